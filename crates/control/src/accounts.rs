@@ -1,13 +1,13 @@
-//! Accounts: parts of the cap, so that the tasks of one user cannot take what others need.
+//! Accounts: parts of the cap, so the tasks of one user cannot take the share of others.
 //!
 //! ```text
 //!   requests ──► of each account: the policy, within the account's share ──► the policy, within the cap ──► grants
 //!   requests without an account ─────────────────────────────────────────────►
 //! ```
 //!
-//! A share is hard: an account never holds more, even if nobody else asks for it. So what an account gets does not
-//! depend on other accounts as long as the shares fit into the cap together, and a reservation is not taken back
-//! because another user arrives. Reservations are soft: a task still uses idle CPU time beyond them.
+//! A share is hard: an account never holds more, even if the rest is free. So an account's reservations do not depend
+//! on other accounts as long as the shares fit into the cap together, and a reservation is not taken back because
+//! another user arrives. Reservations are soft: a task still uses idle CPU time beyond them.
 //!
 //! Hierarchical fair schedulers also divide a share for each user again (Goyal, Guo and Vin, "A hierarchical CPU
 //! scheduler for multimedia operating systems", OSDI 1996).
@@ -20,7 +20,7 @@ use hyoshi_model::Share;
 use crate::policy::{Ask, Policy};
 use crate::task::{Grant, Limit, Reason, TaskId};
 
-/// An account, numbered by its place in [`Accounts::new`].
+/// An account, numbered by its position in [`Accounts::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub u32);
 
@@ -38,7 +38,7 @@ pub struct Accounts {
 #[derive(Debug)]
 struct Account {
     name: String,
-    /// Of the cap, in millionths.
+    /// Its part of the cap, in millionths.
     part: u32,
     /// The sum of its tasks' requests.
     asked: Share,
@@ -65,7 +65,7 @@ impl Accounts {
         self.all.get(account.0 as usize).map_or(cap, |account| cap.scaled(account.part.into(), WHOLE.into()))
     }
 
-    /// A task of the account asks for `now` instead of `before`.
+    /// A task of the account requests `now` instead of `before`.
     pub(crate) fn count(&mut self, account: Option<AccountId>, before: Share, now: Share) {
         if let Some(account) = account.and_then(|account| self.all.get_mut(account.0 as usize)) {
             account.asked = account.asked.saturating_add(now).saturating_sub(before);
@@ -78,8 +78,8 @@ impl Accounts {
         counted.is_none_or(|(id, account)| account.asked <= self.share(id, cap))
     }
 
-    /// Cuts the requests of each account to its share, has `policy` settle the cut requests within `limit`, and pushes
-    /// one grant for each of `asks` to `grants`. `of` is each task's account.
+    /// Cuts the requests of each account to its share, lets `policy` arbitrate the cut requests within `limit`, and
+    /// pushes one grant for each of `asks` to `grants`. `of` is each task's account.
     pub(crate) fn arbitrate(
         &mut self,
         policy: &mut dyn Policy,

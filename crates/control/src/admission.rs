@@ -1,4 +1,4 @@
-//! The arbiter's decisions, carried out by placement alone: what a machine of these CPUs would hold.
+//! The arbiter's decisions, carried out only by placement: the reservations that a machine with these CPUs would hold.
 
 use alloc::vec::Vec;
 
@@ -10,10 +10,10 @@ use crate::policy::AnyPolicy;
 use crate::task::{Confirmation, Status, TaskId};
 use crate::window::placement::{Cpu, WindowPlacement, Seat};
 
-/// An [`Arbiter`] whose scheduler is a [`WindowPlacement`]: what fits its CPUs is held, the rest is refused and settled anew,
-/// as the broker does with its machine.
+/// An [`Arbiter`] whose scheduler is a [`WindowPlacement`]: reservations that fit its CPUs are held, the others are
+/// refused and arbitrated again, as the broker does with its machine.
 ///
-/// `check` admits a file's reservations with it, and simulation plays them.
+/// `check` admits a file's reservations with it, and simulation uses it.
 #[derive(Debug)]
 pub struct Admission {
     arbiter: Arbiter,
@@ -23,7 +23,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// The name that explanations have for its scheduler.
+    /// The name of its scheduler in explanations.
     pub const PROXY: &'static str = "window";
 
     /// Nothing is reserved yet.
@@ -32,35 +32,35 @@ impl Admission {
         Admission { arbiter: Arbiter::new(policy, cap), placement, backlog: Backlog::default(), done: Vec::new() }
     }
 
-    /// A task comes. What changed is returned in the order in which it was carried out.
+    /// A task joins. Returns the changes in the order in which they were carried out.
     pub fn join(&mut self, task: TaskId, joining: Joining, now: Instant) -> Result<&[ReservationChange], Refusal> {
         self.backlog.add(self.arbiter.join(task, joining, now)?);
         Ok(self.carry_out(now))
     }
 
-    /// A task's report, or a look at it.
+    /// A task's report, or a check between reports.
     pub fn report(&mut self, task: TaskId, status: Status) -> Result<&[ReservationChange], Refusal> {
         self.backlog.add(self.arbiter.report(task, status)?);
         Ok(self.carry_out(status.at))
     }
 
-    /// Everything that was refused is tried again.
+    /// Tries everything that was refused again.
     pub fn reconsider(&mut self, now: Instant) -> &[ReservationChange] {
         self.backlog.add(self.arbiter.reconsider(|_| ()));
         self.carry_out(now)
     }
 
-    /// What is decided, and why.
+    /// The arbiter, for its decisions and explanations.
     pub fn arbiter(&self) -> &Arbiter {
         &self.arbiter
     }
 
-    /// What is where.
+    /// The placement of the windows.
     pub fn placement(&self) -> &WindowPlacement {
         &self.placement
     }
 
-    /// Where all windows are.
+    /// The seats of all windows.
     pub fn seats(&self) -> impl Iterator<Item = (TaskId, Seat)> {
         self.placement.seats()
     }

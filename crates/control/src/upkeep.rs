@@ -1,6 +1,6 @@
-//! The broker's own CPU time as a budget: what serving each task costs, and whose tasks fit.
+//! The broker's own CPU time as a budget: the cost of serving each task, and which tasks fit.
 //!
-//! A task costs the broker a fixed part in each of its periods (a look at its window, a report) and a part for each
+//! A task costs the broker a fixed part in each of its periods (a check of its window, a report) and a part for each
 //! thread (raised and lowered once). [`Upkeep`] adds these costs up by user and divides the budget by max-min fairness
 //! (Bertsekas and Gallager, *Data Networks*, section 6.5.2), weighted by the users' shares: a user who needs less than
 //! the equal part leaves the rest to the others. Of each user's tasks, those that joined first are served as long as
@@ -23,7 +23,7 @@ pub struct ServiceDemand {
 }
 
 impl ServiceDemand {
-    /// Once a period: the look at the window, the report, and a part of the wake-up.
+    /// Once a period: the check of the window, the report, and a part of the wake-up.
     pub const LOOK: Span = Span::from_micros(16);
     /// For each thread: raised and lowered once a period.
     pub const THREAD: Span = Span::from_micros(6);
@@ -48,7 +48,7 @@ struct UpkeepEntry {
     user: User,
     demand: ServiceDemand,
     served: bool,
-    /// It is served in any case, and takes nothing from the parts of users.
+    /// It is always served, and uses nothing of users' parts.
     exempt: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct Upkeep {
 impl Upkeep {
     /// The default budget: a tenth of one CPU.
     pub const BUDGET: Share = Share::from_percent(10);
-    /// Measurements scale the model by this at most: one user's tasks that cost more than the model says make others' no
+    /// Measurements scale the model by at most this: tasks of one user that cost more than the model make others' no
     /// costlier than that.
     const MOST_SCALE: u64 = 300;
     /// The model is not corrected below this value, because wake-ups of the process itself dominate there.
@@ -126,8 +126,9 @@ impl Upkeep {
         self.tasks.values().filter(|entry| entry.served).map(|entry| self.cost(entry.demand)).sum()
     }
 
-    /// From now on a task has this cost. An `exempt` one, of root's or an operator's, is served in any case, and takes nothing from
-    /// users' parts. Returns the tasks that are no longer served or are served again, perhaps this one among them.
+    /// From now on a task has this cost. An `exempt` one, of root's or an operator's, is always served, and uses
+    /// nothing of users' parts. Returns the tasks that are no longer served or are served again, perhaps this one among
+    /// them.
     pub fn set(&mut self, task: TaskId, user: User, demand: ServiceDemand, exempt: bool) -> Vec<TaskId> {
         let before = self.tasks.get(&task).copied();
         if before.is_some_and(|before| (before.user, before.demand) == (user, demand)) {
@@ -138,8 +139,8 @@ impl Upkeep {
         self.settle()
     }
 
-    /// A task costs nothing any more. Returns the tasks that are served now, and those that are not any more: an earlier task
-    /// that fits now may need their part.
+    /// A task costs nothing any more. Returns the tasks that are served now, and those that no longer are: an earlier
+    /// task that fits now may need their part.
     pub fn remove(&mut self, task: TaskId) -> Vec<TaskId> {
         if self.tasks.remove(&task).is_some() { self.settle() } else { Vec::new() }
     }
@@ -155,7 +156,7 @@ impl Upkeep {
     /// quarter of the difference each time; if it is larger, they return to the model at the same rate. Returns the
     /// same tasks as [`Upkeep::set`].
     ///
-    /// The `demands` are those of tasks at present: their threads come and go.
+    /// The `demands` are those of tasks at present: their number of threads changes.
     pub fn measured(&mut self, share: Share, demands: impl IntoIterator<Item = (TaskId, ServiceDemand)>) -> Vec<TaskId> {
         for (task, demand) in demands {
             if let Some(entry) = self.tasks.get_mut(&task) {
@@ -250,7 +251,7 @@ mod tests {
             alloc::format!("{why}"),
             "serving it would need 2.2% of a CPU of the broker's own time; user 1000 has 10% of the 10% budget, and uses 8.8% of that"
         );
-        // Another user's comes later and is served all the same.
+        // Another user's task joins later and is served all the same.
         assert_eq!(upkeep.set(TaskId(2_000), 1001, demand(10, 1), false), []);
         assert!(upkeep.unserved(TaskId(2_000)).is_none());
     }

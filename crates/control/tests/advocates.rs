@@ -97,7 +97,7 @@ proptest! {
                 continue; // looks are what it lives on
             }
             for status in statuses(&said, asked) {
-                // What an application says of itself it has said, whenever it says it.
+                // An application's reports are the same at any time.
                 let look = Status { mode: None, values: Values::default(), ..Status::overdue(status.at, status.consumed) };
                 other.advise(&look, asked);
                 prop_assert_eq!(one.advise(&status, asked).ask, other.advise(&status, asked).ask, "{}", one.name());

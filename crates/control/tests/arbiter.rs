@@ -92,7 +92,7 @@ proptest! {
     #[test]
     fn changes_lead_from_what_was_held_to_what_is_and_never_beyond_the_cap(events in prop::collection::vec(event(), 1..60)) {
         let mut arbiter = new();
-        // What a scheduler would hold that carries every change out.
+        // The reservations of a scheduler that carries every change out.
         let mut carried: BTreeMap<TaskId, Reservation> = BTreeMap::new();
         let sum = |carried: &BTreeMap<TaskId, Reservation>| carried.values().map(|held| held.share()).sum::<Share>();
         for (step, event) in events.iter().enumerate() {
@@ -152,7 +152,7 @@ proptest! {
         prop_assert_eq!(play(), play());
     }
 
-    /// The shortcut for reports in the absence of contention decides as the policy would.
+    /// The shortcut for reports without contention decides as the policy would.
     #[test]
     fn a_report_leads_where_settling_everything_again_leads(events in prop::collection::vec(event(), 1..60)) {
         let mut arbiter = new();
@@ -186,7 +186,7 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
     assert_eq!(arbiter.grant(TaskId(1)).unwrap().reason, Reason::Scheduler);
     arbiter.refused(TaskId(2), None).unwrap();
     assert_eq!(budgets(&arbiter), [40, 0, 10], "what two cannot have three gets");
-    // A report that changes nothing does not try again, nor does a policy's late answer; somebody who leaves does.
+    // A report that changes nothing does not try again, nor does a policy's late answer; a task that leaves does.
     assert_eq!(arbiter.answered().changes, &[]);
     arbiter.report(TaskId(3), Status::of_cycle(Instant::ZERO, ms(10))).unwrap();
     assert_eq!(budgets(&arbiter), [40, 0, 10]);
@@ -231,7 +231,7 @@ fn a_watchdog_is_due_when_reports_stay_away() {
     assert_eq!(arbiter.next_look(), Instant::NEVER);
 }
 
-/// A policy from elsewhere that keeps no law.
+/// An external policy that keeps no law.
 #[derive(Debug)]
 struct Lawless(u32);
 

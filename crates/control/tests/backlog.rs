@@ -1,4 +1,4 @@
-//! What is decided is carried out, or decided anew.
+//! Decisions are carried out, or made again.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ fn of(budget: u64, period: u64) -> Reservation {
     Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
 }
 
-/// A scheduler that takes less than the arbiter may grant.
+/// A scheduler that accepts less than the arbiter may grant.
 struct Narrow {
     room: Share,
     held: BTreeMap<TaskId, Reservation>,
@@ -33,7 +33,8 @@ impl Narrow {
         Carried::Held(confirmation(to))
     }
 
-    /// It takes less from now on, or more. Who does not fit any more keeps the most that does, or nothing, and is told.
+    /// It accepts less from now on, or more. A task that no longer fits keeps the most that does, or nothing, and is
+    /// reported.
     fn narrow(&mut self, room: Share) -> Vec<Lost> {
         self.room = room;
         let mut lost = Vec::new();
@@ -47,7 +48,7 @@ impl Narrow {
     }
 }
 
-/// Whose, what, and the most that would be taken.
+/// The task, its reservation, and the most that would be accepted.
 type Lost = (TaskId, Reservation, Option<Reservation>);
 
 fn confirmation(held: Option<Reservation>) -> Confirmation {
@@ -111,7 +112,7 @@ proptest! {
                     match narrow.carry(change.task, change.to) {
                         Carried::Held(confirmation) => arbiter.confirmed(change.task, confirmation),
                         Carried::Refused(most) => {
-                            // It would take what it just refused, says one that lies.
+                            // A lying scheduler reports that it would accept what it just refused.
                             backlog.refused(change.task, change.to.unwrap(), if lies { change.to } else { most });
                         }
                         Carried::Pending => unreachable!(),
@@ -142,7 +143,7 @@ fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
     let all = backlog.carry_out(&mut arbiter, |change| narrow.carry(change.task, change.to));
     assert!(!all && agree(&arbiter, &narrow));
     assert!(narrow.refusals < 3 * many as usize, "{}", narrow.refusals);
-    // There is room for all: they are tried again when something else changes.
+    // There is room for all: they are tried again at the next change.
     narrow.room = Share::CPU;
     backlog.add(arbiter.leave(TaskId(1)).unwrap());
     assert!(backlog.carry_out(&mut arbiter, |change| narrow.carry(change.task, change.to)) && agree(&arbiter, &narrow));
@@ -200,7 +201,7 @@ fn what_is_refused_when_something_else_is_granted_changes_nothing() {
     let mut backlog = Backlog::default();
     backlog.add(arbiter.join(task, Joining::new("x", before, AdvocateChain::default()), Instant::ZERO).unwrap());
     backlog.add(arbiter.declare(task, now, Instant::ZERO).unwrap());
-    // At once: what comes after it is in the backlog.
+    // At once: the next changes are in the backlog.
     assert!(backlog.carry_out(&mut arbiter, |change| match change.to {
         Some(to) if to == before => Carried::Refused(None),
         to => Carried::Held(confirmation(to)),
@@ -211,7 +212,7 @@ fn what_is_refused_when_something_else_is_granted_changes_nothing() {
         assert_eq!(confirmed(arbiter, task), Some(now));
     };
     holds(&arbiter);
-    // And late, of however many.
+    // And late, for any number.
     for most in [None, Some(of(1, 100))].into_iter().cycle().take(2 * Backlog::MOST_REFUSALS) {
         backlog.refused(task, before, most);
     }
@@ -221,14 +222,14 @@ fn what_is_refused_when_something_else_is_granted_changes_nothing() {
 
 #[derive(Clone, Debug)]
 enum Happens {
-    /// A task that is there declares another reservation.
+    /// A task declares another reservation.
     Declares(usize, u64, u64),
     Leaves(usize),
-    /// The scheduler's room changes; who lost something is to be told.
+    /// The scheduler's room changes; tasks that lost something must be reported.
     Room(u64),
-    /// Some are told, or all, from anywhere in the queue.
+    /// Some are reported, or all, from anywhere in the queue.
     Told(usize, usize),
-    /// The scheduler answers, of those that wait for it.
+    /// The scheduler answers some of the waiting changes.
     Answers(usize, usize),
     Reconsidered,
 }
@@ -247,10 +248,10 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// A scheduler that takes what it can, at once or when it comes to it.
+/// A scheduler that accepts what fits, at once or later.
 struct Late {
     narrow: Narrow,
-    /// Whether it answers later; if so, whether what it held is gone when it refuses more.
+    /// Whether it answers later; if so, whether the former reservation is lost when it refuses more.
     later: Option<bool>,
     orders: Vec<(TaskId, Reservation)>,
     lost: Vec<Lost>,
@@ -258,7 +259,7 @@ struct Late {
 
 impl Late {
     fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> Carried {
-        // What was ordered before is no more.
+        // Earlier orders are void.
         self.orders.retain(|(other, _)| *other != task);
         match to {
             Some(to) if self.later.is_some() => {

@@ -1,5 +1,5 @@
-//! `docs/broker-laws.md` tells of the advocates and policies what their tables say.
-//! After a change of a table: `BLESS=1 cargo test -p hyoshi-control --test suite docs::`.
+//! `docs/broker-laws.md` contains the advocates and policies of their tables. After a change of a table: `BLESS=1 cargo
+//! test -p hyoshi-control --test suite docs::`.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A file's programs under the laws: what they come to ask, and what a host's CPUs admit.
+//! A file's programs under the laws: their requests, and the reservations that a host's CPUs admit.
 
 use hyoshi_control::Reason;
 use hyoshi_control::file::{Admitted, HostAdmission, AdmissionVerdict, admit, advocate, groups, most, policy, promises, spec};
@@ -38,7 +38,7 @@ fn what_a_program_comes_to_ask_follows_from_its_advocates() {
         "anything, up to the cap"
     );
     assert_eq!(asks(""), MS * 100, "anything");
-    // What those from elsewhere ask nobody knows before they are asked: the least that is of use counts.
+    // Requests of external advocates are unknown beforehand: the least useful budget counts.
     let elsewhere = "advocate = [{ max_decay = 5 }, { external = 'file:adviser.ior' }, { cap = '60%' }]\n";
     assert_eq!(asks(&format!("{elsewhere}least = '12ms'\ntakes = '20ms'")), MS * 12);
     assert_eq!(asks(&format!("{elsewhere}least = '12ms'\nbudget = '15ms'")), MS * 15);
@@ -67,7 +67,7 @@ fn the_paper_s_figure_5_is_admitted_on_one_cpu() {
     let text = program("first", 250, 95, 10) + &program("second", 250, 125, 5) + &program("third", 250, 40, 7);
     let admission = of(&system(&format!("broker = {{ cap = '93%' }}\n{text}")));
     let held = |at: usize| admission.programs[at].held.map(|held| held.budget());
-    // 93 % of 250 ms are 232.5 ms: the least important has what the others leave of them.
+    // 93 % of 250 ms are 232.5 ms: the least important gets the rest.
     assert_eq!((held(0), held(2)), (Some(MS * 95), Some(MS * 40)));
     assert_eq!(held(1), Some(Span::from_micros(97_500)));
     let second = &admission.programs[1];
@@ -97,7 +97,7 @@ fn lanes_of_the_same_cpu_come_first() {
     let beside = of_lanes(lanes);
     assert_eq!(beside.lanes, [(0, Share::from_percent(50))]);
     let one = &beside.programs[0];
-    // Two whole jobs of the lane, or three, if the first came late: 20 ms of 50 ms are not left for sure.
+    // Two whole jobs of the lane, or three, if the first was late: 20 ms of 50 ms are not always left.
     assert_eq!((one.verdict(), one.reason), (AdmissionVerdict::Refused, Reason::Scheduler));
     assert!(one.held.is_some_and(|held| held.budget() < MS * 20 && held.budget() > MS * 10), "{one:?}");
     let elsewhere = of_lanes(&format!("broker = {{ cpus = [1] }}\n{lanes}"));

@@ -1,4 +1,4 @@
-//! Policies from elsewhere are held to the laws, whatever they answer and whenever.
+//! External policies are held to the laws, whatever they answer and whenever.
 
 use hyoshi_control::policy::{Exceeded, Foreign};
 use hyoshi_control::{Ask, Grant, GroupId, Limit, Policy, Reason, Strict, TaskId};

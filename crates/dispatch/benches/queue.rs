@@ -9,7 +9,7 @@ use hyoshi_trace::Slot;
 
 const WAITING: [u32; 2] = [10, 10_000];
 
-/// Deadlines in no order, so that entries move through the heap.
+/// Deadlines in random order, so entries move through the heap.
 fn deadline(number: u64) -> Instant {
     Instant::from_nanos(number * 1_000 + number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 10_000_000)
 }

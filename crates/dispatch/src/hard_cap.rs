@@ -1,21 +1,21 @@
 //! The hard cap: the share of a CPU that lanes may use in any 100 ms, critical work included.
 //!
-//! The [cap](crate::cap) keeps a reserve for critical work and never stops it, so critical overload uses a CPU until
+//! The [cap](crate::cap) keeps a reserve for critical work and never stops it. So critical overload uses a CPU until
 //! the kernel throttles all real-time threads, once a second: ordinary threads wait for up to 950 ms. The hard cap
-//! measures what lanes use in a window that slides with time, and acts in two steps:
+//! measures the use by lanes in a window that slides with time, and acts in two steps:
 //!
 //! ```text
 //!   all work has used the budget         non-critical work is gated
 //!   critical work has used the budget    every lane is paused
 //! ```
 //!
-//! Each step ends once the use has fallen to the budget less the hysteresis. Critical work is never paused for what
-//! non-critical work used: if it follows a window that non-critical work filled, lanes may use the CPU for up to two
-//! budgets on end, and non-critical work waits until all use in the window is below the budget again.
+//! Each step ends when the use has fallen to the budget less the hysteresis. Critical work is never paused for the use
+//! by non-critical work: after a window that non-critical work filled, lanes may use the CPU for up to two budgets
+//! without a pause, and non-critical work waits until all use in the window is below the budget again.
 //!
-//! A pause does not stop a job that holds a resource: it goes on until it releases the resource, so critical work may
-//! exceed the budget by the time for which resources are declared. Release threads and the watchdog run during a
-//! pause, too, for up to 10 us for each release.
+//! A pause does not stop a job that holds a resource: it continues until it releases the resource, so critical work may
+//! exceed the budget by the declared times of resources. Release threads and the watchdog also run during a pause, for
+//! up to 10 us for each release.
 
 use alloc::{boxed::Box, vec};
 
@@ -23,29 +23,29 @@ use hyoshi_model::hard_cap::{LASTING, STEPS, WINDOW};
 use hyoshi_model::{HardCap as Share, Instant, Span};
 
 /// With more than this left, the timer is a lower bound. While the CPU is used beyond the budget, use is accounted for
-/// this often.
+/// at this interval.
 const BEYOND: u64 = hyoshi_model::hard_cap::BEYOND.as_nanos();
 
 const STEP: u64 = Share::step().as_nanos();
-/// The step that time is in, and all that a window before any instant of it touches.
+/// The step of the present time, and all steps that the window before any instant of it overlaps.
 const RING: usize = STEPS + 1;
 
-/// The law of the hard cap: times at which lanes use the CPU go in; gates, pauses and a timer come out.
+/// The hard cap of one processor. Inputs: times at which lanes use the CPU; outputs: gates, pauses and a timer.
 #[derive(Clone, Debug)]
 pub struct HardCapEnforcer {
     all: UsageWindow,
     critical: UsageWindow,
-    /// The first and the latest pause of those that follow each other closely.
+    /// The first and the latest pause of a series in short succession.
     first: Instant,
     latest: Instant,
     pauses: u64,
     spent_paused: Span,
 }
 
-/// What accounting has changed.
+/// The result of accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HardCapChange {
-    /// Nothing.
+    /// No change.
     None,
     /// Non-critical work is gated from now on, or no longer.
     Gate,
@@ -54,16 +54,16 @@ pub enum HardCapChange {
         /// See above.
         lasting: bool,
     },
-    /// Lanes go on.
+    /// Lanes continue.
     Open,
 }
 
 impl HardCapEnforcer {
-    /// The law of one processor, or `None` for no hard cap.
+    /// The hard cap of one processor, or `None` if there is none.
     ///
     /// # Panics
     ///
-    /// If the share is below 1 %, which the file's reader refuses.
+    /// If the share is below 1 %, which the file's reader rejects.
     pub fn new(share: Share) -> Option<HardCapEnforcer> {
         assert!(share.ppm >= 10_000, "a hard cap below 1 % never lets lanes run");
         share.is_on().then(|| HardCapEnforcer {
@@ -88,14 +88,14 @@ impl HardCapEnforcer {
         self.critical.full
     }
 
-    /// How often lanes were paused, and for how long in all.
+    /// How often lanes were paused, and for how long in total.
     pub fn pauses(&self, now: Instant) -> (u64, Span) {
         let open = if self.paused() { now.since(self.latest) } else { Span::ZERO };
         (self.pauses, self.spent_paused + open)
     }
 
     /// From `now` on lanes use the CPU or not, and critical work does or not. Call it again until it returns
-    /// [`HardCapChange::None`]: each change may change what uses the CPU.
+    /// [`HardCapChange::None`]: each change may change which lanes use the CPU.
     #[inline]
     pub fn account(&mut self, now: Instant, any: bool, critical: bool) -> HardCapChange {
         let gate = self.all.account(now.as_nanos(), any);
@@ -105,7 +105,7 @@ impl HardCapEnforcer {
         if gate { HardCapChange::Gate } else { HardCapChange::None }
     }
 
-    /// When to call [`HardCapEnforcer::account`] next if nothing else happens.
+    /// The next call of [`HardCapEnforcer::account`] if nothing else happens.
     #[inline]
     pub fn timer(&self) -> Instant {
         Instant::from_nanos(self.all.due.min(self.critical.due))
@@ -130,18 +130,18 @@ impl HardCapEnforcer {
     }
 }
 
-/// What was used of the CPU in the last window, by steps of it.
+/// The use of the CPU in the last window, by steps.
 #[derive(Clone, Debug)]
 struct UsageWindow {
     threshold: u64,
     hysteresis: u64,
-    /// By step, and the sum.
+    /// By step, and in total.
     used: Box<[u32]>,
     sum: u64,
-    /// Up to when use is accounted for, and whether the CPU is used since.
+    /// The end of the accounted time, and whether the CPU is used since.
     at: u64,
     busy: bool,
-    /// The budget was used up, and too little of it is back.
+    /// The budget was used up, and too little of it has returned.
     full: bool,
     /// It cannot be used up before this.
     earliest: u64,
@@ -164,7 +164,7 @@ impl UsageWindow {
         }
     }
 
-    /// From `now` on the CPU is used, or not. True if that has changed whether the budget is used up.
+    /// From `now` on the CPU is used, or not. True if the budget is now used up and was not, or the reverse.
     #[inline]
     fn account(&mut self, now: u64, busy: bool) -> bool {
         let rests = !self.busy && !busy && !self.full;
@@ -190,11 +190,11 @@ impl UsageWindow {
         self.full != before
     }
 
-    /// Accounts for the time until `now`, and forgets what the window has left behind.
+    /// Accounts for the time until `now`, and drops the steps before the window.
     fn advance(&mut self, now: u64) {
         let now = now.max(self.at);
         if now / STEP - self.at / STEP >= RING as u64 {
-            // Everything that was known is older than the window.
+            // All recorded use is older than the window.
             self.used.fill(if self.busy { STEP as u32 } else { 0 });
             let step = (now / STEP) as usize % RING;
             self.used[step] = if self.busy { (now % STEP) as u32 } else { 0 };
@@ -224,7 +224,7 @@ impl UsageWindow {
         }
     }
 
-    /// When the budget is used up if the CPU is used from now on; while it is far from that, no later than that.
+    /// When the budget is used up if the CPU is used from now on; if that is far, a lower bound.
     fn used_up(&self) -> u64 {
         let mut left = self.threshold - self.sum;
         if left > BEYOND {
@@ -243,7 +243,7 @@ impl UsageWindow {
         at
     }
 
-    /// When a pause is over if nothing uses the CPU.
+    /// When a pause ends if the CPU is not used.
     fn recovered(&self) -> u64 {
         let (mut sum, mut at) = (self.sum, self.at);
         for _ in 0..RING {
@@ -278,8 +278,9 @@ mod tests {
     /// Begins and ends, in nanoseconds.
     type Spans = Vec<(u64, u64)>;
 
-    /// A processor whose critical work wants the CPU for so long after it was idle for so long, in microseconds, one
-    /// after the other. In each pause, `held` microseconds of it run nevertheless. Returns when it ran and paused.
+    /// A processor whose critical work wants the CPU for a given time after it was idle for a given time, in
+    /// microseconds, alternately. In each pause, `held` microseconds of it run nevertheless. Returns when it ran and
+    /// paused.
     fn run(cap: &mut HardCapEnforcer, wanted: &[(u64, u64)], held: u64) -> (Spans, Spans) {
         let (mut ran, mut pauses) = (Spans::new(), Spans::new());
         let (mut now, mut spare) = (0, 0);
@@ -327,7 +328,7 @@ mod tests {
         spans.iter().map(|(begin, end)| (*end).min(to).saturating_sub((*begin).max(from))).sum()
     }
 
-    /// The most that lies in any window of this length: it begins or ends where some span does.
+    /// The most use in any window of this length: it begins or ends where some span does.
     fn most(spans: &[(u64, u64)], window: u64) -> u64 {
         let begins = spans
             .iter()
@@ -403,7 +404,7 @@ mod tests {
 
     fn demand() -> impl Strategy<Value = Vec<(u64, u64)>> {
         prop_oneof![
-            // Mixtures of any size, long jobs, and hardly any rest.
+            // Mixtures of any size, long jobs, and almost no idle time.
             prop::collection::vec((0u64..30_000, 1u64..60_000), 1..60),
             prop::collection::vec((0u64..9_000, 50_000u64..300_000), 1..20),
             prop::collection::vec((0u64..300, 1u64..5_000), 50..300),
@@ -413,7 +414,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-        /// In any window of 100 ms critical work uses the budget at most, plus what holders of resources take beyond it.
+        /// In any window of 100 ms critical work uses at most the budget, plus the time of holders of resources beyond
+        /// it.
         #[test]
         fn no_window_contains_more_than_the_budget_and_the_overshoot(
             wanted in demand(), percent in 30u32..100, held in prop_oneof![Just(0u64), 1u64..5_000]
@@ -424,7 +426,7 @@ mod tests {
             prop_assert!(most <= share(percent).budget().as_nanos() + held * 1_000, "{most} ns with {} pauses", pauses.len());
         }
 
-        /// No starvation: pauses of any window together last no longer than the analysis counts on.
+        /// No starvation: pauses of any window together last no longer than the analysis assumes.
         #[test]
         fn pauses_withhold_no_more_than_the_analysis_subtracts(wanted in demand(), percent in 30u32..100) {
             let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
@@ -434,7 +436,7 @@ mod tests {
             prop_assert!(pauses.iter().all(|(from, to)| to - from <= longest));
         }
 
-        /// It acts where it must: work that always wants the CPU gets all but the longest pause of every window.
+        /// It is not too strict: work that always wants the CPU gets all but the longest pause of every window.
         #[test]
         fn work_that_wants_more_gets_the_budget(percent in 30u32..100, windows in 3u64..20) {
             let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
@@ -481,7 +483,7 @@ mod tests {
             prop_assert!(cap.pauses(Instant::ZERO).0 == 0 || most(&critical, NANOS + STEP) >= share(percent).threshold().as_nanos());
         }
 
-        /// The ring's sum is what a plain log of the accounted window says.
+        /// The ring's sum equals that of a plain log of the accounted window.
         #[test]
         fn the_sum_is_the_use_of_the_accounted_window(steps in prop::collection::vec((1u64..3_000_000, any::<bool>()), 1..400)) {
             let mut cap = HardCapEnforcer::new(Share { ppm: 999_999, ..Share::OFF }).unwrap();

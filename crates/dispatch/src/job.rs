@@ -35,28 +35,28 @@ pub enum JobState {
     Demoted,
 }
 
-/// What can happen to a job.
+/// The events of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// Its guard, or an offset, holds it back.
+    /// Its guard, or an offset, delays it.
     Hold = 1,
     /// It enters its lane's queue for the first time.
     Release = 2,
     /// It gets the run token.
     Start = 3,
-    /// It gives the token up for a better job.
+    /// A better job takes the token from it.
     Preempt = 4,
     /// It blocks.
     Suspend = 5,
-    /// It goes on after it blocked.
+    /// It continues after it blocked.
     Resume = 6,
-    /// It goes on below the lanes.
+    /// It continues below the lanes.
     Demote = 7,
     /// Its body has returned.
     Complete = 8,
     /// It is cancelled or dropped, or the run ends.
     Drop = 9,
-    /// The processor's strategy or a rate changes: it gets another place in a queue.
+    /// The processor's strategy or a rate changes: it gets another position in a queue.
     Requeue = 10,
 }
 
@@ -91,7 +91,7 @@ impl Transition {
 /// One job.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Which execution of which operation.
+    /// Its id.
     pub id: JobId,
     /// Position of the operation among those of this processor's plan.
     pub local: u32,
@@ -124,7 +124,7 @@ pub struct Job {
     pub(crate) tie: u16,
     /// Rank among operations and requests; higher is more important.
     pub(crate) importance: u32,
-    /// Its place under the strategy that does not rule.
+    /// Its position under the strategy that is not in force.
     pub other: hyoshi_sched::LevelPosition,
     /// The levels of critical and other legs under the second strategy, if there is one.
     pub(crate) legs_at: (u8, u8),
@@ -134,9 +134,9 @@ pub struct Job {
     pub(crate) arrival: u64,
     /// Whether it is critical.
     pub critical: bool,
-    /// Where it is in its life.
+    /// Its state.
     pub state: JobState,
-    /// It went below the lanes at some point.
+    /// It was demoted below the lanes.
     pub demoted: bool,
     /// It exceeded its worst case and must end.
     pub stopped: bool,
@@ -144,7 +144,7 @@ pub struct Job {
     pub cancelled: bool,
     /// It has had the run token.
     pub(crate) started: bool,
-    /// The tickets of what triggered it.
+    /// The tickets of the completions that triggered it.
     pub(crate) tickets: TicketSet,
 }
 
@@ -177,7 +177,7 @@ impl JobTable {
         let slot = self.free.pop()?;
         match self.jobs.get_mut(slot.0 as usize) {
             Some(place) => *place = job,
-            // Slots are handed out in order at first, so the vector grows within its capacity.
+            // At first slots are assigned in order, so the vector grows within its capacity.
             None => self.jobs.push(job),
         }
         self.live[slot.0 as usize] = true;

@@ -5,7 +5,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 use hyoshi_model::{Instant, Span};
 use hyoshi_trace::Ticket;
 
-/// What a completion hands to the operation it triggers.
+/// The data that a completion passes to the operation it triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionToken {
     /// Release number of the job that completed.
@@ -14,15 +14,15 @@ pub struct CompletionToken {
     pub origin: Instant,
     /// Present period of its root.
     pub period: Span,
-    /// What its caller attached to it.
+    /// The ticket that its caller attached to it.
     pub ticket: Option<Ticket>,
 }
 
 /// Collects the completions of several predecessors.
 ///
-/// If all carry the numbers of one root, tokens of one release number belong together and a number
-/// that one predecessor never completes (cancelled, dropped) is passed over. With several roots, or
-/// behind a merge that counts for itself, the oldest unused completions go together.
+/// If all have the numbers of one root, tokens of one release number are joined, and a number that one predecessor
+/// never completes (cancelled, dropped) is skipped. With several roots, or after a merge that counts independently, the
+/// oldest unused completions are joined.
 #[derive(Debug)]
 pub struct JoinState {
     by_number: bool,
@@ -33,8 +33,8 @@ pub struct JoinState {
 }
 
 impl JoinState {
-    /// A join of `predecessors`, each of which may be ahead of the others by `limit` completions;
-    /// beyond that its oldest is given up.
+    /// A join of `predecessors`, each of which may be ahead of the others by `limit` completions; beyond that its
+    /// oldest is dropped.
     pub fn new(predecessors: usize, by_number: bool, limit: usize) -> Self {
         let limit = limit.max(1);
         let waiting = (0..predecessors).map(|_| VecDeque::with_capacity(limit + 1)).collect();
@@ -46,13 +46,13 @@ impl JoinState {
         self.limit * self.waiting.len()
     }
 
-    /// The tickets of the set that was complete last, by position of the predecessor.
+    /// The tickets of the last complete set, by position of the predecessor.
     pub fn joined(&self) -> &[Option<Ticket>] {
         &self.joined
     }
 
-    /// The predecessor at `position` has completed; the joined token if that completes a set. The tickets of completions
-    /// that are given up go to `returned`.
+    /// The predecessor at `position` has completed. Returns the joined token if that completes a set. The tickets of
+    /// dropped completions are added to `returned`.
     pub fn arrive(&mut self, position: usize, token: CompletionToken, returned: &mut Vec<Ticket>) -> Option<CompletionToken> {
         let queue = &mut self.waiting[position];
         queue.push_back(token);
@@ -72,7 +72,7 @@ impl JoinState {
         });
         tokens.reduce(|one, other| CompletionToken {
             number: one.number.max(other.number),
-            // The oldest data decides the deadline; the slowest root the pace.
+            // The oldest data determines the deadline; the slowest root the period.
             origin: one.origin.min(other.origin),
             period: one.period.max(other.period),
             ticket: None,
@@ -84,7 +84,7 @@ impl JoinState {
         returned.extend(self.waiting.iter_mut().flat_map(|queue| queue.drain(..)).filter_map(|token| token.ticket));
     }
 
-    /// Drops the completions with this number, if all carry the numbers of one root.
+    /// Drops the completions with this number, if all have the numbers of one root.
     pub fn forget(&mut self, number: u64, returned: &mut Vec<Ticket>) {
         for queue in self.waiting.iter_mut().filter(|_| self.by_number) {
             if let Some(position) = queue.iter().position(|token| token.number == number) {

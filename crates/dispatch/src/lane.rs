@@ -20,7 +20,7 @@ pub struct LaneState {
     pub critical: bool,
     /// The job that holds the run token.
     pub running: Option<Slot>,
-    // Apart, so that a gated lane still finds its best critical job at once.
+    // Separate, so a gated lane still finds its best critical job at once.
     critical_jobs: LaneQueue,
     other_jobs: LaneQueue,
 }
@@ -47,13 +47,13 @@ impl LaneState {
         lanes_of(plan).into_iter().map(make).collect()
     }
 
-    /// The lane that a level belongs to.
+    /// The lane of a level.
     pub(crate) fn index_of(lanes: &[LaneState], level: u8) -> u8 {
         // One lane for all levels, or one for each.
         if lanes.len() == 1 { 0 } else { level }
     }
 
-    /// The best waiting job, of the critical ones only while the cap gates the lane.
+    /// The best waiting job; only of the critical ones while the cap gates the lane.
     #[inline]
     pub(crate) fn best(&self, critical_only: bool) -> Option<(QueueRank, Slot)> {
         let critical = self.critical_jobs.peek();
@@ -82,7 +82,7 @@ impl LaneState {
         if critical { &mut self.critical_jobs } else { &mut self.other_jobs }
     }
 
-    /// Takes every waiting job out.
+    /// Removes every waiting job.
     pub(crate) fn clear(&mut self) {
         self.critical_jobs.clear();
         self.other_jobs.clear();
@@ -105,14 +105,13 @@ pub fn plans(plan: &ProcessorPlan) -> impl Iterator<Item = &ProcessorPlan> {
     core::iter::once(plan).chain(plan.overload.as_deref())
 }
 
-/// The levels that the jobs of an operation can pass through, under either strategy. `position` is its own among the plan's
+/// The levels that the jobs of an operation can have, under either strategy. `position` is its own among the plan's
 /// operations.
 pub fn levels_of(plan: &ProcessorPlan, position: usize) -> LaneMask {
     plans(plan).fold(LaneMask::EMPTY, |mask, plan| mask | LaneMask(plan.reach[position]))
 }
 
-/// Which lanes a plan makes, for those who start threads for them: as many as the longer of two
-/// strategies has levels.
+/// The lanes of a plan, for starting their threads: as many as the longer of two strategies has levels.
 pub fn lanes_of(plan: &ProcessorPlan) -> Vec<core::ops::Range<u8>> {
     let levels = plans(plan).map(|plan| plan.levels.len()).max().unwrap_or(1).max(1) as u8;
     match plan.preemption {

@@ -1,4 +1,4 @@
-//! What the dispatcher keeps of each operation on its processor.
+//! The dispatcher's state of each operation on its processor.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -28,7 +28,7 @@ pub(crate) struct OperationState {
     pub period: Span,
     /// The root whose rate it follows, if that is a range.
     pub adapted_by: Option<OperationId>,
-    /// The period that its rate was adapted to.
+    /// The adapted period.
     pub adapted: Option<Span>,
     /// The shortest and the longest period that it may be adapted to.
     pub range: (Span, Span),
@@ -40,12 +40,12 @@ pub(crate) struct OperationState {
     pub deadline: Deadline,
     pub legs: u16,
     pub critical_legs: u16,
-    /// As the file has them, whatever an overload has made of them: levels are ranked by these.
+    /// As declared in the file, independent of overload: levels are ranked by these.
     pub declared_critical: (bool, u16),
     pub placement: Placement,
-    /// Its place under the strategy that does not rule; the same where there is one strategy.
+    /// Its position under the strategy that is not in force; the same if there is one strategy.
     pub other_placement: Placement,
-    /// Its place under the first strategy as soon as none of its started jobs is left.
+    /// Its position under the first strategy when none of its started jobs is left.
     pub next_placement: Option<Placement>,
     pub queue: QueueLimit,
     pub on_overrun: OnOverrun,
@@ -55,7 +55,7 @@ pub(crate) struct OperationState {
     pub intake: Intake,
     /// How many operations trigger it.
     pub predecessors: u16,
-    /// The operation that numbers its jobs: itself or one before it.
+    /// The operation whose numbers its jobs have: itself or one before it.
     pub numbered_by: OperationId,
     pub next_number: u64,
     /// Begin of the next period (periodic operations).
@@ -69,7 +69,7 @@ pub(crate) struct OperationState {
     /// Jobs that have not ended.
     pub unfinished: u32,
     pub successors: Vec<Successor>,
-    /// The tickets of its jobs, where predecessors hand on payloads.
+    /// The tickets of its jobs, if predecessors have payloads.
     pub tickets: Option<Tickets>,
 }
 
@@ -87,14 +87,15 @@ pub(crate) enum Intake {
 /// Where a completion goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Successor {
-    /// To an operation of this processor, as its predecessor at `position`.
+    /// An operation of this processor, as its predecessor at `position`.
     Here { local: u32, position: u16 },
-    /// To another processor.
+    /// Another processor.
     There { to: OperationId, processor: ProcessorId, position: u16 },
 }
 
 impl OperationState {
-    /// `downstream` names what `id` triggers, and as which of its predecessors; `numbered_by` is from [`numbered_by`].
+    /// `downstream` names the operations that `id` triggers, and its position among their predecessors; `numbered_by`
+    /// is from [`numbered_by`].
     pub fn new(
         system: &System,
         plan: &ProcessorPlan,
@@ -169,8 +170,7 @@ impl OperationState {
         new
     }
 
-    /// Takes over the setting of an epoch. An armed timer keeps its expiry; the new interval
-    /// counts after it.
+    /// Applies the setting of an epoch. An armed timer keeps its expiry; the new interval counts after it.
     pub fn enter(&mut self, setting: &Setting) {
         self.enabled = setting.enabled;
         self.range = (setting.period, setting.slowest);
@@ -199,7 +199,7 @@ impl OperationState {
         }
     }
 
-    /// Its deadline, where its root's releases are `period` apart.
+    /// Its deadline, if its root's releases are `period` apart.
     pub fn deadline_for(&self, period: Span) -> Deadline {
         match self.deadline {
             Deadline::Own(_) if self.deadline_adapts => Deadline::Own(period),
@@ -208,7 +208,7 @@ impl OperationState {
         }
     }
 
-    /// Its host went off: what it remembers of earlier jobs is gone, but for the numbers.
+    /// Its host went off: drops all state of earlier jobs, except the numbers.
     pub fn forget(&mut self, returned: &mut Vec<Ticket>) {
         self.guard = self.guard.anew();
         if let Intake::Join(join) = &mut self.intake {
@@ -216,13 +216,13 @@ impl OperationState {
         }
     }
 
-    /// Its later jobs are not critical.
+    /// Makes its later jobs non-critical.
     pub fn relegate(&mut self) {
         (self.relegated, self.critical, self.critical_legs) = (true, false, 0);
     }
 
-    /// When the timer of the next release is due: its nominal release, late by the jitter drawn for
-    /// it, unless it is known how late.
+    /// When the timer of the next release is due: its nominal release, late by the jitter drawn for it, unless its
+    /// lateness is known.
     pub fn next_due(&self, seed: u64, late: &BTreeMap<JobId, Span>) -> Instant {
         let release = self.nominal + self.offset;
         if self.jitter.is_zero() && late.is_empty() {
@@ -235,12 +235,12 @@ impl OperationState {
         release + takes::uniform(takes::bits(seed, job, Stream::Jitter), Span::ZERO, self.jitter)
     }
 
-    /// True if requests alone release its jobs.
+    /// True if only requests release its jobs.
     pub fn is_requested(&self) -> bool {
         self.predecessors == 0 && !matches!(self.intake, Intake::Timer)
     }
 
-    /// What the strategy looks at, for its critical and its other jobs, where it has such.
+    /// The strategy's input for its critical and its other jobs, if it has such.
     pub fn kinds(&self) -> [Option<Traits>; 2] {
         let traits = |critical| Traits {
             operation: self.id,
@@ -256,7 +256,7 @@ impl OperationState {
         [some_critical.then(|| traits(true)), (!all_critical).then(|| traits(false))]
     }
 
-    /// True if it has a new place and no started job.
+    /// True if it has a new position and no started job.
     pub fn can_move(&self) -> bool {
         self.next_placement.is_some() && self.unfinished == self.waiting
     }

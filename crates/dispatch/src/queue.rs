@@ -1,5 +1,5 @@
-//! The queue of a lane: waiting jobs in the order of level, the discipline's key, the tie-break,
-//! and arrival. Allocated once; no lock, no allocation after.
+//! The queue of a lane: waiting jobs in the order of level, the discipline's key, the tie-break, and arrival. Allocated
+//! once; no lock.
 
 use core::cmp::Ordering;
 
@@ -26,7 +26,7 @@ impl QueueRank {
         QueueRank(level | key | ((tie as u128) << Self::ARRIVAL_BITS) | arrival as u128)
     }
 
-    /// True if this rank is better than `other` by level or key: a tie is none (the running job wins it).
+    /// True if this rank is better than `other` by level or key: equal ones are not (the running job wins a tie).
     pub const fn beats(self, other: QueueRank) -> bool {
         let below = Self::TIE_BITS + Self::ARRIVAL_BITS;
         self.0 >> below < other.0 >> below
@@ -50,7 +50,7 @@ pub const fn key(discipline: Discipline, deadline: Instant, remaining: Span) -> 
     }
 }
 
-/// A waiting job. No two have one rank: each has an arrival of its own.
+/// A waiting job. No two have the same rank: each has its own arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waiting {
     rank: QueueRank,
@@ -70,7 +70,7 @@ impl PartialOrd for Waiting {
         Some(self.cmp(other))
     }
 
-    // One comparison of numbers, which the heap does most of its time.
+    // One comparison of numbers, which dominates the heap's time.
     #[inline]
     fn lt(&self, other: &Self) -> bool {
         self.rank.0 < other.rank.0
@@ -84,7 +84,7 @@ pub struct LaneQueue {
 }
 
 impl LaneQueue {
-    /// An empty queue that takes `capacity` jobs without allocating.
+    /// An empty queue for `capacity` jobs without further allocation.
     pub fn with_capacity(capacity: usize) -> Self {
         LaneQueue { heap: Heap::with_capacity(capacity) }
     }
@@ -106,19 +106,19 @@ impl LaneQueue {
         self.heap.push(Waiting { rank, slot });
     }
 
-    /// Takes the best job out.
+    /// Removes the best job.
     #[inline]
     pub fn dequeue(&mut self) -> Option<(QueueRank, Slot)> {
         self.heap.pop().map(|first| (first.rank, first.slot))
     }
 
-    /// Takes a job out wherever it stands; linear, for the rare case that a full queue pushes one out.
+    /// Removes a job at any position; linear, for the rare case that a full queue drops one.
     pub fn remove(&mut self, slot: Slot) -> bool {
         let position = self.iter().position(|(_, waiting)| waiting == slot);
         position.inspect(|position| self.heap.remove(*position)).is_some()
     }
 
-    /// Takes everything out.
+    /// Removes all jobs.
     pub fn clear(&mut self) {
         self.heap.clear();
     }

@@ -1,4 +1,4 @@
-//! When the second strategy of a processor rules, and when the first one does.
+//! Decides which strategy of a processor is in force: the first or the second.
 //!
 //! ```text
 //!            some critical job is endangered
@@ -8,40 +8,38 @@
 //!            endangered by none for the calm interval
 //! ```
 //!
-//! The trigger predicts. At every release and completion it asks whether, did the second strategy
-//! rule from now on, each critical job would still finish in time by worst cases: the work ahead
-//! of it under that strategy (what is waiting, what has started and finishes at its old level, what
-//! will be released before its deadline), one more job of each operation at its level or above, and
-//! the longest job that could start before the trigger is asked again. While that holds nothing needs
-//! to be done, however late the first strategy would finish: the switch is made at the last instant
-//! at which it still helps. That is the zero-slack instant of de Niz, Lakshmanan and Rajkumar (RTSS
-//! 2009), and the promotion of Davis and Wellings' dual priorities (RTSS 1995), for all critical
-//! jobs together and found while running instead of before.
+//! The trigger predicts. At every release and completion it tests whether each critical job would still finish in time,
+//! by worst cases, if the second strategy were in force from now on. It counts the work ahead of the job under that
+//! strategy (waiting jobs, started jobs that finish at their old level, jobs that will be released before its
+//! deadline), one more job of each operation at its level or above, and the longest job that could start before the
+//! next test. While the test passes no switch is needed, however late the first strategy would finish: the switch
+//! occurs at the last instant at which it still helps. That is the zero-slack instant of de Niz, Lakshmanan and
+//! Rajkumar (RTSS 2009), and the promotion of Davis and Wellings' dual priorities (RTSS 1995), for all critical jobs
+//! together and found at run time instead of before.
 //!
-//! Why not ask about the work ahead under the *first* strategy? It answers by worst cases for a
-//! whole period ahead, and says "overloaded" where the mean load is not: the flight program at 98 %
-//! would lose the non-critical deadlines that rate monotonic makes there. A hysteresis on load, or on
-//! misses, comes after the miss.
+//! Why not test the work ahead under the *first* strategy? That test uses worst cases for a whole period ahead, and
+//! reports overload where the mean load is not: the flight program at 98 % would lose the non-critical deadlines that
+//! rate monotonic meets there. A hysteresis on load, or on misses, reacts after the miss.
 
 use hyoshi_model::{Instant, Span};
 
-/// One static level of the second strategy, as it is now.
+/// The present load of one level of the second strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelLoad {
-    /// Worst-case work that waits at this level, legs that will follow included.
+    /// Worst-case work that waits at this level, including legs that will follow.
     pub waiting: Span,
-    /// The earliest deadline of the critical jobs that wait there.
+    /// The earliest deadline of the critical jobs that wait here.
     pub due: Option<Instant>,
-    /// What is left, at worst, of the job that the lane of this level has started.
+    /// The remaining worst case of the job that the lane of this level has started.
     pub started: Span,
     /// Its deadline, if it is critical.
     pub started_due: Option<Instant>,
 }
 
-/// What may still be released at one level and above it, in the present operating region.
+/// The possible releases at one level and above it, in the present operating region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpcomingLoad {
-    /// Work a second that can come before a job of this level, in parts per million of the CPU.
+    /// Work a second that can precede a job of this level, in parts per million of the CPU.
     pub share_ppm: u64,
     /// One job of each operation at this level or above it.
     pub once: Span,
@@ -49,9 +47,8 @@ pub struct UpcomingLoad {
     pub deadline: Option<Span>,
 }
 
-/// True if some critical job could miss its deadline were the second strategy to rule from now on;
-/// `spare` is the time that may pass until that is asked again, and the margin. `levels` come
-/// most urgent first.
+/// True if some critical job could miss its deadline if the second strategy were in force from now on. `spare` is the
+/// time until the next test, and the margin. `levels` are in order, most urgent first.
 pub fn endangered(now: Instant, levels: impl Iterator<Item = (LevelLoad, UpcomingLoad)>, spare: Span) -> bool {
     let mut ahead = u128::from(spare.as_nanos());
     for (level, coming) in levels {
@@ -63,7 +60,7 @@ pub fn endangered(now: Instant, levels: impl Iterator<Item = (LevelLoad, Upcomin
         let started = level.started_due.is_some_and(|due| late(ahead, due.since(now)));
         ahead += u128::from(level.waiting.as_nanos());
         let waiting = level.due.is_some_and(|due| late(ahead, due.since(now)));
-        // One that is released next finds all this before it.
+        // The next released job finds all this before it.
         if started || waiting || coming.deadline.is_some_and(|deadline| late(ahead, deadline)) {
             return true;
         }
@@ -71,7 +68,7 @@ pub fn endangered(now: Instant, levels: impl Iterator<Item = (LevelLoad, Upcomin
     false
 }
 
-/// Which strategy rules.
+/// The strategy in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
     calm: Span,
@@ -81,18 +78,18 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// The first strategy rules, until something is endangered.
+    /// The first strategy is in force, until a job is endangered.
     pub fn new(calm: Span) -> Switch {
         Switch { calm, second: false, last: Instant::ZERO }
     }
 
-    /// True while the second strategy rules.
+    /// True while the second strategy is in force.
     #[inline]
     pub fn second(&self) -> bool {
         self.second
     }
 
-    /// What the trigger says at `now`; true if from now on the other strategy rules.
+    /// Applies the trigger's result at `now`; true if from now on the other strategy is in force.
     pub fn ask(&mut self, now: Instant, endangered: bool) -> bool {
         if endangered {
             self.last = now;

@@ -1,10 +1,10 @@
-//! The tickets of jobs: what callers attached to the completions that triggered them.
+//! The tickets of jobs: callers attached them to the completions that triggered them.
 
 use alloc::{vec, vec::Vec};
 
 use hyoshi_trace::Ticket;
 
-/// The tickets of one operation's jobs, a set for each: one place for each predecessor.
+/// The tickets of one operation's jobs, a set for each: one ticket for each predecessor.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     width: usize,
@@ -19,7 +19,7 @@ pub(crate) struct TicketSet(Option<core::num::NonZeroU32>);
 impl Tickets {
     /// Sets for `jobs` jobs that live at a time, each triggered by `width` predecessors.
     pub fn new(jobs: usize, width: usize) -> Self {
-        // One more: a job that pushes the oldest one out exists before that one ends.
+        // One more: a new job exists before the oldest one that it replaces ends.
         let sets = jobs as u32 + 1;
         Tickets { width, places: vec![None; sets as usize * width], free: (1..=sets).rev().collect() }
     }
@@ -43,7 +43,7 @@ impl Tickets {
         set.0.map_or(&mut [], |set| &mut self.places[(set.get() as usize - 1) * self.width..][..self.width])
     }
 
-    /// The set is needed no longer: its tickets go to `returned`.
+    /// Frees a set: its tickets are added to `returned`.
     pub fn give_back(&mut self, set: TicketSet, returned: &mut Vec<Ticket>) {
         returned.extend(self.of_mut(set).iter_mut().filter_map(Option::take));
         self.free.extend(set.0.map(core::num::NonZeroU32::get));

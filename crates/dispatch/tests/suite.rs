@@ -1,5 +1,5 @@
-//! Random sequences of inputs, as a careless caller would give them but never an impossible one: what the dispatcher decides is
-//! checked against a small naive model, and a replay of the recorded inputs decides the same.
+//! Random sequences of inputs, of a careless caller but never impossible: the dispatcher's decisions are checked
+//! against a small naive model, and a replay of the recorded inputs makes the same decisions.
 
 mod naive;
 
@@ -23,7 +23,7 @@ impl Probe for Keep {
     }
 }
 
-/// What a caller does next; numbers choose among what is possible.
+/// The next action of a caller; numbers choose among the possible ones.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Wait(u64),
@@ -61,7 +61,7 @@ fn one_of<T: Clone + std::fmt::Debug + 'static>(all: &[T]) -> impl Strategy<Valu
     prop::sample::select(all.to_vec())
 }
 
-/// An operation as the file has it; those after the first may be triggered by those before.
+/// An operation as in the file; those after the first may be triggered by those before.
 fn operation(index: usize) -> impl Strategy<Value = String> {
     let times = (2u64..20, 1u64..5, 1u64..30, 0u64..9);
     let rules = (
@@ -105,7 +105,7 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
     })
 }
 
-/// `plain`: without what changes the order of jobs under way, which the naive model leaves out.
+/// `plain`: without features that change the order of jobs at run time, which the naive model omits.
 fn systems(plain: bool) -> impl Strategy<Value = String> {
     let strategy = one_of(&["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]);
     let second = proptest::option::of(strategy_name());
@@ -138,17 +138,17 @@ fn strategy_name() -> impl Strategy<Value = &'static str> {
     one_of(&["RMS", "EDF", "MLF", "MUF"])
 }
 
-/// A caller that does what effects say, except where actions decide.
+/// A caller that follows the effects, except where actions decide.
 struct Caller<'a> {
     system: &'a System,
     dispatcher: Dispatcher<Keep>,
     effects: Effects,
     now: Instant,
-    /// The naive model, where it applies.
+    /// The naive model, if it applies.
     naive: Option<Naive>,
     /// How many of the probe's events were checked.
     checked: usize,
-    /// By ticket: whose completion it was attached to, and how often the dispatcher has it.
+    /// By ticket: the completion to which it was attached, and how often the dispatcher has it.
     tickets: Vec<(JobId, u32)>,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Caller<'a> {
         self.handle(Input::Complete { slot, consumed, ticket });
     }
 
-    /// Tickets come back as often as they were handed on, and a job has those of the completions that triggered it.
+    /// Tickets are returned as often as they were passed on, and a job has those of the completions that triggered it.
     fn check_tickets(&mut self, input: Input) {
         match input {
             Input::Complete { .. } => {
@@ -212,7 +212,7 @@ impl<'a> Caller<'a> {
         assert!(in_joins <= room, "{in_joins} tickets are lost or in joins for {room}");
     }
 
-    /// What comes from outside, and the tick after it.
+    /// Inputs from outside, and the tick after them.
     fn outside(&mut self, input: Input) {
         self.handle(input);
         while let Some(slot) = self.effects.cancelled.pop() {
@@ -358,13 +358,13 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Every job that entered the dispatcher leaves it once, or is still there.
+/// Every job that entered the dispatcher leaves it once, or is still in it.
 fn each_ends_once(events: &[(Instant, Event)], unfinished: usize) {
     let mut live = std::collections::BTreeSet::new();
     for (at, event) in events {
         match event {
             Event::Decision(Decision::Hold { job, .. }) => assert!(live.insert(*job), "{at}: {job:?} twice"),
-            // Held jobs are there already.
+            // Held jobs are already in it.
             Event::Decision(Decision::Ready { job, .. }) => drop(live.insert(*job)),
             Event::Decision(Decision::Run { job, .. } | Decision::Yield { job } | Decision::Demote { job }) => {
                 assert!(live.contains(job), "{at}: {job:?}");
@@ -381,7 +381,7 @@ fn each_ends_once(events: &[(Instant, Event)], unfinished: usize) {
 
 fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
     let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
-    // Nothing but requests releases the last one.
+    // Only requests release the last one.
     if requests {
         system = system.with(|contents| {
             let roots = vec![OperationId(3)];

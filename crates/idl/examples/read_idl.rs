@@ -1,4 +1,4 @@
-//! Reads IDL files and prints what they declare, or what is wrong: `cargo run --example read_idl -- [-I DIR] [-DNAME] FILE...`
+//! Reads IDL files and prints their declarations or errors: `cargo run --example read_idl -- [-I DIR] [-DNAME] FILE...`
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Rust from IDL when a crate is built.
+//! Generates Rust from IDL in a crate's build script.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ use crate::rust::{self, generate};
 use crate::tree::DefinitionKind;
 use crate::{IdlDiagnostic, Diagnostics, ReadOptions, Specification, read};
 
-/// Writes `OUT_DIR/tracker.rs` from `tracker.idl`; this is all that the `main` of a `build.rs` needs:
+/// Writes `OUT_DIR/tracker.rs` from `tracker.idl`; a simple `build.rs` needs only this in `main`:
 ///
 /// ```no_run
 /// hyoshi_idl::build("tracker.idl");
 /// ```
 ///
-/// The crate then has it with
+/// The crate then includes it with
 ///
 /// ```ignore
 /// include!(concat!(env!("OUT_DIR"), "/tracker.rs"));
 /// ```
 ///
-/// Cargo builds again when the file, or one that it includes, has changed. What is wrong with the file is told on
-/// standard error, and ends the build.
+/// Cargo builds again when the file, or one that it includes, has changed. Errors in the file are printed on standard
+/// error, and end the build.
 pub fn build(file: impl Into<PathBuf>) {
     Build::new(file).run();
 }
 
-/// As [`build`], with a say in how.
+/// As [`build`], with options.
 ///
 /// ```no_run
 /// hyoshi_idl::Build::new("idl/tracker.idl").include("idl").define("REMOTE", "1").root("::hyoshi_orb").run();
@@ -41,12 +41,12 @@ pub struct Build {
 }
 
 impl Build {
-    /// From a file, relative to the crate's directory.
+    /// For a file, relative to the crate's directory.
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Build { file: file.into(), reading: ReadOptions::default(), writing: rust::Options::default() }
     }
 
-    /// Looks for included files in a directory, too.
+    /// Also searches a directory for included files.
     pub fn include(mut self, directory: impl Into<PathBuf>) -> Self {
         self.reading.includes.push(directory.into());
         self
@@ -58,23 +58,23 @@ impl Build {
         self
     }
 
-    /// Where generated code finds the ORB; `::hyoshi::orb` unless said.
+    /// The path at which generated code finds the ORB; `::hyoshi::orb` by default.
     pub fn root(mut self, path: impl Into<String>) -> Self {
         self.writing.root = path.into();
         self
     }
 
-    /// An outermost module of included files has its Rust elsewhere, at `path`: it is referred to, not written again.
+    /// The Rust of an outermost module of included files is at `path`: generated code refers to it.
     pub fn external(mut self, module: impl Into<String>, path: impl Into<String>) -> Self {
         self.writing.externals.insert(module.into(), path.into());
         self
     }
 
-    /// The Rust, and the files that it comes from.
+    /// The Rust, and its source files.
     ///
     /// # Errors
     ///
-    /// All that is wrong with the file; macros, directories and external modules that are none.
+    /// All errors in the file; invalid macros, directories and external modules.
     pub fn generate(&self) -> Result<Generated, Diagnostics> {
         self.check_options()?;
         let specification = read(&self.file, &self.reading)?;
@@ -88,7 +88,7 @@ impl Build {
         Ok(Generated { rust, sources, warnings: specification.warnings })
     }
 
-    /// Names of macros, and directories: what is none would have no effect, and nobody would hear of it.
+    /// Checks names of macros, and directories: invalid ones would silently have no effect.
     fn check_options(&self) -> Result<(), Diagnostics> {
         let refused = |error| Err(Diagnostics::one(error, Arc::default()));
         for (name, _) in &self.reading.defines {
@@ -136,7 +136,7 @@ impl Build {
         Ok(())
     }
 
-    /// Writes into `OUT_DIR`, under the file's name with `.rs`. Ends the process with what is wrong, if anything is.
+    /// Writes into `OUT_DIR`, under the file's name with `.rs`. If there are errors, prints them and ends the process.
     pub fn run(self) {
         let Some(directory) = std::env::var_os("OUT_DIR") else {
             fail(
@@ -144,7 +144,7 @@ impl Build {
                     OUT`",
             );
         };
-        // Even if there is no such file yet: it may come.
+        // Even if the file does not exist yet: it may be created.
         println!("cargo::rerun-if-changed={}", self.file.display());
         let generated = match self.generate() {
             Ok(generated) => generated,
@@ -163,14 +163,14 @@ impl Build {
     }
 }
 
-/// What [`Build::generate`] has made.
+/// The result of [`Build::generate`].
 #[derive(Clone, Debug)]
 pub struct Generated {
-    /// A module's inside.
+    /// The contents of a module.
     pub rust: String,
-    /// The file and all that it includes.
+    /// The file and all its includes.
     pub sources: Vec<PathBuf>,
-    /// What is probably not what was meant, each as people read it.
+    /// Probable mistakes, each as readable text.
     pub warnings: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
-//! OMG IDL: what a file declares, with errors that point at it, and Rust that reads as if written by hand.
+//! OMG IDL: reads a file's declarations, with errors at their places, and generates readable Rust.
 //!
-//! The subset of IDL 4.2 that CORBA and DDS share, with interfaces. Source text becomes a
-//! [`Specification`], in which every name is resolved, every constant a value and every definition
-//! has its repository id; generators and dynamic calls start from there.
+//! The subset of IDL 4.2 that CORBA and DDS share, with interfaces. Source text becomes a [`Specification`], in which
+//! every name is resolved, every constant a value and every definition has its repository id; generators and dynamic
+//! calls use it.
 //!
 //! ```
 //! use hyoshi_idl::{Kind, Options, read_text};

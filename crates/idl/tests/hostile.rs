@@ -1,4 +1,4 @@
-//! Any text gives a tree or errors: no panic, no deep stack, no long run, no great memory.
+//! Any text produces a tree or errors: no panic, no deep stack, no long run, no large memory.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ fn text(text: &str) -> Result<Specification, Diagnostics> {
     read_text(text, "hostile.idl", &ReadOptions::default())
 }
 
-/// What holds of each answer.
+/// The properties of each result.
 fn check(source: &str) {
     match text(source) {
         Ok(specification) => {
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// Runs on a stack smaller than any thread's default; what takes long is named, for whoever waits.
+/// Runs on a stack smaller than any thread's default; slow inputs are printed.
 fn quickly(sources: Vec<String>) {
     let run = move || {
         for source in &sources {

@@ -1,4 +1,4 @@
-//! What a text means: values, types, names, docs, ids, and in which order.
+//! The meaning of texts: values, types, names, docs, ids, and their order.
 
 use hyoshi_idl::tree::{Type, ConstantValue};
 use hyoshi_idl::{Definition, DefinitionKind, ReadOptions, Specification, read_text};

@@ -1,6 +1,6 @@
-//! Every file in `tests/bad` is refused with exactly the words beside it.
-//! After a change of wording: `BLESS=1 cargo test -p hyoshi-idl --test suite refused::`, then read the diff by eye: an error
-//! should be understood by someone who has never seen the code.
+//! Every file in `tests/bad` is rejected with exactly the messages beside it. After a change of wording: `BLESS=1 cargo
+//! test -p hyoshi-idl --test suite refused::`, then read the diff: an error should be clear to someone who has never
+//! seen the code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn each_bad_file_is_refused_in_the_words_beside_it() {
     for path in files {
         let Err(errors) = read(&path, &ReadOptions::default()) else { panic!("{} is taken", path.display()) };
         assert!(!errors.errors.is_empty());
-        // Where the repository lies is nobody's business.
+        // Remove the repository's path.
         let dir = format!("{}/", path.parent().unwrap().display());
         let said = errors.to_string().replace(&dir, "");
         let expected = path.with_extension("expected");

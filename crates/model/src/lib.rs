@@ -1,15 +1,15 @@
-//! What a distributed real-time system is: time, operations and what triggers them, chains,
-//! shared resources and operating regions, and the file that describes them.
+//! The model of a distributed real-time system: time, operations and their triggers, chains, shared resources and
+//! operating regions, and the file that describes them.
 //!
-//! The file's reader turns text into a [`System`] in which an unknown name, a trigger cycle or a
-//! period of zero cannot exist; every other room takes a `System` and never checks again.
+//! The file's reader turns text into a [`System`] in which an unknown name, a trigger cycle or a period of zero cannot
+//! exist. Every other crate uses a `System` without checking again.
 //!
 //! - [`time`]: instants and spans in whole nanoseconds; [`quantity`]: `"2.5ms"`, `"40Hz"`, `"75%"`.
-//! - [`system`]: what a system is. Releases are periodic, or triggered by completions; a chain is an
-//!   end-to-end requirement; an epoch is an operating region (Kokyu, section III-B).
-//! - [`program`]: what runs beside the operations, under the CPU broker.
-//! - [`reservation`]: so much CPU time in each period, and shares of a CPU.
-//! - [`takes`]: what jobs really take, drawn repeatably.
+//! - [`system`]: the system itself. Releases are periodic, or triggered by completions; a chain is an end-to-end
+//!   requirement; an epoch is an operating region (Kokyu, section III-B).
+//! - [`program`]: programs beside the operations, under the CPU broker.
+//! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
+//! - [`execution_time`]: the actual execution times of jobs, drawn repeatably.
 //! - `file` (feature `toml`, on by default): the reader, its diagnostics, and the table of all keys.
 //!   Without the feature the crate needs no `std`.
 //!

@@ -1,8 +1,8 @@
-//! What jobs really take: fixed, drawn, or listed execution times.
+//! The actual execution times of jobs: fixed, drawn, or listed.
 //!
-//! A draw depends on the seed, the operation, the release number and the leg, and on nothing else.
-//! So every strategy sees the same times for the same jobs (Kokyu, section III-B: "a pseudorandom
-//! sequence initialized with the same seed for each strategy"), whatever order they run in.
+//! A draw depends only on the seed, the operation, the release number and the leg. So every strategy has the same times
+//! for the same jobs (Kokyu, section III-B: "a pseudorandom sequence initialized with the same seed for each
+//! strategy"), in whatever order they run.
 
 use alloc::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::time::Span;
 /// The actual execution times of an operation's jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Takes {
-    /// Every job the same.
+    /// The same for every job.
     Fixed(Span),
     /// Uniform over the closed range, in whole nanoseconds.
     Uniform(Span, Span),
@@ -24,10 +24,10 @@ pub enum Takes {
         deviation: Span,
         /// The lower limit.
         least: Span,
-        /// Nothing longer.
+        /// The upper limit.
         most: Span,
     },
-    /// Job by job, from the start again when it ends; never empty.
+    /// One for each job; the list repeats; never empty.
     List(Arc<[Span]>),
 }
 
@@ -40,7 +40,7 @@ impl Takes {
             Takes::Normal { mean, deviation, least, most } => {
                 let of = |stream| unit(bits(seed, job, stream));
                 let (first, second) = (of(Stream::ExecutionTime), of(Stream::Angle));
-                // Box and Muller; libm, so that every machine draws the same bits.
+                // Box and Muller; libm, so every machine draws the same bits.
                 let standard = libm::sqrt(-2.0 * libm::log(first)) * libm::cos(core::f64::consts::TAU * second);
                 let nanos = mean.as_nanos() as f64 + standard * deviation.as_nanos() as f64;
                 Span::from_nanos(libm::round(nanos.max(0.0)) as u64).clamp(*least, *most)
@@ -75,7 +75,7 @@ pub fn uniform(bits: u64, least: Span, most: Span) -> Span {
     Span::from_nanos(least.as_nanos() + ((u128::from(bits) * width) >> 64) as u64)
 }
 
-/// How late a periodic job is released, as drawn: no release precedes the one before it.
+/// How late a periodic job is released, as drawn: releases keep their order.
 pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
     if jitter.is_zero() {
         return Span::ZERO;
@@ -92,7 +92,7 @@ pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
 /// How many releases are checked, for a jitter of many periods.
 const MOST_BEFORE: u64 = 1_000;
 
-/// What a draw is for. Draws of different streams are independent.
+/// The purpose of a draw. Draws of different streams are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Stream {
@@ -102,11 +102,11 @@ pub enum Stream {
     Angle = 1,
     /// How late a periodic release is.
     Jitter = 2,
-    /// How long a completion is on its way.
+    /// The delay of a completion on a link.
     LinkDelay = 3,
     /// Whether the network loses a completion.
     LinkLoss = 4,
-    /// Whatever takes no part in a simulation or a run.
+    /// Uses outside of simulations and runs.
     Other = 9,
 }
 

@@ -1,8 +1,7 @@
-//! A system as the text of a file that means it: what `check` hands to `sim`, what a failing test prints.
+//! Writes a system as the text of a file: the input of `sim` from `check`, and the output of a failing test.
 //!
-//! For every system that [`read`](crate::read) returns, reading what [`write()`] makes of it gives the
-//! same system. What no file can say (a best case of zero, names with odd characters) is written as
-//! near as a file comes to it.
+//! For every system that [`read`](crate::read) returns, reading the result of [`write()`] returns the same system. A
+//! system that no file can express (a best case of zero, unusual names) is written as the nearest file.
 
 use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
@@ -18,7 +17,7 @@ use crate::system::{
 use crate::takes::Takes;
 use crate::time::{Instant, Span};
 
-/// The text of a `system.toml` that means this system.
+/// The text of a `system.toml` that describes this system.
 pub fn write(system: &System) -> String {
     let mut text = String::new();
     line(&mut text, "name", quoted(&system.name));
@@ -38,7 +37,7 @@ pub fn write(system: &System) -> String {
         hosts.for_each(|(id, host)| write_host(&mut text, host, system.epochs[0].environment.enables(id)));
     }
     for (host, broker) in system.hosts.iter().zip(&system.brokered.brokers) {
-        // Under its host's name, so that one host's is not another's.
+        // Under its host's name: each host has its own.
         let _ = writeln!(text, "\n[host.{}.broker]", key_of(&plain(&host.name)));
         write_broker(&mut text, broker);
     }
@@ -101,13 +100,13 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// The name, if names may be so, or one near it.
+/// The name, if it is a valid one, or a similar valid one.
 fn plain(name: &str) -> String {
     let known = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ');
     name.chars().map(|c| if known(c) { c } else { '-' }).collect()
 }
 
-/// As [`plain()`]; parts of calls have names of their own.
+/// Like [`plain()`]; parts of calls have their own names.
 fn plain_operation(name: &str) -> String {
     let part = |part: &str| part.split('@').map(plain).collect::<Vec<_>>().join("@");
     name.split(':').map(part).collect::<Vec<_>>().join(":")
@@ -175,7 +174,7 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
     };
     line(text, "on_hard_cap", quoted(on_overload));
     line(text, "pool", processor.pool.to_string());
-    // Said even if there are none: where a file says nothing, what was measured on the machine counts.
+    // Written even if all are zero: without them, the costs measured on the machine apply.
     let costs = processor.costs.named().into_iter().filter(|(_, span)| !span.is_zero());
     let costs: Vec<String> = costs.map(|(key, span)| format!("{key} = {}", time(span))).collect();
     line(text, "costs", if costs.is_empty() { "{}".into() } else { format!("{{ {} }}", costs.join(", ")) });
@@ -233,9 +232,9 @@ struct Template<'a> {
     first: usize,
     /// How many; `None` for an operation without a number.
     count: Option<usize>,
-    /// Of a template: the period that spreads the phases as `stagger = "even"` does, or the time between two.
+    /// Of a template: the period whose phases `stagger = "even"` spreads, or the time between two.
     stagger: Stagger,
-    /// Deadlines that count from the origin are said, too: they do not follow from roots and chains.
+    /// Deadlines that count from the origin are written, too: roots and chains do not imply them.
     said: bool,
 }
 
@@ -264,7 +263,7 @@ fn templates(system: &System) -> Vec<Template<'_>> {
     templates
 }
 
-/// Marks those of which some deadline is counted from the origin, and is not what a reader concludes.
+/// Marks operations with a deadline that counts from the origin and that a reader would not infer.
 fn mark_deadlines(system: &System, templates: &mut [Template<'_>]) {
     let triggers: Vec<Trigger> = system.operations.iter().map(|operation| operation.trigger.clone()).collect();
     let chains = tightest(&system.chains, &triggers);
@@ -279,7 +278,7 @@ fn mark_deadlines(system: &System, templates: &mut [Template<'_>]) {
                 Deadline::Origin(deadline) => {
                     let of_root = |root: &OperationId| epoch.settings[root.index()].deadline.span();
                     let of_roots = || system.operations[id].roots.iter().map(of_root).max();
-                    // What once had a deadline of its own is asked no more what its roots say.
+                    // If an operation has had its own deadline, its roots no longer imply one.
                     had_its_own || Some(deadline) != chains[id].or_else(of_roots)
                 }
             })
@@ -354,10 +353,10 @@ impl Template<'_> {
         self.count.unwrap_or(1)
     }
 
-    /// What the table says of all instances in the first epoch: an epoch of its own says what differs.
+    /// What the table of all instances contains in the first epoch; later epochs contain the differences.
     fn base(&self) -> Setting {
         let mut base = setting(self.system, self.first).clone();
-        // What once has a deadline of its own cannot lose it again: the table gives it only if all have one.
+        // An operation cannot lose its own deadline again: the table has it only if all epochs have one.
         let instances = self.system.epochs[0].settings[self.first..self.first + self.len()].iter();
         let from_origin = instances.map(|one| one.deadline).find(|one| matches!(one, Deadline::Origin(_)));
         base.deadline = from_origin.filter(|_| !self.said).unwrap_or(base.deadline);
@@ -418,7 +417,7 @@ impl Template<'_> {
         self.write_constants(text, operation);
     }
 
-    /// True if nothing ever differs from what the table says.
+    /// True if no epoch differs from the table.
     fn plain(&self) -> bool {
         let base = self.base();
         let settings = &self.system.epochs[0].settings[self.first..self.first + self.len()];
@@ -426,7 +425,7 @@ impl Template<'_> {
         self.system.epochs.len() == 1 && settings.iter().all(but_phase)
     }
 
-    /// What no epoch changes.
+    /// Writes the keys that no epoch changes.
     fn write_constants(&self, text: &mut String, operation: &Operation) {
         if operation.critical {
             line(text, "critical", "true");
@@ -468,7 +467,7 @@ impl Template<'_> {
     }
 }
 
-/// True if the key may be left out: its value follows from others.
+/// True if the key may be omitted: its value follows from others.
 fn follows(setting: &Setting, key: &str, periodic: bool) -> bool {
     match key {
         "takes" => setting.takes == Takes::Fixed(setting.wcet),
@@ -478,7 +477,7 @@ fn follows(setting: &Setting, key: &str, periodic: bool) -> bool {
     }
 }
 
-/// The keys by which a setting differs from the one before it, or from none at all.
+/// The keys in which a setting differs from the one before it, or from none.
 fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said: bool) -> Vec<(&'static str, String)> {
     let periodic = operation.trigger == Trigger::Periodic;
     let mut changes = Vec::new();
@@ -584,7 +583,7 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
     sets
 }
 
-/// What an epoch sets of programs; at the start their tables have said it.
+/// An epoch's changes of programs; their tables contain the values at the start.
 fn program_sets(system: &System, epoch: &Epoch) -> Vec<String> {
     let changed = system.brokered.programs.iter().flat_map(|program| {
         let here = program.takes.iter().filter(|(from, _)| *from == epoch.at && *from > Instant::ZERO);
@@ -593,7 +592,7 @@ fn program_sets(system: &System, epoch: &Epoch) -> Vec<String> {
     changed.collect()
 }
 
-/// What an epoch sets, once for all instances of a template where they agree.
+/// An epoch's changes, once for all instances of a template if they agree.
 fn epoch_sets(system: &System, epoch: &Epoch, before: &[Setting], templates: &[Template<'_>]) -> Vec<String> {
     let mut sets = Vec::new();
     for template in templates {

@@ -135,7 +135,8 @@ fn the_callers_deadline_holds_for_its_end_and_for_whom_it_waits() {
     assert_eq!(deadlines("plan:call"), [40, 40, 90].map(|millis| Deadline::Own(ms(millis))));
     assert_eq!((deadlines("locate@plan"), deadlines("plan")), (from_origin, from_origin));
     assert_eq!(deadlines("note"), [50; 3].map(|millis| Deadline::Origin(ms(millis))));
-    // What only follows the caller has the deadline of its chain or root, as ever: no chain of triggers is set here.
+    // Operations that only follow the caller have the deadline of its chain or root: this file sets no chain of
+    // triggers.
     assert_eq!(deadlines("steer"), from_origin);
 }
 

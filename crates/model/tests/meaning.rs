@@ -149,7 +149,7 @@ fn a_triggered_operation_inherits_period_and_deadline_from_its_roots() {
     assert_eq!(setting(&system, 0, "join").deadline, Deadline::Origin(ms(40)));
     assert_eq!(setting(&system, 0, "last").deadline, Deadline::Origin(ms(8)));
     assert_eq!(setting(&system, 0, "own").deadline, Deadline::Own(ms(3)));
-    // Written order: a join may want its inputs in it.
+    // Written order: a join may need its inputs in it.
     let join = Trigger::All(vec![OperationId(1), OperationId(0)]);
     assert_eq!(system.operation(id(&system, "join")).trigger, join);
 }
@@ -233,7 +233,7 @@ fn epochs_add_up_and_what_is_inherited_follows() {
     assert_eq!((b.period, b.deadline), (ms(20), Deadline::Origin(ms(20))));
     let wcets = |epoch| ["a.1", "a.2"].map(|name| setting(&system, epoch, name).wcet);
     assert_eq!((wcets(0), wcets(1), wcets(3)), ([ms(2), ms(2)], [ms(2), ms(3)], [ms(1), ms(1)]));
-    // Nobody gave `takes` and `bcet`: they go with the worst case.
+    // Without `takes` and `bcet`, the worst case applies.
     assert_eq!(setting(&system, 3, "a.1").takes, Takes::Fixed(ms(1)));
     assert_eq!(setting(&system, 3, "a.1").bcet, ms(1));
     assert!(std::sync::Arc::ptr_eq(&system.epochs[1].settings, &system.epochs[2].settings));
@@ -402,7 +402,7 @@ fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
     let off: Vec<_> = system.epochs.iter().map(|epoch| epoch.environment.disabled.clone()).collect();
     assert_eq!(off, [vec![b], vec![a], vec![a], vec![a], vec![a]]);
     assert!(std::sync::Arc::ptr_eq(&system.epochs[1].environment, &system.epochs[2].environment));
-    // What is as declared again is no difference.
+    // A value that is set again as declared is not a difference.
     assert!(system.epochs[4].environment.links.is_empty());
 }
 

@@ -1,6 +1,6 @@
-//! What the primitives cost: `cargo bench -p hyoshi-os`. Median and best are what to compare, on a
-//! machine that others use too. Wake-ups are between two SCHED_FIFO threads on one CPU; without
-//! privileges they are ordinary threads, which a line says.
+//! The cost of the primitives: `cargo bench -p hyoshi-os`. Compare median and best, because other users share the
+//! machine. Wake-ups are between two SCHED_FIFO threads on one CPU; without privileges they are ordinary threads, which
+//! a line reports.
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
@@ -25,20 +25,20 @@ fn pi_mutex_uncontended(bencher: Bencher) {
     bencher.bench_local(|| *black_box(&lock).lock() += 1);
 }
 
-/// Which users a process runs as: what the broker asks of each member in each round.
+/// The users of a process: the broker reads them for each member in each round.
 #[divan::bench]
 fn owner_of_a_process(bencher: Bencher) {
     let own = Process::open(std::process::id()).expect("this process");
     bencher.bench_local(|| black_box(&own).owner());
 }
 
-/// The alternative, where the kernel has no PIDFD_GET_INFO.
+/// The alternative, if the kernel has no PIDFD_GET_INFO.
 #[divan::bench]
 fn owner_of_a_process_by_proc(bencher: Bencher) {
     bencher.bench_local(|| std::fs::read_to_string("/proc/self/status"));
 }
 
-/// The alternative that [`PiMutex`] is measured against.
+/// The alternative that [`PiMutex`] is compared with.
 #[divan::bench]
 fn pthread_pi_mutex_uncontended(bencher: Bencher) {
     let lock: Box<UnsafeCell<libc::pthread_mutex_t>> = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p hyoshi-os --example budget_events            (as root; ROUNDS=200, BUDGET_US=3000)
 //!
-//! A child process computes without end at SCHED_FIFO 30. In each round a receiver at SCHED_FIFO 90 asks to be woken
+//! A child process computes without end at SCHED_FIFO 30. In each round a receiver at SCHED_FIFO 90 requests an event
 //! when the child has run for the budget, and then reads the child's task clock. The delay is the child's CPU time
 //! beyond the budget; `cpu` is the receiver's CPU time per round. The figures are in docs/reserving.md.
 
@@ -26,7 +26,7 @@ const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const RING: usize = 8192;
 
-/// Something that wakes its caller once the child has run for so long.
+/// An event that wakes its caller when the child has run for this long.
 trait Event {
     fn wait(&mut self, budget: Span) -> io::Result<()>;
 }
@@ -97,7 +97,7 @@ fn check(done: libc::c_int) -> io::Result<libc::c_int> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
-/// The broker's method where no event is granted.
+/// The broker's method if no event is granted.
 struct Sleep(Meter);
 
 impl Sleep {

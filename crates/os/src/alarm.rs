@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::lock::PiMutex;
 
-/// A set of alarms, and where they are reported. Clones are the same set.
+/// A set of alarms, and where they are reported. Clones share the set.
 #[derive(Clone, Debug)]
 pub struct Alarms(Arc<Set>);
 
@@ -25,7 +25,7 @@ struct Set {
     epoll: OwnedFd,
     /// Ends a wait.
     poke: OwnedFd,
-    /// Reported by the kernel and not handed over yet. Polling a counter consumes its report, so no other poll(2) can
+    /// Reported by the kernel and not returned yet. Polling a counter consumes its report, so no other poll(2) can
     /// watch the descriptor: a waiting thread stores its reports here.
     came: PiMutex<Vec<(u64, Rang)>>,
 }
@@ -44,10 +44,10 @@ pub struct Alarm {
     armed: bool,
 }
 
-/// What an alarm reports.
+/// The report of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rang {
-    /// The thread has run for as long as was set.
+    /// The thread has run for the set time.
     Ran,
     /// The thread has ended.
     Ended,
@@ -55,7 +55,7 @@ pub enum Rang {
 
 /// Bytes of a ring: the kernel wakes pollers only of counters that have one.
 const RING: usize = 8 << 10;
-/// The kernel does not count shorter ones.
+/// The kernel does not count shorter times.
 const LEAST: Span = Span::from_micros(10);
 /// Set while it is silent.
 const NEVER: u64 = 1 << 50;
@@ -101,7 +101,7 @@ impl Alarms {
         let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
         let mut builder = Builder::new(Software::TASK_CLOCK);
         // Without the kernel's part, an overflow that finds the thread in a system call is skipped, and the thread runs
-        // for as long again.
+        // for the same time again.
         builder.observe_pid(tid).any_cpu().include_kernel().sample_period(NEVER).wakeup_events(1);
         let sampler = builder.build()?.sampled(RING)?;
         let alarm = Alarm { sampler, set: self.0.clone(), key, armed: false };
@@ -116,7 +116,7 @@ impl Alarms {
         came.into_iter().for_each(|(key, rang)| each(key, rang));
     }
 
-    /// Waits until an alarm is reported, without taking the report, or for [`Alarms::poke`].
+    /// Waits until an alarm is reported, without consuming the report, or for [`Alarms::poke`].
     pub fn wait(&self, timeout: Option<Span>) {
         self.take_in(timeout);
     }
@@ -161,7 +161,7 @@ impl Alarms {
 }
 
 impl Alarm {
-    /// Reports once the thread has run for this time from now, instead of the earlier setting; at least 10 us. 2 to 10
+    /// Reports when the thread has run for this time from now, instead of the earlier setting; at least 10 us. 2 to 10
     /// us.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// It was reported: it is silent until it is set again.
+    /// Marks it as reported: it is silent until it is set again.
     pub fn rang(&mut self) {
         self.armed = false;
     }

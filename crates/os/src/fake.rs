@@ -1,5 +1,5 @@
-//! Stand-ins for the kernel, so that what drives clocks and threads can be tested unprivileged,
-//! in no time, and with every refusal.
+//! Fakes of the kernel: code that uses clocks and threads can be tested unprivileged, without waiting, and with every
+//! refusal.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::refusal::{KernelRequest, Refused};
 use crate::switches::{Sight, SwitchSource, Switched};
 use crate::thread::{ThreadPolicy, Scheduled};
 
-/// A clock that stands still until it is told to go on; a sleep moves it to the instant slept for.
+/// A clock that stands still until it is advanced; a sleep sets it to the target instant.
 #[derive(Debug, Default)]
 pub struct FakeClock {
     now: AtomicU64,
@@ -24,7 +24,7 @@ impl FakeClock {
         FakeClock::default()
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn advance(&self, by: Span) {
         self.now.fetch_add(by.as_nanos(), Ordering::AcqRel);
     }
@@ -44,7 +44,7 @@ impl Clock for FakeClock {
     }
 }
 
-/// A thread that records how it was scheduled and has consumed what it is told.
+/// A thread that records its scheduling and whose consumption is set by the test.
 #[derive(Debug, Default)]
 pub struct FakeThread {
     refuses_fifo: bool,
@@ -53,7 +53,7 @@ pub struct FakeThread {
 }
 
 impl FakeThread {
-    /// A thread that takes every policy.
+    /// A thread that accepts every policy.
     pub fn new() -> Self {
         FakeThread::default()
     }
@@ -63,12 +63,12 @@ impl FakeThread {
         FakeThread { refuses_fifo: true, ..FakeThread::default() }
     }
 
-    /// Lets the thread have consumed more.
+    /// Adds consumption.
     pub fn consume(&self, span: Span) {
         self.consumed.fetch_add(span.as_nanos(), Ordering::AcqRel);
     }
 
-    /// The policies it was given, in order.
+    /// The policies that were set, in order.
     pub fn policies(&self) -> Vec<ThreadPolicy> {
         self.policies.lock().unwrap_or_else(|broken| broken.into_inner()).clone()
     }
@@ -88,7 +88,7 @@ impl Scheduled for FakeThread {
     }
 }
 
-/// Switches that are given to it, as the kernel would tell them.
+/// Switches that the test supplies, in the place of the kernel's.
 #[derive(Debug)]
 pub struct FakeSwitches {
     sight: Sight,
@@ -96,12 +96,12 @@ pub struct FakeSwitches {
 }
 
 impl FakeSwitches {
-    /// A source that sees so much, and nothing yet.
+    /// A source with this sight, and no events yet.
     pub fn new(sight: Sight) -> Self {
         FakeSwitches { sight, arrived: Default::default() }
     }
 
-    /// Something happened at a time of `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Adds an event at a time of `CLOCK_MONOTONIC`, in nanoseconds.
     pub fn tell(&mut self, at: u64, switched: Switched) {
         self.arrived.push_back((at, switched));
     }

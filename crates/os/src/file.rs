@@ -1,4 +1,4 @@
-//! Locks on files: one process at a time works with what is kept in a directory.
+//! Locks on files: only one process at a time uses the data of a directory.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-/// Flags to open a file with so that no link is followed in its place, and no pipe there blocks (open(2)).
+/// Flags to open a file without following a link in its place, and without blocking on a pipe (open(2)).
 pub const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// The effective user of this process.
@@ -14,11 +14,12 @@ pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Takes the file for this process until it is closed, however the process ends (flock(2)). False if another has it.
+/// Locks the file for this process until it is closed, however the process ends (flock(2)). False if another process
+/// holds the lock.
 ///
 /// # Errors
 ///
-/// Of file systems without locks.
+/// From file systems without locks.
 pub fn take(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -27,11 +28,11 @@ pub fn take(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether another has taken the file. Those who ask at the same time do not see each other.
+/// Whether another process holds the lock. Concurrent callers of this function do not see each other.
 ///
 /// # Errors
 ///
-/// As of [`take`].
+/// As for [`take`].
 pub fn is_taken(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(flock(file, FlockOperation::Unlock).map(|()| false)?),

@@ -1,13 +1,12 @@
-//! Every Linux call of Hyoshi: what threads, clocks, locks and wake-ups the machine has, what of
-//! them it grants to this process, and what to do where it refuses.
+//! Every Linux call of Hyoshi: threads, clocks, locks and wake-ups, the privileges that they need, and the remedies if
+//! the kernel refuses.
 //!
-//! The only room with `unsafe`. What it offers is safe, small and honest: a request that the
-//! kernel turns down comes back as data ([`Refused`]), never as a silent fallback. What the rooms
-//! above drive stands behind a trait with a [`fake`], so that they are tested unprivileged. Kernel
-//! facts cite the manual page or were measured (kernel 6.18 and 6.1); nothing asks for a kernel
-//! *version*, features are probed.
+//! The only crate with `unsafe`. Its interface is safe and small. A request that the kernel refuses is returned as data
+//! ([`Refused`]), never as a silent fallback. Mechanisms that upper crates drive have a trait with a [`fake`], so they
+//! are tested unprivileged. Kernel facts cite the manual page or were measured (kernel 6.18 and 6.1); nothing tests a
+//! kernel *version*, features are probed.
 //!
-//! A thread above ordinary ones, woken through a [`Wake`], sharing a value through a [`PiMutex`]:
+//! A thread above ordinary ones, woken through a [`Wake`], that shares a value through a [`PiMutex`]:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Stream sockets, TCP and Unix, as an ORB needs them: the same socket read and written in a
-//! blocking way by the thread that has it, and without blocking by one that must not stay.
+//! Stream sockets, TCP and Unix, for an ORB: the same socket is read and written with blocking by the thread that
+//! serves it, and without blocking by one that must not wait.
 //!
-//! Sockets stay in blocking mode; a call that must not wait says so with `MSG_DONTWAIT`
-//! (recv(2), send(2)), which costs no system call of its own. Timeouts are those of the socket
-//! (`SO_RCVTIMEO`, `SO_SNDTIMEO`, socket(7)): set once, they too cost nothing for each message.
+//! Sockets stay in blocking mode; a call that must not wait uses `MSG_DONTWAIT` (recv(2), send(2)), which needs no
+//! further system call. Timeouts are those of the socket (`SO_RCVTIMEO`, `SO_SNDTIMEO`, socket(7)): set once, they cost
+//! nothing for each message.
 
 use std::fmt;
 use std::io;
@@ -25,7 +25,7 @@ use rustix::time::Timespec;
 /// Connections that the kernel queues until they are accepted, at most net.core.somaxconn (4,096 since Linux 5.4).
 const BACKLOG: i32 = 4096;
 
-/// Where a socket listens or connects to.
+/// The address of a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SocketAddress {
     /// TCP over IPv4 or IPv6.
@@ -39,7 +39,7 @@ pub enum SocketAddress {
 pub enum May {
     /// Up to the socket's timeout; then [`io::ErrorKind::WouldBlock`].
     Wait,
-    /// The same, but not if the thread is kicked meanwhile ([`ThreadHandle::kick`](crate::ThreadHandle::kick)): then
+    /// The same, but also until the thread is kicked ([`ThreadHandle::kick`](crate::ThreadHandle::kick)): then
     /// [`io::ErrorKind::WouldBlock`] too.
     Linger,
     /// [`io::ErrorKind::WouldBlock`] rather than wait.
@@ -53,11 +53,11 @@ pub struct SocketStream {
     tcp: bool,
 }
 
-/// Who is at the other end of a Unix socket, as the kernel knows it (unix(7), SO_PEERCRED, SO_PEERGROUPS): the process
-/// that connected, at the time when it did.
+/// The process at the other end of a Unix socket, from the kernel (unix(7), SO_PEERCRED, SO_PEERGROUPS): the one that
+/// connected, at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its process; 0 if that is in a namespace from where it cannot be seen.
+    /// Its process; 0 if that is in a namespace that is not visible from here.
     pub pid: u32,
     /// Its effective user.
     pub uid: u32,
@@ -68,7 +68,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of this process, as the other end of a socket would see them.
+    /// Those of this process, as visible at the other end of a socket.
     pub fn own() -> Credentials {
         use rustix::process::{getegid, geteuid, getgroups, getpid};
         let groups = getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
@@ -77,8 +77,8 @@ impl Credentials {
     }
 }
 
-/// How long a peer that does not answer at all keeps a TCP connection: probes after 10 s of
-/// silence, every 5 s, three of them; and 30 s for data that nobody acknowledges (tcp(7)).
+/// How long a peer that does not answer at all keeps a TCP connection: probes after 10 s of silence, every 5 s, three
+/// of them; and 30 s for unacknowledged data (tcp(7)).
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
@@ -91,7 +91,7 @@ impl SocketStream {
             SocketAddress::Tcp(address) => SocketStream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true },
             SocketAddress::Unix(path) => {
                 let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-                // A full backlog makes connect(2) wait, for as long as sending may.
+                // A full backlog makes connect(2) wait, up to the timeout of sending.
                 sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
                 connect(&socket, &SocketAddrUnix::new(path)?)?;
                 SocketStream { socket, tcp: false }
@@ -101,7 +101,7 @@ impl SocketStream {
         Ok(stream)
     }
 
-    /// Small messages leave at once, and a peer that is gone is noticed.
+    /// Small messages leave at once, and a dead peer is detected.
     fn tune(&self) -> io::Result<()> {
         if self.tcp {
             sockopt::set_tcp_nodelay(&self.socket, true)?;
@@ -114,7 +114,7 @@ impl SocketStream {
         Ok(())
     }
 
-    /// What has arrived, at least an octet; 0 when the peer has ended.
+    /// Reads available data, at least an octet; 0 when the peer has ended.
     #[inline]
     pub fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
         let flags = if wait == May::Never { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
@@ -128,7 +128,7 @@ impl SocketStream {
         }
     }
 
-    /// Sends a first part of `octets`, and says how much.
+    /// Sends a first part of `octets`, and returns its length.
     #[inline]
     pub fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
         let wait = if wait == May::Never { SendFlags::DONTWAIT } else { SendFlags::empty() };
@@ -140,7 +140,7 @@ impl SocketStream {
         }
     }
 
-    /// Sends everything; each part of it within the socket's timeout. An error tells how much had gone.
+    /// Sends everything; each part of it within the socket's timeout. An error contains how much was sent.
     pub fn write_all(&self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut sent = 0;
         while sent < octets.len() {
@@ -159,13 +159,13 @@ impl SocketStream {
         Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Send, at_least_something(timeout))?)
     }
 
-    /// Waits until something has arrived or the peer has ended, or with `output` until there is room to write. False when
-    /// `timeout` is over; without one it waits for ever (poll(2)).
+    /// Waits until data has arrived or the peer has ended, or with `output` until there is room to write. False after
+    /// `timeout`; without one it waits for ever (poll(2)).
     pub fn ready(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
         self.poll(output, timeout, false)
     }
 
-    /// The same; false also if the thread is kicked meanwhile ([`May::Linger`]).
+    /// The same; also false if the thread is kicked meanwhile ([`May::Linger`]).
     pub fn ready_or_kicked(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
         self.poll(output, timeout, true)
     }
@@ -188,29 +188,29 @@ impl SocketStream {
         }
     }
 
-    /// True once the peer will send nothing more, even while some of its octets wait to be read (poll(2), POLLRDHUP).
+    /// True when the peer will send nothing more, even if some of its octets are unread (poll(2), POLLRDHUP).
     pub fn has_ended(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Some(&now)), Ok(1..))
     }
 
-    /// True if nothing has arrived and the peer has not ended: a connection at rest.
+    /// True if no data has arrived and the peer has not ended.
     pub fn at_rest(&self) -> bool {
         let mut one = [0];
         matches!(recv(&self.socket, &mut one[..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
     }
 
-    /// Ends both directions: whoever waits in a read or write of it returns.
+    /// Ends both directions: threads that wait in a read or write return.
     pub fn close(&self) {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Ends sending; what the peer still sends can be read.
+    /// Ends sending; data from the peer can still be read.
     pub fn close_writing(&self) {
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
-    /// The peer's address, for people.
+    /// The peer's address, for messages.
     pub fn peer(&self) -> String {
         let address = rustix::net::getpeername(&self.socket).ok().flatten();
         match address.and_then(|address| SocketAddr::try_from(address).ok()) {
@@ -219,7 +219,7 @@ impl SocketStream {
         }
     }
 
-    /// Who connected, if it is a Unix socket. Two system calls.
+    /// The process that connected, if it is a Unix socket. Two system calls.
     pub fn credentials(&self) -> Option<Credentials> {
         if self.tcp {
             return None;
@@ -227,7 +227,7 @@ impl SocketStream {
         let mut found = [libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX }];
         (socket_option(&self.socket, libc::SO_PEERCRED, &mut found).ok()? == 1).then_some(())?;
         let [found] = found;
-        // Most users have a few groups; ERANGE asks for more room, of which the kernel never needs more (NGROUPS_MAX).
+        // Most users have a few groups; ERANGE means more room, which the kernel bounds (NGROUPS_MAX).
         let mut groups = vec![0u32; 64];
         let count = socket_option(&self.socket, libc::SO_PEERGROUPS, &mut groups).or_else(|_| {
             groups.resize(1 << 16, 0);
@@ -248,7 +248,7 @@ impl SocketStream {
     }
 }
 
-/// Values of a socket's option (getsockopt(2)), as many as there are.
+/// Values of a socket's option (getsockopt(2)).
 fn socket_option<T: Copy>(socket: &OwnedFd, option: libc::c_int, into: &mut [T]) -> io::Result<usize> {
     let mut size = size_of_val(into) as libc::socklen_t;
     // SAFETY: the kernel writes at most `size` octets, those of `into`; both kinds of option that are asked for, ucred and
@@ -263,8 +263,8 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Lets the process have as many files and sockets open as its hard limit allows; returns how many (getrlimit(2)).
-/// Many systems start programs with 1,024.
+/// Raises the process's limit of open files to its hard limit; returns it (getrlimit(2)). Many systems start programs
+/// with 1,024.
 pub fn raise_file_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -286,7 +286,7 @@ impl AsFd for SocketStream {
     }
 }
 
-/// A socket that takes connections; never waits for one.
+/// A socket that accepts connections; never waits for one.
 #[derive(Debug)]
 pub struct Listener {
     socket: ListeningSocket,
@@ -300,8 +300,8 @@ enum ListeningSocket {
 }
 
 impl Listener {
-    /// Listens; port 0 lets the kernel choose. A Unix socket that a program left behind is
-    /// replaced, one that answers is not.
+    /// Listens; port 0 lets the kernel choose. A Unix socket that an ended program left is replaced, one that answers
+    /// is not.
     pub fn bind(address: &SocketAddress) -> io::Result<Listener> {
         match address {
             SocketAddress::Tcp(address) => {
@@ -321,12 +321,12 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that the kernel chose.
+    /// Its address, with the port that the kernel chose.
     pub fn address(&self) -> &SocketAddress {
         &self.address
     }
 
-    /// The next connection, if one is there.
+    /// The next connection, if there is one.
     pub fn accept(&self) -> io::Result<Option<SocketStream>> {
         let accepted = match &self.socket {
             ListeningSocket::Tcp(socket) => socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: true }),
@@ -343,8 +343,8 @@ impl Listener {
     }
 }
 
-/// What the system lacks to take another connection in. Any other error of [`Listener::accept`] is that of one client,
-/// which has gone again: the next one may be in order (accept(2)).
+/// What the system lacks to accept another connection. Any other error of [`Listener::accept`] is that of one client,
+/// which has disconnected: the next one may succeed (accept(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// The process or the system has no file descriptor left.
@@ -364,7 +364,7 @@ impl Lack {
     }
 }
 
-/// Removes the file of a Unix socket on which nobody listens any more (unix(7)).
+/// Removes the file of a Unix socket on which no process listens any more (unix(7)).
 fn clear_the_way(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match path.symlink_metadata() {
@@ -380,8 +380,8 @@ fn clear_the_way(path: &Path) -> io::Result<()> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A child that another thread just forks has a copy of the descriptor until it runs its program: closing
-        // alone would leave the port open for as long, and who connects then would wait for nobody.
+        // A child that another thread just forks has a copy of the descriptor until it executes its program: closing
+        // alone would leave the port open for as long, and new clients would wait without an answer.
         let _ = rustix::net::shutdown(&*self, rustix::net::Shutdown::Read);
         if let SocketAddress::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);

@@ -1,8 +1,9 @@
-//! Whether a thread that is not ours gets on.
+//! Whether another program's thread makes progress.
 //!
-//! A thread that left SCHED_DEADLINE while it was throttled, and takes it again before the kernel has forgotten that (at
-//! its zero-lag instant), is throttled for ever (kernel 6.18): nothing replenishes it, no signal reaches it. Who gives
-//! bandwidth therefore looks whether it is used; [`Scheduling::free`](crate::scheduling::Scheduling::free) frees one that hangs.
+//! A thread that left SCHED_DEADLINE while it was throttled, and returns before the kernel has forgotten that (at its
+//! zero-lag instant), is throttled for ever (kernel 6.18): nothing replenishes it, no signal reaches it. Code that
+//! reserves bandwidth must therefore check that it is used; [`Scheduling::free`](crate::scheduling::Scheduling::free)
+//! frees a thread that hangs.
 
 use std::fs;
 
@@ -10,17 +11,17 @@ use hyoshi_model::Span;
 
 use crate::proc;
 
-/// How far a thread has got.
+/// The progress of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadProgress {
     /// It wants to run.
     pub wants: bool,
-    /// How long it has run altogether, as of the kernel's last tick.
+    /// How long it has run in total, as of the kernel's last tick.
     pub ran: Span,
 }
 
 impl ThreadProgress {
-    /// Of a thread, by its number; `None` once it has ended, or where the kernel does not tell (CONFIG_SCHED_INFO).
+    /// Of a thread, by its number; `None` after it has ended, or if the kernel does not report it (CONFIG_SCHED_INFO).
     /// 4 us.
     pub fn of(tid: u32) -> Option<ThreadProgress> {
         let folder = format!("/proc/{tid}");
@@ -29,8 +30,8 @@ impl ThreadProgress {
     }
 }
 
-/// Whether a SCHED_DEADLINE thread has used up its budget and waits for the next period, which is to want to run; false
-/// where the kernel does not tell (before Linux 6.15, without CONFIG_SCHED_DEBUG).
+/// Whether a SCHED_DEADLINE thread has used up its budget and waits for the next period, which counts as wanting to
+/// run; false if the kernel does not report it (before Linux 6.15, without CONFIG_SCHED_DEBUG).
 pub fn is_throttled(tid: u32) -> bool {
     if !ThreadProgress::of(tid).is_some_and(|progress| progress.wants) {
         return false;

@@ -1,5 +1,5 @@
-//! What the kernel refused, why, and what to do about it. A refusal is data: the caller goes on
-//! with less, and says so.
+//! A request that the kernel refused, the reason, and the remedy. A refusal is data: the caller continues with less,
+//! and reports it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use crate::cpu::{allowed_cpus, cpu_list};
 use crate::scheduling::Bandwidth;
 use crate::thread::ThreadPolicy;
 
-/// What was asked of the kernel.
+/// A request to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum KernelRequest {
     /// A scheduling policy (sched_setscheduler(2)).
     Policy(ThreadPolicy),
-    /// To run on this CPU only (sched_setaffinity(2)).
+    /// A single CPU for a thread (sched_setaffinity(2)).
     Cpu(u32),
-    /// CPU time of a thread's own (SCHED_DEADLINE).
+    /// A thread's own CPU time (SCHED_DEADLINE).
     Deadline(Bandwidth),
-    /// To keep all memory resident (mlockall(2)).
+    /// Resident memory (mlockall(2)).
     LockedMemory,
 }
 
-/// A request that the kernel turned down. Small and without heap, for it occurs on the hot path;
-/// [`Refused::reason`] looks into it at leisure.
+/// A request that the kernel refused. Small and without heap, because it occurs on the hot path; [`Refused::reason`]
+/// examines it later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// The request.
@@ -37,7 +37,7 @@ pub struct Refused {
     pub errno: i32,
 }
 
-/// Why a request was refused, as far as this machine's settings tell.
+/// Why a request was refused, as far as this machine's settings show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum RefusalReason {
     /// Neither CAP_SYS_NICE nor a sufficient RLIMIT_RTPRIO.
@@ -51,15 +51,15 @@ pub enum RefusalReason {
     NoGroupBudget {
         /// The group's folder.
         group: PathBuf,
-        /// The uppermost group, which has a budget.
+        /// The topmost group, which has a budget.
         top: PathBuf,
     },
-    /// The privilege is there, so something else forbids it: a seccomp filter, or a version 2
-    /// group on a kernel with CONFIG_RT_GROUP_SCHED.
+    /// The privilege exists, so something else forbids it: a seccomp filter, or a version 2 group on a kernel with
+    /// CONFIG_RT_GROUP_SCHED.
     Forbidden,
     /// The CPU is offline, does not exist, or is not among those of this process.
     CpuNotAllowed {
-        /// The list of those that are.
+        /// The allowed CPUs.
         allowed: String,
     },
     /// Neither CAP_IPC_LOCK nor an unlimited RLIMIT_MEMLOCK.
@@ -69,7 +69,7 @@ pub enum RefusalReason {
     },
     /// The thread has ended.
     Gone,
-    /// Something else; the text is the kernel's.
+    /// Another error; the text is the kernel's.
     Kernel(String),
 }
 
@@ -78,28 +78,28 @@ impl Refused {
         Refused { asked, errno: errno.raw_os_error() }
     }
 
-    /// True when the thread that was meant has ended: no privilege would help.
+    /// True if the thread has ended: no privilege would help.
     pub fn is_gone(&self) -> bool {
         self.errno == Errno::SRCH.raw_os_error()
     }
 
-    /// True when the thread may run on none of the CPUs that were asked for: its cpuset has others (EINVAL).
+    /// True if the thread may run on none of the requested CPUs: its cpuset has others (EINVAL).
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.asked, KernelRequest::Cpu(_)) && self.errno == Errno::INVAL.raw_os_error()
     }
 
-    /// Looks for the reason in this process's limits and control group.
+    /// Finds the reason in this process's limits and control group.
     pub fn reason(&self) -> RefusalReason {
         reason(self, Privileges::of_this_process(), &CpuGroup::of_this_process(), &allowed_cpus())
     }
 
-    /// Looks for the reason why it was refused for a thread of another process: in that one's control group.
+    /// Finds the reason of a refusal for a thread of another process: in that one's control group.
     pub fn reason_for(&self, pid: u32) -> RefusalReason {
         reason(self, Privileges::of_this_process(), &CpuGroup::of_process(pid), &allowed_cpus())
     }
 }
 
-/// What this process may do: capabilities(7), getrlimit(2).
+/// This process's privileges: capabilities(7), getrlimit(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Privileges {
     pub sys_nice: bool,
@@ -122,7 +122,7 @@ impl Privileges {
         }
     }
 
-    /// The highest SCHED_FIFO priority that privileges allow.
+    /// The highest SCHED_FIFO priority that the privileges allow.
     pub(crate) fn highest_fifo(&self) -> u8 {
         if self.sys_nice { 99 } else { self.rtprio.min(99) as u8 }
     }
@@ -155,7 +155,7 @@ pub(crate) fn no_group_budget(group: &CpuGroup) -> RefusalReason {
 }
 
 impl RefusalReason {
-    /// What an administrator types, or writes where, to be granted it next time.
+    /// The remedy: a command for an administrator, or a setting.
     pub fn remedy(&self) -> Option<String> {
         match self {
             RefusalReason::NoPrivilege { .. } => Some(format!("{}\nor {}", set_capabilities(), raise_limit("rtprio", "99"))),
@@ -183,7 +183,7 @@ impl RefusalReason {
     }
 }
 
-/// For this very program, so that the line can be pasted.
+/// For this program, so the line can be pasted.
 pub(crate) fn set_capabilities() -> String {
     let program =
         std::env::current_exe().map_or_else(|_| "$(command -v hyoshi)".into(), |path| path.display().to_string());

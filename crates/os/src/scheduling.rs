@@ -1,14 +1,14 @@
-//! How threads that are not ours are scheduled: read, changed, and put back exactly
-//! (sched_getattr(2), sched_setscheduler(2), sched_setaffinity(2)).
+//! The scheduling of other programs' threads: read, changed, and restored exactly (sched_getattr(2),
+//! sched_setscheduler(2), sched_setaffinity(2)).
 //!
-//! Facts that this file stands on, each tested below where the machine allows:
+//! Facts on which this file relies, each tested below if the machine allows it:
 //!
-//! - sched_setscheduler(2) to and from SCHED_FIFO keeps a thread's nice value and its slice, and
-//!   what the program itself changes of them meanwhile; so neither is ever written here.
-//! - A thread that is born of one with SCHED_RESET_ON_FORK is ordinary, and has a nice value of 0:
-//!   nobody is left at a real-time priority because he was born while nobody looked.
+//! - sched_setscheduler(2) to and from SCHED_FIFO keeps a thread's nice value and its slice, and the program's own
+//!   changes of them meanwhile; so neither is ever written here.
+//! - A child of a thread with SCHED_RESET_ON_FORK is ordinary, and has a nice value of 0: no thread stays at a
+//!   real-time priority because it was born between two checks.
 //! - Leaving SCHED_DEADLINE while asleep leaks the bandwidth for ever (kernels 6.1 and 6.18), and leaving it while
-//!   throttled leaves a mark: a thread that comes back with it never runs again, not even to be killed (6.18). See
+//!   throttled leaves a mark: a thread that returns with it never runs again, not even to be killed (6.18). See
 //!   [`Scheduling::put_back`] and [`crate::progress`].
 
 use std::fmt;
@@ -22,10 +22,10 @@ use crate::progress::is_throttled;
 use crate::refusal::{KernelRequest, Refused};
 use crate::thread::{ThreadPolicy, last_errno};
 
-/// How a thread is scheduled, as the kernel tells it.
+/// The scheduling of a thread, from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduling {
-    /// Its class and what belongs to that.
+    /// Its class with its parameters.
     pub class: SchedulingClass,
     /// Its children do not inherit a real-time class, nor a nice value below 0.
     pub reset_on_fork: bool,
@@ -44,14 +44,14 @@ pub enum SchedulingClass {
     Deadline(Bandwidth),
 }
 
-/// What SCHED_DEADLINE gives a thread (sched_setattr(2)).
+/// The parameters of SCHED_DEADLINE (sched_setattr(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Bandwidth {
     /// Nanoseconds of CPU time in each period, at least 1024.
     pub runtime: u64,
     /// Nanoseconds within which it has it.
     pub deadline: u64,
-    /// Nanoseconds, up to 4.19 s where the kernel's settings are untouched.
+    /// Nanoseconds, up to 4.19 s if the kernel's settings are unchanged.
     pub period: u64,
     /// SCHED_FLAG_RECLAIM and SCHED_FLAG_DL_OVERRUN, as they were.
     pub flags: u64,
@@ -61,10 +61,10 @@ pub struct Bandwidth {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Affinity(CpuSet);
 
-/// What a thread is shrunk to before it leaves SCHED_DEADLINE: the least the kernel takes.
+/// The bandwidth of a thread before it leaves SCHED_DEADLINE: the kernel's minimum.
 const LEAST: Bandwidth = Bandwidth { runtime: 1_100, deadline: 4_194_000_000, period: 4_194_000_000, flags: 0 };
 
-/// How often a thread that undoes it is lowered at once.
+/// How often a thread that raises itself again is lowered at once.
 const LOWERINGS: u32 = 16;
 
 const RESET_ON_FORK: u64 = 0x01;
@@ -127,17 +127,18 @@ impl Scheduling {
         Ok(Scheduling { class, reset_on_fork: found.flags & RESET_ON_FORK != 0 })
     }
 
-    /// Gives a thread this scheduling, its nice value aside, which nobody took. One that is
-    /// SCHED_DEADLINE is shrunk to the least bandwidth before it leaves: if it sleeps, the kernel
-    /// would keep what it had as taken, also after its end. One that was throttled is marked so for hours then: whoever gives it
-    /// bandwidth again must look whether it runs, and [free](Scheduling::free) it if not.
+    /// Restores a thread's scheduling, except for its nice value, which was not changed. A SCHED_DEADLINE thread is
+    /// shrunk to the least bandwidth before it leaves: if it sleeps, the kernel would otherwise keep its bandwidth
+    /// reserved, even after its end. One that was throttled stays marked for hours: code that gives it bandwidth again
+    /// must check that it runs, and [free](Scheduling::free) it if not.
     ///
     /// # Errors
     ///
-    /// If the thread is gone, or without the privilege; EAGAIN if the thread undoes it again and again.
+    /// If the thread has ended, or without the privilege; EAGAIN if the thread undoes it again and again.
     pub fn put_back(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
-        // The calling thread does not sleep; were it throttled between the two calls, it would be for hours, and not to be killed.
+        // The calling thread does not sleep; if it were throttled between the two calls, it would be so for hours, and
+        // could not be killed.
         if tid != crate::own_thread()
             && let Ok(Scheduling { class: SchedulingClass::Deadline(_), .. }) = Scheduling::of(tid)
         {
@@ -146,8 +147,9 @@ impl Scheduling {
         if tid == crate::own_thread() || !self.is_fair() { self.give(tid) } else { self.lower(tid) }
     }
 
-    /// The kernel checks what a thread may do to its own priority before it takes the lock: a call that found the thread still
-    /// raised can undo this one. Setting it twice lets calls that already wait for the lock come first; then it is looked at.
+    /// The kernel checks whether a thread may change its own priority before it takes the lock: a call that found the
+    /// thread still raised can undo this one. Setting it twice lets calls that already wait for the lock run first;
+    /// then check the result.
     fn lower(&self, tid: u32) -> Result<(), Refused> {
         for _ in 0..LOWERINGS {
             self.give(tid)?;
@@ -159,12 +161,12 @@ impl Scheduling {
         Err(Refused::new(KernelRequest::Policy(ThreadPolicy::Other), rustix::io::Errno::AGAIN))
     }
 
-    /// As [`Scheduling::put_back`], for a thread that hangs ([`crate::progress`]): leaving with the bandwidth that it has, long
-    /// after what it owed was due, takes the mark from it. Of one that sleeps this would lose the bandwidth.
+    /// As [`Scheduling::put_back`], for a thread that hangs ([`crate::progress`]): leaving with its present bandwidth,
+    /// long after its debt was due, removes the mark. For a sleeping thread this would leak the bandwidth.
     ///
     /// # Errors
     ///
-    /// If the thread is gone, or without the privilege.
+    /// If the thread has ended, or without the privilege.
     pub fn free(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
         if is_throttled(tid) { self.give(tid) } else { self.put_back(tid) }
@@ -183,27 +185,27 @@ impl Scheduling {
         }
     }
 
-    /// True of SCHED_OTHER and its like: what a window may raise.
+    /// True of SCHED_OTHER and similar classes: those that a window may raise.
     pub fn is_fair(&self) -> bool {
         matches!(self.class, SchedulingClass::Fair(_))
     }
 }
 
-/// Raises a thread to SCHED_FIFO; what is born of it is ordinary. 0.5 us if it sleeps, 10 if it runs elsewhere.
+/// Raises a thread to SCHED_FIFO; its children are ordinary. 0.5 us if it sleeps, 10 if it runs elsewhere.
 ///
 /// # Errors
 ///
-/// If the thread is gone, without the privilege, or in a control group without real-time budget.
+/// If the thread has ended, without the privilege, or in a control group without real-time budget.
 pub fn raise(tid: u32, priority: u8) -> Result<(), Refused> {
     set_scheduler(tid, libc::SCHED_FIFO, priority, true, ThreadPolicy::Fifo(priority))
 }
 
-/// Gives a thread bandwidth of its own; what is born of it is ordinary.
+/// Gives a thread its own bandwidth; its children are ordinary.
 ///
 /// # Errors
 ///
-/// EBUSY if the kernel has promised too much already, EPERM without the privilege or where the
-/// thread may not run on every CPU.
+/// EBUSY if the kernel has already reserved too much, EPERM without the privilege or if the thread may not run on every
+/// CPU.
 pub fn reserve(tid: u32, runtime: Span, deadline: Span, period: Span) -> Result<(), Refused> {
     let [runtime, deadline, period] = [runtime, deadline, period].map(Span::as_nanos);
     number(tid)?;
@@ -219,11 +221,11 @@ pub fn nice_of(tid: u32) -> Result<i32, Refused> {
     getpriority_process(Some(number(tid)?)).map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
 }
 
-/// Gives a thread a nice value.
+/// Sets a thread's nice value.
 ///
 /// # Errors
 ///
-/// If the thread is gone, or without the privilege.
+/// If the thread has ended, or without the privilege.
 pub fn set_nice(tid: u32, nice: i32) -> Result<(), Refused> {
     setpriority_process(Some(number(tid)?), nice).map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
 }
@@ -263,18 +265,18 @@ impl Affinity {
         sched_getaffinity(Some(number(tid)?)).map(Affinity).map_err(|errno| Refused::new(KernelRequest::Cpu(0), errno))
     }
 
-    /// These CPUs; those that no set can hold are left out.
+    /// These CPUs; those beyond the size of a set are omitted.
     pub fn to(cpus: impl IntoIterator<Item = u32>) -> Self {
         let mut set = CpuSet::new();
         cpus.into_iter().filter(|cpu| (*cpu as usize) < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu as usize));
         Affinity(set)
     }
 
-    /// Gives it to a thread.
+    /// Sets it for a thread.
     ///
     /// # Errors
     ///
-    /// If the thread is gone, without the privilege, or if none of the CPUs is allowed to it.
+    /// If the thread has ended, without the privilege, or if none of the CPUs is allowed to it.
     pub fn put(&self, tid: u32) -> Result<(), Refused> {
         let first = self.cpus().next().unwrap_or_default();
         sched_setaffinity(Some(number(tid)?), &self.0).map_err(|errno| Refused::new(KernelRequest::Cpu(first), errno))
@@ -402,7 +404,7 @@ mod tests {
         }
     }
 
-    /// What SCHED_DEADLINE still admits, in millionths of a CPU: binary search with a sleeper.
+    /// The bandwidth that SCHED_DEADLINE still admits, in millionths of a CPU: binary search with a sleeper.
     fn admitted(tid: u32) -> u64 {
         let before = Scheduling::of(tid).unwrap();
         let (mut fits, mut not) = (0, 1_000_001);
@@ -418,7 +420,7 @@ mod tests {
         fits
     }
 
-    /// Of a thread that computes without end: how much more it has computed after a while.
+    /// Of a thread that computes without end: its further CPU time after a while.
     fn runs_on(tid: u32) -> bool {
         let ran = || ThreadProgress::of(tid).unwrap().ran;
         let before = ran();
@@ -463,8 +465,8 @@ mod tests {
         println!("{hung} of 4 hung until they were freed");
     }
 
-    /// Twenty sleepers of 40 % each pass one after the other, and so do twenty that end while they
-    /// have it: were a single one's bandwidth kept, the fifth would be refused on two CPUs.
+    /// Twenty sleepers of 40 % each run one after the other, and so do twenty that end while they have it: if a single
+    /// one's bandwidth were kept, the fifth would be refused on two CPUs.
     #[test]
     fn a_sleeper_that_leaves_its_bandwidth_gives_it_back() {
         let probe = Sleeper::start();
@@ -487,7 +489,7 @@ mod tests {
                 assert_eq!(Scheduling::of(sleeper.tid()).unwrap(), before);
             }
         }
-        // The kernel returns the bandwidth of one that has ended a while after its end, at its zero-lag instant.
+        // The kernel returns the bandwidth of an ended thread a while after its end, at its zero-lag instant.
         let mut left = admitted(probe.tid());
         for _ in 0..100 {
             if left + 2_000 >= free {

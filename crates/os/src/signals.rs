@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM as a request to stop: a flag, and a wake-up of whoever sleeps. A second
-//! one ends the process at once, for the run that does not stop when it is asked to.
+//! SIGINT and SIGTERM as a request to stop: a flag, and a wake-up of the waiting thread. A second one ends the process
+//! at once, if a run does not stop on request.
 
 use std::io;
 use std::sync::Arc;
@@ -40,19 +40,19 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Asks to stop.
+    /// Requests a stop.
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
         self.wake.post();
     }
 
-    /// True once somebody asked to stop.
+    /// True after a stop was requested.
     pub fn requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
     }
 }
 
-/// A request to reload files (SIGHUP), as services have it; the process continues.
+/// A request to reload files (SIGHUP), as services use it; the process continues.
 #[derive(Clone, Debug)]
 pub struct Hangup {
     asked: Arc<AtomicBool>,
@@ -60,7 +60,7 @@ pub struct Hangup {
 }
 
 impl Hangup {
-    /// From now on SIGHUP sets a flag and posts a wake-up of its own.
+    /// From now on SIGHUP sets a flag and posts its own wake-up.
     pub fn on_signal() -> io::Result<Self> {
         let hangup = Hangup { asked: Arc::default(), wake: Arc::new(Wake::new()) };
         let heard = hangup.clone();

@@ -13,7 +13,7 @@
 //!
 //! These two exceptions do not apply to the directory of the file: there other users could create a file before this
 //! process does. The file itself is never a link, belongs to root or this user, and no other user may write to it.
-//! Write rights of groups and users in an access list show in the permissions of the group (acl(5)).
+//! Write permissions of groups and users in an access list appear in the permissions of the group (acl(5)).
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -42,7 +42,7 @@ pub struct Folder {
 /// The mode of opening a file. A new file gets mode 600.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum For {
-    /// Lines are added at its end. It may be a device, such as `/dev/null`.
+    /// Lines are appended. It may be a device, such as `/dev/null`.
     Appending,
     /// It is read, and written at any place.
     Changing,
@@ -65,9 +65,9 @@ pub enum Mistrust {
     },
     /// The file itself is a link.
     Link(PathBuf),
-    /// It is neither a directory nor a file.
+    /// It is neither a directory nor a regular file.
     Kind(PathBuf),
-    /// It cannot be opened or made.
+    /// It cannot be opened or created.
     System {
         /// The directory or file.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum Mistrust {
 const MOST_LINKS: usize = 40;
 /// Groups below this are the system's: root decides who is in them (`SYS_GID_MAX`, login.defs(5)).
 const SYSTEM_GROUPS: u32 = 1000;
-/// Group `users`, in which some distributions put all people.
+/// Group `users`, in which some distributions put all users.
 const USERS: u32 = 100;
 
 impl Folder {
@@ -88,7 +88,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// If there is none, or another user controls its path.
+    /// If it does not exist, or another user controls its path.
     pub fn open(path: &Path) -> Result<Folder, Mistrust> {
         Folder::of_user(path, None, geteuid().as_raw())
     }
@@ -131,7 +131,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// If it cannot be opened or made, if it is a link or no file, or if other users may write to it.
+    /// If it cannot be opened or created, if it is a link or not a file, or if other users may write to it.
     pub fn file(&self, name: &OsStr, purpose: For) -> Result<File, Mistrust> {
         let path = self.path.join(name);
         let (access, kept) = match purpose {
@@ -139,7 +139,7 @@ impl Folder {
             For::Changing => (OFlags::RDWR | OFlags::CREATE, OFlags::empty()),
             For::Making => (OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, OFlags::empty()),
         };
-        // Not blocking: a pipe in its place is detected, not waited for.
+        // Not blocking: detects a pipe in its place without waiting for it.
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let opened =
             openat(&self.descriptor, name, flags, Mode::from_raw_mode(0o600)).map_err(|errno| match errno {
@@ -157,7 +157,7 @@ impl Folder {
         Ok(opened.into())
     }
 
-    /// Creates an empty file, in place of any of that name.
+    /// Creates an empty file; replaces any of that name.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// Renames a file, in place of any file of that name.
+    /// Renames a file; replaces any file of that name.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl Folder {
     }
 }
 
-/// The path, without links, of a file to read, if only root and this user can have written or can replace it.
+/// The path, without links, of a file to read, if only root and this user can have written it or can replace it.
 ///
 /// # Errors
 ///
@@ -210,7 +210,7 @@ pub(crate) fn file_of(path: &Path, user: u32) -> Result<PathBuf, Mistrust> {
     }
 }
 
-/// What a path leads to, as it was opened (`O_PATH`).
+/// The target of a path, as it was opened (`O_PATH`).
 struct OpenedPath {
     descriptor: OwnedFd,
     stat: Stat,
@@ -260,7 +260,7 @@ fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<OpenedPath, Mistrus
     Ok(at)
 }
 
-/// One name further: the existing entry, or a new directory.
+/// The next name: the existing entry, or a new directory.
 fn step(at: &OwnedFd, name: &OsStr, make: Option<u32>) -> Result<(OwnedFd, Stat), Errno> {
     let look = || openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     let found = look().or_else(|errno| match make {
@@ -322,7 +322,7 @@ impl Mistrust {
         }
     }
 
-    /// The one that an error was made of.
+    /// The mistrust inside an error.
     pub fn of(error: &io::Error) -> Option<&Mistrust> {
         error.get_ref()?.downcast_ref()
     }

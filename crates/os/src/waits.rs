@@ -1,7 +1,7 @@
-//! What a thread waits for that gives its CPU up: read from the kernel functions that it is in (the call chain of the
-//! switch, and their addresses from /proc/kallsyms).
+//! What a thread that gives up its CPU waits for, from the kernel functions in the call chain of the switch, and their
+//! addresses in /proc/kallsyms.
 //!
-//! Only functions that mean one thing are known here. What is in none of them may wait for anything.
+//! The table contains only functions with one meaning. A thread in none of them may wait for anything.
 
 use std::fs;
 use std::ops::Range;
@@ -10,22 +10,22 @@ use std::sync::OnceLock;
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockedOn {
-    /// For time to pass.
+    /// A sleep.
     Sleep,
-    /// For a lock, or for another thread: in a futex.
+    /// A lock or another thread: a futex.
     Lock,
-    /// For a page of memory that is not there: a page fault.
+    /// A missing page of memory: a page fault.
     Page,
-    /// For input or output: of a disk.
+    /// Input or output of a disk.
     Io,
 }
 
-/// What it means that a thread is in a function.
+/// The meaning of a function in a call chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// It waits for this, whatever called the function.
+    /// The thread waits for this, whatever called the function.
     Waits(BlockedOn),
-    /// It waits for a disk; the functions around this one know on whose behalf.
+    /// The thread waits for a disk; the functions around this one show the reason.
     Disk,
 }
 
@@ -36,13 +36,13 @@ fn meaning(function: &[u8]) -> Option<Meaning> {
         b"handle_mm_fault" => Meaning::Waits(BlockedOn::Page),
         b"hrtimer_nanosleep" => Meaning::Waits(BlockedOn::Sleep),
         b"do_futex" | b"futex_wait" | b"__futex_wait" | b"futex_wait_multiple" => Meaning::Waits(BlockedOn::Lock),
-        // A journal's commit is waited for as if it were no disk.
+        // Waiting for a journal's commit does not count as waiting for a disk.
         b"do_fsync" | b"vfs_fsync_range" | b"ksys_sync" | b"sync_filesystem" => Meaning::Waits(BlockedOn::Io),
         _ => return None,
     })
 }
 
-/// Where these functions are.
+/// The addresses of these functions.
 #[derive(Debug, Default)]
 pub(crate) struct Functions(Vec<(Range<u64>, Meaning)>);
 

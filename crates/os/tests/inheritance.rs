@@ -1,5 +1,5 @@
-//! Shows what priority inheritance is for: a low thread holds a lock, a high one wants it, a
-//! middle one computes. Order is asserted, no times: on one CPU under SCHED_FIFO it is certain.
+//! The effect of priority inheritance: a low thread holds a lock, a high one wants it, a middle one computes. Order is
+//! asserted, not times: on one CPU under SCHED_FIFO it is certain.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,8 +12,8 @@ fn compute(span: Span) {
     while own_cpu_time() < until {}
 }
 
-/// Runs the three threads on one CPU with a lock that `section` takes around what it is given;
-/// tells who came first, or `None` where real-time priorities are refused.
+/// Runs the three threads on one CPU with a lock around each `section`; returns the first to finish, or `None` if
+/// real-time priorities are refused.
 fn order(section: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Option<Vec<&'static str>> {
     let section = Arc::new(section);
     let log = Arc::new(Mutex::new(Vec::new()));

@@ -1,6 +1,6 @@
-//! Everything that lanes exchange through, on one CPU at different real-time priorities: rings,
-//! wake-ups and the lock with inheritance. A design in which anybody spins on a preempted thread
-//! hangs here within a few thousand wake-ups; this must get through, whoever preempts whom.
+//! All channels between lanes, on one CPU at different real-time priorities: rings, wake-ups and the lock with
+//! inheritance. A design in which a thread spins on a preempted one hangs here within a few thousand wake-ups; this
+//! must finish under any preemption.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, ThreadPolicy, Spawn, Wake, WaitOutcome, allowed_cpus};
 
 const ITEMS: u64 = 12_000;
-/// Fewer than items are sent at a time, so that producers run into full rings too.
+/// Less than the number of items sent at a time, so producers also find full rings.
 const RING: usize = 4;
 
-/// What all threads share: who looks at it holds the lock of a thread below or above.
+/// The shared data of all threads: a reader holds the lock of a thread below or above.
 #[derive(Default)]
 struct Totals {
     sent: u64,

@@ -7,11 +7,11 @@ use std::process::Command;
 use hyoshi_os::plugin::abi::{PluginReservation, PluginStatus};
 use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin};
 
-/// A directory of its own, where libraries are built.
+/// A separate directory, where libraries are built.
 struct Bench(PathBuf);
 
 impl Bench {
-    /// None, with a word about it, where there is no C compiler.
+    /// None, with a message, if there is no C compiler.
     fn new(name: &str) -> Option<Bench> {
         if Command::new("cc").arg("--version").output().is_err() {
             eprintln!("skipped, for there is no C compiler `cc`");
@@ -49,8 +49,8 @@ fn broker(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../broker").join(name)
 }
 
-/// An example's library. `cargo test` builds it only if no single target is asked for; where it is missing or older than its
-/// sources, it is built.
+/// An example's library. `cargo test` builds it only if no single target is selected; if it is missing or older than
+/// its sources, it is built.
 fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let built = own.ancestors().nth(2).unwrap();
@@ -70,7 +70,7 @@ fn example(name: &str) -> PathBuf {
     cargo.arg("--target-dir").arg(built.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
     match cargo.status() {
         Ok(status) => assert!(status.success(), "{cargo:?}: {status}"),
-        // On a machine that only runs what another has built.
+        // On a machine that only runs binaries built elsewhere.
         Err(error) => eprintln!("{name} is as it was built before: no cargo, {error}"),
     }
     library

@@ -1,8 +1,8 @@
 //! A plan: for each processor its levels, most urgent first, and in each epoch the level of each
 //! operation. It joins a strategy (policy) with the dispatcher (mechanism), and can be printed.
 //!
-//! Levels are made once, over the operations of all epochs together, so that a lane keeps its
-//! meaning when a region changes; what an epoch changes is which level an operation is in.
+//! Levels are created once, over the operations of all epochs together, so a lane keeps its meaning when a region
+//! changes; an epoch changes only the level of an operation.
 
 use alloc::{boxed::Box, format, string::String, vec, vec::Vec};
 use core::fmt;
@@ -12,21 +12,21 @@ use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System, 
 use crate::ranking::{LevelPosition, Ranking, Wanted};
 use crate::strategy::{Discipline, Strategies, Strategy, Traits, Urgency};
 
-/// How every processor of a system orders its work.
+/// The order of work on every processor of a system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// One per processor, in their order.
     pub processors: Vec<ProcessorPlan>,
 }
 
-/// How one processor orders its work.
+/// The order of work on one processor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessorPlan {
     /// The processor.
     pub processor: ProcessorId,
     /// The strategy's name.
     pub strategy: String,
-    /// Which jobs may interrupt which.
+    /// Which jobs may preempt which.
     pub preemption: Preemption,
     /// Levels, most urgent first.
     pub levels: Vec<Level>,
@@ -34,9 +34,8 @@ pub struct ProcessorPlan {
     pub operations: Vec<OperationId>,
     /// For each epoch, for each of `operations`, its place.
     pub placements: Vec<Vec<Placement>>,
-    /// The most urgent level among the users of each resource on this processor, if it has any;
-    /// level 0 for a resource that other processors use too, so that its holder is delayed by nobody.
-    /// The same under both strategies, if there are two.
+    /// The most urgent level among the users of each resource on this processor, if it has any; level 0 for a resource
+    /// that other processors also use, so its holder is not delayed. The same under both strategies, if there are two.
     pub ceilings: Vec<Option<u8>>,
     /// For each of `operations`, a bit mask of the levels that its jobs can have: by epochs, adapted rates and requests.
     pub reach: Vec<u64>,
@@ -44,9 +43,9 @@ pub struct ProcessorPlan {
     pub merged: usize,
     /// Numbers the levels.
     pub ranking: Ranking,
-    /// The plan of the second strategy, which rules in overload, if the processor has one. Its
-    /// level `n` is the same lane as level `n` here: the processor has as many lanes as the longer
-    /// of the two has levels. It has no further one.
+    /// The plan of the second strategy, which applies in overload, if the processor has one. Its level `n` is the same
+    /// lane as level `n` here: the processor has as many lanes as the longer of the two has levels. It has no further
+    /// one.
     pub overload: Option<Box<ProcessorPlan>>,
 }
 
@@ -55,13 +54,13 @@ pub struct ProcessorPlan {
 pub struct Level {
     /// The order of waiting jobs.
     pub discipline: Discipline,
-    /// What is in it, in words, such as `critical, every 25ms`.
+    /// A description of its contents, such as `critical, every 25ms`.
     pub label: String,
     /// True if critical jobs can be in it.
     pub critical: bool,
 }
 
-/// Where an operation's jobs go. Only load chains with critical first legs use both.
+/// The positions of an operation's jobs. Only load chains with critical first legs use both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Of its critical jobs.
@@ -70,7 +69,7 @@ pub struct Placement {
     pub other: LevelPosition,
 }
 
-/// A processor names a strategy that nobody knows.
+/// A processor names an unknown strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownStrategy {
     /// The name.
@@ -91,7 +90,7 @@ impl fmt::Display for UnknownStrategy {
 impl core::error::Error for UnknownStrategy {}
 
 impl Plan {
-    /// Asks each processor's strategy how urgent its operations are.
+    /// Builds the plan from the urgencies that each processor's strategy assigns.
     pub fn new(system: &System, strategies: &Strategies) -> Result<Plan, UnknownStrategy> {
         let processors = system.processor_ids().map(|processor| {
             let named = system.processor(processor);
@@ -137,7 +136,7 @@ impl ProcessorPlan {
             epoch
                 .iter()
                 .map(|[critical, other]| {
-                    // An operation has jobs of at least one kind; the kind it lacks shares that place.
+                    // An operation has jobs of at least one kind; the missing kind shares that position.
                     let (critical, other) = (place(*critical), place(*other));
                     Placement {
                         critical: critical.or(other).unwrap_or_default(),
@@ -187,7 +186,7 @@ impl ProcessorPlan {
         }
     }
 
-    /// The place of an operation of this processor in an epoch.
+    /// The position of an operation of this processor in an epoch.
     pub fn placement(&self, epoch: usize, operation: OperationId) -> Option<Placement> {
         let position = self.operations.binary_search(&operation).ok()?;
         Some(self.placements[epoch][position])
@@ -227,7 +226,7 @@ fn traits(system: &System, epoch: usize, id: OperationId, critical: bool) -> Tra
     }
 }
 
-/// The urgency of an operation's critical and other jobs, where it has such.
+/// The urgency of an operation's critical and other jobs, if it has such.
 fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Strategy) -> [Option<Urgency>; 2] {
     let (operation, setting) = (system.operation(id), system.setting(epoch, id));
     let traits = |critical| traits(system, epoch, id, critical);
@@ -236,7 +235,7 @@ fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Stra
     [some_critical.then(|| strategy.urgency(&traits(true))), (!all_critical).then(|| strategy.urgency(&traits(false)))]
 }
 
-/// Whose jobs are in a level, in any epoch: whether critical, and their setting.
+/// The jobs in a level, in any epoch: whether critical, and their setting.
 fn residents<'a>(
     system: &'a System,
     operations: &[OperationId],
@@ -256,7 +255,7 @@ fn residents<'a>(
     residents
 }
 
-/// What is in a level: `critical, every 25ms`; `non-critical, least laxity`.
+/// The contents of a level: `critical, every 25ms`; `non-critical, least laxity`.
 fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
     let critical = residents.iter().filter(|(critical, _)| *critical).count();
     let who = match critical {
@@ -280,7 +279,7 @@ fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
     }
 }
 
-/// The most urgent level among the users of each resource, 0 where other processors use it too.
+/// The most urgent level among the users of each resource, 0 if other processors also use it.
 fn ceilings(system: &System, operations: &[OperationId], reach: &[u64]) -> Vec<Option<u8>> {
     let mut ceilings: Vec<Option<u8>> = vec![None; system.resources.len()];
     let mut elsewhere = vec![false; system.resources.len()];

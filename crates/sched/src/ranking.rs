@@ -10,8 +10,8 @@ use hyoshi_model::OperationId;
 
 use crate::strategy::{Discipline, Strategy, Traits, Urgency};
 
-/// The most levels of a processor: lanes have the real-time priorities 40 to 79. Beyond that, the least urgent levels of the
-/// largest classes are merged.
+/// The most levels of a processor: lanes have the real-time priorities 40 to 79. Beyond that, the least urgent levels
+/// of the largest classes are merged.
 pub const MOST_LEVELS: usize = 40;
 
 /// A level, and the order among jobs of equal key within it.
@@ -23,8 +23,8 @@ pub struct LevelPosition {
     pub tie: u16,
 }
 
-/// The levels of a processor under its strategy, class by class. Each class keeps its levels, however its operations are
-/// ranked within it.
+/// The levels of a processor under its strategy, class by class. Each class keeps its levels, whatever the ranks of its
+/// operations.
 #[derive(Clone)]
 pub struct Ranking {
     strategy: &'static dyn Strategy,
@@ -39,7 +39,7 @@ struct Class {
     number: u8,
     discipline: Discipline,
     levels: Range<u8>,
-    /// Jobs of one operation can be at any of them: its rate is adapted, or requests say how urgent they are.
+    /// Jobs of one operation can be at any of them: its rate is adapted, or requests set their urgency.
     varies: bool,
     /// Distinct, most urgent first.
     ranks: Vec<u64>,
@@ -47,7 +47,7 @@ struct Class {
     ties: Vec<u32>,
 }
 
-/// One operation's jobs of one kind in one epoch, as a [`Ranking`] is made for them.
+/// One operation's jobs of one kind in one epoch: an input of a [`Ranking`].
 pub(crate) struct Wanted {
     pub urgency: Urgency,
     /// The root whose adapted rate changes this rank. Each such root gets one level.
@@ -56,7 +56,7 @@ pub(crate) struct Wanted {
     pub requested: bool,
 }
 
-/// What is asked for in one class.
+/// The requirements of one class.
 struct Asked {
     discipline: Discipline,
     varies: bool,
@@ -80,7 +80,7 @@ impl Asked {
 }
 
 impl Ranking {
-    /// Makes the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly.
+    /// Creates the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly.
     pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = Wanted>) -> Ranking {
         let mut classes: BTreeMap<u8, Asked> = BTreeMap::new();
         for Wanted { urgency, adapted_by, requested } in wanted {
@@ -118,7 +118,7 @@ impl Ranking {
         Ranking { strategy, classes: classes.collect(), merged }
     }
 
-    /// Reserves for `kinds` urgencies, so that [`renumber`](Self::renumber) allocates nothing.
+    /// Reserves memory for `kinds` urgencies, so [`renumber`](Self::renumber) allocates nothing.
     pub fn reserve(&mut self, kinds: usize) {
         self.classes.iter_mut().for_each(|class| class.ranks.reserve_exact(kinds));
     }
@@ -128,7 +128,7 @@ impl Ranking {
         self.classes.iter().any(|class| class.varies)
     }
 
-    /// How urgent jobs with these traits are.
+    /// The urgency of jobs with these traits.
     pub fn urgency(&self, traits: &Traits) -> Urgency {
         self.strategy.urgency(traits)
     }
@@ -150,8 +150,8 @@ impl Ranking {
         }
     }
 
-    /// The place of this urgency. An unknown rank goes to the next less urgent level of its class, an unknown class to the last
-    /// level.
+    /// The position of this urgency. An unknown rank gets the next less urgent level of its class, an unknown class the
+    /// last level.
     pub fn place(&self, urgency: &Urgency) -> LevelPosition {
         let own = self.classes.iter().find(|class| class.number == urgency.class);
         let Some(class) = own.or(self.classes.last()) else { return LevelPosition::default() };
@@ -166,7 +166,7 @@ impl Ranking {
         LevelPosition { level: level as u8, tie }
     }
 
-    /// The levels that jobs of a level's class can be in: more than that one if their urgency varies.
+    /// The levels in which jobs of a level's class can be: several if their urgency varies.
     pub(crate) fn reach(&self, level: u8) -> Range<u8> {
         let class = self.classes.iter().find(|class| class.levels.contains(&level));
         class.filter(|class| class.varies).map_or(level..level + 1, |class| class.levels.clone())

@@ -1,6 +1,5 @@
-//! The dispatcher in virtual time: the same decisions as on Linux, over a model of the kernel
-//! (fixed priorities between lanes, budgets for what is capped), deterministic to the bit and
-//! thousands of times faster than real time.
+//! The dispatcher in virtual time: the same decisions as on Linux, over a model of the kernel (fixed priorities between
+//! lanes, budgets for capped ones), deterministic to the bit and thousands of times faster than real time.
 //!
 //! Time advances from event to event. At one instant, on all processors: completions, then
 //! releases, signals and guards, then dispatch.
@@ -28,7 +27,7 @@ use programs::Programs;
 pub use links::{LinkCounts, Journey, Journeys};
 pub use refute::refute;
 
-/// What a simulation leaves behind, besides what its probes saw.
+/// The result of a simulation, in addition to the probes.
 #[derive(Debug)]
 pub struct Simulated<P> {
     /// For each processor, in their order.
@@ -44,7 +43,7 @@ pub struct SimulatedProcessor<P> {
     pub busy: Span,
     /// CPU time that scheduling used: [`hyoshi_model::Costs`], spent.
     pub overhead: Span,
-    /// How often the hard cap has paused its lanes, and for how long in all.
+    /// How often the hard cap has paused its lanes, and for how long in total.
     pub pauses: (u64, Span),
     /// Jobs lost when its host was switched off.
     pub lost_jobs: u64,
@@ -56,9 +55,8 @@ pub struct SimulatedProcessor<P> {
 
 /// Simulates a system from its start until `until`.
 ///
-/// `probe` makes the probe of each processor. Nothing of a job is kept after its end: memory does
-/// not grow with simulated time. `keep_on` is asked now and then with the present virtual time;
-/// false ends the simulation there.
+/// `probe` creates the probe of each processor. No data of a job is kept after its end: memory does not grow with
+/// simulated time. `keep_on` is called now and then with the present virtual time; false ends the simulation there.
 pub fn simulate<P: Probe>(
     system: &System,
     plan: &Plan,
@@ -69,16 +67,17 @@ pub fn simulate<P: Probe>(
     simulate_given(system, plan, until, None, None, probe, keep_on)
 }
 
-/// What is known of jobs beforehand: it takes the place of what the file has drawn for them.
+/// Known data of jobs: it replaces the values drawn from the file.
 #[derive(Clone, Copy)]
 pub struct KnownJobs<'a> {
-    /// The execution time of a job, asked once as it starts, with what was drawn for it.
+    /// The execution time of a job, called once when it starts, with the drawn value.
     pub takes: &'a dyn Fn(JobId, Span) -> Span,
-    /// How much later than nominal periodic releases come, where not as drawn.
+    /// How late periodic releases are, if not as drawn.
     pub late: Option<&'a Arc<BTreeMap<JobId, Span>>>,
     /// Ordinary threads use all time that lanes leave: jobs below the lanes get no CPU.
     pub crowded: bool,
-    /// What comes from outside, in the order of time: requests, rates, regions, cancellation, the late start of a processor.
+    /// Inputs from outside, in the order of time: requests, rates, regions, cancellation, the late start of a
+    /// processor.
     pub inputs: &'a [(Instant, ProcessorId, Input)],
     /// Whether requests arrive at the least interval of their operations, in addition to those in `inputs`.
     pub requests: bool,
@@ -86,7 +85,7 @@ pub struct KnownJobs<'a> {
     pub links: Option<Journeys<'a>>,
 }
 
-/// Simulates as [`simulate`] does, with what is known of jobs beforehand, and with programs of the system, if they are given.
+/// Simulates as [`simulate`] does, with known data of jobs, and with programs of the system, if there are any.
 pub fn simulate_given<'a, P: Probe>(
     system: &'a System,
     plan: &Plan,
@@ -143,10 +142,10 @@ pub fn simulate_given<'a, P: Probe>(
     Simulated { processors, links }
 }
 
-/// Steps after which programs are told what lanes took.
+/// Steps after which programs get the use of lanes.
 const TOLD: u32 = 1 << 10;
 
-/// Programs have what lanes left of the time until `now`.
+/// Simulates programs in the time that lanes left until `now`.
 fn play<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], programs: &mut Programs<'_>, now: Instant) {
     for cpu in cpus {
         let processor = cpu.dispatcher.processor();
@@ -155,7 +154,7 @@ fn play<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], programs: &mut Programs<'_>,
     programs.play_until(now);
 }
 
-/// Everything that happens at one instant.
+/// All events of one instant.
 #[inline]
 fn step<P: Probe>(
     cpus: &mut [SimulatedCpu<'_, P>],
@@ -196,7 +195,7 @@ fn step<P: Probe>(
             touched = true;
         }
     }
-    // Of jobs that were cancelled.
+    // Of cancelled jobs.
     while let Some((resource, processor, slot)) = locks.take_granted() {
         cpus[processor.index()].account(now);
         cpus[processor.index()].granted(now, slot, resource);

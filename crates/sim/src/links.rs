@@ -24,7 +24,7 @@ pub struct LinkCounts {
     pub received: u64,
     /// Those that were lost on the way.
     pub lost: u64,
-    /// Those that reached a host that was off.
+    /// Those whose host was off.
     pub refused: u64,
     /// Those in transit at the end.
     pub in_flight: u64,
@@ -99,7 +99,7 @@ impl<'a> SimulatedLinks<'a> {
         into.append(&mut self.leaving);
     }
 
-    /// One that another end has sent; it is lost where too many are on their way.
+    /// A signal that another end has sent; it is lost if too many are in transit.
     pub fn arrives(&mut self, signal: Signal) {
         if !self.arriving.push(signal, ()) {
             self.carried_from(&signal).lost += 1;

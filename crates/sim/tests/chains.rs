@@ -1,5 +1,5 @@
-//! Soundness end to end: on random chains over several processors, with links, guards, joins and reads, no
-//! latency, age or reaction that a simulation shows exceeds its bound.
+//! Soundness end to end: on random chains over several processors, with links, guards, joins and reads, no simulated
+//! latency, age or reaction exceeds its bound.
 
 use crate::common;
 
@@ -33,7 +33,7 @@ fn system(seed: u64) -> System {
     let mut path: Vec<OperationId> = Vec::new();
     let segments = 1 + choose.below(3);
     for segment in 0..segments {
-        // What reads over a link is not measured.
+        // Reads over a link are not measured.
         let on = choose.below(2) as u32;
         let odd = us(5_003 + choose.below(30_000));
         let period = choose.of(&[us(10_000), us(20_000), odd]);

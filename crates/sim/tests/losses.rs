@@ -158,7 +158,7 @@ fn loss_changes_neither_the_delays_of_what_arrives_nor_what_else_is_lost() {
     assert!((750..850).contains(&some.len()), "{}", some.len());
     assert!((230..370).contains(&few.len()), "{}", few.len());
     assert!(some.iter().all(|signal| whole.contains(signal)));
-    // A higher loss takes more of the same draw.
+    // A higher loss includes more of the same draws.
     assert!(few.iter().all(|signal| some.contains(signal)));
 }
 
@@ -200,7 +200,7 @@ fn jobs_and_signals_of_a_host_that_goes_off_are_counted() {
     let mut build = across(0).periodic("long", 1, 100.0, 70.0);
     build.0.links[0].delay = (ms(3.0), ms(3.0));
     let simulated = play(&off_for_a_while(build.system()), at(200.0));
-    // `long` runs at 60 ms. `sense` goes on: 5 signals arrive from 64 to 104 ms, while the host is off.
+    // `long` runs at 60 ms. `sense` continues: 5 signals arrive from 64 to 104 ms, while the host is off.
     assert_eq!(simulated.processors[1].lost_jobs, 1);
     assert_eq!(simulated.links[0].refused, 5);
     assert_eq!(simulated.links[0].received + 5, simulated.links[0].sent);

@@ -36,7 +36,7 @@ fn held(played: &Played) -> Vec<Span> {
 
 #[test]
 fn a_reservation_follows_what_the_program_takes() {
-    // The paper's figure 4, in short: nothing is missed but what nobody could have known.
+    // The paper's figure 4, in short: only unpredictable cycles miss.
     let text = program("p", 100, 20, "") + &program("q", 100, 60, "");
     let text = format!(
         "duration = '6s'\nbroker = {{ cap = '95%' }}\n{text}[[epoch]]\nat = '2s'\nset = {{ 'reservation.p.takes' = '30ms' }}\n\
@@ -62,7 +62,7 @@ fn the_more_important_goes_first_and_the_other_is_late() {
     let (low, high) = (&played[0].all, &played[1].all);
     assert_eq!((high.missed, high.cut), (0, 0));
     assert_eq!((low.met, low.cut, low.held), (0, 50, MS * 15 * 50));
-    // The CPU is never idle: what one does not have the other has.
+    // The CPU is never idle: time that one does not use goes to the other.
     assert_eq!(low.consumed + high.consumed, Span::from_secs(5));
 }
 

@@ -177,7 +177,7 @@ fn the_cap_takes_from_the_non_critical_and_never_from_the_critical() {
     let events = build.run(5_000.0);
     assert!(ends(&events).filter(|end| end.critical).all(|end| end.outcome == Outcome::Made));
     let busy: Span = ends(&events).filter(|end| !end.critical).map(|end| end.consumed).sum();
-    // 40 % of the time is left under the cap; what is paused goes on as an ordinary thread.
+    // 40 % of the time is left under the cap; paused jobs continue as ordinary threads.
     assert!(ms(1_950.0) < busy && busy <= ms(2_500.0), "{busy}");
     assert!(events.iter().any(|(.., event)| matches!(event, Event::Decision(Decision::Gate { lane: 0 | 1 }))));
 }
@@ -243,7 +243,7 @@ fn jitter_delays_releases_but_not_deadlines() {
 
 #[test]
 fn under_full_preemption_a_holder_yields_only_to_what_never_needs_its_resource() {
-    // Stack resource policy: `middle` could need nothing that `low` holds, but would delay `high`.
+    // Stack resource policy: `middle` could need no resource of `low`, but would delay `high`.
     let build = |uses: bool| {
         let mut build = Build::new("EDF", 1)
             .processors(|processor| processor.preemption = Preemption::Full)
@@ -363,7 +363,7 @@ fn a_join_behind_a_merge_goes_on_for_ever() {
         .after("x", 0, &[2, 3], 0.1)
         .with(|operation| operation.trigger = Trigger::Any(vec![OperationId(2), OperationId(3)]))
         .after("j", 0, &[1, 4], 0.1);
-    // Late, for it joins with the older of two merged completions; but it never starves.
+    // Late, because it joins with the older of two merged completions; but it never starves.
     assert!(build.schedule("j", 2_000.0).len() >= 95);
 }
 
@@ -389,7 +389,7 @@ fn a_burst_comes_within_its_time_in_each_period_and_its_bounds_hold() {
         assert!(one.verdict.is_proved(), "{:?}", one.verdict);
         Span::from_nanos(one.bound_ns.unwrap())
     };
-    // All three jobs come at once, at worst, before it begins.
+    // In the worst case all three jobs arrive at once, before it begins.
     assert_eq!(bound(OperationId(3)), ms(5.0));
     let events = events(&system, Instant::ZERO + Span::from_secs(20));
     let mut periods = std::collections::BTreeMap::<u64, (u64, Span)>::new();

@@ -1,4 +1,4 @@
-//! Exceptions: the standard's own, and what user exceptions are.
+//! System exceptions, and the trait of user exceptions.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -12,31 +12,31 @@ pub trait UserException: Encode + for<'a> Decode<'a> + core::error::Error {
     const ID: &'static str;
 }
 
-/// Whether the operation had been carried out when the exception was raised.
+/// Whether the operation was carried out before the exception was raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Completed {
-    /// It had.
+    /// It was.
     Yes,
-    /// It had not: it is safe to ask again.
+    /// It was not: a retry is safe.
     No,
-    /// That is not known.
+    /// Unknown.
     Maybe,
 }
 
-/// A standard exception (CORBA 3.3 part 1, annex A), raised by an ORB rather than by an object.
+/// A standard exception (CORBA 3.3 part 1, annex A), raised by an ORB, not by an object.
 ///
-/// Its `Display` and `Debug` say all that is known: `TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:2809: Nobody
-/// listens at the address`. Two are equal if they say the same of whatever server.
+/// `Display` and `Debug` print all known data: `TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:2809: No server
+/// listens at the address`. Equality ignores the server.
 #[derive(Clone, Copy)]
 pub struct SystemException {
-    /// Which.
+    /// The exception.
     pub kind: SystemKind,
-    /// What precisely: the upper twenty bits name the vendor.
+    /// The exact cause: the upper twenty bits name the vendor.
     pub minor: u32,
     /// Whether the operation was carried out.
     pub completed: Completed,
-    /// Which server raised it, or could not be called: its address. Known to the client's ORB, for calls over the wire;
-    /// it does not travel.
+    /// The address of the server that raised it, or that could not be called. The client's ORB sets it for remote
+    /// calls; it is not sent.
     pub peer: Option<&'static str>,
 }
 
@@ -56,7 +56,7 @@ macro_rules! kinds {
                 match self { $(SystemKind::$variant => $name,)* }
             }
 
-            /// What it says, in a sentence.
+            /// Its description, in one sentence.
             pub const fn description(self) -> &'static str {
                 match self { $(SystemKind::$variant => $doc,)* }
             }
@@ -113,22 +113,22 @@ kinds! {
 }
 
 impl SystemKind {
-    /// The one with this repository id; one that is not known counts as `UNKNOWN` (4.12.3).
+    /// The one with this repository id; `UNKNOWN` for an unknown id (4.12.3).
     pub fn from_id(id: &str) -> SystemKind {
         Self::ALL.iter().copied().find(|kind| kind.id() == id).unwrap_or(SystemKind::Unknown)
     }
 
-    /// Raised before anything was done.
+    /// Raised before the operation was carried out.
     pub const fn not_done(self, minor: u32) -> SystemException {
         SystemException { kind: self, minor, completed: Completed::No, peer: None }
     }
 
-    /// Raised when it cannot be known whether anything was done.
+    /// Raised when it is unknown whether the operation was carried out.
     pub const fn maybe_done(self, minor: u32) -> SystemException {
         SystemException { kind: self, minor, completed: Completed::Maybe, peer: None }
     }
 
-    /// Raised after it was done.
+    /// Raised after the operation was carried out.
     pub const fn done(self, minor: u32) -> SystemException {
         SystemException { kind: self, minor, completed: Completed::Yes, peer: None }
     }
@@ -141,7 +141,7 @@ impl SystemException {
         SystemException { peer, ..self }
     }
 
-    /// What the minor code says: this ORB's, and OMG's.
+    /// The meaning of the minor code: this ORB's, and OMG's.
     pub fn meaning(&self) -> Option<&'static str> {
         let (vendor, number) = (self.minor & 0xffff_f000, self.minor & 0xfff);
         match vendor {
@@ -155,7 +155,7 @@ impl SystemException {
         }
     }
 
-    /// Whose minor code it is, if that is known.
+    /// The vendor of the minor code, if known.
     pub fn vendor(&self) -> Option<&'static str> {
         Some(match self.minor & 0xffff_f000 {
             minor::OMG => "OMG",
@@ -187,7 +187,7 @@ impl fmt::Display for SystemException {
     }
 }
 
-/// As people read it: that is what a test or an `unwrap` shows.
+/// In readable form, which a test or an `unwrap` prints.
 impl fmt::Debug for SystemException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -210,7 +210,8 @@ impl Hash for SystemException {
 
 impl core::error::Error for SystemException {}
 
-/// Arguments that cannot be read: DATA_CONVERSION for characters, else MARSHAL, both before anything was done.
+/// Arguments that cannot be decoded: DATA_CONVERSION for characters, else MARSHAL, both before the operation was
+/// carried out.
 impl From<DecodeError> for SystemException {
     fn from(error: DecodeError) -> Self {
         match error.kind {
@@ -220,7 +221,7 @@ impl From<DecodeError> for SystemException {
     }
 }
 
-/// Its repository id, minor code and completion, as a reply's body has it (9.4.3.2).
+/// Its repository id, minor code and completion, as in a reply's body (9.4.3.2).
 impl Encode for SystemException {
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
         self.kind.id().encode(to)?;

@@ -1,14 +1,14 @@
-//! Minor codes: what precisely a system exception of this ORB means. [`SystemException::meaning`] tells it of OMG's own
-//! codes too, which mean something else for each exception.
+//! Minor codes: the exact cause of this ORB's system exceptions. [`SystemException::meaning`] also describes OMG's own
+//! codes, whose meaning depends on the exception.
 //!
 //! [`SystemException::meaning`]: crate::SystemException::meaning
 //!
-//! Where OMG defines a code (CORBA 3.3 part 1, annex A.6) that one is used; the others are ours,
-//! under a vendor id of their own. `docs/orb.md` has the table for readers.
+//! A code of OMG's is used if there is one (CORBA 3.3 part 1, annex A.6); the others have this ORB's own vendor id.
+//! `docs/orb.md` has the table for readers.
 
 /// OMG's vendor id.
 pub const OMG: u32 = 0x4f4d_0000;
-/// Ours: `HY`. Not registered with OMG.
+/// This ORB's: `HY`. Not registered with OMG.
 pub const HYOSHI: u32 = 0x4859_0000;
 
 macro_rules! codes {
@@ -17,7 +17,7 @@ macro_rules! codes {
 
         const CODES: &[(u32, &str)] = &[$(($name, $meaning),)*];
 
-        /// What a minor code means, if this ORB raises it; OMG's have one meaning for each exception.
+        /// The meaning of a minor code, if this ORB raises it; OMG's have one meaning for each exception.
         pub fn meaning(minor: u32) -> Option<&'static str> {
             CODES.iter().find(|(code, _)| *code == minor).map(|(_, meaning)| *meaning)
         }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn each_of_our_codes_means_one_thing() {
         let mut seen = BTreeMap::new();
-        // OMG gives a number to each exception anew.
+        // OMG numbers the codes of each exception separately.
         for (code, meaning) in CODES.iter().filter(|(code, _)| code & 0xffff_f000 == HYOSHI) {
             if let Some(other) = seen.insert(code, meaning) {
                 panic!("{code:#010x} means both \"{other}\" and \"{meaning}\"");

@@ -1,9 +1,9 @@
-//! What OMG's own minor codes mean: its list of standard minor exception codes (omg/03-01-04; CORBA 3.3 part 1, annex
-//! A.6). Each number has a meaning of its own for each exception.
+//! The meaning of OMG's own minor codes, by its list of standard minor exception codes (omg/03-01-04; CORBA 3.3 part 1,
+//! annex A.6). Each exception has its own numbers.
 
 use crate::exception::SystemKind::{self, *};
 
-/// None of numbers that are not in the list.
+/// None for numbers that are not in the list.
 pub(crate) fn meaning(kind: SystemKind, number: u32) -> Option<&'static str> {
     Some(match (kind, number) {
         (ActivityCompleted, 1) => "the activity has ended: it timed out, or ended otherwise than requested",

@@ -1,4 +1,4 @@
-//! Advocates that listen to the application: its modes, and its own numbers.
+//! Advocates that use the application's reports: its modes, and its own numbers.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -63,10 +63,10 @@ pub(super) const VALUE: AdvocateKind = AdvocateKind {
     },
 };
 
-/// A [`MaxDecay`](super::MaxDecay) for each mode: a mode change is an expected event, and what the mode
-/// needed when it was last on is known before its first report.
+/// A [`MaxDecay`](super::MaxDecay) for each mode: a mode change is an expected event, and the demand of the mode's last
+/// time is known before its first report.
 ///
-/// A status tells the mode that the application is in *now*; what it consumed it consumed in the mode before.
+/// A status has the *present* mode of the application; the consumption in it belongs to the mode before.
 #[derive(Clone, Debug)]
 pub struct Modes {
     reports: usize,
@@ -77,7 +77,7 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// How many modes are remembered; what comes after them is not told apart.
+    /// How many modes are remembered; later ones share one memory.
     pub const MOST: usize = 32;
 
     /// Over the last `reports` of each mode, with `headroom` in millionths.
@@ -114,7 +114,7 @@ impl Advocate for Modes {
 
     fn advise(&mut self, status: &Status, asked: Reservation) -> Advice {
         if let Some(demand) = status.demand() {
-            // The first report of all has no mode before it.
+            // The first report has no mode before it.
             let mode = if self.known.is_empty() { status.mode } else { self.now };
             self.learn(mode, demand);
             self.now = status.mode;
@@ -139,9 +139,9 @@ pub struct ProportionalBudget {
     pub each: Span,
     /// The budget for none.
     pub base: Span,
-    /// Which number of [`Status::values`].
+    /// The index in [`Status::values`].
     pub index: usize,
-    /// The number last seen.
+    /// The last number.
     pub last: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! Several advocates, one after the other.
+//! A chain of advocates.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,10 +9,10 @@ use hyoshi_model::{Instant, Reservation};
 use super::{Advocate, Emission};
 use crate::task::{Grant, Status};
 
-/// A task's advocates: the first is given what was declared, each next one what the one before asks, and
-/// the last one's advice goes to the policy. What was granted travels back up.
+/// A task's advocates. The input of the first is the declared reservation, that of each other the request of the one
+/// before; the last one's request is the policy's input. Grants are passed back up.
 ///
-/// An empty chain asks for what was declared.
+/// An empty chain requests the declared reservation.
 #[derive(Debug, Default)]
 pub struct AdvocateChain {
     links: Vec<ChainLink>,
@@ -24,10 +24,10 @@ struct ChainLink {
     asked: Option<Reservation>,
 }
 
-/// Why an advocate cannot be added or taken away.
+/// Why an advocate cannot be added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainError {
-    /// [`AdvocateChain::LONGEST`] advocates are there.
+    /// The chain has [`AdvocateChain::LONGEST`] advocates.
     Full,
     /// No advocate has this position.
     NoSuch {
@@ -60,7 +60,7 @@ impl fmt::Display for ChainError {
 impl core::error::Error for ChainError {}
 
 impl AdvocateChain {
-    /// How many advocates one task can have.
+    /// The most advocates of one task.
     pub const LONGEST: usize = 16;
 
     /// A chain of one.
@@ -81,7 +81,7 @@ impl AdvocateChain {
         Ok(())
     }
 
-    /// Takes the advocate at `position` away.
+    /// Removes the advocate at `position`.
     pub fn remove(&mut self, position: usize) -> Result<Box<dyn Advocate>, ChainError> {
         if position >= self.links.len() {
             return Err(ChainError::NoSuch { position, of: self.links.len() });
@@ -89,7 +89,7 @@ impl AdvocateChain {
         Ok(self.links.remove(position).advocate)
     }
 
-    /// Passes a status down the chain and returns what its last advocate asks; pushes at most
+    /// Passes a status down the chain and returns its last advocate's request; pushes at most
     /// [`AdvocateChain::LONGEST`] emissions.
     pub fn advise(&mut self, status: &Status, declared: Reservation, mut emit: impl FnMut(Emission)) -> Reservation {
         let mut asked = declared;
@@ -113,12 +113,12 @@ impl AdvocateChain {
         }
     }
 
-    /// The earliest instant at which one of the advocates wants to be asked without a report.
+    /// The earliest instant at which one of the advocates wants a status without a report.
     pub fn next_look(&self) -> Instant {
         self.links.iter().map(|link| link.advocate.next_look()).min().unwrap_or(Instant::NEVER)
     }
 
-    /// The advocates in their order, each with what it asked last.
+    /// The advocates in their order, each with its last request.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&dyn Advocate, Option<Reservation>)> {
         self.links.iter().map(|link| (&*link.advocate, link.asked))
     }
@@ -128,7 +128,7 @@ impl AdvocateChain {
         self.links.len()
     }
 
-    /// Whether there is none.
+    /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }

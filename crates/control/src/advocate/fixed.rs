@@ -1,4 +1,4 @@
-//! Advocates that hold to what a person set: a rate, a cap, a floor.
+//! Advocates with a fixed setting: a rate, a cap, a floor.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -34,7 +34,7 @@ pub(super) const FLOOR: AdvocateKind = AdvocateKind {
     build: |settings| Box::new(Floor(Share::from_millionths(settings[0]))),
 };
 
-/// Asks for this share of each period (the continuous-rate advocate of the paper's section V-B).
+/// Requests this share of each period (the continuous-rate advocate of the paper's section V-B).
 #[derive(Clone, Copy, Debug)]
 pub struct FixedRate(pub Share);
 
@@ -52,7 +52,7 @@ impl Advocate for FixedRate {
     }
 }
 
-/// Asks for no more than this share.
+/// Requests at most this share.
 #[derive(Clone, Copy, Debug)]
 pub struct Cap(pub Share);
 
@@ -71,7 +71,7 @@ impl Advocate for Cap {
     }
 }
 
-/// Asks for no less than this share.
+/// Requests at least this share.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor(pub Share);
 

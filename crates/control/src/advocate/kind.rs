@@ -1,4 +1,4 @@
-//! What a kind of advocate says of itself: its name, what it does, its parameters.
+//! The description of a kind of advocate: name, purpose, parameters.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -14,11 +14,11 @@ use super::Advocate;
 pub struct AdvocateKind {
     /// Its name in commands and files.
     pub name: &'static str,
-    /// What it does, in one line without a capital or a full stop.
+    /// Its purpose, in one line without a capital or a full stop.
     pub about: &'static str,
     /// Its parameters, at most [`AdvocateKind::MOST_PARAMETERS`]; the first may be written without its name.
     pub parameters: &'static [AdvocateParameter],
-    /// Makes one of values within the parameters' ranges, one for each, in their order.
+    /// Creates one from values within the parameters' ranges, one for each, in their order.
     pub(super) build: fn(&[u64; AdvocateKind::MOST_PARAMETERS]) -> Box<dyn Advocate>,
 }
 
@@ -27,19 +27,19 @@ pub struct AdvocateKind {
 pub struct AdvocateParameter {
     /// Its name in commands and files.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub about: &'static str,
-    /// What it measures.
+    /// Its unit.
     pub measure: ParameterUnit,
     /// The least value.
     pub least: u64,
     /// The largest value.
     pub most: u64,
-    /// The value where none is given; `None`: one must be.
+    /// The default; `None`: a value is required.
     pub default: Option<u64>,
 }
 
-/// What a parameter measures, and how its number is written.
+/// The unit of a parameter, and the syntax of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterUnit {
     /// A whole number.
@@ -50,7 +50,7 @@ pub enum ParameterUnit {
     Time,
 }
 
-/// How much more than the demand is asked, which several kinds have.
+/// How much more than the demand to request, a parameter of several kinds.
 pub(super) const HEADROOM: AdvocateParameter = AdvocateParameter {
     name: "headroom",
     about: "how much more than the demand it requests",
@@ -61,17 +61,17 @@ pub(super) const HEADROOM: AdvocateParameter = AdvocateParameter {
 };
 
 impl AdvocateKind {
-    /// How many parameters a kind can have.
+    /// The most parameters of a kind.
     pub const MOST_PARAMETERS: usize = 4;
 }
 
-/// Whether a name is meant, written with dashes or with underscores.
+/// Whether two names are equal, with dashes or underscores.
 pub(super) fn same(name: &str, written: &str) -> bool {
     name.len() == written.len() && name.bytes().zip(written.bytes()).all(|(a, b)| a == b || (a == b'-' && b == b'_'))
 }
 
 impl ParameterUnit {
-    /// Reads a value as people write it.
+    /// Reads a value in its written form.
     pub fn read(self, text: &str) -> Result<u64, NotRead> {
         match self {
             ParameterUnit::Count => text.trim().parse().map_err(|_| NotRead::Count),
@@ -80,7 +80,7 @@ impl ParameterUnit {
         }
     }
 
-    /// Writes a value so that [`ParameterUnit::read`] reads it.
+    /// Writes a value in the form that [`ParameterUnit::read`] reads.
     pub fn write(self, value: u64) -> String {
         match self {
             ParameterUnit::Count => value.to_string(),
@@ -90,7 +90,7 @@ impl ParameterUnit {
     }
 }
 
-/// Why a text is not a value of a measure.
+/// Why a text is not a value of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotRead {
     /// Not a whole number.
@@ -100,7 +100,7 @@ pub enum NotRead {
 }
 
 impl NotRead {
-    /// What to write instead.
+    /// The remedy.
     pub fn remedy(&self, text: &str) -> String {
         match self {
             NotRead::Count => "write a whole number, such as 10".to_string(),

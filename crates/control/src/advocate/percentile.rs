@@ -1,4 +1,4 @@
-//! Percentile: what so many of a hundred cycles need.
+//! Percentile: the demand of a percentage of cycles.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -36,7 +36,7 @@ pub(super) const KIND: AdvocateKind = AdvocateKind {
     build: |settings| Box::new(Percentile::new(settings[0] as u32, settings[1] as usize, settings[2] as u32)),
 };
 
-/// Asks for a percentile of the demands of the last reports, by nearest rank.
+/// Requests a percentile of the demands of the last reports, by nearest rank.
 #[derive(Clone, Debug)]
 pub struct Percentile {
     percentile: u32,

@@ -1,4 +1,4 @@
-//! Proactive: learns when spikes come, and asks for them just before.
+//! Proactive: learns the period of spikes, and requests time for them just before.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -36,18 +36,18 @@ pub(super) const KIND: AdvocateKind = AdvocateKind {
     build: |settings| Box::new(Proactive::new(settings[0] as usize, settings[1] as u32, settings[2] as u32)),
 };
 
-/// Predicts spikes in demand from the intervals between the last ones: what the paper wrote for the
-/// garbage collections of one program (section V-C), without being told the period.
+/// Predicts spikes in demand from the intervals between the last ones: the paper has a similar advocate for the garbage
+/// collections of one program (section V-C), with a known period.
 ///
-/// The usual demand is the lower quartile of what it remembers; reports far enough above it are a spike,
-/// several in a row one long spike. Once the intervals between spikes are alike, it asks for the usual until
-/// the next can be due, then for the greatest spike until it has come. Before that, and when spikes stay
-/// away or come at random, it is careful: a MaxDecay over a quarter of its memory.
+/// The usual demand is the lower quartile of its memory; reports far enough above it are a spike, several in a row one
+/// long spike. When the intervals between spikes are alike, it requests the usual demand until the next spike can be
+/// due, then the greatest spike until it has occurred. Before that, and if spikes stop or are random, it is careful: a
+/// MaxDecay over a quarter of its memory.
 #[derive(Clone, Debug)]
 pub struct Proactive {
     spike: u32,
     headroom: u32,
-    /// The last demands in nanoseconds, a ring; `next` is where the next one goes.
+    /// The last demands in nanoseconds, a ring; `next` is the position of the next one.
     ring: Vec<u64>,
     memory: usize,
     next: usize,
@@ -55,7 +55,7 @@ pub struct Proactive {
     forecast: Option<Forecast>,
 }
 
-/// What the next report is expected to be.
+/// The expectation for the next report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Forecast {
     demand: u64,
@@ -65,17 +65,17 @@ struct Forecast {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// Nothing stood out so far.
+    /// No spikes so far.
     Steady,
     /// Spikes, but no rhythm in them.
     Careful,
-    /// The next spike is due after so many more reports at the soonest.
+    /// The next spike is due in this many reports at the earliest.
     Between { more: usize, shortest: usize, longest: usize },
-    /// A spike is due, or under way.
+    /// A spike is due, or has begun.
     Due { shortest: usize, longest: usize },
 }
 
-/// What the spikes in memory have in common.
+/// The common properties of the spikes in memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spikes {
     count: usize,
@@ -86,20 +86,20 @@ struct Spikes {
     intervals: usize,
     greatest: u64,
     longest_run: usize,
-    /// Length of the spike that is under way, 0 between spikes.
+    /// Length of the present spike, 0 between spikes.
     run: usize,
 }
 
 impl Proactive {
-    /// The most reports it can remember.
+    /// The most reports in its memory.
     pub const LONGEST_MEMORY: usize = 1_024;
-    /// A spike of more reports than this is no spike but a change of the usual.
+    /// A longer sequence is not a spike but a change of the usual demand.
     const LONGEST_SPIKE: usize = 8;
-    /// How many of the latest intervals count: what it learned long ago does not widen what it expects for ever.
+    /// How many of the latest intervals count: old ones must not widen the expectation for ever.
     const INTERVALS: usize = 12;
 
-    /// With a memory of so many reports; a demand `spike` millionths above the usual is a spike; `headroom`
-    /// in millionths of the demand.
+    /// With a memory of this many reports; a demand `spike` millionths above the usual is a spike; `headroom` in
+    /// millionths of the demand.
     pub fn new(memory: usize, spike: u32, headroom: u32) -> Self {
         let memory = memory.clamp(16, Proactive::LONGEST_MEMORY);
         Proactive { spike, headroom, ring: Vec::new(), memory, next: 0, scratch: Vec::new(), forecast: None }
@@ -125,7 +125,7 @@ impl Proactive {
         let usual = self.usual();
         let above = u128::from(usual) * (1_000_000 + u128::from(self.spike)) / 1_000_000;
         let above = u64::try_from(above).unwrap_or(u64::MAX);
-        // The greatest of what is no spike: the usual has its own small changes.
+        // The greatest demand that is not a spike: the usual demand varies a little.
         let base = self.history().rev().filter(|demand| *demand <= above).take(16).max().unwrap_or(usual);
         let careful = self.memory / 4;
         let recent = self.history().rev().take(careful).max().unwrap_or(base);
@@ -138,7 +138,7 @@ impl Proactive {
         if spikes.intervals < 2 || spread > spikes.shortest.max(2) {
             return Forecast { demand: recent, usual, why: Why::Careful };
         }
-        // Few intervals tell little of how far apart they can lie.
+        // A few intervals do not show how much they can vary.
         let margin = 1 + spread / spikes.intervals.min(4);
         let (shortest, longest) = (spikes.shortest, spikes.longest);
         let soonest = shortest.saturating_sub(margin).max(1);
@@ -168,7 +168,7 @@ impl Proactive {
         *self.scratch.select_nth_unstable(rank).1
     }
 
-    /// Finds the spikes above `above`, newest first, so that only the latest intervals count.
+    /// Finds the spikes above `above`, newest first, so only the latest intervals count.
     fn spikes(&self, above: u64) -> Spikes {
         let mut found = Spikes::default();
         let mut run = 0; // of the spike that the walk back is in

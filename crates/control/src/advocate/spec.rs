@@ -1,4 +1,4 @@
-//! An advocate as people write it: `max-decay --reports 10`, `{ max_decay = { reports = 10 } }`.
+//! An advocate in its written form: `max-decay --reports 10`, `{ max_decay = { reports = 10 } }`.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -16,10 +16,10 @@ pub struct Spec {
     values: [u64; AdvocateKind::MOST_PARAMETERS],
 }
 
-/// Why a text is no advocate.
+/// Why a text is not an advocate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// Nothing is written at all.
+    /// The text is empty.
     Empty,
     /// No kind has this name.
     Kind(String),
@@ -30,14 +30,14 @@ pub enum SpecError {
         /// The name.
         name: String,
     },
-    /// A value that belongs to no parameter.
+    /// A value without a parameter.
     Stray {
         /// The kind.
         kind: &'static str,
         /// The value.
         text: String,
     },
-    /// A parameter is named twice.
+    /// A parameter is repeated.
     Twice {
         /// The kind.
         kind: &'static str,
@@ -51,7 +51,7 @@ pub enum SpecError {
         /// The parameter.
         parameter: &'static str,
     },
-    /// A parameter without a default is not given.
+    /// A required parameter is missing.
     Missing {
         /// The kind.
         kind: &'static str,
@@ -66,7 +66,7 @@ pub enum SpecError {
         parameter: &'static str,
         /// The value.
         text: String,
-        /// Why.
+        /// The reason.
         why: NotRead,
     },
     /// A value out of range.
@@ -85,7 +85,7 @@ pub enum SpecError {
 }
 
 impl SpecError {
-    /// What to write instead.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         let names = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
         let parameters = |kind: &str| {
@@ -121,7 +121,7 @@ impl SpecError {
 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What others wrote is shown with its control characters escaped.
+        // Control characters in others' text are escaped.
         match self {
             SpecError::Empty => f.write_str("no advocate is given"),
             SpecError::Kind(name) => write!(f, "unknown advocate `{}`", name.escape_debug()),
@@ -208,7 +208,7 @@ impl Spec {
         self.kind.parameters.iter().zip(self.values)
     }
 
-    /// A new advocate, which has seen nothing yet.
+    /// A new advocate without any history.
     pub fn build(&self) -> Box<dyn Advocate> {
         (self.kind.build)(&self.values)
     }
@@ -235,7 +235,7 @@ fn value(kind: &'static AdvocateKind, parameter: &'static AdvocateParameter, tex
     Err(SpecError::Range { kind, parameter: name, text: text.to_string(), least, most })
 }
 
-/// As on a command line, every parameter written out.
+/// In the syntax of a command line, with every parameter.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name)?;

@@ -1,9 +1,9 @@
-//! The one table of advocates, from which commands, files, IDL and docs are read.
+//! The one table of advocates, used by commands, files, IDL and docs.
 
 use super::kind::{AdvocateKind, same};
 use super::{application, fixed, glacial, max_decay, percentile, proactive, telling, watchdog};
 
-/// Every kind of advocate. A new one is a file and a line here.
+/// Every kind of advocate. A new one needs a file and a line here.
 pub static KINDS: [AdvocateKind; 12] = [
     max_decay::KIND,
     glacial::KIND,
@@ -20,7 +20,7 @@ pub static KINDS: [AdvocateKind; 12] = [
 ];
 
 impl AdvocateKind {
-    /// The kind of this name; dashes may be underscores, as in files.
+    /// The kind of this name; underscores may replace dashes, as in files.
     pub fn named(name: &str) -> Option<&'static AdvocateKind> {
         KINDS.iter().find(|kind| same(kind.name, name))
     }

@@ -1,4 +1,4 @@
-//! Advocates that change nothing and tell the world: a log, and system conditions.
+//! Advocates that change nothing and report to the outside: a log, and system conditions.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -30,7 +30,7 @@ pub(super) const CONDITIONS: AdvocateKind = AdvocateKind {
     build: |_| Box::new(Conditions),
 };
 
-/// Emits a record of every so many reports; the file is for the shell around the arbiter to write.
+/// Emits a record of every n-th report; the caller of the arbiter writes the file.
 #[derive(Clone, Copy, Debug)]
 pub struct LogAdvocate {
     every: u64,
@@ -38,7 +38,7 @@ pub struct LogAdvocate {
 }
 
 impl LogAdvocate {
-    /// One of `every` reports, the first first.
+    /// One of `every` reports, starting with the first.
     pub fn new(every: u64) -> Self {
         LogAdvocate { every: every.max(1), reports: 0 }
     }
@@ -63,7 +63,7 @@ impl Advocate for LogAdvocate {
     }
 }
 
-/// Emits status and request whenever they are known, as the paper's advocate for QuO's system conditions does.
+/// Emits status and request of every report, as the paper's advocate for QuO's system conditions does.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions;
 

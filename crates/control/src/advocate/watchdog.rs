@@ -1,4 +1,4 @@
-//! Watchdog: asks for more when reports stay away.
+//! Watchdog: requests more if reports are missing.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -33,8 +33,8 @@ pub(super) const KIND: AdvocateKind = AdvocateKind {
     build: |settings| Box::new(Watchdog::new(settings[0], settings[1] as u32)),
 };
 
-/// Wakes when some expected reports have not come (the paper's section III-A), looks whether its task uses
-/// up what it holds, and asks for more and more until it reports.
+/// Wakes up when some expected reports are missing (the paper's section III-A), checks whether its task uses up its
+/// reservation, and requests more and more until it reports.
 ///
 /// ```text
 ///               report                      `periods` without one, and busy
@@ -43,12 +43,12 @@ pub(super) const KIND: AdvocateKind = AdvocateKind {
 ///                              └──┘ another period without one, and busy: n + 1
 /// ```
 ///
-/// A task that consumed less than half of what it held meanwhile is not starved but idle, and stays as it is.
+/// A task that consumed less than half of its reservation meanwhile is not starved but idle; its request stays.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     periods: u64,
     raise: u32,
-    /// The last report, or when the watch began.
+    /// The last report, or the start of the watch.
     since: Option<Instant>,
     look: Instant,
     raised: u32,
@@ -56,7 +56,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// After `periods` without a report, by `raise` millionths of what is asked.
+    /// After `periods` without a report, by `raise` millionths of the request.
     pub fn new(periods: u64, raise: u32) -> Self {
         Watchdog { periods: periods.max(1), raise, since: None, look: Instant::NEVER, raised: 0, idle: false }
     }

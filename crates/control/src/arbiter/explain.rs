@@ -1,4 +1,4 @@
-//! Why a task holds what it holds, as data and in words.
+//! Why a task has its reservation, as data and in words.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -12,79 +12,79 @@ use crate::advocate::Words;
 use crate::policy::PolicyWords;
 use crate::task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId};
 
-/// Everything that led to a task's grant.
+/// The history of a task's grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// When this was asked.
+    /// When the explanation was made.
     pub at: Instant,
-    /// Whose grant.
+    /// The task.
     pub task: TaskId,
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// Its importance.
     pub importance: u32,
     /// Its weight.
     pub weight: u32,
-    /// Its group, by name where it has one.
+    /// Its group, by name if it has one.
     pub group: Option<String>,
     /// The name of the account that pays for it.
     pub account: Option<String>,
-    /// The least that is of use to it.
+    /// The least useful share.
     pub least: Share,
-    /// How many reports came.
+    /// How many reports arrived.
     pub reports: u64,
-    /// The last of them.
+    /// The last report.
     pub status: Option<Status>,
-    /// What was declared.
+    /// The declared reservation.
     pub declared: Reservation,
-    /// What each advocate made of it.
+    /// The request of each advocate.
     pub advocates: Vec<AdvocateRequest>,
-    /// What it was granted.
+    /// The grant.
     pub grant: Grant,
-    /// Who holds what it lacks, the largest first; empty if it lacks nothing.
+    /// The tasks that hold the missing share, the largest first; empty if nothing is missing.
     pub because: Vec<Holder>,
-    /// The policy that settled it.
+    /// The policy that decided.
     pub policy: String,
-    /// Whom that policy favours.
+    /// The policy's order of preference.
     pub manner: String,
-    /// How much may be reserved altogether.
+    /// The limit of all reservations together.
     pub cap: Share,
-    /// How much is.
+    /// The sum of all reservations.
     pub reserved: Share,
-    /// The most that the scheduler takes, if it has refused something: `Some(None)` is nothing.
+    /// The most that the scheduler accepts, if it has refused something: `Some(None)` is nothing.
     pub ceiling: Option<Option<Reservation>>,
-    /// What the scheduler last said it holds.
+    /// The scheduler's last confirmation.
     pub confirmed: Option<Confirmation>,
 }
 
-/// What one advocate asked.
+/// The request of one advocate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdvocateRequest {
     /// Its kind.
     pub name: &'static str,
-    /// What it asked; `None` before its first status.
+    /// Its request; `None` before its first status.
     pub asked: Option<Reservation>,
-    /// Its own words.
+    /// Its own description.
     pub words: String,
 }
 
-/// A task that holds what another lacks.
+/// A task that holds a part of what another lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Which.
+    /// The task.
     pub task: TaskId,
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// Its importance.
     pub importance: u32,
     /// Its weight.
     pub weight: u32,
-    /// How much it holds.
+    /// The share that it holds.
     pub share: Share,
 }
 
 impl Arbiter {
-    /// Why a task holds what it holds, as it is now.
+    /// Explains a task's present reservation.
     pub fn explain(&self, task: TaskId, now: Instant) -> Option<Explanation> {
         let entry = self.tasks.get(&task)?;
         let joining = &entry.joining;
@@ -147,7 +147,7 @@ impl Arbiter {
     }
 }
 
-/// How many holders the words name one by one.
+/// How many holders are named.
 const NAMED: usize = 5;
 
 fn reserved(f: &mut fmt::Formatter<'_>, reservation: Option<Reservation>) -> fmt::Result {
@@ -157,12 +157,12 @@ fn reserved(f: &mut fmt::Formatter<'_>, reservation: Option<Reservation>) -> fmt
     }
 }
 
-/// To the nearest hundredth of a percent, which is as fine as anybody reads.
+/// To the nearest hundredth of a percent.
 fn about(share: Share) -> Share {
     Share::from_millionths((share.as_millionths() + 50) / 100 * 100)
 }
 
-/// How long ago something was, as finely as anybody reads: whoever asks knows no clock of the broker's.
+/// How long ago something was, coarsely: users do not see the broker's clock.
 struct Ago(Span);
 
 impl fmt::Display for Ago {
@@ -189,7 +189,7 @@ impl Explanation {
         }
     }
 
-    /// Whom the policy favours matters where there are others.
+    /// The order of preference matters only if there are other tasks.
     fn write_manner(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.because.is_empty() || self.manner.is_empty() { Ok(()) } else { write!(f, "; {}", self.manner) }
     }
@@ -225,7 +225,7 @@ impl Explanation {
     }
 }
 
-/// Some lines, the first of which says it all.
+/// A few lines; the first is a summary.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (task {}): ", self.name, self.task.0)?;

@@ -1,4 +1,4 @@
-//! Why an event cannot be taken.
+//! Why an event is rejected.
 
 use core::fmt;
 
@@ -6,23 +6,23 @@ use super::{Arbiter, Joining};
 use crate::advocate::ChainError;
 use crate::task::TaskId;
 
-/// Why the arbiter does not do what was wanted; nothing has changed then.
+/// Why the arbiter rejects an event; nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A task of this number is there already.
+    /// A task of this number exists already.
     Twice(TaskId),
     /// No task has this number.
     Unknown(TaskId),
-    /// [`Arbiter::MOST_TASKS`] are there.
+    /// There are [`Arbiter::MOST_TASKS`] tasks.
     Full,
-    /// A name that is none.
+    /// An invalid name.
     Name {
-        /// How many characters it has.
+        /// Its length in characters.
         length: usize,
     },
-    /// A weight of zero: in inverse proportion to it a task would be degraded without end.
+    /// A weight of zero: the reduction, in inverse proportion to it, would be unbounded.
     NoWeight,
-    /// An advocate cannot be added or taken away.
+    /// An advocate cannot be added or removed.
     Chain(ChainError),
 }
 

@@ -1,4 +1,4 @@
-//! What a host's CPUs admit of its programs.
+//! The reservations that a host's CPUs admit for its programs.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,59 +10,59 @@ use crate::task::{Reason, TaskId};
 use crate::window::placement::{Cpu, WindowPlacement, Promise, Seat};
 use crate::{Admission, AdvocateChain};
 
-/// What is admitted on a host.
+/// The admitted reservations of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostAdmission {
     /// The host.
     pub host: HostId,
     /// Its broker's policy.
     pub policy: String,
-    /// How much may be reserved altogether.
+    /// The limit of all reservations together.
     pub cap: Share,
-    /// How much is.
+    /// The sum of all reservations.
     pub reserved: Share,
-    /// What lanes take of each of the broker's CPUs.
+    /// The share of lanes on each of the broker's CPUs.
     pub lanes: Vec<(u32, Share)>,
     /// In the file's order.
     pub programs: Vec<Admitted>,
 }
 
-/// What is admitted of one program.
+/// The admitted reservation of one program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admitted {
-    /// Which.
+    /// The program.
     pub program: ProgramId,
-    /// The most that it comes to ask.
+    /// The largest request that it makes.
     pub asked: Reservation,
-    /// Whether that is known: the file says what the program takes, and no advocate from elsewhere has its say.
+    /// Whether that is known: the file has the program's execution times, and no external advocate is involved.
     pub known: bool,
-    /// What it holds when all ask their most.
+    /// Its reservation if all programs request their most.
     pub held: Option<Reservation>,
-    /// The least that is of use to it, in each period.
+    /// The least useful budget, in each period.
     pub least: Option<Span>,
-    /// Where.
+    /// Its window's seat.
     pub seat: Option<Seat>,
-    /// How long after a period's begin it has its whole budget, at the latest.
+    /// The latest instant after a period's start by which it has had its whole budget.
     pub response: Option<Span>,
     /// Why it holds no more.
     pub reason: Reason,
-    /// Who holds what it lacks, the largest first.
+    /// The tasks that hold the missing share, the largest first.
     pub because: Vec<(ProgramId, Share)>,
 }
 
-/// Whether a program can rely on what it asks.
+/// Whether a program can rely on its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionVerdict {
-    /// All of it.
+    /// The whole request.
     Admitted,
-    /// Less, but no less than it says is of use to it.
+    /// Less, but at least the least useful budget.
     Cut,
     /// Less than it needs, or nothing.
     Refused,
 }
 
 impl Admitted {
-    /// Whether it can rely on what it asks.
+    /// Whether it can rely on its request.
     pub fn verdict(&self) -> AdmissionVerdict {
         match (self.held, self.least) {
             (Some(held), _) if held.budget() >= self.asked.budget() => AdmissionVerdict::Admitted,
@@ -72,12 +72,11 @@ impl Admitted {
     }
 }
 
-/// What a host's CPUs admit when all of its programs ask the most that they come to ask; `None` for a host without
+/// The reservations that a host's CPUs admit if all of its programs request their most; `None` for a host without
 /// programs.
 ///
-/// First the broker's own decision, as before any run has told it of lanes: whom it grants how much, on which CPU. Then what is
-/// true of it beside the lanes of that CPU, by response time: where a window would be late, the most that fits counts,
-/// those with shorter deadlines first.
+/// First the broker's own decision without lanes: the grants, and their CPUs. Then the result beside the lanes of each
+/// CPU, by response time: if a window would be late, it gets the most that fits, those with shorter deadlines first.
 pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     system.programs_on(host).next()?;
     let broker = system.brokered.brokers.get(host.index())?;
@@ -87,7 +86,7 @@ pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     for (id, asked) in &asked {
         let Some(mut joining) = joining(system.program(*id), &groups, AdvocateChain::default()) else { continue };
         joining.declared = *asked;
-        // A file has no more programs than there can be tasks, and its names and weights are good.
+        // A file has at most as many programs as there can be tasks, with valid names and weights.
         let _ = admission.join(task(*id), joining, Instant::ZERO);
     }
     admission.reconsider(Instant::ZERO);
@@ -106,7 +105,7 @@ pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     })
 }
 
-/// A window beside lanes: what fits, where, and its response.
+/// A window beside lanes: the largest budget that fits, its seat, and its response.
 struct Beside {
     task: TaskId,
     held: Option<Reservation>,
@@ -114,7 +113,7 @@ struct Beside {
     response: Option<Span>,
 }
 
-/// The windows of each CPU once more, with what its lanes were promised.
+/// The windows of each CPU again, with the promises to its lanes.
 fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
     let mut all = Vec::new();
     for cpu in cpus {

@@ -1,27 +1,27 @@
-//! Whose threads are watched where not all can be: users have equal parts of what there is, and so have the tasks of a user
+//! Which threads are watched if not all can be: users have equal parts of the budget, and so have the tasks of a user
 //! (max-min fairness; Bertsekas and Gallager, Data Networks, 1992, 6.5.2).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a task would have watched.
+/// The threads of a task that could be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// Whose the task is.
+    /// The task's user.
     pub user: u32,
-    /// How many of its threads.
+    /// How many threads.
     pub threads: usize,
-    /// What each of them takes.
+    /// The cost of each.
     pub cost: usize,
 }
 
-/// How many threads of each task are watched, for no more than `limit` altogether. The next thread is always of the user for
-/// whom least is spent, and of that user's task for which least is; of several of the first. What is too dear for the rest
-/// is passed over.
+/// How many threads of each task are watched, for at most `limit` in total. The next thread is always of the user with
+/// the least spent, and of that user's task with the least; of several the first. A thread that does not fit the rest
+/// is skipped.
 pub fn share_out(limit: usize, wishes: &[Wish]) -> Vec<usize> {
     let (mut given, mut left) = (vec![0; wishes.len()], limit);
-    // By what is spent: tasks of each user, and users.
+    // By the amount spent: tasks of each user, and users.
     let mut tasks: BTreeMap<u32, BTreeSet<(usize, usize)>> = BTreeMap::new();
     for (index, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.threads > 0) {
         tasks.entry(wish.user).or_default().insert((0, index));
@@ -92,7 +92,7 @@ mod tests {
                 prop_assert!(*threads <= wish.threads);
                 if *threads < wish.threads {
                     prop_assert!(wish.cost > limit - spent, "there is room for one more");
-                    // One thread of the dearer kind more, and what was too dear for the rest.
+                    // One more thread of the dearer kind, and the ones that were too dear for the rest.
                     prop_assert!((0..5).all(|other| of(other) <= of(wish.user) + 16));
                 }
             }

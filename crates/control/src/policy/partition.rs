@@ -1,4 +1,4 @@
-//! Partition: a part of the CPU for each group, and a policy of its own in it.
+//! Partition: a part of the CPU for each group, with its own policy.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,11 +9,11 @@ use hyoshi_model::Share;
 use super::{AnyPolicy, Ask, Policy};
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
-/// Divides the CPU into parts and settles each by its own policy, which may be a partition again (the
-/// paper's section IV-C). What a group does not use no other group gets: that is the isolation it is for.
+/// Divides the CPU into parts, each with its own policy, which may be a partition again (the paper's section IV-C). No
+/// group gets the unused part of another: this isolates them.
 ///
-/// Made by [`PolicySpec::build`](super::PolicySpec::build), which numbers the groups. Where the shares of groups add up to more than there
-/// is, each gets the part of it that its share is of their sum.
+/// Made by [`PolicySpec::build`](super::PolicySpec::build), which numbers the groups. If the shares of groups add up to
+/// more than the limit, each gets the limit in proportion to its share.
 #[derive(Debug)]
 pub struct Partition {
     pub(super) parts: Vec<PartitionPart>,
@@ -27,7 +27,7 @@ pub(super) struct PartitionPart {
     /// The numbers of the groups in it: one, or those of a partition within.
     groups: core::ops::Range<u32>,
     policy: AnyPolicy,
-    // Space kept from one decision to the next.
+    // Buffers that are reused between decisions.
     places: Vec<u32>,
     asks: Vec<Ask>,
     grants: Vec<Grant>,
@@ -67,7 +67,7 @@ impl fmt::Display for GroupError {
 impl core::error::Error for GroupError {}
 
 impl Partition {
-    /// What each part gets of a limit.
+    /// The limit of each part.
     fn limit_of(&self, part: &PartitionPart, limit: Share) -> Share {
         let together: Share = self.parts.iter().map(|part| part.share).sum();
         if together <= limit {

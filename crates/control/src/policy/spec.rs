@@ -1,4 +1,4 @@
-//! A policy as people write it: `strict`, `partition(video 40% strict, rest 30% weighted)`.
+//! A policy in its written form: `strict`, `partition(video 40% strict, rest 30% weighted)`.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -11,7 +11,7 @@ use hyoshi_model::Share;
 use super::partition::PartitionPart;
 use super::{AnyPolicy, Fair, Partition, Strict, Weighted};
 
-/// The kinds of policies and what they do: the table that commands and docs are read from.
+/// The kinds of policies and their descriptions: the table for commands and docs.
 pub static POLICIES: [(&str, &str); 4] = [
     (
         "fair",
@@ -22,7 +22,7 @@ pub static POLICIES: [(&str, &str); 4] = [
     ("partition", "divides the CPU among groups, each with its own policy"),
 ];
 
-/// What makes a policy.
+/// The specification of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PolicySpec {
     /// [`Fair`].
@@ -39,22 +39,22 @@ pub enum PolicySpec {
 /// One part of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartSpec {
-    /// What people call it: letters, digits, `-`, `_` and `.`, at most [`PolicySpec::LONGEST_NAME`].
+    /// Its name: letters, digits, `-`, `_` and `.`, at most [`PolicySpec::LONGEST_NAME`].
     pub name: String,
     /// Its part, of one CPU.
     pub share: Share,
-    /// Who gets it.
+    /// Its policy.
     pub policy: PolicySpec,
 }
 
-/// Why a text is no policy.
+/// Why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyError {
-    /// Something else is written where one thing was expected.
+    /// An unexpected word.
     Expected {
-        /// What was expected.
+        /// The expected words.
         wanted: &'static str,
-        /// What stands there; empty at the end.
+        /// The word found; empty at the end.
         found: String,
     },
     /// Two groups of one name.
@@ -68,7 +68,7 @@ pub enum PolicyError {
 }
 
 impl PolicyError {
-    /// What to write instead.
+    /// The remedy.
     pub const fn remedy(&self) -> &'static str {
         match self {
             PolicyError::Twice(_) => "give each group and each part its own name",
@@ -103,14 +103,14 @@ impl fmt::Display for PolicyError {
 impl core::error::Error for PolicyError {}
 
 impl PolicySpec {
-    /// How many groups and parts a policy can have altogether.
+    /// The most groups and parts of a policy in total.
     pub const MOST_GROUPS: usize = 64;
-    /// How deep partitions can stand in each other.
+    /// How deep partitions can be nested.
     pub const DEEPEST: usize = 4;
-    /// How long a group's name can be.
+    /// The longest name of a group.
     pub const LONGEST_NAME: usize = 32;
 
-    /// A new policy. Its groups, those that hold tasks, are numbered as they are written.
+    /// A new policy. Its groups, the parts that hold tasks, are numbered in the written order.
     pub fn build(&self) -> AnyPolicy {
         self.build_from(&mut 0)
     }

@@ -58,7 +58,7 @@ fn another_reservation_counts_what_was_consumed() {
     // at 4 of 10, would have been by 9.6 ms.
     assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), WindowStep::Lower(at(12_000)));
     assert_eq!(window.look(at(12_000), us(3_000), None), WindowStep::Raise(at(14_000)));
-    // Who takes a longer one and at once the shorter one again has lost nothing, and had nothing more.
+    // A task that changes to a longer one and at once back to the shorter one has lost and gained nothing.
     assert_eq!(window.reserve(of(10_000, 20_000), at(12_500), us(3_500)), WindowStep::Look(at(22_000)));
     assert_eq!(window.reserve(of(2_000, 4_000), at(12_600), us(3_600)), WindowStep::Look(at(14_000)));
     assert_eq!(window.look(at(14_000), us(5_000), None), WindowStep::Lower(at(16_000)));
@@ -73,7 +73,8 @@ fn a_larger_share_for_a_moment_earns_nothing_of_what_was_consumed_before() {
     window.look(at(1_000), us(1_000), None);
     assert_eq!(window.reserve(of(9_000, 11_000), at(1_000), us(1_000)), WindowStep::Raise(at(9_000)));
     assert_eq!(window.reserve(of(200, 2_000), at(1_100), us(1_000)), WindowStep::Lower(at(10_000)));
-    // Who has consumed nothing waits for its next multiple, or until its own length has passed, whatever was held before.
+    // A task that has consumed nothing waits for its next multiple, or until its own length has passed, whatever was
+    // held before.
     assert_eq!(window.look(at(35_000), us(1_000), None), WindowStep::Raise(at(35_200)));
     assert_eq!(window.reserve(of(1_000, 500_000), at(35_100), us(1_000)), WindowStep::Look(at(36_100)));
     assert_eq!(window.reserve(of(1_000, 10_000), at(36_100), us(1_000)), WindowStep::Look(at(37_100)));
@@ -93,7 +94,7 @@ fn a_hard_one_pays_back_what_it_had_too_much_and_not_what_it_had_while_it_was_so
     assert_eq!(window.look(at(30_000), us(22_000), None), WindowStep::Wait(at(40_000)), "it owes more than two budgets");
     assert_eq!(window.look(at(40_000), us(22_000), None), WindowStep::Wait(at(50_000)), "and has paid one of them");
     assert_eq!(window.look(at(50_000), us(22_000), None), WindowStep::Raise(at(52_000)));
-    // Periods in which nobody looked pay, too; what they left over is forfeited.
+    // Periods without a check pay, too; their unused budget is forfeited.
     assert_eq!(window.look(at(75_000), us(27_000), None), WindowStep::Look(at(78_000)));
     window.harden(false, us(32_000));
     assert_eq!(window.look(at(80_000), us(32_000), None), WindowStep::Look(at(83_000)), "a soft one owes nothing");
@@ -123,7 +124,7 @@ fn what_was_granted_before_a_cut_is_not_owed() {
     assert_eq!(one.look(at(20_000), us(20_000), None), WindowStep::Lower(at(40_000)));
     assert_eq!(one.reserve(of(2_000, 40_000), at(30_000), us(20_000)), WindowStep::Wait(at(40_000)));
     assert_eq!(one.look(at(40_000), us(20_000), None), WindowStep::Raise(at(42_000)));
-    // The same, where the cut comes before the look that would have closed the period.
+    // The same, if the cut is before the check that would have closed the period.
     assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), WindowStep::Look(at(42_500)));
     // What it had beyond the old budget is: 500 us.
     assert_eq!(other.reserve(of(400, 40_000), at(41_000), us(20_500)), WindowStep::Lower(at(80_000)));
@@ -143,7 +144,7 @@ fn an_idle_task_is_looked_at_ever_less() {
     assert_eq!((looks[0], looks[199]), (330, 8));
     assert!(looks.is_sorted_by(|one, next| one >= next));
     assert!(looks.iter().sum::<u32>() < 5_500, "{looks:?}");
-    // It wakes up: once it has so much, then as little as ever.
+    // It wakes up: after this much consumption, then after as little as ever.
     window.look(at(now), us(7), Some(8));
     let at_last = window.look(at(now + 4_000), us(4_007), Some(8));
     assert_eq!(at_last, WindowStep::Lower(at(now + 33_000)));
@@ -185,7 +186,7 @@ fn of_several_threads_the_first_alarm_comes_when_all_can_have_consumed_the_budge
 }
 
 proptest! {
-    /// Of what is left, threads have not consumed more before one is reported than there is, but for the shortest alarms.
+    /// Of the rest, threads have consumed at most all before one is reported, except for the shortest alarms.
     #[test]
     fn parts_of_the_rest_are_the_rest(left in 0u64..10_000_000, threads in 1usize..17) {
         let (most, other) = WindowAlarm::parts(Span::from_nanos(left), threads);
@@ -197,8 +198,7 @@ proptest! {
     }
 
     /// For any behaviour of a task with one thread: with alarms alone it is raised until its budget is consumed, and
-    /// longer only by the end of its sleep and the lateness of alarms. It is looked at no more than three times in a
-    /// period.
+    /// longer only by the end of its sleep and the lateness of alarms. It is checked at most three times in a period.
     #[test]
     fn alarms_end_windows_as_looks_do(
         budget in 100u64..9_000,
@@ -219,7 +219,7 @@ proptest! {
                 let step = window.look(at(now), us(meter), None);
                 let rest = window.rest(step, 1);
                 look_at = rest.at.as_nanos().div_ceil(1_000);
-                // Rings once it has run for so long, and is heard of later.
+                // Rings when it has run for this long, and is reported later.
                 alarm = rest.alarm.map(|after| after.as_nanos().div_ceil(1_000) + late);
                 looks += 1;
             }
@@ -234,8 +234,8 @@ proptest! {
         prop_assert!(looks <= 60 * 3 + 10, "{}", looks);
     }
 
-    /// Whatever a task does, it has its budgets, in all, and in no period more than the budget and one longest step;
-    /// one that never sleeps is served as if there were no longer steps.
+    /// Under any load, a task has its budgets in total, and in no period more than the budget and one longest step; one
+    /// that never sleeps is served as if there were no longer steps.
     #[test]
     fn longer_steps_are_paid_with_what_was_left(
         budget in 1u64..9_000,
@@ -269,7 +269,7 @@ proptest! {
         }
     }
 
-    /// Who takes what its windows give, and no more, owes nothing: it has one in each period, however its budget changes.
+    /// A task that uses only its windows owes nothing: it has one in each period, however its budget changes.
     #[test]
     fn changes_of_a_budget_leave_no_debt(
         changes in prop::collection::vec((200u64..9_000, 1u64..25_000), 1..40),
@@ -297,8 +297,8 @@ proptest! {
         }
     }
 
-    /// However late looks are, as long as ten budgets pay for one, in all periods together a hard window has its budgets,
-    /// and what it had too much at the end; with less of a budget, after what is too much ten periods are closed.
+    /// However late checks are, as long as ten budgets pay for one, over all periods together a hard window has its
+    /// budgets, and at most its last overshoot; with a smaller budget, ten periods are closed after an overshoot.
     #[test]
     fn a_hard_one_has_its_budgets_in_the_long_run(
         budget in 100u64..5_000,
@@ -319,8 +319,8 @@ proptest! {
         prop_assert!(meter <= periods * budget + beyond * (100 + 6_000), "{} in {}", meter, periods);
     }
 
-    /// Whatever part of the time a task runs and however late the looks are, a window that is always wanted is
-    /// raised until its budget is consumed and for at most one step and one lateness longer.
+    /// For any load of a task and any lateness of checks, a window that is always wanted is raised until its budget is
+    /// consumed and for at most one step and one lateness longer.
     #[test]
     fn it_is_raised_for_the_budget_and_at_most_a_step_longer(
         budget in 1u64..9_000,
@@ -351,8 +351,9 @@ proptest! {
         let _ = was_raised;
     }
 
-    /// Whoever keeps its share of a CPU and changes its period, whenever and as often as it likes, consumes no more raised than
-    /// the share of the time, and one budget: with each period closed the look that was too late, which a hard one pays back.
+    /// A task that keeps its share of a CPU and changes its period, at any times, consumes raised at most the share of
+    /// the time, and one budget: with each closed period also the overshoot of its late check, which a hard one pays
+    /// back.
     #[test]
     fn changes_of_the_period_gain_nothing(
         hard: bool,
@@ -377,8 +378,8 @@ proptest! {
         }
     }
 
-    /// In each period that is served a task has at most what the largest share that it held meanwhile is of it, and the period
-    /// is no shorter than the one it held last: whatever is changed, and however often.
+    /// In each served period a task has at most the part of it that the largest share held meanwhile allows, and the
+    /// period is no shorter than the last one held: for any changes, however often.
     #[test]
     fn whatever_is_changed_each_period_has_what_was_granted_for_it(
         hard: bool,
@@ -401,7 +402,7 @@ proptest! {
     }
 }
 
-/// A task that consumes whenever it is raised, or a part of that time; lowered it has nothing.
+/// A task that consumes whenever it is raised, or a part of that time; lowered it gets nothing.
 struct Greedy<'a> {
     window: Window,
     step: WindowStep,
@@ -414,7 +415,7 @@ struct Greedy<'a> {
     speeds: &'a [u64],
 }
 
-/// A period that was served, in microseconds: what was consumed in it, the largest budget and its period, the last period.
+/// A served period, in microseconds: its consumption, the largest budget and its period, the last period.
 #[derive(Clone, Copy, Debug)]
 struct Served {
     begun: u64,
@@ -445,7 +446,7 @@ impl<'a> Greedy<'a> {
         self.note();
     }
 
-    /// So much longer, with looks as the steps say, each as late as it is.
+    /// This much longer, with checks at the steps' instants, each late as given.
     fn go_on(&mut self, long: u64, check: impl Fn(&Self) -> Result<(), TestCaseError>) -> Result<(), TestCaseError> {
         let then = self.now + long;
         while self.now < then {
@@ -468,7 +469,7 @@ impl<'a> Greedy<'a> {
         Ok(())
     }
 
-    /// Which period is served, of what reservation.
+    /// Records the served period and its reservation.
     fn note(&mut self) {
         let held = self.window.reservation();
         let [budget, period] = [held.budget(), held.period()].map(|span| span.as_nanos() / 1_000);

@@ -12,8 +12,8 @@ use crate::operation::Successor;
 use crate::queue::{QueueRank, key};
 
 impl<P: Probe> Dispatcher<P> {
-    /// Puts a job into its lane's queue: as one that arrives now when it is released or resumed, else at the place that its
-    /// arrival gave it.
+    /// Puts a job into its lane's queue: as a new arrival when it is released or resumed, else at the position of its
+    /// arrival.
     pub(super) fn enqueue(&mut self, slot: Slot, transition: Transition, effects: &mut Effects) {
         let job = self.jobs.get_mut(slot);
         job.make(transition);
@@ -40,7 +40,7 @@ impl<P: Probe> Dispatcher<P> {
         QueueRank::new(job.level, key, job.tie, job.arrival)
     }
 
-    /// Keeps the masks true after a job has left a queue of `lane`.
+    /// Updates the masks after a job has left a queue of `lane`.
     #[inline]
     pub(super) fn left_queue(&mut self, lane: u8, slot: Slot) {
         if let Some(switching) = &mut self.switching {
@@ -50,7 +50,7 @@ impl<P: Probe> Dispatcher<P> {
         self.waiting.0.set(lane, critical);
         self.waiting.1.set(lane, other);
     }
-    /// Takes the job out that the lane must run next.
+    /// Removes the job that the lane must run next from the queue.
     pub(super) fn dequeue(&mut self, lane: u8) -> Option<Slot> {
         let critical_only = lane >= self.gate();
         let state = &mut self.lanes[usize::from(lane)];
@@ -67,7 +67,7 @@ impl<P: Probe> Dispatcher<P> {
         Some(slot)
     }
 
-    /// True if the running job of a fully preemptive lane must give way to a better waiting one.
+    /// True if a better waiting job must preempt the running job of a fully preemptive lane.
     pub(super) fn must_yield(&mut self, lane: u8, running: Slot, executed: Span) -> bool {
         if !self.lanes[usize::from(lane)].preemptive {
             return false;
@@ -76,8 +76,8 @@ impl<P: Probe> Dispatcher<P> {
         let job = self.jobs.get_mut(running);
         job.remaining = job.wcet.saturating_sub(executed);
         let Some((rank, waiting)) = self.lanes[usize::from(lane)].best(critical_only) else { return false };
-        // While it holds a resource it runs at the ceiling: above its lane it yields to nobody there,
-        // within it only to what never needs the resource, begun or not.
+        // While it holds a resource it runs at the ceiling. If that is above its lane, no job of the lane preempts it;
+        // within its lane only a job that never needs the resource does, started or not.
         let above = self.effective_level(running) < self.jobs.get(running).level;
         let relative = self.operations[self.jobs.get(waiting).local as usize].deadline.span();
         let held = self.held.iter().filter(|(holder, _)| *holder == running);
@@ -88,9 +88,9 @@ impl<P: Probe> Dispatcher<P> {
             && self.ceilings_admit(lane, waiting)
     }
 
-    /// Stack resource policy (Baker 1991): a job may start only if its preemption level is above
-    /// every ceiling in force in its lane; preemption levels are by relative deadline. So it never
-    /// finds a resource taken, and whoever holds one goes on.
+    /// Stack resource policy (Baker 1991): a job may start only if its preemption level is above every ceiling in force
+    /// in its lane; preemption levels are by relative deadline. So it never finds a resource taken, and the holder of
+    /// one continues.
     fn ceilings_admit(&self, lane: u8, candidate: Slot) -> bool {
         let job = self.jobs.get(candidate);
         let relative = self.operations[job.local as usize].deadline.span();
@@ -109,8 +109,7 @@ impl<P: Probe> Dispatcher<P> {
         self.lanes[usize::from(lane)].waiting().filter(started).min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
     }
 
-    /// Takes a job that waits out of its queue: it was preempted, and ends or is demoted before it
-    /// has the CPU again.
+    /// Removes a waiting job from its queue: it was preempted, and ends or is demoted before it has the CPU again.
     pub(super) fn leave_queue(&mut self, slot: Slot) {
         let job = self.jobs.get(slot);
         if job.state == JobState::Ready {
@@ -162,7 +161,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Drops a job that arrives; returns false.
+    /// Drops an arriving job; returns false.
     pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome, effects: &mut Effects) -> bool {
         effects.work.refused += 1;
         self.return_tickets(job, effects);
@@ -177,7 +176,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Pushes out the job of an operation that waits longest: a ready one, else the first held.
+    /// Drops the job of an operation that has waited longest: a ready one, else the first held.
     pub(super) fn drop_oldest(&mut self, now: Instant, local: u32, effects: &mut Effects) {
         effects.work.refused += 1;
         let jobs = &self.jobs;
@@ -237,7 +236,7 @@ fn job_end(now: Instant, job: &Job, outcome: Outcome, consumed: Span) -> JobEnd 
         job: job.id,
         outcome,
         critical: job.critical,
-        // One that was stopped would have.
+        // A stopped job would have.
         overran: consumed > job.wcet || job.stopped,
         demoted: job.demoted,
         epoch: job.epoch,

@@ -21,7 +21,7 @@ impl<P: Probe> Dispatcher<P> {
         self.local_of.get(id.index()).copied().filter(|local| *local != u32::MAX)
     }
 
-    /// Handles timers due by now, then the request. False if it is refused; its ticket is returned then.
+    /// Handles timers due by now, then the request. False if it is rejected; its ticket is then returned.
     pub(super) fn invoke(&mut self, now: Instant, request: Request, effects: &mut Effects) -> bool {
         self.advance(now, now, false, effects);
         let local = self.local(request.operation).filter(|_| self.can_invoke(request.operation));
@@ -46,12 +46,12 @@ impl<P: Probe> Dispatcher<P> {
     fn requested_job(&self, local: u32, token: CompletionToken, now: Instant, request: &Request) -> Job {
         let job = self.new_job(local, token, now);
         let critical = request.critical && self.operations[local as usize].critical;
-        // As late as anything can be: a recording holds no instant beyond.
+        // The latest instant: a recording can hold none beyond.
         let deadline = request.deadline.min(now.saturating_add(LONGEST_SPAN));
         self.placed_by_itself(Job { deadline, critical, importance: request.importance, ..job })
     }
 
-    /// A job of a request where its own urgency places it.
+    /// A job of a request at the position of its own urgency.
     pub(super) fn placed_by_itself(&self, job: Job) -> Job {
         let second = self.rankings.len() - 1;
         let (ruling, other) = if self.ruling() == 0 { (0, second) } else { (second, 0) };
@@ -60,7 +60,7 @@ impl<P: Probe> Dispatcher<P> {
         Job { level: place.level, tie: place.tie, lane, other: self.place_of_request(other, &job), ..job }
     }
 
-    /// The place of a request under one of the strategies.
+    /// The position of a request under one of the strategies.
     pub(super) fn place_of_request(&self, strategy: usize, job: &Job) -> LevelPosition {
         let (operation, ranking) = (&self.operations[job.local as usize], &self.rankings[strategy]);
         let declared = Traits {
@@ -73,11 +73,11 @@ impl<P: Probe> Dispatcher<P> {
         };
         let asked = Traits { deadline: job.deadline.since(job.release), importance: job.importance, ..declared };
         let (declared, asked) = (ranking.urgency(&declared), ranking.urgency(&asked));
-        // A request chooses its rank, but not its class.
+        // A request sets its rank, but not its class.
         ranking.place(if asked.class == declared.class { &asked } else { &declared })
     }
 
-    /// The host goes off: its jobs are gone, with what joins and guards remember.
+    /// The host goes off: its jobs are lost, with the state of joins and guards.
     pub(super) fn switch_off(&mut self, now: Instant, effects: &mut Effects) {
         self.lost_jobs += self.cancel_where(now, |_, _| true, effects);
         for operation in &mut self.operations {
@@ -107,7 +107,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Cancels the jobs that are `concerned`; how many.
+    /// Cancels the jobs that are `concerned`; returns how many.
     fn cancel_where(
         &mut self,
         now: Instant,

@@ -44,8 +44,8 @@ impl<P: Probe> Dispatcher<P> {
         self.move_operations(now, effects);
     }
 
-    /// Moves operations to their new places, with their waiting jobs, unless a job of theirs has started. Requests are
-    /// placed one by one.
+    /// Moves operations to their new positions, with their waiting jobs, unless one of their jobs has started. Requests
+    /// are placed one by one.
     pub(super) fn move_operations(&mut self, now: Instant, effects: &mut Effects) {
         self.empty_queues();
         let first = self.ruling() == 0;
@@ -83,7 +83,7 @@ impl<P: Probe> Dispatcher<P> {
         self.reserve();
     }
 
-    /// Takes every waiting job out of its queue: the caller puts them back.
+    /// Removes every waiting job from its queue: the caller puts them back.
     pub(super) fn empty_queues(&mut self) {
         self.lanes.iter_mut().for_each(LaneState::clear);
         self.waiting = (LaneMask::EMPTY, LaneMask::EMPTY);

@@ -1,4 +1,4 @@
-//! What changes from one operating region to the next, and the cap's view of it.
+//! The changes from one operating region to the next, and the cap's inputs in it.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -13,7 +13,7 @@ use crate::job::JobState;
 use crate::lane::{LaneState, LaneMask, plans};
 use crate::operation::OperationState;
 
-/// What each epoch changes, ready to be copied.
+/// The changes of each epoch, ready to be copied.
 #[derive(Debug)]
 pub(super) struct EpochSettings {
     epochs: Vec<Vec<Setting>>,
@@ -53,7 +53,7 @@ impl<P: Probe> Dispatcher<P> {
         self.off = off;
     }
 
-    /// A region begins out of turn. Epochs still begin when their time comes.
+    /// A region begins at another time than its epoch. Later epochs still begin at their time.
     pub(super) fn enter_region(&mut self, now: Instant, index: u16, effects: &mut Effects) {
         self.advance_before(now, effects);
         while self.next_epoch <= now {
@@ -97,10 +97,10 @@ impl<P: Probe> Dispatcher<P> {
         cap.reserve(above);
     }
 
-    /// The caps count whether lanes use the CPU from now on.
+    /// From now on the caps count whether lanes use the CPU.
     #[inline]
     pub(super) fn account(&mut self, now: Instant, effects: &mut Effects) {
-        // A gate that moves changes what uses the CPU. Each cap moves at most once for each lane.
+        // A gate that moves changes which lanes use the CPU. Each cap moves at most once for each lane.
         while self.account_to_caps(now, effects) {}
     }
 
@@ -149,7 +149,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Whether the most urgent of what runs or may start is critical. A job that holds a resource may run above it.
+    /// Whether the most urgent job that runs or may start is critical. A job that holds a resource may run above it.
     fn critical_work_has_the_cpu(&self) -> bool {
         let running = self.running & !self.paused();
         let holds = |(holder, _): &(Slot, ResourceId)| {
@@ -166,7 +166,7 @@ impl<P: Probe> Dispatcher<P> {
         first.is_some_and(|slot| self.jobs.get(slot).critical)
     }
 
-    /// Critical overload lasts: what the file says happens now.
+    /// Critical overload lasts: applies the file's rule.
     fn overload_lasts(&mut self, now: Instant, effects: &mut Effects) {
         self.decision(now, Decision::Overload);
         match self.on_overload {
@@ -194,7 +194,7 @@ fn shares(system: &System, plan: &ProcessorPlan, epoch: usize) -> Vec<(u64, u64)
     let rates = system.release_rates(epoch);
     let share = |id: &OperationId| {
         let (operation, setting) = (system.operation(*id), system.setting(epoch, *id));
-        // Far above any cap, and small enough to be added up.
+        // Far above any cap, and small enough for sums.
         let ppm = |legs: u16| utilisation_ppm(setting.wcet, legs, rates[id.index()]).min(1 << 32);
         let critical = if operation.critical { setting.legs } else { setting.critical_legs.min(setting.legs) };
         (ppm(critical), ppm(setting.legs - critical))

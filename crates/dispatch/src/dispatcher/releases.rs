@@ -16,8 +16,8 @@ use crate::tickets::TicketSet;
 use crate::timers::Timers;
 
 impl<P: Probe> Dispatcher<P> {
-    /// Before anything else: these periodic releases come so much later than nominal, whatever
-    /// jitter is drawn for them. A recording knows.
+    /// To be called before any other input: these periodic releases are later than nominal by the given times, instead
+    /// of the drawn jitter. A recording contains them.
     pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
         self.late = Arc::clone(late);
         self.arrivals = Timers::with_capacity(self.operations.len());
@@ -92,7 +92,7 @@ impl<P: Probe> Dispatcher<P> {
         self.admit(now, job, effects);
     }
 
-    /// Leg after leg of a load chain, each released by the one before.
+    /// The next leg of a load chain, released by the one before.
     pub(super) fn next_leg(&mut self, now: Instant, before: &Job, effects: &mut Effects) {
         let token = CompletionToken { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
         let job =
@@ -158,12 +158,12 @@ impl<P: Probe> Dispatcher<P> {
         if first_leg && operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
             return self.drop_new(now, &job, Outcome::DroppedBusy, effects);
         }
-        // Jobs that were demoted or that block are no longer in the queue, but keep their place in the
-        // table: an operation that leaves too many of them behind loses its own next jobs, nobody else's.
+        // Demoted and blocked jobs are no longer in the queue, but stay in the table: an operation that leaves too many
+        // of them loses only its own next jobs.
         if operation.unfinished as usize >= operation.queue.most_jobs() {
             return self.drop_new(now, &job, Outcome::DroppedFull, effects);
         }
-        // The limit is for frames: what has begun is not cut off.
+        // The limit is for releases: a started one is not cut off.
         if first_leg && operation.waiting >= operation.queue.limit {
             match operation.queue.when_full {
                 WhenFull::DropNewest => return self.drop_new(now, &job, Outcome::DroppedFull, effects),
@@ -172,12 +172,12 @@ impl<P: Probe> Dispatcher<P> {
         }
         let operation = &mut self.operations[job.local as usize];
         let guarded = operation.has_guard && first_leg;
-        // What arrives behind held jobs waits behind them; a release after an offset is held till then.
+        // A job that arrives after held jobs waits behind them; a release with an offset is held until then.
         let earliest = if guarded { operation.guard.earliest(job.release) } else { job.release };
         let wait = earliest > now || (guarded && !operation.held.is_empty());
         let hold = wait && first_leg && !matches!(operation.intake, Intake::Timer);
         if guarded && !hold {
-            // The nominal instant, not the one at which we came to see it: late timers add up to no drift.
+            // The nominal instant, not the observed one: late timers do not accumulate drift.
             operation.guard.release(earliest, job.period);
         }
         let Some(slot) = self.jobs.insert(job) else {
@@ -216,7 +216,7 @@ impl<P: Probe> Dispatcher<P> {
         let job = self.jobs.get_mut(slot);
         let earliest = if operation.has_guard { operation.guard.earliest(job.release) } else { job.release };
         if earliest > due {
-            // The first held job was pushed out since the timer was set.
+            // The first held job was dropped since the timer was set.
             self.arm(local, earliest);
             return;
         }
@@ -237,7 +237,7 @@ impl<P: Probe> Dispatcher<P> {
         self.make_ready(now, slot, effects);
     }
 
-    /// Sets the timer of an operation's first held job, unless one fires before: that sets it again.
+    /// Sets the timer of an operation's first held job, unless one fires before: that one sets it again.
     pub(super) fn arm(&mut self, local: u32, due: Instant) {
         let armed = &mut self.operations[local as usize].armed;
         if due < *armed {
@@ -246,7 +246,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Rule 3 at an idle point: every guard that has it opens.
+    /// Rule 3 at an idle point: opens every guard that has it.
     pub(super) fn idle_point(&mut self, now: Instant, effects: &mut Effects) {
         let before = self.arrival;
         for local in 0..self.operations.len() as u32 {

@@ -1,7 +1,7 @@
-//! Two strategies: what the trigger must know, kept as jobs come and go, and what a switch does.
+//! Two strategies: the inputs of the trigger, updated as jobs are released and end, and the switch itself.
 //!
-//! Every waiting job is keyed anew; one that has started finishes at its old level, before what
-//! waits there. No job is lost: a switch moves jobs between queues and nothing else.
+//! Every waiting job gets a new key; a started one finishes at its old level, before the jobs that wait there. No job
+//! is lost: a switch only moves jobs between queues.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 
@@ -17,18 +17,18 @@ use crate::lane::{LaneState, LaneMask, levels_of};
 use crate::operation::OperationState;
 use crate::switch::{UpcomingLoad, LevelLoad, Switch, endangered};
 
-/// The second strategy, and what is ahead of whom under it.
+/// The second strategy, and the work ahead of each job under it.
 #[derive(Debug)]
 pub(super) struct Switching {
     switch: Switch,
     margin: Span,
-    /// Disciplines of the strategy that does not rule.
+    /// Disciplines of the strategy that is not in force.
     disciplines: Vec<Discipline>,
-    /// By level of the second strategy: worst-case work that waits, and critical jobs by deadline.
+    /// By level of the second strategy: waiting worst-case work, and critical jobs by deadline.
     levels: Vec<WaitingWork>,
-    /// By epoch: what may come at each level, and the longest job that may start in between.
+    /// By epoch: the upcoming load of each level, and the longest job that may start in between.
     coming: Vec<(Vec<UpcomingLoad>, Span)>,
-    /// Up to when running jobs' remaining worst cases are known.
+    /// The instant up to which running jobs' remaining worst cases are known.
     seen: Instant,
 }
 
@@ -69,7 +69,7 @@ impl Switching {
         self.switch.second()
     }
 
-    /// The level under which a waiting job counts: a started one stays where it is.
+    /// The level under which a waiting job counts: a started one keeps its level.
     fn level(&self, job: &Job) -> usize {
         usize::from(if job.started || self.second() { job.level } else { job.other.level })
     }
@@ -94,7 +94,7 @@ impl Switching {
         }
     }
 
-    /// Legs that will follow a released job, or that will not any more.
+    /// Adds the remaining legs of a released job, or removes them.
     pub fn follow(&mut self, job: &Job, released: bool) {
         let critical = job.critical_legs.saturating_sub(job.id.leg + 1);
         let all = job.legs.saturating_sub(job.id.leg + 1);
@@ -127,7 +127,7 @@ fn more(one: Span, other: Span) -> Span {
     one.checked_add(other).unwrap_or(Span::from_nanos(u64::MAX))
 }
 
-/// What may come at each level of the second strategy, and the longest job of non-critical work.
+/// The upcoming load of each level of the second strategy, and the longest job of non-critical work.
 fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -> (Vec<UpcomingLoad>, Span) {
     let rates = system.release_rates(epoch);
     let mut levels = vec![(0u64, Span::ZERO, None::<Span>); count];
@@ -160,7 +160,7 @@ fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -
     let each = levels.into_iter().enumerate().map(|(index, (ppm, work, deadline))| {
         let above = share;
         (share, once) = (share.saturating_add(ppm), more(once, work));
-        // What is released later goes before only where it may have the better key.
+        // A job released later precedes only if it may have the better key.
         let fifo = second.levels.get(index).is_none_or(|level| level.discipline == Discipline::Fifo);
         UpcomingLoad { share_ppm: if fifo { above } else { share }, once, deadline }
     });
@@ -168,7 +168,7 @@ fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -
 }
 
 impl<P: Probe> Dispatcher<P> {
-    /// Time has passed: the most urgent started job is what the kernel ran.
+    /// Accounts for time: the kernel ran the most urgent started job.
     #[cold]
     pub(super) fn progress(&mut self, now: Instant) {
         let lane = (self.running & !self.paused()).first();
@@ -181,7 +181,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Something was released, or has completed: which strategy rules now?
+    /// After a release or a completion: decides which strategy is in force.
     pub(super) fn consider(&mut self, now: Instant, effects: &mut Effects) {
         let Some(switching) = &mut self.switching else { return };
         let endangered = switching.endangered(now, self.epoch, self.running, &self.lanes, &self.jobs);

@@ -6,14 +6,14 @@ use super::macros::Macros;
 use super::preprocess::Token;
 use super::source::{Sources, SourceSpan};
 
-/// Parentheses and signs may stand in one another this deep.
+/// The deepest nesting of parentheses and signs.
 const DEEPEST: usize = 100;
 
-/// True if the condition holds; `at` is the directive.
+/// True if the condition is true; `at` is the directive.
 pub(crate) fn holds(at: SourceSpan, words: &[Token], macros: &mut Macros, sources: &Sources) -> Result<bool, IdlDiagnostic> {
     let mut plain = Vec::new();
     let mut rest = words;
-    // `defined` looks at names before they are expanded.
+    // `defined` uses names before they are expanded.
     while let Some((word, behind)) = rest.split_first() {
         if sources.text(word.text) != "defined" {
             let stretch = 1 + behind.iter().take_while(|next| sources.text(next.text) != "defined").count();
@@ -45,7 +45,7 @@ pub(crate) fn holds(at: SourceSpan, words: &[Token], macros: &mut Macros, source
 #[derive(Clone, Copy)]
 enum Word {
     Token(Token),
-    /// What `defined` gave.
+    /// The result of `defined`.
     Known(bool),
 }
 
@@ -57,7 +57,7 @@ struct ConditionParser<'a> {
     depth: usize,
 }
 
-/// Operators of two sides, loosest first.
+/// Binary operators, lowest precedence first.
 const LEVELS: [&[Lexeme]; 10] = [
     &[Lexeme::OrOr],
     &[Lexeme::AndAnd],
@@ -175,7 +175,7 @@ impl ConditionParser<'_> {
                 self.next += 1;
                 Ok(value)
             }
-            // A name that is no macro is 0, as in C.
+            // A name that is not a macro is 0, as in C.
             Lexeme::Word => Ok(i64::from(text == "true")),
             Lexeme::Integer => {
                 // `10L` and `1u` of C.

@@ -6,7 +6,7 @@ use super::source::{Sources, SourceSpan};
 use super::syntax::{Expression, ScopedName, StepWhat};
 use crate::tree::{DefinitionId, ConstantValue};
 
-/// A value on the way, with what the literal said of its type.
+/// An intermediate value, with the type of its literal.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Constant {
     Integer(i128),
@@ -26,7 +26,7 @@ pub(crate) enum Width {
     Wide,
 }
 
-/// What a value is for.
+/// The type of a constant.
 #[derive(Clone, Debug)]
 pub(crate) enum ConstantType {
     Integer {
@@ -55,7 +55,7 @@ impl ConstantType {
         ConstantType::Integer { name, least: -(1 << (bits - 1)), most: (1 << (bits - 1)) - 1 }
     }
 
-    /// What a value of it is called.
+    /// The name of its values.
     fn noun(&self) -> String {
         match self {
             ConstantType::Integer { .. } => "an integer".into(),
@@ -87,9 +87,9 @@ impl Constant {
     }
 }
 
-/// The range of any step in between: what the largest integer types hold.
+/// The range of intermediate results: that of the largest integer types.
 const STEPS: std::ops::RangeInclusive<i128> = -(1 << 63)..=(1 << 64) - 1;
-/// Digits that a fixed-point value may have.
+/// The most digits of a fixed-point value.
 pub(crate) const DIGITS: u32 = 31;
 
 /// Evaluates; `Ok(None)` if a name in it is unknown, which `look_up` reported.
@@ -125,7 +125,7 @@ pub(crate) fn evaluate(
     }
 }
 
-/// Makes a value that of a type, if it is one.
+/// Converts a value to a type, if it is valid there.
 pub(crate) fn fit(value: Constant, target: &ConstantType, at: SourceSpan) -> Result<ConstantValue, IdlDiagnostic> {
     match (value, target) {
         (Constant::Integer(value), ConstantType::Integer { name, least, most }) => {
@@ -191,7 +191,7 @@ fn unary(operator: Lexeme, value: Constant, target: &ConstantType, at: SourceSpa
         (Lexeme::Minus, Constant::Integer(value)) => Constant::Integer(in_steps(Some(-value), at)?),
         (Lexeme::Minus, Constant::Floating(value)) => Constant::Floating(-value),
         (Lexeme::Minus, Constant::Fixed(digits, scale)) => Constant::Fixed(-digits, scale),
-        // All bits of the type that the value is for (7.4.1.4.3): at least 32.
+        // All bits of the value's type (7.4.1.4.3): at least 32.
         (Lexeme::Tilde, Constant::Integer(value)) => Constant::Integer(match target {
             ConstantType::Integer { least: 0, most, .. } if value >= 0 => {
                 (*most).max(u32::MAX.into()).max(if value > u32::MAX.into() { u64::MAX.into() } else { 0 }) - value
@@ -272,7 +272,7 @@ fn in_steps(value: Option<i128>, at: SourceSpan) -> Result<i128, IdlDiagnostic> 
     }
 }
 
-/// Exact, but for a quotient: that is cut off where 31 digits end.
+/// Exact, except for a quotient, which is cut off after 31 digits.
 fn fixed_arithmetic(operator: Lexeme, left: (i128, i16), right: (i128, i16), at: SourceSpan) -> Result<Constant, IdlDiagnostic> {
     let power = |by: i16| u32::try_from(by).ok().and_then(|by| 10_i128.checked_pow(by));
     let scale = left.1.max(right.1);
@@ -311,7 +311,7 @@ fn normal(mut digits: i128, mut scale: i16) -> (i128, i16) {
     (digits, scale)
 }
 
-/// How many digits a fixed-point type for that value needs.
+/// How many digits a fixed-point type needs for that value.
 pub(crate) fn digits_of(digits: i128, scale: i16) -> u32 {
     let written = digits.unsigned_abs().checked_ilog10().map_or(1, |log| log + 1);
     written.max(scale.max(0) as u32)

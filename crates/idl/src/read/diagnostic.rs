@@ -1,4 +1,4 @@
-//! What is wrong with a file, where, and what to do about it.
+//! An error or warning about a file: the cause, the place and the remedy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,71 +10,71 @@ use super::source::{SourceLine, SourcePosition, Sources, SourceSpan};
 /// One finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IdlDiagnostic {
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// Where; `None` when a file as a whole is meant.
+    /// Its place; `None` for a whole file.
     pub at: Option<SourceSpan>,
-    /// What stands at the caret.
+    /// The text at the caret.
     pub label: String,
-    /// Other places that have to do with it, and what they are.
+    /// Related places, each with a text.
     pub others: Vec<(SourceSpan, String)>,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
 }
 
 impl IdlDiagnostic {
-    /// A finding about a place.
+    /// A finding at a place.
     pub fn at(at: SourceSpan, message: impl Into<String>) -> Self {
         let (label, others) = Default::default();
         IdlDiagnostic { message: message.into(), at: Some(at), label, others, help: None }
     }
 
-    /// A finding about a file as a whole, which the message names.
+    /// A finding about a whole file, which the message names.
     pub fn whole(message: impl Into<String>) -> Self {
         IdlDiagnostic { at: None, ..IdlDiagnostic::at(SourceSpan::default(), message) }
     }
 
-    /// Sets what stands at the caret.
+    /// Sets the text at the caret.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// Sets what to do about it.
+    /// Sets the remedy.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Adds another place that has to do with it.
+    /// Adds a related place.
     pub fn other(mut self, at: SourceSpan, label: impl Into<String>) -> Self {
         self.others.push((at, label.into()));
         self
     }
 }
 
-/// Why a file was refused: at least one error, and what else was noticed.
+/// Why a file was rejected: at least one error, and the warnings.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
-    /// By their places, at most a hundred; never empty.
+    /// In the order of their places, at most a hundred; never empty.
     pub errors: Vec<IdlDiagnostic>,
-    /// How many more there are.
+    /// How many more errors there are.
     pub more: usize,
-    /// What is probably not what was meant.
+    /// Probable mistakes.
     pub warnings: Vec<IdlDiagnostic>,
-    /// The files that the places lie in.
+    /// The files of the places.
     pub sources: Arc<Sources>,
 }
 
-/// More errors than this are counted, not told.
+/// Further errors are counted, not reported.
 const TOLD: usize = 100;
 /// Places further apart than this are shown one after the other instead of together.
 const TOGETHER: usize = 4 * 1024;
-/// Longer lines are told by number only.
+/// Longer lines are referred to only by number.
 const LONGEST_LINE: usize = 1_000;
 
 impl Diagnostics {
-    /// One error, as generators of code find them.
+    /// One error, for generators of code.
     pub fn one(error: IdlDiagnostic, sources: Arc<Sources>) -> Self {
         Diagnostics { errors: vec![error], more: 0, warnings: Vec::new(), sources }
     }
@@ -92,7 +92,7 @@ impl Diagnostics {
         text + &format!("{count} error{plural}{shown}\n")
     }
 
-    /// Where an error stands, as people name it.
+    /// An error's place in readable form.
     pub fn place(&self, of: &IdlDiagnostic) -> Option<SourcePosition> {
         of.at.map(|at| self.sources.place(at))
     }
@@ -139,7 +139,7 @@ pub fn render(finding: &IdlDiagnostic, sources: &Sources, warning: bool, colours
 
 type Marked<'a> = (AnnotationKind, SourceLine<'a>, &'a str);
 
-/// The lines from the first to the last of interest, with what is to be marked; `None` if a line is too long.
+/// The lines from the first to the last of interest, with the marked parts; `None` if a line is too long.
 fn snippet<'a>(places: &[Marked<'a>]) -> Option<Snippet<'a, annotate_snippets::Annotation<'a>>> {
     let first = places.iter().map(|(_, excerpt, _)| (excerpt.whole.start, excerpt.line)).min()?;
     let last = places.iter().map(|(_, excerpt, _)| excerpt.whole.end).max()?;
@@ -154,7 +154,7 @@ fn snippet<'a>(places: &[Marked<'a>]) -> Option<Snippet<'a, annotate_snippets::A
     Some(Snippet::source(text).line_start(first.1 + 1).path(places[0].1.name).annotations(annotations))
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub errors: Vec<IdlDiagnostic>,
@@ -164,7 +164,7 @@ pub(crate) struct Findings {
 
 impl Findings {
     pub fn error(&mut self, error: IdlDiagnostic) {
-        // The same words about the same place come from names that are looked up twice.
+        // Two look-ups of a name report the same error at the same place.
         let again = |told: &IdlDiagnostic| told.at == error.at && told.message == error.message;
         match self.errors.len() {
             _ if self.errors.iter().any(again) => {}
@@ -173,7 +173,7 @@ impl Findings {
         }
     }
 
-    /// True once errors are only counted.
+    /// True when errors are only counted.
     pub fn full(&self) -> bool {
         self.errors.len() >= TOLD
     }

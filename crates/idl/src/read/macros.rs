@@ -1,4 +1,4 @@
-//! Macros and their expansion, bounded: no text makes it run long or take much memory.
+//! Macros and their expansion, with bounded time and memory.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,12 +7,12 @@ use super::lexeme::Lexeme;
 use super::preprocess::Token;
 use super::source::{Sources, SourceSpan};
 
-/// All words that a run may have, counted when they are read and at each step of their expansion.
+/// The most tokens of a run, counted when they are read and at each step of their expansion.
 const MOST_TOKENS: usize = 2_000_000;
-/// Macros may stand in macros this deep.
+/// The deepest nesting of macros.
 const DEEPEST: usize = 100;
 
-/// What a name stands for.
+/// The definition of a macro.
 #[derive(Clone, Debug)]
 pub(crate) struct Macro {
     /// `None` for one without parentheses.
@@ -23,19 +23,19 @@ pub(crate) struct Macro {
 }
 
 impl Macro {
-    /// True if it is written alike.
+    /// True if both are written alike.
     pub fn same(&self, other: &Macro, sources: &Sources) -> bool {
         let texts = |of: &Macro| of.body.iter().map(|token| sources.text(token.text).to_string()).collect::<Vec<_>>();
         self.parameters == other.parameters && texts(self) == texts(other)
     }
 }
 
-/// Those that are defined.
+/// The defined macros.
 pub(crate) struct Macros {
     by_name: HashMap<String, Macro>,
-    /// Tokens that may still be made.
+    /// How many more tokens are allowed.
     left: usize,
-    /// Where macros were used, those in macros left out.
+    /// Where macros were used, except for those in macros.
     pub used: HashSet<SourceSpan>,
 }
 
@@ -62,7 +62,7 @@ impl Macros {
         self.by_name.contains_key(name)
     }
 
-    /// Counts a word; an error once there are too many.
+    /// Counts a token; an error when there are too many.
     pub fn spend(&mut self, at: SourceSpan) -> Result<(), IdlDiagnostic> {
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
@@ -74,7 +74,7 @@ impl Macros {
         Ok(())
     }
 
-    /// Gives each word of `run`, macros expanded, to `give`.
+    /// Passes each token of `run`, with macros expanded, to `give`.
     pub fn expand(&mut self, run: &[Token], sources: &Sources, give: &mut dyn FnMut(Token)) -> Result<(), IdlDiagnostic> {
         self.expand_within(run, sources, None, &mut Vec::new(), give)
     }
@@ -173,7 +173,7 @@ impl Macros {
     }
 }
 
-/// The arguments of a use whose parenthesis is at `left`, and the index behind its end.
+/// The arguments of a use whose parenthesis is at `left`, and the index after its end.
 fn arguments(run: &[Token], left: usize) -> Option<(Vec<&[Token]>, usize)> {
     let (mut depth, mut from, mut arguments) = (0, left + 1, Vec::new());
     for (index, token) in run.iter().enumerate().skip(left) {

@@ -1,6 +1,6 @@
-//! The preprocessor: one stream of words out of a file and all that it includes.
+//! The preprocessor: turns a file and its includes into one stream of tokens.
 //!
-//! That of the C++ standard as IDL takes it over (OMG IDL 4.2, 7.3), without `#` and `##` in macros.
+//! That of the C++ standard as adopted by IDL (OMG IDL 4.2, 7.3), without `#` and `##` in macros.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use super::macros::{Macro, Macros};
 use super::source::{Sources, SourceSpan};
 use super::{ReadOptions, condition, similar};
 
-/// One file may have this many octets.
+/// The most octets of one file.
 const LARGEST_FILE: u64 = 16 << 20;
-/// And all that are included together this many.
+/// The most octets of all included files together.
 const LARGEST_SUM: u64 = 256 << 20;
-/// Files may include files this deep.
+/// The deepest nesting of includes.
 const DEEPEST: usize = 64;
-/// What is read when `orb.idl` is included and not found: the sequences of the standard's module CORBA.
+/// The contents of `orb.idl` if it is included and not found: the sequences of the standard's module CORBA.
 const ORB_IDL: &str = include_str!("orb.idl");
 
-/// A word, where to report it, and where its text is: they differ for words out of a macro.
+/// A token, its place for reports, and the place of its text: they differ for tokens from a macro.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub kind: Lexeme,
@@ -36,7 +36,7 @@ pub(crate) struct Comment {
     pub at: SourceSpan,
 }
 
-/// What the preprocessor tells the parser between two words.
+/// An event of the preprocessor for the parser, between two tokens.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// An included file begins.
@@ -51,7 +51,7 @@ pub(crate) enum Event {
     Version { name: String, version: String, at: SourceSpan },
 }
 
-/// What comes out.
+/// The result.
 #[derive(Default)]
 pub(crate) struct Preprocessed {
     pub tokens: Vec<Token>,
@@ -62,7 +62,7 @@ pub(crate) struct Preprocessed {
     pub macros: HashSet<SourceSpan>,
 }
 
-/// Reads a file and all that it includes.
+/// Reads a file and all its includes.
 pub(crate) fn preprocess(main: u32, options: &ReadOptions, sources: &mut Sources, findings: &mut Findings) -> Preprocessed {
     let mut macros = Macros::default();
     for (name, value) in &options.defines {
@@ -76,7 +76,7 @@ pub(crate) fn preprocess(main: u32, options: &ReadOptions, sources: &mut Sources
     Preprocessed { macros: state.macros.used, ..state.stream }
 }
 
-/// All words of a small text.
+/// All tokens of a small text.
 fn words(sources: &Sources, file: u32) -> Vec<Token> {
     let meant = |kind: &Lexeme| !matches!(kind, Lexeme::Newline | Lexeme::Comment);
     let words = lexemes(sources.whole(file)).filter(|(kind, _)| meant(kind));
@@ -101,16 +101,16 @@ struct Preprocessor<'a> {
     octets: u64,
 }
 
-/// One `#if` that is open.
+/// An open `#if`.
 struct Branch {
     at: SourceSpan,
-    /// Words here are taken.
+    /// The tokens here are used.
     active: bool,
-    /// One of its branches was taken.
+    /// One of its branches was used.
     taken: bool,
     /// `#else` was seen, here.
     otherwise: Option<SourceSpan>,
-    /// What stands around it is taken.
+    /// The enclosing branch is used.
     outer: bool,
 }
 
@@ -155,7 +155,7 @@ impl Preprocessor<'_> {
         self.open.pop();
     }
 
-    /// Expands the macros in a stretch of words and appends it to what comes out.
+    /// Expands the macros in a run of tokens and appends it to the result.
     fn take(&mut self, run: &mut Vec<Token>) {
         for token in &*run {
             if token.kind == Lexeme::Unknown {
@@ -239,7 +239,7 @@ impl Preprocessor<'_> {
                 let text = self.raw(rest);
                 self.findings.warn(IdlDiagnostic::at(at, format!("#warning {text}")));
             }
-            // Line marks of another preprocessor that ran before.
+            // Line marks of an earlier preprocessor.
             "line" | "ident" => {}
             text if text.starts_with(|first: char| first.is_ascii_digit()) => {}
             text => {
@@ -261,7 +261,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// The text from the first to the last of some words on a line.
+    /// The text from the first to the last of some tokens on a line.
     fn raw(&self, words: &[Token]) -> String {
         match (words.first(), words.last()) {
             (Some(first), Some(last)) => self.sources.text(first.text.to(last.text)).to_string(),
@@ -276,7 +276,7 @@ impl Preprocessor<'_> {
                 .error(IdlDiagnostic::at(at, "`#define` needs a name").help("write `#define NAME value`"));
         };
         let text = self.sources.text(name.text).to_string();
-        // A parenthesis that touches the name opens parameters; one behind a blank belongs to the value.
+        // A parenthesis directly after the name opens parameters; one after a blank belongs to the value.
         let touches = rest.first().is_some_and(|next| next.kind == Lexeme::Left && next.at.start == name.at.end);
         let (parameters, body) = if touches {
             let Some(close) = rest.iter().position(|token| token.kind == Lexeme::Right) else {
@@ -367,7 +367,7 @@ impl Preprocessor<'_> {
         if self.once.contains(&file) {
             return;
         }
-        // A second time it may skip itself by its guard; a third time it did not.
+        // At the second time it may skip itself by its guard; at the third time it did not.
         if self.open.iter().filter(|open| **open == file).count() >= 2 {
             let way: Vec<&str> = self.open.iter().map(|open| self.sources.name(*open)).collect();
             let error = IdlDiagnostic::at(whole, format!("`{name}` includes itself"));
@@ -389,7 +389,7 @@ impl Preprocessor<'_> {
         self.stream.events.push((self.stream.tokens.len(), Event::Leave));
     }
 
-    /// Looks for an included file beside the one that includes it (if quoted), then along the search path.
+    /// Looks for an included file beside the including one (if quoted), then along the search path.
     fn find(&mut self, name: &str, quoted: bool, at: SourceSpan) -> Result<u32, IdlDiagnostic> {
         let here = self.open.last().and_then(|open| self.sources.path(*open)).and_then(Path::parent);
         let here = here.filter(|_| quoted).map(Path::to_path_buf);
@@ -427,7 +427,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     Ok(octets)
 }
 
-/// What is true of every text that is read.
+/// The rules for every text that is read.
 pub(crate) fn fits(octets: &[u8]) -> Result<(), String> {
     if octets.len() as u64 > LARGEST_FILE {
         return Err(format!("is larger than {} MiB", LARGEST_FILE >> 20));
@@ -442,7 +442,7 @@ fn is_version(text: &str) -> bool {
     text.split_once('.').is_some_and(|(major, minor)| major.parse::<u16>().is_ok() && minor.parse::<u16>().is_ok())
 }
 
-/// An error about text that begins no word.
+/// An error about text that begins no lexeme.
 fn unknown(text: &str, at: SourceSpan) -> IdlDiagnostic {
     let mut at = at;
     match text.chars().next().unwrap_or(' ') {

@@ -1,4 +1,4 @@
-//! What a file says, before its names mean anything.
+//! The syntax tree of a file, before names are resolved.
 
 use super::preprocess::Event;
 use super::source::SourceSpan;
@@ -26,14 +26,14 @@ impl ScopedName {
     }
 }
 
-/// What stands before a declaration.
+/// The part before a declaration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Front {
     pub docs: Vec<String>,
     pub annotations: Vec<Annotation>,
 }
 
-/// What can stand in a file, a module or an interface.
+/// The definitions in a file, a module or an interface.
 #[derive(Debug)]
 pub(crate) enum SyntaxItem {
     Event(Event),
@@ -70,7 +70,7 @@ pub(crate) enum SyntaxItem {
     },
     Operation(OperationSyntax),
     Attribute(AttributeSyntax),
-    /// What an included file declares and is not supported: an error only if it is used.
+    /// An unsupported declaration of an included file: an error only if it is used.
     Unsupported {
         name: Name,
         what: &'static str,
@@ -86,7 +86,7 @@ pub(crate) enum SyntaxItem {
     },
 }
 
-/// A type that is declared where it is used, or alone.
+/// A type that is declared where it is used, or by itself.
 #[derive(Debug)]
 pub(crate) struct Constructed {
     pub front: Front,
@@ -127,7 +127,7 @@ pub(crate) enum TypeWhat {
 pub(crate) struct Declarator {
     pub name: Name,
     pub dimensions: Vec<Expression>,
-    /// The comment behind it, on its line.
+    /// The comment after it, on its line.
     pub after: Vec<String>,
 }
 
@@ -193,7 +193,7 @@ pub(crate) struct AttributeSyntax {
     pub set_raises: Vec<ScopedName>,
 }
 
-/// A constant expression in postfix order, so that no length of it needs a deep stack.
+/// A constant expression in postfix order, so a long one needs no deep stack.
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub steps: Vec<Step>,
@@ -208,7 +208,7 @@ pub(crate) struct Step {
 
 #[derive(Debug)]
 pub(crate) enum StepWhat {
-    /// Text of a literal; adjacent strings come as several.
+    /// Text of a literal; adjacent strings are several.
     Literal(super::lexeme::Lexeme, Vec<SourceSpan>),
     Boolean(bool),
     Name(ScopedName),

@@ -34,7 +34,7 @@ impl Scope<'_> {
         quote!(#docs pub type #name = #of;)
     }
 
-    /// What a bounded typedef promises, in words: Rust's type does not.
+    /// The documentation of a bounded typedef: Rust's type has no bound.
     fn bound(&self, of: &Type) -> Option<String> {
         Some(match of {
             Type::String(Some(most)) => format!("At most {most} octets; checked when sent and received."),
@@ -129,7 +129,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Counts depth where a type holds itself, for a peer could nest it without end.
+    /// Counts depth in a recursive type, because a peer could nest it without end.
     fn deeper(&self, id: DefinitionId, value: TokenStream, from: &Ident) -> TokenStream {
         if self.is_recursive(id) { quote!(#from.nested(|#from| #value)) } else { value }
     }
@@ -218,7 +218,7 @@ impl Scope<'_> {
                 UnionVariant::Bare => quote!(#name::#variant(_) => #ok(()),),
             }
         });
-        // A label that belongs to another variant would come back as that one.
+        // A label that belongs to another variant would be read back as that one.
         let checks: Vec<_> = variants.iter().filter_map(|variant| self.check(&name, variant, union)).collect();
         let rest = (checks.len() < variants.len()).then(|| quote!(_ => true,));
         let check = (!checks.is_empty()).then(|| {
@@ -246,7 +246,7 @@ impl Scope<'_> {
         quote! {
             #docs #derives pub enum #name { #(#declared)* }
             impl #name {
-                /// What says which variant it is.
+                /// The discriminator of a variant.
                 pub fn discriminator(&self) -> #by { match self { #(#discriminators)* } }
             }
             impl #encode for #name {
@@ -266,16 +266,16 @@ impl Scope<'_> {
     }
 }
 
-/// A variant of the Rust enumeration that stands for a union.
+/// A variant of the Rust enumeration for a union.
 struct Variant<'a> {
     name: Ident,
-    /// `None` for what holds nothing.
+    /// `None` for a variant without a member.
     case: Option<&'a Case>,
     shape: UnionVariant,
 }
 
 enum UnionVariant {
-    /// One label, so the variant tells it.
+    /// One label, so the variant implies it.
     Sole(TokenStream),
     /// Several labels, as a pattern; without one, all that no other variant has.
     Labelled { pattern: Option<TokenStream> },
@@ -284,7 +284,7 @@ enum UnionVariant {
 }
 
 impl Scope<'_> {
-    /// In the order in which they can be matched: what takes any label comes last.
+    /// In the order in which they can be matched: a variant that matches any label is last.
     fn variants<'u>(&self, union: &'u Union) -> Vec<Variant<'u>> {
         let mut taken = BTreeSet::new();
         let mut variants = Vec::new();
@@ -324,7 +324,7 @@ impl Scope<'_> {
         labels == all || union.cases.iter().any(|case| case.default)
     }
 
-    /// The arm that says whether a variant's label is one of its own.
+    /// The arm that checks whether a variant's label is one of its own.
     fn check(&self, name: &Ident, variant: &Variant<'_>, union: &Union) -> Option<TokenStream> {
         let others: Vec<_> =
             union.cases.iter().filter(|case| !case.default).flat_map(|case| case.labels.clone()).collect();

@@ -5,7 +5,7 @@ use quote::quote;
 
 use crate::tree::{Annotation, Member};
 
-/// A comment, a line each, and what annotations say that a reader should know.
+/// A comment, one string for each line, and the relevant annotations.
 pub(super) fn docs(comment: &[String], annotations: &[Annotation]) -> TokenStream {
     let mut all: Vec<String> = comment.to_vec();
     all.extend(annotations.iter().filter_map(told));
@@ -26,7 +26,7 @@ pub(super) fn lines(lines: &[String]) -> TokenStream {
     quote!(#(#lines)*)
 }
 
-/// What an annotation says of values, in words; the rest concerns DDS or the IDL itself.
+/// An annotation's statement about values, in words; the rest concerns DDS or the IDL itself.
 fn told(annotation: &Annotation) -> Option<String> {
     let argument = |key: &str| {
         let found = annotation.arguments.iter().find(|(name, _)| name == key);

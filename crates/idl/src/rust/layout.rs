@@ -1,6 +1,6 @@
-//! Blank lines between items, which the pretty-printer leaves out.
+//! Blank lines between items, which the pretty-printer omits.
 
-/// Puts an empty line before each item that does not go together with the one before it.
+/// Adds an empty line before each item that does not belong to the one before it.
 pub(super) fn spaced(text: &str) -> String {
     let mut spaced = String::with_capacity(text.len() + text.len() / 20);
     let mut before = "";
@@ -17,7 +17,7 @@ pub(super) fn spaced(text: &str) -> String {
 
 fn begins_anew(before: &str, line: &str) -> bool {
     let (indent, told) = (indent(line), line.trim_start());
-    // Documentation and attributes belong to what follows them; nothing is first in its block.
+    // Documentation and attributes belong to the next item; nothing precedes the first in its block.
     let first = before.is_empty() || before.ends_with('{') && self::indent(before) < indent;
     if first || is_prefix(before.trim_start()) || self::indent(before) != indent {
         return false;
@@ -26,7 +26,7 @@ fn begins_anew(before: &str, line: &str) -> bool {
     if !item && !is_prefix(told) {
         return false;
     }
-    // What ends with a brace is of several lines; a row of one-liners stays together.
+    // An item that ends with a brace has several lines; a row of one-liners stays together.
     let ended = before.trim_start();
     let row = |line: &str| ["use ", "const ", "type "].iter().find(|head| line.starts_with(**head)).copied();
     match (row(ended), row(told)) {

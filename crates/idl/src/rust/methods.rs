@@ -1,4 +1,4 @@
-//! Operations and attributes as methods: what goes in, what comes out, what is raised.
+//! Operations and attributes as methods: inputs, outputs, and exceptions.
 
 use std::collections::BTreeSet;
 
@@ -31,22 +31,22 @@ pub(super) struct MethodParameter<'a> {
     pub of: &'a Type,
 }
 
-/// What comes back over the wire, in order.
+/// The outputs on the wire, in order.
 pub(super) struct Output<'a> {
     /// `result`, or the parameter's name.
     pub name: Ident,
     pub of: &'a Type,
-    /// True for a parameter that the caller has passed to be changed.
+    /// True for a parameter that the caller passes and the object changes.
     pub changed: bool,
 }
 
 impl<'a> Method<'a> {
-    /// Parameters that go to the object.
+    /// Parameters that are sent to the object.
     pub fn sent(&self) -> impl Iterator<Item = &MethodParameter<'a>> {
         self.parameters.iter().filter(|parameter| parameter.direction != Direction::Out)
     }
 
-    /// What comes back: the result first, then parameters as declared.
+    /// The outputs: the result first, then parameters as declared.
     pub fn outputs(&self) -> Vec<Output<'a>> {
         let result = self.result.map(|of| Output { name: self.local("result"), of, changed: false });
         let back = self.parameters.iter().filter(|parameter| parameter.direction != Direction::In);
@@ -58,7 +58,7 @@ impl<'a> Method<'a> {
         result.into_iter().chain(back).collect()
     }
 
-    /// A name for something of ours that no parameter has.
+    /// A name for a local variable that no parameter has.
     pub fn local(&self, name: &str) -> Ident {
         let mut name = name.to_owned();
         while self.parameters.iter().any(|parameter| parameter.name == name) {
@@ -73,7 +73,7 @@ impl<'a> Method<'a> {
         if self.oneway { quote!(#operation::oneway(#wire)) } else { quote!(#operation::new(#wire)) }
     }
 
-    /// What it raises.
+    /// Its error type.
     pub fn error(&self, scope: &Scope<'_>) -> TokenStream {
         match scope.names.made(self.of).errors.get(&self.wire) {
             Some(error) => scope.at(self.of, error),
@@ -81,7 +81,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// What it returns if all goes well: nothing, one thing, or several.
+    /// Its result on success: nothing, one value, or several.
     pub fn returned(&self, scope: &Scope<'_>) -> TokenStream {
         tuple(self.outputs().iter().filter(|output| !output.changed).map(|output| scope.owned(output.of)).collect())
     }
@@ -120,7 +120,7 @@ pub(super) fn tuple(all: Vec<TokenStream>) -> TokenStream {
 }
 
 impl Scope<'_> {
-    /// What an interface declares itself: operations, then attributes.
+    /// An interface's own methods: operations, then attributes.
     pub fn methods<'t>(&'t self, id: DefinitionId, interface: &'t Interface) -> Vec<Method<'t>> {
         let made = self.names.made(id);
         let method = |wire: String| {
@@ -166,7 +166,7 @@ impl Scope<'_> {
         all
     }
 
-    /// All interfaces that one inherits from, each once, nearest first.
+    /// All ancestors of an interface, each once, nearest first.
     pub fn ancestors(&self, interface: &Interface) -> Vec<(DefinitionId, &Interface)> {
         let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
         let mut next: Vec<_> = interface.bases.iter().rev().copied().collect();

@@ -1,7 +1,7 @@
-//! What each definition is called in Rust, and in which module it stands.
+//! The Rust name and module of each definition.
 //!
-//! Names of the IDL come first, in order; names that are made from them (`TrackerStub`) give way. Two names
-//! that Rust's conventions make one get an underscore: `fooBar` and `foo_bar` become `foo_bar` and `foo_bar_`.
+//! Names of the IDL are first, in order; derived names (`TrackerStub`) avoid them. If Rust's conventions make two names
+//! equal, the second gets an underscore: `fooBar` and `foo_bar` become `foo_bar` and `foo_bar_`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,29 +10,29 @@ use proc_macro2::{Ident, Span};
 
 use crate::tree::{Definition, DefinitionId, Interface, DefinitionKind, Specification};
 
-/// Where a definition is found in the generated code.
+/// The path of a definition in the generated code.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RustItemPath {
     /// Rust modules around it, outermost first.
     pub module: Vec<String>,
     /// Its own name.
     pub name: String,
-    /// The path of the Rust module that stands for the outermost of `module`, if that is not generated here.
+    /// The path of the Rust module for the outermost of `module`, if that is not generated here.
     pub external: Option<String>,
 }
 
-/// The names of what is made for an interface.
+/// The derived names of an interface.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Made {
-    /// Of the reference, with the operations as methods.
+    /// The reference, with the operations as methods.
     pub stub: String,
-    /// Of the wrapper.
+    /// The wrapper.
     pub delegate: String,
-    /// Of what each operation of its own raises, by its name on the wire.
+    /// The error types of its own operations, by their names on the wire.
     pub errors: BTreeMap<String, String>,
-    /// Of the methods, own and inherited, by their names on the wire.
+    /// The methods, own and inherited, by their names on the wire.
     pub methods: BTreeMap<String, String>,
-    /// Of the methods that do not wait for the reply, by their names on the wire.
+    /// The methods that do not wait for the reply, by their names on the wire.
     pub asynchronous: BTreeMap<String, String>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct RustNames {
     places: Vec<RustItemPath>,
     made: BTreeMap<DefinitionId, Made>,
     declared: BTreeMap<Vec<String>, BTreeSet<String>>,
-    /// What stands for a module or interface, by its scoped name in IDL.
+    /// The Rust module of a module or interface, by its scoped name in IDL.
     modules: BTreeMap<Vec<String>, String>,
 }
 
@@ -66,7 +66,7 @@ impl RustNames {
         &self.made[&id]
     }
 
-    /// The name of the Rust module that stands for a module or for an interface's inside.
+    /// The name of the Rust module for a module or for an interface's contents.
     pub fn module(&self, definition: &Definition) -> &str {
         &self.modules[&scoped(definition)]
     }
@@ -80,7 +80,7 @@ impl RustNames {
         name
     }
 
-    /// True if a module declares something of that name.
+    /// True if a module declares that name.
     pub fn is_declared(&self, module: &[String], name: &str) -> bool {
         self.declared.get(module).is_some_and(|names| names.contains(name))
     }
@@ -140,7 +140,7 @@ impl RustNames {
                 let error = if shared { format!("{name}{error}") } else { error };
                 made.errors.insert(wire, self.declare(&module, error));
             }
-            // Bases are declared before what inherits them, so their methods have names.
+            // Bases are declared before their heirs, so their methods have names.
             let mut taken: BTreeSet<String> = RESERVED.iter().map(|name| (*name).to_owned()).collect();
             for base in &interface.bases {
                 let inherited = self.made.get(base).map(|base| base.methods.clone()).unwrap_or_default();
@@ -177,7 +177,7 @@ const RESERVED: &[&str] = &[
     "type_id",
 ];
 
-/// Names on the wire and in Rust of what an interface declares itself: attributes, then operations.
+/// Names on the wire and in Rust of an interface's own members: attributes, then operations.
 fn methods(interface: &Interface) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for operation in &interface.operations {
@@ -193,7 +193,7 @@ fn methods(interface: &Interface) -> Vec<(String, String)> {
     all
 }
 
-/// Names on the wire of what raises user exceptions, with the name that says so.
+/// Names on the wire of methods with user exceptions, with the name for their error type.
 fn errors(interface: &Interface) -> Vec<(String, String)> {
     let operations = interface.operations.iter().filter(|operation| !operation.raises.is_empty());
     let mut all: Vec<_> =
@@ -215,7 +215,7 @@ fn scoped(definition: &Definition) -> Vec<String> {
     definition.scope.iter().chain([&definition.name]).cloned().collect()
 }
 
-/// The name, with as many underscores as make it new.
+/// The name, with as many underscores as make it unique.
 pub(super) fn unique(taken: &mut BTreeSet<String>, name: String) -> String {
     let mut name = name;
     while !taken.insert(name.clone()) {
@@ -224,7 +224,7 @@ pub(super) fn unique(taken: &mut BTreeSet<String>, name: String) -> String {
     name
 }
 
-/// Of a type, trait or variant. Whatever heck makes of `_1` begins with a digit.
+/// Of a type, trait or variant. heck's result for `_1` begins with a digit.
 pub(super) fn camel(name: &str) -> String {
     lettered(name.to_upper_camel_case(), 'X')
 }
@@ -238,7 +238,7 @@ fn lettered(name: String, first: char) -> String {
     if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { format!("{first}{name}") } else { name }
 }
 
-/// A name as Rust takes it: keywords are raw, or have an underscore where raw ones may not be.
+/// A name as a Rust identifier: keywords are raw, or have an underscore if raw ones are not allowed.
 pub(super) fn ident(name: &str) -> Ident {
     if syn::parse_str::<Ident>(name).is_ok() {
         return Ident::new(name, Span::call_site());

@@ -1,4 +1,4 @@
-//! What operations raise: an enumeration of the declared exceptions and the ORB's own.
+//! The error type of operations: an enumeration of the declared exceptions and the ORB's own.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -16,7 +16,7 @@ impl Scope<'_> {
         let (error, place) = (ident(error), self.names.place(interface));
         let told = format!(" The exceptions of [`{}::{}`].", place.name, method.name);
         let names = method.raises.iter().map(|id| self.names.place(*id).name.as_str());
-        // First of all the ORB's, so that an exception named `System` is the one that gives way.
+        // The ORB's variant is first, so an exception named `System` gets the changed name.
         let names: Vec<_> = distinct(["System"].into_iter().chain(names), str::to_owned);
         let variants: Vec<Ident> = names[1..].iter().map(|name| ident(name)).collect();
         let exceptions: Vec<_> = method.raises.iter().map(|id| self.definition(*id)).collect();

@@ -1,4 +1,4 @@
-//! Type codes: each type describes itself, what it is made of included.
+//! Type codes: each type describes itself, including its parts.
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
@@ -75,7 +75,7 @@ impl Scope<'_> {
         quote!([#(#members),*])
     }
 
-    /// True if Rust's type says all: there is no bound, no typedef and no interface in it.
+    /// True if Rust's type determines it: there is no bound, no typedef and no interface in it.
     fn is_told_by_rust(&self, of: &Type) -> bool {
         match of {
             Type::Sequence(of, None) | Type::Array(of, _) => self.is_told_by_rust(of),
@@ -160,7 +160,7 @@ impl Scope<'_> {
     }
 }
 
-/// As type codes number labels: 0 or 1 for a boolean, a character's code point, an enumerator's place.
+/// As in type codes: 0 or 1 for a boolean, a character's code point, an enumerator's position.
 fn label_number(label: &ConstantValue) -> i128 {
     match label {
         ConstantValue::Integer(value) => *value,

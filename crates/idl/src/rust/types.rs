@@ -1,4 +1,4 @@
-//! Types in use: what each is in Rust, how a parameter is passed, what can be derived.
+//! Types in use: the Rust type, the way to pass a parameter, the derivable traits.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use quote::quote;
 use super::scope::Scope;
 use crate::tree::{DefinitionId, Interface, DefinitionKind, Type, ConstantValue};
 
-/// What a type can be asked to derive beyond `Clone` and `Debug`.
+/// A trait that a type may derive beyond `Clone` and `Debug`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Derive {
     Copy,
@@ -19,7 +19,7 @@ pub(super) enum Derive {
 }
 
 impl Scope<'_> {
-    /// Behind all typedefs.
+    /// The type behind all typedefs.
     pub fn resolve<'t>(&'t self, of: &'t Type) -> &'t Type {
         match of {
             Type::Named(id) => match &self.get(*id).kind {
@@ -30,7 +30,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The interface that a reference is of, if stubs for it exist.
+    /// The interface of a reference, if it has stubs.
     pub fn interface(&self, of: &Type) -> Option<(DefinitionId, &Interface)> {
         match self.resolve(of) {
             Type::Named(id) => match &self.get(*id).kind {
@@ -50,7 +50,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What a reference is called, without the `Option` that lets it be nil.
+    /// The type of a reference, without the `Option` that lets it be nil.
     fn stub(&self, of: &Type) -> TokenStream {
         match self.interface(of) {
             Some((id, _)) => self.at(id, &self.names.made(id).stub),
@@ -138,7 +138,7 @@ impl Scope<'_> {
         matches!(of, Type::Named(id) if matches!(self.get(*id).kind, DefinitionKind::Interface(_)))
     }
 
-    /// True for what parameters pass by value.
+    /// True for types that parameters pass by value.
     pub fn is_by_value(&self, of: &Type) -> bool {
         match self.resolve(of) {
             Type::String(_) | Type::WString(_) | Type::Sequence(..) | Type::Array(..) => false,
@@ -170,8 +170,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Whether a type has a trait, in so far as it can be derived. Recursion goes through sequences, which have
-    /// what their elements have.
+    /// Whether a type has a derivable trait. Recursion goes through sequences, which have the traits of their elements.
     pub fn has(&self, of: &Type, derive: Derive) -> bool {
         self.has_within(of, derive, &mut BTreeSet::new())
     }
@@ -215,7 +214,7 @@ impl Scope<'_> {
         }
     }
 
-    /// `#[derive(..)]` with whatever all these types allow.
+    /// `#[derive(..)]` with all traits that these types allow.
     pub fn derives<'t>(&self, of: impl Iterator<Item = &'t Type> + Clone, never: &[Derive]) -> TokenStream {
         let has = |derive| !never.contains(&derive) && of.clone().all(|of| self.has(of, derive));
         let mut all = vec![quote!(Clone)];
@@ -234,7 +233,7 @@ impl Scope<'_> {
         quote!(#[derive(#(#all),*)])
     }
 
-    /// Octets that one takes at least.
+    /// The least octets of one value.
     pub fn least(&self, of: &Type) -> u64 {
         match of {
             Type::Boolean | Type::Char | Type::Octet | Type::UInt8 | Type::Int8 => 1,
@@ -301,12 +300,12 @@ impl Scope<'_> {
     }
 }
 
-/// References compare as what they are: addresses and a key.
+/// References compare as data: addresses and a key.
 fn reference_has(derive: Derive) -> bool {
     !matches!(derive, Derive::Copy)
 }
 
-/// A number as people write it: one token with its sign, digits in threes from five on.
+/// A number in readable form: one token with its sign, digits in threes from five on.
 pub(super) fn integer(value: i128) -> TokenStream {
     let digits = value.unsigned_abs().to_string();
     let mut text = if value < 0 { "-".to_owned() } else { String::new() };
@@ -325,7 +324,7 @@ pub(super) fn integer(value: i128) -> TokenStream {
     }
 }
 
-/// A constant of `float` or `double`; the reader has refused what is not finite.
+/// A constant of `float` or `double`; the reader has rejected values that are not finite.
 fn floating(value: f64, of: &Type) -> TokenStream {
     if !value.is_finite() {
         let name = if value.is_nan() { "NAN" } else { "INFINITY" };
@@ -342,7 +341,7 @@ fn floating(value: f64, of: &Type) -> TokenStream {
     quote!(#literal)
 }
 
-/// The bits of the IEEE 754 binary128 that has the value of a finite `f64`.
+/// The bits of the IEEE 754 binary128 with the value of a finite `f64`.
 fn quadruple(value: f64) -> u128 {
     let bits = value.to_bits();
     let (sign, exponent, fraction) = (u128::from(bits >> 63) << 127, bits >> 52 & 0x7ff, bits & ((1 << 52) - 1));

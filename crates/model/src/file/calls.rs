@@ -1,5 +1,5 @@
-//! `calls` and `called`: a call of another operation's method becomes what every later room knows, a
-//! chain of triggered operations.
+//! `calls` and `called`: turns the call of another operation's method into a chain of triggered operations, which every
+//! later crate understands.
 //!
 //! ```text
 //!     plan, 3 ms, calls `locate` after 1 ms:     plan:call ──► locate@plan ──► plan
@@ -8,10 +8,10 @@
 //!                                                           └► plan
 //! ```
 //!
-//! A job that waits for an answer holds no run token, exactly: between the two parts it does not exist.
-//! The part that finishes the job keeps the name, so that chains, triggers and epochs mean the whole;
-//! each caller has an instance of the method to itself, which shares its caller's importance as a
-//! distributable thread does (Real-Time CORBA 2.0, section 2.4: the segments are one schedulable entity).
+//! A job that waits for an answer holds no run token: between its two parts it does not exist. The part that finishes
+//! the job keeps the name, so chains, triggers and epochs mean the whole. Each caller has its own instance of the
+//! method, which has the caller's importance, as in a distributable thread (Real-Time CORBA 2.0, section 2.4: the
+//! segments are one schedulable entity).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use crate::system::Deadline;
 use crate::takes::Takes;
 use crate::time::Span;
 
-/// One operation of the chain that a call becomes.
+/// One operation of the chain that replaces a call.
 pub(super) struct Piece {
     of: usize,
     pub name: String,
     part: Part,
-    /// The piece that triggers it, if the file does not say what does.
+    /// The part that triggers it, if the file names no trigger.
     trigger: Option<usize>,
-    /// The periodic operation on whose behalf it runs: its deadline ends all.
+    /// The periodic operation to which it belongs: that operation's deadline ends everything.
     within: Option<usize>,
     critical: bool,
     importance: u32,
 }
 
-/// What is declared, as pieces. `None` where there are no calls, or where they are wrong, which is logged.
+/// The declared operations, as parts. `None` if there are no calls, or if they are wrong, which is logged.
 pub(super) fn pieces(log: &mut Log, declared: &[DeclaredOperation<'_>]) -> Option<Vec<Piece>> {
     if declared.iter().all(|one| one.calls.is_none()) {
         return None;
@@ -53,7 +53,7 @@ pub(super) fn pieces(log: &mut Log, declared: &[DeclaredOperation<'_>]) -> Optio
         return None;
     }
     let mut pieces = Pieces { declared, methods, pieces: Vec::new() };
-    // If no operation calls a method, requests from outside release it.
+    // If no operation calls a method, only requests from outside release it.
     let stands_alone = |(position, one): &(usize, &DeclaredOperation<'_>)| !one.called || !called.contains(position);
     for (position, one) in declared.iter().enumerate().filter(stands_alone) {
         pieces.add(position, one.name.value.to_string(), None, position)?;
@@ -95,7 +95,7 @@ pub(super) fn check_requests(log: &mut Log, declared: &[DeclaredOperation<'_>]) 
     }
 }
 
-/// The operation that one calls, if it may.
+/// The method that an operation calls, if it may.
 fn method(log: &mut Log, declared: &[DeclaredOperation<'_>], names: &Names<'_>, one: &DeclaredOperation<'_>) -> Option<usize> {
     let call = one.calls?;
     let position = names.find(log, call.method)? as usize;
@@ -110,7 +110,7 @@ fn method(log: &mut Log, declared: &[DeclaredOperation<'_>], names: &Names<'_>, 
     Some(position)
 }
 
-/// Whether no method calls itself, by whatever way, and none leads on too far.
+/// Rejects methods that call themselves, directly or through others, and calls that are nested too deep.
 fn acyclic(log: &mut Log, declared: &[DeclaredOperation<'_>], methods: &[Option<usize>]) -> bool {
     let mut walk_of = vec![usize::MAX; declared.len()];
     let mut sound = true;
@@ -134,7 +134,7 @@ fn acyclic(log: &mut Log, declared: &[DeclaredOperation<'_>], methods: &[Option<
     }
     let calls = |start: &usize| std::iter::successors(Some(*start), |one| methods[*one]).take(DEEPEST + 2).count() - 1;
     let too_deep = |start: &usize| sound && calls(start) > DEEPEST;
-    // Only from where nothing calls: every other way is part of one of these.
+    // Only from methods that no method calls: every other path is part of one of these.
     if let Some(start) = (0..declared.len()).filter(|one| !declared[*one].called).find(too_deep) {
         let place = declared[start].calls.map_or(declared[start].name.place, |call| call.method.place);
         log.error(place, format!("calls are nested more than {DEEPEST} deep from here"))
@@ -144,7 +144,7 @@ fn acyclic(log: &mut Log, declared: &[DeclaredOperation<'_>], methods: &[Option<
     sound
 }
 
-/// Calls within calls.
+/// The deepest nesting of calls.
 const DEEPEST: usize = 16;
 
 struct Pieces<'d, 'a> {
@@ -154,7 +154,7 @@ struct Pieces<'d, 'a> {
 }
 
 impl Pieces<'_, '_> {
-    /// Adds what is declared at `of`, under the name, on behalf of `caller`; the position of its end.
+    /// Adds the declaration at `of`, under the name, for `caller`. Returns the position of its last part.
     fn add(&mut self, of: usize, name: String, trigger: Option<usize>, caller: usize) -> Option<usize> {
         let (one, caller_) = (&self.declared[of], &self.declared[caller]);
         let within = (of != caller && caller_.periodic()).then_some(caller);
@@ -178,9 +178,9 @@ impl Pieces<'_, '_> {
     }
 }
 
-/// The operations that the pieces are.
+/// The operations that the parts become.
 pub(super) fn declare<'a>(declared: Vec<DeclaredOperation<'a>>, pieces: &'a [Piece]) -> Vec<DeclaredOperation<'a>> {
-    // Where the end of each operation that nobody calls stands: for deadlines.
+    // The position of the last part of each operation that no operation calls: for deadlines.
     let mut end_of = vec![None; declared.len()];
     for (position, piece) in pieces.iter().enumerate() {
         if !declared[piece.of].called && !matches!(piece.part, Part::Before { .. }) {
@@ -224,10 +224,11 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    /// The settings of the parts, from those of the wholes, which stand under the rests.
+    /// The settings of the parts, computed from the settings of the whole operations, which are stored under the last
+    /// parts.
     pub fn cut(&mut self, log: &mut Log, declared: &[DeclaredOperation<'_>], first: &[u32], now: &mut [Arc<Written>]) {
         let at = |position: usize| first[position] as usize;
-        // Whoever works for others shares their deadline: from the wholes, before these are cut.
+        // A method shares its caller's deadline: use the whole operations, before these are cut.
         let limit = |written: &Written| {
             let own = written.deadline.map(|deadline| deadline.map(|deadline| Deadline::Origin(deadline.span())));
             own.or(written.period.map(|period| period.map(|(period, _)| Deadline::Origin(period))))
@@ -253,7 +254,7 @@ impl Cuts {
         }
     }
 
-    /// What is done before the call, always the same, and the rest of each job.
+    /// The work before the call, always the same, and the rest of each job.
     fn parts(
         &mut self,
         log: &mut Log,
@@ -296,7 +297,7 @@ impl Cuts {
         Some((first, Written { wcet: Some(left(wcet)), bcet: whole.bcet.map(left), takes, ..whole.clone() }))
     }
 
-    /// What is left of each job's time after the first part of it.
+    /// The execution times that remain after the first part of each job.
     fn later(&mut self, log: &mut Log, takes: &Takes, after: At<Span>) -> Option<Takes> {
         let left = |span: &Span| span.saturating_sub(after.value);
         Some(match takes {
@@ -317,7 +318,7 @@ impl Cuts {
                     return None;
                 }
                 let cut: Arc<[Span]> = whole.iter().map(left).collect();
-                // The whole is kept, too: freed, its address would come back for another list.
+                // Keep the whole, too: otherwise another list could reuse its address.
                 self.lists.insert(key, [whole.clone(), cut.clone()]);
                 Takes::List(cut)
             }
@@ -325,13 +326,13 @@ impl Cuts {
     }
 }
 
-/// The way that a job takes through what an operation has become: a single step, or the parts of a call with
-/// the method between them.
+/// The path of a job through the parts of an operation: a single step, or the parts of a call with the method between
+/// them.
 pub(super) fn way(operations: &Operations<'_>, end: OperationId, steps: &mut Vec<OperationId>) {
     if let Some(before) = operations.before(end) {
         steps.push(before);
         let waits = operations.of(end).calls.is_some_and(|call| !call.oneway);
-        // The method of a call has its end right before the rest of the caller.
+        // The last part of a call's method is right before the rest of the caller.
         let answer = waits.then(|| operations.position(end).checked_sub(1)).flatten();
         if let Some(answer) = answer {
             way(operations, OperationId(operations.first()[answer]), steps);

@@ -1,4 +1,4 @@
-//! `[chain.NAME]`: end-to-end requirements along operations that hang together.
+//! `[chain.NAME]`: end-to-end requirements along operations that trigger or read each other.
 
 use super::calls;
 use super::expand::{Connections, Operations};
@@ -62,13 +62,13 @@ pub(super) fn chains(
     chains
 }
 
-/// The operations of a path: a template is no single step of one, unless it has a single instance; one that
-/// calls is the way through its call.
+/// The operations of a path. A template is not a single step unless it has one instance; an operation that calls is the
+/// path through its call.
 fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Option<Vec<At<OperationId>>> {
     let mut before = None;
     let ids = names.iter().map(|name| {
         let mut found: Vec<_> = operations.find(log, *name)?.into_iter().flatten().map(OperationId).collect();
-        // Of a method's instances the one is meant that the step before calls.
+        // Of a method's instances, the step before calls the one that is meant.
         if let Some(one) = before.and_then(|before| found.iter().find(|one| operations.calls(before, **one))) {
             found = vec![*one];
         }
@@ -88,7 +88,7 @@ fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Opt
         }
         Some(At::new(found[0], name.place))
     });
-    // All names are followed before the first failure counts: each wrong one is told.
+    // Resolve all names before returning the first failure: each wrong one is reported.
     let ids: Vec<_> = ids.collect();
     let ids: Vec<At<OperationId>> = ids.into_iter().collect::<Option<_>>()?;
     let mut path = Vec::new();
@@ -96,10 +96,10 @@ fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Opt
         let mut way = Vec::new();
         let (next, last) = (ids.get(step + 1), step.checked_sub(1).map(|last| ids[last].value));
         if next.is_some_and(|next| operations.calls(id.value, next.value)) {
-            // The path goes on within the call.
+            // The path continues within the call.
             way.extend(operations.before(id.value));
         } else if last.is_some_and(|last| operations.calls(id.value, last)) {
-            // It comes back from the method.
+            // It returns from the method.
             way.push(id.value);
         } else {
             calls::way(operations, id.value, &mut way);

@@ -1,4 +1,4 @@
-//! Operations as they are written: what is read, expanded, resolved and checked in turn.
+//! Operations as written: the form that is read, expanded, resolved and checked in turn.
 
 use super::log::{At, Place};
 use crate::ids::{ProcessorId, ResourceId};
@@ -19,19 +19,19 @@ pub(super) struct DeclaredOperation<'a> {
     /// The least time between two requests.
     pub min_interval: Option<At<Span>>,
     pub calls: Option<Call<'a>>,
-    /// Which part of an operation that calls it is.
+    /// Its part, if the operation calls another.
     pub part: Part,
-    /// The name in the file of the method that it is an instance of.
+    /// The method, by its name in the file, of which it is an instance.
     pub method: Option<&'a str>,
-    /// Where the end of the periodic operation stands that it works for.
+    /// The position of the last part of the periodic operation to which it belongs.
     pub within: Option<usize>,
-    /// Part of the table was not understood.
+    /// Part of the table is malformed.
     pub misread: bool,
     pub phase: Span,
     pub phase_given: bool,
     pub offset: Span,
     pub stagger: DeclaredStagger,
-    /// `None` when it is no template.
+    /// `None` if it is not a template.
     pub count: Option<At<u32>>,
     pub critical: bool,
     pub importance: u32,
@@ -40,7 +40,7 @@ pub(super) struct DeclaredOperation<'a> {
     pub queue: QueueLimit,
     pub on_overrun: OnOverrun,
     pub on_busy: OnBusy,
-    /// `None` when the file leaves it to us.
+    /// `None` when the file has no value.
     pub guard: Option<At<Guard>>,
     pub payload: u32,
     pub written: Written,
@@ -73,7 +73,7 @@ impl DeclaredOperation<'_> {
     }
 }
 
-/// A call as it is written.
+/// A call as written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub method: At<&'a str>,
@@ -82,24 +82,24 @@ pub(super) struct Call<'a> {
     pub oneway: bool,
 }
 
-/// Which part of an operation this is.
+/// The part of an operation that this is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Part {
     #[default]
     Whole,
-    /// Up to the call; what else there is of it stands at the position.
+    /// Up to the call; the rest of the operation is at the position.
     Before { rest: usize, after: At<Span> },
     /// From the call on, under the operation's own name.
     Rest { before: usize, periodic: bool },
 }
 
-/// What epochs can change, as written so far; instances of a template share it.
+/// Settings that epochs can change, as written so far; instances of a template share it.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     /// The shortest and the longest; `None` for triggered operations.
     pub period: Option<At<(Span, Span)>>,
     pub jitter: Option<At<Span>>,
-    /// `None` only in a file that is refused.
+    /// `None` only in a rejected file.
     pub wcet: Option<At<Span>>,
     pub bcet: Option<At<Span>>,
     pub takes: Option<At<Drawn>>,
@@ -109,7 +109,7 @@ pub(super) struct Written {
     pub enabled: bool,
 }
 
-/// Execution times with their extremes, found once: lists may be long, and many operations share one.
+/// Execution times with their extremes, computed once: lists may be long, and many operations share one.
 #[derive(Clone, Debug)]
 pub(super) struct Drawn {
     pub takes: Takes,

@@ -32,7 +32,7 @@ pub(super) struct DeclaredEpoch<'a> {
     environment: Vec<NamedChange<'a>>,
 }
 
-/// A new value of a key of a program, a link or a host: its section and name, the key, and where the value stands.
+/// A new value of a key of a program, a link or a host: its section and name, the key, and the place of the value.
 pub(super) struct NamedChange<'a> {
     pub section: &'static str,
     pub name: At<String>,
@@ -49,12 +49,12 @@ impl<'a> DeclaredEpoch<'a> {
         DeclaredEpoch { name, at, place, changes: Vec::new(), programs: Vec::new(), environment: Vec::new() }
     }
 
-    /// Whether it begins within the time that the command line gives.
+    /// Whether it begins within the duration from the command line.
     pub fn is_within(&self, duration: Option<Span>) -> bool {
         duration.is_none_or(|duration| self.at < duration)
     }
 
-    /// When it begins, and what it changes of programs.
+    /// When it begins, and its changes of programs.
     pub fn of_programs(&self) -> (Instant, &[NamedChange<'a>]) {
         (Instant::from_nanos(self.at.as_nanos()), &self.programs)
     }
@@ -133,7 +133,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
     epochs
 }
 
-/// Follows keys, quoted ones with dots in them and tables within tables alike, to the values.
+/// Follows keys to the values: quoted keys with dots in them, and tables within tables.
 fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, epoch: &mut DeclaredEpoch<'a>) {
     for (written, value) in in_order(table) {
         let place = Place::from(written.span());
@@ -161,7 +161,7 @@ enum Found {
     Complete(String, &'static Key, Option<&'static Key>),
     /// `reservation.NAME.KEY`, `link.A-B.KEY` or `host.NAME.KEY`: the section, the name and the key.
     OfNamed(&'static str, String, &'static str),
-    /// Nothing wrong so far.
+    /// No error so far.
     Incomplete,
     /// The index of the wrong segment.
     Wrong(usize),
@@ -234,8 +234,8 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
     log.error(place, message).label("cannot be set").help(help);
 }
 
-/// Everything written in each epoch, checked: changes add up from epoch to epoch. The second part
-/// says whether anything changed.
+/// All values set in each epoch, checked: changes add up from epoch to epoch. The second part is true if anything
+/// changed.
 pub(super) fn accumulate(
     log: &mut Log,
     epochs: &[DeclaredEpoch<'_>],
@@ -280,7 +280,7 @@ pub(super) fn accumulate(
     Some(all)
 }
 
-/// Checks what an epoch changed, once for all instances that share it.
+/// Checks the changes of an epoch, once for all instances that share them.
 fn check_touched(log: &mut Log, operations: &Operations<'_>, now: &[Arc<Written>], touched: Vec<Range<u32>>) {
     let mut checked = HashSet::new();
     for operation in touched.into_iter().flatten().map(OperationId) {
@@ -323,7 +323,7 @@ impl Change<'_> {
                 .help("move the load chain to an operation that this one triggers");
             return;
         }
-        // The value stands in a table of the file under its address: read it as if it stood under its key.
+        // The value is stored under its path in a table of the file: read it as if it were stored under its key.
         let Some(value) = self.entries.get(self.address.written) else { return };
         let mut table = DeTable::new();
         let name = self.address.part.map_or(key, |part| part.name);
@@ -353,8 +353,8 @@ impl Change<'_> {
                 .help("write `deadline = { end_to_end = ... }`");
             return;
         }
-        // Instances that shared one text before share the changed one. The old ones are kept until the end:
-        // freed, their addresses would come back for new ones.
+        // Instances that shared one text before share the changed one. The old ones are kept until the end: otherwise
+        // new ones could reuse their addresses.
         let mut changed: HashMap<*const Written, (Arc<Written>, Arc<Written>)> = HashMap::new();
         for instance in instances {
             let (_, new) = changed.entry(Arc::as_ptr(instance)).or_insert_with(|| {
@@ -369,7 +369,7 @@ impl Change<'_> {
 
 type Edit = Box<dyn Fn(&mut Written)>;
 
-/// What the value of a key does to what is written.
+/// Applies the value of a key to the written operation.
 fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>) -> Option<Edit> {
     let time = |log: &mut Log| table.given(log, key, Given::positive_time);
     let whole16 = |log: &mut Log, table: &Table<'_>, key| {
@@ -416,7 +416,7 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
         _ => {
             let repeat = table.inner(log, "repeat")?;
             let (legs, critical) = (whole16(log, &repeat, "legs"), whole16(log, &repeat, "critical"));
-            // What the table leaves out stays: `repeat = { legs = 2 }` and `repeat.legs = 2` are the same to TOML.
+            // Keys that the table omits stay: `repeat = { legs = 2 }` and `repeat.legs = 2` are the same in TOML.
             Box::new(move |written| {
                 written.legs = legs.or(written.legs);
                 written.critical_legs = critical.or(written.critical_legs);

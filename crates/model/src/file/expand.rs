@@ -1,4 +1,4 @@
-//! Templates become instances, and names become the operations they mean.
+//! Expands templates to instances, and resolves names to operations.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -12,15 +12,15 @@ use crate::ids::OperationId;
 use crate::system::Trigger;
 use crate::time::{LONGEST_SPAN, Span};
 
-/// All operations, with their names followed.
+/// All operations, with their names resolved.
 pub(super) struct Operations<'a> {
     pub declared: Vec<DeclaredOperation<'a>>,
-    /// Which declaration each operation is an instance of.
+    /// The declaration of each operation.
     pub declaration: Vec<usize>,
     /// The first instance of each declaration.
     first: Vec<u32>,
     names: Names<'a>,
-    /// Instances of methods by the names of these; their positions come after those of the declared.
+    /// Instances of methods by the method's name; their positions are after those of the declared operations.
     methods: Vec<Vec<usize>>,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Operations<'a> {
 pub(super) struct Connections {
     pub triggers: Vec<Trigger>,
     pub reads: Vec<Vec<OperationId>>,
-    /// Operations of which some connection was not understood: that one is missing has been told.
+    /// Operations with a malformed connection, which was already reported.
     pub misread: Vec<bool>,
 }
 
 impl Connections {
-    /// Whether the second comes after the first, or reads it.
+    /// Whether the second is triggered by the first, or reads it.
     pub fn connect(&self, from: OperationId, to: OperationId) -> bool {
         let (trigger, reads) = (&self.triggers[to.index()], &self.reads[to.index()]);
         trigger.predecessors().contains(&from) || reads.contains(&from) || self.misread[to.index()]
@@ -88,7 +88,7 @@ impl<'a> Operations<'a> {
         &self.declared[self.declaration[operation.index()]]
     }
 
-    /// The name in reports: that of the declaration, with the number of the instance from 1.
+    /// The name in reports: the declaration's, with the number of the instance from 1.
     pub fn name(&self, operation: OperationId) -> String {
         let position = self.declaration[operation.index()];
         let name = self.declared[position].name.value;
@@ -103,7 +103,7 @@ impl<'a> Operations<'a> {
         &self.first
     }
 
-    /// What an operation is an instance of, by its position among the declared.
+    /// The declared operation of an operation, by its position.
     pub fn position(&self, operation: OperationId) -> usize {
         self.declaration[operation.index()]
     }
@@ -116,7 +116,7 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// What the operation is the part before the call of; itself if it is none.
+    /// The operation of which it is the part before the call; itself if it is not such a part.
     pub fn whole(&self, operation: OperationId) -> OperationId {
         match self.of(operation).part {
             Part::Before { rest, .. } => OperationId(self.first[rest]),
@@ -172,7 +172,7 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// Follows all names. `None`, logged, when there are too many connections.
+    /// Resolves all names. `None`, logged, when there are too many connections.
     pub fn connect(&self, log: &mut Log) -> Option<Connections> {
         let (mut triggers, mut reads) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()));
         let (mut misread, mut edges) = (Vec::with_capacity(self.len()), 0);
@@ -194,8 +194,8 @@ impl<'a> Operations<'a> {
         Some(Connections { triggers, reads, misread })
     }
 
-    /// The operations with these names, which `count` others are connected with; counts the connections
-    /// before it makes them. `None`, logged, when these are too many.
+    /// The operations with these names, to which `count` others are connected. It counts the connections before it
+    /// makes them. `None`, logged, when these are too many.
     fn follow(
         &self,
         log: &mut Log,
@@ -226,7 +226,7 @@ impl<'a> Operations<'a> {
         Some(operations)
     }
 
-    /// Begin of the first period of each operation.
+    /// The start of the first period of each operation.
     pub fn phases(&self, log: &mut Log) -> Vec<Span> {
         let mut phases = Vec::with_capacity(self.len());
         for operation in &self.declared {

@@ -1,16 +1,16 @@
-//! Every key of `system.toml`, once. The refusal of unknown keys and its suggestions, the defaults,
-//! the JSON schema for editors and the completeness of `examples/reference.toml` follow from here.
+//! Every key of `system.toml`, once. The rejection of unknown keys, the suggestions, the defaults, the JSON schema for
+//! editors and the test of `examples/reference.toml` use this table.
 
 /// A kind of table in the file.
 #[derive(Debug)]
 pub struct Section {
-    /// Its name; a dot stands before the key whose value it is: `operation.queue`.
+    /// Its name; a dot precedes the key whose value it is: `operation.queue`.
     pub path: &'static str,
     /// How it is written.
     pub shape: Shape,
-    /// What it is for, in a line.
+    /// Its purpose, in one line.
     pub doc: &'static str,
-    /// What it may hold.
+    /// Its keys.
     pub keys: &'static [Key],
 }
 
@@ -30,30 +30,30 @@ pub enum Shape {
 /// One key.
 #[derive(Debug)]
 pub struct Key {
-    /// As it is written.
+    /// The name as written.
     pub name: &'static str,
-    /// What values it takes.
+    /// The type of its values.
     pub kind: Kind,
-    /// What holds when it is left out.
+    /// The meaning if it is omitted.
     pub default: LeftOut,
     /// Whether an epoch can change it.
     pub settable: bool,
-    /// What it is for, in a line.
+    /// Its purpose, in one line.
     pub doc: &'static str,
 }
 
-/// What holds when a key is left out.
+/// The meaning of an omitted key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
     /// An error.
     Required,
-    /// The value, as the file would write it.
+    /// The value, in the file's syntax.
     Value(&'static str),
-    /// What these words say.
+    /// A description.
     Said(&'static str),
 }
 
-/// What values a key takes.
+/// The types of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Free text.
@@ -102,7 +102,7 @@ pub enum Kind {
     TimeOf(&'static str),
     /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of that key.
     Settings,
-    /// Not yet: what to do until then.
+    /// Not supported yet: the remedy until then.
     Later(&'static str),
 }
 
@@ -175,7 +175,7 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
-/// What people write who know another tool's word: section, word, key.
+/// Words of other tools that users write: section, word, key.
 pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("operation", "period", "every"),
     ("operation", "interval", "every"),
@@ -547,7 +547,7 @@ const EPOCH: &[Key] = &[
     ),
 ];
 
-/// The sections of a file of measured costs, which is no system.
+/// The sections of a file of measured costs, which is not a system.
 const CALIBRATION: &[Section] = &[
     Section {
         path: "calibration",
@@ -573,7 +573,7 @@ const CALIBRATION: &[Section] = &[
     },
 ];
 
-/// As [`COSTS`], but none may be missing: a file that was cut must not read as a cheaper machine.
+/// Like [`COSTS`], but none may be missing: a truncated file must not describe a cheaper machine.
 const CALIBRATED: &[Key] = &[
     key("timer", Kind::Time, Required, COSTS[0].doc),
     key("enqueue", Kind::Time, Required, COSTS[1].doc),
@@ -588,7 +588,7 @@ pub fn section(path: &str) -> Option<&'static Section> {
     SECTIONS.iter().chain(CALIBRATION).find(|section| section.path == path)
 }
 
-/// The sections that have tables of their own, `[section.NAME]` or `[[section]]`.
+/// The sections with tables of their own, `[section.NAME]` or `[[section]]`.
 pub fn headed() -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(|section| matches!(section.shape, Shape::Named | Shape::List))
 }

@@ -53,7 +53,7 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
     hosts
 }
 
-/// The endpoints of a host; those that are wrong are logged and left out.
+/// The endpoints of a host; wrong ones are logged and omitted.
 fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<At<Endpoint>> {
     let Some(written) = table.given(log, "endpoints", Given::texts) else { return Vec::new() };
     if written.value.len() > ENDPOINTS {
@@ -105,7 +105,7 @@ pub(super) fn processors(
         processors.push(processor);
     }
     if processors.is_empty() {
-        // The table of keys holds the defaults: read them from an empty table.
+        // The table of keys contains the defaults: read them from an empty table.
         let empty = toml::de::DeTable::new();
         let table = Table::open(log, "processor", "main", Place::default(), &empty);
         let name = At::new("main", Place::default());
@@ -145,7 +145,7 @@ fn processor(
     let on_overload =
         [OnOverload::Report, OnOverload::Demote, OnOverload::Stop][on_overload.map_or(0, |one| one.value)];
     let pool = table.whole(log, "pool");
-    // What is missing here has been logged: the file is refused in the end, whatever stands in its place.
+    // A missing name was logged: the file is rejected, whatever value replaces it.
     Processor {
         name: name.value.to_string(),
         host,
@@ -187,7 +187,7 @@ fn switching(log: &mut Log, table: &Table<'_>, strategy: &str) -> Option<Overloa
     Some(Overload { strategy: strategy.to_string(), margin: margin?.value, calm: calm?.value })
 }
 
-/// What scheduling costs, if a table says so.
+/// The costs of scheduling, if a table sets them.
 pub(super) fn costs(log: &mut Log, table: &Table<'_>) -> Option<Costs> {
     let costs = table.inner(log, "costs")?;
     let believable = |given: Given<'_>| match given.time()? {
@@ -203,7 +203,7 @@ pub(super) fn costs(log: &mut Log, table: &Table<'_>) -> Option<Costs> {
     Some(Costs { timer, enqueue, dequeue, cancel, switch, watchdog })
 }
 
-/// Whether the file says for every processor what scheduling costs.
+/// Whether the file sets the costs of scheduling for every processor.
 pub(super) fn costs_given(top: &toml::de::DeTable<'_>) -> bool {
     let processors = top.get("processor").and_then(|value| value.get_ref().as_table());
     let each = |processors: &toml::de::DeTable<'_>| {
@@ -212,7 +212,7 @@ pub(super) fn costs_given(top: &toml::de::DeTable<'_>) -> bool {
     top.contains_key("costs") || processors.is_some_and(each)
 }
 
-/// A name that nobody knows is told where the file gives it.
+/// Reports an unknown name at its place in the file.
 fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &Known) {
     let (Some(given), Some(known)) = (table.get("strategy"), &known.strategies) else { return };
     let whole = Place::from(given.span());

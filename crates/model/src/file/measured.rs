@@ -1,7 +1,6 @@
 //! The file of measured costs: what `hyoshi calibrate` writes and `--costs FILE` reads.
 //!
-//! All six costs stand in it, so that a file that was cut is refused and not read as cheaper than
-//! the machine is.
+//! It must contain all six costs, so a truncated file is rejected instead of describing a cheaper machine.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,20 +12,20 @@ use super::value::Given;
 use super::{input, limits, machines, parse};
 use crate::costs::Costs;
 
-/// What scheduling costs on some machine, and how that is known.
+/// The costs of scheduling on some machine, and how they were measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MeasuredCosts {
-    /// The costs, none left out.
+    /// The costs, all six.
     pub costs: Costs,
-    /// When they were measured: `2026-11-21`; empty if the file does not say, as are the others.
+    /// When they were measured: `2026-11-21`; empty if the file has no date, as are the others.
     pub date: String,
     /// The kernel, as `uname` names it.
     pub kernel: String,
     /// The model of the CPU.
     pub cpu: String,
-    /// Whether the threads had real-time priority; without, the figures are too low or too high.
+    /// Whether the threads had real-time priority; without it the figures are too low or too high.
     pub real_time: Option<bool>,
-    /// How they were measured, in a line.
+    /// How they were measured, in one line.
     pub how: String,
 }
 
@@ -69,7 +68,7 @@ pub fn read_costs(text: &str, file: &str) -> Result<MeasuredCosts, FileErrors> {
 }
 
 impl MeasuredCosts {
-    /// The file, as [`read_costs`] takes it.
+    /// The file, in the form that [`read_costs`] reads.
     pub fn to_toml(&self) -> String {
         let mut text = String::from(
             "# The costs of scheduling on this machine, for `hyoshi check` and `hyoshi sim`.\n# Written by `hyoshi \
@@ -91,7 +90,7 @@ impl MeasuredCosts {
     }
 }
 
-/// As it stands between quotes.
+/// The text, safe between quotes.
 fn plain(text: &str) -> String {
     let known = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     known.flat_map(|c| ['\\'].into_iter().filter(move |_| matches!(c, '"' | '\\')).chain([c])).collect()

@@ -1,10 +1,10 @@
-//! Reading `system.toml`: text to a [`System`] in which nothing is left to check.
+//! Reads `system.toml`: turns text into a [`System`] that needs no further checks.
 //!
-//! The way of a file: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table`
-//! (known keys, through the table of `keys`) → `machines`, `operation` (what is written) →
-//! `programs` (the broker's part), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`,
-//! `epochs`, `environment` → `settings` (what follows from it). Each step logs what is wrong and goes on as
-//! far as it makes sense, so that one run tells all that is wrong.
+//! The steps: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table` (known keys, by the table of
+//! `keys`) → `machines`, `operation` (as written) → `programs` (the broker's part), `calls` (a call becomes a chain) →
+//! `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`, `epochs`, `environment` →
+//! `settings` (inherited values). Each step logs errors and continues as far as possible, so one run reports all of
+//! them.
 
 mod calls;
 mod chains;
@@ -48,43 +48,42 @@ use log::{Log, Place};
 use table::Table;
 use value::{Given, complain};
 
-/// A system, and what its reader wonders about.
+/// A system, and the reader's warnings.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What the file describes.
+    /// The described system.
     pub system: System,
-    /// The text it was read from: a pipe can be read but once.
+    /// The text of the file: a pipe can be read only once.
     pub text: String,
     /// The files of execution times that it names, with their texts.
     pub files: Vec<(String, String)>,
-    /// Whether the file itself says for each processor what scheduling costs there; where it does not,
-    /// [`Known::costs`] hold.
+    /// Whether the file itself sets the costs of scheduling for each processor; otherwise [`ReadContext::costs`] apply.
     pub costs_given: bool,
-    /// What is probably not meant: overload, times beyond the declared worst case.
+    /// Probable mistakes: overload, times beyond the declared worst case.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// What the program that reads a file knows beside it.
+/// What the program that reads a file supplies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The strategies, in any case of letters; `None` takes every name.
+    /// The known strategies, in any case of letters; `None` accepts every name.
     pub strategies: Option<Vec<String>>,
-    /// Texts of files that the system may name: these are taken instead of what lies beside it.
+    /// Texts of files that the system may name: they replace the files beside it.
     pub files: Vec<(String, String)>,
-    /// What scheduling costs where the file does not say.
+    /// The costs of scheduling if the file has none.
     pub costs: Option<crate::costs::Costs>,
-    /// How long the system is simulated or run, if not as the file says: regions after it play no part in warnings.
+    /// How long the system is simulated or run, if not as the file says: later regions cause no warnings.
     pub duration: Option<crate::time::Span>,
-    /// The laws that advocates and policies are held to; `None` takes every one.
+    /// The laws that check advocates and policies; `None` accepts all.
     pub laws: Option<Laws>,
 }
 
-/// Reads a system from a file; files that it names are sought beside it.
+/// Reads a system from a file; files that it names are looked up beside it.
 pub fn read_file(path: impl AsRef<Path>) -> Result<Loaded, FileErrors> {
     read_file_knowing(path, &Known::default())
 }
 
-/// As [`read_file`], and what is not known is an error with its place.
+/// Like [`read_file`], but an unknown name is an error with its place.
 pub fn read_file_knowing(path: impl AsRef<Path>, known: &Known) -> Result<Loaded, FileErrors> {
     let path = path.as_ref();
     match input::read_text(path, limits::FILE_BYTES) {
@@ -100,7 +99,7 @@ pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileEr
     read_knowing(text, file, dir, &Known::default())
 }
 
-/// As [`read`], and what is not known is an error with its place.
+/// Like [`read`], but an unknown name is an error with its place.
 pub fn read_knowing(text: &str, file: &str, dir: Option<&Path>, known: &Known) -> Result<Loaded, FileErrors> {
     if text.len() > limits::FILE_BYTES {
         let error = input::InputError { path: file.into(), cause: input::Cause::TooLarge(limits::FILE_BYTES) };
@@ -117,7 +116,7 @@ pub fn read_knowing(text: &str, file: &str, dir: Option<&Path>, known: &Known) -
             Ok(Loaded { system, text: text.to_string(), files, costs_given, warnings })
         }
         (Err(errors), _) => Err(errors),
-        // Whoever gives up has logged why; should one not have, this is better than a panic.
+        // Each step that returned nothing has logged why; if one has not, this is better than a panic.
         (Ok(warnings), None) => {
             let error = Diagnostic::of_file(file, "the file could not be read".to_string(), None);
             Err(FileErrors { errors: vec![error], more: 0, warnings })
@@ -125,9 +124,9 @@ pub fn read_knowing(text: &str, file: &str, dir: Option<&Path>, known: &Known) -
     }
 }
 
-/// The tree of the text; with syntax errors there is none, for what they swallow would be missed.
+/// The tree of the text. With syntax errors there is none: the keys that they hide would be reported as missing.
 fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
-    // Millions of errors in a large file would fill the memory: there, the first one has to do.
+    // Millions of errors in a large file would fill the memory: report only the first.
     let (tree, mut errors) = if text.len() <= limits::RECOVERABLE_BYTES {
         DeTable::parse_recoverable(text)
     } else {
@@ -158,7 +157,7 @@ fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
             format!("not TOML: {message}")
         };
         log.error(Place::from(range), message).help(help);
-        // What is said after an open bracket follows from it: the parser reads on as if it were inside.
+        // Errors after an open bracket follow from it: the parser continues as if it were inside.
         if nested {
             break;
         }
@@ -207,7 +206,7 @@ fn assemble(
     let pieces = calls::pieces(log, &declared);
     match &pieces {
         Some(pieces) => declared = calls::declare(declared, pieces),
-        // Should there be calls, they are wrong: what they leave out is not missed a second time.
+        // If there are calls, they are wrong: do not also report the keys that they omit.
         None if declared.iter().any(|one| one.calls.is_some()) => {
             declared.iter_mut().for_each(|one| one.misread |= one.called || one.calls.is_some());
         }
@@ -313,10 +312,10 @@ fn tell_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<V
     }
 }
 
-/// The release guard of each operation: by default on where a trigger comes from another processor.
+/// The release guard of each operation: by default on where a trigger is on another processor.
 ///
-/// Not by default where any of several operations triggers: a guard lets one through in a period,
-/// and the others would pile up behind it.
+/// Not by default if any of several operations triggers: a guard releases one in a period, and the others would pile
+/// up.
 fn guards(operations: &expand::Operations<'_>, triggers: &[Trigger]) -> Vec<Guard> {
     let guard = |(position, trigger): (usize, &Trigger)| {
         let declared = operations.of(OperationId(position as u32));

@@ -1,4 +1,4 @@
-//! The names of one kind of thing, and what was probably meant by one that is not among them.
+//! The names of one kind of thing, with suggestions for unknown ones.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ impl<'a> Names<'a> {
             .help(help);
     }
 
-    /// The position of a name that may be left out where there is only one.
+    /// The position of a name that may be omitted if there is only one.
     pub fn find_or_only(&self, log: &mut Log, name: Option<At<&str>>, at: At<&str>) -> Option<u32> {
         match (name, self.in_order.as_slice()) {
             (Some(name), _) => self.find(log, name),

@@ -1,4 +1,4 @@
-//! `[operation.NAME]` as it is written: names not yet followed, templates not yet expanded.
+//! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
 use super::declared::{After, Call, DeclaredOperation, Part, DeclaredStagger, Written};
 use super::log::{At, Log};
@@ -48,7 +48,7 @@ impl<'a> DeclaredOperation<'a> {
             after,
             reads: reads.unwrap_or(At::new(Vec::new(), name.place)),
             phase: time(log, "phase"),
-            // The jobs of a burst come in any order.
+            // The jobs of a burst arrive in any order.
             phase_given: table.get("phase").is_some() || table.get("count").is_some(),
             offset: time(log, "offset"),
             stagger: read_stagger(log, table),
@@ -67,11 +67,11 @@ impl<'a> DeclaredOperation<'a> {
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
         declared.refuse_misplaced(log, table);
-        // Which calls there are is not known while one was not understood.
+        // If one call is malformed, the set of calls is unknown.
         DeclaredOperation { misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()), ..declared }
     }
 
-    /// Refuses keys that mean nothing for an operation of this kind: silence would mislead.
+    /// Rejects keys that have no meaning for an operation of this kind: ignoring them would mislead.
     fn refuse_misplaced(&self, log: &mut Log, table: &Table<'a>) {
         let mut refuse = |key: &str, why: &str, help: &str| {
             if table.get(key).is_some() {
@@ -131,7 +131,7 @@ impl<'a> DeclaredOperation<'a> {
     }
 }
 
-/// What an epoch can change, at the start.
+/// The settings that an epoch can change, at the start.
 fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>, within: Option<At<Span>>) -> Written {
     let repeat = table.inner(log, "repeat");
     let whole16 = |log: &mut Log, key| {
@@ -168,7 +168,7 @@ fn read_called(log: &mut Log, table: &Table<'_>) -> bool {
     called.is_some()
 }
 
-/// By when a job must finish: a time from its own release, or one from its origin in a table.
+/// The deadline of a job: a time from its own release, or in a table one from its origin.
 pub(super) fn read_deadline(log: &mut Log, table: &Table<'_>) -> Option<At<Deadline>> {
     if !table.get("deadline")?.get_ref().is_table() {
         return table.given(log, "deadline", |given| given.positive_time().map(Deadline::Own));
@@ -233,7 +233,7 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
     Some(After { all, names })
 }
 
-/// Refuses a list that names one thing twice.
+/// Rejects a list that names one thing twice.
 pub(super) fn refuse_twice(log: &mut Log, names: &[At<&str>]) {
     let mut first_of = std::collections::HashMap::new();
     for name in names {
@@ -245,8 +245,8 @@ pub(super) fn refuse_twice(log: &mut Log, names: &[At<&str>]) {
     }
 }
 
-/// A burst, as a template: so many instances with one phase, each late by up to `within`. In no window come more jobs
-/// than of a stream whose bursts are at least a period apart.
+/// A burst, as a template: this many instances with one phase, each late by up to `within`. No window has more jobs
+/// than a stream whose bursts are at least a period apart.
 fn read_burst(log: &mut Log, table: &Table<'_>) -> Option<(At<u32>, At<Span>)> {
     let burst = table.inner(log, "burst")?;
     let jobs = burst.whole(log, "jobs")?.map(|jobs| jobs as u32);
@@ -254,7 +254,7 @@ fn read_burst(log: &mut Log, table: &Table<'_>) -> Option<(At<u32>, At<Span>)> {
 }
 
 fn read_queue(log: &mut Log, table: &Table<'_>) -> QueueLimit {
-    // Without the key, an empty table gives the defaults of its keys.
+    // Without the key, an empty table supplies the defaults of its keys.
     let empty = toml::de::DeTable::new();
     let given = table.inner(log, "queue");
     let inner = match given {

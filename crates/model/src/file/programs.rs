@@ -16,15 +16,15 @@ use crate::reservation::{Reservation, ReservationError, Share};
 use crate::system::{Host, Processor};
 use crate::time::{Instant, Span};
 
-/// What a law says of words: what they come to, or what is wrong with them and what to write instead.
+/// A law's result for words: their meaning, or the error and its remedy.
 pub type Judged<T> = Result<T, (String, String)>;
 
-/// The laws of the CPU broker, as far as a file is held to them.
+/// The laws of the CPU broker that a file must follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Laws {
-    /// Whether there is such an advocate.
+    /// Checks an advocate.
     pub advocate: fn(&AdvocateWords) -> Judged<()>,
-    /// Whether there is such a policy, and its groups.
+    /// Checks a policy, and returns its groups.
     pub policy: fn(&str) -> Judged<Vec<String>>,
 }
 
@@ -36,7 +36,7 @@ impl PartialEq for Laws {
 
 impl Eq for Laws {}
 
-/// A broker as it is written, and the groups of its policy where somebody knows them.
+/// A broker as written, and the groups of its policy if they are known.
 struct DeclaredPrograms {
     broker: Broker,
     groups: Option<Vec<String>>,
@@ -80,7 +80,7 @@ fn broker(
     processors: &[Processor],
     laws: Option<Laws>,
 ) -> DeclaredPrograms {
-    // Without the key, an empty table gives the defaults of its keys.
+    // Without the key, an empty table supplies the defaults of its keys.
     let empty = DeTable::new();
     let default = Table::open(log, "broker", "", Place::default(), &empty);
     let table = table.or(default.as_ref());
@@ -100,7 +100,7 @@ fn broker(
     DeclaredPrograms { broker: Broker { policy, cap, cpus }, groups }
 }
 
-/// Those that the host's processors name, else the first.
+/// The CPUs that the host's processors name, else the first.
 fn cpus_of(host: HostId, processors: &[Processor]) -> Vec<u32> {
     let mut cpus: Vec<u32> = processors.iter().filter(|one| one.host == host).filter_map(|one| one.cpu).collect();
     cpus.sort_unstable();
@@ -125,7 +125,7 @@ fn numbers(given: Given<'_>) -> Read<Vec<u32>> {
 }
 
 fn share_of_cpus(given: Given<'_>) -> Read<Share> {
-    // The complaints about what is no share are those of any other.
+    // A wrong share is reported like any other share.
     let share = match given {
         Given::Text(text) => text.parse().or_else(|_| given.share_ppm().map(|ppm| Share::from_millionths(ppm.into()))),
         other => other.share_ppm().map(|ppm| Share::from_millionths(ppm.into())),
@@ -188,7 +188,7 @@ fn program(
     Some(program)
 }
 
-/// Where a program's times are written.
+/// The places of a program's times.
 struct Places {
     period: Place,
     deadline: Option<At<Span>>,
@@ -197,7 +197,7 @@ struct Places {
 }
 
 impl Places {
-    /// What cannot be reserved is refused at the key that is the cause.
+    /// Rejects an impossible reservation at the key that causes it.
     fn check(&self, log: &mut Log, program: &Program) {
         let next_to_nothing = Span::from_nanos((program.period.as_nanos() / 1_000).max(1));
         for (budget, at) in [(program.budget, self.budget), (program.least, self.least)] {
@@ -209,7 +209,7 @@ impl Places {
                 ReservationError::DeadlineAbovePeriod { .. } => self.deadline.map_or(self.period, |at| at.place),
                 _ => at.or(self.deadline).map_or(self.period, |at| at.place),
             };
-            // `least` is a budget, too: what it is called in the file makes the message plain.
+            // `least` is a budget, too: its name in the file makes the message clear.
             let least = at.is_some() && at == self.least && budget == program.least && self.budget != self.least;
             let message = error.to_string();
             let message = if least { message.replace("the budget", "the least") } else { message };
@@ -238,7 +238,7 @@ fn words(given: Given<'_>) -> Read<Vec<String>> {
     }
 }
 
-/// How advocates are written.
+/// The syntax of advocates.
 const SUCH_AS: &str = "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]";
 
 fn advocates(log: &mut Log, table: &Table<'_>, laws: Option<Laws>) -> Vec<AdvocateWords> {
@@ -286,7 +286,7 @@ fn advocate(item: &Spanned<DeValue<'_>>) -> Read<AdvocateWords> {
     Ok(AdvocateWords { kind: dashed(kind.get_ref()), parameters })
 }
 
-/// A parameter as it would stand on a command line.
+/// A parameter in the syntax of a command line.
 fn parameter(value: &Spanned<DeValue<'_>>) -> Read<String> {
     match Given::of(value.get_ref()) {
         Given::Text(text) => Ok(text.to_string()),
@@ -300,7 +300,7 @@ fn dashed(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// What epochs change of programs.
+/// The epochs' changes of programs.
 pub(super) fn change(
     log: &mut Log,
     epochs: &[epochs::DeclaredEpoch<'_>],
@@ -314,7 +314,7 @@ pub(super) fn change(
         for change in changes {
             let name = At::new(change.name.value.as_str(), change.name.place);
             let Some(program) = names.find(log, name) else { continue };
-            // The value stands under its address: it is read as if it stood under its key.
+            // The value is stored under its path: read it as if it were stored under its key.
             let mut entries = DeTable::new();
             entries.insert(Spanned::new(change.value.span(), change.key.into()), change.value.clone());
             let Some(table) = Table::open(log, "reservation", "", name.place, &entries) else { continue };

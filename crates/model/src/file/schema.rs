@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::keys::{self, Key, Kind, LeftOut, SECTIONS, Section, Shape};
 
-/// The schema as a JSON text: `schema/system.schema.json` in the repository holds it, for Taplo,
-/// VS Code and their like. It knows keys and forms; what hangs together only the reader knows.
+/// The schema as a JSON text: `schema/system.schema.json` in the repository contains it, for Taplo, VS Code and similar
+/// tools. It has keys and their types; only the reader checks relations between keys.
 pub fn schema() -> String {
     let Some(top) = keys::section("") else { return String::new() };
     let mut schema = Map::new();
@@ -49,7 +49,7 @@ fn object(section: &Section) -> Value {
     object
 }
 
-/// Keys of which exactly one is given.
+/// Keys of which exactly one is required.
 fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
     match path {
         "operation" => Some(&["rate", "every", "after", "called"]),
@@ -67,7 +67,7 @@ fn property(key: &Key) -> Value {
         LeftOut::Said(said) => (format!("{} Left out: {said}.", key.doc), None),
     };
     property["description"] = json!(doc);
-    // The defaults of the table are TOML of the simple kind that is JSON, too.
+    // The defaults in the table are simple TOML that is also JSON.
     if let Some(Ok(value)) = default.map(serde_json::from_str::<Value>) {
         property["default"] = value;
     }
@@ -115,7 +115,7 @@ fn table(path: &str) -> Value {
     keys::section(path).map_or_else(|| json!({}), object)
 }
 
-/// `"operation.NAME.KEY"`, `"link.A-B.KEY"` and their like, or tables within tables to the same effect.
+/// `"operation.NAME.KEY"`, `"link.A-B.KEY"` and similar, or nested tables with the same effect.
 fn settings() -> Value {
     let mut patterns = Map::new();
     let settable = ["operation", "operation.repeat", "reservation", "link", "host"];

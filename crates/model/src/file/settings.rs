@@ -1,5 +1,5 @@
-//! What the file says of operations in one epoch, and what follows from it for those that it says
-//! less about: their periods, their deadlines, their execution times.
+//! The settings of operations in one epoch: what the file sets, and the inherited periods, deadlines and execution
+//! times of operations for which it sets less.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::takes::Takes;
 use crate::time::Span;
 
 impl Written {
-    /// Refuses what contradicts itself, and warns of what probably does.
+    /// Rejects contradictions, and warns of probable ones.
     pub fn check(&self, log: &mut Log, operation: &DeclaredOperation<'_>) {
         self.check_legs(log, operation);
         let Some(wcet) = self.wcet else { return };
@@ -59,13 +59,13 @@ impl Written {
         }
     }
 
-    /// Where to point for a deadline that cannot be met.
+    /// The place to mark for a deadline that cannot be met.
     fn wcet_place(&self) -> Place {
         self.wcet.map_or(Place::default(), |wcet| wcet.place)
     }
 }
 
-/// What does not change between epochs and settings depend on.
+/// Inputs of the settings that do not change between epochs.
 pub(super) struct Ground<'a> {
     pub triggers: &'a [Trigger],
     /// Causes first.
@@ -80,7 +80,7 @@ pub(super) struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// The settings of one epoch. Everything inherited is computed anew from what is written.
+    /// The settings of one epoch. All inherited values are computed anew from the written ones.
     pub fn settle(&self, log: &mut Log, written: &[Arc<Written>]) -> Arc<[Setting]> {
         // Period, longest period and the deadline of the slowest root, for those that follow.
         let mut inherited = vec![(Span::ZERO, Span::ZERO, Span::ZERO); written.len()];

@@ -12,15 +12,15 @@ pub(super) struct Table<'a> {
     section: &'static Section,
     /// The name in `[section.NAME]`.
     name: &'a str,
-    /// What to point at when a key is missing: the name in the table's head.
+    /// The place to mark for a missing key: the name in the table's header.
     pub place: Place,
-    /// A key was not understood: what seems to be missing may only be mistyped.
+    /// A key is malformed: a missing key may only be mistyped.
     pub misread: bool,
     entries: &'a DeTable<'a>,
 }
 
 impl<'a> Table<'a> {
-    /// Refuses what is unknown, or known but not supported yet.
+    /// Rejects keys that are unknown or not supported yet.
     pub fn open(
         log: &mut Log,
         section: &'static str,
@@ -57,7 +57,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Logs an unknown key; false for what is no key but a section.
+    /// Logs an unknown key; returns false for a section that is not a key.
     fn refuse(&self, log: &mut Log, written: &str, place: Place) -> bool {
         let Section { path, .. } = self.section;
         let sections = || keys::headed().filter(|_| path.is_empty()).map(|section| section.path);
@@ -84,7 +84,7 @@ impl<'a> Table<'a> {
         true
     }
 
-    /// Whether the value of a key is a table that says what only operations say.
+    /// Whether the value of a key is a table with keys that only operations have.
     fn looks_like_an_operation(&self, key: &str) -> bool {
         let table = self.get(key).and_then(|value| value.get_ref().as_table());
         table.is_some_and(|table| ["wcet", "every", "rate", "after"].iter().any(|key| table.contains_key(*key)))
@@ -95,12 +95,12 @@ impl<'a> Table<'a> {
         self.entries.get(key)
     }
 
-    /// The key as it is written, for pointing at.
+    /// The key as written, to mark it.
     pub fn place_of(&self, key: &str) -> Place {
         self.entries.get_key_value(key).map_or(self.place, |(key, _)| key.span().into())
     }
 
-    /// The name of one of the section's tables as it is written, for pointing at.
+    /// The name of one of the section's tables as written, to mark it.
     pub fn place_in(&self, section: &str, name: &str) -> Place {
         let tables = self.get(section).and_then(|value| value.get_ref().as_table());
         let key = tables.and_then(|tables| tables.get_key_value(name));
@@ -155,7 +155,7 @@ impl<'a> Table<'a> {
         let (Kind::Table(section) | Kind::TimeOr(section)) = self.section.key(key)?.kind else { return None };
         let such_as = format!("`{key} = {}`", example(Kind::Table(section)));
         let entries = self.given(log, key, |given| given.table(&such_as))?;
-        // A table under its own head, [operation.fuse.queue], has no good place of its own.
+        // A table under its own header, [operation.fuse.queue], has no better place.
         Table::open(log, section, self.name, self.place_of(key), entries.value)
     }
 
@@ -200,7 +200,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Entries as the file has them: the parser sorts by name.
+/// Entries in the file's order: the parser sorts by name.
 pub(super) fn in_order<'a>(
     table: &'a DeTable<'a>,
 ) -> Vec<(&'a Spanned<toml::de::DeString<'a>>, &'a Spanned<DeValue<'a>>)> {
@@ -214,9 +214,10 @@ pub(super) fn log_complaint(log: &mut Log, key: &str, place: Place, complaint: C
     log.error(complaint.place.unwrap_or(place), message).help(complaint.help);
 }
 
-/// Names appear in tables, file names of recordings and addresses of values: no dots, no surprises.
+/// Checks a name, which appears in tables, file names of recordings and paths of values: no dots, no control
+/// characters.
 fn check_name(log: &mut Log, section: &str, name: At<&str>) {
-    // Parts of a call have names of their own, which a system that was written by us says.
+    // Parts of a call have their own names, which a system written by this crate contains.
     let of_calls = |c: char| section == "operation" && matches!(c, '@' | ':');
     let bad = name.value.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-' | ' ') || of_calls(*c)));
     let complaint = match bad {
@@ -234,7 +235,7 @@ fn check_name(log: &mut Log, section: &str, name: At<&str>) {
         .help("use letters, digits, `_`, `-` and spaces between them");
 }
 
-/// How a value of the kind is written.
+/// The syntax of a value of the kind.
 fn example(kind: Kind) -> &'static str {
     match kind {
         Kind::Text | Kind::TextOrPair | Kind::Name(_) => "\"...\"",

@@ -1,4 +1,4 @@
-//! `takes`: what jobs really take, written in the file or kept in a file of its own.
+//! `takes`: the actual execution times of jobs, in the file or in a separate file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl<'d> TimesFiles<'d> {
         TimesFiles { dir, given, texts: Vec::new(), read: HashMap::new(), bytes_left: limits::TIMES_BYTES }
     }
 
-    /// What was read, by the names in the system.
+    /// The texts that were read, by their names in the system.
     pub fn into_texts(self) -> Vec<(String, String)> {
         self.texts
     }
@@ -174,7 +174,7 @@ fn normal(log: &mut Log, table: &Table<'_>) -> Option<Takes> {
     Some(Takes::Normal { mean: mean.value, deviation: deviation.value, least, most })
 }
 
-/// An error of a file as a whole, in the shape of all others.
+/// An error about a whole file, in the form of all others.
 impl From<&input::InputError> for Diagnostic {
     fn from(error: &input::InputError) -> Self {
         Diagnostic::of_file(&error.path.display().to_string(), error.to_string(), Some(error.remedy()))

@@ -1,4 +1,4 @@
-//! One TOML value turned into what a key wants, or a complaint that says what to write instead.
+//! Converts one TOML value to the type that a key needs, or returns a complaint with the remedy.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -7,7 +7,7 @@ use super::log::{At, Place};
 use crate::quantity::{self, Measure, QuantityError};
 use crate::time::Span;
 
-/// A value as the file gives it, or as the table of keys gives a default.
+/// A value from the file, or a default from the table of keys.
 #[derive(Clone, Copy)]
 pub(super) enum Given<'a> {
     Text(&'a str),
@@ -20,12 +20,12 @@ pub(super) enum Given<'a> {
     Table(&'a DeTable<'a>),
 }
 
-/// What is wrong with a value: goes on after the key's name.
+/// An error in a value: the sentence continues after the key's name.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub message: String,
     pub help: String,
-    /// Where in the value, if not all of it.
+    /// The place in the value, if not all of it.
     pub place: Option<Place>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A default of the table of keys, which are of these few forms only.
+    /// A default from the table of keys, which has only these forms.
     pub fn of_default(text: &'static str) -> Self {
         match text {
             "true" | "false" => Given::Truth(text == "true"),
@@ -152,7 +152,7 @@ impl<'a> Given<'a> {
         self.quantity(Measure::Size, quantity::bytes)
     }
 
-    /// The place of the word in the list.
+    /// The index of the word in the list.
     pub fn choice(self, words: &[&str]) -> Read<usize> {
         let list = || format!("write {}", one_of(words));
         match self {
@@ -183,7 +183,7 @@ impl<'a> Given<'a> {
         texts.collect()
     }
 
-    /// Two values of which the second is not the less.
+    /// Two values, the second not smaller.
     pub fn pair<T: PartialOrd>(self, what: &str, item: impl Fn(Given<'a>) -> Read<T>) -> Read<(T, T)> {
         let Given::List([first, second]) = self else {
             let help = format!("write two {what}: [\"...\", \"...\"]");
@@ -199,7 +199,7 @@ impl<'a> Given<'a> {
         Ok((first, second))
     }
 
-    /// Two values or one that stands for both.
+    /// Two values, or one used for both.
     pub fn one_or_pair<T: PartialOrd + Copy>(self, what: &str, item: impl Fn(Given<'a>) -> Read<T>) -> Read<(T, T)> {
         match self {
             Given::List(_) => self.pair(what, item),
@@ -234,7 +234,7 @@ pub(super) fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// A text of the file fit for a message: no control characters, no thousand letters.
+/// A text of the file, made fit for a message: no control characters, limited length.
 pub(super) fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(48).flat_map(char::escape_debug).collect();
     if text.chars().count() > 48 {

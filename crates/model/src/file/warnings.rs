@@ -1,4 +1,4 @@
-//! What a file may say but hardly means.
+//! Warnings about probable mistakes in a valid file.
 
 use super::expand::Operations;
 use super::log::Log;
@@ -8,7 +8,7 @@ use crate::ids::OperationId;
 use crate::system::{Epoch, Guard, Trigger, utilisation_ppm};
 use crate::time::{Instant, Span};
 
-/// Warns of what the regions hold that begin within `duration`.
+/// Warns about the regions that begin within `duration`.
 pub(super) fn warn(
     log: &mut Log,
     system: &System,
@@ -26,7 +26,7 @@ pub(super) fn warn(
     }
 }
 
-/// Processors that cannot do all they are asked to, told once with the worst epoch.
+/// Processors with more load than they can execute, reported once with the worst epoch.
 fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Span>) {
     let mut worst: Vec<(u64, usize)> = vec![(0, 0); system.processors.len()];
     let reached = |epoch: &Epoch| duration.is_none_or(|duration| epoch.at.since(Instant::ZERO) < duration);
@@ -54,7 +54,7 @@ fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Sp
     }
 }
 
-/// Ranges of rates, which nothing adapts.
+/// Ranges of rates, which nothing adapts yet.
 fn ranges(log: &mut Log, operations: &Operations<'_>) {
     for declared in &operations.declared {
         if let Some(period) = declared.written.period
@@ -67,7 +67,7 @@ fn ranges(log: &mut Log, operations: &Operations<'_>) {
     }
 }
 
-/// Triggers that let jobs pile up without end.
+/// Triggers that let jobs pile up without limit.
 fn merges_and_joins(log: &mut Log, system: &System, operations: &Operations<'_>, id: OperationId) {
     let declared = operations.of(id);
     let Some(after) = &declared.after else { return };

@@ -1,9 +1,9 @@
-//! What holds of every system that the reader lets through: other rooms rely on it and never check.
+//! The properties of every system that the reader returns: other crates rely on them without checks.
 
 use hyoshi_model::time::LONGEST_SPAN;
 use hyoshi_model::*;
 
-/// Panics where the system breaks a promise.
+/// Panics if the system lacks a property.
 pub fn check(system: &System) {
     let ids = system.operations.len() as u32;
     let known = |operations: &[OperationId]| operations.iter().all(|operation| operation.0 < ids);
@@ -73,7 +73,7 @@ fn check_setting(operation: &Operation, setting: &Setting) {
     }
 }
 
-/// No operation triggers itself, by whatever way.
+/// No operation triggers itself, directly or through others.
 fn check_causes_come_first(system: &System) {
     let mut done = vec![false; system.operations.len()];
     loop {

@@ -1,4 +1,4 @@
-//! Where control groups are mounted (mountinfo in proc_pid_mountinfo(5)).
+//! The mount points of control groups (mountinfo in proc_pid_mountinfo(5)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::CgroupVersion;
 pub(super) struct Hierarchy {
     pub point: PathBuf,
     pub version: CgroupVersion,
-    /// Where in the hierarchy the mount begins: in a container that may be further down than what /proc tells.
+    /// The group at which the mount begins: in a container it may be further down than in /proc.
     root: String,
     /// Of version 1 its controllers, and systemd's `name=systemd`.
     options: String,
@@ -27,19 +27,19 @@ impl Hierarchy {
         self.version == CgroupVersion::Two || self.has("name=systemd")
     }
 
-    /// The folder of a group, by its path as /proc/PID/cgroup has it.
+    /// The folder of a group, by its path as in /proc/PID/cgroup.
     pub fn folder(&self, path: &str) -> PathBuf {
         self.below(path.strip_prefix(self.root.trim_end_matches('/')).unwrap_or(path))
     }
 
     /// The folder of a group, by its path from here.
     pub fn below(&self, path: &str) -> PathBuf {
-        // Component by component: joining an empty path would leave a slash behind.
+        // Component by component: joining an empty path would leave a slash at the end.
         self.point.components().chain(Path::new(path.trim_start_matches('/')).components()).collect()
     }
 }
 
-/// All of this process's.
+/// All hierarchies of this process.
 pub(super) fn hierarchies() -> Vec<Hierarchy> {
     mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! A control group of our own, with the files of either version.
+//! A control group that this process makes, with the files of either version.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use hyoshi_model::Span;
 
 use super::{CpuGroup, CgroupVersion};
 
-/// A group that is made, set, filled and dissolved. It is only a name: what it says is in the kernel.
+/// A group to make, set, fill and remove. The value is only its name: its state is in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnGroup {
     folder: PathBuf,
@@ -17,7 +17,7 @@ pub struct OwnGroup {
 }
 
 impl OwnGroup {
-    /// The group of a name below another. Nothing is made as yet.
+    /// The group of a name below another. Does not make it yet.
     pub fn below(folder: &Path, name: &str, version: CgroupVersion) -> OwnGroup {
         OwnGroup { folder: folder.join(name), version }
     }
@@ -31,17 +31,17 @@ impl OwnGroup {
     ///
     /// # Errors
     ///
-    /// What the kernel says: no permission, or one of that name.
+    /// The kernel's: no permission, or the name exists.
     pub fn make(&self) -> io::Result<()> {
         fs::create_dir(&self.folder)
     }
 
-    /// Lets it weigh as much as so many ordinary programs at nice 0: one is 1024 in version 1, where a group may have up
-    /// to 262,144, and 100 in version 2, where it may have up to 10,000.
+    /// Sets its weight to that of this many ordinary programs at nice 0: one is 1024 in version 1, where a group may
+    /// have up to 262,144, and 100 in version 2, where it may have up to 10,000.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's.
     pub fn weigh(&self, programs: u64) -> io::Result<()> {
         match self.version {
             CgroupVersion::One => self.set("cpu.shares", programs.saturating_mul(1024).clamp(2, 262_144)),
@@ -49,12 +49,12 @@ impl OwnGroup {
         }
     }
 
-    /// Caps what its ordinary threads have in each period, in whole microseconds; `None`: no cap. Each call, also with what
-    /// holds already, begins a period anew.
+    /// Caps its ordinary threads in each period, in whole microseconds; `None`: no cap. Each call starts a new period,
+    /// even without a change.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's.
     pub fn cap(&self, quota: Option<(Span, Span)>) -> io::Result<()> {
         match (self.version, quota) {
             (CgroupVersion::One, None) => self.set("cpu.cfs_quota_us", -1),
@@ -69,17 +69,17 @@ impl OwnGroup {
         }
     }
 
-    /// True if the kernel gives its threads a real-time priority only within a budget of the group (version 1 with
+    /// True if its threads get a real-time priority only within a budget of the group (version 1 with
     /// CONFIG_RT_GROUP_SCHED), which is 0 at first.
     pub fn budgets_real_time(&self) -> bool {
         self.version == CgroupVersion::One && self.folder.join("cpu.rt_runtime_us").exists()
     }
 
-    /// Gives it a real-time budget on each CPU, where the kernel has such budgets.
+    /// Gives it a real-time budget on each CPU, if the kernel has such budgets.
     ///
     /// # Errors
     ///
-    /// If all groups together would have more than the one above them (EINVAL); what it had then remains.
+    /// If all groups together would have more than the one above them (EINVAL); its budget then remains.
     pub fn allow_real_time(&self, budget: Span, period: Span) -> io::Result<()> {
         if !self.budgets_real_time() {
             return Ok(());
@@ -88,7 +88,7 @@ impl OwnGroup {
         let longer = before.trim().parse().is_ok_and(|before: u64| micros(period) > before);
         let part = || self.set("cpu.rt_runtime_us", micros(budget));
         let whole = || self.set("cpu.rt_period_us", micros(period));
-        // In between, too, the part must not be more than the whole.
+        // In between, too, the part must not exceed the whole.
         let set = if longer { whole().and_then(|()| part()) } else { part().and_then(|()| whole()) };
         if set.is_err() && longer {
             // A part of a longer whole is less than it was.
@@ -106,7 +106,7 @@ impl OwnGroup {
     ///
     /// # Errors
     ///
-    /// What the kernel says: without privileges also that the process is outside what was delegated.
+    /// The kernel's: without privileges also that the process is outside of the delegated part.
     pub fn take(&self, pid: u32) -> io::Result<()> {
         move_to(&self.folder, pid)
     }
@@ -116,7 +116,7 @@ impl OwnGroup {
     }
 }
 
-/// Those that can be named: to move 0 would be to move this process.
+/// Those with a visible number: moving 0 would move this process.
 fn processes(folder: &Path) -> Vec<u32> {
     listed(folder).into_iter().filter(|pid| *pid != 0).collect()
 }
@@ -131,32 +131,32 @@ pub(super) fn listed(folder: &Path) -> Vec<u32> {
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The kernel's.
 pub fn move_to(folder: &Path, pid: u32) -> io::Result<()> {
     fs::write(folder.join("cgroup.procs"), pid.to_string())
 }
 
-/// Has the kernel wait now for what it waits for before it moves a process: that all who start or end threads have noticed
-/// (`synchronize_rcu`; 5 to 25 ms were measured). For about as long afterwards it need not wait again, and moves one in some
-/// 50 us. This process is moved to where it is.
+/// Makes the kernel wait now, instead of at the next move of a process, until all threads that start or end processes
+/// have noticed (`synchronize_rcu`; 5 to 25 ms measured). For about as long afterwards it need not wait again, and
+/// moves one in some 50 us. This process is moved to its own group.
 ///
 /// # Errors
 ///
-/// What the kernel says, as of a group that was not delegated: moves take as long as they do then.
+/// The kernel's, as for a group that was not delegated: moves then last as long as without this call.
 pub fn prepare_to_move() -> io::Result<()> {
     move_to(&CpuGroup::of_this_process().folder, std::process::id())
 }
 
-/// Moves a process to where it came from. If that group is gone meanwhile, as a scope that systemd has removed since everybody
-/// had left it, or takes nobody:
+/// Moves a process back to its former group. If that group was removed, such as a scope that systemd removed because it
+/// was empty, or accepts no process:
 ///
-/// - in version 1, to the next above that takes it, else to one of the same name;
-/// - in version 2, whose groups limit memory and processes too, to one of the same name, else to the next above, but not
-///   to the uppermost, which takes anybody and limits nobody. Those between that pass limits on take nobody.
+/// - in version 1, to the next above that accepts it, else to one of the same name;
+/// - in version 2, whose groups limit memory and processes too, to one of the same name, else to the next above, but
+///   not to the topmost, which accepts any process and limits none. Those between that pass limits on accept none.
 ///
 /// # Errors
 ///
-/// What the kernel says of the group that it came from.
+/// The kernel's, for the former group.
 pub fn send_home(pid: u32, home: &Path) -> io::Result<()> {
     let is_group = |folder: &&Path| folder.join("cgroup.procs").exists();
     let unified = || home.ancestors().any(|folder| folder.join("cgroup.controllers").exists());
@@ -172,7 +172,7 @@ pub fn send_home(pid: u32, home: &Path) -> io::Result<()> {
     })
 }
 
-/// Moves a process to a group that is gone, made anew with those above it that are gone too; none is left if that fails.
+/// Moves a process to a removed group, made again with its missing parents; all are removed again if that fails.
 fn send_to_anew(pid: u32, home: &Path) -> io::Result<()> {
     let gone: Vec<&Path> = home.ancestors().take_while(|folder| !folder.exists()).collect();
     let mut made = Vec::new();
@@ -188,7 +188,7 @@ fn send_to_anew(pid: u32, home: &Path) -> io::Result<()> {
     })
 }
 
-/// A group in a user's part of the tree is the user's, as if the user had made it.
+/// A group in a user's part of the tree belongs to the user, as if the user had made it.
 fn give_as_above(folder: &Path) -> io::Result<()> {
     let owner = |folder: &Path| fs::symlink_metadata(folder).map(|meta| (meta.uid(), meta.gid()));
     let Some(above) = folder.parent().map(owner).transpose()? else { return Ok(()) };
@@ -200,11 +200,11 @@ fn give_as_above(folder: &Path) -> io::Result<()> {
     give(folder)
 }
 
-/// Removes a group; whoever is still in it is sent to `home`, or to the group above. One that is gone is removed.
+/// Removes a group; remaining processes are moved to `home`, or to the group above. A missing group counts as removed.
 ///
 /// # Errors
 ///
-/// What the kernel says: somebody is still in it.
+/// The kernel's: a process is still in it.
 pub fn dissolve(folder: &Path, home: Option<&Path>) -> io::Result<()> {
     for pid in processes(folder) {
         let _ = home.or(folder.parent()).map(|home| send_home(pid, home));
@@ -224,7 +224,7 @@ mod tests {
     use super::super::fixture::Fixture;
     use super::*;
 
-    /// A group that takes what is written to it.
+    /// A group that accepts writes.
     fn group(name: &str, version: CgroupVersion) -> (Fixture, OwnGroup) {
         let fixture = Fixture::new(name);
         let group = OwnGroup::below(&fixture.0, "g", version);
@@ -275,7 +275,7 @@ mod tests {
         send_home(7, &fixture.0.join("gone/further")).unwrap();
         assert!(!fixture.0.join("gone").exists());
         assert_eq!(fs::read_to_string(fixture.0.join("cgroup.procs")).unwrap(), "7");
-        // Those above take nobody.
+        // Those above accept no process.
         fs::remove_file(fixture.0.join("cgroup.procs")).unwrap();
         send_home(8, &fixture.0.join("gone")).unwrap();
         assert_eq!(fs::read_to_string(fixture.0.join("gone/cgroup.procs")).unwrap(), "8");
@@ -293,7 +293,7 @@ mod tests {
         {
             fs::write(folder.join(format!("cgroup.{file}")), "").unwrap();
         }
-        // Only root gives folders away.
+        // Only root can change the owner of folders.
         let given = lchown(&user, Some(1000), Some(1000)).is_ok();
         let inside = |folder: &Path| fs::read_to_string(folder.join("cgroup.procs")).unwrap();
         let home = user.join("app.slice/x.scope");
@@ -307,7 +307,7 @@ mod tests {
         fs::write(user.join("file"), "").unwrap();
         send_home(8, &user.join("file/x.scope")).unwrap();
         assert_eq!([&user, &top].map(|folder| inside(folder)), ["8", ""]);
-        // And nobody between takes them.
+        // And none between accepts them.
         fs::remove_file(user.join("cgroup.procs")).unwrap();
         fs::create_dir(user.join("cgroup.procs")).unwrap();
         send_home(9, &user.join("file/x.scope")).unwrap_err();

@@ -1,8 +1,8 @@
-//! Where control groups may be made: at the top for root, else in what was delegated to this user (systemd's
+//! Where control groups may be made: at the top for root, else in the part that was delegated to this user (systemd's
 //! `Delegate=yes`, and `user@UID.service` by itself).
 //!
-//! In version 2 a group that passes controllers on to others has no processes itself (the "no internal processes" rule
-//! of cgroups(7)). So a process that is alone in its delegated group goes one further down first.
+//! In version 2 a group that passes controllers on has no processes itself (the "no internal processes" rule of
+//! cgroups(7)). So a process that is alone in its delegated group first moves one level down.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::fs::{Access, access};
 use super::own::{OwnGroup, listed, move_to};
 use super::{CpuGroup, CgroupVersion};
 
-/// A group below which we may make others.
+/// A group below which this process may make others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subtree {
     folder: PathBuf,
@@ -24,11 +24,11 @@ pub struct Subtree {
 }
 
 impl Subtree {
-    /// The best that there is for this process. Nothing is left changed.
+    /// The best one for this process. It leaves nothing changed.
     ///
     /// # Errors
     ///
-    /// The reason why there is none, in words, with what to do.
+    /// Why there is none, with the remedy.
     pub fn find() -> Result<Subtree, String> {
         let group = CpuGroup::of_this_process();
         let version = group.version.ok_or("no control groups are mounted")?;
@@ -45,11 +45,11 @@ impl Subtree {
         Err(format!("the broker cannot create control groups, {}; {remedy}", refusals.join(", ")))
     }
 
-    /// In this folder, if one can be made in it and would have the CPU controller.
+    /// In this folder, if a group can be made in it and would have the CPU controller.
     ///
     /// # Errors
     ///
-    /// The reason why not, in words.
+    /// Why not.
     pub fn at(folder: &Path, version: CgroupVersion) -> Result<Subtree, String> {
         let may = |path: &Path| access(path, Access::WRITE_OK).is_ok();
         if !may(folder) || !may(&folder.join("cgroup.procs")) {
@@ -75,16 +75,16 @@ impl Subtree {
         self.version
     }
 
-    /// The group below, of this name, that this process must be moved to before groups beside it have a controller.
+    /// The group below, of this name, into which this process must move before groups beside it have a controller.
     pub fn refuge(&self, name: &str) -> Option<OwnGroup> {
         self.inside.then(|| OwnGroup::below(&self.folder, name, self.version))
     }
 
-    /// Passes the CPU controller on to groups that are made here; true if it was not before.
+    /// Passes the CPU controller on to groups made here; true if it was not passed on before.
     ///
     /// # Errors
     ///
-    /// What the kernel says: somebody is in it (EBUSY).
+    /// The kernel's: a process is in it (EBUSY).
     pub fn pass_on(&self) -> io::Result<bool> {
         if self.version == CgroupVersion::One || passes_on(&self.folder) {
             return Ok(false);
@@ -92,26 +92,26 @@ impl Subtree {
         fs::write(self.folder.join("cgroup.subtree_control"), "+cpu").map(|()| true)
     }
 
-    /// No longer passes it on, so that processes may be in it again.
+    /// Stops passing it on, so processes may be in it again.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's.
     pub fn keep(&self) -> io::Result<()> {
         fs::write(self.folder.join("cgroup.subtree_control"), "-cpu")
     }
 
-    /// This process comes back.
+    /// Moves this process back.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's.
     pub fn come_back(&self) -> io::Result<()> {
         move_to(&self.folder, std::process::id())
     }
 }
 
-/// At the top first, where root may; else from the process's own group upwards.
+/// At the top first, if root may; else from the process's own group upwards.
 fn candidates(group: &CpuGroup) -> Vec<PathBuf> {
     let mut folders = vec![group.top.clone()];
     folders.extend(group.folder.ancestors().take_while(|folder| folder.starts_with(&group.top)).map(Path::to_owned));
@@ -128,7 +128,7 @@ fn passes_on(folder: &Path) -> bool {
     has_cpu(&folder.join("cgroup.subtree_control"))
 }
 
-/// Whether this process would have to leave before the controller can be passed on.
+/// Whether this process would have to move before the controller can be passed on.
 fn leaves_first(folder: &Path) -> Result<bool, String> {
     if !has_cpu(&folder.join("cgroup.controllers")) {
         return Err("it has no CPU controller: the parent group does not delegate it".into());
@@ -152,7 +152,7 @@ mod tests {
     use super::super::fixture::Fixture;
     use super::*;
 
-    /// A directory that has the files of a version 2 group, as far as they are looked at.
+    /// A directory with the files of a version 2 group that are read.
     fn group(name: &str, controllers: &str, passed: &str, inside: &str) -> Fixture {
         let fixture = Fixture::new(name);
         let files =

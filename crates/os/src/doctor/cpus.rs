@@ -1,4 +1,4 @@
-//! The CPUs: how many are ours, who shares them, how fast they go, and whether they are real.
+//! The CPUs: their number, who shares them, their frequency, and whether they are virtual.
 
 use super::DoctorVerdict::{Degraded, Granted, Info};
 use super::{DoctorFinding, read};
@@ -94,7 +94,7 @@ fn judge_machine(cpuinfo: &str, stat: &str, xen: bool) -> DoctorFinding {
     let counters =
         |line: &str| -> Vec<u64> { line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect() };
     let counters = stat.lines().next().map(counters).unwrap_or_default();
-    // The first eight are all time there was; guests' time, the rest, is counted in the first two.
+    // The first eight are all of the time; guests' time, the rest, is included in the first two.
     let (total, stolen): (u64, u64) = (counters.iter().take(8).sum(), counters.get(7).copied().unwrap_or(0));
     let mut flags = cpuinfo.lines().filter_map(|line| line.strip_prefix("flags")?.split_once(':'));
     let flagged = flags.next().is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"));

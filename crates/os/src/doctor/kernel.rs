@@ -1,4 +1,4 @@
-//! What the kernel is: release, preemption, tick, clock.
+//! The kernel: release, preemption, tick, clock.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,7 +16,7 @@ pub(super) fn release() -> Option<DoctorFinding> {
     Some(DoctorFinding::new("kernel", Info, release, "features are probed one by one, never taken from this"))
 }
 
-/// Where in the kernel a thread may be interrupted by a more urgent one.
+/// Where in the kernel a more urgent thread may preempt another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KernelPreemption {
     RealTime,
@@ -41,7 +41,7 @@ fn chosen_now(text: &str) -> Option<KernelPreemption> {
     named(text.split_once('(')?.1.split_once(')')?.0)
 }
 
-/// `preempt=full`; where it is given twice the last one counts.
+/// `preempt=full`; if it is repeated the last one counts.
 fn chosen_at_boot(command_line: &str) -> Option<KernelPreemption> {
     command_line.split_whitespace().filter_map(|word| named(word.strip_prefix("preempt=")?)).next_back()
 }
@@ -69,7 +69,7 @@ fn built_in(config: &str) -> Option<KernelPreemption> {
     .find_map(|(option, model)| set(option).then_some(model))
 }
 
-/// The kernel's configuration, where it or the distribution keeps it.
+/// The kernel's configuration, from its own file or the distribution's.
 fn config() -> Option<String> {
     let mut text = String::new();
     if let Ok(file) = File::open("/proc/config.gz") {
@@ -110,8 +110,7 @@ pub(super) fn tick() -> Option<DoctorFinding> {
     Some(judge_tick(span_of(clock_getres(ClockId::MonotonicCoarse))))
 }
 
-/// The coarse clock advances with the tick, so its resolution is the tick, whatever the kernel's
-/// configuration says.
+/// The coarse clock advances with the tick, so its resolution is the tick, whatever the kernel's configuration.
 fn judge_tick(tick: Span) -> DoctorFinding {
     let hertz = 1_000_000_000 / tick.as_nanos().max(1);
     let found = format!("{tick}, {hertz} Hz");
@@ -128,8 +127,8 @@ pub(super) fn clock_source() -> Option<DoctorFinding> {
     Some(judge_clock_source(source.as_deref().unwrap_or("unknown"), end.since(start).as_nanos() / READINGS))
 }
 
-/// By cost, for names differ from one architecture to the next: in user space a reading takes some
-/// 25 ns, through the kernel several hundred, from a device more than a microsecond.
+/// By cost, because names differ between architectures: in user space a reading costs some 25 ns, through the kernel
+/// several hundred, from a device more than a microsecond.
 fn judge_clock_source(source: &str, nanos: u64) -> DoctorFinding {
     let found = format!("{source}, {nanos} ns a reading");
     if nanos <= 250 {

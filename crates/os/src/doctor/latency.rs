@@ -1,4 +1,4 @@
-//! What a lane would get, measured: how late a thread wakes up from a sleep of 1 ms.
+//! Measures a lane's wake-up latency: how late a thread wakes up from a sleep of 1 ms.
 
 use hyoshi_model::Span;
 
@@ -14,7 +14,7 @@ const BETWEEN: Span = Span::from_millis(1);
 /// Measured: 21 to 37 us under load with real-time priority, 100 us at normal priority.
 const GOOD: Span = Span::from_micros(200);
 
-/// At the priority of the most urgent lane, or what is granted of it, on any CPU.
+/// At the priority of the most urgent lane, or the granted one, on any CPU.
 pub(super) fn wake_up() -> Option<DoctorFinding> {
     let policy = ThreadPolicy::Fifo(lane_priority(0));
     let thread = Spawn::new("doctor").policy(policy).spawn(|| {
@@ -74,7 +74,7 @@ fn judge_wake_up(mut late: Vec<Span>, policy: ThreadPolicy) -> DoctorFinding {
     DoctorFinding::new("wake-up", Degraded, found, consequence).remedy(remedy)
 }
 
-/// To a tenth, for nobody reads nanoseconds of a latency.
+/// To a tenth of a microsecond.
 fn micros(span: Span) -> String {
     format!("{}.{} us", span.as_nanos() / 1_000, span.as_nanos() % 1_000 / 100)
 }

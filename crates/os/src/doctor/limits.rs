@@ -1,4 +1,4 @@
-//! How much of a CPU real-time threads get, who limits it, and where our threads stand.
+//! The share of a CPU for real-time threads, its limits, and the map of priorities.
 
 use super::DoctorFinding;
 use super::DoctorVerdict::{Degraded, Granted, Info, Refused};

@@ -1,4 +1,4 @@
-//! What this process may do: real-time priorities, locked memory, performance counters.
+//! This process's privileges: real-time priorities, locked memory, performance counters.
 
 use super::DoctorVerdict::{Degraded, Granted, Info, Refused};
 use super::{DoctorFinding, read};
@@ -62,7 +62,7 @@ fn judge_memory(privileges: Privileges) -> DoctorFinding {
     DoctorFinding::new("memory", Refused, found, consequence).remedy(reason.remedy().unwrap_or_default())
 }
 
-/// Not what the settings promise, but what the kernel does: a thread asks for it.
+/// Tests the kernel, not the settings: a thread requests it.
 pub(super) fn fifo() -> Option<DoctorFinding> {
     let tried = [1, 50, 99].map(|priority| {
         let thread = Spawn::new("doctor").policy(ThreadPolicy::Fifo(priority)).spawn(|| {});
@@ -97,7 +97,7 @@ fn judge_perf(paranoid: Option<&str>, privileges: Privileges) -> DoctorFinding {
         let consequence = "this kernel has no performance counters: CPU time of running threads is known to a tick";
         return DoctorFinding::new(topic, Info, "absent", consequence);
     };
-    // 2 forbids the kernel's side; the task clock of one's own threads is still allowed.
+    // 2 forbids the kernel's side; the task clock of own threads is still allowed.
     if level <= 2 || privileges.perfmon {
         return DoctorFinding::new(topic, Granted, level.to_string(), "CPU time of running threads is known to 0.1 ms");
     }
@@ -105,7 +105,7 @@ fn judge_perf(paranoid: Option<&str>, privileges: Privileges) -> DoctorFinding {
     DoctorFinding::new(topic, Degraded, level.to_string(), consequence).remedy("sudo sysctl -w kernel.perf_event_paranoid=2")
 }
 
-/// Not what the settings promise, but what the kernel does: a CPU is watched for a moment.
+/// Tests the kernel, not the settings: watches a CPU for a moment.
 pub(super) fn switches() -> Option<DoctorFinding> {
     let cpu = allowed_cpus().first().copied()?;
     Some(judge_switches(CpuSwitches::of(cpu).map(|switches| switches.sight()).map_err(|error| error.to_string())))

@@ -8,7 +8,7 @@ use super::abi::{self, AdvocateTable, PluginReservation, PluginStatus};
 use super::library::Library;
 use super::{Instance, NotLoaded, Parameters, words};
 
-/// Made by a library for one task; destroyed when it is dropped.
+/// An instance that a library created for one task; destroyed when it is dropped.
 #[derive(Debug)]
 pub struct AdvocatePlugin {
     advise: unsafe extern "C" fn(*mut c_void, *const PluginStatus, *const PluginReservation, *mut PluginReservation) -> c_int,
@@ -17,11 +17,11 @@ pub struct AdvocatePlugin {
 }
 
 impl AdvocatePlugin {
-    /// Loads the library at this path and has it make one for a task.
+    /// Loads the library at this path, which then creates one for a task.
     ///
     /// # Errors
     ///
-    /// Of a path that others could write to, of a library that is none of this version, and if it refuses.
+    /// If others could write to the path, if the library has another version, and if it refuses.
     pub fn load(path: &Path, task: &str, parameters: &[(String, String)]) -> Result<AdvocatePlugin, NotLoaded> {
         let (task, given) = (CString::new(task).map_err(|_| NotLoaded::Nul)?, Parameters::new(parameters)?);
         let library = Library::open(path)?;
@@ -42,7 +42,7 @@ impl AdvocatePlugin {
         Ok(AdvocatePlugin { advise, granted, instance: Instance { state, describe, destroy, _library: library } })
     }
 
-    /// What it asks for instead.
+    /// Returns another request.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl AdvocatePlugin {
         }
     }
 
-    /// What was granted.
+    /// Passes the grant.
     pub fn granted(&mut self, asked: &PluginReservation, held: &PluginReservation) {
         if let Some(granted) = self.granted {
             // SAFETY: as above.
@@ -64,7 +64,7 @@ impl AdvocatePlugin {
         }
     }
 
-    /// What it says of itself, if it says anything.
+    /// Its description of itself, if it has one.
     pub fn words(&self) -> Option<String> {
         self.instance.words()
     }

@@ -1,4 +1,4 @@
-//! A shared library that may be loaded: dlopen(3), after a look at who could have written it.
+//! Loads a shared library: dlopen(3), after a check who could have written it.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use super::NotLoaded;
 use super::abi;
 use crate::trusted::{self, Mistrust};
 
-/// Loaded until it is dropped.
+/// A library that is loaded until this is dropped.
 #[derive(Debug)]
 pub(super) struct Library {
     handle: NonNull<c_void>,
@@ -20,12 +20,12 @@ pub(super) struct Library {
 unsafe impl Send for Library {}
 
 impl Library {
-    /// Loads it, which runs what it does at its start.
+    /// Loads it, which runs its initialisers.
     pub fn open(path: &Path) -> Result<Library, NotLoaded> {
         let path = trusted(path, rustix::process::geteuid().as_raw())?;
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| NotLoaded::Nul)?;
-        // SAFETY: the name ends with a zero. What the library does when it is loaded is trusted as the broker itself is:
-        // only root and the broker's user could have written it.
+        // SAFETY: the name ends with a zero. The library's initialisers are trusted like the broker itself: only root
+        // and the broker's user could have written it.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         match NonNull::new(handle) {
             Some(handle) => Ok(Library { handle, path }),
@@ -33,8 +33,8 @@ impl Library {
         }
     }
 
-    /// The table that a function of this name returns, once its head says that it is one of this version: the version and
-    /// the size are the first two words of every table, of whatever version.
+    /// The table that a function of this name returns, if its head has this version: the version and the size are the
+    /// first two words of every table, of whatever version.
     pub fn table<T: Copy>(&self, function: &'static CStr) -> Result<T, NotLoaded> {
         // SAFETY: the handle is open, and the name ends with a zero.
         let found = unsafe { libc::dlsym(self.handle.as_ptr(), function.as_ptr()) };
@@ -57,7 +57,7 @@ impl Library {
         if (size as usize) < size_of::<T>() {
             return Err(NotLoaded::NoTable { path: path() });
         }
-        // SAFETY: it says that it is as long, and of this version.
+        // SAFETY: its head has this length and version.
         Ok(unsafe { table.read() })
     }
 
@@ -68,7 +68,7 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: it is open, and whatever was made by it has been destroyed: its owners hold the library.
+        // SAFETY: it is open, and all its instances have been destroyed: their owners hold the library.
         unsafe { libc::dlclose(self.handle.as_ptr()) };
     }
 }
@@ -121,7 +121,7 @@ mod tests {
         assert!(modes(0o1777, 0o644).is_ok(), "nobody replaces files of others there");
         assert!(matches!(modes(0o755, 0o646), Err(NotLoaded::Open { .. })));
         assert!(modes(0o755, 0o644).is_ok());
-        // Another's eyes: it belongs neither to them nor, unless root runs this test, to root.
+        // Another user's view: it belongs neither to them nor, unless root runs this test, to root.
         assert_eq!(trusted(&file, user + 1).is_ok(), user == 0);
         let link = place.join("link.so");
         symlink(&file, &link).unwrap();

@@ -1,11 +1,12 @@
 //! Plug-ins: advocates and policies of the CPU broker from shared libraries, behind a small C interface
 //! (`crates/broker/include/hyoshi-plugin.h`; [`abi`] in Rust).
 //!
-//! The contract. A library is loaded only from an absolute path which only root and this process's user can write to, along
-//! with all directories above it: whoever can change those files could run code as the broker anyhow. Before anything else
-//! is asked of it, its table must be of [`abi::VERSION`]. Its functions are called as the header says: never two at once
-//! for one instance, with pointers that hold during the call. What they return is only numbers and text, which the caller
-//! judges; that they return, and write nowhere else, is trusted. A library that crashes takes the broker with it.
+//! The contract. A library is loaded only from an absolute path to which only root and this process's user can write,
+//! along with all directories above it: a user who can change those files could run code as the broker anyway. Before
+//! any other call, its table must have [`abi::VERSION`]. Its functions are called as the header defines: never two at
+//! once for one instance, with pointers that hold during the call. Their results are only numbers and text, which the
+//! caller checks; that they return, and write nowhere else, is trusted. A library that crashes takes the broker with
+//! it.
 
 pub mod abi;
 mod advocate;
@@ -27,58 +28,58 @@ pub use policy::{NamedAsk, PolicyPlugin};
 pub enum NotLoaded {
     /// Its path does not begin with a slash.
     Relative(PathBuf),
-    /// It is not to be found or looked at.
+    /// It is not found or cannot be read.
     Missing(PathBuf, io::Error),
-    /// It is no file.
+    /// It is not a file.
     NoFile(PathBuf),
-    /// Others could have written it, or put another in its place.
+    /// Others could have written or replaced it.
     Open {
         /// The file or a directory above it.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
         /// Its permissions.
         mode: u32,
     },
     /// The system's loader refuses it.
     Loader {
-        /// Which.
+        /// The library.
         path: PathBuf,
-        /// In its words.
+        /// The loader's message.
         why: String,
     },
-    /// It does not export the function that is asked for its table.
+    /// It does not export the function that returns its table.
     NoFunction {
-        /// Which.
+        /// The library.
         path: PathBuf,
         /// The function.
         function: &'static str,
     },
-    /// Its table is none, is too short, or lacks a function that it must have.
+    /// Its table is missing, too short, or lacks a required function.
     NoTable {
-        /// Which.
+        /// The library.
         path: PathBuf,
     },
-    /// It was made for another version of the interface.
+    /// It was built for another version of the interface.
     Version {
-        /// Which.
+        /// The library.
         path: PathBuf,
-        /// For which.
+        /// That version.
         version: u32,
     },
-    /// It does not take its parameters; in its words.
+    /// It refuses its parameters.
     Unwilling {
-        /// Which.
+        /// The library.
         path: PathBuf,
-        /// In its words; may be empty.
+        /// Its message; may be empty.
         why: String,
     },
-    /// A zero inside a text.
+    /// A zero byte inside a text.
     Nul,
 }
 
 impl NotLoaded {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             NotLoaded::Relative(_) | NotLoaded::Missing(..) | NotLoaded::NoFile(_) | NotLoaded::Nul => {
@@ -126,10 +127,10 @@ impl fmt::Display for NotLoaded {
 
 impl std::error::Error for NotLoaded {}
 
-/// Room for a plug-in's words, in octets with the zero at their end.
+/// Room for a plug-in's text, in octets with the zero at its end.
 const ROOM: usize = 256;
 
-/// What one function of a plug-in wrote into the room that it was given.
+/// The text that one function of a plug-in wrote into its buffer.
 fn words(write: impl FnOnce(*mut c_char, usize)) -> String {
     let mut room = [0_u8; ROOM];
     write(room.as_mut_ptr().cast(), ROOM - 1);
@@ -137,7 +138,7 @@ fn words(write: impl FnOnce(*mut c_char, usize)) -> String {
     String::from_utf8_lossy(&room[..end]).chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Parameters as C has them; the texts must outlive what is made of them.
+/// Parameters for C; the texts must outlive the created instance.
 struct Parameters(Vec<(CString, CString)>);
 
 impl Parameters {
@@ -151,7 +152,7 @@ impl Parameters {
     }
 }
 
-/// What a library has made, and its words about itself.
+/// An instance of a library, with its description of itself.
 #[derive(Debug)]
 struct Instance {
     state: NonNull<c_void>,
@@ -161,12 +162,12 @@ struct Instance {
     _library: library::Library,
 }
 
-// SAFETY: the header demands that calls may come from different threads, one at a time.
+// SAFETY: the header requires that calls may be from different threads, one at a time.
 unsafe impl Send for Instance {}
 
 impl Instance {
     fn words(&self) -> Option<String> {
-        // SAFETY: it lives, and the room is as long as is said.
+        // SAFETY: it lives, and the room is as long as passed.
         self.describe.map(|describe| words(|into, room| unsafe { describe(self.state.as_ptr(), into, room) }))
     }
 }
@@ -174,7 +175,7 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         if let Some(destroy) = self.destroy {
-            // SAFETY: nobody calls it afterwards.
+            // SAFETY: it is not used afterwards.
             unsafe { destroy(self.state.as_ptr()) };
         }
     }

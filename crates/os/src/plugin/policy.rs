@@ -8,36 +8,36 @@ use super::abi::{self, PolicyTable, PluginReservation};
 use super::library::Library;
 use super::{Instance, NotLoaded, Parameters, words};
 
-/// Made by a library; destroyed when it is dropped.
+/// An instance of a library; destroyed when it is dropped.
 #[derive(Debug)]
 pub struct PolicyPlugin {
     arbitrate: unsafe extern "C" fn(*mut c_void, u64, *const abi::PluginAsk, usize, *mut u64) -> c_int,
     instance: Instance,
 }
 
-/// What one task asks, with its name.
+/// The request of one task, with its name.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedAsk<'a> {
     /// Its name.
     pub name: &'a CStr,
-    /// What it asks for.
+    /// Its request.
     pub asked: PluginReservation,
-    /// The least that is of use to it, in millionths of a CPU.
+    /// The least useful share, in millionths of a CPU.
     pub least: u64,
     /// Its number.
     pub task: u32,
-    /// The larger, the more important.
+    /// A larger value is more important.
     pub importance: u32,
-    /// The larger, the less it should give way.
+    /// A task with a larger value is reduced less.
     pub weight: u32,
 }
 
 impl PolicyPlugin {
-    /// Loads the library at this path and has it make one.
+    /// Loads the library at this path, which then creates one.
     ///
     /// # Errors
     ///
-    /// Of a path that others could write to, of a library that is none of this version, and if it refuses.
+    /// If others could write to the path, if the library has another version, and if it refuses.
     pub fn load(path: &Path, parameters: &[(String, String)]) -> Result<PolicyPlugin, NotLoaded> {
         let given = Parameters::new(parameters)?;
         let library = Library::open(path)?;
@@ -78,7 +78,7 @@ impl PolicyPlugin {
         }
     }
 
-    /// What it says of itself, if it says anything.
+    /// Its description of itself, if it has one.
     pub fn words(&self) -> Option<String> {
         self.instance.words()
     }

@@ -1,26 +1,26 @@
-//! Responses where the order of jobs changes under way: a processor with two strategies, under any
-//! sequence of switches, and a change of region that gives operations other levels or keys.
+//! Response bounds when the order of jobs changes at run time: a processor with two strategies, under any sequence of
+//! switches; and a change of region that gives operations other levels or keys.
 //!
-//! Waiting jobs are keyed anew, started ones finish at their old level. So all that is known of a job is
-//! between which two levels it always is: its most and its least urgent one on any side.
+//! Waiting jobs get new keys, started ones finish at their old level. So the only known limits of a job are its most
+//! and its least urgent level on any side.
 //!
-//! **The closure.** Let L be the least urgent level of the part under analysis (and of what comes before it
-//! in its chain), raised until no part whose most urgent level is at most L has a less urgent one below L. Jobs
-//! of these parts are at level L or above at all times, all others below it. From the last instant at which
-//! none of the former was pending, the processor executes nothing but those until they are gone,
-//! in whatever order, but for one that blocks: so the busy window of them all bounds every response
-//! (George, Rivierre and Spuri, INRIA RR-2966, 1996, for work-conserving schedules).
+//! **The closure.** Let L be the least urgent level of the part under analysis (and of its predecessors in its chain).
+//! Raise L until no part whose most urgent level is at most L has a less urgent one below L. Jobs of these parts are
+//! always at level L or above, all others always below it. From the last instant at which none of the former was
+//! pending, the processor executes only those until they are finished, in any order, except for one that blocks. So
+//! their common busy window bounds every response (George, Rivierre and Spuri, INRIA RR-2966, 1996, for work-conserving
+//! schedules).
 //!
-//! **The carry-in.** From its own release on, a job waits only for jobs that can be as urgent as it on some
-//! side. Those released before that have not gone yet were released within their own response bound. So
-//! with any response bounds R at hand, w is another if w = B + the sum over these parts of C × the
-//! releases within w + R (the argument of Tindell, Burns and Wellings, RTSS 1992, for changes of mode).
-//! Each round starts from bounds that hold and so ends with bounds that hold.
+//! **The carry-in.** From its own release on, a job waits only for jobs that can be as urgent as it on some side. Those
+//! that were released before and are still pending were released within their own response bound. So given any response
+//! bounds R, w is another bound if w = B + the sum over these parts of C × the releases within w + R (the argument of
+//! Tindell, Burns and Wellings, RTSS 1992, for changes of mode). Each round starts from valid bounds, so it ends with
+//! valid bounds.
 //!
-//! **Only started jobs.** A part that is less urgent under either strategy, and never above L, can be ahead only
-//! if it was started at level L before, under the other strategy, and keeps the lane's token: one
-//! job in all. (Without preemption: whatever its levels. Across a change of region waiting jobs keep their
-//! levels, so there all count in full.)
+//! **Only started jobs.** A part that is less urgent under either strategy, and never above L, can precede the job only
+//! if it started at level L before, under the other strategy, and keeps the lane's token: one job in all. (Without
+//! preemption: whatever its levels. Across a change of region waiting jobs keep their levels, so there all count in
+//! full.)
 
 use alloc::vec::Vec;
 
@@ -36,7 +36,7 @@ use super::work::Release;
 use crate::plan::Placement;
 use crate::strategy::Discipline;
 
-/// Rounds over all parts; later ones gain little.
+/// Rounds over all parts; later ones improve little.
 const ROUNDS: usize = 8;
 
 impl Site<'_> {
@@ -46,7 +46,7 @@ impl Site<'_> {
         self.plan.overload.is_some() || self.parts.iter().any(differs)
     }
 
-    /// A bound for each part, in whatever order jobs are on either side.
+    /// A bound for each part, in any order of jobs on either side.
     pub fn solve_mixed(&self, above: &Result<Vec<Demand>, Missing>, releases: &[Release]) -> Vec<PartResult> {
         let demands: Vec<Result<Demand, Missing>> = self.parts.iter().map(|part| self.demand(part, releases)).collect();
         let mut bounds: Vec<Result<u64, Missing>> = Vec::with_capacity(self.parts.len());
@@ -80,13 +80,13 @@ impl Site<'_> {
         self.parts.iter().zip(bounds).map(found).collect()
     }
 
-    /// Below which level neither a part nor what comes before it in its chain ever is.
+    /// The level below which neither a part nor its predecessors in its chain ever are.
     fn least_urgent(&self, part: &OperationPart) -> u8 {
         let before = |other: &&OperationPart| other.operation == part.operation && other.critical >= part.critical;
         self.parts.iter().filter(before).map(|other| other.worst).max().unwrap_or(part.worst)
     }
 
-    /// The busy window of all that is above `level` on some side, and of all that that brings with it.
+    /// The busy window of all parts that are above `level` on some side, and of all parts that these imply.
     pub fn closed_window(
         &self,
         level: u8,
@@ -125,10 +125,10 @@ impl Site<'_> {
         self.with_overhead(blocking, &below, above, releases)
     }
 
-    /// True if a job of `other` is ahead of one of `part` at most once, and then started before.
+    /// True if a job of `other` precedes one of `part` at most once, and then started before.
     fn only_started(&self, part: &OperationPart, other: &OperationPart) -> bool {
         let work = |part: &OperationPart| &self.works[part.operation.index()];
-        // One more place for the second strategy: no change of region.
+        // One more position for the second strategy: no change of region.
         let one_region = self.plan.overload.is_some() && self.parts.iter().all(|part| work(part).elsewhere.len() == 1);
         let stays = match self.plan.preemption {
             Preemption::None => true,
@@ -137,7 +137,7 @@ impl Site<'_> {
         };
         let level =
             |part: &OperationPart, place: Placement| if part.critical { place.critical.level } else { place.other.level };
-        // In its chain critical legs come first.
+        // In its chain, critical legs precede the others.
         let own = |place: Placement| match work(part).critical_legs {
             0 => level(part, place),
             _ => level(part, place).max(place.critical.level),
@@ -155,7 +155,7 @@ impl Site<'_> {
         bounds: &mut [Result<u64, Missing>],
     ) -> bool {
         let mut smaller = false;
-        // What is above the lanes is never without work for longer than this.
+        // The work above the lanes is continuous for at most this long.
         let Ok(above_reach) = (if above.is_empty() { Ok(0) } else { fixed::busy_window(above, 0) }) else {
             return false;
         };
@@ -168,7 +168,7 @@ impl Site<'_> {
                 .partition(|other| *other != index && self.only_started(part, &self.parts[*other]));
             let started = started.iter().map(|other| self.parts[*other].charge.saturating_sub(1)).max().unwrap_or(0);
             let blocking = self.blocked_from_below(level, above, releases).saturating_add(started);
-            // Later jobs of its own do not overtake it, unless they go to another level than it is in.
+            // Its own later jobs do not overtake it, unless their level changes to another than its.
             let stays = part.best == part.worst && !self.works[part.operation.index()].rekeyed;
             let in_order =
                 stays && self.in_order(part, Discipline::Laxity) && !releases[part.operation.index()].reordered;

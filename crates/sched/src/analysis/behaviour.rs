@@ -1,8 +1,9 @@
-//! Behaviours that the file allows and that are likely to miss, for a simulator to try if no analysis decides.
+//! Behaviours that the file allows and that are likely to miss a deadline: a simulator tries them if no analysis
+//! decides.
 //!
 //! A behaviour keeps the file's phases. An operation without one may begin at any time: proofs assume no phase, so any
-//! alignment is allowed. Jobs take their worst case, or a time between best and worst case. Releases are late by no
-//! more than the declared jitter.
+//! alignment is allowed. The execution time of a job is its worst case, or between best and worst case. Releases are
+//! late by at most the declared jitter.
 //!
 //! Under preemptive fixed priorities without jitter a common release is the worst alignment (Liu and Layland 1973),
 //! and the first miss by deadline follows one (Baruah, Mok and Rosier 1990). Without preemption the worst is a
@@ -75,8 +76,8 @@ const AS_IT_IS: u32 = 1;
 const TOGETHER: u32 = 2;
 const FIRST: u32 = 3;
 
-/// A behaviour by its number, with a duration in which it can be simulated quickly; `None` if there is no such
-/// behaviour, or if it equals one before it.
+/// A behaviour by its number, with a duration that can be simulated quickly; `None` if there is no such behaviour, or
+/// if it equals an earlier one.
 pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> {
     let settings = &system.epochs.get(region)?.settings;
     if number == FILE {
@@ -114,7 +115,7 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
             let (id, after) = (OperationId((number - FIRST) / 2), (number - FIRST).is_multiple_of(2));
             let setting = &settings[id.index()];
             let periodic = system.operation(id).trigger == Trigger::Periodic && setting.enabled;
-            // Operations that are free themselves already coincide with the others.
+            // Operations without a phase already coincide with the others.
             if !any_free || !periodic || (free(id) && !after) {
                 return None;
             }
@@ -147,7 +148,7 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
                 }
             }
             if draw.is_multiple_of(4) {
-                // Late releases coincide, early ones follow; every other time just after a long job has begun.
+                // Late releases coincide, early ones follow; every second time just after a long job began.
                 let before = (draw % 8 == 4).then(|| longest(system, region).get(draw as usize / 8).copied()).flatten();
                 let late: Vec<(OperationId, Span)> = system
                     .operation_ids()
@@ -188,10 +189,9 @@ fn longest(system: &System, region: usize) -> Vec<OperationId> {
     longest
 }
 
-/// The time from the phase to a release that is much later than nominal while the next one is not, among the first
-/// few.
+/// The time from the phase to a release that is much later than nominal while the next one is not, among the first few.
 fn latest(seed: u64, operation: OperationId, setting: &Setting) -> Span {
-    /// How many releases are searched for it.
+    /// How many releases are searched.
     const FEW: u64 = 16;
     let jitter = |number| {
         let job = JobId { operation, number, leg: 0 };

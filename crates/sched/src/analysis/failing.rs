@@ -1,8 +1,8 @@
-//! What fails for certain: a behaviour that the file allows and that misses a deadline.
+//! Certain failures: a behaviour that the file allows and that misses a deadline.
 //!
-//! Only where every step is forced. All releases that matter coincide at the first epoch's common
-//! phase, every job takes its worst case, and nothing that interferes is cancelled, dropped or
-//! held: then the first job cannot finish before the fixed point of Joseph and Pandya (1986).
+//! Only if every step is forced. All relevant releases coincide at the first epoch's common phase, every job has its
+//! worst case, and no interfering job is cancelled, dropped or delayed. Then the first job cannot finish before the
+//! fixed point of Joseph and Pandya (1986).
 
 use alloc::{vec, vec::Vec};
 
@@ -24,13 +24,13 @@ pub(super) fn stays(site: &Site<'_>, part: &OperationPart) -> bool {
     part.critical || !site.system.processor(site.plan.processor).cancel
 }
 
-/// Which jobs are sure to come: what waits for a trigger that may never come cannot be late.
+/// Which jobs are certain to arrive: an operation whose trigger may never arrive cannot be late.
 pub(super) struct Coming {
-    /// A job of the operation comes: what leads to it finishes, and none of it can be cancelled.
+    /// A job of the operation arrives: its predecessors finish, and none of them can be cancelled.
     pub once: Vec<bool>,
-    /// One comes at each release of its roots, or something of its own processor is late before.
+    /// One arrives at each release of its roots, or a job of its own processor is late before.
     pub each: Vec<bool>,
-    /// The same with critical jobs in the place of something.
+    /// The same with critical jobs in the place of any jobs.
     pub each_critical: Vec<bool>,
 }
 
@@ -52,7 +52,8 @@ impl Coming {
                 Trigger::All(all) => all.iter().all(once),
                 Trigger::Any(any) => any.iter().any(once),
             };
-            // Of a predecessor elsewhere each must be there in time; one that is late here is late enough.
+            // Each completion of a predecessor on another processor must arrive in time; one that is late there is late
+            // enough.
             let each = |known: &[bool], late: &dyn Fn(&Work) -> bool| match &work.source {
                 ReleaseSource::Periodic => true,
                 ReleaseSource::After { predecessors, join: None, .. } => predecessors.iter().all(|hop| {
@@ -84,23 +85,23 @@ pub(super) fn too_long(work: &Work, least: u64, part: &OperationPart) -> Option<
     (needs > deadline).then_some(Failure::LongerThanDeadline { needs, deadline })
 }
 
-/// Parts of a processor beyond which first jobs are left to simulation.
+/// Parts of a processor beyond which first jobs are tested only by simulation.
 const MANY: usize = 1 << 12;
 
 /// The first job of a part in a FIFO level is late after a common release.
 pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreement, part: &OperationPart) -> Option<Failure> {
     let level = site.plan.levels.get(usize::from(part.level))?;
     let uses = !site.system.operation(part.operation).uses.is_empty();
-    // Of two strategies the other may rule.
+    // Of two strategies the other may apply.
     let switches = site.plan.overload.is_some();
-    // Each job checks all operations that delay it: with very many, a simulation of the common release is faster.
+    // Each job checks all operations that delay it: for very many, a simulation of the common release is faster.
     let many = site.parts.len() > MANY;
     if scene != Scene::Epoch(0) || switches || level.discipline != Discipline::Fifo || uses || many {
         return None;
     }
     let work = &site.works[part.operation.index()];
     let deadline = work.deadline.span();
-    // In a pause it may go on before what is more urgent: none comes before the budget is used up.
+    // In a pause it may run before more urgent jobs: there is none before the budget is used up.
     let budget = site.system.processor(site.plan.processor).hard_cap.budget();
     let at_once = || site.parts.iter().all(|other| together(site, part, other));
     if hard_cap::may_pause(site, &agreement.releases, site.system.processor(site.plan.processor).hard_cap)
@@ -109,7 +110,7 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
         return None;
     }
     let higher = || site.parts.iter().filter(|other| other.level < part.level && other.operation != part.operation);
-    // Of jobs enqueued at one instant the earlier operation's comes first; only a first leg is.
+    // Of jobs enqueued at one instant the earlier operation's is first; only a first leg is.
     let enqueued = |other: &OperationPart| other.critical || site.works[other.operation.index()].critical_legs == 0;
     let earlier = |other: &OperationPart| other.level == part.level && other.operation < part.operation && enqueued(other);
     let beside = || site.parts.iter().filter(|other| earlier(other));
@@ -129,7 +130,7 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     loop {
         let higher = higher().try_fold(0u64, |sum, other| {
             let period = site.works[other.operation.index()].period;
-            // What is released at the very instant of the start still comes first.
+            // Jobs released at the very instant of the start are still before it.
             let jobs = if interrupted { end.div_ceil(period).max(1) } else { end / period + 1 };
             sum.checked_add(jobs.checked_mul(other.cost())?)
         })?;
@@ -145,7 +146,7 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     }
 }
 
-/// More must be done within a window of the common release than fits, in whatever order.
+/// More work must be done within a window of the common release than fits, in any order.
 pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[PartResult]) -> Option<Failure> {
     let too_much = found.iter().find_map(|found| match found.response {
         ResponseBound::Demand(too_much) => Some(too_much),
@@ -184,7 +185,7 @@ fn together(site: &Site<'_>, one: &OperationPart, other: &OperationPart) -> bool
     punctual(one) && punctual(other) && first(one).is_some() && first(one) == first(other)
 }
 
-/// True if what happens within `window` of the part's first release happens in the first epoch.
+/// True if the events within `window` of the part's first release are in the first epoch.
 fn in_first_epoch(site: &Site<'_>, part: &OperationPart, window: Span) -> bool {
     let setting = site.system.setting(0, part.operation);
     let end = setting.phase.checked_add(setting.offset).and_then(|first| first.checked_add(window));

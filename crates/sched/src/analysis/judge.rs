@@ -1,4 +1,4 @@
-//! From what the analyses found to verdicts: of operations, of processors, of the system.
+//! Verdicts from the results of the analyses: on operations, on processors, on the system.
 
 use alloc::{string::String, vec::Vec};
 
@@ -33,7 +33,7 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
     let (all, critical) = (shares(&|_| true), shares(&|part| part.critical));
     let load = utilisation::load(&all);
     let utilisation_ppm = utilisation::ppm(utilisation::sum(all.iter().copied()));
-    // What fails is what must come, not what a trigger may never release.
+    // A failure needs a job that is certain to arrive, not one that a trigger may never release.
     let overload = |critical: bool| {
         let comes = if critical { &coming.each_critical } else { &coming.each };
         let sure = shares(&|part| comes[part.operation.index()] && (part.critical || !critical));
@@ -44,7 +44,7 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
     let overload = overload(true).or_else(|| overload(false));
     let (verdict, first) = whole(scene, site, found, &operations, overload);
     operations.sort_by_key(|report| report.operation);
-    // For verdicts alone nobody reads these.
+    // Not needed for verdicts alone.
     let unread = site.effort.is_for_verdicts().then_some(Inapplicable::Idle);
     let inapplicable = unread.or_else(|| inapplicable(site, agreement));
     let bound = |test: fn(&[PeriodicDemand]) -> UtilisationBound| match inapplicable {
@@ -110,7 +110,7 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Comi
     }
 }
 
-/// Whether the deadline is met, and no job is dropped before it could be.
+/// Whether the deadline is met, and no job is dropped before.
 fn met(site: &Site<'_>, agreement: &Agreement, found: &PartResult, bound_ns: Option<u64>, deadline_ns: u64) -> Verdict {
     let work = &site.works[found.part.operation.index()];
     match &found.response {
@@ -133,7 +133,7 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &PartResult, bound_ns: Opt
     if finish_of(work, release, found).is_none() {
         return unbounded_predecessor(site, work);
     }
-    // What piles up of an operation's other legs can drop the first ones, too.
+    // Jobs of an operation's other legs that pile up can drop the first ones, too.
     match agreement.finish[work.operation.index()] {
         Some(finish) => dropping(site.system, work, release, finish).map_or(Verdict::Proved, Verdict::unknown),
         None => {
@@ -148,8 +148,8 @@ fn unbounded_predecessor(site: &Site<'_>, work: &Work) -> Verdict {
     Verdict::unknown(Missing::Predecessor { name: name.unwrap_or_default() })
 }
 
-/// For each operation why not every one of its releases leads to a completion, if so: some may be dropped or
-/// cancelled on the way to it.
+/// For each operation the reason why some releases lead to no completion, if there is one: they may be dropped or
+/// cancelled before.
 pub(super) fn lost(
     system: &System,
     works: &[Work],
@@ -169,7 +169,7 @@ pub(super) fn lost(
             lost[index].get_or_insert(Missing::CancelledBefore { name: name(index) });
         }
     }
-    // What any predecessor fails to deliver is missing downstream; triggers make no cycles, so this ends.
+    // Completions that a predecessor does not deliver are missing downstream; triggers have no cycles, so this ends.
     loop {
         let starved = |index: usize| {
             let mut before = works[index].source.predecessors().iter();
@@ -186,7 +186,7 @@ pub(super) fn lost(
     }
 }
 
-/// The verdict on all operations of a processor together, and the first that is to blame.
+/// The verdict on all operations of a processor together, and the first operation that causes it.
 fn whole(
     scene: Scene,
     site: &Site<'_>,
@@ -212,7 +212,7 @@ fn whole(
     (verdict, first)
 }
 
-/// Why the utilisation bounds of rate monotonic scheduling say nothing here.
+/// Why the utilisation bounds of rate monotonic scheduling do not apply here.
 fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> {
     let work = |part: &OperationPart| &site.works[part.operation.index()];
     let by_rate = site.parts.windows(2).all(|pair| {
@@ -310,7 +310,7 @@ pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
         system: system.name.clone(),
         outcome: match (one_fails, all_proved) {
             (true, _) => Outcome::DoesNotHold,
-            // Nothing was proved of nothing.
+            // There was nothing to prove.
             (false, true) if !system.operations.is_empty() => Outcome::Holds,
             (false, _) => Outcome::Unknown,
         },

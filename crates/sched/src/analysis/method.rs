@@ -1,4 +1,4 @@
-//! Each analysis by name, with its source; and what verdicts rest on.
+//! The name and source of each analysis, and the assumptions of verdicts.
 
 use core::fmt;
 
@@ -15,7 +15,7 @@ pub enum AnalysisMethod {
     FixedPriority,
     /// The same without preemption.
     FixedPriorityNonPreemptive,
-    /// A chain of legs or operations that others of its level may interrupt between them.
+    /// A chain of legs or operations between which other jobs of its level may run.
     Chain,
     /// Processor demand in a level by deadline, below more urgent levels.
     DeadlineDemand,
@@ -25,7 +25,7 @@ pub enum AnalysisMethod {
     DeadlineResponse,
     /// Response times of a level by laxity without preemption, below more urgent levels.
     LaxityResponse,
-    /// Everything that may be as urgent on either side of a switch or change, in any order.
+    /// All jobs that may be as urgent on either side of a switch or change, in any order.
     AnyOrder,
     /// First jobs after a common release.
     CommonRelease,
@@ -46,7 +46,7 @@ pub enum AnalysisMethod {
 }
 
 impl AnalysisMethod {
-    /// What it does and where it comes from.
+    /// What it does, and its source.
     pub const fn note(self) -> MethodNote {
         let (name, source) = match self {
             AnalysisMethod::None => ("none", ""),
@@ -120,18 +120,18 @@ impl AnalysisMethod {
     }
 }
 
-/// An analysis, in words.
+/// A description of an analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MethodNote {
-    /// Which.
+    /// The analysis.
     pub method: AnalysisMethod,
     /// What it does.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub source: &'static str,
 }
 
-/// Something that verdicts rest on.
+/// An assumption of verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Assumption {
     /// No job takes longer than declared, and no body blocks.
@@ -144,7 +144,7 @@ pub enum Assumption {
     Phases,
     /// Rate ranges count at their fastest.
     FastestRates,
-    /// Requests come at least their least interval apart.
+    /// Requests arrive at least their least interval apart.
     Requests,
     /// Hosts' clocks are within their errors.
     ClockErrors,
@@ -166,7 +166,7 @@ pub enum Assumption {
     NoThrottling,
     /// Critical demand in no window reaches the hard cap.
     HardCapNeverActs,
-    /// The hard cap withholds so much in each 100 ms.
+    /// The hard cap withholds this much in each 100 ms.
     HardCap(Span),
 }
 
@@ -205,7 +205,7 @@ impl fmt::Display for Assumption {
     }
 }
 
-/// Every cost that is counted, with its figure.
+/// Every cost that is counted, with its value.
 fn overheads(f: &mut fmt::Formatter<'_>, costs: &Costs) -> fmt::Result {
     f.write_str("scheduling costs at most")?;
     let counted = costs.named().into_iter().filter(|(_, cost)| !cost.is_zero());

@@ -1,12 +1,11 @@
-//! Whether deadlines are met: proved, fails, or unknown, with a bound and the analysis named.
+//! Schedulability analysis: deadlines are proved, fail, or are unknown, with a bound and the name of the analysis.
 //!
-//! [`analyse`] takes a system and its plan and returns a [`Report`]. For each epoch, and each change
-//! from one to the next, it flattens the system (`workload`), bounds releases and responses of all
-//! processors together (`holistic`), level by level (`processor`): FIFO levels by response times
-//! (`fixed`), levels by key by processor demand (`demand`). What it says *fails* comes from a
-//! behaviour that the file allows (`failing`), never from a bound that is merely exceeded.
+//! [`analyse`] takes a system and its plan and returns a [`Report`]. For each epoch, and each change from one to the
+//! next, it flattens the system (`workload`), bounds releases and responses of all processors together (`holistic`),
+//! level by level (`processor`): FIFO levels by response times (`fixed`), levels by key by processor demand (`demand`).
+//! A verdict *fails* is from a behaviour that the file allows (`failing`), never from a bound that is merely exceeded.
 //!
-//! What no analysis here covers is unknown, and the verdict names what is missing.
+//! If no analysis here covers a case, it is unknown, and the verdict names what is missing.
 
 mod across;
 mod behaviour;
@@ -84,7 +83,7 @@ pub fn analyse_with(system: &System, plan: &Plan, options: AnalysisOptions<'_>) 
     judge::report(system, scenes)
 }
 
-/// Names the clocks where nothing but their errors is in the way of a proof.
+/// Names the clocks where only their errors prevent a proof.
 fn blame_clocks(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort: &Effort<'_>) {
     let unclear = |verdict: &Verdict| matches!(verdict, Verdict::Unknown { .. });
     let operations =
@@ -117,9 +116,9 @@ fn blame_clocks(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort
     }
 }
 
-/// Each epoch and each change between two, across whatever switches of strategies there may be.
+/// Each epoch and each change between two, under any switches of strategies.
 ///
-/// A change is skipped only if it changes nothing. If one side is the worse in everything, the scene of the change
+/// A change is skipped only if it changes nothing. If one side is the worse in every parameter, the scene of the change
 /// equals that side, and it bounds the jobs of the lighter side: the first ones wait for leftovers of the region
 /// before, the last ones for operations of the next region.
 fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport> {
@@ -153,7 +152,7 @@ fn stays_with_the_last(plan: &Plan) -> Plan {
     Plan { processors: plan.processors.iter().map(last).collect() }
 }
 
-/// Adds what holds if strategies are not switched to the operations of processors where they can be.
+/// Adds the results without switches of strategies to the operations of processors with two.
 fn note_alone(scene: &mut SceneReport, alone: &SceneReport) {
     let both = scene.processors.iter_mut().zip(&alone.processors);
     for (across, alone) in both.filter(|(across, _)| across.overload.is_some()) {

@@ -1,4 +1,4 @@
-//! The jobs of an operation at one level, and what an analysis found of them.
+//! The jobs of an operation at one level, and the result of their analysis.
 
 use hyoshi_model::{Deadline, OperationId};
 
@@ -14,13 +14,13 @@ pub(super) struct OperationPart {
     pub operation: OperationId,
     pub critical: bool,
     pub level: u8,
-    /// Its most and its least urgent level, if that may change under way.
+    /// Its most and its least urgent level, if these may change at run time.
     pub best: u8,
     pub worst: u8,
     /// Jobs per release, and the worst case of each.
     pub legs: u64,
     pub leg: u64,
-    /// What each costs with what is done for it at its priority.
+    /// The cost of each, with the overhead at its priority.
     pub charge: u64,
     /// Its operation has several jobs per release, or follows others without a gap.
     pub of_chain: bool,
@@ -51,50 +51,49 @@ impl OperationPart {
         self.leg.saturating_mul(self.legs)
     }
 
-    /// With what is done for them.
+    /// With their overhead.
     pub fn charged(&self) -> u64 {
         self.charge.saturating_mul(self.legs)
     }
 }
 
-/// What the analysis of one part found.
+/// The result of the analysis of one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartResult {
     pub part: OperationPart,
     pub method: AnalysisMethod,
     pub response: ResponseBound,
-    /// Of an operation with a run-up and a deadline of its own: from its own release to its finish.
+    /// For an operation with a run-up and its own deadline: from its own release to its finish.
     pub own: Option<u64>,
 }
 
-/// A response, or why there is none.
+/// A response bound, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ResponseBound {
     /// From release to finish of the last of the part's jobs; of an operation with a run-up, from
     /// the release of the first operation of that.
     Bound(u64),
-    /// From where the deadline counts to the finish of the last of the part's jobs; and a window into
-    /// which more may have to fit than does, if the deadline lies beyond it.
+    /// From the start of the deadline to the finish of the last of the part's jobs; and a window with possibly more
+    /// work than fits, if the deadline is beyond it.
     Counted { bound: u64, too_much: Option<TooMuch> },
-    /// From the start of the deadline to the finish: it held in all tests and is not proved, so no other bound uses
-    /// it.
+    /// From the start of the deadline to the finish: it held in all tests but is not proved, so no other bound uses it.
     Tested(u64),
-    /// No bound was calculated, but no job is late.
+    /// No bound was computed, but no job is late.
     InTime,
-    /// More may have to be done than fits.
+    /// There may be more work than fits.
     Demand(TooMuch),
     /// Nothing is known.
     Unknown(Missing),
 }
 
 impl ResponseBound {
-    /// True if jobs may be late without limit, for all that is known.
+    /// True if jobs may be late without limit, as far as known.
     pub fn is_unbounded(&self) -> bool {
         matches!(self, ResponseBound::Demand(_) | ResponseBound::Unknown(_) | ResponseBound::Tested(_))
     }
 }
 
-/// The bound on the response, counted from where the deadline counts from.
+/// The bound on the response, from the start of the deadline.
 pub(super) fn counted(work: &Work, release: &Release, found: &PartResult) -> Option<u64> {
     match (&found.response, work.deadline) {
         (ResponseBound::Bound(bound), Deadline::Own(_)) => found.own.unwrap_or(*bound).checked_add(work.jitter),

@@ -1,4 +1,4 @@
-//! One processor, given what bounds the releases of its operations: responses, level by level.
+//! Responses on one processor, level by level, given bounds of the releases of its operations.
 
 use alloc::vec::Vec;
 
@@ -16,37 +16,37 @@ use super::verdict::Missing;
 use super::work::{Release, ReleaseSource};
 use crate::strategy::Discipline;
 
-/// Pairs of an operation of a level and one that delays it. With more, operations get no bound of their own.
+/// Pairs of an operation of a level and one that delays it. With more, operations have no separate bound.
 const MOST_PAIRS: usize = 1 << 18;
 
-/// Operations of a level. With more, none is searched by itself.
+/// Operations of a level. With more, none is searched separately.
 const MANY: usize = 1 << 12;
 
-/// Why nothing is known of what is not asked for: there was no time for it.
+/// The reason of results that were not requested.
 const NOT_ASKED: Missing = Missing::LongWindow;
 
-/// A level in its surroundings.
+/// A level with the work around it.
 struct LevelContext<'s> {
-    /// Its parts: those from `start` to `end`; more urgent ones come before them.
+    /// Its parts: those from `start` to `end`; more urgent ones precede them.
     start: usize,
     end: usize,
     /// The demand of all parts up to `end`.
     all: &'s [Demand],
-    /// What is above every lane.
+    /// The work above every lane.
     above: &'s [Demand],
     /// Blocking by less urgent levels.
     below: u64,
 }
 
 impl LevelContext<'_> {
-    /// What is more urgent than the level.
+    /// The work that is more urgent than the level.
     fn higher(&self) -> Vec<Demand> {
         self.above.iter().chain(&self.all[..self.start]).copied().collect()
     }
 }
 
 impl Site<'_> {
-    /// Analyses every level, given what bounds the releases of every operation of the system.
+    /// Analyses every level, given bounds of the releases of every operation of the system.
     pub fn solve(&self, releases: &[Release]) -> Vec<PartResult> {
         let above = cap::above(self, releases);
         let mut found = Vec::with_capacity(self.parts.len());
@@ -97,7 +97,7 @@ impl Site<'_> {
         let discipline = self.plan.levels.get(usize::from(own[0].level)).map(|level| level.discipline);
         let single = own.iter().all(|part| part.operation == own[0].operation);
         match discipline {
-            // One operation by key is first come first served: its keys come in the order of its releases.
+            // One operation by key is first in, first out: its keys are in the order of its releases.
             None | Some(Discipline::Fifo) => self.solve_fifo(&level, releases, found),
             Some(discipline) if single && own.iter().all(|part| self.in_order(part, discipline)) => {
                 self.solve_fifo(&level, releases, found)
@@ -113,7 +113,7 @@ impl Site<'_> {
     pub fn in_order(&self, part: &OperationPart, discipline: Discipline) -> bool {
         let work = &self.works[part.operation.index()];
         let as_released = matches!(work.deadline, Deadline::Own(_)) || matches!(work.source, ReleaseSource::Periodic);
-        // While a job runs its laxity falls behind that of a waiting one.
+        // While a job runs its laxity stays, and that of a waiting one falls.
         let overtaken = discipline == Discipline::Laxity && self.plan.preemption == Preemption::Full;
         as_released && !overtaken && !part.of_chain
     }
@@ -125,12 +125,12 @@ impl Site<'_> {
         // The same for every plain job of the level.
         let level =
             (interruptible && plain).then(|| self.effort.level(self.parts[at.start].operation, own, &higher, at.below));
-        // In any order, nothing outlasts the busy window.
+        // In any order, no job outlasts the busy window.
         let whole = (!interruptible && own.len() > MANY).then(|| {
             let all: Vec<Demand> = at.above.iter().chain(&at.all[..at.end]).copied().collect();
             fixed::busy_window(&all, at.below)
         });
-        // For a large level only the common bound of all of its jobs.
+        // For a large level only the common bound of all its jobs.
         let few = own.len().saturating_mul(at.end) < MOST_PAIRS;
         for (position, part) in self.parts[at.start..at.end].iter().enumerate() {
             let punctual = self.punctual(part, own[position], releases).filter(|_| few || !interruptible);
@@ -157,13 +157,13 @@ impl Site<'_> {
                 Some((*bound).min(response))
             });
             if punctual.is_some() && self.works[part.operation.index()].source.is_triggered() {
-                // A deadline from its own release has no jitter that the bound leaves out.
+                // A deadline from its own release has no jitter that the bound omits.
                 from_release = match &level {
                     Some(level) => level.clone().ok(),
                     None if whole.is_some() => whole.clone().and_then(Result::ok),
                     None => non_preemptive(own[position]).ok(),
                 };
-                // At full load the window of jobs that come late has no end, and that of punctual ones has.
+                // At full load the window of late jobs has no end, but that of punctual ones has.
                 let release = &releases[part.operation.index()];
                 let late = release.latest.map(|latest| latest.saturating_sub(release.least).max(own[position].burst));
                 from_release = from_release.or_else(|| bound.as_ref().ok()?.checked_add(late?));
@@ -175,11 +175,11 @@ impl Site<'_> {
 
     /// The demand of a part whose jobs are late by up to its burst, computed as without lateness.
     ///
-    /// Job q of a busy window, counted from 0, is nominally released no earlier than qT - J after the window's
-    /// start: job 0 came at the start or later, late by at most J. So with q + 1 of its own jobs in F(q) its
-    /// response from the nominal release is at most F(q) - qT + J (Audsley et al. 1993; Tindell, Burns and Wellings,
-    /// RTSS 1992), and the greatest F(q) - qT is the bound of a task without jitter. Counted from the jittered releases
-    /// J would be added twice for each job but the first.
+    /// Job q of a busy window, counted from 0, is nominally released no earlier than qT - J after the window's start:
+    /// job 0 arrived at the start or later, late by at most J. So with q + 1 of its own jobs in F(q) its response from
+    /// the nominal release is at most F(q) - qT + J (Audsley et al. 1993; Tindell, Burns and Wellings, RTSS 1992), and
+    /// the greatest F(q) - qT is the bound of a task without jitter. Counted from the jittered releases J would be
+    /// added twice for each job but the first.
     fn punctual(&self, part: &OperationPart, demand: Demand, releases: &[Release]) -> Option<Demand> {
         let (work, release) = (&self.works[part.operation.index()], &releases[part.operation.index()]);
         let in_order = !release.reordered && work.streams.len() == 1 && !part.of_chain;
@@ -189,10 +189,10 @@ impl Site<'_> {
         (in_order && bounded).then_some(Demand { burst: 0, ..demand })
     }
 
-    /// The response of an operation with a run-up, from its own release, where its deadline counts from that.
+    /// The response of an operation with a run-up, from its own release, if its deadline counts from that.
     ///
-    /// In a busy window of its level there are as many jobs of it as releases of the first of its run-up, and they come
-    /// no earlier than those: so what bounds the jobs of a level by the arrivals of that window bounds these, too.
+    /// A busy window of its level contains as many jobs of it as releases of the first of its run-up, and they are no
+    /// earlier than those: so the bound of the level's jobs by the arrivals of that window bounds these, too.
     fn own_response(&self, at: &LevelContext<'_>, position: usize, higher: &[Demand]) -> Option<u64> {
         let (part, own) = (&self.parts[at.start + position], &at.all[at.start..at.end]);
         let work = &self.works[part.operation.index()];
@@ -207,12 +207,12 @@ impl Site<'_> {
         fixed::non_preemptive(own[position], &others, at.above, at.below).ok()
     }
 
-    /// A chain up to the end of the part at `position`: one job of its run-up and of all that its
-    /// operation has at this level and above; everyone else counts over the whole window.
+    /// A chain up to the end of the part at `position`: one job of its run-up and of all that its operation has at this
+    /// level and above; all other operations count over the whole window.
     fn solve_chain(&self, at: &LevelContext<'_>, position: usize) -> Result<u64, Missing> {
         let part = self.parts[position];
         let run_up = &self.works[part.operation.index()].run_up;
-        // Critical legs come first, so they do not wait for the others of their own release.
+        // Critical legs are first, so they do not wait for the others of their own release.
         let before = |other: &OperationPart| other.operation == part.operation && other.critical >= part.critical;
         let (mut own, mut others) = (Vec::new(), at.above.to_vec());
         for (other, demand) in self.parts.iter().zip(at.all) {
@@ -241,7 +241,8 @@ impl Site<'_> {
             one.blocks += debts;
         }
         let level = KeyedLevel { own: &keyed, higher: &higher, below: i128::from(at.below), window };
-        // By deadline one search serves all: whoever's key is beyond the longest window that fails is safe.
+        // By deadline one search is enough for all: an operation whose key is beyond the longest window that fails is
+        // safe.
         let common = match discipline {
             Discipline::Laxity => None,
             Discipline::Fifo | Discipline::Deadline => {
@@ -249,7 +250,7 @@ impl Site<'_> {
                 Some(level.failing(least.max(0), 0))
             }
         };
-        // By laxity one search serves all if it finds nothing; separate searches are for small levels.
+        // By laxity one search is enough if it finds nothing; separate searches are for small levels.
         let together = match discipline {
             Discipline::Laxity if keyed.len() > MANY => {
                 let after = keyed.iter().map(|one| one.after);
@@ -272,7 +273,7 @@ impl Site<'_> {
             let failing = match (&common, &together) {
                 (Some(common), _) => common.clone(),
                 (None, Some(Ok(None))) => Ok(None),
-                // Operations that fail together may pass alone, which takes too long to compute.
+                // Operations that fail together may pass separately, which takes too long to compute.
                 (None, Some(_)) => Err(Missing::LargeLevel { operations: keyed.len() }),
                 (None, None) => level.failing(one.key.max(0), one.after),
             };
@@ -295,8 +296,8 @@ impl Site<'_> {
     }
 
     /// Fully preemptive laxity: a running job's laxity decreases relative to waiting jobs, so its order is not that of
-    /// fixed points. The bound by deadline, with the own job's point at its deadline and all others' at their
-    /// deadlines less their worst cases, held in every simulation; no proof of it is known to us.
+    /// fixed points. The bound by deadline, with the own job's point at its deadline and all others' at their deadlines
+    /// less their worst cases, held in every simulation; we know of no proof.
     fn solve_preemptive_laxity(&self, at: &LevelContext<'_>, releases: &[Release], found: &mut Vec<PartResult>) {
         let (parts, demands) = (&self.parts[at.start..at.end], &at.all[at.start..at.end]);
         let higher = at.higher();
@@ -328,15 +329,15 @@ impl Site<'_> {
         let release = &releases[part.operation.index()];
         let after = if discipline == Discipline::Laxity { i128::from(part.leg) } else { 0 };
         let (nearest, furthest, burst) = match work.deadline {
-            // Counted from the nominal release: only the job's own jitter shortens it, and keys are as
-            // irregular as the trigger.
+            // Counted from the nominal release: only the job's own jitter shortens it, and keys are as irregular as the
+            // trigger.
             Deadline::Own(deadline) => {
                 let deadline = i128::from(deadline.as_nanos());
                 let own_jitter = i128::from(work.jitter);
                 let spared = if work.streams.len() > 1 { 0 } else { own_jitter };
                 (deadline - own_jitter, deadline, i128::from(demand.burst) - spared)
             }
-            // Counted from the origin: keys are strictly periodic, releases come anywhere up to `latest`.
+            // Counted from the origin: keys are strictly periodic, releases are anywhere up to `latest`.
             Deadline::Origin(deadline) => {
                 let deadline = i128::from(deadline.as_nanos());
                 match release.latest {
@@ -346,7 +347,7 @@ impl Site<'_> {
                         let nearest = deadline - i128::from(latest) - i128::from(release.older);
                         (nearest, deadline - i128::from(release.least), burst)
                     }
-                    // No bound on how late it comes: it may have any key.
+                    // No bound on its lateness: it may have any key.
                     None => (i128::MIN / 4, deadline - i128::from(release.least), i128::MAX / 8),
                 }
             }

@@ -1,9 +1,8 @@
-//! Regions so short that jobs of the region before them may still be there in the region after.
+//! Regions so short that jobs of the region before them may still be pending in the region after.
 //!
-//! A scene holds the jobs of one region, or of two across a change. That is all there is if no busy
-//! window that begins before a region outlasts it: whoever is delayed in a later region is then
-//! delayed by jobs of two regions at most (induction over the regions). Where a window may be
-//! longer, three regions meet, and nothing is said of them.
+//! A scene contains the jobs of one region, or of two across a change. That is complete if no busy window that begins
+//! before a region outlasts it: then jobs of at most two regions delay a job in a later region (induction over the
+//! regions). If a window may be longer, three regions meet, and the result is unknown.
 
 use alloc::{vec, vec::Vec};
 
@@ -20,7 +19,7 @@ use super::work::Scene;
 use super::workload::{placements, works};
 use crate::plan::Plan;
 
-/// Takes back what was proved where jobs of three regions may meet.
+/// Changes proved verdicts to unknown where jobs of three regions may meet.
 pub(super) fn doubt(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort: &Effort<'_>) {
     for short in 1..system.epochs.len().saturating_sub(1) {
         let doubtful = outlasted(system, plan, short, effort);
@@ -37,8 +36,7 @@ pub(super) fn doubt(system: &System, plan: &Plan, scenes: &mut [SceneReport], ef
     }
 }
 
-/// Of each operation, whether a busy window that delays its jobs may begin before region `short`
-/// and end after it.
+/// For each operation, whether a busy window that delays its jobs may begin before region `short` and end after it.
 fn outlasted(system: &System, plan: &Plan, short: usize, effort: &Effort<'_>) -> Vec<bool> {
     let lasts = system.epochs[short + 1].at.since(system.epochs[short].at).as_nanos();
     let works = works(system, plan, Scene::Change(short - 1));
@@ -49,11 +47,11 @@ fn outlasted(system: &System, plan: &Plan, short: usize, effort: &Effort<'_>) ->
         let above = cap::above(site, &agreement.releases);
         let demands: Vec<Result<Demand, Missing>> =
             site.parts.iter().map(|part| site.demand(part, &agreement.releases)).collect();
-        // By level: what is asked about it is asked by all that is in it.
+        // By level: all operations of a level have the same answer.
         let mut known: Vec<Option<bool>> = vec![None; usize::from(u8::MAX) + 1];
         for id in &site.plan.operations {
             let level = match site.plan.preemption {
-                // Whatever has started delays everything.
+                // A started job delays all others.
                 Preemption::None => u8::MAX,
                 Preemption::Levels | Preemption::Full => least_urgent(system, plan, short, *id),
             };
@@ -66,7 +64,7 @@ fn outlasted(system: &System, plan: &Plan, short: usize, effort: &Effort<'_>) ->
             doubtful[id.index()] = *known[usize::from(level)].get_or_insert_with(outlasts);
         }
     }
-    // What is triggered comes no better than what triggers it.
+    // A triggered job is not better than the job that triggers it.
     loop {
         let follows = |id: &OperationId| {
             let predecessors = system.operation(*id).trigger.predecessors();

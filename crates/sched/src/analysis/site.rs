@@ -1,4 +1,4 @@
-//! One processor in one scene: its parts, their demand, and what delays all of them.
+//! One processor in one scene: its parts, their demand, and the work that delays all of them.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ pub(super) struct Site<'a> {
     pub works: &'a [Work],
     /// Most urgent first.
     pub parts: Vec<OperationPart>,
-    /// The resource that other processors use too, if there is one.
+    /// The resource that other processors also use, if there is one.
     pub remote: Option<Missing>,
     pub overhead: Overhead,
     pub effort: &'a Effort<'a>,
@@ -51,7 +51,7 @@ impl<'a> Site<'a> {
         Ok(Demand { cost, period: work.period, burst })
     }
 
-    /// Blocking by the parts `below`, and by what is done for them.
+    /// Blocking by the parts `below`, and by their overhead.
     pub fn with_overhead(&self, blocking: u64, below: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
         let stretch = if below.is_empty() { 0 } else { self.overhead.stretch() };
         let debts = match self.plan.preemption {
@@ -61,8 +61,8 @@ impl<'a> Site<'a> {
         blocking.saturating_add(stretch).saturating_add(debts)
     }
 
-    /// The same, of the releases in any window: at an idle point a guard may let a job go early. That delays nobody else, but
-    /// counts for the caps.
+    /// The same, of the releases in any window: at an idle point a guard may release a job early. That delays no other
+    /// job, but counts for the caps.
     pub fn demand_in_windows(&self, part: &OperationPart, releases: &[Release]) -> Result<Demand, Missing> {
         let demand = self.demand(part, releases)?;
         let (operation, work) = (self.system.operation(part.operation), &self.works[part.operation.index()]);
@@ -74,12 +74,12 @@ impl<'a> Site<'a> {
         Ok(Demand { burst, ..demand })
     }
 
-    /// Why an operation leaves its level and those below without analysis, if it does.
+    /// The operation that leaves its level and those below without analysis, if there is one.
     pub fn to_blame(&self, operation: OperationId) -> Option<Missing> {
         let work = &self.works[operation.index()];
         match &work.source {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
-            // Its first jobs would then be released at the pace of less urgent ones.
+            // Its first jobs would then be released at the rate of less urgent ones.
             _ if (1..work.legs).contains(&work.critical_legs)
                 && work.places().any(|place| place.other.level < place.critical.level) =>
             {
@@ -89,7 +89,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The predecessor for want of whose bound its own releases have none.
+    /// The predecessor whose missing bound leaves its releases without bound.
     pub fn unreleased(&self, part: &OperationPart, releases: &[Release]) -> Option<Missing> {
         if let Some(unjoined) = releases[part.operation.index()].unjoined {
             let name = self.system.operation(part.operation).name.clone();
@@ -101,7 +101,7 @@ impl<'a> Site<'a> {
         unbounded.then(|| Missing::Predecessor { name: before.name.clone() })
     }
 
-    /// What is done above every lane.
+    /// The work above every lane.
     pub fn above_lanes(&self, releases: &[Release]) -> Result<Vec<Demand>, Missing> {
         let mut above: Vec<Demand> = Vec::new();
         let release = self.overhead.costs.timer.as_nanos().saturating_add(self.overhead.costs.enqueue.as_nanos());
@@ -118,7 +118,7 @@ impl<'a> Site<'a> {
                         None => above.push(Demand { cost: release, period: work.period, burst }),
                     };
                 add(burst);
-                // What finds the queue full is dropped when it arrives, whatever the guard says.
+                // A job that finds the queue full is dropped when it arrives, despite the guard.
                 if matches!(&work.source, ReleaseSource::After { guarded: true, .. }) && from_elsewhere(work, self) {
                     add(known.latest.ok_or_else(missing)?.saturating_sub(known.least));
                 }
@@ -131,13 +131,13 @@ impl<'a> Site<'a> {
         Ok(above)
     }
 
-    /// What a lane may have to pay for jobs of `parts` that it cancels in one decision.
+    /// The largest cost of the jobs of `parts` that a lane cancels in one decision.
     pub fn debts(&self, parts: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
         let any = parts.iter().any(|part| !part.critical && self.overhead.to_start(part) > 0);
         if !self.overhead.cancels || !any {
             return 0;
         }
-        // Everything that waits was released since the processor was last idle.
+        // All waiting jobs were released since the processor was last idle.
         let all: Result<Vec<Demand>, Missing> = self.parts.iter().map(|part| self.demand(part, releases)).collect();
         let window = all.and_then(|mut all| {
             all.extend(above);
@@ -156,7 +156,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// True if a timer or another processor releases it, and not a completion here.
+/// True if a timer or another processor releases it, not a completion here.
 fn released_above(work: &Work, site: &Site<'_>) -> bool {
     match &work.source {
         ReleaseSource::Silent => false,

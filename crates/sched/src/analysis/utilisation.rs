@@ -5,7 +5,7 @@ use core::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Fractions are kept in units of 2^-48: a worst case of 2^64 ns times legs still fits into 128 bits.
+/// Fractions are in units of 2^-48: a worst case of 2^64 ns times legs still fits into 128 bits.
 pub(super) const ONE: u128 = 1 << 48;
 
 /// Demand of `cost` each `period`.
@@ -78,7 +78,7 @@ fn greatest_common_divisor(mut one: u128, mut other: u128) -> u128 {
     one.max(1)
 }
 
-/// Why a utilisation bound says nothing of a processor.
+/// Why a utilisation bound does not apply to a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Inapplicable {
     /// Nothing runs there.
@@ -93,7 +93,7 @@ pub enum Inapplicable {
     NotPeriodic,
     /// Jobs block each other on resources.
     Resources,
-    /// The cap may hold jobs back.
+    /// The cap may delay jobs.
     Cap,
     /// Scheduling costs time.
     Overheads,
@@ -130,7 +130,7 @@ pub enum Load {
     Full,
     /// Above.
     Above,
-    /// Too close to 1 to tell within 128 bits.
+    /// Too close to 1 to decide within 128 bits.
     Unclear,
 }
 
@@ -142,12 +142,12 @@ pub enum UtilisationBound {
     Yes {
         /// The bound, in parts per million, rounded down; of the product for the hyperbolic one.
         bound_ppm: u64,
-        /// What is compared with it, rounded; `met` decides.
+        /// The value that is compared with it, rounded; `met` decides.
         value_ppm: u64,
         /// True if it proves the processor.
         met: bool,
     },
-    /// It does not, because of this.
+    /// It does not apply.
     No {
         /// Why.
         why: Inapplicable,

@@ -1,4 +1,4 @@
-//! Proved, fails, or unknown: never "holds" for what was not analysed.
+//! The verdicts: proved, fails, or unknown. An unanalysed case is never proved.
 
 use alloc::string::String;
 use core::fmt;
@@ -7,7 +7,7 @@ use hyoshi_model::Span;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// What is known of an operation, a processor or a chain.
+/// The verdict on an operation, a processor or a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Every job meets its deadline, under the assumptions that the report lists.
@@ -49,7 +49,7 @@ impl Verdict {
     }
 }
 
-/// Writes `verdict` and, where there is one, `reason` into the object around it.
+/// Writes `verdict` and `reason`, if there is one, into the object around it.
 pub(super) fn serialise_verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     map.serialize_entry("verdict", verdict.word())?;
@@ -67,10 +67,10 @@ impl Serialize for Verdict {
     }
 }
 
-/// How something fails.
+/// Why a verdict is *fails*.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The worst case alone, with what must precede it, does not fit.
+    /// The worst case alone, with its predecessors, does not fit.
     LongerThanDeadline {
         /// The least time that a job needs if it takes its worst case.
         needs: Span,
@@ -91,9 +91,9 @@ pub enum Failure {
         /// True if those of critical jobs alone do.
         critical: bool,
     },
-    /// All releases coincide at the start, and more must be done within a window than fits.
+    /// All releases coincide at the start, and more work must be done within a window than fits.
     Demand {
-        /// What must be done.
+        /// The work.
         demand: Span,
         /// Within this.
         window: Span,
@@ -154,20 +154,20 @@ impl fmt::Display for Failure {
 pub enum Missing {
     /// The analysis is only sufficient, and its bound exceeds the deadline.
     BoundExceedsDeadline,
-    /// More work than fits into some window, in a behaviour that may not occur.
+    /// There may be more work than fits into some window, in a behaviour that may not occur.
     DemandExceedsWindow {
         /// The window.
         window: Span,
     },
-    /// What is at least as urgent needs more than the CPU.
+    /// Operations that are at least as urgent need more than the CPU.
     Overload,
-    /// What may be at least as urgent on either side of a switch or change needs more than the CPU.
+    /// Operations that may be at least as urgent on either side of a switch or change need more than the CPU.
     OverloadAcross,
-    /// Utilisation is exactly 1 (or too close to tell), with jitter or blocking: the busy window has no bound.
+    /// Utilisation is exactly 1 (or too close to decide), with jitter or blocking: the busy window has no bound.
     FullLoad,
     /// A busy window too long to search.
     LongWindow,
-    /// A level with so many operations that analysing each by itself would take too long.
+    /// A level with so many operations that analysing each separately would take too long.
     LargeLevel {
         /// Their number.
         operations: usize,
@@ -184,7 +184,7 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
-    /// Nothing bounds how long no request leads to an operation.
+    /// Nothing bounds the time between requests that lead to an operation.
     RareRequests {
         /// Its name.
         name: String,
@@ -201,7 +201,7 @@ pub enum Missing {
         /// The operation.
         name: String,
     },
-    /// A join of operations that different roots release, without a bound on how long they wait for each other.
+    /// A join of operations with different roots, without a bound on how long they wait for each other.
     Join {
         /// The operation.
         name: String,
@@ -212,32 +212,32 @@ pub enum Missing {
     Streams,
     /// Fully preemptive laxity, without a tested bound.
     PreemptiveLaxity,
-    /// The bound is within the deadline and held in tests, but no proof of it is known to us.
+    /// The bound is within the deadline and held in tests, but we know of no proof.
     TestedOnly,
     /// Waiting for a resource of another processor.
     RemoteResource {
         /// The resource.
         name: String,
     },
-    /// A release may find the last job unfinished, and the operation skips it then.
+    /// A release may find the last job unfinished, and the operation then skips it.
     Busy {
         /// The operation.
         name: String,
-        /// So many jobs before it may be unfinished.
+        /// This many jobs before it may be unfinished.
         unfinished: u64,
         /// From the origin to the finish of a job at the latest.
         finish: Span,
     },
-    /// More jobs may be there at once than the operation's queue holds.
+    /// More jobs may be pending than the operation's queue holds.
     Full {
         /// The operation.
         name: String,
-        /// So many, at the most.
+        /// At most this many.
         at_once: u64,
         /// Its `queue.limit`.
         limit: u64,
     },
-    /// A join may pass over completions that come out of order.
+    /// A join may skip completions that arrive out of order.
     PassedOver {
         /// The operation.
         name: String,
@@ -247,16 +247,16 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
-    /// An operation on the way may be cancelled.
+    /// A predecessor's jobs may be cancelled.
     CancelledBefore {
         /// Its name.
         name: String,
     },
-    /// The cap may hold jobs back.
+    /// The cap may delay jobs.
     Cap {
         /// The processor.
         processor: String,
-        /// The non-critical operation that it may hold back, and that delays this one; `None` if it is this one.
+        /// The non-critical operation that it may delay, and that delays this one; `None` if it is this one.
         held: Option<String>,
         /// The resource by which it delays this one, if it is less urgent.
         resource: Option<String>,
@@ -277,14 +277,14 @@ pub enum Missing {
     },
     /// Its non-critical legs are more urgent than its critical ones.
     LegOrder,
-    /// The jobs may be cancelled, which is no failure of a non-critical operation.
+    /// The jobs may be cancelled; for a non-critical operation this is not a failure.
     Cancelled,
     /// A change of epoch that alters this.
     Change {
         /// What changes.
         what: &'static str,
     },
-    /// A region shorter than what the one before it leaves behind: jobs of three regions may meet.
+    /// A region shorter than the pending work of the one before it: jobs of three regions may meet.
     ShortRegion {
         /// Its name.
         name: String,
@@ -294,12 +294,12 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
-    /// Values of an operation that is read may come in another order than their inputs.
+    /// Values of an operation that is read may arrive in another order than their inputs.
     Overtaking {
         /// The operation.
         name: String,
     },
-    /// What it left behind goes on ageing while it is switched off.
+    /// Its last value ages while it is switched off.
     SwitchedOff {
         /// The operation.
         name: String,

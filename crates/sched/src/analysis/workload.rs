@@ -1,4 +1,4 @@
-//! A system in one scene, flattened: what each operation asks of its processor, and when.
+//! A system in one scene, flattened: the work and the releases of each operation.
 
 use alloc::{vec, vec::Vec};
 
@@ -15,7 +15,7 @@ use crate::strategy::Discipline;
 /// Every operation, in the system's order.
 pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     let mut works: Vec<Work> = system.operation_ids().map(|id| work(system, plan, scene, id)).collect();
-    // Nothing triggers what follows a silent operation.
+    // A silent operation triggers no successor.
     loop {
         let silenced: Vec<usize> =
             (0..works.len()).filter(|index| works[*index].runs() && starved(&works, *index)).collect();
@@ -30,7 +30,7 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     if works.iter().any(|work| matches!(work.source, ReleaseSource::After { join: Some(_), .. })) {
         join::settle(system, &mut works, &causes_first(system));
     }
-    // From the first of each run on; triggers make no cycles, so this ends.
+    // From the first of each run on; triggers have no cycles, so this ends.
     loop {
         let longer = |index: usize| Some((index, run_up(plan, &works, index)?));
         let found: Vec<_> =
@@ -44,7 +44,7 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     }
 }
 
-/// Every operation behind all that trigger it. A stack of our own: chains may be long.
+/// Every operation, after all that trigger it. An explicit stack: chains may be long.
 pub(super) fn causes_first(system: &System) -> Vec<OperationId> {
     let mut done = vec![false; system.operations.len()];
     let mut order = Vec::with_capacity(done.len());
@@ -65,18 +65,18 @@ pub(super) fn causes_first(system: &System) -> Vec<OperationId> {
     order
 }
 
-/// Whatever follows an `any` trigger is released in several streams.
+/// Successors of an `any` trigger are released in several streams.
 fn merge_streams(works: &mut [Work]) {
     loop {
         let mut moved = false;
         for index in 0..works.len() {
             let streams: Vec<u64> = match &works[index].source {
-                // Of a join of one root all have the same.
+                // All roots of a join of one root have the same.
                 ReleaseSource::After { predecessors, join: None, .. } => {
                     let first = predecessors.first().map(|hop| &works[hop.from]);
                     first.filter(|first| first.streams.len() > 1).map(|first| first.streams.clone()).unwrap_or_default()
                 }
-                // Of several roots the slowest decides.
+                // Of several roots the slowest determines it.
                 ReleaseSource::After { predecessors, join: Some(_), .. } => {
                     let slowest = predecessors.iter().map(|hop| &works[hop.from]).max_by_key(|from| from.period);
                     slowest.map(|slowest| slowest.streams.clone()).unwrap_or_default()
@@ -101,22 +101,22 @@ fn merge_streams(works: &mut [Work]) {
                 }
             }
         }
-        // Triggers make no cycles, so this ends.
+        // Triggers have no cycles, so this ends.
         if !moved {
             return;
         }
     }
 }
 
-/// Streams beyond which a merge is left without analysis: a graph of merges has as many as paths.
+/// Streams beyond which a merge is not analysed: a graph of merges has as many as paths.
 const MOST_STREAMS: usize = 64;
 
-/// The operations that hand over to this one without a gap: triggered directly, here, at once, from
-/// levels at least as urgent, all of them after one and the same release.
+/// The operations that precede this one without a gap: triggered directly, on this processor, without delay, from
+/// levels at least as urgent, all after the same release.
 fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>> {
     let work = &works[index];
     let ReleaseSource::After { predecessors, guarded: false, join: None } = &work.source else { return None };
-    // Where the order may change under way, nothing is said of runs.
+    // If the order may change at run time, runs are not used.
     let here = || works.iter().filter(|one| one.on == work.on);
     if here().any(|one| one.rekeyed || !one.elsewhere.is_empty()) {
         return None;
@@ -140,7 +140,7 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
     for from in predecessors.iter().map(|hop| &works[hop.from]) {
         run_up.extend(from.run_up.iter().copied().chain([from.operation]));
     }
-    // The head leads; each operation once, though several paths of a join pass it.
+    // The head is first; each operation once, though several paths of a join contain it.
     let mut seen: Vec<OperationId> = Vec::new();
     run_up.retain(|id| {
         !seen.contains(id) && {
@@ -182,7 +182,7 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     let by_laxity = |place: LevelPosition| {
         processor.levels.get(usize::from(place.level)).is_some_and(|level| level.discipline == Discipline::Laxity)
     };
-    // A running job's laxity falls behind that of a later release with a deadline of its own.
+    // A running job's laxity may become worse than that of a later release with its own deadline.
     let overtakes = processor.preemption == Preemption::Full
         && source.is_triggered()
         && matches!(setting.deadline, Deadline::Own(_))
@@ -222,7 +222,7 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     let guarded = operation.guard != Guard::Off;
     let (predecessors, merges) = match &operation.trigger {
         Trigger::Periodic => return ReleaseSource::Periodic,
-        // Requests as close as they may come are the worst: periodic ones, of any phase.
+        // Requests at the least interval are the worst: periodic ones, of any phase.
         Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return ReleaseSource::Periodic,
         Trigger::Any(any) if any.is_empty() => {
             return ReleaseSource::Unclear(Missing::Requests { name: operation.name.clone() });
@@ -245,7 +245,7 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     if merges {
         return ReleaseSource::AfterAny { predecessors };
     }
-    // The pattern is known once all that comes before it is.
+    // The pattern is known when those of all predecessors are.
     let pattern = Pattern::InStep { reference: 0 };
     let join = joins.then(|| Join { room: u64::from(operation.queue.limit.max(1)), pattern });
     ReleaseSource::After { predecessors, guarded, join }
@@ -263,7 +263,7 @@ pub(super) fn placements(
     first.placement(epoch, id).into_iter().chain(second)
 }
 
-/// What an operation is while jobs of two epochs are there.
+/// The settings of an operation while jobs of two epochs are pending.
 struct Changed {
     setting: Setting,
     /// Before and after, under each strategy.
@@ -274,7 +274,7 @@ struct Changed {
     other_legs: bool,
     /// Its period changes.
     repaced: bool,
-    /// What changes without there being an analysis of it.
+    /// A change for which there is no analysis.
     what: Option<&'static str>,
 }
 
@@ -286,17 +286,17 @@ impl Changed {
     }
 }
 
-/// The worse of an operation's settings before and after a change, parameter by parameter, and
-/// what makes that impossible.
+/// The worse of an operation's settings before and after a change, parameter by parameter, and the reason if that is
+/// impossible.
 ///
-/// Releases keep the gap of the earlier of two (an armed timer keeps its expiry), so the shorter
-/// period bounds the gaps across the change. Within levels by key neither of two keys is the worse
-/// one: a later deadline is better for its job and worse for others. So both orders count (`across`).
+/// Releases keep the gap of the earlier of two (an armed timer keeps its expiry), so the shorter period bounds the gaps
+/// across the change. Within levels by key neither of two keys is the worse one: a later deadline is better for its job
+/// and worse for others. So both orders count (`across`).
 fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Changed {
     let (before, after) = (system.setting(epoch, id), system.setting(epoch + 1, id));
     let places = |epoch: usize| placements(system, plan, epoch, id).collect::<Vec<Placement>>();
     let one_side = |setting: &Setting, epoch: usize| Changed::none(setting, places(epoch));
-    // The legs that are left of a release are still to come, with the settings of the new region.
+    // The remaining legs of a release follow with the settings of the new region.
     if !after.enabled && before.legs <= 1 {
         return one_side(before, epoch);
     }

@@ -1,4 +1,4 @@
-//! One host: its broker, its programs, and what lanes leave of its CPUs.
+//! One host: its broker, its programs, and the time that lanes leave of its CPUs.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, 
 use super::played::{Period, Played};
 use super::who::{Wants, first_end, paces};
 
-/// A host whose programs are played.
+/// A host with its programs.
 #[derive(Debug)]
 pub(super) struct SimulatedHost<'a> {
     system: &'a System,
@@ -22,7 +22,7 @@ pub(super) struct SimulatedHost<'a> {
     raises: u64,
 }
 
-/// A CPU of the broker, and when lanes have it.
+/// A CPU of the broker, and the times at which lanes use it.
 #[derive(Debug)]
 struct HostCpu {
     number: u32,
@@ -35,18 +35,18 @@ struct ProgramTask {
     reservation: Option<Reservation>,
     /// Serves it, in slices.
     window: Option<Window>,
-    /// When the window is looked at again.
+    /// The next check of the window.
     look: Instant,
     seat: Option<Seat>,
     raised_since: u64,
-    /// CPU time that it has had.
+    /// CPU time that it has used.
     meter: Span,
     /// The meter's reading at the last report.
     reported: Span,
-    /// The period that it is in.
+    /// Its present period.
     begun: Instant,
     number: u64,
-    /// What is left of its present cycle.
+    /// The rest of its present cycle.
     left: Span,
     /// Whether that ended in time; `None` while it has not ended, and without one.
     met: Option<bool>,
@@ -56,7 +56,7 @@ struct ProgramTask {
 }
 
 impl HostCpu {
-    /// Whether lanes have it at `now`, and when that changes.
+    /// Whether lanes use it at `now`, and when that changes.
     fn at(&mut self, now: Instant) -> (bool, Instant) {
         let (mut taken, mut changes) = (false, Instant::NEVER);
         for (_, busy) in &mut self.processors {
@@ -129,7 +129,7 @@ impl<'a> SimulatedHost<'a> {
         self.tasks.into_iter().map(|task| task.played)
     }
 
-    /// Everything that is due now: periods end with their reports, advocates and windows are looked after.
+    /// All events of this instant: periods end with their reports, advocates and windows are checked.
     fn happen(&mut self) {
         let now = self.now;
         for place in 0..self.tasks.len() {
@@ -172,7 +172,7 @@ impl<'a> SimulatedHost<'a> {
         self.begin(place, now);
     }
 
-    /// A period begins, and with it a cycle. What is not done of the one before is given up.
+    /// A period begins, and with it a cycle. The rest of the last one is dropped.
     fn begin(&mut self, place: usize, now: Instant) {
         let task = &mut self.tasks[place];
         let grant = self.admission.arbiter().grant(file::task(task.program));
@@ -181,7 +181,7 @@ impl<'a> SimulatedHost<'a> {
         });
         (task.met, task.left) = (None, Span::ZERO);
         if let Some(takes) = self.system.program(task.program).takes_at(now) {
-            // Programs are drawn for as if they were operations behind all others.
+            // Draws for programs use indices after those of all operations.
             let operation = OperationId(self.system.operations.len() as u32 + task.program.0);
             task.left = takes.draw(self.system.seed, JobId { operation, number: task.number, leg: 0 });
         }
@@ -192,7 +192,7 @@ impl<'a> SimulatedHost<'a> {
         self.changed(&changes.unwrap_or_default(), status.at);
     }
 
-    /// What the broker changed is done to windows.
+    /// Applies the broker's changes to windows.
     fn changed(&mut self, changes: &[ReservationChange], now: Instant) {
         if changes.is_empty() {
             return;
@@ -208,7 +208,7 @@ impl<'a> SimulatedHost<'a> {
                 task.seat = Some(seat);
             }
         }
-        // Others' windows may be in other slices now.
+        // Others' windows may have other slices now.
         for place in 0..self.tasks.len() {
             let task = &mut self.tasks[place];
             let Some(reservation) = task.reservation else {
@@ -290,7 +290,7 @@ impl ProgramTask {
         }
     }
 
-    /// It had so much of a CPU until `now`.
+    /// It used this much of a CPU until `now`.
     fn run(&mut self, span: Span, now: Instant, system: &System) {
         let span = span.min(self.left);
         self.meter += span;

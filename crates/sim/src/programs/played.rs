@@ -1,17 +1,17 @@
-//! What became of a program, period by period, in memory that does not grow with time.
+//! The results of a program, period by period, in memory that does not grow with time.
 
 use hyoshi_model::{Instant, ProgramId, Span};
 
-/// What became of a program in a simulation.
+/// The results of a program in a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Played {
-    /// Which.
+    /// The program.
     pub program: ProgramId,
     /// All its periods.
     pub all: PeriodSums,
-    /// The same in the order of time, in stretches of equally many periods; single ones while there are few.
+    /// The same in the order of time, in ranges of equally many periods; single ones while there are few.
     pub stretches: Vec<PeriodRange>,
-    /// How many periods a stretch has.
+    /// How many periods a range has.
     width: u64,
 }
 
@@ -24,26 +24,26 @@ pub struct PeriodSums {
     pub met: u64,
     /// Those whose cycle ended later or not at all.
     pub missed: u64,
-    /// Those in which less was held than asked.
+    /// Those in which less was held than requested.
     pub cut: u64,
-    /// What advocates asked.
+    /// The requests of advocates.
     pub asked: Span,
-    /// What was held.
+    /// The reservations held.
     pub held: Span,
-    /// CPU time that it had, reserved or not.
+    /// CPU time that it used, reserved or not.
     pub consumed: Span,
-    /// What was held and not consumed, in periods with more of the former.
+    /// Reserved time that was not consumed, in periods that had more than they used.
     pub over: Span,
 }
 
-/// Some periods in a row.
+/// Consecutive periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeriodRange {
     /// When the first begins.
     pub at: Instant,
     /// When the last ends.
     pub until: Instant,
-    /// What became of them.
+    /// Their sums.
     pub sums: PeriodSums,
 }
 
@@ -54,13 +54,13 @@ pub struct Period {
     pub at: Instant,
     /// When it ended.
     pub until: Instant,
-    /// Whether its cycle ended in time; `None`: there was none, or nobody knows.
+    /// Whether its cycle ended in time; `None`: there was none, or it is unknown.
     pub met: Option<bool>,
-    /// What advocates asked.
+    /// The requests of advocates.
     pub asked: Span,
-    /// What was held.
+    /// The reservation held.
     pub held: Span,
-    /// CPU time that the program had.
+    /// CPU time that the program used.
     pub consumed: Span,
 }
 
@@ -78,15 +78,15 @@ impl PeriodSums {
 }
 
 impl Played {
-    /// Stretches that are kept, at most.
+    /// The most ranges.
     pub const MOST: usize = 400;
 
-    /// Nothing yet.
+    /// Without periods.
     pub fn new(program: ProgramId) -> Self {
         Played { program, all: PeriodSums::default(), stretches: Vec::new(), width: 1 }
     }
 
-    /// A period more.
+    /// Adds a period.
     pub fn add(&mut self, period: Period) {
         let Period { at, until, met, asked, held, consumed } = period;
         let sums = PeriodSums {
@@ -113,7 +113,7 @@ impl Played {
         }
     }
 
-    /// Pairs become one.
+    /// Merges pairs.
     fn halve(&mut self) {
         let pairs = self.stretches.chunks(2).map(|pair| {
             let mut one = pair[0];

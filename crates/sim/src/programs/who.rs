@@ -1,19 +1,19 @@
-//! Who has which CPU: lanes, then windows by level, then everybody who is left in equal parts.
+//! Which thread has which CPU: lanes, then windows by level, then all others in equal parts.
 
 use hyoshi_model::{Instant, Span};
 
 /// A program that wants a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wants {
-    /// Its place among the host's programs.
+    /// Its index among the host's programs.
     pub place: usize,
-    /// What is left of its cycle.
+    /// The rest of its cycle.
     pub left: Span,
     /// The CPU of its window, its level there, and since when it is raised, if it is.
     pub raised: Option<(u32, u8, u64)>,
 }
 
-/// How fast a program runs: `part` of `whole` of a CPU.
+/// The speed of a program: `part` of `whole` of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProgramSpeed {
     pub place: usize,
@@ -22,21 +22,21 @@ pub(super) struct ProgramSpeed {
 }
 
 impl ProgramSpeed {
-    /// What it has after `span`.
+    /// Its progress after `span`.
     pub fn after(self, span: Span) -> Span {
         let nanos = u128::from(span.as_nanos()) * u128::from(self.part) / u128::from(self.whole);
         Span::from_nanos(nanos as u64) // no more than the span
     }
 
-    /// How long it needs for `left`.
+    /// The time that it needs for `left`.
     pub fn needs(self, left: Span) -> Span {
         let nanos = (u128::from(left.as_nanos()) * u128::from(self.whole)).div_ceil(u128::from(self.part));
         Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
-/// Of each free CPU the most urgent raised program runs, of equally urgent ones the first; those that are not raised
-/// share the CPUs that are left, each at most one.
+/// On each free CPU the most urgent raised program runs, of equally urgent ones the first; those that are not raised
+/// share the remaining CPUs, each at most one.
 pub(super) fn paces(free: &[u32], wants: &[Wants]) -> Vec<ProgramSpeed> {
     let mut paces = Vec::new();
     let mut idle = 0;
@@ -58,7 +58,7 @@ pub(super) fn paces(free: &[u32], wants: &[Wants]) -> Vec<ProgramSpeed> {
     paces
 }
 
-/// The earliest instant at which one of them has all that it wants.
+/// The earliest instant at which one of them has finished.
 pub(super) fn first_end(now: Instant, paces: &[ProgramSpeed], wants: &[Wants]) -> Instant {
     let ends = paces.iter().filter_map(|pace| {
         let left = wants.iter().find(|one| one.place == pace.place)?.left;

@@ -1,4 +1,4 @@
-//! Small systems, written down in Rust: a few words each.
+//! Small systems for tests, in Rust.
 #![allow(dead_code)]
 
 pub mod drawn;
@@ -187,7 +187,7 @@ pub fn ends(events: &[(ProcessorId, Instant, Event)]) -> impl Iterator<Item = &J
     })
 }
 
-/// A size of a test: that in the environment, if it is set.
+/// The size of a test, from the environment if it is set there.
 pub fn of_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }

@@ -1,4 +1,4 @@
-//! Random systems with everything the model has, from a seed: for properties.
+//! Random systems with all features of the model, from a seed: for property tests.
 
 use super::*;
 use hyoshi_model::takes::{Stream, bits};

@@ -1,4 +1,4 @@
-//! Values of types that are known at run time only.
+//! Values of types that are known only at run time.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 
@@ -8,7 +8,7 @@ use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeEr
 use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
 use crate::types::{FixedDecimal, LongDouble, WChar, WString, read_packed, write_packed};
 
-/// A value as a tree; its type code says what it means.
+/// A value as a tree; its type code determines its meaning.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -46,7 +46,7 @@ pub enum Value {
     WString(WString),
     /// `fixed`.
     Fixed(Box<FixedDecimal>),
-    /// An enumerator, by its place.
+    /// An enumerator, by its position.
     Enum(u32),
     /// The members of a struct or exception, in order.
     Struct(Vec<Value>),
@@ -54,7 +54,7 @@ pub enum Value {
     Union {
         /// The discriminator, as [`Types::union`](crate::Types::union) has labels.
         label: Box<i128>,
-        /// None where no case has the label.
+        /// None if no case has the label.
         value: Option<Box<Value>>,
     },
     /// The elements of a sequence or array.
@@ -69,7 +69,7 @@ pub enum Value {
     Any(Box<Any>),
 }
 
-/// An object reference as it lies in a message; nil without profiles.
+/// An object reference as in a message; nil without profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectValue {
     /// Repository id of the interface; empty for any.
@@ -197,7 +197,7 @@ impl Value {
                 Value::Fixed(Box::new(FixedDecimal { unscaled: read_packed(*digits, from)?, scale: *scale }))
             }
             Node::Sequence { of, most } => {
-                // Elements may take no octets; those that do run out of them, and the others are charged for.
+                // Elements may have no octets; those with octets end with the message, and the others are charged.
                 let count = u32::decode(from)? as usize;
                 bounded(count, *most, from)?;
                 from.nested(|from| Value::read_many(nodes, *of, count, from))?
@@ -206,7 +206,7 @@ impl Value {
                 from.charge(1)?;
                 from.nested(|from| Value::read_many(nodes, *of, *length as usize, from))?
             }
-            // Aliases have been looked through.
+            // Aliases were resolved.
             Node::Alias { of, .. } => Value::read(nodes, *of, from)?,
             Node::Named { kind: TypeKind::Object, .. } => {
                 let id = String::decode(from)?;

@@ -9,7 +9,7 @@ use crate::cdr::{EncodeError, Encoder};
 pub struct Begun {
     /// Where the message begins in the encoder.
     start: usize,
-    /// Where its header ends, and where its body begins behind the padding.
+    /// The end of its header, and the start of its body after the padding.
     header: usize,
     body: usize,
 }
@@ -31,11 +31,11 @@ impl Begun {
         self.body = to.len();
     }
 
-    /// Writes the size into the header. An empty body takes its padding with it.
+    /// Writes the size into the header. The padding before an empty body is removed.
     ///
     /// # Errors
     ///
-    /// Of a message beyond 4 GiB.
+    /// For a message beyond 4 GiB.
     #[inline]
     pub fn end(self, to: &mut Encoder) -> Result<(), EncodeError> {
         if to.len() == self.body {
@@ -46,7 +46,7 @@ impl Begun {
         Ok(())
     }
 
-    /// Takes the message back, to the state before it began: its body could not be written.
+    /// Removes the message, if its body could not be written.
     pub fn undo(self, to: &mut Encoder) {
         to.truncate(self.start);
     }

@@ -3,7 +3,7 @@
 use super::Fault;
 use crate::cdr::{ByteOrder, Version};
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageKind {
     /// A call.
@@ -12,15 +12,15 @@ pub enum MessageKind {
     Reply,
     /// The caller no longer waits.
     CancelRequest,
-    /// Asks where an object is.
+    /// A query for the location of an object.
     LocateRequest,
-    /// Tells where.
+    /// Its answer.
     LocateReply,
-    /// An orderly end: no request that has no reply yet was carried out.
+    /// An orderly end: no request without a reply was carried out.
     CloseConnection,
-    /// What came was no message.
+    /// The received message was invalid.
     MessageError,
-    /// More of a message (1.1, 1.2).
+    /// The next part of a message (1.1, 1.2).
     Fragment,
 }
 
@@ -49,7 +49,7 @@ impl MessageKind {
 }
 
 impl Version {
-    /// From the two octets of a header or profile; none for versions that are not known.
+    /// From the two octets of a header or profile; none for unknown versions.
     pub const fn from_octets(major: u8, minor: u8) -> Option<Version> {
         match (major, minor) {
             (1, 0) => Some(Version::V1_0),
@@ -59,7 +59,7 @@ impl Version {
         }
     }
 
-    /// Major and minor, as headers and profiles have them.
+    /// Major and minor, as in headers and profiles.
     pub const fn octets(self) -> [u8; 2] {
         match self {
             Version::V1_0 => [1, 0],
@@ -85,9 +85,9 @@ pub struct Header {
     pub order: ByteOrder,
     /// Whether fragments follow.
     pub more: bool,
-    /// What it is.
+    /// The kind.
     pub kind: MessageKind,
-    /// Octets that follow the header.
+    /// The number of octets after the header.
     pub size: u32,
 }
 

@@ -1,10 +1,10 @@
-//! Messages cut into fragments, to be sent.
+//! Cuts messages into fragments, to be sent.
 
 use super::{Header, MessageKind};
 use crate::cdr::Version;
 
-/// A part of a message as it goes over the wire: a header of its own, and octets of the message. Nothing is
-/// copied: a gathering write takes both.
+/// A part of a message on the wire: its own header, and octets of the message. Nothing is copied: a gathering write
+/// sends both.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageFragment<'a> {
     head: [u8; Header::LEN + 4],
@@ -13,22 +13,22 @@ pub struct MessageFragment<'a> {
 }
 
 impl<'a> MessageFragment<'a> {
-    /// What goes first.
+    /// The first part.
     pub fn head(&self) -> &[u8] {
         &self.head[..self.length]
     }
 
-    /// What follows.
+    /// The second part.
     pub fn body(&self) -> &'a [u8] {
         self.body
     }
 }
 
-/// Cuts a message, header included, into pieces of at most `most` octets each, headers included: a multiple of
-/// eight, at least 64 (others are rounded). What cannot have fragments, or needs none, comes as one piece: only
-/// requests, replies and their locate kin in 1.2 are cut, since hardly anybody takes fragments of 1.1.
+/// Cuts a message, header included, into pieces of at most `most` octets each, headers included: a multiple of eight,
+/// at least 64 (others are rounded). A message that cannot have fragments, or needs none, is one piece: only requests,
+/// replies and their locate counterparts in 1.2 are cut, because few peers support fragments of 1.1.
 ///
-/// Each piece but the last is a multiple of eight long, so that alignment within a piece is that within the message.
+/// Each piece but the last is a multiple of eight long, so alignment within a piece equals that within the message.
 pub fn split(message: &[u8], most: usize) -> impl Iterator<Item = MessageFragment<'_>> {
     let most = most.max(64) & !7;
     let header = message.first_chunk().and_then(|octets| Header::decode(octets).ok());

@@ -1,19 +1,19 @@
-//! What is wrong with a reference as text, and where.
+//! Errors in a reference as text, with their position.
 
 use core::fmt;
 
 use crate::cdr::DecodeError;
 
-/// A text that is no reference.
+/// A text that is not a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferenceError {
     /// Offset in the text, in octets.
     pub at: usize,
-    /// What is wrong there.
+    /// The error.
     pub kind: ReferenceErrorKind,
 }
 
-/// What is wrong.
+/// The error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReferenceErrorKind {
@@ -23,31 +23,31 @@ pub enum ReferenceErrorKind {
     Hex(char),
     /// An odd number of digits.
     HalfOctet,
-    /// The octets are no reference: mostly, the text was cut off.
+    /// The octets are not a reference: usually, the text is incomplete.
     Octets(DecodeError),
-    /// An address with a protocol that is not known.
+    /// An address with an unknown protocol.
     Protocol,
     /// A version other than `1.0@`, `1.1@` and `1.2@`.
     Version,
     /// A `[` without its `]`, none where an IPv6 address needs one, or something else within them.
     Brackets,
-    /// No port from 1 to 65535.
+    /// Not a port from 1 to 65535.
     Port,
-    /// `rir:` beside other addresses: the standard has it alone.
+    /// `rir:` beside other addresses: the standard forbids that.
     RirAmongOthers,
     /// A Unix socket's path that is empty or does not end in `:`.
     Path,
     /// A `%` without two hexadecimal digits.
     Escape,
-write     /// A character that as `%` and two digits.
+    /// A character that must be written as `%` and two digits.
     Unescaped(char),
-    /// A text that is no octets of UTF-8 where a name is expected.
+    /// Octets that are not UTF-8 where a name is expected.
     Utf8,
-    /// A NUL in a path or a name, which no reference and no call can carry.
+    /// A NUL in a path or a name, which no reference and no call can express.
     Nul,
     /// A component of a name with a `.` too many, or one that ends in `.`.
     NameDots,
-    /// A component of a name without anything.
+    /// An empty component of a name.
     NameEmpty,
     /// A `\` before something other than `.`, `/` and `\`.
     NameEscape,

@@ -20,9 +20,9 @@ enum ArbitraryType {
     Alias(Box<ArbitraryType>),
     Struct(Vec<ArbitraryType>),
     Exception(Vec<ArbitraryType>),
-    /// Cases in order, the last of them the default if so.
+    /// Cases in order; the last of them is the default if so.
     Union(TypeKind, Vec<ArbitraryType>, bool),
-    /// A struct that holds a sequence of itself.
+    /// A struct that contains a sequence of itself.
     Tree,
 }
 
@@ -83,7 +83,7 @@ fn kind() -> impl Strategy<Value = ArbitraryType> {
 }
 
 impl ArbitraryType {
-    /// Every other named type lacks its id, as peers may leave it out.
+    /// Every second named type lacks its id, which peers may omit.
     fn describe(&self, types: &mut Types, count: &mut u32) -> TypeIndex {
         *count += 1;
         let id = if count.is_multiple_of(2) { format!("IDL:T{count}:1.0") } else { String::new() };
@@ -261,7 +261,7 @@ pub(super) fn typed_value(exception: bool) -> impl Strategy<Value = (TypeCode, V
     kind.prop_flat_map(|kind| (Just(code(&kind)), kind.value()))
 }
 
-/// A text that every character set has.
+/// A text in every character set.
 pub(super) fn latin() -> impl Strategy<Value = String> + Clone {
     many(proptest::char::range('\x01', '\u{ff}'), 0..12).prop_map(|text| text.into_iter().collect::<String>())
 }

@@ -1,4 +1,4 @@
-//! Type codes looked at.
+//! The structure of type codes.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ macro_rules! kinds {
                 match number { $($number => Some(TypeKind::$kind),)* _ => None }
             }
 
-            /// As IDL has it.
+            /// Its name in IDL.
             pub const fn name(self) -> &'static str {
                 match self { $(TypeKind::$kind => $name,)* }
             }
@@ -37,7 +37,7 @@ kinds! {
     Component 34 "component"; Home 35 "home"; Event 36 "eventtype";
 }
 
-/// What a type is made of.
+/// The structure of a type.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum TypeShape<'a> {
@@ -70,7 +70,7 @@ pub enum TypeShape<'a> {
     },
     /// A typedef of another type.
     Alias(TypeCode),
-    /// An interface, or another of which the type code tells the name only.
+    /// An interface, or another type of which only the name is known.
     Named(TypeKind),
     /// An enumeration.
     Enum(Members<'a>),
@@ -82,7 +82,7 @@ pub enum TypeShape<'a> {
     Union {
         /// Of its discriminator.
         discriminator: TypeCode,
-        /// What it can hold.
+        /// Its cases.
         cases: Cases<'a>,
     },
 }
@@ -148,7 +148,7 @@ impl TypeCode {
         }
     }
 
-    /// What it is made of.
+    /// Its structure.
     pub fn shape(&self) -> TypeShape<'_> {
         match self.node(self.root) {
             None => TypeShape::Simple(self.kind()),
@@ -168,17 +168,17 @@ impl TypeCode {
         }
     }
 
-    /// Its repository id; empty if it has none, or a peer left it out.
+    /// Its repository id; empty if it has none, or a peer omitted it.
     pub fn id(&self) -> &str {
         self.node(self.root).map_or("", |node| node.title().0)
     }
 
-    /// Its name; empty if it has none, or a peer left it out.
+    /// Its name; empty if it has none, or a peer omitted it.
     pub fn name(&self) -> &str {
         self.node(self.root).map_or("", |node| node.title().1)
     }
 
-    /// Where `default` stands among the cases of a union.
+    /// The position of `default` among the cases of a union.
     pub fn default_index(&self) -> Option<usize> {
         match self.node(self.root)? {
             Node::Union { cases, .. } => cases.iter().position(|(label, _, _)| label.is_none()),
@@ -203,10 +203,10 @@ impl Node {
     }
 }
 
-/// As IDL would name the type where it is used: `sequence<Position, 5>`.
+/// The type's name in IDL: `sequence<Position, 5>`.
 impl fmt::Display for TypeCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is anonymous can be long only as far as it nests, which the decoder bounds.
+        // An anonymous type's name is bounded by its nesting, which the decoder bounds.
         match self.shape() {
             TypeShape::Simple(kind) => f.write_str(kind.name()),
             TypeShape::String(0) => f.write_str("string"),

@@ -1,4 +1,5 @@
-//! IDL types that Rust has no twin of (CORBA 3.3 part 2, 9.3.1 and 9.3.2): wide characters, `long double`, `fixed`.
+//! IDL types without a counterpart in Rust (CORBA 3.3 part 2, 9.3.1 and 9.3.2): wide characters, `long double`,
+//! `fixed`.
 
 mod fixed;
 mod long_double;

@@ -48,7 +48,7 @@ fn shorter_deadlines_are_more_urgent_and_lanes_come_before_all() {
     };
     assert_eq!(placement.promise(0, &lane(14), &[]), []);
     assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(38)));
-    // 85 % are the lanes', 95 % the cap: whom the rest goes to, the order says.
+    // 85 % are the lanes', 95 % the cap: the order determines who gets the rest.
     let (mut one, mut other) = (placement.clone(), placement);
     let of = |refused: &[(TaskId, NoRoom)]| -> Vec<_> { refused.iter().map(|(task, no)| (task.0, no.most)).collect() };
     let urgent = window(6, 200).within(Span::from_millis(50)).unwrap();
@@ -114,7 +114,7 @@ fn a_window_goes_only_where_its_threads_may() {
     let refused = placement.admit(TaskId(3), window(60, 100), &[2, 7]).unwrap_err();
     assert_eq!(refused.most, Some(window(35, 100)));
     assert!(placement.admit(TaskId(3), window(1, 100), &[7]).unwrap_err().most.is_none());
-    // All anew: the one that may go nowhere else gets its CPU.
+    // All anew: the one with a single allowed CPU gets it.
     assert_eq!(placement.admit(TaskId(4), window(60, 100), &[0]).unwrap().cpu, 0);
     assert_eq!(placement.seat(TaskId(2)).unwrap().cpu, 1);
 }
@@ -129,15 +129,15 @@ fn more_deadlines_than_levels_share_them() {
     assert!(levels.is_sorted() && levels[0] == 0 && levels[44] == 19);
 }
 
-/// Plays one CPU tick by tick: of the windows with budget left and something to do, the most urgent runs. Whether
-/// the watched window, which always has something to do, gets its budget in time in each of its periods.
+/// Simulates one CPU tick by tick: of the windows with budget left and work, the most urgent runs. Returns whether the
+/// watched window, which always has work, gets its budget in time in each of its periods.
 fn served(placement: &WindowPlacement, watched: TaskId, wants: &[bool]) -> bool {
     const TICK: u64 = 1_000_000;
     let windows = &placement.cpus[0].1;
     let levels = levels(windows);
     let mut left = vec![0; windows.len()];
     let mut turn: Vec<usize> = (0..windows.len()).collect();
-    // Most urgent first; the watched window is the last of its level, whatever its turn would be.
+    // Most urgent first; the watched window is the last of its level.
     turn.sort_by_key(|index| (levels[*index], windows[*index].task == watched));
     let own = windows.iter().position(|window| window.task == watched).unwrap();
     for tick in 0..20_000u64 {
@@ -200,7 +200,7 @@ proptest! {
     ) {
         let placement = placed(&windows);
         let Some(part) = placement.part(0) else { return Ok(()) };
-        // As if each budget were as much longer; of whole milliseconds, as time is played.
+        // As if each budget were as much longer; in whole milliseconds, the simulation's step.
         let mut longer = placement.clone();
         for window in &mut longer.cpus[0].1 {
             let held = window.reservation;
@@ -327,7 +327,7 @@ fn windows_go_to_the_cpu_of_which_least_is_taken_and_have_their_budgets_in_slice
     for cpu in [0, 1] {
         assert!(placement.longest_run(cpu).unwrap() <= WindowPlacement::RUN, "{:?}", placement.longest_run(cpu));
     }
-    // One with a deadline of its own has its budget at once.
+    // One with its own deadline has its budget at once.
     placement.admit(TaskId(1), window(10, 33).within(Span::from_millis(20)).unwrap(), &[]).unwrap();
     assert_eq!(seat(&placement, 1), Some((0, 1)));
 }

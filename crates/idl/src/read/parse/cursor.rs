@@ -1,4 +1,4 @@
-//! The parser's place in the stream of words, and what it says when the next word does not fit.
+//! The parser's position in the tokens, and its errors for unexpected tokens.
 
 use crate::read::diagnostic::{IdlDiagnostic, Findings};
 use crate::read::lexeme::Lexeme;
@@ -9,14 +9,14 @@ use crate::read::syntax::{Name, ScopedName};
 
 use super::DEEPEST;
 
-/// An error was reported; whoever can, skips to where reading can go on.
+/// An error was reported; a caller that can skips to the next place to continue.
 pub(crate) struct Lost;
 
-/// What reading something gives.
+/// The result of parsing.
 pub(crate) type ParseResult<T> = Result<T, Lost>;
 
-/// The words of IDL 4.2, table 7-6, that cannot be names without an underscore before them; but for those that only
-/// 4.x reserves (`bitfield`, `map`, `int8`...), since older files use them as names.
+/// The words of IDL 4.2, table 7-6, that cannot be names without an underscore before them, except for those reserved
+/// only by 4.x (`bitfield`, `map`, `int8`...), because older files use them as names.
 const KEYWORDS: [&str; 73] = [
     "abstract",
     "any",
@@ -93,8 +93,8 @@ const KEYWORDS: [&str; 73] = [
     "wstring",
 ];
 
-/// Keywords of components and templates (CORBA 3 and later): files of older days use them as names, and nothing
-/// that is read here needs them.
+/// Keywords of components and templates (CORBA 3 and later): old files use them as names, and this parser does not need
+/// them.
 const UNUSED: [&str; 20] = [
     "alias",
     "component",
@@ -118,7 +118,7 @@ const UNUSED: [&str; 20] = [
     "uses",
 ];
 
-/// The keyword that a name is, or differs from in case only.
+/// The keyword that a name equals, or from which it differs only in case.
 pub(crate) fn is_keyword(name: &str) -> Option<&'static str> {
     KEYWORDS.iter().find(|keyword| keyword.eq_ignore_ascii_case(name)).copied()
 }
@@ -131,12 +131,12 @@ pub(crate) struct Cursor<'a> {
     pub sources: &'a Sources,
     pub findings: &'a mut Findings,
     pub next: usize,
-    /// The next event that was not taken.
+    /// The next unread event.
     pub event: usize,
     pub depth: usize,
-    /// A `>>` of which the first half was taken.
+    /// A `>>` of which the first half was read.
     half: bool,
-    /// That the file ends too early was reported.
+    /// An early end of the file was reported.
     pub ended: bool,
     /// Within `<` and `>`.
     pub angles: bool,
@@ -147,7 +147,7 @@ impl<'a> Cursor<'a> {
         Cursor { stream, sources, findings, next: 0, event: 0, depth: 0, half: false, ended: false, angles: false }
     }
 
-    /// What the preprocessor said before the next word.
+    /// The preprocessor's events before the next token.
     pub fn events(&mut self) -> Vec<Event> {
         let events = self.stream.events[self.event..].iter().take_while(|(before, _)| *before <= self.next);
         let events: Vec<Event> = events.map(|(_, event)| event.clone()).collect();
@@ -175,7 +175,7 @@ impl<'a> Cursor<'a> {
         self.token().at
     }
 
-    /// Where the last word taken stands.
+    /// The place of the last token read.
     pub fn last(&self) -> SourceSpan {
         match self.next.checked_sub(1) {
             Some(last) => self.stream.tokens[last].at,
@@ -200,12 +200,12 @@ impl<'a> Cursor<'a> {
         token
     }
 
-    /// Takes the keyword if it is next.
+    /// Reads the keyword if it is next.
     pub fn word(&mut self, keyword: &str) -> Option<SourceSpan> {
         self.is(keyword).then(|| self.bump().at)
     }
 
-    /// Takes the sign if it is next.
+    /// Reads the sign if it is next.
     pub fn sign(&mut self, sign: Lexeme) -> Option<SourceSpan> {
         (self.kind() == sign).then(|| self.bump().at)
     }
@@ -217,7 +217,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes `>`, or the first half of `>>`.
+    /// Reads `>`, or the first half of `>>`.
     pub fn close_angle(&mut self) -> ParseResult<SourceSpan> {
         if self.half || self.kind() == Lexeme::Greater {
             self.half = false;
@@ -230,7 +230,7 @@ impl<'a> Cursor<'a> {
         Err(self.strange("`>`"))
     }
 
-    /// The `;` behind a declaration; one that is missing at a line's end is reported there.
+    /// The `;` after a declaration; one that is missing at a line's end is reported there.
     pub fn semicolon(&mut self) -> ParseResult<()> {
         if self.sign(Lexeme::Semicolon).is_some() {
             return Ok(());
@@ -244,13 +244,13 @@ impl<'a> Cursor<'a> {
         if matches!(self.kind(), Lexeme::End | Lexeme::Close) || line(last) != line(next) {
             let error = IdlDiagnostic::at(behind, "expected `;`").label("here").help("end the declaration with `;`");
             self.findings.error(error);
-            // Going on as if it stood there shows the errors behind it.
+            // Continue as if it were there, to find further errors.
             return Ok(());
         }
         Err(self.strange("`;`"))
     }
 
-    /// Reports that the next word does not fit.
+    /// Reports that the next token is unexpected.
     pub fn strange(&mut self, wanted: &str) -> Lost {
         let found = match self.kind() {
             Lexeme::End if self.ended => return Lost,
@@ -268,7 +268,7 @@ impl<'a> Cursor<'a> {
         Lost
     }
 
-    /// Reports that the next word is none of those that can stand here, with the nearest if it looks like one.
+    /// Reports that the next token is none of the expected ones, with the nearest if it is similar.
     pub fn strange_among(&mut self, wanted: &str, known: &[&str]) -> Lost {
         let near = Some(self.text()).filter(|_| self.kind() == Lexeme::Word);
         let near = near.and_then(|text| similar(text, known.iter().copied()));
@@ -282,14 +282,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// What IDL has, and this reader refuses.
+    /// Rejects a part of IDL that is not supported.
     pub fn refuse(&mut self, at: SourceSpan, message: &str, help: &str) -> Lost {
         let label = if message.contains("not supported") { "not supported" } else { "" };
         self.findings.error(IdlDiagnostic::at(at, message).label(label).help(help));
         Lost
     }
 
-    /// Takes a name that is being declared.
+    /// Reads a name that is being declared.
     pub fn name(&mut self, of: &str) -> ParseResult<Name> {
         if self.kind() != Lexeme::Word {
             return Err(self.strange(&format!("the name of {of}")));
@@ -309,7 +309,7 @@ impl<'a> Cursor<'a> {
                 };
                 let error = IdlDiagnostic::at(at, format!("`{text}` cannot be the name of {of}: it {how}"));
                 self.findings.error(error.help(format!("write `_{text}`: the name is `{text}` everywhere else")));
-                // A name was meant if a declaration goes on behind it.
+                // A name was meant if a declaration follows.
                 let declares = matches!(
                     self.ahead(1).kind,
                     Lexeme::Semicolon
@@ -338,7 +338,7 @@ impl<'a> Cursor<'a> {
         Ok(Name { text: escaped.to_string(), at })
     }
 
-    /// Takes a name that is used, `A::B` or `::A::B`.
+    /// Reads a name that is used, `A::B` or `::A::B`.
     pub fn scoped_name(&mut self, of: &str) -> ParseResult<ScopedName> {
         let start = self.at();
         let absolute = self.sign(Lexeme::Scope).is_some();
@@ -370,7 +370,7 @@ impl<'a> Cursor<'a> {
         Ok(ScopedName { absolute, parts, at })
     }
 
-    /// Skips behind the `}` of a body in which something could not be read.
+    /// Skips to after the `}` of a body with an error.
     pub fn skip_body(&mut self) {
         let mut open = 1_usize;
         while open > 0 && self.kind() != Lexeme::End {
@@ -382,7 +382,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes one level deeper; refused beyond the limit.
+    /// Goes one level deeper; rejected beyond the limit.
     pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= DEEPEST {
             let error = IdlDiagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));
@@ -395,7 +395,7 @@ impl<'a> Cursor<'a> {
         result
     }
 
-    /// Skips behind the end of a declaration that could not be read: `;` or the brace that closes what it opened.
+    /// Skips to after the end of a declaration with an error: `;` or the brace that closes it.
     pub fn skip(&mut self) {
         self.half = false;
         let mut open = 0_usize;
@@ -446,7 +446,7 @@ impl<'a> Cursor<'a> {
         lines
     }
 
-    /// The comment behind the last word taken, on its line.
+    /// The comment after the last token, on its line.
     pub fn docs_after(&self) -> Vec<String> {
         let (last, next) = (self.last(), self.at());
         let comments = &self.stream.comments;
@@ -456,7 +456,7 @@ impl<'a> Cursor<'a> {
         };
         let line = self.lines(last).1;
         let beside = comment.at.file == last.file && self.lines(comment.at).0 == line;
-        // With another word behind it on the line, it belongs to that.
+        // If another token follows on the line, it belongs to that.
         let alone = self.kind() == Lexeme::End || next.file != last.file || self.lines(next).0 != line;
         if beside && alone { plain(self.sources.text(comment.at)) } else { Vec::new() }
     }

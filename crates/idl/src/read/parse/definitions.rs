@@ -1,4 +1,4 @@
-//! What can stand in a file or a module.
+//! The contents of a file or a module.
 
 use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::lexeme::Lexeme;
@@ -97,7 +97,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// What can stand in a module and in an interface alike; `None` if the next word begins nothing of it.
+    /// Definitions that are allowed in a module and in an interface; `None` if the next token begins none of them.
     pub fn shared_definition(&mut self, front: Front) -> ParseResult<Option<SyntaxItem>> {
         let at = self.at();
         let item = match self.text() {
@@ -187,7 +187,7 @@ impl Cursor<'_> {
         Ok(Some(item))
     }
 
-    /// What IDL has and this reader refuses: at once in the file that is read, and in what it includes if it is used.
+    /// Unsupported parts of IDL: rejected at once in the file itself, and in an included file if they are used.
     fn unsupported(&mut self, what: &'static str, message: &str, help: &str) -> ParseResult<SyntaxItem> {
         let at = self.at();
         if at.file == 0 {
@@ -221,7 +221,7 @@ impl Cursor<'_> {
         Ok(SyntaxItem::Module { front, name, items })
     }
 
-    /// The `}` of something large: if the file ends first, the report says what is open.
+    /// The `}` of a large body: if the file ends first, the report names the open body.
     pub fn closing(&mut self, open: crate::read::source::SourceSpan, what: &str, name: &str) {
         if self.sign(Lexeme::Close).is_none() {
             self.ended = true;
@@ -252,7 +252,7 @@ impl Cursor<'_> {
         Ok(Front { docs, annotations })
     }
 
-    /// The comment behind it, if there was none before it.
+    /// The comment after it, if there was none before it.
     pub fn with_docs_after(&self, mut front: Front) -> Front {
         if front.docs.is_empty() {
             front.docs = self.docs_after();
@@ -260,7 +260,7 @@ impl Cursor<'_> {
         front
     }
 
-    /// `@name`, `@name(value)`, `@name(key = value, ...)`, any number of them; and `@annotation` declarations refused.
+    /// `@name`, `@name(value)`, `@name(key = value, ...)`, any number of them; `@annotation` declarations are rejected.
     pub fn annotations(&mut self) -> ParseResult<Vec<Annotation>> {
         let mut annotations = Vec::new();
         while self.kind() == Lexeme::At {

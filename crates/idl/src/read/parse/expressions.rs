@@ -6,7 +6,7 @@ use crate::read::syntax::{Expression, Step, StepWhat};
 
 use super::cursor::{Cursor, ParseResult};
 
-/// Operators of two sides, loosest first.
+/// Binary operators, lowest precedence first.
 const LEVELS: [&[Lexeme]; 6] = [
     &[Lexeme::Or],
     &[Lexeme::Xor],
@@ -23,7 +23,7 @@ impl Cursor<'_> {
         Ok(Expression { steps, at: start.to(self.last()) })
     }
 
-    /// A bound between `<` and `>`: `>>` closes two brackets there, unless parentheses stand around it.
+    /// A bound between `<` and `>`: `>>` closes two brackets there, unless it is within parentheses.
     pub fn expression_in_angles(&mut self) -> ParseResult<Expression> {
         let around = std::mem::replace(&mut self.angles, true);
         let read = self.expression();

@@ -9,7 +9,7 @@ use crate::tree::Direction;
 
 use super::cursor::{Cursor, Lost, ParseResult};
 
-/// Words that can begin what stands in an interface, for suggestions.
+/// Words that can begin a member of an interface, for suggestions.
 const EXPORTS: [&str; 9] =
     ["attribute", "const", "enum", "exception", "oneway", "readonly", "struct", "typedef", "union"];
 
@@ -198,7 +198,7 @@ impl Cursor<'_> {
         Ok(names)
     }
 
-    /// `context ("name", ...)`: read and left out, since no ORB in use sends contexts.
+    /// `context ("name", ...)`: read and omitted, because no ORB in use sends contexts.
     fn contexts(&mut self) -> ParseResult<()> {
         self.expect(Lexeme::Left, "`(` and the names of the context")?;
         loop {

@@ -1,4 +1,4 @@
-//! Types, and those that are declared: structs, unions, enumerations.
+//! Types, and declarations of types: structs, unions, enumerations.
 
 use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::lexeme::Lexeme;
@@ -10,7 +10,7 @@ use crate::tree::Type;
 use super::cursor::{Cursor, Lost, ParseResult};
 
 impl Cursor<'_> {
-    /// A type, or the declaration of one where `declares` says that this may stand here.
+    /// A type, or the declaration of one if `declares` allows it.
     pub fn a_type(&mut self, declares: bool) -> ParseResult<TypeSyntax> {
         let start = self.at();
         let what = self.deeper(|cursor| cursor.type_what(declares))?;
@@ -154,7 +154,7 @@ impl Cursor<'_> {
                 Ok(member) => members.push(member),
                 Err(Lost) => self.skip(),
             }
-            // A member that takes no word would be read for ever.
+            // A member that reads no token would loop for ever.
             if self.next == before {
                 self.bump();
             }
@@ -245,7 +245,7 @@ impl Cursor<'_> {
         if labels.is_empty() {
             return Err(self.strange_among("`case` or `default`", &["case", "default"]));
         }
-        // A comment can stand before the label or before the member.
+        // A comment can be before the label or before the member.
         let inner = self.front()?;
         front.annotations.extend(inner.annotations);
         if front.docs.is_empty() {
@@ -297,5 +297,5 @@ impl Cursor<'_> {
     }
 }
 
-/// What to do instead of a value type.
+/// The remedy for a value type.
 pub(super) const VALUES: &str = "pass the state as a struct, or an object by an interface";

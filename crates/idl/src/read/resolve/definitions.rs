@@ -73,7 +73,7 @@ impl Resolver<'_> {
         Some(id)
     }
 
-    /// A forward declaration and the definition must get one repository id.
+    /// A forward declaration and the definition must have the same repository id.
     pub fn same_prefix(&mut self, id: DefinitionId, prefix: String, name: &Name) {
         let draft = self.of(id);
         if draft.identity.prefix != prefix {
@@ -118,7 +118,7 @@ impl Resolver<'_> {
         Some(id)
     }
 
-    /// The members of the struct that one extends, with the place of its name.
+    /// The members of the base struct, with the place of its name.
     fn base_members(&mut self, base: &ScopedName) -> Option<Vec<(Member, SourceSpan)>> {
         let Entity::Definition(id) = self.scopes.look_up(self.here, base, self.findings)? else {
             self.findings.error(IdlDiagnostic::at(base.at, format!("`{}` is not a struct", base.text())));
@@ -149,7 +149,7 @@ impl Resolver<'_> {
         id
     }
 
-    /// Goes into the scope of a definition; gives the one outside.
+    /// Enters the scope of a definition; returns the outer one.
     fn enter(&mut self, id: DefinitionId, front: Front, name: &Name) -> ScopeId {
         let draft = &mut self.drafts[id.0 as usize];
         (draft.front, draft.at) = (front, name.at);
@@ -160,7 +160,7 @@ impl Resolver<'_> {
         outside
     }
 
-    /// Goes back out of it, and completes the definition.
+    /// Returns to the outer scope, and completes the definition.
     fn leave(&mut self, outside: ScopeId, id: DefinitionId, kind: Option<DefinitionKind>, at: SourceSpan) {
         self.here = outside;
         self.prefix = self.prefixes.pop().unwrap_or_default();
@@ -191,7 +191,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Declares members in the scope at hand; false if one has an error.
+    /// Declares members in the current scope; false if one has an error.
     fn members(&mut self, syntax: Vec<MemberSyntax>, members: &mut Vec<Member>) -> bool {
         let mut sound = true;
         for MemberSyntax { front, of, names } in syntax {
@@ -213,7 +213,7 @@ impl Resolver<'_> {
         let id = self.declare(&name, What::Enum, front);
         let mut enumerators = Vec::new();
         for (place, (front, name)) in names.into_iter().enumerate() {
-            // In the scope around: two enumerations of one scope cannot share a name.
+            // In the enclosing scope: two enumerations of one scope cannot share a name.
             self.scopes.declare(self.here, &name, Entity::Enumerator(id, place as u32), self.findings);
             enumerators.push(Enumerator { name: name.text, docs: front.docs });
         }
@@ -304,7 +304,7 @@ impl Resolver<'_> {
         sound.then_some(cases)
     }
 
-    /// How many values a discriminator has, where a file could list them all.
+    /// How many values a discriminator has, if a file could list them all.
     fn count_of_values(&self, of: &Type) -> Option<u64> {
         match self.plain(of) {
             Type::Boolean => Some(2),
@@ -319,7 +319,7 @@ impl Resolver<'_> {
     }
 }
 
-/// A label as a number, so that equal ones are found.
+/// A label as a number, to find equal ones.
 fn number(label: &ConstantValue) -> i128 {
     match label {
         ConstantValue::Integer(value) => *value,
@@ -330,10 +330,10 @@ fn number(label: &ConstantValue) -> i128 {
     }
 }
 
-/// So many names of one declaration share the comment and the annotations before it.
+/// At most this many names of one declaration share the comment and the annotations before it.
 const DOCUMENTED: usize = 16;
 
-/// What stands before a declaration of several names, or the comment behind one of them.
+/// The comment before a declaration of several names, or the one after one of them.
 fn documented(front: &Front, declarator: &Declarator, place: usize) -> Front {
     if place >= DOCUMENTED {
         return Front { docs: declarator.after.clone(), annotations: Vec::new() };

@@ -1,7 +1,8 @@
-//! Repository ids: `IDL:prefix/Module/Name:1.0`, and what changes them (OMG IDL 4.2, 7.4.6.4 and CORBA 3.3, 14.7).
+//! Repository ids, `IDL:prefix/Module/Name:1.0`, and the pragmas that change them (OMG IDL 4.2, 7.4.6.4 and CORBA 3.3,
+//! 14.7).
 //!
-//! A prefix that is set within a module replaces that module's name too: what a file includes within a module has no
-//! id of that module.
+//! A prefix that is set within a module also replaces that module's name: the definitions of an include within a module
+//! have ids without the module.
 
 use super::Resolver;
 use super::scope::Entity;
@@ -10,10 +11,10 @@ use crate::read::source::SourceSpan;
 use crate::read::syntax::{Name, ScopedName};
 use crate::tree::DefinitionId;
 
-/// What was said of one definition's id.
+/// The settings of one definition's id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
-    /// What stands before its name: the prefix that was set last, and the scopes around it that began since.
+    /// The part before its name: the last prefix, and the enclosing scopes that began since.
     pub prefix: String,
     /// Of `#pragma version`.
     pub version: Option<(String, SourceSpan)>,
@@ -21,11 +22,11 @@ pub(crate) struct Identity {
     pub whole: Option<(String, SourceSpan)>,
 }
 
-/// Of a repository id, in octets.
+/// The longest repository id, in octets.
 const LONGEST: usize = 1_000;
 
 impl Resolver<'_> {
-    /// Reports a name whose repository id would be too long to be useful, and to be kept for each of many names.
+    /// Reports a name whose repository id would be too long to be useful, and to be stored for each of many names.
     pub fn measured_id(&mut self, name: &Name) {
         if self.prefix.len() + name.text.len() > LONGEST {
             let error =
@@ -140,13 +141,13 @@ impl Resolver<'_> {
         self.drafts.iter().enumerate().map(id).collect()
     }
 
-    /// The prefix of what stands in a scope of that name.
+    /// The prefix of the definitions in a scope of that name.
     pub fn prefix_within(&self, name: &str) -> String {
         within(&self.prefix, name)
     }
 }
 
-/// A name behind a prefix.
+/// A name after a prefix.
 fn within(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}/{name}") }
 }

@@ -1,4 +1,4 @@
-//! Interfaces: what they inherit, their operations and attributes.
+//! Interfaces: their bases, operations and attributes.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use crate::read::syntax::{
 };
 use crate::tree::{Attribute, DefinitionId, Direction, Interface, DefinitionKind, Member, IdlOperation, Parameter, Type};
 
-/// An interface may inherit this many, directly and through others.
+/// The most interfaces that one inherits, directly and through others.
 const MOST_ANCESTORS: usize = 100;
-/// Operations and attributes that all interfaces may inherit from two sides, together: comparing them takes time.
+/// The most operations and attributes that all interfaces inherit from two sides, together: bounds the comparisons.
 const MOST_COMPARED: usize = 1_000_000;
 
 impl Resolver<'_> {
     /// A definition, or the forward declaration of one that this scope has not seen; `None` if it adds nothing.
     pub fn interface(&mut self, syntax: InterfaceSyntax) -> Option<DefinitionId> {
         let InterfaceSyntax { front, name, local, is_abstract, bases, items } = syntax;
-        // Before its own name hides one of an outer scope.
+        // Before its own name hides an outer one.
         let bases = self.bases(&bases, local, is_abstract);
         let known = self.scopes.own(self.here, &name.text).filter(|entry| entry.name == name.text);
         let known = known.and_then(|entry| match entry.what {
@@ -50,7 +50,7 @@ impl Resolver<'_> {
             }
         };
         let Some(items) = items else {
-            // It stands where it was first declared, unless it is defined later.
+            // It is ordered by its first declaration, unless it is defined later.
             return known.is_none().then_some(id);
         };
         let draft = &mut self.drafts[id.0 as usize];
@@ -93,11 +93,11 @@ impl Resolver<'_> {
         (self.here, self.prefix) = outside;
         let draft = &mut self.drafts[id.0 as usize];
         (draft.kind, draft.complete) = (Some(DefinitionKind::Interface(interface)), true);
-        // Its forward declaration has put it into the scope already.
+        // Its forward declaration has already entered it into the scope.
         known.is_none().then_some(id)
     }
 
-    /// A forward declaration and the definition say the same of `local` and `abstract`.
+    /// A forward declaration and the definition must agree on `local` and `abstract`.
     fn same_sort(&mut self, id: DefinitionId, local: bool, is_abstract: bool, name: &Name) {
         let (was_local, was_abstract) = (self.of(id).local, self.abstracts.contains(&id));
         if (was_local, was_abstract) != (local, is_abstract) {
@@ -157,9 +157,9 @@ impl Resolver<'_> {
         bases
     }
 
-    /// Two ancestors may not offer different operations or attributes of one name.
+    /// Two ancestors may not have different operations or attributes of one name.
     fn clashing_bases(&mut self, bases: &[DefinitionId], name: &Name) {
-        // What one base inherits was compared there.
+        // The members inherited by one base were compared there.
         if bases.len() < 2 {
             return;
         }
@@ -200,7 +200,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A type that values of this interface are passed by.
+    /// A type of a parameter or result of this interface.
     fn passed(&mut self, syntax: &TypeSyntax, of: &str, local: bool) -> Option<Type> {
         let anonymous = match &syntax.what {
             TypeWhat::Sequence(..) => Some("a sequence"),
@@ -279,7 +279,7 @@ impl Resolver<'_> {
         for name in names {
             self.scopes.declare(self.here, &name, Entity::Attribute, self.findings);
             let Some(of) = of.clone() else { continue };
-            // Of a declaration of very many names none gets the comment: each would hold a copy.
+            // In a declaration of very many names none gets the comment: each would hold a copy.
             let Front { docs, annotations } = if many { Front::default() } else { front.clone() };
             let member = Member { name: name.text, docs, annotations, of };
             let (get_raises, set_raises) = (get_raises.clone(), set_raises.clone());

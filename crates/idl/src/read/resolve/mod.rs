@@ -1,4 +1,4 @@
-//! From what a file says to what it means: each name found, each constant a value, each rule of the standard held.
+//! Resolves a parsed file: finds each name, evaluates each constant, checks each rule of the standard.
 
 mod definitions;
 mod identity;
@@ -17,10 +17,10 @@ use crate::tree::{Definition, DefinitionId, DefinitionKind};
 use identity::Identity;
 use scope::{Entity, GLOBAL, ScopeId, Scopes};
 
-/// A file and what it includes may declare this many.
+/// The most definitions of a file and its includes.
 const MOST_DEFINITIONS: usize = 100_000;
 
-/// What was declared, and what of it is needed for the rest of the file.
+/// A declaration, with the data that the rest of the file needs.
 pub(crate) struct Draft {
     pub name: String,
     pub at: SourceSpan,
@@ -29,18 +29,18 @@ pub(crate) struct Draft {
     pub what: What,
     /// `None` until it is read to its end without an error.
     pub kind: Option<DefinitionKind>,
-    /// True once it may be used as a whole.
+    /// True when it may be used as a whole.
     pub complete: bool,
-    /// How deep types stand in one another in it.
+    /// The nesting depth of its types.
     pub depth: u16,
-    /// The fewest octets that its value has on the wire.
+    /// The fewest octets of its value on the wire.
     pub least: u64,
-    /// It is a local interface, or holds one.
+    /// It is a local interface, or contains one.
     pub local: bool,
     pub identity: Identity,
 }
 
-/// The sorts of definitions.
+/// The kinds of definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Module,
@@ -73,15 +73,15 @@ pub(crate) struct Resolver<'a> {
     pub findings: &'a mut Findings,
     pub drafts: Vec<Draft>,
     pub scopes: Scopes,
-    /// Where names are declared now.
+    /// The scope in which names are declared now.
     pub here: ScopeId,
-    /// What stands before names in repository ids now: the prefix, and the scopes that were entered since it was set.
+    /// The part before names in repository ids now: the prefix, and the scopes that were entered since it was set.
     pub prefix: String,
-    /// Those of the files and scopes around.
+    /// Those of the enclosing files and scopes.
     pub prefixes: Vec<String>,
     /// `typeprefix`, by scope.
     pub type_prefixes: HashMap<ScopeId, String>,
-    /// Struct, unions and enumerations that were declared within others since the last definition of the scope.
+    /// Structs, unions and enumerations that were declared within others since the last definition of the scope.
     pub inner: Vec<DefinitionId>,
     /// The first opening of each module.
     pub modules: HashMap<ScopeId, DefinitionId>,
@@ -93,7 +93,7 @@ pub(crate) struct Resolver<'a> {
     pub abstracts: HashSet<DefinitionId>,
 }
 
-/// Gives definitions and those of the outermost scope, in order.
+/// Returns the definitions and those of the outermost scope, in order.
 pub(crate) fn resolve(
     items: Vec<SyntaxItem>,
     sources: &Sources,
@@ -130,7 +130,7 @@ pub(crate) fn resolve(
         annotations: draft.front.annotations,
         included: draft.at.file != 0,
         at: draft.at,
-        // Without an error each has its kind; with one, nothing of this is given out.
+        // Without errors each has its kind; with errors, nothing is returned.
         kind: draft.kind.unwrap_or(DefinitionKind::Module(Vec::new())),
     };
     (resolver.drafts.into_iter().zip(ids).map(complete).collect(), root)
@@ -159,7 +159,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// What a module and an interface can hold alike.
+    /// Definitions that are allowed in a module and in an interface.
     pub fn shared(&mut self, item: SyntaxItem) -> Vec<DefinitionId> {
         match item {
             SyntaxItem::Event(event) => {
@@ -190,7 +190,7 @@ impl Resolver<'_> {
                 self.type_prefix(&name, prefix);
                 Vec::new()
             }
-            // The grammar lets these stand in interfaces only, where they are read otherwise.
+            // The grammar allows these only in interfaces, where they are read elsewhere.
             SyntaxItem::Module { .. } | SyntaxItem::Interface(_) | SyntaxItem::Operation(_) | SyntaxItem::Attribute(_) => Vec::new(),
         }
     }
@@ -239,7 +239,7 @@ impl Resolver<'_> {
         id
     }
 
-    /// Makes room for a definition in the scope at hand.
+    /// Reserves a definition in the current scope.
     pub fn draft(&mut self, name: &Name, what: What, front: Front) -> DefinitionId {
         self.measured_id(name);
         let identity = Identity { prefix: self.prefix.clone(), ..Identity::default() };
@@ -254,7 +254,7 @@ impl Resolver<'_> {
         DefinitionId(self.drafts.len() as u32 - 1)
     }
 
-    /// Makes room for a definition and declares its name.
+    /// Reserves a definition and declares its name.
     pub fn declare(&mut self, name: &Name, what: What, front: Front) -> DefinitionId {
         let id = self.draft(name, what, front);
         self.scopes.declare(self.here, name, Entity::Definition(id), self.findings);
@@ -265,7 +265,7 @@ impl Resolver<'_> {
         &self.drafts[id.0 as usize]
     }
 
-    /// Declared forward and never defined: wrong for structs and unions, allowed for interfaces.
+    /// Declared forward but never defined: an error for structs and unions, allowed for interfaces.
     fn unfinished(&mut self) {
         let sound = self.findings.errors.is_empty();
         for (index, draft) in self.drafts.iter_mut().enumerate() {

@@ -8,20 +8,20 @@ use crate::read::source::SourceSpan;
 use crate::read::syntax::{Name, ScopedName};
 use crate::tree::DefinitionId;
 
-/// Which scope.
+/// A scope's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScopeId(usize);
 
 /// The outermost.
 pub(crate) const GLOBAL: ScopeId = ScopeId(0);
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entity {
     Module(ScopeId),
     Definition(DefinitionId),
     Enumerator(DefinitionId, u32),
-    /// What is declared in an included file, and not supported.
+    /// An unsupported declaration in an included file.
     Unsupported(&'static str),
     /// `CORBA::TypeCode`, which no file declares.
     TypeCode,
@@ -31,11 +31,11 @@ pub(crate) enum Entity {
     Attribute,
 }
 
-/// A name that is declared.
+/// A declared name.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub name: String,
-    /// `None` for what no file declares.
+    /// `None` if no file declares it.
     pub at: Option<SourceSpan>,
     pub what: Entity,
 }
@@ -44,11 +44,11 @@ pub(crate) struct Entry {
 struct NameScope {
     name: String,
     parent: Option<ScopeId>,
-    /// By the name in lower case: names that differ in case only clash. In order, for reports that do not change.
+    /// By the name in lower case: names that differ only in case clash. In order, so reports are stable.
     names: BTreeMap<String, Entry>,
     /// True for the outermost scope and modules.
     module: bool,
-    /// Names of outer scopes that were used here: they mean that, from then on.
+    /// Names of outer scopes that were used here: they keep that meaning from then on.
     used: HashMap<String, (String, SourceSpan)>,
     /// Scopes of the interfaces that this one inherits.
     bases: Vec<ScopeId>,
@@ -102,7 +102,7 @@ impl Scopes {
         self.scopes[scope.0].bases.push(base);
     }
 
-    /// Takes that back.
+    /// Undoes that.
     pub fn disinherit(&mut self, scope: ScopeId) {
         self.scopes[scope.0].bases.clear();
     }
@@ -119,7 +119,7 @@ impl Scopes {
         path
     }
 
-    /// What a scope itself declares under a name, in any case.
+    /// The declaration of a name in the scope itself, in any case.
     pub fn own(&self, scope: ScopeId, name: &str) -> Option<&Entry> {
         self.scopes[scope.0].names.get(&name.to_ascii_lowercase())
     }
@@ -219,12 +219,12 @@ impl Scopes {
         true
     }
 
-    /// Puts a name into a scope without looking at clashes.
+    /// Enters a name into a scope without checking for clashes.
     pub fn insert(&mut self, scope: ScopeId, entry: Entry) {
         self.scopes[scope.0].names.insert(entry.name.to_ascii_lowercase(), entry);
     }
 
-    /// What a name means in a scope, from now on; `None`, with a report, if that is nothing or not one thing.
+    /// The meaning of a name in a scope, from now on; `None`, with a report, if there is none or more than one.
     pub fn look_up(&mut self, from: ScopeId, name: &ScopedName, findings: &mut Findings) -> Option<Entity> {
         self.meaning(from, name, true, findings)
     }
@@ -288,7 +288,8 @@ impl Scopes {
         Some(entry.what)
     }
 
-    /// From then on the name means that in `from` and, where that is no module, in the scopes around it that are none.
+    /// From then on the name has its meaning of `from` here and, if this is not a module, in the enclosing scopes that
+    /// are not modules.
     fn introduce(&mut self, from: ScopeId, found: ScopeId, name: &Name) {
         let key = name.text.to_ascii_lowercase();
         let mut next = Some(from);
@@ -304,14 +305,14 @@ impl Scopes {
         }
     }
 
-    /// What a scope declares or inherits under a name.
+    /// The declaration or inheritance of a name in a scope.
     fn find(&self, scope: ScopeId, name: &Name, findings: &mut Findings) -> NameLookup {
         let key = name.text.to_ascii_lowercase();
         let mut found: Vec<(ScopeId, &Entry)> = Vec::new();
         let (mut seen, mut next) = (vec![scope], vec![scope]);
         while let Some(scope) = next.pop() {
             match self.scopes[scope.0].names.get(&key) {
-                // What an interface declares hides what it inherits.
+                // A declaration of an interface hides an inherited one.
                 Some(entry) => found.push((scope, entry)),
                 None => {
                     for base in &self.scopes[scope.0].bases {
@@ -347,9 +348,9 @@ impl Scopes {
         NameLookup::One((*entry).clone())
     }
 
-    /// Reports a name that is declared nowhere around, with the nearest, or where else it is.
+    /// Reports a name that is not declared in any enclosing scope, with the nearest, or with another scope that has it.
     fn unknown(&self, from: ScopeId, name: &ScopedName, first: &Name, findings: &mut Findings) {
-        // Looking for the nearest of many names, for each of many errors, would take long for nobody.
+        // Comparing many names, for each of many errors, would be too slow.
         if findings.full() {
             return findings.error(IdlDiagnostic::at(first.at, "is not declared"));
         }
@@ -381,12 +382,12 @@ impl Scopes {
     }
 }
 
-/// A misspelt name is compared with this many.
+/// The most names that are compared with a misspelt one.
 const MOST_COMPARED: usize = 20_000;
-/// Types that a misspelt name may have been meant to be.
+/// Types that may be meant by a misspelt name.
 const BASIC: [&str; 11] =
     ["boolean", "long", "short", "string", "octet", "double", "float", "char", "any", "sequence", "wstring"];
-/// Types of other languages, and what IDL calls them.
+/// Types of other languages, and their names in IDL.
 const FOREIGN: [(&str, &str); 14] = [
     ("int", "long"),
     ("integer", "long"),

@@ -1,4 +1,4 @@
-//! Types in use: names that are types, bounds, what may not be nested or is not complete.
+//! Types in use: names that are types, bounds, nesting and completeness.
 
 use super::scope::Entity;
 use super::{Resolver, What};
@@ -8,13 +8,13 @@ use crate::read::source::SourceSpan;
 use crate::read::syntax::{Declarator, ScopedName, TypeSyntax, TypeWhat};
 use crate::tree::{DefinitionId, DefinitionKind, Type, ConstantValue};
 
-/// Types may stand in one another this deep, names followed.
+/// The deepest nesting of types, including named ones.
 const DEEPEST: u16 = 128;
-/// No value is longer on the wire: a message counts its octets in 32 bits.
+/// The longest value on the wire: a message counts its octets in 32 bits.
 const LONGEST: u64 = 1 << 32;
 
 impl Resolver<'_> {
-    /// A type that is used by `of` ("a member"); `None`, with a report, if it is none.
+    /// A type that is used by `of` ("a member"); `None`, with a report, if it is not a type.
     pub fn type_in_use(&mut self, syntax: &TypeSyntax, of: &str) -> Option<Type> {
         let found = match &syntax.what {
             TypeWhat::Basic(basic) => basic.clone(),
@@ -63,14 +63,14 @@ impl Resolver<'_> {
                 Type::Sequence(Box::new(inner), bound)
             }
             TypeWhat::Named(name) => self.named_type(name)?,
-            // `constructed` takes those apart, where one may stand.
+            // `constructed` handles those, where they are allowed.
             TypeWhat::Constructed(_) => return None,
         };
         self.complete(&found, syntax.at, of)?;
         Some(found)
     }
 
-    /// The element of a sequence: the only place for a type that is not complete.
+    /// The element of a sequence: the only use of an incomplete type.
     fn element(&mut self, syntax: &TypeSyntax) -> Option<Type> {
         match &syntax.what {
             TypeWhat::Named(name) => self.named_type(name),
@@ -116,7 +116,7 @@ impl Resolver<'_> {
         None
     }
 
-    /// Reports a struct or union that stands, directly, where it is not defined yet.
+    /// Reports a struct or union that is used directly before its definition.
     fn complete(&mut self, of: &Type, at: SourceSpan, user: &str) -> Option<()> {
         let Type::Named(id) = of else { return Some(()) };
         let draft = self.of(*id);
@@ -140,7 +140,7 @@ impl Resolver<'_> {
         None
     }
 
-    /// A struct or union that a type holds within sequences and is not complete.
+    /// An incomplete struct or union that a type contains within sequences.
     pub fn incomplete(&self, of: &Type) -> Option<DefinitionId> {
         match self.plain(of) {
             Type::Sequence(inner, _) | Type::Array(inner, _) => self.incomplete(&inner),
@@ -152,7 +152,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A type where the values of it go over the wire now: nothing in it may be missing.
+    /// A type whose values are sent: it must be complete.
     pub fn whole_type(&mut self, syntax: &TypeSyntax, of: &str) -> Option<Type> {
         let found = self.type_in_use(syntax, of)?;
         if let Some(missing) = self.incomplete(&found) {
@@ -178,7 +178,7 @@ impl Resolver<'_> {
         self.measured(&array, declarator.name.at).map(|_| array)
     }
 
-    /// Depth and least length of a type; `None`, with a report, if one is beyond all use.
+    /// Depth and least length of a type; `None`, with a report, if one is above the limit.
     pub fn measured(&mut self, of: &Type, at: SourceSpan) -> Option<(u16, u64)> {
         let (depth, least) = self.measure(of);
         if depth > DEEPEST {
@@ -224,7 +224,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// True if a value of the type cannot leave its process: it is, or holds, a local interface.
+    /// True if a value of the type cannot leave its process: it is, or contains, a local interface.
     pub fn is_local(&self, of: &Type) -> bool {
         match of {
             Type::Sequence(inner, _) | Type::Array(inner, _) => self.is_local(inner),

@@ -1,4 +1,4 @@
-//! Constants, bounds and labels: expressions with the names in them looked up.
+//! Constants, bounds and labels: expressions with their names resolved.
 
 use super::scope::Entity;
 use super::{Resolver, What};
@@ -7,7 +7,7 @@ use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::syntax::{Expression, Front, Name, ScopedName, TypeSyntax, TypeWhat};
 use crate::tree::{DefinitionId, DefinitionKind, Type, ConstantValue};
 
-/// All string constants together may have this many octets.
+/// The most octets of all string constants together.
 const MOST_TEXT: usize = 16 << 20;
 
 impl Resolver<'_> {
@@ -52,7 +52,7 @@ impl Resolver<'_> {
                 }
             }
         }
-        // After its value: a constant is not known in itself.
+        // After its value: a constant is not visible in itself.
         let id = self.declare(&name, What::Constant, front);
         let draft = &mut self.drafts[id.0 as usize];
         draft.complete = true;
@@ -60,7 +60,7 @@ impl Resolver<'_> {
         id
     }
 
-    /// What a constant or label of a type must be; `None` if there is none of that type.
+    /// The required type of a constant or label; `None` if there is none.
     pub fn target(&self, of: &Type) -> Option<ConstantType> {
         Some(match self.plain(of) {
             Type::Short => ConstantType::signed("short", 16),
@@ -86,7 +86,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// A type without the names that typedefs gave it, on the outside.
+    /// The type behind typedefs, on the outside.
     pub fn plain(&self, of: &Type) -> Type {
         let mut of = of.clone();
         while let Type::Named(id) = of {
@@ -109,7 +109,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A bound or dimension: positive, and no more than 32 bits hold.
+    /// A bound or dimension: positive, within 32 bits.
     pub fn bound(&mut self, expression: &Expression, of: &str) -> Option<u32> {
         match self.value(expression, &ConstantType::unsigned("unsigned long", 32))? {
             ConstantValue::Integer(value) if value > 0 => u32::try_from(value).ok(),
@@ -121,7 +121,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// What a name in an expression is.
+    /// The constant of a name in an expression.
     fn constant_named(&mut self, name: &ScopedName) -> Option<Constant> {
         let entity = self.scopes.look_up(self.here, name, self.findings)?;
         let id = match entity {
@@ -135,7 +135,7 @@ impl Resolver<'_> {
         let draft = self.of(id);
         let (of, value) = match &draft.kind {
             Some(DefinitionKind::Constant(of, value)) => (of, value),
-            // It has an error of its own.
+            // It has its own error.
             None if draft.what == What::Constant => return None,
             _ => {
                 let error =

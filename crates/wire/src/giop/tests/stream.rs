@@ -4,7 +4,7 @@ use crate::{TypeCode, Value};
 
 const LIMITS: Limits = Limits { message: 4096, depth: 8 };
 
-/// All messages of a stream that comes in chunks of these sizes (again and again), by `next` or through `room`.
+/// All messages of a stream that arrives in chunks of these sizes (repeatedly), by `next` or through `room`.
 fn receive(stream: &[u8], chunks: &[usize], room: bool) -> Result<Vec<Vec<u8>>, Fault> {
     let mut messages = Reassembler::new(LIMITS);
     let mut got = Vec::new();
@@ -46,7 +46,7 @@ fn sent() -> impl Strategy<Value = (Vec<u8>, usize)> {
     })
 }
 
-/// What IDL might put one after the other.
+/// Types that IDL might list in a sequence.
 #[derive(Clone, Debug, PartialEq)]
 enum StreamItem {
     Octet(u8),
@@ -128,10 +128,10 @@ fn aligned() -> impl Strategy<Value = Aligned> {
 struct Peer {
     aligned: Aligned,
     order: ByteOrder,
-    /// Where fragments begin, in what follows.
+    /// The starts of fragments, in the following data.
     seams: Vec<usize>,
     octets: Vec<u8>,
-    /// At which of the places where it may the peer begins a new fragment, again and again.
+    /// The positions, among the possible ones, at which the peer begins a new fragment, repeatedly.
     cuts: Vec<bool>,
     asked: usize,
 }
@@ -263,7 +263,7 @@ proptest! {
 
 #[test]
 fn fragments_of_1_1_that_two_peers_write_alike_are_refused() {
-    // A sequence of doubles and a double, as omniORB and omniORBpy write them: padding behind the sequence or in it.
+    // A sequence of doubles and a double, as omniORB and omniORBpy write them: padding after the sequence or in it.
     let doubles = [1.5f64, 2.5];
     let sent = [StreamItem::Doubles(doubles.into()), StreamItem::Double(3.5)];
     let streams = [Aligned::InFragment, Aligned::OnceInFragment].map(|aligned| {
@@ -477,7 +477,7 @@ fn what_is_cancelled_halfway_makes_room_and_its_late_fragments_are_dropped() {
     }
     assert!(messages.next(&mut &cancel(Version::V1_2, ByteOrder::Little, 1)[..]).unwrap().is_some());
     assert!(!messages.is_waiting());
-    // Its id can be used again, and it stands in nobody's way.
+    // Its id can be reused, and it does not disturb others.
     for id in [1, 2] {
         assert!(messages.next(&mut &parts(id)[0][..]).unwrap().is_none());
     }

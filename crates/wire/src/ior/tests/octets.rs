@@ -167,7 +167,7 @@ fn a_profile_of_components_only_is_read() {
 fn nil_is_the_reference_without_profiles() {
     assert_eq!(Ior::NIL.to_string(), "IOR:00000000000000010000000000000000");
     assert!("IOR:00000000000000010000000000000000".parse::<Ior>().unwrap().is_nil());
-    // As some write it.
+    // Some peers write it like this.
     assert!("IOR:01000000000000000000000000".parse::<Ior>().unwrap().is_nil());
 }
 
