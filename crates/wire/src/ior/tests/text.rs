@@ -162,7 +162,7 @@ fn errors_tell_where_and_what_to_do() {
         ("corbaloc:omniunix:/run%00/x:/k", "paths and names cannot contain a NUL: remove it, at character 22"),
         ("corbaname::h#a%00b", "paths and names cannot contain a NUL: remove it, at character 14"),
         ("corbaloc::h/a%2", "% is followed by two hexadecimal digits, at character 13"),
-write         ("corbaloc::h/aäb", "'ä' as %c3%a4, at character 13"),
+        ("corbaloc::h/aäb", "write 'ä' as %c3%a4, at character 13"),
         ("corbaname::h#%ff", "the name is not UTF-8, at character 13"),
         (
             "corbaname::h#a.b.c",
