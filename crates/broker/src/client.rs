@@ -166,7 +166,8 @@ impl Client {
             None => cpu_broker::to_ask_here(),
         };
         // The kernel's words are better than those of an ORB whose connection was refused.
-        let tried = SocketStream::connect(&SocketAddress::Unix(socket.clone()), Duration::from_nanos(PATIENCE.as_nanos()));
+        let tried =
+            SocketStream::connect(&SocketAddress::Unix(socket.clone()), Duration::from_nanos(PATIENCE.as_nanos()));
         let process = match tried {
             // What the broker calls itself may be another's number here.
             Ok(stream) => stream.credentials().and_then(|broker| identity(broker.pid).ok()),

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use hyoshi_os::trusted::{Folder, For};
+use hyoshi_os::trusted::{Folder, OpenMode};
 
 /// See the module.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Journal {
     /// Opens or makes it. Whoever opens it takes from the text what is still true and begins with [`Journal::replace`].
     pub fn open(folder: Folder, name: &str) -> io::Result<(Journal, String)> {
         let name = OsString::from(name);
-        let mut file = folder.file(&name, For::Changing)?;
+        let mut file = folder.file(&name, OpenMode::Changing)?;
         let mut text = Vec::new();
         Read::by_ref(&mut file).take(LONGEST).read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text).into_owned();

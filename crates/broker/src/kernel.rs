@@ -9,7 +9,7 @@ use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::Wake;
 use hyoshi_os::cgroup::Group;
-use hyoshi_os::process::{ProcessIdentity, NoProcess, Process};
+use hyoshi_os::process::{NoProcess, Process, ProcessIdentity};
 use hyoshi_os::wakeups::WakeupSource;
 
 use crate::proxy::moves::Moves;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hyoshi_control::policy::{AnyPolicy, Foreign};
+use hyoshi_control::policy::{AnyPolicy, ExternalPolicy};
 use hyoshi_control::{Advice, Advocate, Ask, Grant, Status};
 use hyoshi_model::{Reservation, Share, Span};
-use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin, abi};
+use hyoshi_os::plugin::{AdvocatePlugin, LoadError, NamedAsk, PolicyPlugin, abi};
 
 use crate::external::{Bulletin, Note, advised};
 use crate::foreign::{Elsewhere, Source};
@@ -15,8 +15,8 @@ use crate::idl::cpu_broker as wire;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
 
-impl From<NotLoaded> for Trouble {
-    fn from(error: NotLoaded) -> Self {
+impl From<LoadError> for Trouble {
+    fn from(error: LoadError) -> Self {
         let remedy = error.remedy();
         Trouble::refused(error, remedy)
     }
@@ -136,7 +136,7 @@ impl Source for Divider {
     const NAME: &'static str = "library";
     const WHICH: &'static str = "the library's policy";
 
-    fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share) {
+    fn hear(&mut self, foreign: &mut ExternalPolicy, asks: &[Ask], cap: Share) {
         let answered = {
             let names = self.bulletin.names();
             let named = |ask: &Ask| NamedAsk {

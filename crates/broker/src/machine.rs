@@ -11,8 +11,8 @@ use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::cgroup::{Group, Look, Subtree};
 use hyoshi_os::priority;
-use hyoshi_os::process::{ProcessIdentity, NoProcess, Process};
-use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Spawn, Wake, allowed_cpus, fifo_limit, raise_file_limit};
+use hyoshi_os::process::{NoProcess, Process, ProcessIdentity};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus, fifo_limit, raise_file_limit};
 
 use crate::kernel::{Kernel, Lanes, NotReserved, Stranger, Watching, Way};
 use crate::members::{MOST_PROCESSES, Members};
@@ -518,7 +518,8 @@ impl Drop for Machine {
 
 fn window(floor: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let highest = *priority::WINDOWS.end();
-    let tried = Spawn::new("probe").policy(ThreadPolicy::Fifo(highest)).spawn(|| {}).map_err(|error| error.to_string())?;
+    let tried =
+        Spawn::new("probe").policy(ThreadPolicy::Fifo(highest)).spawn(|| {}).map_err(|error| error.to_string())?;
     match tried.granted.refused.first() {
         None => {
             let groups = Subtree::find().map(Groups::in_subtree);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::meter::{Meter, MeterSource};
-use hyoshi_os::process::{Children, ProcessIdentity, NoProcess, Process, is_same, start_of_now};
+use hyoshi_os::process::{Children, NoProcess, Process, ProcessIdentity, is_same, start_of_now};
 use hyoshi_os::{Clock, MonotonicClock};
 
 /// The processes of one task. Threads and children that are born join; those that end leave.
@@ -310,7 +310,7 @@ impl Members {
         self.processes.retain(|process| !left.contains(&process.identity()));
         self.named.retain(|process| !left.contains(process));
         self.outside.extend(left);
-        self.meter.turn_to(&self.processes);
+        self.meter.set_processes(&self.processes);
         self.look_at_threads();
     }
 

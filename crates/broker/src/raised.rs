@@ -13,7 +13,7 @@
 
 use hyoshi_os::priority::WINDOWS;
 use hyoshi_os::process::{ProcessIdentity, RealTimeRight};
-use hyoshi_os::scheduling::{SchedulingClass, Scheduling};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 
 /// Whether a thread that the broker raised has this scheduling from the broker: a window's priority, or one that the
 /// thread derived from it and could not set by itself.
@@ -40,8 +40,12 @@ pub(crate) fn is_bandwidth(found: Scheduling, process: ProcessIdentity, tid: u32
 pub(crate) fn is_left_over(found: Scheduling, process: ProcessIdentity, tid: u32) -> bool {
     let right = || RealTimeRight::of(process.number, tid);
     match found {
-        Scheduling { class: SchedulingClass::Fifo(at), reset_on_fork: true } if WINDOWS.contains(&at) => at > right().limit,
-        Scheduling { class: SchedulingClass::Fifo(at), reset_on_fork: true } => at < *WINDOWS.start() && !right().allows(at),
+        Scheduling { class: SchedulingClass::Fifo(at), reset_on_fork: true } if WINDOWS.contains(&at) => {
+            at > right().limit
+        }
+        Scheduling { class: SchedulingClass::Fifo(at), reset_on_fork: true } => {
+            at < *WINDOWS.start() && !right().allows(at)
+        }
         _ => is_bandwidth(found, process, tid),
     }
 }
@@ -49,7 +53,9 @@ pub(crate) fn is_left_over(found: Scheduling, process: ProcessIdentity, tid: u32
 fn judge(found: Scheduling, right: impl FnOnce() -> RealTimeRight) -> bool {
     match (found.class, found.reset_on_fork) {
         (SchedulingClass::Fifo(at), true) if WINDOWS.contains(&at) => true,
-        (SchedulingClass::Fifo(at) | SchedulingClass::RoundRobin(at), true) => at <= *WINDOWS.end() && !right().allows(at),
+        (SchedulingClass::Fifo(at) | SchedulingClass::RoundRobin(at), true) => {
+            at <= *WINDOWS.end() && !right().allows(at)
+        }
         _ => false,
     }
 }

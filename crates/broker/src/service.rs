@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{Instant, Share, Span};
 use hyoshi_orb::cpu_broker::KEY;
-use hyoshi_orb::{Adapter, AdapterError, IorEndpoint, EndpointError, LaneOptions, Orb, OrbError, SystemException};
+use hyoshi_orb::{Adapter, AdapterError, EndpointError, IorEndpoint, LaneOptions, Orb, OrbError, SystemException};
 use hyoshi_orb::{SystemKind, TlsServer};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake, own_cpu_time};
 

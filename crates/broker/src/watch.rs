@@ -12,12 +12,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hyoshi_control::period::attention::{Wish, share_out};
+use hyoshi_control::period::watch_budget::{WatchDemand, share_out};
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::process::{ProcessIdentity, threads_of};
 use hyoshi_os::wakeups::{Wakeups, Woken};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, ThreadPolicy, Spawn, SpawnedThread, Wake, priority};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake, priority};
 
 use crate::kernel::Watching;
 use crate::members::Members;
@@ -201,7 +201,7 @@ impl Attention {
     }
 
     fn share_out(&mut self) {
-        let wishes: Vec<Wish> = self.tasks.values().map(Watched::wish).collect();
+        let wishes: Vec<WatchDemand> = self.tasks.values().map(Watched::wish).collect();
         let given = share_out(self.limit, &wishes);
         for (watched, given) in self.tasks.values_mut().zip(given) {
             if given < watched.given {
@@ -241,7 +241,7 @@ impl Attention {
         let now = self.clock.now();
         for watched in self.tasks.values_mut().filter(|watched| watched.wakeups.cost() > 0) {
             if watched.collect <= now {
-                watched.collect = now.saturating_add(watched.wakeups.seen().every());
+                watched.collect = now.saturating_add(watched.wakeups.source().every());
                 let heard = &mut watched.heard;
                 watched.wakeups.collect(now, &mut |thread, woken| heard.push((thread, woken)));
             }
@@ -252,9 +252,9 @@ impl Attention {
 }
 
 impl Watched {
-    fn wish(&self) -> Wish {
-        let seen = self.wakeups.seen();
-        Wish { user: self.owner, threads: self.there.min(seen.most()), cost: seen.cost() }
+    fn wish(&self) -> WatchDemand {
+        let seen = self.wakeups.source();
+        WatchDemand { user: self.owner, threads: self.there.min(seen.most()), cost: seen.cost() }
     }
 
     /// Watches as many as are given, and as there is room for.
@@ -265,7 +265,7 @@ impl Watched {
             threads.extend(threads_of(*process, left).into_iter().map(|thread| (process.number, thread)));
         }
         (self.there, self.changed) = (threads.len(), true);
-        let most = self.given.min(room / self.wakeups.seen().cost());
+        let most = self.given.min(room / self.wakeups.source().cost());
         if most == 0 {
             threads.clear();
         }
@@ -282,7 +282,7 @@ impl Watched {
         }
         slot.standing = match self.there > 0 && self.wakeups.cost() == 0 && self.given == 0 {
             true => Watching::Waits,
-            false => Watching::By(self.wakeups.seen()),
+            false => Watching::By(self.wakeups.source()),
         };
         slot.watched = self.wakeups.watched();
         slot.heard.append(&mut self.heard);

@@ -17,7 +17,7 @@ use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::{Process, RealTimeRight};
 use hyoshi_os::progress::{ThreadProgress, is_throttled};
-use hyoshi_os::scheduling::{Affinity, SchedulingClass, Scheduling, reserve};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass, reserve};
 use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, priority, set_own_policy};
 
 use common::said::Said;
@@ -126,8 +126,8 @@ fn a_real_time_class_of_its_own_is_respected_and_an_ordinary_one_is_what_it_is_p
     let of = |tid| Scheduling::of(tid).unwrap();
     let driver = Driver::start(machine, program.process(), millis(10, 40), MonotonicClock::start());
     until(|| is_raised(of(one).class) && is_raised(of(other).class));
-    RR.put_back(one).unwrap();
-    BATCH.put_back(other).unwrap();
+    RR.restore(one).unwrap();
+    BATCH.restore(other).unwrap();
     // Five windows of the other one go by.
     for _ in 0..5 {
         until(|| is_raised(of(other).class));
@@ -153,7 +153,7 @@ pub fn swap() {
     });
     let raised = || Scheduling::of(own).is_ok_and(|found| is_raised(found.class));
     until(raised);
-    let _ = Scheduling { class: SchedulingClass::Fifo(19), reset_on_fork: true }.put_back(own);
+    let _ = Scheduling { class: SchedulingClass::Fifo(19), reset_on_fork: true }.restore(own);
     panic!("{}", std::os::unix::process::CommandExt::exec(Command::new("sleep").arg("1000")));
 }
 
@@ -364,15 +364,17 @@ fn after_a_sigkill_the_next_start_puts_everything_back() {
             until(|| place.0.join("begun").exists());
             match way {
                 "weights" => assert_ne!(CpuGroup::of_process(program.0.id()), group),
-                _ => until(|| classes(&program.process()).iter().any(|class| !matches!(class, SchedulingClass::Fair(_)))),
+                _ => {
+                    until(|| classes(&program.process()).iter().any(|class| !matches!(class, SchedulingClass::Fair(_))))
+                }
             }
             broker.kill().unwrap();
             broker.wait().unwrap();
             std::fs::remove_file(place.0.join("begun")).unwrap();
-            let (touched, put_back) = reopen(&place);
-            assert_eq!(put_back.failed, Vec::<String>::new());
+            let (touched, restore) = reopen(&place);
+            assert_eq!(restore.failed, Vec::<String>::new());
             assert_eq!(touched.threads(), 0);
-            assert!(all_fair(&program.process()), "{way}: {put_back}");
+            assert!(all_fair(&program.process()), "{way}: {restore}");
             assert_eq!(CpuGroup::of_process(program.0.id()), group);
         }
         let left = std::fs::read_dir(&group.top).unwrap().filter_map(Result::ok);
@@ -434,11 +436,16 @@ fn threads_whose_first_has_ended_are_reserved_for_and_as_they_were_afterwards() 
         match way {
             "window" => assert!(spinning().all(is_raised)),
             _ => spinning().for_each(|class| match class {
-                SchedulingClass::Deadline(bandwidth) => assert_eq!(bandwidth.runtime, 10_000_000, "the dead one has no part"),
+                SchedulingClass::Deadline(bandwidth) => {
+                    assert_eq!(bandwidth.runtime, 10_000_000, "the dead one has no part")
+                }
                 other => panic!("{other}"),
             }),
         }
-        assert!(matches!(Scheduling::of(program.0.id()).unwrap().class, SchedulingClass::Fair(_)), "{way}: the dead one");
+        assert!(
+            matches!(Scheduling::of(program.0.id()).unwrap().class, SchedulingClass::Fair(_)),
+            "{way}: the dead one"
+        );
         machine.end();
         assert!(all_fair(&program.process()), "{way}");
     }
@@ -458,7 +465,7 @@ fn a_thread_that_came_back_with_a_mark_of_having_used_its_bandwidth_up_is_freed_
     until(|| is_throttled(tid));
     // The kernel refuses it while other tests have filled the bandwidth.
     until(|| reserve(tid, Span::from_nanos(1_100), Span::from_secs(4), Span::from_secs(4)).is_ok());
-    Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.put_back(tid).unwrap();
+    Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.restore(tid).unwrap();
     MonotonicClock::start().sleep_until(Instant::ZERO + Span::from_millis(60));
     let driver = Driver::start(machine, program.process(), millis(24, 50), MonotonicClock::start());
     until(|| matches!(Scheduling::of(tid).unwrap().class, SchedulingClass::Deadline(_)));

@@ -14,7 +14,7 @@ use hyoshi_broker::machine::Machine;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::meter::Meter;
-use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Spawn, Wake, own_cpu_time, priority, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, Wake, own_cpu_time, priority, set_own_policy};
 
 use common::{Place, Program};
 

@@ -17,9 +17,9 @@ use hyoshi_broker::touched::Touched;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::own::move_to;
-use hyoshi_os::cgroup::{CpuGroup, CgroupVersion};
+use hyoshi_os::cgroup::{CgroupVersion, CpuGroup};
 use hyoshi_os::process::Process;
-use hyoshi_os::scheduling::{Affinity, SchedulingClass, Scheduling};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass};
 use hyoshi_os::{Clock, MonotonicClock};
 
 use common::said::Said;
@@ -369,8 +369,8 @@ fn who_was_born_in_a_group_whose_broker_was_killed_goes_home_with_the_others() {
     let child: u32 = Said::by(shell.stdout.take().unwrap()).line().unwrap().parse().unwrap();
     let group = group_of(child);
     assert_ne!(group, home, "it is born where its parent was left");
-    let (_touched, put_back) = Touched::open(&place.0).unwrap();
-    assert_eq!((put_back.groups, &put_back.failed[..]), (1, &[][..]));
+    let (_touched, restore) = Touched::open(&place.0).unwrap();
+    assert_eq!((restore.groups, &restore.failed[..]), (1, &[][..]));
     assert_eq!([group_of(child), group_of(shell.id())], [home.clone(), home]);
     assert!(!group.exists());
     drop(input);

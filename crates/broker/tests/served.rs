@@ -7,7 +7,7 @@ use crate::common;
 
 use hyoshi_broker::machine::Machine;
 use hyoshi_model::{Instant, Reservation, Span};
-use hyoshi_os::cgroup::own::dissolve;
+use hyoshi_os::cgroup::own::remove;
 use hyoshi_os::cgroup::{OwnGroup, Subtree};
 use hyoshi_os::meter::Meter;
 use hyoshi_os::scheduling::{reserve, set_nice};
@@ -115,7 +115,7 @@ impl Unit {
 
 impl Drop for Unit {
     fn drop(&mut self) {
-        let _ = dissolve(self.0.folder(), None);
+        let _ = remove(self.0.folder(), None);
     }
 }
 

@@ -3,7 +3,7 @@
 use divan::{Bencher, black_box};
 use hyoshi_control::advocate::KINDS;
 use hyoshi_control::window::placement::{Cpu, WindowPlacement};
-use hyoshi_control::{Arbiter, AdvocateChain, Joining, PolicySpec, Spec, Status, TaskId, Window};
+use hyoshi_control::{AdvocateChain, Arbiter, Joining, PolicySpec, Spec, Status, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 fn main() {
@@ -100,13 +100,13 @@ fn advise(bencher: Bencher<'_, '_>, name: &str) {
 
 /// One check of a window.
 #[divan::bench]
-fn look(bencher: Bencher<'_, '_>) {
+fn check(bencher: Bencher<'_, '_>) {
     let reservation = Reservation::new(Span::from_millis(10), Span::from_millis(33)).expect("within the period");
     let mut window = Window::new(reservation);
     let mut now = 0u64;
     bencher.bench_local(|| {
         now += 1_000_000;
-        black_box(window.look(Instant::from_nanos(now), Span::from_nanos(now / 2), None))
+        black_box(window.check(Instant::from_nanos(now), Span::from_nanos(now / 2), None))
     });
 }
 

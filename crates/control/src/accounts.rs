@@ -136,7 +136,7 @@ impl Accounts {
             let limit = Limit::Account(id, self.share(id, cap));
             let mut grants = Vec::with_capacity(self.asks.len());
             policy.within_account(&self.asks, limit, &mut grants);
-            hold_to_the_laws(&self.asks, limit, &mut grants);
+            enforce_laws(&self.asks, limit, &mut grants);
             for (place, grant) in self.places.iter().zip(grants) {
                 self.cut[*place as usize] = grant;
             }
@@ -147,11 +147,11 @@ impl Accounts {
 
 fn settle(policy: &mut dyn Policy, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
     policy.arbitrate(asks, limit, grants);
-    hold_to_the_laws(asks, limit, grants);
+    enforce_laws(asks, limit, grants);
 }
 
 /// Enforces the laws of all policies on any policy: one grant for each request, within it and within the limit.
-fn hold_to_the_laws(asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+fn enforce_laws(asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
     grants.truncate(asks.len());
     let mut left = limit.share();
     for (index, ask) in asks.iter().enumerate() {

@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{Instant, Share};
 
-use crate::arbiter::{Arbiter, ReservationChange, Joining, Refusal};
-use crate::backlog::{Backlog, Carried};
+use crate::arbiter::{Arbiter, Joining, Refusal, ReservationChange};
+use crate::backlog::{Backlog, ChangeResult};
 use crate::policy::AnyPolicy;
 use crate::task::{Confirmation, Status, TaskId};
-use crate::window::placement::{Cpu, WindowPlacement, Seat};
+use crate::window::placement::{Cpu, Seat, WindowPlacement};
 
 /// An [`Arbiter`] whose scheduler is a [`WindowPlacement`]: reservations that fit its CPUs are held, the others are
 /// refused and arbitrated again, as the broker does with its machine.
@@ -73,12 +73,12 @@ impl Admission {
                 None => drop(placement.release(change.task)),
                 Some(reservation) => {
                     if let Err(refused) = placement.admit(change.task, reservation, &[]) {
-                        return Carried::Refused(refused.most);
+                        return ChangeResult::Refused(refused.most);
                     }
                 }
             }
             done.push(change);
-            Carried::Held(Confirmation { at: now, proxy: Admission::PROXY, held: change.to })
+            ChangeResult::Held(Confirmation { at: now, proxy: Admission::PROXY, held: change.to })
         });
         done
     }

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use hyoshi_model::Reservation;
 
-use crate::arbiter::{Arbiter, ReservationChange, Decision};
+use crate::arbiter::{Arbiter, Decision, ReservationChange};
 use crate::task::{Confirmation, TaskId};
 
 /// Changes from the [`Arbiter`] to a scheduler, in the order in which to carry them out.
@@ -26,7 +26,7 @@ enum BacklogStep {
 
 /// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carried {
+pub enum ChangeResult {
     /// The scheduler holds the reservation.
     Held(Confirmation),
     /// It refuses; the most that it would accept.
@@ -61,17 +61,21 @@ impl Backlog {
 
     /// Carries out all changes, and decides again after refusals. False if too many were refused: from then on tasks
     /// keep their former reservations, or nothing if those are lost, and are tried again when a change makes room.
-    pub fn carry_out(&mut self, arbiter: &mut Arbiter, mut carry: impl FnMut(ReservationChange) -> Carried) -> bool {
+    pub fn carry_out(
+        &mut self,
+        arbiter: &mut Arbiter,
+        mut carry: impl FnMut(ReservationChange) -> ChangeResult,
+    ) -> bool {
         let mut refusals = 0;
         while let Some(step) = self.0.pop_front() {
             let (task, what, most) = match step {
                 BacklogStep::Carry(change) => match carry(change) {
-                    Carried::Held(confirmation) => {
+                    ChangeResult::Held(confirmation) => {
                         arbiter.confirmed(change.task, confirmation);
                         continue;
                     }
-                    Carried::Pending => continue,
-                    Carried::Refused(most) => (change.task, change.to, most),
+                    ChangeResult::Pending => continue,
+                    ChangeResult::Refused(most) => (change.task, change.to, most),
                 },
                 BacklogStep::Refused(task, what, most) if arbiter.lost(task, what) => (task, Some(what), most),
                 BacklogStep::Refused(..) => continue,

@@ -179,7 +179,7 @@ mod tests {
             let ends = now + quota.period;
             let latest = Window::LEAST_STEP.as_nanos() + budget.as_nanos() / 20;
             for (late, leaves) in looks.into_iter().cycle() {
-                let at = window.look(now, meter, None).at();
+                let at = window.check(now, meter, None).at();
                 let next = (at + Span::from_nanos(latest * late / 1_000)).min(ends);
                 let step = at.since(now);
                 if window.is_raised() {

@@ -15,7 +15,7 @@
 //! - [`window`]: when a task's threads are raised and lowered to provide its grant, and on which CPU.
 //! - [`admission`]: all of it, carried out only by placement; [`mod@file`]: the programs of a system's file, and the
 //!   reservations that its CPUs admit.
-//! - [`upkeep`]: the CPU time of the broker itself, divided among users.
+//! - [`service_budget`]: the CPU time of the broker itself, divided among users.
 //! - [`group`]: the settings of a control group: a floor and a cap.
 //!
 //! ```
@@ -54,18 +54,18 @@ pub mod group;
 pub mod period;
 pub mod policy;
 pub mod rate;
+pub mod service_budget;
 pub mod task;
-pub mod upkeep;
 pub mod window;
 
 pub use accounts::{AccountId, Accounts};
 pub use admission::Admission;
 pub use advocate::{Advice, Advocate, AdvocateChain, Emission, Spec};
-pub use arbiter::{Arbiter, ReservationChange, Decision, Explanation, Joining, Refusal};
-pub use backlog::{Backlog, Carried};
+pub use arbiter::{Arbiter, Decision, Explanation, Joining, Refusal, ReservationChange};
+pub use backlog::{Backlog, ChangeResult};
 pub use period::{Finder, PeriodEstimate};
 pub use policy::{AnyPolicy, Ask, Fair, Partition, Policy, PolicySpec, Strict, Weighted};
 pub use rate::Rate;
+pub use service_budget::ServiceBudget;
 pub use task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId, Values};
-pub use upkeep::Upkeep;
-pub use window::{WindowAlarm, WindowStep, Window};
+pub use window::{Window, WindowAlarm, WindowStep};

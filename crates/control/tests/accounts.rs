@@ -1,7 +1,9 @@
 //! The law of accounts: the tasks of one account never hold more than its share together, and what they hold does not
 //! depend on other accounts as long as all shares fit.
 
-use hyoshi_control::{AccountId, Accounts, Arbiter, AdvocateChain, Joining, Limit, PolicySpec, Reason, Spec, Status, TaskId};
+use hyoshi_control::{
+    AccountId, Accounts, AdvocateChain, Arbiter, Joining, Limit, PolicySpec, Reason, Spec, Status, TaskId,
+};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 

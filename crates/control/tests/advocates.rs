@@ -72,7 +72,7 @@ proptest! {
                 prop_assert_eq!((ask.period(), ask.deadline()), (asked.period(), asked.deadline()));
                 prop_assert!(!ask.budget().is_zero() && ask.budget() <= ask.deadline());
                 prop_assert!(!Words(&*advocate).to_string().contains('\n'));
-                prop_assert!(advocate.next_look() > status.at, "{} would be asked again at once", advocate.name());
+                prop_assert!(advocate.next_check() > status.at, "{} would be asked again at once", advocate.name());
             }
         }
     }

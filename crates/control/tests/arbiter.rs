@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use hyoshi_control::{AdvocateChain, Ask, Grant};
 use hyoshi_control::{
     Arbiter, Decision, Joining, Limit, Policy, PolicySpec, Reason, Refusal, Spec, Status, Strict, TaskId,
 };
-use hyoshi_control::{Ask, AdvocateChain, Grant};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 
@@ -223,12 +223,12 @@ fn a_watchdog_is_due_when_reports_stay_away() {
     arbiter.join(TaskId(2), Joining::new("two", of(10, 100), plain), Instant::ZERO).unwrap();
     assert_eq!([1, 2, 3].map(|task| arbiter.looks(TaskId(task))), [true, false, false]);
     let at = |millis| Instant::ZERO + ms(millis);
-    assert_eq!((arbiter.next_look(), arbiter.due(at(199)), arbiter.due(at(200))), (at(200), None, Some(TaskId(1))));
+    assert_eq!((arbiter.next_check(), arbiter.due(at(199)), arbiter.due(at(200))), (at(200), None, Some(TaskId(1))));
     let decision = arbiter.report(TaskId(1), Status::overdue(at(200), ms(20))).unwrap();
     assert_eq!(decision.changes[0].to, Some(of(15, 100)));
-    assert_eq!(arbiter.next_look(), at(300));
+    assert_eq!(arbiter.next_check(), at(300));
     arbiter.leave(TaskId(1)).unwrap();
-    assert_eq!(arbiter.next_look(), Instant::NEVER);
+    assert_eq!(arbiter.next_check(), Instant::NEVER);
 }
 
 /// An external policy that keeps no law.
@@ -255,7 +255,9 @@ fn a_policy_that_keeps_no_law_is_held_to_it() {
     for lawless in 0..4 {
         let mut arbiter = Arbiter::new(Box::new(Lawless(lawless)), Share::from_percent(75));
         for task in 0..4 {
-            arbiter.join(TaskId(task), Joining::new("x", of(30, 100), AdvocateChain::default()), Instant::ZERO).unwrap();
+            arbiter
+                .join(TaskId(task), Joining::new("x", of(30, 100), AdvocateChain::default()), Instant::ZERO)
+                .unwrap();
             assert!(arbiter.reserved() <= arbiter.cap());
             for (task, _) in arbiter.tasks() {
                 let grant = arbiter.grant(task).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::{Arbiter, Backlog, Carried, AdvocateChain, Confirmation, Joining, Status, Strict, TaskId};
+use hyoshi_control::{AdvocateChain, Arbiter, Backlog, ChangeResult, Confirmation, Joining, Status, Strict, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 
@@ -18,19 +18,19 @@ struct Narrow {
 }
 
 impl Narrow {
-    fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> Carried {
+    fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> ChangeResult {
         let others = self.held.iter().filter(|(other, _)| **other != task).map(|(_, held)| held.share()).sum();
         let left = self.room.saturating_sub(others);
         match to {
             Some(wanted) if wanted.share() > left => {
                 self.refusals += 1;
                 let most = wanted.with_budget(left.of(wanted.period()));
-                return Carried::Refused((!most.budget().is_zero()).then_some(most));
+                return ChangeResult::Refused((!most.budget().is_zero()).then_some(most));
             }
             Some(wanted) => drop(self.held.insert(task, wanted)),
             None => drop(self.held.remove(&task)),
         }
-        Carried::Held(confirmation(to))
+        ChangeResult::Held(confirmation(to))
     }
 
     /// It accepts less from now on, or more. A task that no longer fits keeps the most that does, or nothing, and is
@@ -39,7 +39,7 @@ impl Narrow {
         self.room = room;
         let mut lost = Vec::new();
         for (task, held) in core::mem::take(&mut self.held) {
-            if let Carried::Refused(most) = self.carry(task, Some(held)) {
+            if let ChangeResult::Refused(most) = self.carry(task, Some(held)) {
                 lost.push((task, held, most));
                 self.held.extend(most.map(|most| (task, most)));
             }
@@ -103,19 +103,19 @@ proptest! {
             loop {
                 backlog.carry_out(&mut arbiter, |change| {
                     pending.push(change);
-                    Carried::Pending
+                    ChangeResult::Pending
                 });
                 if pending.is_empty() {
                     break;
                 }
                 for change in pending.drain(..) {
                     match narrow.carry(change.task, change.to) {
-                        Carried::Held(confirmation) => arbiter.confirmed(change.task, confirmation),
-                        Carried::Refused(most) => {
+                        ChangeResult::Held(confirmation) => arbiter.confirmed(change.task, confirmation),
+                        ChangeResult::Refused(most) => {
                             // A lying scheduler reports that it would accept what it just refused.
                             backlog.refused(change.task, change.to.unwrap(), if lies { change.to } else { most });
                         }
-                        Carried::Pending => unreachable!(),
+                        ChangeResult::Pending => unreachable!(),
                     }
                 }
             }
@@ -154,8 +154,9 @@ fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
 fn what_is_pending_is_not_confirmed() {
     let mut arbiter = Arbiter::new(Box::new(Strict), Share::CPU);
     let mut backlog = Backlog::default();
-    backlog.add(arbiter.join(TaskId(1), Joining::new("x", of(1, 10), AdvocateChain::default()), Instant::ZERO).unwrap());
-    assert!(backlog.carry_out(&mut arbiter, |_| Carried::Pending));
+    backlog
+        .add(arbiter.join(TaskId(1), Joining::new("x", of(1, 10), AdvocateChain::default()), Instant::ZERO).unwrap());
+    assert!(backlog.carry_out(&mut arbiter, |_| ChangeResult::Pending));
     assert!(arbiter.explain(TaskId(1), Instant::ZERO).unwrap().confirmed.is_none());
     backlog.add(arbiter.report(TaskId(1), Status::of_cycle(Instant::ZERO, Span::ZERO)).unwrap());
     assert!(backlog.carry_out(&mut arbiter, |_| unreachable!("nothing has changed")));
@@ -203,8 +204,8 @@ fn what_is_refused_when_something_else_is_granted_changes_nothing() {
     backlog.add(arbiter.declare(task, now, Instant::ZERO).unwrap());
     // At once: the next changes are in the backlog.
     assert!(backlog.carry_out(&mut arbiter, |change| match change.to {
-        Some(to) if to == before => Carried::Refused(None),
-        to => Carried::Held(confirmation(to)),
+        Some(to) if to == before => ChangeResult::Refused(None),
+        to => ChangeResult::Held(confirmation(to)),
     }));
     let holds = |arbiter: &Arbiter| {
         let explained = arbiter.explain(task, Instant::ZERO).unwrap();
@@ -258,13 +259,13 @@ struct Late {
 }
 
 impl Late {
-    fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> Carried {
+    fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> ChangeResult {
         // Earlier orders are void.
         self.orders.retain(|(other, _)| *other != task);
         match to {
             Some(to) if self.later.is_some() => {
                 self.orders.push((task, to));
-                Carried::Pending
+                ChangeResult::Pending
             }
             to => self.narrow.carry(task, to),
         }
@@ -273,14 +274,14 @@ impl Late {
     fn answer(&mut self, at: usize, arbiter: &mut Arbiter) {
         let (task, what) = self.orders.remove(at);
         match self.narrow.carry(task, Some(what)) {
-            Carried::Held(confirmation) => arbiter.confirmed(task, confirmation),
-            Carried::Refused(most) => {
+            ChangeResult::Held(confirmation) => arbiter.confirmed(task, confirmation),
+            ChangeResult::Refused(most) => {
                 if self.later == Some(true) {
                     self.narrow.held.remove(&task);
                 }
                 self.lost.push((task, what, most));
             }
-            Carried::Pending => unreachable!(),
+            ChangeResult::Pending => unreachable!(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use hyoshi_control::advocate::{KINDS, AdvocateParameter};
+use hyoshi_control::advocate::{AdvocateParameter, KINDS};
 use hyoshi_control::policy::POLICIES;
 
 const BEGIN: &str = "<!-- advocates: checked against the table in crates/control/src/advocate/table.rs -->\n";

@@ -1,7 +1,9 @@
 //! A file's programs under the laws: their requests, and the reservations that a host's CPUs admit.
 
 use hyoshi_control::Reason;
-use hyoshi_control::file::{Admitted, HostAdmission, AdmissionVerdict, admit, advocate, groups, most, policy, promises, spec};
+use hyoshi_control::file::{
+    AdmissionVerdict, Admitted, HostAdmission, admit, advocate, groups, most, policy, promises, spec,
+};
 use hyoshi_model::{AdvocateWords, HostId, ProgramId, Share, Span, System, read};
 use proptest::prelude::*;
 

@@ -61,7 +61,7 @@ fn listen(finder: &mut Finder, instants: &[u64]) -> Option<usize> {
     let mut found = None;
     for (number, at) in instants.iter().enumerate() {
         hear(finder, THREAD, *at);
-        finder.look(Instant::from_nanos(at * 1_000));
+        finder.update(Instant::from_nanos(at * 1_000));
         if finder.finding().confidence > 0 {
             found = found.or(Some(number + 1));
         }
@@ -182,7 +182,7 @@ proptest! {
                 at = at.saturating_add(*step);
                 finder.woke(*thread, Instant::from_nanos(at));
                 finder.ran(*thread, Span::from_nanos(*step));
-                finder.look(Instant::from_nanos(at));
+                finder.update(Instant::from_nanos(at));
             }
             finder.finding()
         };
@@ -232,13 +232,13 @@ fn of_several_threads_the_one_counts_that_computes_most() {
         work.iter().filter(|at| slice.contains(*at)).for_each(|at| hear(&mut finder, 2, *at));
         finder.ran(1, Span::from_micros(1_000));
         finder.ran(2, Span::from_micros(20_000));
-        finder.look(Instant::from_nanos(at * 1_000));
+        finder.update(Instant::from_nanos(at * 1_000));
     }
     assert!(is(finder.finding(), 33_333, 20), "{:?}", finder.finding());
     assert_eq!(finder.finding().thread, 2);
     finder.keep(&[1]);
     for _ in 0..10 {
-        finder.look(Instant::ZERO);
+        finder.update(Instant::ZERO);
     }
     assert!(is(finder.finding(), 5_000, 20), "the other ended: {:?}", finder.finding());
 }
@@ -250,7 +250,7 @@ fn a_thread_that_computes_without_end_beside_a_ticker_leaves_the_program_without
         hear(&mut finder, 1, at);
         finder.ran(1, Span::from_micros(50));
         finder.ran(2, Span::from_micros(9_950));
-        finder.look(Instant::from_nanos(at * 1_000));
+        finder.update(Instant::from_nanos(at * 1_000));
     }
     assert_eq!(finder.finding().period, None);
 }

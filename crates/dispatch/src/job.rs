@@ -79,7 +79,9 @@ impl Transition {
     pub const fn leads_to(self) -> Option<JobState> {
         match self {
             Transition::Hold => Some(JobState::Held),
-            Transition::Release | Transition::Preempt | Transition::Resume | Transition::Requeue => Some(JobState::Ready),
+            Transition::Release | Transition::Preempt | Transition::Resume | Transition::Requeue => {
+                Some(JobState::Ready)
+            }
             Transition::Start => Some(JobState::Running),
             Transition::Suspend => Some(JobState::Suspended),
             Transition::Demote => Some(JobState::Demoted),

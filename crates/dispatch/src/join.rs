@@ -53,7 +53,12 @@ impl JoinState {
 
     /// The predecessor at `position` has completed. Returns the joined token if that completes a set. The tickets of
     /// dropped completions are added to `returned`.
-    pub fn arrive(&mut self, position: usize, token: CompletionToken, returned: &mut Vec<Ticket>) -> Option<CompletionToken> {
+    pub fn arrive(
+        &mut self,
+        position: usize,
+        token: CompletionToken,
+        returned: &mut Vec<Ticket>,
+    ) -> Option<CompletionToken> {
         let queue = &mut self.waiting[position];
         queue.push_back(token);
         if queue.len() > self.limit {

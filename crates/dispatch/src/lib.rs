@@ -30,5 +30,5 @@ pub use dispatcher::Dispatcher;
 pub use effects::{Effects, OverrunAction, Run, SchedulerWork};
 pub use job::{Job, JobState};
 pub use kernel::Kernel;
-pub use lane::{LaneState, LaneMask, lanes_of, levels_of, plans};
-pub use transport::{InFlight, CompletionTransport};
+pub use lane::{LaneMask, LaneState, lanes_of, levels_of, plans};
+pub use transport::{CompletionTransport, InFlight};

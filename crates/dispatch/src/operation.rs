@@ -7,13 +7,13 @@ use alloc::{
 
 use hyoshi_model::{
     Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span, System, Trigger,
-    takes::{self, Stream},
+    execution_time::{self, Stream},
 };
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
 use hyoshi_trace::{Slot, Ticket};
 
 use crate::guard::ReleaseGuard;
-use crate::join::{JoinState, CompletionToken};
+use crate::join::{CompletionToken, JoinState};
 use crate::tickets::Tickets;
 
 /// An operation of this processor: its setting in the present epoch, and its state.
@@ -232,7 +232,7 @@ impl OperationState {
         if let Some(late) = late.get(&job) {
             return release.saturating_add(*late);
         }
-        release + takes::uniform(takes::bits(seed, job, Stream::Jitter), Span::ZERO, self.jitter)
+        release + execution_time::uniform(execution_time::bits(seed, job, Stream::Jitter), Span::ZERO, self.jitter)
     }
 
     /// True if only requests release its jobs.

@@ -44,7 +44,7 @@ impl Tickets {
     }
 
     /// Frees a set: its tickets are added to `returned`.
-    pub fn give_back(&mut self, set: TicketSet, returned: &mut Vec<Ticket>) {
+    pub fn release(&mut self, set: TicketSet, returned: &mut Vec<Ticket>) {
         returned.extend(self.of_mut(set).iter_mut().filter_map(Option::take));
         self.free.extend(set.0.map(core::num::NonZeroU32::get));
     }
@@ -65,7 +65,7 @@ mod tests {
         tickets.of_mut(two).copy_from_slice(&[ticket(8), ticket(9)]);
         assert_eq!(tickets.of(one), [None, ticket(7)]);
         let mut returned = Vec::new();
-        tickets.give_back(two, &mut returned);
+        tickets.release(two, &mut returned);
         assert_eq!(returned, [ticket(8).unwrap(), ticket(9).unwrap()]);
         assert_eq!(tickets.take(), two);
         assert_eq!(tickets.of(two), [None, None]);

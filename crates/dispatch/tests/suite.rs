@@ -5,7 +5,7 @@ mod naive;
 
 use std::num::NonZeroU32;
 
-use hyoshi_dispatch::{Dispatcher, Effects, OverrunAction, JobState};
+use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
 use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger, read};
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -282,7 +282,8 @@ impl<'a> Caller<'a> {
                 self.handle(Input::LaneRuns { lane, executed });
             }
             Action::Complete(among) => {
-                let Some(slot) = self.choose(among, |state| matches!(state, JobState::Running | JobState::Demoted)) else {
+                let Some(slot) = self.choose(among, |state| matches!(state, JobState::Running | JobState::Demoted))
+                else {
                     return;
                 };
                 self.complete(slot, Span::from_micros(700));

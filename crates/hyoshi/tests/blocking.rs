@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use hyoshi::orb::{Orb, SystemException, SystemKind};
 use hyoshi::{Instant, Node, Plan, Span, Strategies, read};
-use hyoshi_os::{Clock, MonotonicClock, Wake, WaitOutcome};
+use hyoshi_os::{Clock, MonotonicClock, WaitOutcome, Wake};
 use tracker_idl::tracking::{Named, NamedStub};
 
 /// Answers when another job of the caller's lane has run since it was asked.

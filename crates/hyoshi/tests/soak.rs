@@ -21,7 +21,7 @@ use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::{Children, Process};
-use hyoshi_os::scheduling::{Affinity, SchedulingClass, Scheduling, reserve};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass, reserve};
 
 /// Each way in which something could be left behind.
 const WAYS: [&str; 3] = ["--scheduler window --floor weights", "--scheduler deadline", "--scheduler weights"];
@@ -187,7 +187,7 @@ fn bandwidth() -> usize {
             let (tid, period) = (hyoshi_os::own_thread(), Span::from_millis(100));
             says.send(reserve(tid, Span::from_millis(5), period, period).is_ok()).unwrap();
             let _ = waits.lock().map(|waits| waits.recv());
-            Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.put_back(tid).unwrap();
+            Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.restore(tid).unwrap();
         }));
         if !hears.recv().unwrap() || threads.len() > 1_000 {
             break threads.len() - 1;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::Process;
-use hyoshi_os::scheduling::{SchedulingClass, Scheduling};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 use serde_json::Value;
 
 const MACHINES: &str = include_str!("../../../packaging/systemd/hyoshi-broker.service");

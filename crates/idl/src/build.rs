@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::rust::{self, generate};
 use crate::tree::DefinitionKind;
-use crate::{IdlDiagnostic, Diagnostics, ReadOptions, Specification, read};
+use crate::{Diagnostics, IdlDiagnostic, ReadOptions, Specification, read};
 
 /// Writes `OUT_DIR/tracker.rs` from `tracker.idl`; a simple `build.rs` needs only this in `main`:
 ///

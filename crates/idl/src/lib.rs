@@ -27,5 +27,5 @@ pub mod rust;
 pub mod tree;
 
 pub use build::{Build, Generated, build};
-pub use read::{IdlDiagnostic, Diagnostics, ReadOptions, SourcePosition, Sources, SourceSpan, read, read_text, render};
+pub use read::{Diagnostics, IdlDiagnostic, ReadOptions, SourcePosition, SourceSpan, Sources, read, read_text, render};
 pub use tree::{Definition, DefinitionId, DefinitionKind, Specification, Type};

@@ -3,7 +3,7 @@
 use std::ops::Index;
 use std::sync::Arc;
 
-use crate::read::{IdlDiagnostic, Diagnostics, Sources, SourceSpan};
+use crate::read::{Diagnostics, IdlDiagnostic, SourceSpan, Sources};
 
 /// All definitions of one IDL file and its includes.
 #[derive(Clone, Debug, Default, PartialEq)]

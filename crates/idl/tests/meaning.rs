@@ -1,6 +1,6 @@
 //! The meaning of texts: values, types, names, docs, ids, and their order.
 
-use hyoshi_idl::tree::{Type, ConstantValue};
+use hyoshi_idl::tree::{ConstantValue, Type};
 use hyoshi_idl::{Definition, DefinitionKind, ReadOptions, Specification, read_text};
 
 fn read(text: &str) -> Specification {
@@ -58,7 +58,7 @@ fn comments_before_and_beside_become_docs() {
     let text = "
         // A licence.
 
-        /** What it is.
+        /** DefinitionSort it is.
          *
          *  Indented. */
         struct S {

@@ -46,6 +46,7 @@ extern crate alloc;
 mod checked;
 pub mod costs;
 pub mod endpoint;
+pub mod execution_time;
 #[cfg(feature = "toml")]
 pub mod file;
 pub mod hard_cap;
@@ -54,7 +55,6 @@ pub mod program;
 pub mod quantity;
 pub mod reservation;
 pub mod system;
-pub mod takes;
 mod text;
 pub mod time;
 pub mod write;
@@ -62,17 +62,17 @@ pub mod write;
 pub use checked::System;
 pub use costs::Costs;
 pub use endpoint::{Address, Endpoint, EndpointError};
+pub use execution_time::ExecutionTime;
 #[cfg(feature = "toml")]
 pub use file::{
     Diagnostic, FileErrors, Known, Laws, Loaded, MeasuredCosts, Severity, read, read_costs, read_costs_file, read_file,
-    read_file_knowing, read_knowing, schema,
+    read_file_with, read_with, schema,
 };
 pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use system::*;
-pub use takes::Takes;
 pub use text::{printable, printable_lines, steers_terminal};
 pub use time::{Instant, Lateness, Span};
 pub use write::write;

@@ -4,9 +4,9 @@
 
 use alloc::{string::String, vec::Vec};
 
+use crate::execution_time::ExecutionTime;
 use crate::ids::HostId;
 use crate::reservation::{Reservation, Share};
-use crate::takes::Takes;
 use crate::time::{Instant, Span};
 
 /// The CPU broker's part of a system.
@@ -56,7 +56,7 @@ pub struct Program {
     pub advocates: Vec<AdvocateWords>,
     /// The actual execution times of its cycles, each with the instant from which it applies, in the order of time;
     /// none before the first.
-    pub takes: Vec<(Instant, Takes)>,
+    pub execution_times: Vec<(Instant, ExecutionTime)>,
 }
 
 /// An advocate as written, words separated by dashes.
@@ -84,13 +84,13 @@ impl Program {
     }
 
     /// The execution time of its cycles at `now`; `None`: it does nothing.
-    pub fn takes_at(&self, now: Instant) -> Option<&Takes> {
-        let begun = self.takes.partition_point(|(from, _)| *from <= now);
-        self.takes[..begun].last().map(|(_, takes)| takes)
+    pub fn execution_time_at(&self, now: Instant) -> Option<&ExecutionTime> {
+        let begun = self.execution_times.partition_point(|(from, _)| *from <= now);
+        self.execution_times[..begun].last().map(|(_, takes)| takes)
     }
 
     /// The longest execution time of its cycles, if known.
     pub fn longest(&self) -> Option<Span> {
-        self.takes.iter().map(|(_, takes)| takes.longest()).max()
+        self.execution_times.iter().map(|(_, takes)| takes.longest()).max()
     }
 }

@@ -5,10 +5,10 @@ use alloc::{string::String, sync::Arc, vec::Vec};
 
 use crate::costs::Costs;
 use crate::endpoint::Endpoint;
+use crate::execution_time::{self, ExecutionTime, Stream};
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
 use crate::program::{Brokered, Program};
-use crate::takes::{self, Stream, Takes};
 use crate::time::{Instant, Span};
 
 /// The fields of a [`System`](crate::System). Methods may panic if a rule of [`System::new`](crate::System::new) is broken.
@@ -300,7 +300,7 @@ pub struct Setting {
     /// Declared best-case execution time.
     pub bcet: Span,
     /// The actual execution times of jobs, for built-in work and simulation.
-    pub takes: Takes,
+    pub execution_time: ExecutionTime,
     /// The deadline of a job.
     pub deadline: Deadline,
     /// Jobs per release: a load chain of `legs` jobs, each triggering the next; 1 for all others.
@@ -515,7 +515,7 @@ impl Contents {
     /// `position`.
     pub fn draw_delay(&self, (least, most): (Span, Span), to: OperationId, position: u16, number: u64) -> Span {
         let draw = JobId { operation: to, number, leg: position };
-        takes::uniform(takes::bits(self.seed, draw, Stream::LinkDelay), least, most)
+        execution_time::uniform(execution_time::bits(self.seed, draw, Stream::LinkDelay), least, most)
     }
 
     /// Whether a link that loses `loss_ppm` loses a completion. As with delays, only the completion determines it.
@@ -524,8 +524,8 @@ impl Contents {
             return false;
         }
         let draw = JobId { operation: to, number, leg: position };
-        let bits = takes::bits(self.seed, draw, Stream::LinkLoss);
-        takes::uniform(bits, Span::ZERO, Span::from_nanos(999_999)).as_nanos() < u64::from(loss_ppm)
+        let bits = execution_time::bits(self.seed, draw, Stream::LinkLoss);
+        execution_time::uniform(bits, Span::ZERO, Span::from_nanos(999_999)).as_nanos() < u64::from(loss_ppm)
     }
 
     /// The limits of the delay from one processor to each, in their order.

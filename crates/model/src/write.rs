@@ -7,6 +7,7 @@ use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::checked::System;
+use crate::execution_time::ExecutionTime;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
 use crate::program::{AdvocateWords, Broker};
@@ -14,7 +15,6 @@ use crate::system::{
     Deadline, Environment, Epoch, Guard, Host, IdleStates, OnBusy, OnOverrun, Operation, Preemption, Processor,
     Setting, Trigger, WhenFull, tightest,
 };
-use crate::takes::Takes;
 use crate::time::{Instant, Span};
 
 /// The text of a `system.toml` that describes this system.
@@ -208,7 +208,7 @@ fn write_programs(text: &mut String, system: &System) {
         if !program.group.is_empty() {
             line(text, "group", quoted(&program.group));
         }
-        if let Some((_, takes)) = program.takes.first().filter(|(from, _)| *from == Instant::ZERO) {
+        if let Some((_, takes)) = program.execution_times.first().filter(|(from, _)| *from == Instant::ZERO) {
             line(text, "takes", self::takes(takes));
         }
     }
@@ -235,7 +235,7 @@ struct Template<'a> {
     /// Of a template: the period whose phases `stagger = "even"` spreads, or the time between two.
     stagger: Stagger,
     /// Deadlines that count from the origin are written, too: roots and chains do not imply them.
-    said: bool,
+    explicit_deadlines: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +255,7 @@ fn templates(system: &System) -> Vec<Template<'_>> {
             first,
             count: None,
             stagger: Stagger::By(Span::ZERO),
-            said: false,
+            explicit_deadlines: false,
         });
         first += template.len();
         templates.push(template);
@@ -268,7 +268,7 @@ fn mark_deadlines(system: &System, templates: &mut [Template<'_>]) {
     let triggers: Vec<Trigger> = system.operations.iter().map(|operation| operation.trigger.clone()).collect();
     let chains = tightest(&system.chains, &triggers);
     for template in templates {
-        template.said = (template.first..template.first + template.len()).any(|id| {
+        template.explicit_deadlines = (template.first..template.first + template.len()).any(|id| {
             let mut had_its_own = false;
             system.epochs.iter().any(|epoch| match epoch.settings[id].deadline {
                 Deadline::Own(_) => {
@@ -311,7 +311,7 @@ fn numbered(system: &System, first: usize) -> Option<Template<'_>> {
         first,
         count: Some(count),
         stagger: stagger(&phases, setting(system, first).period)?,
-        said: false,
+        explicit_deadlines: false,
     })
 }
 
@@ -359,7 +359,7 @@ impl Template<'_> {
         // An operation cannot lose its own deadline again: the table has it only if all epochs have one.
         let instances = self.system.epochs[0].settings[self.first..self.first + self.len()].iter();
         let from_origin = instances.map(|one| one.deadline).find(|one| matches!(one, Deadline::Origin(_)));
-        base.deadline = from_origin.filter(|_| !self.said).unwrap_or(base.deadline);
+        base.deadline = from_origin.filter(|_| !self.explicit_deadlines).unwrap_or(base.deadline);
         if let Stagger::Even(period) = self.stagger
             && period != base.period
         {
@@ -408,7 +408,7 @@ impl Template<'_> {
                 line(text, key, time(span));
             }
         }
-        for (key, value) in changes(None, &base, operation, self.said) {
+        for (key, value) in changes(None, &base, operation, self.explicit_deadlines) {
             let within = key == "jitter" && burst.is_some();
             if !(within || self.plain() && follows(&base, key, periodic)) {
                 line(text, key, value);
@@ -470,8 +470,8 @@ impl Template<'_> {
 /// True if the key may be omitted: its value follows from others.
 fn follows(setting: &Setting, key: &str, periodic: bool) -> bool {
     match key {
-        "takes" => setting.takes == Takes::Fixed(setting.wcet),
-        "bcet" => setting.bcet == setting.takes.shortest().min(setting.wcet),
+        "takes" => setting.execution_time == ExecutionTime::Fixed(setting.wcet),
+        "bcet" => setting.bcet == setting.execution_time.shortest().min(setting.wcet),
         "deadline" => periodic && setting.deadline == Deadline::Own(setting.period),
         _ => false,
     }
@@ -494,8 +494,8 @@ fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said:
     if !now.bcet.is_zero() && differs(&|before| before.bcet == now.bcet) {
         changes.push(("bcet", time(now.bcet)));
     }
-    if differs(&|before| before.takes == now.takes) {
-        changes.push(("takes", takes(&now.takes)));
+    if differs(&|before| before.execution_time == now.execution_time) {
+        changes.push(("takes", takes(&now.execution_time)));
     }
     // Deadlines counted from the origin mostly follow from chains and roots.
     let deadline = match now.deadline {
@@ -516,15 +516,15 @@ fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said:
     changes
 }
 
-fn takes(takes: &Takes) -> String {
+fn takes(takes: &ExecutionTime) -> String {
     match takes {
-        Takes::Fixed(span) => time(*span),
-        Takes::Uniform(least, most) => format!("{{ uniform = [{}, {}] }}", time(*least), time(*most)),
-        Takes::Normal { mean, deviation, least, most } => {
+        ExecutionTime::Fixed(span) => time(*span),
+        ExecutionTime::Uniform(least, most) => format!("{{ uniform = [{}, {}] }}", time(*least), time(*most)),
+        ExecutionTime::Normal { mean, deviation, least, most } => {
             let [mean, deviation, least, most] = [mean, deviation, least, most].map(|span| time(*span));
             format!("{{ normal = {{ mean = {mean}, deviation = {deviation}, least = {least}, most = {most} }} }}")
         }
-        Takes::List(spans) => {
+        ExecutionTime::List(spans) => {
             let spans: Vec<String> = spans.iter().map(|span| time(*span)).collect();
             format!("{{ list = [{}] }}", spans.join(", "))
         }
@@ -586,7 +586,7 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
 /// An epoch's changes of programs; their tables contain the values at the start.
 fn program_sets(system: &System, epoch: &Epoch) -> Vec<String> {
     let changed = system.brokered.programs.iter().flat_map(|program| {
-        let here = program.takes.iter().filter(|(from, _)| *from == epoch.at && *from > Instant::ZERO);
+        let here = program.execution_times.iter().filter(|(from, _)| *from == epoch.at && *from > Instant::ZERO);
         here.map(|(_, takes)| format!("\"reservation.{}.takes\" = {}", program.name, self::takes(takes)))
     });
     changed.collect()
@@ -596,8 +596,14 @@ fn program_sets(system: &System, epoch: &Epoch) -> Vec<String> {
 fn epoch_sets(system: &System, epoch: &Epoch, before: &[Setting], templates: &[Template<'_>]) -> Vec<String> {
     let mut sets = Vec::new();
     for template in templates {
-        let of =
-            |id: usize| changes(before.get(id), &epoch.settings[id], &system.operations[template.first], template.said);
+        let of = |id: usize| {
+            changes(
+                before.get(id),
+                &epoch.settings[id],
+                &system.operations[template.first],
+                template.explicit_deadlines,
+            )
+        };
         let all: Vec<_> = (template.first..template.first + template.len()).map(of).collect();
         let mut say = |name: &str, changes: &[(&str, String)]| {
             sets.extend(changes.iter().map(|(key, value)| format!("\"operation.{name}.{key}\" = {value}")));

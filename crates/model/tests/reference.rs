@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use hyoshi_model::file::keys::{Kind, LeftOut, SECTIONS, Shape};
+use hyoshi_model::file::keys::{DefaultValue, Kind, SECTIONS, Shape};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -62,7 +62,7 @@ fn the_reference_has_every_key_with_its_default_and_a_comment() {
                 text[start..].lines().next().unwrap_or("")
             };
             let commented = values.iter().filter(|value| line(value).contains(" # "));
-            let LeftOut::Value(default) = key.default else {
+            let DefaultValue::Value(default) = key.default else {
                 if commented.count() == 0 {
                     missing.push(format!("{path} has no comment"));
                 }

@@ -20,7 +20,7 @@ use hyoshi_node::{Agreed, Peers, Settings};
 use hyoshi_orb::{LaneOptions, Orb, Scope, SystemException, SystemKind};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::{Clock, Interrupt, MonotonicClock, ThreadPolicy, Spawn, Wake, allowed_cpus};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::{Node, Prepared};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, Signal};

@@ -7,7 +7,7 @@ use hyoshi_model::{ProcessorId, read};
 use hyoshi_node::JobOrder;
 use hyoshi_orb::{LaneOptions, Orb, Reference};
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Spawn, allowed_cpus};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, allowed_cpus};
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
 use tracking::{Tracker, TrackerStub, Yard};

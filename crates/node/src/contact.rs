@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use hyoshi_model::{Endpoint, Span};
 use hyoshi_orb::{ClientLimits, Orb, OrbError, Scope, SystemException, SystemKind, Timeouts, TlsClient, minor};
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::trusted::{Folder, Mistrust};
+use hyoshi_os::trusted::{Folder, UntrustedPath};
 use hyoshi_os::{Clock, ThreadPolicy, set_own_policy};
 use hyoshi_runtime::Departures;
 
@@ -112,7 +112,7 @@ fn distrust_socket(endpoint: &Endpoint) -> Option<String> {
     let Endpoint::Unix(path) = endpoint else { return None };
     match Folder::of_file(Path::new(path)) {
         Ok(_) => None,
-        Err(Mistrust::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(UntrustedPath::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
         Err(mistrust) => Some(format!("its endpoint unix/{path} is not trusted: {mistrust}")),
     }
 }

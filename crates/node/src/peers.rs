@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, HostId, Span, System};
 use hyoshi_orb::{
-    AdapterError, EndpointError, LaneOptions, Orb, OrbBuilder, OrbError, ThreadPolicy, ServerLimits, TlsClient, TlsServer,
+    AdapterError, EndpointError, LaneOptions, Orb, OrbBuilder, OrbError, ServerLimits, ThreadPolicy, TlsClient,
+    TlsServer,
 };
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::trusted::{Folder, Mistrust};
+use hyoshi_os::trusted::{Folder, UntrustedPath};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, SpawnedThread};
 use hyoshi_runtime::Prepared;
 
@@ -157,7 +158,7 @@ impl NodeError {
                  must be addresses of this machine"
                     .to_owned()
             }
-            NodeError::Socket { error, .. } => return Mistrust::of(error).map(Mistrust::remedy),
+            NodeError::Socket { error, .. } => return UntrustedPath::of(error).map(UntrustedPath::remedy),
             NodeError::Apart(..) => "stop the nodes of one of them, then restart them".to_owned(),
             NodeError::Ended { .. } | NodeError::Rebooted { .. } => "start all nodes again".to_owned(),
             _ => return None,

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use hyoshi_os::Credentials;
-use hyoshi_wire::ior::{CorbalocAddress, Corbaloc};
+use hyoshi_wire::ior::{Corbaloc, CorbalocAddress};
 
 /// The machine's broker, run by root.
 pub const MACHINE: &str = "/run/hyoshi/broker.sock";

@@ -75,10 +75,10 @@ pub use waits::around_waits;
 // What generated code needs of the wire, so that one path suffices.
 pub use hyoshi_os::ThreadPolicy;
 pub use hyoshi_wire::giop::{ServiceContext, ServiceContexts};
-pub use hyoshi_wire::ior::{IorEndpoint, Ior};
+pub use hyoshi_wire::ior::{Ior, IorEndpoint};
 pub use hyoshi_wire::minor;
 pub use hyoshi_wire::{
-    Any, ByteOrder, CharSet, Completed, Counted, FixedDecimal, Decode, DecodeError, DecodeErrorKind, Decoder, Encode,
-    EncodeError, Encoder, Fixed, FixedError, FromIor, LongDouble, SystemException, SystemKind, ToIor, TypeCode,
+    Any, ByteOrder, CharSet, Completed, Counted, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError,
+    Encoder, Fixed, FixedDecimal, FixedError, FromIor, LongDouble, SystemException, SystemKind, ToIor, TypeCode,
     TypeIndex, TypeKind, Typed, Types, UserException, Value, Version, WChar, WString,
 };

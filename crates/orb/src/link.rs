@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::{SocketAddress, Credentials, May, PiMutex, SocketStream};
+use hyoshi_os::{Credentials, May, PiMutex, SocketAddress, SocketStream};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, Connection, PeerIncompatible};
 
@@ -115,10 +115,10 @@ impl Link {
     }
 
     /// True if nothing has arrived and the peer has not ended.
-    pub(crate) fn at_rest(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         match self {
-            Link::Plain(socket) => socket.at_rest(),
-            Link::Tls(secure) => secure.at_rest(),
+            Link::Plain(socket) => socket.is_quiet(),
+            Link::Tls(secure) => secure.is_quiet(),
         }
     }
 
@@ -269,7 +269,7 @@ impl Secure {
         if wait == May::Linger { self.socket.ready_or_kicked(output, left) } else { self.socket.ready(output, left) }
     }
 
-    fn at_rest(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         let mut session = self.session.lock();
         // What came may be TLS' own: a new key.
         loop {

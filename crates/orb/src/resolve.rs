@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyoshi_wire::giop::{ReplyStatus, Response};
-use hyoshi_wire::ior::{CorbalocAddress, Corbaloc, Ior, NameComponent, Reference};
+use hyoshi_wire::ior::{Corbaloc, CorbalocAddress, Ior, NameComponent, Reference};
 use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
 use crate::client::{RemoteObject, Request, invoke};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use hyoshi_os::SocketStream;
 use hyoshi_wire::Version;
 use hyoshi_wire::giop::CodeSets;
-use hyoshi_wire::ior::{Component, IorEndpoint, Ior, Profile, SslTransport};
+use hyoshi_wire::ior::{Component, Ior, IorEndpoint, Profile, SslTransport};
 use hyoshi_wire::tagged::Tagged;
 
 use crate::bidir::reaches;

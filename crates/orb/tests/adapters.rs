@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use hyoshi_orb::{
-    Activator, AdapterError, Elsewhere, IorEndpoint, Interface, Locator, Orb, OrbBuilder, Passage, Servant,
+    Activator, AdapterError, Elsewhere, Interface, IorEndpoint, Locator, Orb, OrbBuilder, Passage, Servant,
     SystemException, SystemKind, current, minor,
 };
 use hyoshi_os::Wake;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use divan::Bencher;
 use hyoshi_os::process::Process;
 use hyoshi_os::{
-    Clock, MonotonicClock, PiMutex, ThreadPolicy, Scheduled, Spawn, StealReader, SpawnedThread, Wake, allowed_cpus, fifo_limit,
-    own_cpu_time,
+    Clock, MonotonicClock, PiMutex, Scheduled, Spawn, SpawnedThread, StealReader, ThreadPolicy, Wake, allowed_cpus,
+    fifo_limit, own_cpu_time,
 };
 
 fn main() {

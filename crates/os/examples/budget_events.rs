@@ -17,7 +17,7 @@ use hyoshi_model::Span;
 use hyoshi_os::meter::Meter;
 use hyoshi_os::process::Process;
 use hyoshi_os::scheduling::{Affinity, raise};
-use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Poller, allowed_cpus, own_cpu_time, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock, Poller, ThreadPolicy, allowed_cpus, own_cpu_time, set_own_policy};
 use perf_event::events::Software;
 use perf_event::{Builder, Counter, Sampler};
 

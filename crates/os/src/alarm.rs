@@ -18,16 +18,16 @@ use crate::lock::PiMutex;
 
 /// A set of alarms, and where they are reported. Clones share the set.
 #[derive(Clone, Debug)]
-pub struct Alarms(Arc<Set>);
+pub struct Alarms(Arc<AlarmSet>);
 
 #[derive(Debug)]
-struct Set {
+struct AlarmSet {
     epoll: OwnedFd,
     /// Ends a wait.
     poke: OwnedFd,
     /// Reported by the kernel and not returned yet. Polling a counter consumes its report, so no other poll(2) can
     /// watch the descriptor: a waiting thread stores its reports here.
-    came: PiMutex<Vec<(u64, Rang)>>,
+    reported: PiMutex<Vec<(u64, AlarmReport)>>,
 }
 
 /// An alarm of one thread: two pages of locked memory and a descriptor.
@@ -39,14 +39,14 @@ struct Set {
 /// ```
 pub struct Alarm {
     sampler: Sampler,
-    set: Arc<Set>,
+    set: Arc<AlarmSet>,
     key: u64,
     armed: bool,
 }
 
 /// The report of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rang {
+pub enum AlarmReport {
     /// The thread has run for the set time.
     Ran,
     /// The thread has ended.
@@ -79,7 +79,7 @@ impl Alarms {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &poke, epoll::EventData::new_u64(POKED), epoll::EventFlags::IN)?;
-        Ok(Alarms(Arc::new(Set { epoll, poke, came: PiMutex::default() })))
+        Ok(Alarms(Arc::new(AlarmSet { epoll, poke, reported: PiMutex::default() })))
     }
 
     /// From now on a wait also ends while the descriptor is readable: it may be another epoll.
@@ -110,10 +110,10 @@ impl Alarms {
     }
 
     /// Returns the alarms reported since the last call, each once. Does not wait.
-    pub fn reported(&self, mut each: impl FnMut(u64, Rang)) {
+    pub fn reported(&self, mut each: impl FnMut(u64, AlarmReport)) {
         self.take_in(Some(Span::ZERO));
-        let came = std::mem::take(&mut *self.0.came.lock());
-        came.into_iter().for_each(|(key, rang)| each(key, rang));
+        let came = std::mem::take(&mut *self.0.reported.lock());
+        came.into_iter().for_each(|(key, report)| each(key, report));
     }
 
     /// Waits until an alarm is reported, without consuming the report, or for [`Alarms::poke`].
@@ -152,10 +152,10 @@ impl Alarms {
                 let _ = rustix::io::read(&self.0.poke, &mut [0; 8][..]);
                 continue;
             }
-            came.push((key, if flags & libc::EPOLLHUP as u32 != 0 { Rang::Ended } else { Rang::Ran }));
+            came.push((key, if flags & libc::EPOLLHUP as u32 != 0 { AlarmReport::Ended } else { AlarmReport::Ran }));
         }
         if !came.is_empty() {
-            self.0.came.lock().append(&mut came);
+            self.0.reported.lock().append(&mut came);
         }
     }
 }
@@ -186,7 +186,7 @@ impl Alarm {
     }
 
     /// Marks it as reported: it is silent until it is set again.
-    pub fn rang(&mut self) {
+    pub fn acknowledge(&mut self) {
         self.armed = false;
     }
 
@@ -259,10 +259,10 @@ mod tests {
         wake.attend(&alarms);
         let reported = || {
             let mut all = Vec::new();
-            alarms.reported(|key, rang| all.push((key, rang)));
+            alarms.reported(|key, acknowledge| all.push((key, acknowledge)));
             all
         };
-        let wait = |all: &mut Vec<(u64, Rang)>| {
+        let wait = |all: &mut Vec<(u64, AlarmReport)>| {
             let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
             while all.is_empty() && std::time::Instant::now() < limit {
                 wake.wait_until(&clock, crate::Clock::now(&clock) + Span::from_secs(1));
@@ -277,13 +277,13 @@ mod tests {
             runs.store(true, Ordering::Relaxed);
             let mut all = Vec::new();
             wait(&mut all);
-            assert_eq!(all, [(7, Rang::Ran)]);
+            assert_eq!(all, [(7, AlarmReport::Ran)]);
             let ran = crate::Scheduled::cpu_time(&thread.handle).unwrap_or_default().saturating_sub(before);
             assert!(ran >= Span::from_millis(4), "{ran}");
             all_ran += ran;
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert_eq!(reported(), [], "once");
-            alarm.rang();
+            alarm.acknowledge();
             runs.store(false, Ordering::Relaxed);
         }
         assert!(all_ran <= Span::from_millis(200), "{all_ran} in ten times 5 ms");
@@ -292,6 +292,6 @@ mod tests {
         thread.join().unwrap();
         let mut all = Vec::new();
         wait(&mut all);
-        assert_eq!(all, [(7, Rang::Ended)]);
+        assert_eq!(all, [(7, AlarmReport::Ended)]);
     }
 }

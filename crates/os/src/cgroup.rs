@@ -144,7 +144,8 @@ mod tests {
         let cap = |folder: &Path, quota: &str| fs::write(folder.join("cpu.cfs_quota_us"), quota).unwrap();
         cap(&above, "1000\n");
         cap(&folder, "-1\n");
-        let group = CpuGroup { version: Some(CgroupVersion::One), folder: folder.clone(), top: top.clone(), rt_budget: None };
+        let group =
+            CpuGroup { version: Some(CgroupVersion::One), folder: folder.clone(), top: top.clone(), rt_budget: None };
         assert_eq!(group.capped_by(), None);
         cap(&top, "50000\n");
         assert_eq!(group.capped_by(), Some(top.as_path()));

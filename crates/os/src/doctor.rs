@@ -75,7 +75,12 @@ const PROBES: &[fn() -> Option<DoctorFinding>] = &[
 ];
 
 impl DoctorFinding {
-    fn new(topic: &'static str, verdict: DoctorVerdict, found: impl Into<String>, consequence: impl Into<String>) -> Self {
+    fn new(
+        topic: &'static str,
+        verdict: DoctorVerdict,
+        found: impl Into<String>,
+        consequence: impl Into<String>,
+    ) -> Self {
         DoctorFinding { topic, found: found.into(), verdict, consequence: consequence.into(), remedy: None }
     }
 

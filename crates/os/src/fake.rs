@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use crate::clock::Clock;
 use crate::refusal::{KernelRequest, Refused};
-use crate::switches::{Sight, SwitchSource, Switched};
-use crate::thread::{ThreadPolicy, Scheduled};
+use crate::switches::{SwitchSource, SwitchVisibility, Switched};
+use crate::thread::{Scheduled, ThreadPolicy};
 
 /// A clock that stands still until it is advanced; a sleep sets it to the target instant.
 #[derive(Debug, Default)]
@@ -91,18 +91,18 @@ impl Scheduled for FakeThread {
 /// Switches that the test supplies, in the place of the kernel's.
 #[derive(Debug)]
 pub struct FakeSwitches {
-    sight: Sight,
+    visibility: SwitchVisibility,
     arrived: std::collections::VecDeque<(u64, Switched)>,
 }
 
 impl FakeSwitches {
     /// A source with this sight, and no events yet.
-    pub fn new(sight: Sight) -> Self {
-        FakeSwitches { sight, arrived: Default::default() }
+    pub fn new(visibility: SwitchVisibility) -> Self {
+        FakeSwitches { visibility, arrived: Default::default() }
     }
 
     /// Adds an event at a time of `CLOCK_MONOTONIC`, in nanoseconds.
-    pub fn tell(&mut self, at: u64, switched: Switched) {
+    pub fn push(&mut self, at: u64, switched: Switched) {
         self.arrived.push_back((at, switched));
     }
 }
@@ -112,8 +112,8 @@ impl SwitchSource for FakeSwitches {
         self.arrived.drain(..).for_each(|(at, switched)| each(at, switched));
     }
 
-    fn sight(&self) -> Sight {
-        self.sight
+    fn visibility(&self) -> SwitchVisibility {
+        self.visibility
     }
 }
 

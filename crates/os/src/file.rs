@@ -20,7 +20,7 @@ pub fn own_user() -> u32 {
 /// # Errors
 ///
 /// From file systems without locks.
-pub fn take(file: &File) -> io::Result<bool> {
+pub fn lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
@@ -32,8 +32,8 @@ pub fn take(file: &File) -> io::Result<bool> {
 ///
 /// # Errors
 ///
-/// As for [`take`].
-pub fn is_taken(file: &File) -> io::Result<bool> {
+/// As for [`lock`].
+pub fn is_locked(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(flock(file, FlockOperation::Unlock).map(|()| false)?),
         Err(Errno::WOULDBLOCK) => Ok(true),
@@ -50,12 +50,12 @@ mod tests {
         let path = std::env::temp_dir().join(format!("hyoshi-os-lock-{}", std::process::id()));
         let open = || File::options().write(true).create(true).truncate(false).open(&path).unwrap();
         let first = open();
-        assert!(take(&first).unwrap());
-        assert!(!take(&open()).unwrap());
-        assert!(is_taken(&open()).unwrap());
+        assert!(lock(&first).unwrap());
+        assert!(!lock(&open()).unwrap());
+        assert!(is_locked(&open()).unwrap());
         drop(first);
-        assert!(!is_taken(&open()).unwrap());
-        assert!(take(&open()).unwrap());
+        assert!(!is_locked(&open()).unwrap());
+        assert!(lock(&open()).unwrap());
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -39,7 +39,7 @@ impl ThreadHandle {
     /// wait that it is just about to begin is not ended: repeat the call to be sure. No effect on a thread that has
     /// ended.
     pub fn kick(&self) {
-        self.while_it_lives(|tid| {
+        self.with_live_thread(|tid| {
             let signal = libc::c_long::from(SIGURG);
             // SAFETY: no memory is passed; the number is that of a thread of this process, which has not ended.
             unsafe {
@@ -54,7 +54,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::{SocketAddress, Listener, May, SocketStream};
+    use crate::net::{Listener, May, SocketAddress, SocketStream};
     use crate::thread::Spawn;
 
     #[test]

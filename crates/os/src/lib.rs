@@ -68,7 +68,7 @@ pub mod waits;
 pub mod wake;
 pub mod wakeups;
 
-pub use alarm::{Alarm, Alarms, Rang};
+pub use alarm::{Alarm, AlarmReport, Alarms};
 pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;
 pub use doctor::{DoctorFinding, DoctorVerdict, probe};
@@ -77,20 +77,20 @@ pub use input::wait_for_input;
 pub use kick::{allow_kicks, handle_signals};
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
-pub use net::{SocketAddress, Credentials, Lack, Listener, May, SocketStream, host_name, raise_file_limit};
+pub use net::{Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, host_name, raise_file_limit};
 pub use notify::Notifier;
 pub use poller::{Poller, Ready};
 pub use refusal::{KernelRequest, RefusalReason, Refused};
 pub use signals::{Hangup, Interrupt};
 pub use steal::StealReader;
-pub use switches::{CpuSwitches, Sight, SwitchSource, Switched, thread_name};
+pub use switches::{CpuSwitches, SwitchSource, SwitchVisibility, Switched, thread_name};
 pub use thread::{
-    Granted, ThreadPolicy, Scheduled, Spawn, SpawnedThread, ThreadHandle, may_leave_idle, own_cpu, own_cpu_time, own_thread, pin_to,
-    set_own_policy,
+    Granted, Scheduled, Spawn, SpawnedThread, ThreadHandle, ThreadPolicy, may_leave_idle, own_cpu, own_cpu_time,
+    own_thread, pin_to, set_own_policy,
 };
 pub use throttle::{FifoLimit, LimitedBy, fifo_limit};
 pub use waits::BlockedOn;
-pub use wake::{Wake, WaitOutcome};
+pub use wake::{WaitOutcome, Wake};
 
 #[cfg(test)]
 #[path = "../tests/common/privileges.rs"]

@@ -15,7 +15,7 @@ use perf_event::events::Software;
 use perf_event::{Builder, Counter};
 use serde::Serialize;
 
-use crate::process::{ProcessIdentity, Process, is_same};
+use crate::process::{Process, ProcessIdentity, is_same};
 
 /// The source of readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,7 +33,7 @@ pub struct Meter {
     clocks: Vec<ProcessClock>,
     /// Of processes that have ended, by their clocks.
     past: Span,
-    /// The count before [`Meter::turn_to`].
+    /// The count before [`Meter::set_processes`].
     before: Span,
     /// Nothing was refused so far.
     fresh: bool,
@@ -87,7 +87,7 @@ impl Meter {
 
     /// Counts only these from now on; earlier consumption stays counted. Processes that are removed: their consumption
     /// is in the counters of their parents.
-    pub fn turn_to<'a>(&mut self, processes: impl IntoIterator<Item = &'a Process>) {
+    pub fn set_processes<'a>(&mut self, processes: impl IntoIterator<Item = &'a Process>) {
         let so_far = self.read();
         *self = Meter { past: so_far, before: so_far, last: so_far, fresh: self.fresh, ..Meter::new() };
         processes.into_iter().for_each(|process| self.add(process, false));
@@ -291,9 +291,9 @@ mod tests {
             let (mut shell, process) = Shell::run(&format!("{SPIN}; read go; {SPIN}"));
             meter.add(&process, false);
             let before = meter.read();
-            meter.turn_to([&process]);
+            meter.set_processes([&process]);
             assert!(meter.read() >= before);
-            meter.turn_to([]);
+            meter.set_processes([]);
             let last = meter.read();
             shell.finish();
             assert_eq!(meter.read(), last, "by {}", meter.source());

@@ -88,7 +88,9 @@ impl SocketStream {
     /// Connects within `timeout`.
     pub fn connect(to: &SocketAddress, timeout: Duration) -> io::Result<SocketStream> {
         let stream = match to {
-            SocketAddress::Tcp(address) => SocketStream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true },
+            SocketAddress::Tcp(address) => {
+                SocketStream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true }
+            }
             SocketAddress::Unix(path) => {
                 let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
                 // A full backlog makes connect(2) wait, up to the timeout of sending.
@@ -151,12 +153,12 @@ impl SocketStream {
 
     /// How long a read waits; `None` for ever.
     pub fn read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Recv, at_least_something(timeout))?)
+        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Recv, nonzero_timeout(timeout))?)
     }
 
     /// How long a write waits for room; `None` for ever.
     pub fn write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Send, at_least_something(timeout))?)
+        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Send, nonzero_timeout(timeout))?)
     }
 
     /// Waits until data has arrived or the peer has ended, or with `output` until there is room to write. False after
@@ -195,7 +197,7 @@ impl SocketStream {
     }
 
     /// True if no data has arrived and the peer has not ended.
-    pub fn at_rest(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         let mut one = [0];
         matches!(recv(&self.socket, &mut one[..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
     }
@@ -276,7 +278,7 @@ pub fn raise_file_limit() -> Option<u64> {
 }
 
 /// A timeout of zero means none to the kernel.
-fn at_least_something(timeout: Option<Duration>) -> Option<Duration> {
+fn nonzero_timeout(timeout: Option<Duration>) -> Option<Duration> {
     timeout.map(|timeout| timeout.max(Duration::from_micros(1)))
 }
 
@@ -313,7 +315,7 @@ impl Listener {
                 Ok(Listener { socket: ListeningSocket::Tcp(socket), address })
             }
             SocketAddress::Unix(path) => {
-                clear_the_way(path)?;
+                remove_stale_socket(path)?;
                 let socket = UnixListener::bind(path)?;
                 socket.set_nonblocking(true)?;
                 Ok(Listener { socket: ListeningSocket::Unix(socket), address: address.clone() })
@@ -329,8 +331,12 @@ impl Listener {
     /// The next connection, if there is one.
     pub fn accept(&self) -> io::Result<Option<SocketStream>> {
         let accepted = match &self.socket {
-            ListeningSocket::Tcp(socket) => socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: true }),
-            ListeningSocket::Unix(socket) => socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: false }),
+            ListeningSocket::Tcp(socket) => {
+                socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: true })
+            }
+            ListeningSocket::Unix(socket) => {
+                socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: false })
+            }
         };
         match accepted {
             Ok(stream) => {
@@ -346,26 +352,26 @@ impl Listener {
 /// What the system lacks to accept another connection. Any other error of [`Listener::accept`] is that of one client,
 /// which has disconnected: the next one may succeed (accept(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum MissingResource {
     /// The process or the system has no file descriptor left.
     Descriptors,
     /// The kernel has no memory for it.
     Memory,
 }
 
-impl Lack {
+impl MissingResource {
     /// None if it lacks nothing.
-    pub fn of(error: &io::Error) -> Option<Lack> {
+    pub fn of(error: &io::Error) -> Option<MissingResource> {
         match Errno::from_io_error(error)? {
-            Errno::MFILE | Errno::NFILE => Some(Lack::Descriptors),
-            Errno::NOMEM | Errno::NOBUFS => Some(Lack::Memory),
+            Errno::MFILE | Errno::NFILE => Some(MissingResource::Descriptors),
+            Errno::NOMEM | Errno::NOBUFS => Some(MissingResource::Memory),
             _ => None,
         }
     }
 }
 
 /// Removes the file of a Unix socket on which no process listens any more (unix(7)).
-fn clear_the_way(path: &Path) -> io::Result<()> {
+fn remove_stale_socket(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match path.symlink_metadata() {
         Ok(found) if found.file_type().is_socket() => {
@@ -423,7 +429,7 @@ mod tests {
         assert_eq!(server.credentials(), None, "TCP does not tell");
         let mut into = [0; 8];
         assert_eq!(server.read(&mut into, May::Never).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        assert!(server.at_rest());
+        assert!(server.is_quiet());
         assert!(!server.ready(false, Some(Duration::from_millis(1))).unwrap());
         assert!(server.ready(true, None).unwrap());
         client.write_all(b"GIOP").unwrap();
@@ -431,7 +437,7 @@ mod tests {
         assert_eq!(server.read(&mut into, May::Wait).unwrap(), 4);
         drop(client);
         assert_eq!(server.read(&mut into, May::Wait).unwrap(), 0);
-        assert!(!server.at_rest());
+        assert!(!server.is_quiet());
     }
 
     #[test]
@@ -460,7 +466,7 @@ mod tests {
         let mut accepted = listener.accept().unwrap();
         while accepted
             .as_ref()
-            .is_some_and(|stream| !stream.at_rest() && stream.read(&mut [0], May::Wait).unwrap() == 0)
+            .is_some_and(|stream| !stream.is_quiet() && stream.read(&mut [0], May::Wait).unwrap() == 0)
         {
             accepted = listener.accept().unwrap(); // the probe for life came first
         }

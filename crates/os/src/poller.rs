@@ -62,18 +62,18 @@ impl Poller {
 
     /// The next ready source; `None` after `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Ready>> {
-        Ok(self.wait_and_see(timeout)?.map(|(ready, _)| ready))
+        Ok(self.wait_with_hangup(timeout)?.map(|(ready, _)| ready))
     }
 
     /// The same, and whether the source's peer has closed its end: earlier octets can still be read.
-    pub fn wait_and_see(&self, timeout: Option<Duration>) -> io::Result<Option<(Ready, bool)>> {
+    pub fn wait_with_hangup(&self, timeout: Option<Duration>) -> io::Result<Option<(Ready, bool)>> {
         let mut found = [(Ready::Poked, false)];
-        let count = self.wait_for_some(timeout, &mut found)?;
+        let count = self.wait_for_several(timeout, &mut found)?;
         Ok(found[..count].first().copied())
     }
 
     /// The same for several ready sources, at most 16. Returns how many were `found`; 0 after `timeout`.
-    pub fn wait_for_some(&self, timeout: Option<Duration>, found: &mut [(Ready, bool)]) -> io::Result<usize> {
+    pub fn wait_for_several(&self, timeout: Option<Duration>, found: &mut [(Ready, bool)]) -> io::Result<usize> {
         let timeout = timeout.map(timespec);
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 16];
         let most = found.len().min(events.len());
@@ -144,7 +144,7 @@ fn flags(output: bool) -> epoll::EventFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::{SocketAddress, Listener, SocketStream};
+    use crate::net::{Listener, SocketAddress, SocketStream};
 
     #[test]
     fn a_source_is_told_once_until_it_is_armed_again() {
@@ -183,14 +183,14 @@ mod tests {
         let server = listener.accept().unwrap().unwrap();
         client.write_all(b"x").unwrap();
         poller.add(&server, 1, false).unwrap();
-        assert_eq!(poller.wait_and_see(None).unwrap(), Some((Ready::Source(1), false)));
+        assert_eq!(poller.wait_with_hangup(None).unwrap(), Some((Ready::Source(1), false)));
         assert!(!server.has_ended());
         drop(client);
         while !server.has_ended() {
             std::thread::yield_now();
         }
         poller.arm(&server, 1, false).unwrap();
-        assert_eq!(poller.wait_and_see(None).unwrap(), Some((Ready::Source(1), true)));
+        assert_eq!(poller.wait_with_hangup(None).unwrap(), Some((Ready::Source(1), true)));
     }
 
     #[test]
@@ -202,11 +202,11 @@ mod tests {
         let _clients = [0, 2].map(|at| SocketStream::connect(address(at), Duration::from_secs(5)).unwrap());
         poller.poke();
         let mut found = [(Ready::Poked, true); 4];
-        assert_eq!(poller.wait_for_some(None, &mut found).unwrap(), 3);
+        assert_eq!(poller.wait_for_several(None, &mut found).unwrap(), 3);
         for ready in [Ready::Source(1), Ready::Source(3), Ready::Poked] {
             assert!(found[..3].contains(&(ready, false)), "{ready:?}");
         }
-        assert_eq!(poller.wait_for_some(Some(Duration::ZERO), &mut found).unwrap(), 0);
+        assert_eq!(poller.wait_for_several(Some(Duration::ZERO), &mut found).unwrap(), 0);
     }
 
     #[test]

@@ -402,10 +402,9 @@ impl fmt::Display for NoProcess {
             NoProcess::Kernel(pid, name) => {
                 write!(f, "{pid} is {name}, a kernel thread, whose scheduling Hyoshi does not change")
             }
-            NoProcess::Unreadable(pid, why) => write!(
-                f,
-                "/proc does not show process {pid}: {why}; if /proc is mounted with hidepid, run as root"
-            ),
+            NoProcess::Unreadable(pid, why) => {
+                write!(f, "/proc does not show process {pid}: {why}; if /proc is mounted with hidepid, run as root")
+            }
         }
     }
 }

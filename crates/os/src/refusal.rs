@@ -84,7 +84,7 @@ impl Refused {
     }
 
     /// True if the thread may run on none of the requested CPUs: its cpuset has others (EINVAL).
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn is_cpu_forbidden(&self) -> bool {
         matches!(self.asked, KernelRequest::Cpu(_)) && self.errno == Errno::INVAL.raw_os_error()
     }
 
@@ -158,7 +158,9 @@ impl RefusalReason {
     /// The remedy: a command for an administrator, or a setting.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            RefusalReason::NoPrivilege { .. } => Some(format!("{}\nor {}", set_capabilities(), raise_limit("rtprio", "99"))),
+            RefusalReason::NoPrivilege { .. } => {
+                Some(format!("{}\nor {}", set_capabilities(), raise_limit("rtprio", "99")))
+            }
             RefusalReason::NoCapability => Some(set_capabilities()),
             RefusalReason::NoGroupBudget { group, top } => Some(format!(
                 "echo 950000 | sudo tee {}/cpu.rt_runtime_us   (parents first)\n\
@@ -279,7 +281,10 @@ mod tests {
     fn other_requests_have_their_own_reasons() {
         let no_cpu = RefusalReason::CpuNotAllowed { allowed: "0-1".into() };
         assert_eq!(why(KernelRequest::Cpu(9), Errno::INVAL, ROOT, None), no_cpu);
-        assert_eq!(why(KernelRequest::LockedMemory, Errno::PERM, NOBODY, None), RefusalReason::MemoryLimit { limit: 8 << 20 });
+        assert_eq!(
+            why(KernelRequest::LockedMemory, Errno::PERM, NOBODY, None),
+            RefusalReason::MemoryLimit { limit: 8 << 20 }
+        );
         assert_eq!(why(KernelRequest::Policy(ThreadPolicy::Other), Errno::SRCH, ROOT, None), RefusalReason::Gone);
         let deadline = KernelRequest::Deadline(Bandwidth { runtime: 1, deadline: 2, period: 2, flags: 0 });
         assert_eq!(why(deadline, Errno::PERM, NOBODY, None), RefusalReason::NoCapability);

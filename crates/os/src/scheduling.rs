@@ -9,7 +9,7 @@
 //!   real-time priority because it was born between two checks.
 //! - Leaving SCHED_DEADLINE while asleep leaks the bandwidth for ever (kernels 6.1 and 6.18), and leaving it while
 //!   throttled leaves a mark: a thread that returns with it never runs again, not even to be killed (6.18). See
-//!   [`Scheduling::put_back`] and [`crate::progress`].
+//!   [`Scheduling::restore`] and [`crate::progress`].
 
 use std::fmt;
 
@@ -96,7 +96,8 @@ impl SchedulingClass {
 
 impl Scheduling {
     /// SCHED_OTHER, as threads are born.
-    pub const ORDINARY: Scheduling = Scheduling { class: SchedulingClass::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
+    pub const ORDINARY: Scheduling =
+        Scheduling { class: SchedulingClass::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
 
     /// Of a thread, by its number. 0.4 us.
     ///
@@ -135,7 +136,7 @@ impl Scheduling {
     /// # Errors
     ///
     /// If the thread has ended, or without the privilege; EAGAIN if the thread undoes it again and again.
-    pub fn put_back(&self, tid: u32) -> Result<(), Refused> {
+    pub fn restore(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
         // The calling thread does not sleep; if it were throttled between the two calls, it would be so for hours, and
         // could not be killed.
@@ -161,7 +162,7 @@ impl Scheduling {
         Err(Refused::new(KernelRequest::Policy(ThreadPolicy::Other), rustix::io::Errno::AGAIN))
     }
 
-    /// As [`Scheduling::put_back`], for a thread that hangs ([`crate::progress`]): leaving with its present bandwidth,
+    /// As [`Scheduling::restore`], for a thread that hangs ([`crate::progress`]): leaving with its present bandwidth,
     /// long after its debt was due, removes the mark. For a sleeping thread this would leak the bandwidth.
     ///
     /// # Errors
@@ -169,12 +170,14 @@ impl Scheduling {
     /// If the thread has ended, or without the privilege.
     pub fn free(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
-        if is_throttled(tid) { self.give(tid) } else { self.put_back(tid) }
+        if is_throttled(tid) { self.give(tid) } else { self.restore(tid) }
     }
 
     fn give(&self, tid: u32) -> Result<(), Refused> {
         match self.class {
-            SchedulingClass::Fair(number) => set_scheduler(tid, number as i32, 0, self.reset_on_fork, ThreadPolicy::Other),
+            SchedulingClass::Fair(number) => {
+                set_scheduler(tid, number as i32, 0, self.reset_on_fork, ThreadPolicy::Other)
+            }
             SchedulingClass::Fifo(priority) => {
                 set_scheduler(tid, libc::SCHED_FIFO, priority, self.reset_on_fork, ThreadPolicy::Fifo(priority))
             }
@@ -218,7 +221,8 @@ pub fn reserve(tid: u32, runtime: Span, deadline: Span, period: Span) -> Result<
 ///
 /// If there is no such thread.
 pub fn nice_of(tid: u32) -> Result<i32, Refused> {
-    getpriority_process(Some(number(tid)?)).map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
+    getpriority_process(Some(number(tid)?))
+        .map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
 }
 
 /// Sets a thread's nice value.
@@ -227,11 +231,18 @@ pub fn nice_of(tid: u32) -> Result<i32, Refused> {
 ///
 /// If the thread has ended, or without the privilege.
 pub fn set_nice(tid: u32, nice: i32) -> Result<(), Refused> {
-    setpriority_process(Some(number(tid)?), nice).map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
+    setpriority_process(Some(number(tid)?), nice)
+        .map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
 }
 
 /// By system call: musl's sched_setscheduler always fails, and glibc's is the same call. Thread 0 is the calling one.
-pub(crate) fn set_scheduler(tid: u32, number: i32, priority: u8, reset: bool, asked: ThreadPolicy) -> Result<(), Refused> {
+pub(crate) fn set_scheduler(
+    tid: u32,
+    number: i32,
+    priority: u8,
+    reset: bool,
+    asked: ThreadPolicy,
+) -> Result<(), Refused> {
     // A struct of one int, on Linux, whatever else musl's type has.
     let priority = libc::c_int::from(priority);
     let number = if reset { number | libc::SCHED_RESET_ON_FORK } else { number };
@@ -372,12 +383,15 @@ mod tests {
         }
         assert_eq!(Scheduling::of(tid).unwrap(), Scheduling { class: SchedulingClass::Fifo(21), reset_on_fork: true });
         set_nice(tid, 7).unwrap();
-        before.put_back(tid).unwrap();
+        before.restore(tid).unwrap();
         assert_eq!((Scheduling::of(tid).unwrap(), nice_of(tid).unwrap()), (before, 7));
-        for class in [SchedulingClass::Fair(libc::SCHED_BATCH as u32), SchedulingClass::Fair(libc::SCHED_IDLE as u32), SchedulingClass::RoundRobin(3)]
-        {
+        for class in [
+            SchedulingClass::Fair(libc::SCHED_BATCH as u32),
+            SchedulingClass::Fair(libc::SCHED_IDLE as u32),
+            SchedulingClass::RoundRobin(3),
+        ] {
             let other = Scheduling { class, reset_on_fork: true };
-            other.put_back(tid).unwrap();
+            other.restore(tid).unwrap();
             assert_eq!(Scheduling::of(tid).unwrap(), other);
         }
     }
@@ -415,7 +429,7 @@ mod tests {
                 Ok(()) => fits = tried,
                 Err(_) => not = tried,
             }
-            before.put_back(tid).unwrap();
+            before.restore(tid).unwrap();
         }
         fits
     }
@@ -447,7 +461,7 @@ mod tests {
                 is_throttled(tid)
             });
             assert!(used_up, "{round}");
-            before.put_back(tid).unwrap();
+            before.restore(tid).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(60));
             reserve(tid, Span::from_millis(8), period, period).unwrap();
             let mut runs = runs_on(tid);
@@ -459,7 +473,7 @@ mod tests {
                     runs = runs_on(tid);
                 }
             }
-            before.put_back(tid).unwrap();
+            before.restore(tid).unwrap();
             assert!(runs, "{round}: it hangs");
         }
         println!("{hung} of 4 hung until they were freed");
@@ -474,7 +488,7 @@ mod tests {
         if let Err(refused) = reserve(probe.tid(), Span::from_millis(1), period, period) {
             return missing(format_args!("root and SCHED_DEADLINE: {refused}"));
         }
-        Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.put_back(probe.tid()).unwrap();
+        Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.restore(probe.tid()).unwrap();
         let free = admitted(probe.tid());
         let cpus = fs::read_to_string("/proc/cpuinfo").map_or(1, |text| text.matches("processor\t").count());
         for round in 0..cpus * 10 {
@@ -485,7 +499,7 @@ mod tests {
                 assert!(matches!(Scheduling::of(sleeper.tid()).unwrap().class, SchedulingClass::Deadline(_)));
             }
             if round % 2 == 0 {
-                before.put_back(sleeper.tid()).unwrap();
+                before.restore(sleeper.tid()).unwrap();
                 assert_eq!(Scheduling::of(sleeper.tid()).unwrap(), before);
             }
         }

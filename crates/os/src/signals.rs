@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 use crate::clock::MonotonicClock;
-use crate::wake::{Wake, WaitOutcome};
+use crate::wake::{WaitOutcome, Wake};
 
 /// A request to stop, from the keyboard, another process, or this program itself.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Which thread has a CPU, from the kernel's scheduler: a record for each switch, read from a ring in shared memory
 //! (perf_event_open(2), `context_switch` on a software event that counts nothing).
 //!
-//! The access depends on `kernel.perf_event_paranoid`, and is returned as a [`Sight`]:
+//! The access depends on `kernel.perf_event_paranoid`, and is returned as a [`SwitchVisibility`]:
 //!
 //! ```text
 //! every switch of a CPU, with both threads     CAP_PERFMON (or root), or paranoid <= 0
@@ -21,12 +21,12 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use serde::Serialize;
 
-use crate::waits::{Functions, BlockedOn};
+use crate::waits::{BlockedOn, Functions};
 
 /// How much of the switches is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sight {
+pub enum SwitchVisibility {
     /// Nothing: waiting time is inferred from CPU time.
     Nothing,
     /// When threads of this process get and lose the CPU, but not which other thread has it.
@@ -63,13 +63,13 @@ pub trait SwitchSource: fmt::Debug + Send {
     /// Passes on the events that have arrived, in order, with the times of `CLOCK_MONOTONIC` in nanoseconds.
     fn drain(&mut self, each: &mut dyn FnMut(u64, Switched));
     /// How much it records.
-    fn sight(&self) -> Sight;
+    fn visibility(&self) -> SwitchVisibility;
 }
 
 /// The kernel's switches.
 pub struct CpuSwitches {
     sampler: Sampler,
-    sight: Sight,
+    visibility: SwitchVisibility,
     chains: CallStacks,
 }
 
@@ -84,25 +84,26 @@ impl CpuSwitches {
     /// theirs: call it before starting any.
     pub fn of(cpu: u32) -> io::Result<Self> {
         let chains = || Functions::of_kernel().ok_or(io::Error::from(io::ErrorKind::PermissionDenied));
-        let plain = |sight| CpuSwitches::open(cpu, sight, None);
-        let with_waits = chains().and_then(|functions| CpuSwitches::open(cpu, Sight::Everything, Some(functions)));
-        with_waits.or_else(|_| plain(Sight::Everything)).or_else(|_| plain(Sight::OwnThreads))
+        let plain = |visibility| CpuSwitches::open(cpu, visibility, None);
+        let with_waits =
+            chains().and_then(|functions| CpuSwitches::open(cpu, SwitchVisibility::Everything, Some(functions)));
+        with_waits.or_else(|_| plain(SwitchVisibility::Everything)).or_else(|_| plain(SwitchVisibility::OwnThreads))
     }
 
-    fn open(cpu: u32, sight: Sight, functions: Option<&'static Functions>) -> io::Result<Self> {
+    fn open(cpu: u32, visibility: SwitchVisibility, functions: Option<&'static Functions>) -> io::Result<Self> {
         let mut refused = io::Error::from(io::ErrorKind::Unsupported);
         for ring in if functions.is_some() { &RINGS[..] } else { &RINGS[1..] }.iter().copied() {
             let mut builder = switches(ring, functions.is_some());
             builder.one_cpu(cpu as usize);
-            match sight {
-                Sight::Everything => builder.any_pid(),
+            match visibility {
+                SwitchVisibility::Everything => builder.any_pid(),
                 // Inherited by threads: pinned ones are on this CPU all the time.
                 _ => builder.observe_self().inherit(true),
             };
             match builder.build().and_then(|counter| counter.sampled(ring)) {
                 Ok(mut sampler) => {
                     sampler.enable()?;
-                    return Ok(CpuSwitches { sampler, sight, chains: CallStacks { functions, last: None } });
+                    return Ok(CpuSwitches { sampler, visibility, chains: CallStacks { functions, last: None } });
                 }
                 Err(error) => refused = error,
             }
@@ -117,14 +118,14 @@ impl SwitchSource for CpuSwitches {
         drain(sampler, RINGS[0], |kind, misc, body| chains.record(kind, misc, body, each));
     }
 
-    fn sight(&self) -> Sight {
-        self.sight
+    fn visibility(&self) -> SwitchVisibility {
+        self.visibility
     }
 }
 
 impl fmt::Debug for CpuSwitches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CpuSwitches").field("sight", &self.sight).finish_non_exhaustive()
+        f.debug_struct("CpuSwitches").field("sight", &self.visibility).finish_non_exhaustive()
     }
 }
 

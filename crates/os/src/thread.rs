@@ -131,7 +131,7 @@ impl Spawn {
         let Spawn { name, stack, cpu, policy } = self;
         let join = thread::Builder::new().name(name).stack_size(stack).spawn(move || {
             prefault_stack();
-            let granted = take_place(cpu, policy);
+            let granted = pin_and_schedule(cpu, policy);
             let life = Arc::new(Life::of(tid()));
             let _ended = EndOfLife(life.clone());
             let _ = tell.send((ThreadHandle { thread: life }, granted));
@@ -171,7 +171,7 @@ impl ThreadHandle {
     }
 
     /// Calls a function with the thread's number, which no other thread gets meanwhile. Not if it has ended.
-    pub(crate) fn while_it_lives(&self, with: impl FnOnce(u32)) {
+    pub(crate) fn with_live_thread(&self, with: impl FnOnce(u32)) {
         let _held = self.thread.changing.lock();
         if !self.thread.ended.load(Ordering::Relaxed) {
             with(self.thread.tid);
@@ -264,7 +264,7 @@ impl Drop for EndOfLife {
 }
 
 /// Pins and schedules the calling thread as far as the kernel allows.
-fn take_place(cpu: Option<u32>, policy: ThreadPolicy) -> Granted {
+fn pin_and_schedule(cpu: Option<u32>, policy: ThreadPolicy) -> Granted {
     let mut granted = Granted { policy, cpu, refused: Vec::new() };
     if let Some(Err(refused)) = cpu.map(pin_to) {
         granted.cpu = None;
@@ -333,7 +333,8 @@ mod tests {
 
     #[test]
     fn a_thread_gets_its_place_or_is_told_what_it_did_not_get() {
-        let thread = Spawn::new("placed").cpu(0).policy(ThreadPolicy::Fifo(45)).spawn(rustix::thread::sched_getcpu).unwrap();
+        let thread =
+            Spawn::new("placed").cpu(0).policy(ThreadPolicy::Fifo(45)).spawn(rustix::thread::sched_getcpu).unwrap();
         let granted = thread.granted.clone();
         assert_eq!(granted.in_full(), granted.policy == ThreadPolicy::Fifo(45) && granted.cpu == Some(0));
         let cpu = thread.join().unwrap();

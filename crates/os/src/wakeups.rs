@@ -172,7 +172,7 @@ impl Wakeups {
     }
 
     /// The source of wake-ups.
-    pub fn seen(&self) -> WakeupSource {
+    pub fn source(&self) -> WakeupSource {
         self.seen
     }
 
@@ -270,7 +270,7 @@ mod tests {
         const NAPS: usize = 20;
         let clock = MonotonicClock::start();
         for mut wakeups in [Wakeups::new(), Wakeups::sampled()] {
-            let wanted = wakeups.seen();
+            let wanted = wakeups.source();
             let done = Arc::new(AtomicBool::new(false));
             let until = done.clone();
             let thread = Spawn::new("naps").spawn(move || {
@@ -284,7 +284,7 @@ mod tests {
             let thread = thread.unwrap();
             let tid = thread.handle.tid();
             wakeups.watch(&[(std::process::id(), tid)], 8, &mut |_, _| {});
-            if wakeups.seen() != wanted {
+            if wakeups.source() != wanted {
                 println!("not tested: records of switches are refused here");
             }
             // A busy machine takes longer.
@@ -301,7 +301,7 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             thread.join().unwrap();
             assert!(instants.is_sorted());
-            assert!(instants.len() >= NAPS, "{} by {:?}", instants.len(), wakeups.seen());
+            assert!(instants.len() >= NAPS, "{} by {:?}", instants.len(), wakeups.source());
         }
     }
 }

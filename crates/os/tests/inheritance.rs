@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use hyoshi_model::Span;
-use hyoshi_os::{PiMutex, ThreadPolicy, Spawn, Wake, allowed_cpus, own_cpu_time};
+use hyoshi_os::{PiMutex, Spawn, ThreadPolicy, Wake, allowed_cpus, own_cpu_time};
 
 /// CPU time, so that preemption and a stolen CPU do not count.
 fn compute(span: Span) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, ThreadPolicy, Spawn, Wake, WaitOutcome, allowed_cpus};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex, Spawn, ThreadPolicy, WaitOutcome, Wake, allowed_cpus};
 
 const ITEMS: u64 = 12_000;
 /// Less than the number of items sent at a time, so producers also find full rings.
@@ -49,7 +49,9 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             }
             Ok(())
         };
-        threads.push(Spawn::new(format!("producer-{number}")).cpu(cpu).policy(ThreadPolicy::Fifo(priority)).spawn(produce));
+        threads.push(
+            Spawn::new(format!("producer-{number}")).cpu(cpu).policy(ThreadPolicy::Fifo(priority)).spawn(produce),
+        );
     }
 
     // A relay that drains all rings into one more, and a sink above it.
@@ -59,7 +61,9 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
         let (sink_work, sink_space, slept) = (sink_work.clone(), sink_space.clone(), slept.clone());
         let wait = move |wake: &Wake, what: &str| {
             slept.fetch_add(1, Ordering::Relaxed);
-            (wake.wait_until(&clock, limit) == WaitOutcome::Posted).then_some(()).ok_or(format!("relay waits for {what}"))
+            (wake.wait_until(&clock, limit) == WaitOutcome::Posted)
+                .then_some(())
+                .ok_or(format!("relay waits for {what}"))
         };
         move || {
             let mut left = ITEMS * rings.len() as u64;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hyoshi_os::plugin::abi::{PluginReservation, PluginStatus};
-use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin};
+use hyoshi_os::plugin::{AdvocatePlugin, LoadError, NamedAsk, PolicyPlugin};
 
 /// A separate directory, where libraries are built.
 struct Bench(PathBuf);
@@ -109,8 +109,8 @@ fn an_advocate_in_c_is_loaded_asked_and_gone() {
         refused.to_string().ends_with("refuses: its one parameter is margin, in percent, from 0 to 100"),
         "{refused}"
     );
-    assert!(matches!(AdvocatePlugin::load(&path, "a\0", &[]), Err(NotLoaded::Nul)));
-    assert!(matches!(PolicyPlugin::load(&path, &[]), Err(NotLoaded::NoFunction { .. })));
+    assert!(matches!(AdvocatePlugin::load(&path, "a\0", &[]), Err(LoadError::Nul)));
+    assert!(matches!(PolicyPlugin::load(&path, &[]), Err(LoadError::NoFunction { .. })));
 }
 
 #[test]
@@ -161,13 +161,13 @@ fn what_is_no_plug_in_of_this_version_is_refused_before_it_is_asked_anything() {
     };
     let load = |path: &Path| AdvocatePlugin::load(path, "a", &[]).unwrap_err();
     let newer = bench.cc_text("newer.c", &table(".version = 2, .size = sizeof table,"));
-    assert!(matches!(load(&newer), NotLoaded::Version { version: 2, .. }));
+    assert!(matches!(load(&newer), LoadError::Version { version: 2, .. }));
     let short = bench.cc_text("short.c", &table(".version = 1, .size = 16,"));
-    assert!(matches!(load(&short), NotLoaded::NoTable { .. }));
+    assert!(matches!(load(&short), LoadError::NoTable { .. }));
     let lacking = bench.cc_text("lacking.c", &table(".version = 1, .size = sizeof table,"));
-    assert!(matches!(load(&lacking), NotLoaded::NoTable { .. }), "it cannot advise");
+    assert!(matches!(load(&lacking), LoadError::NoTable { .. }), "it cannot advise");
     let none = bench.cc_text("none.c", "const struct hyoshi_advocate *hyoshi_advocate_plugin(void) { return 0; }\n");
-    assert!(matches!(load(&none), NotLoaded::NoTable { .. }));
+    assert!(matches!(load(&none), LoadError::NoTable { .. }));
     let unresolved =
         "int missing(void);\nconst struct hyoshi_advocate *hyoshi_advocate_plugin(void) { missing(); return 0; }\n";
     let refused = load(&bench.cc_text("unresolved.c", unresolved));
@@ -175,5 +175,5 @@ fn what_is_no_plug_in_of_this_version_is_refused_before_it_is_asked_anything() {
     let text = bench.0.join("text.so");
     fs::write(&text, "no library").unwrap();
     let refused = load(&text);
-    assert!(matches!(refused, NotLoaded::Loader { .. }) && !refused.remedy().is_empty(), "{refused}");
+    assert!(matches!(refused, LoadError::Loader { .. }) && !refused.remedy().is_empty(), "{refused}");
 }

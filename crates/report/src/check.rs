@@ -9,7 +9,7 @@ use crossterm::style::Color;
 use hyoshi_control::file::HostAdmission;
 use hyoshi_model::{OperationId, System, Trigger};
 use hyoshi_sched::analysis::{
-    ChainReport, OutcomeScope, CountedFrom, OperationReport, Outcome, Report, Requirement, SceneReport, Sensitivity,
+    ChainReport, CountedFrom, OperationReport, Outcome, OutcomeScope, Report, Requirement, SceneReport, Sensitivity,
     UtilisationBound, Verdict,
 };
 use serde::Serialize;

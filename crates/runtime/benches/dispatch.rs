@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use hyoshi_model::{Instant, Span, System, read};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, lane_priority};
-use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Spawn, Wake, allowed_cpus};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::Node;
 use hyoshi_runtime::measure::Exchange;
 use hyoshi_sched::{Plan, Strategies};

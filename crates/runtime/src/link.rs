@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_dispatch::transport::IN_FLIGHT;
-use hyoshi_dispatch::{InFlight, CompletionTransport};
+use hyoshi_dispatch::{CompletionTransport, InFlight};
 use hyoshi_model::{HostId, Instant, ProcessorId, Span};
 use hyoshi_trace::Signal;
 use rtrb::{Consumer, Producer, RingBuffer};

@@ -10,8 +10,8 @@ use hyoshi_model::{HostId, Instant, OnOverrun, OperationId, ProcessorId, Span, S
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, WATCHDOG};
 use hyoshi_os::{
-    Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, ThreadPolicy, Spawn, StealReader, SpawnedThread, allowed_cpus,
-    lock_memory,
+    Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Spawn, SpawnedThread, StealReader, ThreadPolicy,
+    allowed_cpus, lock_memory,
 };
 use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
@@ -128,7 +128,7 @@ impl Node {
     }
 
     /// Whether the kernel is asked who has the CPUs, at each switch: see [`hyoshi_os::switches`]. How
-    /// much of it is granted, [`Running::sight`] tells.
+    /// much of it is granted, [`Running::visibility`] tells.
     pub fn watch(mut self, watch: bool) -> Self {
         self.watch = watch;
         self

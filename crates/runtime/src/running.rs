@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
-use hyoshi_os::{Clock, Interrupt, ThreadPolicy, Scheduled, Sight, StealReader, SpawnedThread, Wake};
+use hyoshi_os::{Clock, Interrupt, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake};
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Event, RingDrain, Who};
 
@@ -67,9 +67,9 @@ impl Running {
     }
 
     /// How much is seen of the switches of a processor's CPU.
-    pub fn sight(&self, processor: ProcessorId) -> Sight {
+    pub fn visibility(&self, processor: ProcessorId) -> SwitchVisibility {
         let part = self.parts.processors.iter().find(|part| part.processor.id == processor);
-        part.map_or(Sight::Nothing, |part| self.parts.lookout.sight(part.cpu))
+        part.map_or(SwitchVisibility::Nothing, |part| self.parts.lookout.visibility(part.cpu))
     }
 
     /// The names of other threads that were seen, also those that are still to come. An event

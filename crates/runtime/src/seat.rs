@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
-use hyoshi_os::{PiMutex, ThreadPolicy, Scheduled};
+use hyoshi_os::{PiMutex, Scheduled, ThreadPolicy};
 
 use crate::common::Signs;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{OperationId, Span, System};
-use hyoshi_os::{Clock, ThreadPolicy, Scheduled, ThreadHandle};
+use hyoshi_os::{Clock, Scheduled, ThreadHandle, ThreadPolicy};
 
 use crate::common::Common;
 use crate::ended::EndedBy;
@@ -73,7 +73,7 @@ impl Watchdog {
 pub(crate) fn limit(system: &System, operation: OperationId) -> Span {
     let settings = system.epochs.iter().map(|epoch| &epoch.settings[operation.index()]);
     // Built-in work that is told to take long has not run away.
-    let longest = settings.map(|setting| setting.wcet.max(setting.takes.longest())).max().unwrap_or_default();
+    let longest = settings.map(|setting| setting.wcet.max(setting.execution_time.longest())).max().unwrap_or_default();
     let times = longest.checked_mul(TIMES_WORST_CASE).unwrap_or(Span::from_nanos(u64::MAX));
     times.max(LEAST_LIMIT)
 }

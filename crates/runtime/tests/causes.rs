@@ -16,7 +16,7 @@ use std::time::Duration;
 use cold::Cold;
 use common::{Ran, missing, privileged, run_beside, undisturbed, work};
 use hyoshi_model::{Span, System};
-use hyoshi_os::{ThreadPolicy, Sight, Spawn, SpawnedThread, allowed_cpus};
+use hyoshi_os::{Spawn, SpawnedThread, SwitchVisibility, ThreadPolicy, allowed_cpus};
 use hyoshi_replay::blame::{Account, Blame, Interest, Kind};
 use hyoshi_runtime::{Node, Shared};
 use hyoshi_trace::Wait;
@@ -75,7 +75,7 @@ fn explained(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwh
     if !privileged(&ran) {
         return None;
     }
-    if ran.sight != Sight::Everything {
+    if ran.visibility != SwitchVisibility::Everything {
         missing("every switch of a CPU");
         return None;
     }

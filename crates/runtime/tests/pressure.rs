@@ -8,7 +8,7 @@ use std::time::{Duration, Instant as WallClock};
 
 use common::{Ran, privileged, run_on};
 use hyoshi_model::Span;
-use hyoshi_os::{ThreadPolicy, Spawn};
+use hyoshi_os::{Spawn, ThreadPolicy};
 use hyoshi_runtime::{EndedBy, Node, Note};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Outcome};

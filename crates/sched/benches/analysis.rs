@@ -32,7 +32,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         jitter: Span::from_micros(20),
         wcet: Span::from_nanos(period(index).as_nanos() * percent / 100 / here),
         bcet: Span::ZERO,
-        takes: Takes::Fixed(Span::ZERO),
+        execution_time: ExecutionTime::Fixed(Span::ZERO),
         deadline: Deadline::Own(period(index)),
         legs: 1,
         critical_legs: u16::from(index.is_multiple_of(4)),

@@ -48,7 +48,7 @@ pub mod ranking;
 pub mod strategy;
 
 #[cfg(feature = "analysis")]
-pub use analysis::{Bounds, AnalysisOptions, Outcome, Report, Verdict, analyse, analyse_with};
+pub use analysis::{AnalysisOptions, Bounds, Outcome, Report, Verdict, analyse, analyse_with};
 pub use plan::{Level, Placement, Plan, ProcessorPlan, UnknownStrategy};
-pub use ranking::{MOST_LEVELS, LevelPosition, Ranking};
+pub use ranking::{LevelPosition, MOST_LEVELS, Ranking};
 pub use strategy::{Discipline, Strategies, Strategy, Traits, Urgency};

@@ -9,7 +9,7 @@ use core::fmt;
 
 use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger};
 
-use crate::ranking::{LevelPosition, Ranking, Wanted};
+use crate::ranking::{LevelPosition, Ranking, RankingInput};
 use crate::strategy::{Discipline, Strategies, Strategy, Traits, Urgency};
 
 /// The order of work on every processor of a system.
@@ -128,7 +128,11 @@ impl ProcessorPlan {
         let varies: Vec<_> = operations.iter().map(varies).collect();
         let each = wanted.iter().flat_map(|epoch| epoch.iter().zip(&varies));
         let each = each.flat_map(|(kinds, (by, requested))| {
-            kinds.iter().flatten().map(|urgency| Wanted { urgency: *urgency, adapted_by: *by, requested: *requested })
+            kinds.iter().flatten().map(|urgency| RankingInput {
+                urgency: *urgency,
+                adapted_by: *by,
+                requested: *requested,
+            })
         });
         let ranking = Ranking::new(strategy, each);
         let place = |urgency: Option<Urgency>| urgency.map(|urgency| ranking.place(&urgency));

@@ -48,7 +48,7 @@ struct Class {
 }
 
 /// One operation's jobs of one kind in one epoch: an input of a [`Ranking`].
-pub(crate) struct Wanted {
+pub(crate) struct RankingInput {
     pub urgency: Urgency,
     /// The root whose adapted rate changes this rank. Each such root gets one level.
     pub adapted_by: Option<OperationId>,
@@ -57,7 +57,7 @@ pub(crate) struct Wanted {
 }
 
 /// The requirements of one class.
-struct Asked {
+struct ClassRequirements {
     discipline: Discipline,
     varies: bool,
     ranks: BTreeSet<u64>,
@@ -68,10 +68,10 @@ struct Asked {
     ties: BTreeSet<u32>,
 }
 
-impl Asked {
-    fn new(discipline: Discipline) -> Asked {
+impl ClassRequirements {
+    fn new(discipline: Discipline) -> ClassRequirements {
         let (ranks, fixed) = (BTreeSet::new(), BTreeSet::new());
-        Asked { discipline, varies: false, ranks, fixed, roots: BTreeSet::new(), ties: BTreeSet::new() }
+        ClassRequirements { discipline, varies: false, ranks, fixed, roots: BTreeSet::new(), ties: BTreeSet::new() }
     }
 
     fn level_count(&self) -> usize {
@@ -81,10 +81,10 @@ impl Asked {
 
 impl Ranking {
     /// Creates the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly.
-    pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = Wanted>) -> Ranking {
-        let mut classes: BTreeMap<u8, Asked> = BTreeMap::new();
-        for Wanted { urgency, adapted_by, requested } in wanted {
-            let asked = classes.entry(urgency.class).or_insert_with(|| Asked::new(urgency.discipline));
+    pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = RankingInput>) -> Ranking {
+        let mut classes: BTreeMap<u8, ClassRequirements> = BTreeMap::new();
+        for RankingInput { urgency, adapted_by, requested } in wanted {
+            let asked = classes.entry(urgency.class).or_insert_with(|| ClassRequirements::new(urgency.discipline));
             asked.varies |= adapted_by.is_some() || requested;
             asked.ranks.insert(urgency.rank);
             asked.ties.insert(urgency.tie);
@@ -93,7 +93,7 @@ impl Ranking {
                 None => asked.fixed.insert(urgency.rank),
             };
         }
-        let mut counts: Vec<usize> = classes.values().map(Asked::level_count).collect();
+        let mut counts: Vec<usize> = classes.values().map(ClassRequirements::level_count).collect();
         let merged = counts.iter().sum::<usize>().saturating_sub(MOST_LEVELS);
         for _ in 0..merged {
             // Of equal classes the least urgent one; each keeps a level.
@@ -105,7 +105,7 @@ impl Ranking {
             // More classes than levels: the rest share the last.
             let levels = next.min(MOST_LEVELS - 1) as u8..(next + count).min(MOST_LEVELS) as u8;
             next += count;
-            let Asked { discipline, varies, ranks, ties, .. } = asked;
+            let ClassRequirements { discipline, varies, ranks, ties, .. } = asked;
             Class {
                 number,
                 discipline,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use hyoshi_dispatch::kernel::BACKGROUND;
-use hyoshi_dispatch::{Dispatcher, Effects, Kernel, LaneMask, OverrunAction, Run, JobState, CompletionTransport};
+use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Event, Input, Probe, Request, Seen, Signal, Slot};
@@ -17,7 +17,7 @@ use crate::overhead::CpuOverhead;
 /// A processor: its dispatcher, and the kernel's state of its started jobs.
 pub(crate) struct SimulatedCpu<'a, P> {
     system: &'a System,
-    given: Option<KnownJobs<'a>>,
+    known: Option<KnownJobs<'a>>,
     pub dispatcher: Dispatcher<P>,
     effects: Effects,
     pub links: SimulatedLinks<'a>,
@@ -87,7 +87,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         let first = if requests.is_empty() { Instant::NEVER } else { Instant::ZERO };
         SimulatedCpu {
             system,
-            given,
+            known: given,
             execution: Vec::new(),
             kernel: Kernel::default(),
             current: None,
@@ -154,7 +154,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
                 return;
             }
             if let Some(slot) = overhead.paid() {
-                self.goes_on(now, slot, locks);
+                self.continue_job(now, slot, locks);
             }
         }
         if self.any_overrun_rule {
@@ -323,7 +323,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     fn best_started(&self) -> (Option<Slot>, u8) {
         let blocks = |slot: Slot| self.execution[slot.0 as usize].blocked;
         match self.kernel.best_started(&self.dispatcher, &self.effects, blocks) {
-            (_, BACKGROUND) if self.given.is_some_and(|given| given.crowded) => (None, BACKGROUND),
+            (_, BACKGROUND) if self.known.is_some_and(|given| given.crowded) => (None, BACKGROUND),
             best => best,
         }
     }
@@ -337,11 +337,11 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         }
         let Some(run) = run.filter(|run| !run.resumed) else { return };
         let job = self.dispatcher.job(run.slot);
-        let takes = &self.system.epochs[usize::from(job.epoch)].settings[run.job.operation.index()].takes;
+        let takes = &self.system.epochs[usize::from(job.epoch)].settings[run.job.operation.index()].execution_time;
         let drawn = takes.draw(self.system.seed, run.job);
         let execution = Execution {
             consumed: Span::ZERO,
-            total: self.given.as_ref().map_or(drawn, |given| (given.takes)(run.job, drawn)),
+            total: self.known.as_ref().map_or(drawn, |given| (given.execution_time)(run.job, drawn)),
             section: 0,
             section_end: Span::ZERO,
             level: lane,
@@ -532,7 +532,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     }
 
     /// A job has paid: its body begins or continues, or it completes.
-    fn goes_on(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+    fn continue_job(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
         let execution = self.execution[slot.0 as usize];
         if execution.ended {
             self.complete(now, slot, locks);

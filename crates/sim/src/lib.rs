@@ -24,7 +24,7 @@ use cpu::SimulatedCpu;
 use locks::Locks;
 use programs::Programs;
 
-pub use links::{LinkCounts, Journey, Journeys};
+pub use links::{Journey, Journeys, LinkCounts};
 pub use refute::refute;
 
 /// The result of a simulation, in addition to the probes.
@@ -64,14 +64,14 @@ pub fn simulate<P: Probe>(
     probe: impl FnMut(ProcessorId) -> P,
     keep_on: impl FnMut(Instant) -> bool,
 ) -> Simulated<P> {
-    simulate_given(system, plan, until, None, None, probe, keep_on)
+    simulate_known(system, plan, until, None, None, probe, keep_on)
 }
 
 /// Known data of jobs: it replaces the values drawn from the file.
 #[derive(Clone, Copy)]
 pub struct KnownJobs<'a> {
     /// The execution time of a job, called once when it starts, with the drawn value.
-    pub takes: &'a dyn Fn(JobId, Span) -> Span,
+    pub execution_time: &'a dyn Fn(JobId, Span) -> Span,
     /// How late periodic releases are, if not as drawn.
     pub late: Option<&'a Arc<BTreeMap<JobId, Span>>>,
     /// Ordinary threads use all time that lanes leave: jobs below the lanes get no CPU.
@@ -86,7 +86,7 @@ pub struct KnownJobs<'a> {
 }
 
 /// Simulates as [`simulate`] does, with known data of jobs, and with programs of the system, if there are any.
-pub fn simulate_given<'a, P: Probe>(
+pub fn simulate_known<'a, P: Probe>(
     system: &'a System,
     plan: &Plan,
     until: Instant,

@@ -1,6 +1,6 @@
 //! Links in virtual time: they draw the delay of each completion, and whether it is lost.
 
-use hyoshi_dispatch::{InFlight, CompletionTransport};
+use hyoshi_dispatch::{CompletionTransport, InFlight};
 use hyoshi_model::{Instant, LinkSetting, ProcessorId, Span, System};
 use hyoshi_trace::Signal;
 
@@ -8,7 +8,7 @@ use hyoshi_trace::Signal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journey {
     /// It arrived after this delay.
-    Takes(Span),
+    Delay(Span),
     /// It arrived at this instant, or at once if it is sent later.
     Until(Instant),
     /// It did not arrive.
@@ -146,14 +146,14 @@ impl CompletionTransport for SimulatedLinks<'_> {
         let Signal { to: operation, position, number, .. } = signal;
         let journey = recorded.unwrap_or_else(|| match self.system.draw_loss(loss_ppm, operation, position, number) {
             true => Journey::Lost,
-            false => Journey::Takes(self.system.draw_delay(delay, operation, position, number)),
+            false => Journey::Delay(self.system.draw_delay(delay, operation, position, number)),
         });
         signal.due = match journey {
             Journey::Lost => {
                 carried.lost += 1;
                 return;
             }
-            Journey::Takes(span) => signal.due.saturating_add(span),
+            Journey::Delay(span) => signal.due.saturating_add(span),
             Journey::Until(arrival) => signal.due.max(arrival),
         };
         self.leaving.push((to, signal));

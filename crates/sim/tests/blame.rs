@@ -252,7 +252,7 @@ fn the_order_of_operations_in_the_file_does_not_change_who_is_blamed() {
         // Draws depend on an operation's position: nothing is drawn.
         for epoch in &mut system.epochs {
             let fixed = |setting: &Setting| Setting {
-                takes: Takes::Fixed(setting.wcet),
+                execution_time: ExecutionTime::Fixed(setting.wcet),
                 jitter: Span::ZERO,
                 ..setting.clone()
             };
@@ -378,7 +378,9 @@ fn each_cause_is_told_by_its_name() {
     assert_eq!(late.total(|kind| kind == Kind::Jitter), late.end.ready.since(late.end.release));
 
     // An overrun, and the cap.
-    let over = Build::new("RMS", 1).periodic("over", 0, 50.0, 2.0).set(|setting| setting.takes = Takes::Fixed(ms(5.0)));
+    let over = Build::new("RMS", 1)
+        .periodic("over", 0, 50.0, 2.0)
+        .set(|setting| setting.execution_time = ExecutionTime::Fixed(ms(5.0)));
     assert_eq!(find(&over.system(), "over", 0).parts, [(Kind::Overran, ms(3.0)), (Kind::Executed, ms(2.0))]);
     let capped = Build::new("RMS", 1)
         .periodic("greedy", 0, 100.0, 90.0)

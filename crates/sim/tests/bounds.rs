@@ -19,9 +19,9 @@ fn system(seed: u64) -> System {
         for setting in &mut settings {
             setting.wcet = Span::from_nanos((setting.wcet.as_nanos() / shrink).max(1_000));
             setting.bcet = setting.bcet.min(setting.wcet);
-            setting.takes = match setting.takes {
-                Takes::Uniform(least, _) => Takes::Uniform(least.min(setting.wcet), setting.wcet),
-                _ => Takes::Fixed(setting.wcet),
+            setting.execution_time = match setting.execution_time {
+                ExecutionTime::Uniform(least, _) => ExecutionTime::Uniform(least.min(setting.wcet), setting.wcet),
+                _ => ExecutionTime::Fixed(setting.wcet),
             };
         }
         epoch.settings = settings.into();

@@ -81,7 +81,11 @@ fn system(seed: u64) -> System {
     for setting in &mut settings {
         let least = Span::from_nanos(setting.wcet.as_nanos() / (1 + choose.below(4)));
         setting.bcet = least;
-        setting.takes = if choose.one_in(2) { Takes::Uniform(least, setting.wcet) } else { Takes::Fixed(setting.wcet) };
+        setting.execution_time = if choose.one_in(2) {
+            ExecutionTime::Uniform(least, setting.wcet)
+        } else {
+            ExecutionTime::Fixed(setting.wcet)
+        };
         if let Deadline::Origin(_) = setting.deadline {
             setting.deadline = Deadline::Origin(setting.period * 3);
         }

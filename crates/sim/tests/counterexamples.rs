@@ -29,7 +29,8 @@ fn system(seed: u64) -> System {
             if choose.one_in(2) {
                 (setting.phase, setting.offset, setting.jitter) = (Span::ZERO, Span::ZERO, Span::ZERO);
             }
-            setting.takes = Takes::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
+            setting.execution_time =
+                ExecutionTime::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
         }
         epoch.settings = settings.into();
     }

@@ -6,7 +6,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::{LinkCounts, KnownJobs, Journey, Simulated, simulate, simulate_given};
+use hyoshi_sim::{Journey, KnownJobs, LinkCounts, Simulated, simulate, simulate_known};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Signal};
 use proptest::prelude::*;
 
@@ -229,19 +229,19 @@ fn journeys_that_are_known_are_not_drawn() {
     let system = across(0).system();
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let journeys = |signal: &Signal| match signal.number {
-        0 => Some(Journey::Takes(ms(5.0))),
+        0 => Some(Journey::ExecutionTime(ms(5.0))),
         1 => Some(Journey::Lost),
         _ => None,
     };
     let given = KnownJobs {
-        takes: &|_, drawn| drawn,
+        execution_time: &|_, drawn| drawn,
         late: None,
         crowded: false,
         inputs: &[],
         requests: true,
         links: Some(&journeys),
     };
-    let simulated = simulate_given(&system, &plan, at(30.0), Some(given), None, |_| Vec::new(), |_| true);
+    let simulated = simulate_known(&system, &plan, at(30.0), Some(given), None, |_| Vec::new(), |_| true);
     let arrived: Vec<_> = received(&simulated.processors[1].probe).iter().map(|one| (one.number, one.due)).collect();
     assert_eq!(arrived[0], (0, at(6.0)));
     assert_eq!(arrived[1].0, 2);

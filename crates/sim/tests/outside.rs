@@ -6,7 +6,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::{KnownJobs, simulate_given};
+use hyoshi_sim::{KnownJobs, simulate_known};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Request};
 
 const P: ProcessorId = ProcessorId(0);
@@ -28,9 +28,15 @@ fn ranges(mut build: Build, slowest: f64) -> Build {
 fn play(system: &System, millis: f64, inputs: &[(f64, Input)]) -> Vec<(Instant, Event)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(millis, input)| (at(*millis), P, *input)).collect();
-    let given =
-        KnownJobs { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs, requests: true, links: None };
-    let simulated = simulate_given(system, &plan, at(millis), Some(given), None, |_| Vec::new(), |_| true);
+    let given = KnownJobs {
+        execution_time: &|_, drawn| drawn,
+        late: None,
+        crowded: false,
+        inputs: &inputs,
+        requests: true,
+        links: None,
+    };
+    let simulated = simulate_known(system, &plan, at(millis), Some(given), None, |_| Vec::new(), |_| true);
     let events = simulated.processors.into_iter().next().unwrap().probe;
     replay(system, &plan.processors[0], events.iter().copied()).unwrap_or_else(|divergence| panic!("{divergence}"));
     events
@@ -185,9 +191,15 @@ fn a_cancelled_job_that_waits_for_a_resource_gets_it_no_more() {
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let job = JobId { operation: OperationId(1), number: 0, leg: 0 };
     let inputs = [(at(8.0), ProcessorId(1), Input::Cancel { job, chain: false })];
-    let given =
-        KnownJobs { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs, requests: true, links: None };
-    let simulated = simulate_given(&system, &plan, at(99.0), Some(given), None, |_| Vec::new(), |_| true);
+    let given = KnownJobs {
+        execution_time: &|_, drawn| drawn,
+        late: None,
+        crowded: false,
+        inputs: &inputs,
+        requests: true,
+        links: None,
+    };
+    let simulated = simulate_known(&system, &plan, at(99.0), Some(given), None, |_| Vec::new(), |_| true);
     let events = &simulated.processors[1].probe;
     assert_eq!(millis(of(events, 1).map(|end| end.end)), [8.0]);
     // It has the resource as soon as `holds` releases it.

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use hyoshi_control::file::{AdmissionVerdict, admit};
 use hyoshi_model::{HostId, Instant, Span, System, read};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::programs::{Played, Programs};
-use hyoshi_sim::simulate_given;
+use hyoshi_sim::programs::{ProgramResults, Programs};
+use hyoshi_sim::simulate_known;
 use hyoshi_trace::NoProbe;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -17,11 +17,11 @@ fn system(text: &str) -> System {
     read(&format!("name = 'one'\n{text}"), "one.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{text}")).system
 }
 
-fn played(system: &System) -> Vec<Played> {
+fn played(system: &System) -> Vec<ProgramResults> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let mut programs = Programs::new(system).unwrap();
     let until = Instant::ZERO + system.duration;
-    simulate_given(system, &plan, until, None, Some(&mut programs), |_| NoProbe, |_| true);
+    simulate_known(system, &plan, until, None, Some(&mut programs), |_| NoProbe, |_| true);
     programs.close()
 }
 
@@ -30,7 +30,7 @@ fn program(name: &str, period: u64, takes: u64, rest: &str) -> String {
 }
 
 /// Held in each period.
-fn held(played: &Played) -> Vec<Span> {
+fn held(played: &ProgramResults) -> Vec<Span> {
     played.stretches.iter().map(|stretch| stretch.sums.held).collect()
 }
 

@@ -55,7 +55,7 @@ fn every_released_job_ends_once_and_has_had_what_it_takes() {
             }
             assert!(end.ready >= end.release && end.start >= end.ready && end.end >= end.start, "seed {seed}: {end:?}");
             if end.outcome.finished() && end.end < UNTIL {
-                assert_eq!(end.consumed, setting.takes.draw(system.seed, end.job), "seed {seed}: {end:?}");
+                assert_eq!(end.consumed, setting.execution_time.draw(system.seed, end.job), "seed {seed}: {end:?}");
                 assert_eq!(end.outcome == Outcome::Made, end.end <= end.deadline, "seed {seed}: {end:?}");
             }
         }

@@ -64,7 +64,11 @@ fn every_job_ends_once_and_limits_hold_across_switches() {
                     assert!(ended.insert((end.job, end.release)), "seed {seed}: {end:?} ended twice");
                     let setting = system.setting(usize::from(end.epoch), end.job.operation);
                     if end.outcome.finished() && end.start != Instant::NEVER && end.end < UNTIL {
-                        assert_eq!(end.consumed, setting.takes.draw(system.seed, end.job), "seed {seed}: {end:?}");
+                        assert_eq!(
+                            end.consumed,
+                            setting.execution_time.draw(system.seed, end.job),
+                            "seed {seed}: {end:?}"
+                        );
                     }
                     assert!(end.outcome != Outcome::Cancelled || !end.critical, "seed {seed}: {end:?}");
                 }
@@ -175,7 +179,8 @@ fn no_response_exceeds_what_is_proved_across_switches() {
         for setting in &mut settings {
             setting.wcet = Span::from_nanos((setting.wcet.as_nanos() / shrink).max(1_000));
             setting.bcet = setting.bcet.min(setting.wcet);
-            setting.takes = Takes::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
+            setting.execution_time =
+                ExecutionTime::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
         }
         system.epochs[0].settings = settings.into();
         for (_, span) in system.operations.iter_mut().flat_map(|operation| &mut operation.uses) {

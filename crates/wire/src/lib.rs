@@ -48,4 +48,4 @@ pub use cdr::{
 pub use exception::{Completed, SystemException, SystemKind, UserException};
 pub use nilable::{FromIor, ToIor};
 pub use typecode::{TypeCode, TypeIndex, TypeKind, Typed, Types};
-pub use types::{FixedDecimal, Fixed, FixedError, LongDouble, WChar, WString};
+pub use types::{Fixed, FixedDecimal, FixedError, LongDouble, WChar, WString};

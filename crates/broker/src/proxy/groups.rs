@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::cgroup::own::dissolve;
-use hyoshi_os::cgroup::{CpuGroup, OwnGroup, Subtree, CgroupVersion};
-use hyoshi_os::process::{ProcessIdentity, Process, is_same};
+use hyoshi_os::cgroup::own::remove;
+use hyoshi_os::cgroup::{CgroupVersion, CpuGroup, OwnGroup, Subtree};
+use hyoshi_os::process::{Process, ProcessIdentity, is_same};
 
 use super::Ground;
 use super::moves::{Herald, Moves, Readiness, SOON};
@@ -160,7 +160,7 @@ impl Groups {
             if let Some(from) = ground.touched.came_from(identity) {
                 // Somebody else may have the number by now; and to move one that has ended takes as long as another.
                 if !process.has_ended() && is_same(identity) {
-                    let _ = hyoshi_os::cgroup::own::send_home(identity.number, from);
+                    let _ = hyoshi_os::cgroup::own::move_back(identity.number, from);
                 }
                 ground.touched.done(identity);
             }
@@ -168,7 +168,7 @@ impl Groups {
         // Children that were born here have no other home than their parents'. A group that cannot be removed yet is in
         // the state file.
         let home = ground.touched.home_of(group.folder()).map(Path::to_owned);
-        if dissolve(group.folder(), home.as_deref()).is_ok() {
+        if remove(group.folder(), home.as_deref()).is_ok() {
             ground.touched.group_done(group.folder());
         }
         if self.held.is_empty() {
@@ -188,7 +188,7 @@ impl Groups {
                 && is_same(*process)
                 && let Some(home) = home
             {
-                let _ = hyoshi_os::cgroup::own::send_home(process.number, home);
+                let _ = hyoshi_os::cgroup::own::move_back(process.number, home);
             }
             ground.touched.done(*process);
         }
@@ -301,7 +301,7 @@ impl Groups {
             refuge.make().and_then(|()| refuge.take(std::process::id())).map_err(refused)?;
             self.refuge = Some(refuge);
         }
-        self.passed_on |= self.subtree.pass_on().map_err(refused)?;
+        self.passed_on |= self.subtree.delegate_cpu().map_err(refused)?;
         Ok(())
     }
 
@@ -312,9 +312,9 @@ impl Groups {
         }
         if let Some(refuge) = self.refuge.take() {
             let own = self.herald.moves().stay();
-            let _ = self.subtree.come_back();
+            let _ = self.subtree.move_back();
             drop(own);
-            if dissolve(refuge.folder(), None).is_ok() {
+            if remove(refuge.folder(), None).is_ok() {
                 touched.group_done(refuge.folder());
             }
         }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::cgroup::own::prepare_to_move;
-use hyoshi_os::{PiGuard, PiMutex, ThreadPolicy, Spawn, SpawnedThread, Wake, priority};
+use hyoshi_os::{PiGuard, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake, priority};
 
 /// What clients' threads know of moves.
 #[derive(Debug, Default)]

@@ -88,7 +88,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use hyoshi_model::Span;
-    use hyoshi_os::cgroup::{CpuGroup, Subtree, CgroupVersion};
+    use hyoshi_os::cgroup::{CgroupVersion, CpuGroup, Subtree};
     use hyoshi_os::process::Process;
 
     use super::*;

@@ -64,7 +64,7 @@ impl State {
                 watching => auto.watching = watching,
             }
             (auto.judged, auto.next) = (now, now.saturating_add(JUDGE));
-            auto.finder.look(now);
+            auto.finder.update(now);
             found.extend(auto.finder.finding().period.map(|period| (*id, period)));
         }
         for (id, period) in found {

@@ -1,6 +1,6 @@
 //! What people change about tasks while they run, and about the policy.
 
-use hyoshi_control::{Arbiter, ReservationChange, Decision, GroupId, Refusal, TaskId};
+use hyoshi_control::{Arbiter, Decision, GroupId, Refusal, ReservationChange, TaskId};
 use hyoshi_model::{Instant, Share, Span};
 
 use super::State;

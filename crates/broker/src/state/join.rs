@@ -2,7 +2,7 @@
 
 use hyoshi_control::{GroupId, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::process::{ProcessIdentity, Process};
+use hyoshi_os::process::{Process, ProcessIdentity};
 
 use super::{PATIENCE, PROVISIONAL, State, Task};
 use crate::access::Caller;
@@ -339,7 +339,7 @@ impl State {
             externals.bulletin().forget(id);
         }
         self.autos.remove(&id);
-        self.unsettled.extend(self.upkeep.remove(id));
+        self.unsettled.extend(self.service_budget.remove(id));
         if !self.tasks.values().any(|other| other.owner == task.owner) {
             self.share_own_time(task.owner);
         }

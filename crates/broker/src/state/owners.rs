@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_control::TaskId;
 use hyoshi_model::Instant;
-use hyoshi_os::process::{ProcessIdentity, Process};
+use hyoshi_os::process::{Process, ProcessIdentity};
 
 use super::State;
 use crate::access::Caller;

@@ -73,7 +73,7 @@ impl State {
             self.notice(format!("the log of reports is incomplete: {trouble}"));
         }
         let due = self.due.first().map_or(Instant::NEVER, |(due, _)| *due);
-        self.next = machine.min(due).min(periods).min(runs).min(owners).min(self.arbiter.next_look());
+        self.next = machine.min(due).min(periods).min(runs).min(owners).min(self.arbiter.next_check());
         self.next
     }
 
@@ -189,7 +189,7 @@ impl State {
             (true, true) if self.kernel.awaits(id) => Instant::ZERO,
             (true, true) => self.kernel.due(),
         };
-        self.next = next.min(due).min(self.arbiter.next_look());
+        self.next = next.min(due).min(self.arbiter.next_check());
         Ok(())
     }
 

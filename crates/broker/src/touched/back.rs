@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hyoshi_os::process::{Children, ProcessIdentity, Process, identity_of_thread, is_same, threads_of};
-use hyoshi_os::scheduling::{Affinity, SchedulingClass, Scheduling};
+use hyoshi_os::process::{Children, Process, ProcessIdentity, identity_of_thread, is_same, threads_of};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass};
 use hyoshi_os::{Refused, allowed_cpus};
 
 use super::{Before, PutBack};
@@ -12,7 +12,7 @@ use crate::raised;
 
 /// True if it was changed. A thread is ours only while it has a window's priority or bandwidth, or what it can only
 /// have derived from them ([`raised`]). Any other scheduling is its own choice.
-pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
+pub(super) fn restore(before: &Before) -> Result<bool, Refused> {
     let tid = before.thread.number;
     if before.has_ended() {
         return Ok(false);
@@ -26,8 +26,9 @@ pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
     }
     // In the order of `lower`: affinity is ours only while the priority is. Where its cpuset has none of these CPUs any
     // more, that has bound it to others.
-    let freed = before.affinity.put(tid).or_else(|refused| if refused.is_elsewhere() { Ok(()) } else { Err(refused) });
-    match freed.and_then(|()| before.scheduling.put_back(tid)) {
+    let freed =
+        before.affinity.put(tid).or_else(|refused| if refused.is_cpu_forbidden() { Ok(()) } else { Err(refused) });
+    match freed.and_then(|()| before.scheduling.restore(tid)) {
         Ok(()) => Ok(true),
         Err(refused) if refused.is_gone() => Ok(false),
         Err(refused) => Err(refused),
@@ -90,7 +91,7 @@ pub fn put_back_unnoted(processes: impl IntoIterator<Item = ProcessIdentity>) ->
                 // If its cpuset has none of them, its CPUs stay.
                 let _ = Affinity::to(allowed_cpus()).put(tid);
             }
-            match Scheduling::ORDINARY.put_back(tid) {
+            match Scheduling::ORDINARY.restore(tid) {
                 Ok(()) => report.threads += 1,
                 Err(refused) if refused.is_gone() || !is_same(process) => {}
                 Err(refused) => report.failed.push(format!("thread {tid} of process {process}: {refused}")),

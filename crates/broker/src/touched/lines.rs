@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_os::cpu::{cpu_list, parse_cpu_list};
 use hyoshi_os::process::{ProcessIdentity, boot_id};
-use hyoshi_os::scheduling::{Affinity, SchedulingClass, Scheduling};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass};
 
 use super::Before;
 
@@ -180,7 +180,10 @@ fn parse_thread(rest: &str) -> Option<Before> {
     Some(Before {
         process: identity(pid, start)?,
         thread: identity(tid, tid_start)?,
-        scheduling: Scheduling { class: Some(SchedulingClass::Fair(class)).filter(SchedulingClass::is_known)?, reset_on_fork },
+        scheduling: Scheduling {
+            class: Some(SchedulingClass::Fair(class)).filter(SchedulingClass::is_known)?,
+            reset_on_fork,
+        },
         affinity: Affinity::to(cpus),
         window,
     })

@@ -66,7 +66,7 @@ fn a_thread_that_was_raised_is_put_back_by_the_next_start_and_others_are_left() 
     [raised, own, gone].into_iter().for_each(|before| touched.thread(before).unwrap());
     Affinity::to([raised.affinity.cpus().next().unwrap()]).put(raised.thread.number).unwrap();
     // The second chose a priority of its own since, with which the broker never had to do.
-    Scheduling { class: SchedulingClass::RoundRobin(5), reset_on_fork: false }.put_back(own.thread.number).unwrap();
+    Scheduling { class: SchedulingClass::RoundRobin(5), reset_on_fork: false }.restore(own.thread.number).unwrap();
     drop(three);
     drop(touched);
     let (touched, report) = reopen(&place);

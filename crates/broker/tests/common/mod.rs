@@ -16,7 +16,7 @@ use hyoshi_broker::machine::Machine;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::process::Process;
-use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Spawn, SpawnedThread, priority, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, SpawnedThread, ThreadPolicy, priority, set_own_policy};
 
 /// A process of this very program; killed and reaped at the end of its scope. Those of one test that are raised are older than
 /// their machine, which lowers them first: one behind another at the same priority would never come to its end.

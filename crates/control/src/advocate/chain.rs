@@ -114,8 +114,8 @@ impl AdvocateChain {
     }
 
     /// The earliest instant at which one of the advocates wants a status without a report.
-    pub fn next_look(&self) -> Instant {
-        self.links.iter().map(|link| link.advocate.next_look()).min().unwrap_or(Instant::NEVER)
+    pub fn next_check(&self) -> Instant {
+        self.links.iter().map(|link| link.advocate.next_check()).min().unwrap_or(Instant::NEVER)
     }
 
     /// The advocates in their order, each with its last request.

@@ -5,7 +5,7 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Share, Span};
 
-use super::kind::{AdvocateKind, ParameterUnit, AdvocateParameter};
+use super::kind::{AdvocateKind, AdvocateParameter, ParameterUnit};
 use super::{Advice, Advocate};
 use crate::task::Status;
 

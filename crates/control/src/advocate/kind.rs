@@ -72,11 +72,11 @@ pub(super) fn same(name: &str, written: &str) -> bool {
 
 impl ParameterUnit {
     /// Reads a value in its written form.
-    pub fn read(self, text: &str) -> Result<u64, NotRead> {
+    pub fn read(self, text: &str) -> Result<u64, ParameterError> {
         match self {
-            ParameterUnit::Count => text.trim().parse().map_err(|_| NotRead::Count),
-            ParameterUnit::Share => text.parse::<Share>().map(Share::as_millionths).map_err(NotRead::Quantity),
-            ParameterUnit::Time => quantity::span(text).map(Span::as_nanos).map_err(NotRead::Quantity),
+            ParameterUnit::Count => text.trim().parse().map_err(|_| ParameterError::Count),
+            ParameterUnit::Share => text.parse::<Share>().map(Share::as_millionths).map_err(ParameterError::Quantity),
+            ParameterUnit::Time => quantity::span(text).map(Span::as_nanos).map_err(ParameterError::Quantity),
         }
     }
 
@@ -92,28 +92,28 @@ impl ParameterUnit {
 
 /// Why a text is not a value of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotRead {
+pub enum ParameterError {
     /// Not a whole number.
     Count,
     /// Not the quantity.
     Quantity(QuantityError),
 }
 
-impl NotRead {
+impl ParameterError {
     /// The remedy.
     pub fn remedy(&self, text: &str) -> String {
         match self {
-            NotRead::Count => "write a whole number, such as 10".to_string(),
-            NotRead::Quantity(error) => error.remedy(text),
+            ParameterError::Count => "write a whole number, such as 10".to_string(),
+            ParameterError::Quantity(error) => error.remedy(text),
         }
     }
 }
 
-impl fmt::Display for NotRead {
+impl fmt::Display for ParameterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotRead::Count => f.write_str("is not a whole number"),
-            NotRead::Quantity(error) => error.fmt(f),
+            ParameterError::Count => f.write_str("is not a whole number"),
+            ParameterError::Quantity(error) => error.fmt(f),
         }
     }
 }

@@ -6,7 +6,7 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, AdvocateKind, ParameterUnit, AdvocateParameter};
+use super::kind::{AdvocateKind, AdvocateParameter, HEADROOM, ParameterUnit};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 

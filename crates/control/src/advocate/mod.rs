@@ -11,9 +11,9 @@ mod kind;
 mod max_decay;
 mod percentile;
 mod proactive;
+mod reporting;
 mod spec;
 mod table;
-mod telling;
 mod watchdog;
 
 use core::fmt;
@@ -24,15 +24,15 @@ use crate::task::{Grant, Status};
 
 pub use application::{Modes, ProportionalBudget};
 pub use chain::{AdvocateChain, ChainError};
-pub use fixed::{Cap, Floor, FixedRate};
+pub use fixed::{Cap, FixedRate, Floor};
 pub use glacial::Glacial;
-pub use kind::{AdvocateKind, ParameterUnit, NotRead, AdvocateParameter};
+pub use kind::{AdvocateKind, AdvocateParameter, ParameterError, ParameterUnit};
 pub use max_decay::MaxDecay;
 pub use percentile::Percentile;
 pub use proactive::Proactive;
+pub use reporting::{Conditions, LogAdvocate};
 pub use spec::{Spec, SpecError};
 pub use table::KINDS;
-pub use telling::{Conditions, LogAdvocate};
 pub use watchdog::Watchdog;
 
 /// Output of an advocate for the caller of the arbiter to write.
@@ -89,7 +89,7 @@ pub trait Advocate: fmt::Debug + Send {
     }
 
     /// When it wants a status without a report: [`Instant::NEVER`] for most.
-    fn next_look(&self) -> Instant {
+    fn next_check(&self) -> Instant {
         Instant::NEVER
     }
 

@@ -7,7 +7,7 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Share, Span};
 
-use super::kind::{HEADROOM, AdvocateKind, ParameterUnit, AdvocateParameter};
+use super::kind::{AdvocateKind, AdvocateParameter, HEADROOM, ParameterUnit};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
@@ -87,7 +87,9 @@ impl Advocate for Percentile {
         let percentile = Share::from_millionths(u64::from(self.percentile));
         match self.value() {
             None => f.write_str("no report yet"),
-            Some(value) => write!(f, "{value:.4} is enough for {percentile} of the last {} reports", self.arrived.len()),
+            Some(value) => {
+                write!(f, "{value:.4} is enough for {percentile} of the last {} reports", self.arrived.len())
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::kind::{AdvocateKind, NotRead, AdvocateParameter, same};
+use super::kind::{AdvocateKind, AdvocateParameter, ParameterError, same};
 use super::table::KINDS;
 use super::{Advocate, AdvocateChain};
 
@@ -67,7 +67,7 @@ pub enum SpecError {
         /// The value.
         text: String,
         /// The reason.
-        why: NotRead,
+        why: ParameterError,
     },
     /// A value out of range.
     Range {
@@ -102,7 +102,8 @@ impl SpecError {
             SpecError::Parameter { kind, .. } | SpecError::Stray { kind, .. } => parameters(kind),
             SpecError::Twice { .. } => "remove one of them".to_string(),
             SpecError::NoValue { kind, parameter } | SpecError::Missing { kind, parameter } => {
-                let wanted = AdvocateKind::named(kind).and_then(|kind| kind.parameters.iter().find(|p| p.name == *parameter));
+                let wanted =
+                    AdvocateKind::named(kind).and_then(|kind| kind.parameters.iter().find(|p| p.name == *parameter));
                 match wanted {
                     None => parameters(kind),
                     Some(wanted) => alloc::format!(

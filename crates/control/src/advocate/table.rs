@@ -1,7 +1,7 @@
 //! The one table of advocates, used by commands, files, IDL and docs.
 
 use super::kind::{AdvocateKind, same};
-use super::{application, fixed, glacial, max_decay, percentile, proactive, telling, watchdog};
+use super::{application, fixed, glacial, max_decay, percentile, proactive, reporting, watchdog};
 
 /// Every kind of advocate. A new one needs a file and a line here.
 pub static KINDS: [AdvocateKind; 12] = [
@@ -15,8 +15,8 @@ pub static KINDS: [AdvocateKind; 12] = [
     watchdog::KIND,
     application::MODES,
     application::VALUE,
-    telling::LOG,
-    telling::CONDITIONS,
+    reporting::LOG,
+    reporting::CONDITIONS,
 ];
 
 impl AdvocateKind {

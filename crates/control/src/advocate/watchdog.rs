@@ -5,7 +5,7 @@ use core::fmt;
 
 use hyoshi_model::{Instant, Reservation, Share};
 
-use super::kind::{AdvocateKind, ParameterUnit, AdvocateParameter};
+use super::kind::{AdvocateKind, AdvocateParameter, ParameterUnit};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
@@ -95,7 +95,7 @@ impl Advocate for Watchdog {
         with_headroom(asked.budget(), self.raise.saturating_mul(self.raised), asked).into()
     }
 
-    fn next_look(&self) -> Instant {
+    fn next_check(&self) -> Instant {
         self.look
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let mut advise = |status: Status| {
             let status = Status { held: Some(asked), ..status };
             let ask = watchdog.advise(&status, asked).ask.budget().as_nanos() / 1_000_000;
-            (ask, watchdog.next_look().as_nanos() / 1_000_000)
+            (ask, watchdog.next_check().as_nanos() / 1_000_000)
         };
         let ms = Span::from_millis;
         assert_eq!(advise(Status::of_cycle(at(0), ms(9))), (10, 200));

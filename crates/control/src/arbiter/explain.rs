@@ -163,9 +163,9 @@ fn about(share: Share) -> Share {
 }
 
 /// How long ago something was, coarsely: users do not see the broker's clock.
-struct Ago(Span);
+struct Elapsed(Span);
 
-impl fmt::Display for Ago {
+impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_nanos() / 1_000_000;
         match millis {
@@ -239,7 +239,7 @@ impl fmt::Display for Explanation {
                     cycles => write!(f, "{:.4} in its last {cycles} cycles", status.consumed)?,
                 }
                 let reports = if self.reports == 1 { "report" } else { "reports" };
-                write!(f, ", reported {}; {} {reports}", Ago(self.at.since(status.at)), self.reports)?;
+                write!(f, ", reported {}; {} {reports}", Elapsed(self.at.since(status.at)), self.reports)?;
                 if let Some(mode) = status.mode {
                     write!(f, "; mode {mode}")?;
                 }
@@ -282,7 +282,7 @@ impl fmt::Display for Explanation {
             None => f.write_str("nothing yet"),
             Some(Confirmation { at, proxy, held }) => {
                 reserved(f, held)?;
-                write!(f, " by {proxy}, {}", Ago(self.at.since(at)))?;
+                write!(f, " by {proxy}, {}", Elapsed(self.at.since(at)))?;
                 if held == self.grant.reservation { Ok(()) } else { f.write_str("; not yet what was granted") }
             }
         }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn how_long_ago_it_was_is_told_as_finely_as_anybody_reads() {
-        let told = |micros| Ago(Span::from_micros(micros)).to_string();
+        let told = |micros| Elapsed(Span::from_micros(micros)).to_string();
         let all = [0, 999, 33_815, 999_999, 1_000_000, 11_337_815, 59_999_999, 60_000_000, 7_260_000_000].map(told);
         let wanted = [
             "just now",

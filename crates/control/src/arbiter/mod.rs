@@ -166,7 +166,7 @@ impl Arbiter {
     }
 
     /// When [`Arbiter::due`] will return a task next.
-    pub fn next_look(&self) -> Instant {
+    pub fn next_check(&self) -> Instant {
         self.looks.first().map_or(Instant::NEVER, |(at, _)| *at)
     }
 

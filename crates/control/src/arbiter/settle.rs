@@ -4,7 +4,7 @@ use core::cmp::Reverse;
 
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
-use super::{Arbiter, ReservationChange, Decision, Joining, Refusal};
+use super::{Arbiter, Decision, Joining, Refusal, ReservationChange};
 use crate::accounts::AccountId;
 use crate::policy::Ask;
 use crate::task::{Grant, Limit, Reason, Status, TaskId};
@@ -33,7 +33,7 @@ impl Arbiter {
         status.held = place.ok().and_then(|place| self.grants[place].reservation);
         let emitted = &mut self.emitted;
         let wanted = entry.joining.chain.advise(&status, entry.joining.declared, |emission| emitted.push(emission));
-        let look = entry.joining.chain.next_look().max(status.at.saturating_add(Reservation::SHORTEST));
+        let look = entry.joining.chain.next_check().max(status.at.saturating_add(Reservation::SHORTEST));
         if look != entry.look {
             self.looks.remove(&(entry.look, task));
             if look < Instant::NEVER {

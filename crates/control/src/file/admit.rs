@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{HostId, Instant, ProgramId, Reservation, Share, Span, System};
 
-use super::{asks_elsewhere, cpu, joining, most, open, order, promises, task};
+use super::{cpu, has_external_advocate, joining, most, open, order, promises, task};
 use crate::task::{Reason, TaskId};
-use crate::window::placement::{Cpu, WindowPlacement, Promise, Seat};
+use crate::window::placement::{Cpu, Promise, Seat, WindowPlacement};
 use crate::{Admission, AdvocateChain};
 
 /// The admitted reservations of a host.
@@ -106,7 +106,7 @@ pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
 }
 
 /// A window beside lanes: the largest budget that fits, its seat, and its response.
-struct Beside {
+struct BesideLanes {
     task: TaskId,
     held: Option<Reservation>,
     seat: Option<Seat>,
@@ -114,7 +114,7 @@ struct Beside {
 }
 
 /// The windows of each CPU again, with the promises to its lanes.
-fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
+fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<BesideLanes> {
     let mut all = Vec::new();
     for cpu in cpus {
         let here = admission.seats().filter(|(_, seat)| seat.cpu == cpu.number);
@@ -128,7 +128,7 @@ fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
             Err(refused) => (task, refused.most.filter(|most| placement.admit(task, *most, &[]).is_ok())),
         });
         let fitted: Vec<(TaskId, Option<Reservation>)> = fitted.collect();
-        all.extend(fitted.into_iter().map(|(task, held)| Beside {
+        all.extend(fitted.into_iter().map(|(task, held)| BesideLanes {
             task,
             held,
             seat: placement.seat(task),
@@ -141,7 +141,7 @@ fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
 fn admitted(
     system: &System,
     admission: &Admission,
-    beside: &[Beside],
+    beside: &[BesideLanes],
     id: ProgramId,
     asked: Reservation,
 ) -> Option<Admitted> {
@@ -159,7 +159,7 @@ fn admitted(
             (Some(own), Some(other)) => own.cpu == other.cpu,
             _ => true,
         });
-        let share = |other: &Beside| other.held.map_or(Share::ZERO, Reservation::share);
+        let share = |other: &BesideLanes| other.held.map_or(Share::ZERO, Reservation::share);
         because = same.map(|other| (ProgramId(other.task.0), share(other))).collect();
         because.sort_by_key(|(other, share)| (core::cmp::Reverse(*share), *other));
     }
@@ -167,7 +167,7 @@ fn admitted(
     Some(Admitted {
         program: id,
         asked,
-        known: program.longest().is_some() && !asks_elsewhere(program),
+        known: program.longest().is_some() && !has_external_advocate(program),
         held,
         least: program.least,
         seat: found.and_then(|found| found.seat),

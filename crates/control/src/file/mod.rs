@@ -14,13 +14,13 @@ use crate::advocate::{AdvocateChain, Spec, SpecError};
 use crate::arbiter::Joining;
 use crate::policy::PolicySpec;
 use crate::task::{Grant, GroupId, Reason, Status, TaskId};
-use crate::window::placement::{Cpu, WindowPlacement, Promise};
+use crate::window::placement::{Cpu, Promise, WindowPlacement};
 
-pub use admit::{Admitted, HostAdmission, AdmissionVerdict, admit};
+pub use admit::{AdmissionVerdict, Admitted, HostAdmission, admit};
 pub use promises::{cpus, promises, promises_of_run};
 
 /// External advocates, which only a running broker can use: each with its parameters, the first of which is required.
-const ELSEWHERE: [(&str, &[&str], &str); 2] = [
+const EXTERNAL_ADVOCATES: [(&str, &[&str], &str); 2] = [
     (
         "external",
         &["object", "timeout"],
@@ -30,13 +30,13 @@ const ELSEWHERE: [(&str, &[&str], &str); 2] = [
 ];
 
 /// Whether words of a file mean an external advocate: in another process, or from a shared library.
-pub fn is_elsewhere(words: &AdvocateWords) -> bool {
-    ELSEWHERE.iter().any(|(kind, ..)| words.kind == *kind)
+pub fn is_external(words: &AdvocateWords) -> bool {
+    EXTERNAL_ADVOCATES.iter().any(|(kind, ..)| words.kind == *kind)
 }
 
 /// Whether only external advocates determine a program's request.
-pub fn asks_elsewhere(program: &Program) -> bool {
-    program.advocates.iter().any(is_elsewhere)
+pub fn has_external_advocate(program: &Program) -> bool {
+    program.advocates.iter().any(is_external)
 }
 
 /// Whether words of a file mean an advocate.
@@ -45,7 +45,7 @@ pub fn asks_elsewhere(program: &Program) -> bool {
 ///
 /// For words that are not an advocate: the error, and the remedy.
 pub fn advocate(words: &AdvocateWords) -> Result<(), (String, String)> {
-    let Some((kind, known, give)) = ELSEWHERE.iter().find(|(kind, ..)| words.kind == *kind) else {
+    let Some((kind, known, give)) = EXTERNAL_ADVOCATES.iter().find(|(kind, ..)| words.kind == *kind) else {
         return spec(words).map(drop);
     };
     let first = known.first().copied().unwrap_or_default();
@@ -145,7 +145,7 @@ const SETTLED: u64 = 256;
 /// budget counts, or the first request if that is more.
 pub fn most(program: &Program) -> Option<Reservation> {
     let declared = program.declared()?;
-    if asks_elsewhere(program) {
+    if has_external_advocate(program) {
         let least = program.least.map_or(Span::ZERO, |least| least.min(declared.deadline()));
         return Some(declared.with_budget(declared.budget().max(least)));
     }

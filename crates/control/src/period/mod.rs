@@ -4,8 +4,8 @@
 //! Extra wake-ups within a cycle, missed ones, jitter and a second, rarer rhythm lower the confidence; random wake-ups
 //! have no period, and none is reported. Of several threads the one that computes most counts.
 
-pub mod attention;
 pub mod rhythm;
+pub mod watch_budget;
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -115,7 +115,7 @@ impl Finder {
     }
 
     /// Judges the wake-ups since the last check. True if the period changed, or was lost.
-    pub fn look(&mut self, now: Instant) -> bool {
+    pub fn update(&mut self, now: Instant) -> bool {
         for thread in self.threads.values_mut() {
             if thread.fresh >= FRESH {
                 thread.fresh = 0;

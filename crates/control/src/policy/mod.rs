@@ -1,7 +1,7 @@
 //! Policies: how to divide the CPU if not all requests fit (the paper's section III-B).
 
+mod external;
 mod fair;
-mod foreign;
 mod partition;
 mod spec;
 mod strict;
@@ -15,8 +15,8 @@ use hyoshi_model::{Reservation, Share, Span};
 
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
+pub use external::{ExternalPolicy, LawViolation};
 pub use fair::Fair;
-pub use foreign::{Exceeded, Foreign};
 pub use partition::{GroupError, Partition};
 pub use spec::{POLICIES, PartSpec, PolicyError, PolicySpec};
 pub use strict::Strict;

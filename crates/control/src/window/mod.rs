@@ -11,7 +11,7 @@ pub enum WindowStep {
     /// Raise the threads; check their consumption at this instant.
     Raise(Instant),
     /// Leave them unchanged; check their consumption at this instant.
-    Look(Instant),
+    Check(Instant),
     /// Lower the threads; the next period begins at this instant.
     Lower(Instant),
     /// They are lowered already; the next period begins at this instant.
@@ -22,7 +22,7 @@ impl WindowStep {
     /// The instant of the next check, with a reading of the meter.
     pub const fn at(self) -> Instant {
         match self {
-            WindowStep::Raise(at) | WindowStep::Look(at) | WindowStep::Lower(at) | WindowStep::Wait(at) => at,
+            WindowStep::Raise(at) | WindowStep::Check(at) | WindowStep::Lower(at) | WindowStep::Wait(at) => at,
         }
     }
 }
@@ -129,7 +129,7 @@ impl Window {
     /// The most budgets of debt of a hard window.
     const MOST_OWED: u64 = 10;
 
-    /// A window before its first [`Window::look`], which opens it.
+    /// A window before its first [`Window::check`], which opens it.
     pub fn new(reservation: Reservation) -> Self {
         Window {
             reservation,
@@ -192,12 +192,12 @@ impl Window {
         }
         self.due = reservation.budget().max(self.consumed(meter).min(self.due));
         self.reservation = reservation;
-        self.look(now, meter, None)
+        self.check(now, meter, None)
     }
 
     /// At the instant of the last step, or any other: decides by the meter's reading. While that stands still, the next
     /// step may be as long as this `part` of the period; `None`: as if it did not.
-    pub fn look(&mut self, now: Instant, meter: Span, part: Option<u64>) -> WindowStep {
+    pub fn check(&mut self, now: Instant, meter: Span, part: Option<u64>) -> WindowStep {
         let still = self.is_still(meter);
         (self.ran, self.opened) = (meter != self.seen, now >= self.ends);
         self.seen = meter;
@@ -215,7 +215,7 @@ impl Window {
         let longest = part.filter(|_| still).map(|part| Window::step(self.reservation.period(), part));
         let longer = longest.map_or(Span::ZERO, |longest| (left + self.saved).min(longest));
         let at = now.saturating_add(left.max(Window::LEAST_STEP).max(longer)).min(self.ends);
-        if was { WindowStep::Look(at) } else { WindowStep::Raise(at) }
+        if was { WindowStep::Check(at) } else { WindowStep::Raise(at) }
     }
 
     /// After a check that returned `step`: the alarms, if each of the raised `threads` has one.
@@ -225,7 +225,7 @@ impl Window {
     /// watched by checks, as without alarms. A task that consumed nothing in a whole period sleeps: checks become
     /// rarer, and [`Window::WAKES_AFTER`] of consumption end its sleep. That consumption counts in no period, so the
     /// task can overshoot by it.
-    pub fn rest(&self, step: WindowStep, threads: usize) -> WindowAlarm {
+    pub fn next_alarm(&self, step: WindowStep, threads: usize) -> WindowAlarm {
         let left = self.reservation.budget().saturating_sub(self.consumed(self.seen));
         if !self.raised || threads == 0 {
             return WindowAlarm { at: step.at(), alarm: None };

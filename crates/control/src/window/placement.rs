@@ -459,8 +459,12 @@ impl WindowPlacement {
     /// deadlines; `None`: there is only room for the least.
     pub fn part(&self, number: u32) -> Option<u64> {
         let (cpu, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
-        let with =
-            |part: &u64| WindowPlacement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part), run: self.run };
+        let with = |part: &u64| WindowPlacement {
+            cpus: Vec::new(),
+            overhead: self.overhead,
+            part: Some(*part),
+            run: self.run,
+        };
         [8, 16, 32, 64, 128].into_iter().find(|part| with(part).holds(cpu, windows))
     }
 

@@ -17,14 +17,14 @@ fn window(budget: u64, period: u64) -> Window {
 #[test]
 fn it_sleeps_for_what_is_left_and_lowers_when_nothing_is() {
     let mut window = window(3_000, 10_000);
-    assert_eq!(window.look(at(10_000), us(500), None), WindowStep::Raise(at(13_000)));
+    assert_eq!(window.check(at(10_000), us(500), None), WindowStep::Raise(at(13_000)));
     // It ran half of the time: half is left.
-    assert_eq!(window.look(at(13_000), us(2_000), None), WindowStep::Look(at(14_500)));
-    assert_eq!(window.look(at(14_500), us(3_480), None), WindowStep::Look(at(14_600)), "the least step");
-    assert_eq!(window.look(at(14_600), us(3_580), None), WindowStep::Lower(at(20_000)));
-    assert_eq!(window.look(at(15_000), us(3_980), None), WindowStep::Wait(at(20_000)));
+    assert_eq!(window.check(at(13_000), us(2_000), None), WindowStep::Check(at(14_500)));
+    assert_eq!(window.check(at(14_500), us(3_480), None), WindowStep::Check(at(14_600)), "the least step");
+    assert_eq!(window.check(at(14_600), us(3_580), None), WindowStep::Lower(at(20_000)));
+    assert_eq!(window.check(at(15_000), us(3_980), None), WindowStep::Wait(at(20_000)));
     assert_eq!(
-        window.look(at(20_000), us(8_000), None),
+        window.check(at(20_000), us(8_000), None),
         WindowStep::Raise(at(23_000)),
         "what it took lowered does not count"
     );
@@ -33,82 +33,90 @@ fn it_sleeps_for_what_is_left_and_lowers_when_nothing_is() {
 #[test]
 fn what_is_not_wanted_is_kept_until_the_period_ends_and_then_forfeited() {
     let mut window = window(3_000, 10_000);
-    window.look(at(0), us(0), None);
-    assert_eq!(window.look(at(3_000), us(0), None), WindowStep::Look(at(6_000)));
-    assert_eq!(window.look(at(9_000), us(0), None), WindowStep::Look(at(10_000)), "not past the period's end");
-    assert_eq!(window.look(at(10_000), us(1_000), None), WindowStep::Look(at(13_000)));
+    window.check(at(0), us(0), None);
+    assert_eq!(window.check(at(3_000), us(0), None), WindowStep::Check(at(6_000)));
+    assert_eq!(window.check(at(9_000), us(0), None), WindowStep::Check(at(10_000)), "not past the period's end");
+    assert_eq!(window.check(at(10_000), us(1_000), None), WindowStep::Check(at(13_000)));
 }
 
 #[test]
 fn a_late_look_opens_the_period_it_is_in() {
     let mut window = window(3_000, 10_000);
-    window.look(at(0), us(0), None);
-    assert_eq!(window.look(at(34_000), us(9_000), None), WindowStep::Look(at(37_000)));
-    assert_eq!(window.look(at(37_000), us(12_000), None), WindowStep::Lower(at(40_000)));
+    window.check(at(0), us(0), None);
+    assert_eq!(window.check(at(34_000), us(9_000), None), WindowStep::Check(at(37_000)));
+    assert_eq!(window.check(at(37_000), us(12_000), None), WindowStep::Lower(at(40_000)));
 }
 
 #[test]
 fn another_reservation_counts_what_was_consumed() {
     let mut window = window(3_000, 10_000);
     let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
-    window.look(at(0), us(0), None);
+    window.check(at(0), us(0), None);
     assert_eq!(window.reserve(of(2_000, 10_000), at(2_500), us(2_500)), WindowStep::Lower(at(10_000)));
     assert_eq!(window.reserve(of(4_000, 10_000), at(3_000), us(2_500)), WindowStep::Raise(at(4_500)));
     // A shorter period begins at its own first multiple at which what was consumed is earned: 2.5 ms at 3 of 10, then 0.5 ms
     // at 4 of 10, would have been by 9.6 ms.
     assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), WindowStep::Lower(at(12_000)));
-    assert_eq!(window.look(at(12_000), us(3_000), None), WindowStep::Raise(at(14_000)));
+    assert_eq!(window.check(at(12_000), us(3_000), None), WindowStep::Raise(at(14_000)));
     // A task that changes to a longer one and at once back to the shorter one has lost and gained nothing.
-    assert_eq!(window.reserve(of(10_000, 20_000), at(12_500), us(3_500)), WindowStep::Look(at(22_000)));
-    assert_eq!(window.reserve(of(2_000, 4_000), at(12_600), us(3_600)), WindowStep::Look(at(14_000)));
-    assert_eq!(window.look(at(14_000), us(5_000), None), WindowStep::Lower(at(16_000)));
-    assert_eq!(window.look(at(16_000), us(5_000), None), WindowStep::Raise(at(18_000)));
+    assert_eq!(window.reserve(of(10_000, 20_000), at(12_500), us(3_500)), WindowStep::Check(at(22_000)));
+    assert_eq!(window.reserve(of(2_000, 4_000), at(12_600), us(3_600)), WindowStep::Check(at(14_000)));
+    assert_eq!(window.check(at(14_000), us(5_000), None), WindowStep::Lower(at(16_000)));
+    assert_eq!(window.check(at(16_000), us(5_000), None), WindowStep::Raise(at(18_000)));
 }
 
 #[test]
 fn a_larger_share_for_a_moment_earns_nothing_of_what_was_consumed_before() {
     let mut window = window(1_000, 10_000);
     let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
-    window.look(at(0), us(0), None);
-    window.look(at(1_000), us(1_000), None);
+    window.check(at(0), us(0), None);
+    window.check(at(1_000), us(1_000), None);
     assert_eq!(window.reserve(of(9_000, 11_000), at(1_000), us(1_000)), WindowStep::Raise(at(9_000)));
     assert_eq!(window.reserve(of(200, 2_000), at(1_100), us(1_000)), WindowStep::Lower(at(10_000)));
     // A task that has consumed nothing waits for its next multiple, or until its own length has passed, whatever was
     // held before.
-    assert_eq!(window.look(at(35_000), us(1_000), None), WindowStep::Raise(at(35_200)));
-    assert_eq!(window.reserve(of(1_000, 500_000), at(35_100), us(1_000)), WindowStep::Look(at(36_100)));
-    assert_eq!(window.reserve(of(1_000, 10_000), at(36_100), us(1_000)), WindowStep::Look(at(37_100)));
-    assert_eq!(window.reserve(of(200, 2_000), at(77_100), us(1_000)), WindowStep::Look(at(77_300)));
+    assert_eq!(window.check(at(35_000), us(1_000), None), WindowStep::Raise(at(35_200)));
+    assert_eq!(window.reserve(of(1_000, 500_000), at(35_100), us(1_000)), WindowStep::Check(at(36_100)));
+    assert_eq!(window.reserve(of(1_000, 10_000), at(36_100), us(1_000)), WindowStep::Check(at(37_100)));
+    assert_eq!(window.reserve(of(200, 2_000), at(77_100), us(1_000)), WindowStep::Check(at(77_300)));
 }
 
 #[test]
 fn a_hard_one_pays_back_what_it_had_too_much_and_not_what_it_had_while_it_was_soft() {
     let mut window = window(3_000, 10_000);
-    window.look(at(0), us(0), None);
-    window.look(at(3_000), us(3_000), None);
+    window.check(at(0), us(0), None);
+    window.check(at(3_000), us(3_000), None);
     window.harden(true, us(9_000));
-    assert_eq!(window.look(at(10_000), us(9_000), None), WindowStep::Raise(at(13_000)), "what it had soft is not owed");
-    assert_eq!(window.look(at(14_000), us(13_000), None), WindowStep::Lower(at(20_000)), "a look too late");
-    assert_eq!(window.look(at(20_000), us(13_000), None), WindowStep::Raise(at(22_000)));
-    assert_eq!(window.look(at(29_000), us(22_000), None), WindowStep::Lower(at(30_000)));
-    assert_eq!(window.look(at(30_000), us(22_000), None), WindowStep::Wait(at(40_000)), "it owes more than two budgets");
-    assert_eq!(window.look(at(40_000), us(22_000), None), WindowStep::Wait(at(50_000)), "and has paid one of them");
-    assert_eq!(window.look(at(50_000), us(22_000), None), WindowStep::Raise(at(52_000)));
+    assert_eq!(
+        window.check(at(10_000), us(9_000), None),
+        WindowStep::Raise(at(13_000)),
+        "what it had soft is not owed"
+    );
+    assert_eq!(window.check(at(14_000), us(13_000), None), WindowStep::Lower(at(20_000)), "a look too late");
+    assert_eq!(window.check(at(20_000), us(13_000), None), WindowStep::Raise(at(22_000)));
+    assert_eq!(window.check(at(29_000), us(22_000), None), WindowStep::Lower(at(30_000)));
+    assert_eq!(
+        window.check(at(30_000), us(22_000), None),
+        WindowStep::Wait(at(40_000)),
+        "it owes more than two budgets"
+    );
+    assert_eq!(window.check(at(40_000), us(22_000), None), WindowStep::Wait(at(50_000)), "and has paid one of them");
+    assert_eq!(window.check(at(50_000), us(22_000), None), WindowStep::Raise(at(52_000)));
     // Periods without a check pay, too; their unused budget is forfeited.
-    assert_eq!(window.look(at(75_000), us(27_000), None), WindowStep::Look(at(78_000)));
+    assert_eq!(window.check(at(75_000), us(27_000), None), WindowStep::Check(at(78_000)));
     window.harden(false, us(32_000));
-    assert_eq!(window.look(at(80_000), us(32_000), None), WindowStep::Look(at(83_000)), "a soft one owes nothing");
+    assert_eq!(window.check(at(80_000), us(32_000), None), WindowStep::Check(at(83_000)), "a soft one owes nothing");
 }
 
 #[test]
 fn what_a_hard_one_owes_is_bounded() {
     let mut window = window(3_000, 10_000);
-    window.look(at(0), us(0), None);
+    window.check(at(0), us(0), None);
     window.harden(true, us(0));
     // Real-time by its own choice for a minute.
-    window.look(at(60_000_000), us(60_000_000), None);
+    window.check(at(60_000_000), us(60_000_000), None);
     let closed = (1..).take_while(|period| {
-        let step = window.look(at(60_000_000 + period * 10_000), us(60_000_000), None);
+        let step = window.check(at(60_000_000 + period * 10_000), us(60_000_000), None);
         matches!(step, WindowStep::Lower(_) | WindowStep::Wait(_))
     });
     assert_eq!(closed.count(), 9, "ten budgets, the first of them where it was seen");
@@ -119,13 +127,13 @@ fn what_was_granted_before_a_cut_is_not_owed() {
     let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
     let mut one = window(20_000, 40_000);
     one.harden(true, us(0));
-    one.look(at(0), us(0), None);
+    one.check(at(0), us(0), None);
     let mut other = one;
-    assert_eq!(one.look(at(20_000), us(20_000), None), WindowStep::Lower(at(40_000)));
+    assert_eq!(one.check(at(20_000), us(20_000), None), WindowStep::Lower(at(40_000)));
     assert_eq!(one.reserve(of(2_000, 40_000), at(30_000), us(20_000)), WindowStep::Wait(at(40_000)));
-    assert_eq!(one.look(at(40_000), us(20_000), None), WindowStep::Raise(at(42_000)));
+    assert_eq!(one.check(at(40_000), us(20_000), None), WindowStep::Raise(at(42_000)));
     // The same, if the cut is before the check that would have closed the period.
-    assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), WindowStep::Look(at(42_500)));
+    assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), WindowStep::Check(at(42_500)));
     // What it had beyond the old budget is: 500 us.
     assert_eq!(other.reserve(of(400, 40_000), at(41_000), us(20_500)), WindowStep::Lower(at(80_000)));
 }
@@ -137,7 +145,7 @@ fn an_idle_task_is_looked_at_ever_less() {
     for period in 1..=200 {
         looks.push(0);
         while now < period * 33_000 {
-            now = window.look(at(now), us(7), Some(8)).at().as_nanos() / 1_000;
+            now = window.check(at(now), us(7), Some(8)).at().as_nanos() / 1_000;
             looks[period as usize - 1] += 1;
         }
     }
@@ -145,19 +153,19 @@ fn an_idle_task_is_looked_at_ever_less() {
     assert!(looks.is_sorted_by(|one, next| one >= next));
     assert!(looks.iter().sum::<u32>() < 5_500, "{looks:?}");
     // It wakes up: after this much consumption, then after as little as ever.
-    window.look(at(now), us(7), Some(8));
-    let at_last = window.look(at(now + 4_000), us(4_007), Some(8));
+    window.check(at(now), us(7), Some(8));
+    let at_last = window.check(at(now + 4_000), us(4_007), Some(8));
     assert_eq!(at_last, WindowStep::Lower(at(now + 33_000)));
-    window.look(at(now + 33_000), us(4_007), Some(8));
-    assert!(window.look(at(now + 33_100), us(4_007), Some(8)).at() <= at(now + 34_200));
+    window.check(at(now + 33_000), us(4_007), Some(8));
+    assert!(window.check(at(now + 33_100), us(4_007), Some(8)).at() <= at(now + 34_200));
 }
 
 #[test]
 fn with_alarms_a_task_that_sleeps_is_looked_at_four_times_a_second_and_one_that_wakes_has_its_budget_at_once() {
     let mut window = window(3_000, 10_000);
     let mut look = |now: u64, meter: u64| {
-        let step = window.look(at(now), us(meter), None);
-        (window.rest(step, 1), window.sleeps())
+        let step = window.check(at(now), us(meter), None);
+        (window.next_alarm(step, 1), window.sleeps())
     };
     assert_eq!(look(0, 0), (WindowAlarm { at: at(10_000), alarm: Some(us(3_000)) }, false));
     let (mut now, mut looks) = (10_000, 0);
@@ -176,8 +184,8 @@ fn with_alarms_a_task_that_sleeps_is_looked_at_four_times_a_second_and_one_that_
 fn of_several_threads_the_first_alarm_comes_when_all_can_have_consumed_the_budget() {
     let mut window = window(3_000, 10_000);
     let mut look = |now: u64, meter: u64| {
-        let step = window.look(at(now), us(meter), None);
-        window.rest(step, 3)
+        let step = window.check(at(now), us(meter), None);
+        window.next_alarm(step, 3)
     };
     assert_eq!(look(0, 0), WindowAlarm { at: at(10_000), alarm: Some(us(3_000)) });
     assert_eq!(look(2_000, 1_800), WindowAlarm { at: at(3_200), alarm: None }, "watched by looks from then on");
@@ -216,8 +224,8 @@ proptest! {
                 (raised, wanted) = (0, true);
             }
             if now >= look_at || alarm == Some(0) {
-                let step = window.look(at(now), us(meter), None);
-                let rest = window.rest(step, 1);
+                let step = window.check(at(now), us(meter), None);
+                let rest = window.next_alarm(step, 1);
                 look_at = rest.at.as_nanos().div_ceil(1_000);
                 // Rings when it has run for this long, and is reported later.
                 alarm = rest.alarm.map(|after| after.as_nanos().div_ceil(1_000) + late);
@@ -250,7 +258,7 @@ proptest! {
             if now % 10_000 == 0 {
                 (in_period, closed) = (0, closed + 1);
             }
-            let step = all.look(at(now), us(meter), Some(part));
+            let step = all.check(at(now), us(meter), Some(part));
             let next = step.at().as_nanos().div_ceil(1_000);
             let ran = (now..next).filter(|_| run.next() == Some(true)).count() as u64;
             if all.is_raised() {
@@ -263,8 +271,8 @@ proptest! {
         let (mut one, mut other) = (window(budget, 10_000), all);
         meter += 1;
         for _ in 0..20 {
-            let step = one.look(at(now), us(meter), None);
-            prop_assert_eq!(step.at(), other.look(at(now), us(meter), Some(part)).at());
+            let step = one.check(at(now), us(meter), None);
+            prop_assert_eq!(step.at(), other.check(at(now), us(meter), Some(part)).at());
             (meter, now) = (meter + step.at().as_nanos() / 1_000 - now, step.at().as_nanos() / 1_000);
         }
     }
@@ -277,7 +285,7 @@ proptest! {
         let mut one = window(changes[0].0, 10_000);
         one.harden(true, us(0));
         let (mut now, mut meter) = (0u64, 0u64);
-        let mut step = one.look(at(0), us(0), None);
+        let mut step = one.check(at(0), us(0), None);
         for (budget, after) in changes {
             let then = now + after;
             loop {
@@ -288,7 +296,7 @@ proptest! {
                     break;
                 }
                 let begins = now % 10_000 == 0;
-                step = one.look(at(now), us(meter), None);
+                step = one.check(at(now), us(meter), None);
                 prop_assert!(one.is_raised() || !begins, "closed at the begin of a period, at {}", now);
             }
             let begins = now % 10_000 == 0;
@@ -309,7 +317,7 @@ proptest! {
         window.harden(true, us(0));
         let (mut now, mut meter, mut looks) = (0u64, 0u64, 0usize);
         while now < 2_000_000 {
-            let step = window.look(at(now), us(meter), part);
+            let step = window.check(at(now), us(meter), part);
             let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[looks % lateness.len()];
             meter += if window.is_raised() { next - now } else { 0 };
             (now, looks) = (next, looks + 1);
@@ -331,7 +339,7 @@ proptest! {
         let (mut now, mut meter, mut raised_in_period, mut looks) = (0u64, 0u64, 0u64, 0usize);
         let (mut period, mut was_raised) = (0, false);
         while now < 200_000 {
-            let step = window.look(at(now), us(meter), None);
+            let step = window.check(at(now), us(meter), None);
             looks += 1;
             if now / 10_000 != period {
                 let most = budget + 100 + 150;
@@ -429,7 +437,7 @@ impl<'a> Greedy<'a> {
     fn new(of: (u64, u64), hard: bool, now: u64, lateness: &'a [u64], speeds: &'a [u64]) -> Self {
         let mut window = window(of.0, of.1);
         window.harden(hard, us(0));
-        let step = window.look(at(now), us(0), None);
+        let step = window.check(at(now), us(0), None);
         let mut greedy =
             Greedy { window, step, now, meter: 0, raised: 0, served: Vec::new(), looks: 0, lateness, speeds };
         greedy.note();
@@ -462,7 +470,7 @@ impl<'a> Greedy<'a> {
             self.now = next;
             check(self)?;
             if look == next {
-                self.step = self.window.look(at(self.now), us(self.meter), None);
+                self.step = self.window.check(at(self.now), us(self.meter), None);
                 self.note();
             }
         }

@@ -119,7 +119,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    pub(super) fn give_token_up(&mut self, slot: Slot, effects: &mut Effects) {
+    pub(super) fn release_token(&mut self, slot: Slot, effects: &mut Effects) {
         let lane = self.jobs.get(slot).lane;
         let state = &mut self.lanes[usize::from(lane)];
         if state.running == Some(slot) {
@@ -172,7 +172,7 @@ impl<P: Probe> Dispatcher<P> {
     #[inline]
     fn return_tickets(&mut self, job: &Job, effects: &mut Effects) {
         if let Some(tickets) = &mut self.operations[job.local as usize].tickets {
-            tickets.give_back(job.tickets, &mut effects.returned);
+            tickets.release(job.tickets, &mut effects.returned);
         }
     }
 

@@ -24,9 +24,9 @@ use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot, Ticket}
 use crate::cap::CapEnforcer;
 use crate::effects::{Effects, OverrunAction, Run, SchedulerWork};
 use crate::hard_cap::HardCapEnforcer;
-use crate::job::{JobTable, JobState, Transition};
+use crate::job::{JobState, JobTable, Transition};
 use crate::join::CompletionToken;
-use crate::lane::{LaneState, LaneMask, plans};
+use crate::lane::{LaneMask, LaneState, plans};
 use crate::operation::{Intake, OperationState, numbered_by};
 use crate::timers::Timers;
 
@@ -87,7 +87,7 @@ pub struct Dispatcher<P> {
     /// Releases are omitted: they were due before this dispatcher began.
     absent: bool,
     /// A rate has been adapted: the plan's placements no longer hold.
-    ranked_again: bool,
+    reranked: bool,
     /// Present if the processor has two strategies.
     switching: Option<alloc::boxed::Box<switching::Switching>>,
     probe: P,
@@ -113,7 +113,9 @@ impl<P: Probe> Dispatcher<P> {
             .operations
             .iter()
             .zip(numbered_by(system, &plan.operations))
-            .map(|(id, by)| OperationState::new(system, plan, *id, &downstream[id.index()], by, |id| local_of[id.index()]))
+            .map(|(id, by)| {
+                OperationState::new(system, plan, *id, &downstream[id.index()], by, |id| local_of[id.index()])
+            })
             .collect();
 
         let lanes = LaneState::of(plan, &operations);
@@ -192,7 +194,7 @@ impl<P: Probe> Dispatcher<P> {
             off: false,
             lost_jobs: 0,
             absent: false,
-            ranked_again: false,
+            reranked: false,
             probe,
         };
         dispatcher.begin_next_epoch(Instant::ZERO, &mut Effects::default());
@@ -295,7 +297,7 @@ impl<P: Probe> Dispatcher<P> {
     /// The time is now `now`: begins epochs, releases due jobs, opens guards.
     fn tick(&mut self, now: Instant, effects: &mut Effects) {
         self.advance(now, now, true, effects);
-        self.consider(now, effects);
+        self.update_strategy(now, effects);
         self.account(now, effects);
     }
 
@@ -366,7 +368,7 @@ impl<P: Probe> Dispatcher<P> {
         let preempted = match running {
             None => None,
             Some(running) if self.must_yield(lane, running, executed) => {
-                self.give_token_up(running, effects);
+                self.release_token(running, effects);
                 self.enqueue(running, Transition::Preempt, effects);
                 Some(running)
             }
@@ -416,7 +418,7 @@ impl<P: Probe> Dispatcher<P> {
     /// A body has returned, after it used `consumed` in all.
     fn complete(&mut self, now: Instant, slot: Slot, consumed: Span, ticket: Option<Ticket>, effects: &mut Effects) {
         self.leave_queue(slot);
-        self.give_token_up(slot, effects);
+        self.release_token(slot, effects);
         let job = *self.jobs.get(slot);
         let ends_early = job.stopped || job.cancelled;
         let outcome = match job.cancelled {
@@ -436,7 +438,7 @@ impl<P: Probe> Dispatcher<P> {
         if self.any_idle_guard && self.released == 0 {
             self.idle_point(now, effects);
         }
-        self.consider(now, effects);
+        self.update_strategy(now, effects);
         self.account(now, effects);
     }
 
@@ -461,7 +463,9 @@ impl<P: Probe> Dispatcher<P> {
         };
         match overrun {
             // It cannot reach its worst case earlier, and may reach it later: then it is observed again.
-            OverrunAction::Within => self.watches[position].0 = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN),
+            OverrunAction::Within => {
+                self.watches[position].0 = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN)
+            }
             OverrunAction::Stop => {
                 job.stopped = true;
                 self.watches.swap_remove(position);
@@ -471,7 +475,7 @@ impl<P: Probe> Dispatcher<P> {
                 let id = job.id;
                 self.watches.swap_remove(position);
                 self.leave_queue(slot);
-                self.give_token_up(slot, effects);
+                self.release_token(slot, effects);
                 self.jobs.get_mut(slot).make(Transition::Demote);
                 self.decision(now, Decision::Demote { job: id });
             }
@@ -483,7 +487,7 @@ impl<P: Probe> Dispatcher<P> {
 
     /// A running job blocks: its lane may run another.
     fn suspend(&mut self, now: Instant, slot: Slot, effects: &mut Effects) {
-        self.give_token_up(slot, effects);
+        self.release_token(slot, effects);
         let job = self.jobs.get_mut(slot);
         job.make(Transition::Suspend);
         let id = job.id;

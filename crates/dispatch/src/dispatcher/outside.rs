@@ -48,20 +48,20 @@ impl<P: Probe> Dispatcher<P> {
         let critical = request.critical && self.operations[local as usize].critical;
         // The latest instant: a recording can hold none beyond.
         let deadline = request.deadline.min(now.saturating_add(LONGEST_SPAN));
-        self.placed_by_itself(Job { deadline, critical, importance: request.importance, ..job })
+        self.job_at_own_position(Job { deadline, critical, importance: request.importance, ..job })
     }
 
     /// A job of a request at the position of its own urgency.
-    pub(super) fn placed_by_itself(&self, job: Job) -> Job {
+    pub(super) fn job_at_own_position(&self, job: Job) -> Job {
         let second = self.rankings.len() - 1;
-        let (ruling, other) = if self.ruling() == 0 { (0, second) } else { (second, 0) };
-        let place = self.place_of_request(ruling, &job);
+        let (strategy_in_force, other) = if self.strategy_in_force() == 0 { (0, second) } else { (second, 0) };
+        let place = self.position_of_request(strategy_in_force, &job);
         let lane = LaneState::index_of(&self.lanes, place.level);
-        Job { level: place.level, tie: place.tie, lane, other: self.place_of_request(other, &job), ..job }
+        Job { level: place.level, tie: place.tie, lane, other: self.position_of_request(other, &job), ..job }
     }
 
     /// The position of a request under one of the strategies.
-    pub(super) fn place_of_request(&self, strategy: usize, job: &Job) -> LevelPosition {
+    pub(super) fn position_of_request(&self, strategy: usize, job: &Job) -> LevelPosition {
         let (operation, ranking) = (&self.operations[job.local as usize], &self.rankings[strategy]);
         let declared = Traits {
             operation: operation.id,

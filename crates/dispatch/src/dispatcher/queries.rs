@@ -7,7 +7,7 @@ use super::Dispatcher;
 use crate::cap::{CapEnforcer, OPEN};
 use crate::hard_cap::HardCapEnforcer;
 use crate::job::Job;
-use crate::lane::{LaneState, LaneMask};
+use crate::lane::{LaneMask, LaneState};
 use crate::operation::Successor;
 
 impl<P: Probe> Dispatcher<P> {
@@ -153,7 +153,7 @@ impl<P: Probe> Dispatcher<P> {
 
     /// The strategy in force: 0 for the first, 1 for the second.
     #[inline]
-    pub fn ruling(&self) -> usize {
+    pub fn strategy_in_force(&self) -> usize {
         self.switching.as_ref().map_or(0, |switching| usize::from(switching.second()))
     }
 

@@ -10,7 +10,7 @@ use super::Dispatcher;
 use crate::effects::Effects;
 use crate::hard_cap::HardCapChange;
 use crate::job::JobState;
-use crate::lane::{LaneState, LaneMask, plans};
+use crate::lane::{LaneMask, LaneState, plans};
 use crate::operation::OperationState;
 
 /// The changes of each epoch, ready to be copied.
@@ -65,21 +65,24 @@ impl<P: Probe> Dispatcher<P> {
     fn set_region(&mut self, now: Instant, index: usize, effects: &mut Effects) {
         self.epoch = index;
         let settings = Arc::clone(&self.settings);
-        let ruling = self.ruling();
+        let strategy_in_force = self.strategy_in_force();
         for (local, operation) in self.operations.iter_mut().enumerate() {
             operation.enter(&settings.epochs[index][local]);
             let place = |strategy: usize| settings.placements[strategy % settings.placements.len()][index][local];
-            match (self.ranked_again, ruling) {
-                (false, _) => (operation.placement, operation.other_placement) = (place(ruling), place(ruling + 1)),
-                // `rank_again` sets the others.
+            match (self.reranked, strategy_in_force) {
+                (false, _) => {
+                    (operation.placement, operation.other_placement) =
+                        (place(strategy_in_force), place(strategy_in_force + 1))
+                }
+                // `rerank` sets the others.
                 (true, 0) if settings.placements.len() > 1 => operation.other_placement = place(1),
                 (true, 0) => {}
                 (true, _) => operation.placement = place(1),
             }
         }
         self.decision(now, Decision::Epoch { index: index as u16 });
-        if self.ranked_again {
-            self.rank_again(now, effects);
+        if self.reranked {
+            self.rerank(now, effects);
         } else {
             self.reserve();
         }
@@ -135,7 +138,8 @@ impl<P: Probe> Dispatcher<P> {
     #[cold]
     fn pause(&mut self, now: Instant, lasting: bool, effects: &mut Effects) {
         let jobs = &self.jobs;
-        let running = self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == JobState::Running);
+        let running =
+            self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == JobState::Running);
         self.spared = running.map(|job| job.lane).collect();
         self.decision(now, Decision::Pause { on: true });
         if lasting {

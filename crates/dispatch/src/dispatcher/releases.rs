@@ -78,7 +78,7 @@ impl<P: Probe> Dispatcher<P> {
         let operation = &mut self.operations[local as usize];
         if !operation.enabled {
             if let Some(tickets) = &mut operation.tickets {
-                tickets.give_back(set, &mut effects.returned);
+                tickets.release(set, &mut effects.returned);
             }
             return;
         }
@@ -94,12 +94,13 @@ impl<P: Probe> Dispatcher<P> {
 
     /// The next leg of a load chain, released by the one before.
     pub(super) fn next_leg(&mut self, now: Instant, before: &Job, effects: &mut Effects) {
-        let token = CompletionToken { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
+        let token =
+            CompletionToken { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
         let job =
             self.new_leg(before.local, token, before.release, before.id.leg + 1, (before.legs, before.critical_legs));
         let job = Job { deadline: before.deadline, ..job };
         let job = match self.operations[job.local as usize].is_requested() {
-            true => self.placed_by_itself(Job { critical: before.critical, importance: before.importance, ..job }),
+            true => self.job_at_own_position(Job { critical: before.critical, importance: before.importance, ..job }),
             false => job,
         };
         self.admit(now, job, effects);
@@ -110,12 +111,19 @@ impl<P: Probe> Dispatcher<P> {
         self.new_leg(local, token, release, 0, (operation.legs, operation.critical_legs))
     }
 
-    fn new_leg(&self, local: u32, token: CompletionToken, release: Instant, leg: u16, (legs, critical_legs): (u16, u16)) -> Job {
+    fn new_leg(
+        &self,
+        local: u32,
+        token: CompletionToken,
+        release: Instant,
+        leg: u16,
+        (legs, critical_legs): (u16, u16),
+    ) -> Job {
         let operation = &self.operations[local as usize];
         let critical = operation.critical || leg < critical_legs;
         let placed = |placement: Placement| if critical { placement.critical } else { placement.other };
         let (place, other) = (placed(operation.placement), placed(operation.other_placement));
-        let second = if self.ruling() == 1 { operation.placement } else { operation.other_placement };
+        let second = if self.strategy_in_force() == 1 { operation.placement } else { operation.other_placement };
         Job {
             id: JobId { operation: operation.id, number: token.number, leg },
             local,

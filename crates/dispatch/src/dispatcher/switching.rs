@@ -12,10 +12,10 @@ use hyoshi_trace::{Decision, Probe, Slot};
 use super::Dispatcher;
 use crate::effects::Effects;
 use crate::heap::Heap;
-use crate::job::{Job, JobTable, JobState, Transition};
-use crate::lane::{LaneState, LaneMask, levels_of};
+use crate::job::{Job, JobState, JobTable, Transition};
+use crate::lane::{LaneMask, LaneState, levels_of};
 use crate::operation::OperationState;
-use crate::switch::{UpcomingLoad, LevelLoad, Switch, endangered};
+use crate::switch::{LevelLoad, Switch, UpcomingLoad, endangered};
 
 /// The second strategy, and the work ahead of each job under it.
 #[derive(Debug)]
@@ -182,18 +182,18 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// After a release or a completion: decides which strategy is in force.
-    pub(super) fn consider(&mut self, now: Instant, effects: &mut Effects) {
+    pub(super) fn update_strategy(&mut self, now: Instant, effects: &mut Effects) {
         let Some(switching) = &mut self.switching else { return };
         let endangered = switching.endangered(now, self.epoch, self.running, &self.lanes, &self.jobs);
         if switching.switch.ask(now, endangered) {
             let second = switching.second();
             core::mem::swap(&mut switching.disciplines, &mut self.disciplines);
             self.decision(now, Decision::Switch { second });
-            self.key_anew(now, effects);
+            self.rekey(now, effects);
         }
     }
 
-    fn key_anew(&mut self, now: Instant, effects: &mut Effects) {
+    fn rekey(&mut self, now: Instant, effects: &mut Effects) {
         for operation in &mut self.operations {
             core::mem::swap(&mut operation.placement, &mut operation.other_placement);
         }
@@ -208,7 +208,8 @@ impl<P: Probe> Dispatcher<P> {
             if job.started {
                 job.carried = true;
             } else {
-                let other = core::mem::replace(&mut job.other, hyoshi_sched::LevelPosition { level: job.level, tie: job.tie });
+                let other =
+                    core::mem::replace(&mut job.other, hyoshi_sched::LevelPosition { level: job.level, tie: job.tie });
                 (job.level, job.tie) = (other.level, other.tie);
                 job.lane = LaneState::index_of(&self.lanes, job.level);
             }

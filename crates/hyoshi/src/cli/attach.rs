@@ -10,7 +10,7 @@ use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Task;
 use hyoshi_model::printable;
 use hyoshi_os::cgroup::find::{NoGroup, of_container, of_unit};
-use hyoshi_os::process::{ProcessIdentity, Process};
+use hyoshi_os::process::{Process, ProcessIdentity};
 use serde_json::json;
 
 use super::broker::{At, Here, ended, task_json};

@@ -8,7 +8,7 @@ mod values;
 use std::path::PathBuf;
 
 use clap::Args;
-use hyoshi_idl::tree::{Direction, Interface, DefinitionKind};
+use hyoshi_idl::tree::{DefinitionKind, Direction, Interface};
 use hyoshi_idl::{DefinitionId, ReadOptions, Specification, Type, read};
 use hyoshi_model::Span;
 use hyoshi_orb::{Object, ObjectRef, Operation, Orb, SystemException, TypeCode, TypeKind, Value};

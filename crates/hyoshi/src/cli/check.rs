@@ -12,7 +12,7 @@ use clap::Args;
 use hyoshi_control::file::admit;
 use hyoshi_model::HostId;
 use hyoshi_report::{Checked, Level, Look};
-use hyoshi_sched::analysis::{Bounds, AnalysisOptions, Progress, Sensitivity, SensitivitySearch, analyse_with};
+use hyoshi_sched::analysis::{AnalysisOptions, Bounds, Progress, Sensitivity, SensitivitySearch, analyse_with};
 use hyoshi_sched::{Outcome, Report, Strategies};
 use hyoshi_sim::refute;
 

@@ -25,7 +25,7 @@ use hyoshi_broker::setting::Setting;
 use hyoshi_model::{Span, printable_lines};
 use hyoshi_orb::cpu_broker;
 use hyoshi_os::Credentials;
-use hyoshi_os::process::{ProcessIdentity, Process, identity, set_no_new_privileges, wait_for_either};
+use hyoshi_os::process::{Process, ProcessIdentity, identity, set_no_new_privileges, wait_for_either};
 
 use super::broker::{At, Here, Period, settled};
 use super::{Failure, Format, Held, streams};

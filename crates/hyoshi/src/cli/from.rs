@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use hyoshi_model::{Instant, JobId, ProcessorId, Span, System, Trigger, takes};
+use hyoshi_model::{Instant, JobId, ProcessorId, Span, System, Trigger, execution_time};
 use hyoshi_replay::{Figures, Observer};
 use hyoshi_report::Level;
 use hyoshi_report::figures::time;
@@ -218,7 +218,7 @@ fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
     }
     let epoch = usize::from(end.epoch).min(system.epochs.len().saturating_sub(1));
     let setting = system.setting(epoch, end.job.operation);
-    let drawn = takes::lateness(system.seed, end.job, setting.jitter, setting.period);
+    let drawn = execution_time::lateness(system.seed, end.job, setting.jitter, setting.period);
     let late = end.ready.min(end.end).since(end.release);
     (late.saturating_sub(drawn).max(drawn.saturating_sub(late)) > TOLERANCE).then_some(late)
 }

@@ -14,7 +14,7 @@ use hyoshi_broker::idl::cpu_broker::{Broker, LanePromise};
 use hyoshi_control::file::promises_of_run;
 use hyoshi_model::hard_cap::WINDOW;
 use hyoshi_model::{ProcessorId, Share, Span, System};
-use hyoshi_os::{ThreadPolicy, Spawn, priority};
+use hyoshi_os::{Spawn, ThreadPolicy, priority};
 use hyoshi_report::{Level, Note};
 
 use super::notes::note;

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use hyoshi_control::file;
-use hyoshi_model::{
-    Contents, Diagnostic, Known, Laws, Overload, Preemption, Span, System, quantity, read_file_knowing,
-};
+use hyoshi_model::{Contents, Diagnostic, Known, Laws, Overload, Preemption, Span, System, quantity, read_file_with};
 use hyoshi_report::Note;
 use hyoshi_sched::{Plan, Strategies};
 
@@ -169,7 +167,7 @@ pub(super) fn load(
         laws: Some(LAWS),
         ..Known::default()
     };
-    let loaded = read_file_knowing(path, &known).map_err(Failure::File)?;
+    let loaded = read_file_with(path, &known).map_err(Failure::File)?;
     let mut system = loaded.system.into_contents();
     changes.apply(&mut system);
     let (mut files, mut changes) = (loaded.files, changes.arguments());

@@ -238,10 +238,14 @@ fn count(number: usize, what: &str) -> String {
 
 fn corbaloc(endpoint: &IorEndpoint) -> String {
     use hyoshi_wire::Version;
-    use hyoshi_wire::ior::{CorbalocAddress, Corbaloc};
+    use hyoshi_wire::ior::{Corbaloc, CorbalocAddress};
     let address = match endpoint {
-        IorEndpoint::Tcp { host, port, .. } => CorbalocAddress::Iiop { version: Version::V1_2, host: host.clone(), port: *port },
-        IorEndpoint::Tls { host, port, .. } => CorbalocAddress::Ssliop { version: Version::V1_2, host: host.clone(), port: *port },
+        IorEndpoint::Tcp { host, port, .. } => {
+            CorbalocAddress::Iiop { version: Version::V1_2, host: host.clone(), port: *port }
+        }
+        IorEndpoint::Tls { host, port, .. } => {
+            CorbalocAddress::Ssliop { version: Version::V1_2, host: host.clone(), port: *port }
+        }
         IorEndpoint::Unix { path, .. } => CorbalocAddress::Unix { path: path.clone() },
     };
     Corbaloc { addresses: vec![address], key: KEY.into() }.to_string()

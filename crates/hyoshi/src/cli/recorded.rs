@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use hyoshi_model::{Contents, HostId, Instant, Known, ProcessorId, System, read_knowing};
+use hyoshi_model::{Contents, HostId, Instant, Known, ProcessorId, System, read_with};
 use hyoshi_report::Note;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
@@ -47,8 +47,7 @@ impl Recorded {
         let name = "system.toml (in the recording)";
         let costs = costs::recalled_instead(&header.files)?;
         let known = Known { files: header.files.clone(), costs, ..Known::default() };
-        let mut system =
-            read_knowing(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
+        let mut system = read_with(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
         let recalled = Recalled::try_parse_from(words)
             .map_err(|error| Failure::new(format!("the recording names a change that is none: {error}")))?;

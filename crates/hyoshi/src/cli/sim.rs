@@ -14,7 +14,7 @@ use hyoshi_replay::Observer;
 use hyoshi_report::{Account, LATE_RELEASES, Level};
 use hyoshi_sched::Strategies;
 use hyoshi_sim::programs::Programs;
-use hyoshi_sim::{LinkCounts, KnownJobs, Journeys, Simulated, simulate_given};
+use hyoshi_sim::{Journeys, KnownJobs, LinkCounts, Simulated, simulate_known};
 use hyoshi_trace::{Event, Header, Probe, Signal};
 
 use super::costs::CostsFrom;
@@ -142,7 +142,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         .as_ref()
         .map(|incident| |signal: &Signal| incident.journeys.as_ref().and_then(|journeys| journeys.of(signal)));
     let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| KnownJobs {
-        takes,
+        execution_time: takes,
         late: Some(&incident.late),
         crowded: false,
         inputs: &incident.inputs,
@@ -150,7 +150,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         links: journeys.as_ref().filter(|_| incident.journeys.is_some()).map(|journey| journey as Journeys<'_>),
     });
     let mut programs = Programs::new(system);
-    let simulated = simulate_given(
+    let simulated = simulate_known(
         system,
         &ready.plan,
         until,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hyoshi_os::scheduling::{SchedulingClass, Scheduling};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 
 use super::*;
 

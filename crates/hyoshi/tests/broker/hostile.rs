@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-use hyoshi_os::scheduling::{SchedulingClass, Scheduling};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 
 use super::refused::not_started;
 use super::*;

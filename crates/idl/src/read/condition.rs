@@ -4,13 +4,18 @@ use super::diagnostic::IdlDiagnostic;
 use super::lexeme::Lexeme;
 use super::macros::Macros;
 use super::preprocess::Token;
-use super::source::{Sources, SourceSpan};
+use super::source::{SourceSpan, Sources};
 
 /// The deepest nesting of parentheses and signs.
 const DEEPEST: usize = 100;
 
 /// True if the condition is true; `at` is the directive.
-pub(crate) fn holds(at: SourceSpan, words: &[Token], macros: &mut Macros, sources: &Sources) -> Result<bool, IdlDiagnostic> {
+pub(crate) fn holds(
+    at: SourceSpan,
+    words: &[Token],
+    macros: &mut Macros,
+    sources: &Sources,
+) -> Result<bool, IdlDiagnostic> {
     let mut plain = Vec::new();
     let mut rest = words;
     // `defined` uses names before they are expanded.
@@ -38,7 +43,7 @@ pub(crate) fn holds(at: SourceSpan, words: &[Token], macros: &mut Macros, source
     let value = reader.choice()?;
     match reader.peek() {
         None => Ok(value != 0),
-        Some(_) => Err(reader.strange("an operator or the line's end")),
+        Some(_) => Err(reader.unexpected("an operator or the line's end")),
     }
 }
 
@@ -86,7 +91,7 @@ impl ConditionParser<'_> {
         }
     }
 
-    fn strange(&self, wanted: &str) -> IdlDiagnostic {
+    fn unexpected(&self, wanted: &str) -> IdlDiagnostic {
         IdlDiagnostic::at(self.place(), format!("expected {wanted} in this condition"))
     }
 
@@ -105,7 +110,7 @@ impl ConditionParser<'_> {
             self.next += 1;
             let yes = self.choice()?;
             if self.peek() != Some(Lexeme::Colon) {
-                return Err(self.strange("`:`"));
+                return Err(self.unexpected("`:`"));
             }
             self.next += 1;
             let no = self.choice()?;
@@ -148,7 +153,7 @@ impl ConditionParser<'_> {
     }
 
     fn sign(&mut self) -> Result<i64, IdlDiagnostic> {
-        let Some(word) = self.words.get(self.next).copied() else { return Err(self.strange("a value")) };
+        let Some(word) = self.words.get(self.next).copied() else { return Err(self.unexpected("a value")) };
         let at = self.place();
         self.next += 1;
         let token = match word {
@@ -170,7 +175,7 @@ impl ConditionParser<'_> {
             Lexeme::Left => {
                 let value = self.choice()?;
                 if self.peek() != Some(Lexeme::Right) {
-                    return Err(self.strange("`)`"));
+                    return Err(self.unexpected("`)`"));
                 }
                 self.next += 1;
                 Ok(value)
@@ -190,7 +195,7 @@ impl ConditionParser<'_> {
             }
             _ => {
                 self.next -= 1;
-                Err(self.strange("a value"))
+                Err(self.unexpected("a value"))
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use super::diagnostic::IdlDiagnostic;
 use super::lexeme::Lexeme;
-use super::source::{Sources, SourceSpan};
-use super::syntax::{Expression, ScopedName, StepWhat};
-use crate::tree::{DefinitionId, ConstantValue};
+use super::source::{SourceSpan, Sources};
+use super::syntax::{Expression, ScopedName, StepKind};
+use crate::tree::{ConstantValue, DefinitionId};
 
 /// An intermediate value, with the type of its literal.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,17 +102,17 @@ pub(crate) fn evaluate(
     let mut stack: Vec<Constant> = Vec::new();
     for step in &expression.steps {
         let value = match &step.what {
-            StepWhat::Boolean(value) => Constant::Boolean(*value),
-            StepWhat::Literal(kind, texts) => literal(*kind, texts, sources, step.at)?,
-            StepWhat::Name(name) => match look_up(name) {
+            StepKind::Boolean(value) => Constant::Boolean(*value),
+            StepKind::Literal(kind, texts) => literal(*kind, texts, sources, step.at)?,
+            StepKind::Name(name) => match look_up(name) {
                 Some(value) => value,
                 None => return Ok(None),
             },
-            StepWhat::Unary(operator) => match stack.pop() {
+            StepKind::Unary(operator) => match stack.pop() {
                 Some(value) => unary(*operator, value, target, step.at)?,
                 None => return Ok(None),
             },
-            StepWhat::Binary(operator) => match (stack.pop(), stack.pop()) {
+            StepKind::Binary(operator) => match (stack.pop(), stack.pop()) {
                 (Some(right), Some(left)) => binary(*operator, left, right, step.at)?,
                 _ => return Ok(None),
             },
@@ -143,7 +143,9 @@ pub(crate) fn fit(value: Constant, target: &ConstantType, at: SourceSpan) -> Res
         }
         (Constant::Fixed(digits, scale), ConstantType::Fixed) => Ok(ConstantValue::Fixed { digits, scale }),
         (Constant::Boolean(value), ConstantType::Boolean) => Ok(ConstantValue::Boolean(value)),
-        (Constant::Char(value, width), ConstantType::Char(wanted)) if width == *wanted => Ok(ConstantValue::Char(value)),
+        (Constant::Char(value, width), ConstantType::Char(wanted)) if width == *wanted => {
+            Ok(ConstantValue::Char(value))
+        }
         (Constant::Text(text, width), ConstantType::Text(wanted, bound)) if width == *wanted => {
             let length = text.chars().count();
             match bound {
@@ -166,9 +168,7 @@ pub(crate) fn fit(value: Constant, target: &ConstantType, at: SourceSpan) -> Res
             let error = IdlDiagnostic::at(at, format!("expected {wanted}, this is {found}"));
             Err(match (target, &value) {
                 (ConstantType::Floating { .. }, Constant::Integer(_)) => error.help("write it with a point: `1.0`"),
-                (ConstantType::Fixed, Constant::Integer(_) | Constant::Floating(_)) => {
-                    error.help("add a `d`: `1.5d`")
-                }
+                (ConstantType::Fixed, Constant::Integer(_) | Constant::Floating(_)) => error.help("add a `d`: `1.5d`"),
                 (
                     ConstantType::Char(Width::Wide) | ConstantType::Text(Width::Wide, _),
                     Constant::Char(_, Width::Narrow) | Constant::Text(_, Width::Narrow),
@@ -273,7 +273,12 @@ fn in_steps(value: Option<i128>, at: SourceSpan) -> Result<i128, IdlDiagnostic> 
 }
 
 /// Exact, except for a quotient, which is cut off after 31 digits.
-fn fixed_arithmetic(operator: Lexeme, left: (i128, i16), right: (i128, i16), at: SourceSpan) -> Result<Constant, IdlDiagnostic> {
+fn fixed_arithmetic(
+    operator: Lexeme,
+    left: (i128, i16),
+    right: (i128, i16),
+    at: SourceSpan,
+) -> Result<Constant, IdlDiagnostic> {
     let power = |by: i16| u32::try_from(by).ok().and_then(|by| 10_i128.checked_pow(by));
     let scale = left.1.max(right.1);
     let aligned = |(digits, of): (i128, i16)| digits.checked_mul(power(scale - of)?);
@@ -337,8 +342,10 @@ fn literal(kind: Lexeme, texts: &[SourceSpan], sources: &Sources, at: SourceSpan
             }
             let octal = first.starts_with('0') && first.contains(['8', '9']) && !first.contains(['x', 'X']);
             Err(if octal {
-                let error =
-                    IdlDiagnostic::at(at, format!("`{first}` is octal, since it begins with 0, and has a digit above 7"));
+                let error = IdlDiagnostic::at(
+                    at,
+                    format!("`{first}` is octal, since it begins with 0, and has a digit above 7"),
+                );
                 error.help("if it is decimal, remove the 0 at its beginning")
             } else {
                 IdlDiagnostic::at(at, "this number is larger than any integer type holds")

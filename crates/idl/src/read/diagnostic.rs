@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::source::{SourceLine, SourcePosition, Sources, SourceSpan};
+use super::source::{SourceLine, SourcePosition, SourceSpan, Sources};
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq)]

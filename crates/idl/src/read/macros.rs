@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::diagnostic::IdlDiagnostic;
 use super::lexeme::Lexeme;
 use super::preprocess::Token;
-use super::source::{Sources, SourceSpan};
+use super::source::{SourceSpan, Sources};
 
 /// The most tokens of a run, counted when they are read and at each step of their expansion.
 const MOST_TOKENS: usize = 2_000_000;
@@ -75,7 +75,12 @@ impl Macros {
     }
 
     /// Passes each token of `run`, with macros expanded, to `give`.
-    pub fn expand(&mut self, run: &[Token], sources: &Sources, give: &mut dyn FnMut(Token)) -> Result<(), IdlDiagnostic> {
+    pub fn expand(
+        &mut self,
+        run: &[Token],
+        sources: &Sources,
+        give: &mut dyn FnMut(Token),
+    ) -> Result<(), IdlDiagnostic> {
         self.expand_within(run, sources, None, &mut Vec::new(), give)
     }
 
@@ -113,8 +118,9 @@ impl Macros {
                         give(Token { at: place, ..*token });
                         continue;
                     }
-                    let (arguments, end) = arguments(run, next)
-                        .ok_or_else(|| IdlDiagnostic::at(place, format!("this use of the macro `{name}` has no `)`")))?;
+                    let (arguments, end) = arguments(run, next).ok_or_else(|| {
+                        IdlDiagnostic::at(place, format!("this use of the macro `{name}` has no `)`"))
+                    })?;
                     index = end;
                     let none = parameters.is_empty() && arguments.iter().all(|argument| argument.is_empty());
                     if arguments.len() != parameters.len() && !none {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use crate::tree::Specification;
 use diagnostic::Findings;
-pub use diagnostic::{IdlDiagnostic, Diagnostics, render};
-pub use source::{SourcePosition, Sources, SourceSpan};
+pub use diagnostic::{Diagnostics, IdlDiagnostic, render};
+pub use source::{SourcePosition, SourceSpan, Sources};
 
 /// The search path of included files, and predefined macros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

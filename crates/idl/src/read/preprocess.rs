@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::diagnostic::{IdlDiagnostic, Findings};
+use super::diagnostic::{Findings, IdlDiagnostic};
 use super::lexeme::{Lexeme, lexemes};
 use super::macros::{Macro, Macros};
-use super::source::{Sources, SourceSpan};
+use super::source::{SourceSpan, Sources};
 use super::{ReadOptions, condition, similar};
 
 /// The most octets of one file.
@@ -63,7 +63,12 @@ pub(crate) struct Preprocessed {
 }
 
 /// Reads a file and all its includes.
-pub(crate) fn preprocess(main: u32, options: &ReadOptions, sources: &mut Sources, findings: &mut Findings) -> Preprocessed {
+pub(crate) fn preprocess(
+    main: u32,
+    options: &ReadOptions,
+    sources: &mut Sources,
+    findings: &mut Findings,
+) -> Preprocessed {
     let mut macros = Macros::default();
     for (name, value) in &options.defines {
         let file = sources.add("the command line".into(), None, value.clone().into_bytes());
@@ -280,7 +285,9 @@ impl Preprocessor<'_> {
         let touches = rest.first().is_some_and(|next| next.kind == Lexeme::Left && next.at.start == name.at.end);
         let (parameters, body) = if touches {
             let Some(close) = rest.iter().position(|token| token.kind == Lexeme::Right) else {
-                return self.findings.error(IdlDiagnostic::at(name.at, format!("the parameters of `{text}` have no `)`")));
+                return self
+                    .findings
+                    .error(IdlDiagnostic::at(name.at, format!("the parameters of `{text}` have no `)`")));
             };
             let inside = &rest[1..close];
             let sound = inside.iter().enumerate().all(|(index, token)| match index % 2 {
@@ -288,7 +295,8 @@ impl Preprocessor<'_> {
                 _ => token.kind == Lexeme::Comma,
             });
             if !sound || (!inside.is_empty() && inside.len() % 2 == 0) {
-                let error = IdlDiagnostic::at(name.at, format!("the parameters of `{text}` are not names between commas"));
+                let error =
+                    IdlDiagnostic::at(name.at, format!("the parameters of `{text}` are not names between commas"));
                 return self.findings.error(error);
             }
             let names = inside.iter().step_by(2).map(|token| self.sources.text(token.text).to_string());
@@ -296,8 +304,8 @@ impl Preprocessor<'_> {
         } else {
             (None, rest)
         };
-        if let Some(strange) = body.iter().find(|token| matches!(token.kind, Lexeme::Hash | Lexeme::Paste)) {
-            let error = IdlDiagnostic::at(strange.at, "`#` and `##` are not supported in macros");
+        if let Some(unexpected) = body.iter().find(|token| matches!(token.kind, Lexeme::Hash | Lexeme::Paste)) {
+            let error = IdlDiagnostic::at(unexpected.at, "`#` and `##` are not supported in macros");
             return self.findings.error(error.help("write the text itself, or run the file through `cpp -P` first"));
         }
         let new = Macro { parameters, body: body.to_vec(), at: Some(name.at) };

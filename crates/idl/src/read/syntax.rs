@@ -105,11 +105,11 @@ pub(crate) enum Construction {
 #[derive(Debug)]
 pub(crate) struct TypeSyntax {
     pub at: SourceSpan,
-    pub what: TypeWhat,
+    pub what: TypeForm,
 }
 
 #[derive(Debug)]
-pub(crate) enum TypeWhat {
+pub(crate) enum TypeForm {
     Basic(tree::Type),
     String {
         wide: bool,
@@ -202,12 +202,12 @@ pub(crate) struct Expression {
 
 #[derive(Debug)]
 pub(crate) struct Step {
-    pub what: StepWhat,
+    pub what: StepKind,
     pub at: SourceSpan,
 }
 
 #[derive(Debug)]
-pub(crate) enum StepWhat {
+pub(crate) enum StepKind {
     /// Text of a literal; adjacent strings are several.
     Literal(super::lexeme::Lexeme, Vec<SourceSpan>),
     Boolean(bool),

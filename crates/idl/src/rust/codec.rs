@@ -134,7 +134,9 @@ impl Scope<'_> {
                     DefinitionKind::Struct(members) | DefinitionKind::Exception(members) => {
                         members.iter().any(|member| self.reaches(&member.of, wanted, seen))
                     }
-                    DefinitionKind::Union(union) => union.cases.iter().any(|case| self.reaches(&case.member.of, wanted, seen)),
+                    DefinitionKind::Union(union) => {
+                        union.cases.iter().any(|case| self.reaches(&case.member.of, wanted, seen))
+                    }
                     _ => false,
                 }
             }

@@ -9,7 +9,7 @@ use super::docs::{self, docs};
 use super::names::{camel, distinct, ident, snake, unique};
 use super::scope::Scope;
 use super::types::Derive;
-use crate::tree::{Case, Definition, DefinitionId, Enumerator, DefinitionKind, Member, Type, Union, ConstantValue};
+use crate::tree::{Case, ConstantValue, Definition, DefinitionId, DefinitionKind, Enumerator, Member, Type, Union};
 
 impl Scope<'_> {
     pub fn constant(&self, definition: &Definition, name: &Ident, of: &Type, value: &ConstantValue) -> TokenStream {
@@ -188,11 +188,11 @@ impl Scope<'_> {
             match shape {
                 UnionVariant::Sole(_) => quote!(#docs #name(#of),),
                 UnionVariant::Labelled { pattern } => {
-                    let told = match pattern {
+                    let annotation_text = match pattern {
                         Some(_) => " Which of its labels it has.",
                         None => " Any that no other variant has.",
                     };
-                    quote!(#docs #name { #[doc = #told] label: #by, #[doc = " Its member."] value: #of },)
+                    quote!(#docs #name { #[doc = #annotation_text] label: #by, #[doc = " Its member."] value: #of },)
                 }
                 UnionVariant::Bare => {
                     quote!(#[doc = " Only a discriminator that no other variant has."] #name(#by),)
@@ -222,10 +222,10 @@ impl Scope<'_> {
         let checks: Vec<_> = variants.iter().filter_map(|variant| self.check(&name, variant, union)).collect();
         let rest = (checks.len() < variants.len()).then(|| quote!(_ => true,));
         let check = (!checks.is_empty()).then(|| {
-            let told = format!("a label of {} that belongs to another variant", definition.name);
+            let annotation_text = format!("a label of {} that belongs to another variant", definition.name);
             quote! {
                 let fits = match self { #(#checks)* #rest };
-                if !fits { return #err(#encode_error::Value(#told)); }
+                if !fits { return #err(#encode_error::Value(#annotation_text)); }
             }
         });
         let reads = variants.iter().map(|Variant { name: variant, case, shape }| {
@@ -235,7 +235,9 @@ impl Scope<'_> {
                 UnionVariant::Labelled { pattern: Some(pattern) } => {
                     quote!(label @ (#pattern) => #ok(#name::#variant { label, value: #read }),)
                 }
-                UnionVariant::Labelled { pattern: None } => quote!(label => #ok(#name::#variant { label, value: #read }),),
+                UnionVariant::Labelled { pattern: None } => {
+                    quote!(label => #ok(#name::#variant { label, value: #read }),)
+                }
                 UnionVariant::Bare => quote!(label => #ok(#name::#variant(label)),),
             }
         });
@@ -329,7 +331,9 @@ impl Scope<'_> {
         let others: Vec<_> =
             union.cases.iter().filter(|case| !case.default).flat_map(|case| case.labels.clone()).collect();
         let of = &variant.name;
-        if let (Type::Boolean, [ConstantValue::Boolean(taken)]) = (self.resolve(&union.discriminator), others.as_slice()) {
+        if let (Type::Boolean, [ConstantValue::Boolean(taken)]) =
+            (self.resolve(&union.discriminator), others.as_slice())
+        {
             let free = if *taken { quote!(!*label) } else { quote!(*label) };
             return match &variant.shape {
                 UnionVariant::Bare => Some(quote!(#name::#of(label) => #free,)),
@@ -339,7 +343,11 @@ impl Scope<'_> {
         }
         match &variant.shape {
             UnionVariant::Sole(_) => None,
-            UnionVariant::Labelled { pattern: Some(_) } if matches!(self.resolve(&union.discriminator), Type::Boolean) => None,
+            UnionVariant::Labelled { pattern: Some(_) }
+                if matches!(self.resolve(&union.discriminator), Type::Boolean) =>
+            {
+                None
+            }
             UnionVariant::Labelled { pattern: Some(pattern) } => {
                 Some(quote!(#name::#of { label, .. } => matches!(label, #pattern),))
             }

@@ -8,7 +8,7 @@ use crate::tree::{Annotation, Member};
 /// A comment, one string for each line, and the relevant annotations.
 pub(super) fn docs(comment: &[String], annotations: &[Annotation]) -> TokenStream {
     let mut all: Vec<String> = comment.to_vec();
-    all.extend(annotations.iter().filter_map(told));
+    all.extend(annotations.iter().filter_map(annotation_text));
     lines(&all)
 }
 
@@ -27,7 +27,7 @@ pub(super) fn lines(lines: &[String]) -> TokenStream {
 }
 
 /// An annotation's statement about values, in words; the rest concerns DDS or the IDL itself.
-fn told(annotation: &Annotation) -> Option<String> {
+fn annotation_text(annotation: &Annotation) -> Option<String> {
     let argument = |key: &str| {
         let found = annotation.arguments.iter().find(|(name, _)| name == key);
         found.map(|(_, value)| value.trim_matches('"').to_owned())

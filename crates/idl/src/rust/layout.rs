@@ -16,20 +16,21 @@ pub(super) fn spaced(text: &str) -> String {
 }
 
 fn begins_anew(before: &str, line: &str) -> bool {
-    let (indent, told) = (indent(line), line.trim_start());
+    let (indent, annotation_text) = (indent(line), line.trim_start());
     // Documentation and attributes belong to the next item; nothing precedes the first in its block.
     let first = before.is_empty() || before.ends_with('{') && self::indent(before) < indent;
     if first || is_prefix(before.trim_start()) || self::indent(before) != indent {
         return false;
     }
-    let item = ["pub ", "impl", "fn ", "use ", "mod ", "const ", "type "].iter().any(|head| told.starts_with(head));
-    if !item && !is_prefix(told) {
+    let item =
+        ["pub ", "impl", "fn ", "use ", "mod ", "const ", "type "].iter().any(|head| annotation_text.starts_with(head));
+    if !item && !is_prefix(annotation_text) {
         return false;
     }
     // An item that ends with a brace has several lines; a row of one-liners stays together.
     let ended = before.trim_start();
     let row = |line: &str| ["use ", "const ", "type "].iter().find(|head| line.starts_with(**head)).copied();
-    match (row(ended), row(told)) {
+    match (row(ended), row(annotation_text)) {
         (Some(before), Some(now)) if before == now => false,
         _ => ended == "}" || ended.ends_with(';') || (ended.ends_with('}') && !ended.starts_with("} else")),
     }

@@ -8,7 +8,7 @@ use quote::{format_ident, quote};
 use super::docs::docs;
 use super::names::{distinct, ident, snake};
 use super::scope::Scope;
-use crate::tree::{DefinitionId, Direction, Interface, DefinitionKind, Type};
+use crate::tree::{DefinitionId, DefinitionKind, Direction, Interface, Type};
 
 /// A method of an interface's trait.
 pub(super) struct Method<'a> {

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use crate::read::{IdlDiagnostic, Diagnostics};
+use crate::read::{Diagnostics, IdlDiagnostic};
 use crate::tree::{DefinitionId, DefinitionKind, Specification, Type};
 use names::{RustNames, ident};
 use scope::Scope;
@@ -78,16 +78,16 @@ impl Module {
             if inner.is_empty() {
                 continue;
             }
-            let told = match definition.kind {
+            let annotation_text = match definition.kind {
                 DefinitionKind::Module(_) => definition.docs.clone(),
                 _ => vec![format!("What the interface `{}` declares inside.", definition.name)],
             };
-            self.inside(names.module(definition), told).gather(of, names, out, inner);
+            self.inside(names.module(definition), annotation_text).gather(of, names, out, inner);
         }
         self.items.retain(|item| !matches!(item, Item::Module { inside, .. } if inside.items.is_empty()));
     }
 
-    fn inside(&mut self, wanted: &str, told: Vec<String>) -> &mut Module {
+    fn inside(&mut self, wanted: &str, annotation_text: Vec<String>) -> &mut Module {
         let found = self.items.iter().position(|item| matches!(item, Item::Module { name, .. } if name == wanted));
         let at = found.unwrap_or_else(|| {
             self.items.push(Item::Module { name: wanted.to_owned(), docs: Vec::new(), inside: Module::default() });
@@ -96,7 +96,7 @@ impl Module {
         match &mut self.items[at] {
             Item::Module { docs, inside, .. } => {
                 if docs.is_empty() {
-                    *docs = told;
+                    *docs = annotation_text;
                 }
                 inside
             }
@@ -187,7 +187,9 @@ fn refuse(of: &Specification, names: &RustNames, out: &BTreeSet<DefinitionId>) -
             DefinitionKind::Interface(interface) if interface.local => {
                 ("the local interface ", "calls of its objects never leave the process: write a Rust trait for it")
             }
-            DefinitionKind::Interface(_) => ("the abstract interface ", "it can represent value types, which are not supported"),
+            DefinitionKind::Interface(_) => {
+                ("the abstract interface ", "it can represent value types, which are not supported")
+            }
             _ => ("", "it depends on a local or abstract interface, which is not supported"),
         };
         let message = format!("`{}` uses {what}`{}`, which has no Rust", definition.name, of[used].name);

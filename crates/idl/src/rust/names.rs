@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Span};
 
-use crate::tree::{Definition, DefinitionId, Interface, DefinitionKind, Specification};
+use crate::tree::{Definition, DefinitionId, DefinitionKind, Interface, Specification};
 
 /// The path of a definition in the generated code.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct RustItemPath {
 
 /// The derived names of an interface.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Made {
+pub(super) struct DerivedNames {
     /// The reference, with the operations as methods.
     pub stub: String,
     /// The wrapper.
@@ -40,7 +40,7 @@ pub(super) struct Made {
 #[derive(Debug, Default)]
 pub(super) struct RustNames {
     places: Vec<RustItemPath>,
-    made: BTreeMap<DefinitionId, Made>,
+    made: BTreeMap<DefinitionId, DerivedNames>,
     declared: BTreeMap<Vec<String>, BTreeSet<String>>,
     /// The Rust module of a module or interface, by its scoped name in IDL.
     modules: BTreeMap<Vec<String>, String>,
@@ -48,7 +48,8 @@ pub(super) struct RustNames {
 
 impl RustNames {
     pub fn new(of: &Specification, externals: &BTreeMap<String, String>) -> RustNames {
-        let mut names = RustNames { places: vec![RustItemPath::default(); of.definitions.len()], ..RustNames::default() };
+        let mut names =
+            RustNames { places: vec![RustItemPath::default(); of.definitions.len()], ..RustNames::default() };
         names.place_all(of, &of.root, &[]);
         for (place, definition) in names.places.iter_mut().zip(&of.definitions) {
             let outermost = definition.scope.first().unwrap_or(&definition.name);
@@ -62,7 +63,7 @@ impl RustNames {
         &self.places[id.0 as usize]
     }
 
-    pub fn made(&self, id: DefinitionId) -> &Made {
+    pub fn made(&self, id: DefinitionId) -> &DerivedNames {
         &self.made[&id]
     }
 
@@ -130,10 +131,10 @@ impl RustNames {
         }
         for (id, interface) in interfaces {
             let RustItemPath { module, name, .. } = self.place(id).clone();
-            let mut made = Made {
+            let mut made = DerivedNames {
                 stub: self.declare(&module, format!("{name}Stub")),
                 delegate: self.declare(&module, format!("{name}Delegate")),
-                ..Made::default()
+                ..DerivedNames::default()
             };
             for (wire, error) in errors(interface) {
                 let shared = raising[&(module.clone(), error.clone())] > 1 || self.is_declared(&module, &error);

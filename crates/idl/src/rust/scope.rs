@@ -10,7 +10,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::Options;
-use super::names::{RustNames, RustItemPath, ident};
+use super::names::{RustItemPath, RustNames, ident};
 use crate::tree::{Definition, DefinitionId, Specification};
 
 pub(super) struct Scope<'a> {

@@ -5,7 +5,7 @@ use quote::quote;
 
 use super::scope::Scope;
 use super::types::integer;
-use crate::tree::{DefinitionId, DefinitionKind, Member, Type, ConstantValue};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Member, Type};
 
 impl Scope<'_> {
     /// `impl Typed` of a struct, exception, union or enumeration.
@@ -76,9 +76,9 @@ impl Scope<'_> {
     }
 
     /// True if Rust's type determines it: there is no bound, no typedef and no interface in it.
-    fn is_told_by_rust(&self, of: &Type) -> bool {
+    fn is_implied_by_rust(&self, of: &Type) -> bool {
         match of {
-            Type::Sequence(of, None) | Type::Array(of, _) => self.is_told_by_rust(of),
+            Type::Sequence(of, None) | Type::Array(of, _) => self.is_implied_by_rust(of),
             Type::String(bound) | Type::WString(bound) => bound.is_none(),
             Type::Named(id) => !matches!(self.get(*id).kind, DefinitionKind::Alias(_) | DefinitionKind::Interface(_)),
             Type::Sequence(_, Some(_)) | Type::Object => false,
@@ -112,7 +112,7 @@ impl Scope<'_> {
                 let most = Literal::u32_unsuffixed(*most);
                 quote!(types.wstring(#most))
             }
-            Type::Sequence(..) | Type::Array(..) if self.is_told_by_rust(of) => {
+            Type::Sequence(..) | Type::Array(..) if self.is_implied_by_rust(of) => {
                 let head = self.head(of);
                 quote!(#head::describe(types))
             }

@@ -6,7 +6,7 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::scope::Scope;
-use crate::tree::{DefinitionId, Interface, DefinitionKind, Type, ConstantValue};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Interface, Type};
 
 /// A trait that a type may derive beyond `Clone` and `Debug`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hyoshi_interop::bench::{Octets, Ping, PingStub};
-use hyoshi_orb::{LaneOptions, Orb, ThreadPolicy, Scope, SystemException, TlsClient, TlsIdentity, TlsRoots, TlsServer};
+use hyoshi_orb::{LaneOptions, Orb, Scope, SystemException, ThreadPolicy, TlsClient, TlsIdentity, TlsRoots, TlsServer};
 
 /// Counts what is put, and otherwise answers at once.
 #[derive(Default)]

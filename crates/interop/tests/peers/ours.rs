@@ -2,7 +2,7 @@
 
 use hyoshi_interop::peers::{Peer as PeerInterface, PeerStub, Point};
 use hyoshi_interop::{Able, check_all, serve};
-use hyoshi_orb::{IorEndpoint, Ior, Orb};
+use hyoshi_orb::{Ior, IorEndpoint, Orb};
 
 use crate::orbs::{Giop, Peer, omniorbpy};
 use crate::process::{self, Server};

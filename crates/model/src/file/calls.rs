@@ -16,18 +16,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::declared::{After, DeclaredOperation, Drawn, Part, DeclaredStagger, Written};
+use super::declared::{After, DeclaredOperation, DeclaredStagger, Drawn, Part, Written};
 use super::expand::Operations;
 use super::limits;
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::names::Names;
+use crate::execution_time::ExecutionTime;
 use crate::ids::OperationId;
 use crate::system::Deadline;
-use crate::takes::Takes;
 use crate::time::Span;
 
 /// One operation of the chain that replaces a call.
-pub(super) struct Piece {
+pub(super) struct CallPart {
     of: usize,
     pub name: String,
     part: Part,
@@ -40,7 +40,7 @@ pub(super) struct Piece {
 }
 
 /// The declared operations, as parts. `None` if there are no calls, or if they are wrong, which is logged.
-pub(super) fn pieces(log: &mut Log, declared: &[DeclaredOperation<'_>]) -> Option<Vec<Piece>> {
+pub(super) fn call_parts(log: &mut Log, declared: &[DeclaredOperation<'_>]) -> Option<Vec<CallPart>> {
     if declared.iter().all(|one| one.calls.is_none()) {
         return None;
     }
@@ -52,19 +52,20 @@ pub(super) fn pieces(log: &mut Log, declared: &[DeclaredOperation<'_>]) -> Optio
     if !sound {
         return None;
     }
-    let mut pieces = Pieces { declared, methods, pieces: Vec::new() };
+    let mut call_parts = CallParts { declared, methods, call_parts: Vec::new() };
     // If no operation calls a method, only requests from outside release it.
     let stands_alone = |(position, one): &(usize, &DeclaredOperation<'_>)| !one.called || !called.contains(position);
     for (position, one) in declared.iter().enumerate().filter(stands_alone) {
-        pieces.add(position, one.name.value.to_string(), None, position)?;
-        if pieces.pieces.len() as u64 > limits::OPERATIONS {
-            log.error(one.name.place, "too many operations")
-                .label("with the operations that it calls")
-                .help(format!("a system has at most {} operations; each caller has its own copy of a method", limits::OPERATIONS));
+        call_parts.add(position, one.name.value.to_string(), None, position)?;
+        if call_parts.call_parts.len() as u64 > limits::OPERATIONS {
+            log.error(one.name.place, "too many operations").label("with the operations that it calls").help(format!(
+                "a system has at most {} operations; each caller has its own copy of a method",
+                limits::OPERATIONS
+            ));
             return None;
         }
     }
-    Some(pieces.pieces)
+    Some(call_parts.call_parts)
 }
 
 /// Rejects keys that contradict the release by requests or calls.
@@ -89,22 +90,29 @@ pub(super) fn check_requests(log: &mut Log, declared: &[DeclaredOperation<'_>]) 
         if one.min_interval.is_none() && one.written.deadline.is_none() {
             log.error(one.name.place, format!("`{}` has no deadline", one.name.value))
                 .label("`deadline` is missing")
-                .help("add `deadline = \"10ms\"`, counted from the request, or `min_interval`, which is also the \
-                    deadline");
+                .help(
+                    "add `deadline = \"10ms\"`, counted from the request, or `min_interval`, which is also the \
+                    deadline",
+                );
         }
     }
 }
 
 /// The method that an operation calls, if it may.
-fn method(log: &mut Log, declared: &[DeclaredOperation<'_>], names: &Names<'_>, one: &DeclaredOperation<'_>) -> Option<usize> {
+fn method(
+    log: &mut Log,
+    declared: &[DeclaredOperation<'_>],
+    names: &Names<'_>,
+    one: &DeclaredOperation<'_>,
+) -> Option<usize> {
     let call = one.calls?;
     let position = names.find(log, call.method)? as usize;
     let method = &declared[position];
     if !method.called {
         let finding = log.error(call.method.place, format!("`{}` is not a method", method.name.value));
-        finding.also(method.name.place, "something else releases it").help(
-            "only calls release a method: write `called = true` in place of `rate`, `every` or `after`",
-        );
+        finding
+            .also(method.name.place, "something else releases it")
+            .help("only calls release a method: write `called = true` in place of `rate`, `every` or `after`");
         return None;
     }
     Some(position)
@@ -147,57 +155,60 @@ fn acyclic(log: &mut Log, declared: &[DeclaredOperation<'_>], methods: &[Option<
 /// The deepest nesting of calls.
 const DEEPEST: usize = 16;
 
-struct Pieces<'d, 'a> {
+struct CallParts<'d, 'a> {
     declared: &'d [DeclaredOperation<'a>],
     methods: Vec<Option<usize>>,
-    pieces: Vec<Piece>,
+    call_parts: Vec<CallPart>,
 }
 
-impl Pieces<'_, '_> {
+impl CallParts<'_, '_> {
     /// Adds the declaration at `of`, under the name, for `caller`. Returns the position of its last part.
     fn add(&mut self, of: usize, name: String, trigger: Option<usize>, caller: usize) -> Option<usize> {
         let (one, caller_) = (&self.declared[of], &self.declared[caller]);
         let within = (of != caller && caller_.periodic()).then_some(caller);
         let critical = one.critical || caller_.critical;
         let importance = one.importance.max(caller_.importance);
-        let piece = |name, part, trigger| Piece { of, name, part, trigger, within, critical, importance };
+        let piece = |name, part, trigger| CallPart { of, name, part, trigger, within, critical, importance };
         let (Some(call), Some(method)) = (one.calls, self.methods[of]) else {
-            self.pieces.push(piece(name, Part::Whole, trigger));
-            return Some(self.pieces.len() - 1);
+            self.call_parts.push(piece(name, Part::Whole, trigger));
+            return Some(self.call_parts.len() - 1);
         };
-        let before = self.pieces.len();
+        let before = self.call_parts.len();
         let periodic = one.periodic();
-        self.pieces.push(piece(format!("{name}:call"), Part::Whole, trigger));
+        self.call_parts.push(piece(format!("{name}:call"), Part::Whole, trigger));
         let instance = format!("{}@{name}", self.declared[method].name.value);
         let answer = self.add(method, instance, Some(before), caller)?;
         let released_by = if call.oneway { before } else { answer };
-        let rest = self.pieces.len();
-        self.pieces.push(piece(name, Part::Rest { before, periodic }, Some(released_by)));
-        self.pieces[before].part = Part::Before { rest, after: call.after };
+        let rest = self.call_parts.len();
+        self.call_parts.push(piece(name, Part::Rest { before, periodic }, Some(released_by)));
+        self.call_parts[before].part = Part::Before { rest, after: call.after };
         Some(rest)
     }
 }
 
 /// The operations that the parts become.
-pub(super) fn declare<'a>(declared: Vec<DeclaredOperation<'a>>, pieces: &'a [Piece]) -> Vec<DeclaredOperation<'a>> {
+pub(super) fn declare<'a>(
+    declared: Vec<DeclaredOperation<'a>>,
+    call_parts: &'a [CallPart],
+) -> Vec<DeclaredOperation<'a>> {
     // The position of the last part of each operation that no operation calls: for deadlines.
     let mut end_of = vec![None; declared.len()];
-    for (position, piece) in pieces.iter().enumerate() {
+    for (position, piece) in call_parts.iter().enumerate() {
         if !declared[piece.of].called && !matches!(piece.part, Part::Before { .. }) {
             end_of[piece.of] = Some(position);
         }
     }
-    let declare = |piece: &'a Piece| {
+    let declare = |piece: &'a CallPart| {
         let of = &declared[piece.of];
         let mut one = of.clone();
-        one.name = At::new(piece.name.as_str(), of.name.place);
+        one.name = AtPlace::new(piece.name.as_str(), of.name.place);
         (one.part, one.critical, one.importance) = (piece.part, piece.critical, piece.importance);
         one.within = piece.within.and_then(|within| end_of[within]);
         let method = of.called && piece.trigger.is_some() && !matches!(piece.part, Part::Before { .. });
         one.method = method.then_some(of.name.value);
         if let Some(trigger) = piece.trigger {
             let place = of.calls.map_or(of.name.place, |call| call.method.place);
-            let names = At::new(vec![At::new(pieces[trigger].name.as_str(), place)], place);
+            let names = AtPlace::new(vec![AtPlace::new(call_parts[trigger].name.as_str(), place)], place);
             one.after = Some(After { all: true, names });
         }
         match piece.part {
@@ -206,14 +217,14 @@ pub(super) fn declare<'a>(declared: Vec<DeclaredOperation<'a>>, pieces: &'a [Pie
             Part::Before { .. } => {}
             Part::Rest { .. } => {
                 (one.phase, one.offset) = (Span::ZERO, Span::ZERO);
-                one.stagger = DeclaredStagger::By(At::new(Span::ZERO, of.name.place));
+                one.stagger = DeclaredStagger::By(AtPlace::new(Span::ZERO, of.name.place));
                 one.uses = Vec::new();
                 one.reads.value = Vec::new();
             }
         }
         one
     };
-    pieces.iter().map(declare).collect()
+    call_parts.iter().map(declare).collect()
 }
 
 /// Lists of execution times that were cut at a call: operations may share long ones.
@@ -260,18 +271,19 @@ impl Cuts {
         log: &mut Log,
         one: &DeclaredOperation<'_>,
         whole: &Written,
-        after: At<Span>,
+        after: AtPlace<Span>,
     ) -> Option<(Written, Written)> {
         let wcet = whole.wcet?;
         if after.value >= wcet.value {
-            log.error(after.place, format!("no execution time is left after the call: the worst case is {}", wcet.value))
-                .also(wcet.place, "the worst case")
-                .help(
-                    "a job must run after the call to receive the answer: shorten `after` or raise `wcet`",
-                );
+            log.error(
+                after.place,
+                format!("no execution time is left after the call: the worst case is {}", wcet.value),
+            )
+            .also(wcet.place, "the worst case")
+            .help("a job must run after the call to receive the answer: shorten `after` or raise `wcet`");
             return None;
         }
-        let shortest = whole.takes.as_ref().map(|takes| At::new(takes.value.shortest, takes.place));
+        let shortest = whole.execution_time.as_ref().map(|takes| AtPlace::new(takes.value.shortest, takes.place));
         for (least, what) in [(whole.bcet, "the best case is"), (shortest, "jobs may take")] {
             let Some(least) = least.filter(|least| least.value <= after.value) else { continue };
             log.error(least.place, format!("{what} {}, which is no longer than the work before the call", least.value))
@@ -286,30 +298,37 @@ impl Cuts {
                 .help("a job must not hold resources during a call: hold them shorter, or call later");
             return None;
         }
-        let fixed = |span: Span, place| Some(At::new(span, place));
-        let mut first = Written { wcet: fixed(after.value, wcet.place), bcet: None, takes: None, ..whole.clone() };
+        let fixed = |span: Span, place| Some(AtPlace::new(span, place));
+        let mut first =
+            Written { wcet: fixed(after.value, wcet.place), bcet: None, execution_time: None, ..whole.clone() };
         first.deadline = whole.deadline;
-        let left = |span: At<Span>| span.map(|span| span.saturating_sub(after.value));
-        let takes = match &whole.takes {
+        let left = |span: AtPlace<Span>| span.map(|span| span.saturating_sub(after.value));
+        let takes = match &whole.execution_time {
             None => None,
-            Some(takes) => Some(At::new(Drawn::from(self.later(log, &takes.value.takes, after)?), takes.place)),
+            Some(takes) => Some(AtPlace::new(
+                Drawn::from(self.remaining_times(log, &takes.value.execution_time, after)?),
+                takes.place,
+            )),
         };
-        Some((first, Written { wcet: Some(left(wcet)), bcet: whole.bcet.map(left), takes, ..whole.clone() }))
+        Some((
+            first,
+            Written { wcet: Some(left(wcet)), bcet: whole.bcet.map(left), execution_time: takes, ..whole.clone() },
+        ))
     }
 
     /// The execution times that remain after the first part of each job.
-    fn later(&mut self, log: &mut Log, takes: &Takes, after: At<Span>) -> Option<Takes> {
+    fn remaining_times(&mut self, log: &mut Log, takes: &ExecutionTime, after: AtPlace<Span>) -> Option<ExecutionTime> {
         let left = |span: &Span| span.saturating_sub(after.value);
         Some(match takes {
-            Takes::Fixed(span) => Takes::Fixed(left(span)),
-            Takes::Uniform(least, most) => Takes::Uniform(left(least), left(most)),
-            Takes::Normal { mean, deviation, least, most } => {
-                Takes::Normal { mean: left(mean), deviation: *deviation, least: left(least), most: left(most) }
+            ExecutionTime::Fixed(span) => ExecutionTime::Fixed(left(span)),
+            ExecutionTime::Uniform(least, most) => ExecutionTime::Uniform(left(least), left(most)),
+            ExecutionTime::Normal { mean, deviation, least, most } => {
+                ExecutionTime::Normal { mean: left(mean), deviation: *deviation, least: left(least), most: left(most) }
             }
-            Takes::List(whole) => {
+            ExecutionTime::List(whole) => {
                 let key = (whole.as_ptr(), after.value);
                 if let Some([_, cut]) = self.lists.get(&key) {
-                    return Some(Takes::List(cut.clone()));
+                    return Some(ExecutionTime::List(cut.clone()));
                 }
                 self.times += whole.len();
                 if self.times > limits::CUT_TIMES {
@@ -320,7 +339,7 @@ impl Cuts {
                 let cut: Arc<[Span]> = whole.iter().map(left).collect();
                 // Keep the whole, too: otherwise another list could reuse its address.
                 self.lists.insert(key, [whole.clone(), cut.clone()]);
-                Takes::List(cut)
+                ExecutionTime::List(cut)
             }
         })
     }
@@ -328,14 +347,14 @@ impl Cuts {
 
 /// The path of a job through the parts of an operation: a single step, or the parts of a call with the method between
 /// them.
-pub(super) fn way(operations: &Operations<'_>, end: OperationId, steps: &mut Vec<OperationId>) {
+pub(super) fn path_of(operations: &Operations<'_>, end: OperationId, steps: &mut Vec<OperationId>) {
     if let Some(before) = operations.before(end) {
         steps.push(before);
         let waits = operations.of(end).calls.is_some_and(|call| !call.oneway);
         // The last part of a call's method is right before the rest of the caller.
         let answer = waits.then(|| operations.position(end).checked_sub(1)).flatten();
         if let Some(answer) = answer {
-            way(operations, OperationId(operations.first()[answer]), steps);
+            path_of(operations, OperationId(operations.first()[answer]), steps);
         }
     }
     steps.push(end);

@@ -3,10 +3,10 @@
 use super::calls;
 use super::expand::{Connections, Operations};
 use super::limits;
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::operation::refuse_twice;
 use super::table::Table;
-use super::value::Given;
+use super::value::InputValue;
 use crate::ids::OperationId;
 use crate::system::Chain;
 
@@ -19,7 +19,7 @@ pub(super) fn chains(
     let mut chains = Vec::new();
     let mut steps = 0;
     for (name, table) in top.named(log, "chain") {
-        let time = |log: &mut Log, key| table.given(log, key, Given::positive_time).map(|time| time.value);
+        let time = |log: &mut Log, key| table.given(log, key, InputValue::positive_time).map(|time| time.value);
         let (deadline, max_age) = (time(log, "deadline"), time(log, "max_age"));
         let max_reaction = time(log, "max_reaction");
         if ["deadline", "max_age", "max_reaction"].iter().all(|key| table.get(key).is_none()) && !table.misread {
@@ -27,7 +27,7 @@ pub(super) fn chains(
                 .label("`deadline`, `max_age` or `max_reaction` is missing")
                 .help("add a requirement, such as `deadline = \"150ms\"`");
         }
-        let Some(written) = table.read(log, "path", Given::texts) else { continue };
+        let Some(written) = table.read(log, "path", InputValue::texts) else { continue };
         refuse_twice(log, &written.value);
         if written.value.len() < 2 {
             log.error(written.place, "a chain's path has at least two operations")
@@ -64,7 +64,7 @@ pub(super) fn chains(
 
 /// The operations of a path. A template is not a single step unless it has one instance; an operation that calls is the
 /// path through its call.
-fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Option<Vec<At<OperationId>>> {
+fn follow(log: &mut Log, operations: &Operations<'_>, names: &[AtPlace<&str>]) -> Option<Vec<AtPlace<OperationId>>> {
     let mut before = None;
     let ids = names.iter().map(|name| {
         let mut found: Vec<_> = operations.find(log, *name)?.into_iter().flatten().map(OperationId).collect();
@@ -86,11 +86,11 @@ fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Opt
                 .help(format!("name one instance, such as `{name}.1`"));
             return None;
         }
-        Some(At::new(found[0], name.place))
+        Some(AtPlace::new(found[0], name.place))
     });
     // Resolve all names before returning the first failure: each wrong one is reported.
     let ids: Vec<_> = ids.collect();
-    let ids: Vec<At<OperationId>> = ids.into_iter().collect::<Option<_>>()?;
+    let ids: Vec<AtPlace<OperationId>> = ids.into_iter().collect::<Option<_>>()?;
     let mut path = Vec::new();
     for (step, id) in ids.iter().enumerate() {
         let mut way = Vec::new();
@@ -102,9 +102,9 @@ fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Opt
             // It returns from the method.
             way.push(id.value);
         } else {
-            calls::way(operations, id.value, &mut way);
+            calls::path_of(operations, id.value, &mut way);
         }
-        path.extend(way.into_iter().map(|one| At::new(one, id.place)));
+        path.extend(way.into_iter().map(|one| AtPlace::new(one, id.place)));
     }
     Some(path)
 }

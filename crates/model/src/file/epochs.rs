@@ -12,12 +12,12 @@ use super::declared::{Part, Written};
 use super::expand::Operations;
 use super::keys::{self, Key};
 use super::limits;
-use super::log::{At, Log, Place};
+use super::log::{AtPlace, Log, Place};
 use super::operation::{read_deadline, read_period};
-use super::settings::Ground;
+use super::settings::SettingInputs;
 use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
-use super::value::{Given, shortened};
+use super::value::{InputValue, shortened};
 use crate::ids::OperationId;
 use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
@@ -35,7 +35,7 @@ pub(super) struct DeclaredEpoch<'a> {
 /// A new value of a key of a program, a link or a host: its section and name, the key, and the place of the value.
 pub(super) struct NamedChange<'a> {
     pub section: &'static str,
-    pub name: At<String>,
+    pub name: AtPlace<String>,
     pub key: &'static str,
     pub value: &'a Spanned<DeValue<'a>>,
 }
@@ -79,7 +79,7 @@ struct Change<'a> {
 
 /// `operation.NAME.KEY`, `operation.NAME.INSTANCE.KEY`, and for parts of a table `...KEY.PART`.
 struct EntryPath<'a> {
-    operation: At<String>,
+    operation: AtPlace<String>,
     key: &'static Key,
     part: Option<&'static Key>,
     /// As written in `entries`.
@@ -92,7 +92,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
     let mut names = HashMap::new();
     let tables = top.list(log, "epoch");
     for table in tables {
-        let at = table.read(log, "at", Given::time);
+        let at = table.read(log, "at", InputValue::time);
         let (at, place) = at.map_or((Span::ZERO, table.place), |at| (at.value, at.place));
         if let Some(last) = epochs.last() {
             if at <= last.at && table.get("at").is_some() {
@@ -107,7 +107,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
             log.warn(place, format!("this epoch begins at {at}, after the end of the run of {duration}"))
                 .help("raise `duration` at the top of the file, or give a longer one on the command line");
         }
-        let name = table.given(log, "name", Given::text);
+        let name = table.given(log, "name", InputValue::text);
         if let Some(name) = name
             && let Some(first) = names.insert(name.value, name.place)
         {
@@ -140,24 +140,24 @@ fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, ep
         let depth = path.len();
         path.extend(written.get_ref().split('.').map(str::to_string));
         match (address(path), value.get_ref().as_table()) {
-            (Found::Complete(operation, key, part), _) => {
-                let operation = At::new(operation, place);
+            (EntryLookup::Complete(operation, key, part), _) => {
+                let operation = AtPlace::new(operation, place);
                 let address = EntryPath { operation, key, part, written: written.get_ref() };
                 epoch.changes.push(Change { address, entries: table, place });
             }
-            (Found::OfNamed(section, name, key), _) => {
-                let change = NamedChange { section, name: At::new(name, place), key, value };
+            (EntryLookup::OfNamed(section, name, key), _) => {
+                let change = NamedChange { section, name: AtPlace::new(name, place), key, value };
                 if section == "reservation" { epoch.programs.push(change) } else { epoch.environment.push(change) }
             }
-            (Found::Incomplete, Some(inner)) => collect(log, path, inner, epoch),
-            (Found::Incomplete, None) => refuse(log, place, path, None),
-            (Found::Wrong(segment), _) => refuse(log, place, path, Some(segment)),
+            (EntryLookup::Incomplete, Some(inner)) => collect(log, path, inner, epoch),
+            (EntryLookup::Incomplete, None) => refuse(log, place, path, None),
+            (EntryLookup::Wrong(segment), _) => refuse(log, place, path, Some(segment)),
         }
         path.truncate(depth);
     }
 }
 
-enum Found {
+enum EntryLookup {
     Complete(String, &'static Key, Option<&'static Key>),
     /// `reservation.NAME.KEY`, `link.A-B.KEY` or `host.NAME.KEY`: the section, the name and the key.
     OfNamed(&'static str, String, &'static str),
@@ -167,39 +167,39 @@ enum Found {
     Wrong(usize),
 }
 
-fn address(path: &[String]) -> Found {
+fn address(path: &[String]) -> EntryLookup {
     match path[0].as_str() {
         "operation" => {}
         "reservation" => return of_named("reservation", path),
         "link" => return of_named("link", path),
         "host" => return of_named("host", path),
-        _ => return Found::Wrong(0),
+        _ => return EntryLookup::Wrong(0),
     }
-    let Some(name) = path.get(1) else { return Found::Incomplete };
+    let Some(name) = path.get(1) else { return EntryLookup::Incomplete };
     // No key is a number: a number here is that of an instance.
     let is_number = |segment: &String| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
     let instance = path.get(2).filter(|segment| is_number(segment));
     let at = if instance.is_some() { 3 } else { 2 };
     let operation = instance.map_or(name.clone(), |instance| format!("{name}.{instance}"));
-    let Some(segment) = path.get(at) else { return Found::Incomplete };
-    let Some(key) = settable("operation", segment) else { return Found::Wrong(at) };
+    let Some(segment) = path.get(at) else { return EntryLookup::Incomplete };
+    let Some(key) = settable("operation", segment) else { return EntryLookup::Wrong(at) };
     match path.get(at + 1) {
-        None => Found::Complete(operation, key, None),
+        None => EntryLookup::Complete(operation, key, None),
         Some(part) => match (key.name, settable("operation.repeat", part), path.len() - at) {
-            ("repeat", Some(part), 2) => Found::Complete(operation, key, Some(part)),
-            _ => Found::Wrong(at + 1),
+            ("repeat", Some(part), 2) => EntryLookup::Complete(operation, key, Some(part)),
+            _ => EntryLookup::Wrong(at + 1),
         },
     }
 }
 
-fn of_named(section: &'static str, path: &[String]) -> Found {
+fn of_named(section: &'static str, path: &[String]) -> EntryLookup {
     match path {
-        [_] | [_, _] => Found::Incomplete,
+        [_] | [_, _] => EntryLookup::Incomplete,
         [_, name, key] => match settable(section, key) {
-            Some(key) => Found::OfNamed(section, name.clone(), key.name),
-            None => Found::Wrong(2),
+            Some(key) => EntryLookup::OfNamed(section, name.clone(), key.name),
+            None => EntryLookup::Wrong(2),
         },
-        [..] => Found::Wrong(3),
+        [..] => EntryLookup::Wrong(3),
     }
 }
 
@@ -224,7 +224,8 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
             let segment = &path[at];
             let section = path[0].as_str();
             let known = keys::section(section).and_then(|section| section.key(segment)).is_some();
-            let what = if known { "cannot change over time".to_string() } else { format!("is not a key of {section}s") };
+            let what =
+                if known { "cannot change over time".to_string() } else { format!("is not a key of {section}s") };
             let all = settable_names(section).collect::<Vec<_>>().join(", ");
             let nearest = log.nearest(segment, settable_names(section)).filter(|_| !known);
             let help = nearest.map_or(format!("epochs set {all}"), |nearest| format!("did you mean `{nearest}`?"));
@@ -255,7 +256,7 @@ pub(super) fn accumulate(
         log.silence(!epoch.is_within(duration));
         let mut touched: Vec<Range<u32>> = Vec::new();
         for change in &epoch.changes {
-            let name = At::new(change.address.operation.value.as_str(), change.address.operation.place);
+            let name = AtPlace::new(change.address.operation.value.as_str(), change.address.operation.place);
             for range in operations.find(log, name).unwrap_or_default() {
                 change.apply(log, operations, &mut now[range.start as usize..range.end as usize], range.start, files);
                 touched.push(range);
@@ -371,7 +372,7 @@ type Edit = Box<dyn Fn(&mut Written)>;
 
 /// Applies the value of a key to the written operation.
 fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>) -> Option<Edit> {
-    let time = |log: &mut Log| table.given(log, key, Given::positive_time);
+    let time = |log: &mut Log| table.given(log, key, InputValue::positive_time);
     let whole16 = |log: &mut Log, table: &Table<'_>, key| {
         let given = table.get(key).is_some();
         table.whole(log, key).filter(|_| given).map(|whole| whole.map(|whole| whole as u16))
@@ -382,7 +383,7 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
             Box::new(move |written| written.period = Some(period))
         }
         "jitter" => {
-            let jitter = table.given(log, key, Given::time)?;
+            let jitter = table.given(log, key, InputValue::time)?;
             Box::new(move |written| written.jitter = Some(jitter))
         }
         "wcet" => {
@@ -395,14 +396,14 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
         }
         "takes" => {
             let takes = takes(log, table, files)?;
-            Box::new(move |written| written.takes = Some(takes.clone()))
+            Box::new(move |written| written.execution_time = Some(takes.clone()))
         }
         "deadline" => {
             let deadline = read_deadline(log, table)?;
             Box::new(move |written| written.deadline = Some(deadline))
         }
         "enabled" => {
-            let enabled = table.given(log, key, Given::truth)?.value;
+            let enabled = table.given(log, key, InputValue::truth)?.value;
             Box::new(move |written| written.enabled = enabled)
         }
         "legs" => {
@@ -428,7 +429,7 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
 /// The epochs with the settings of every operation.
 pub(super) fn settle(
     log: &mut Log,
-    ground: &Ground<'_>,
+    ground: &SettingInputs<'_>,
     epochs: Vec<DeclaredEpoch<'_>>,
     written: &[Option<Vec<Arc<Written>>>],
     environments: Vec<Arc<Environment>>,

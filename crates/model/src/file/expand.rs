@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::declared::{DeclaredOperation, Part, DeclaredStagger};
+use super::declared::{DeclaredOperation, DeclaredStagger, Part};
 use super::limits;
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::value::shortened;
 use crate::ids::OperationId;
@@ -131,13 +131,13 @@ impl<'a> Operations<'a> {
     }
 
     /// All operations with the name: every instance of a template or a method, or the one with a number.
-    pub fn find(&self, log: &mut Log, name: At<&str>) -> Option<Vec<Range<u32>>> {
+    pub fn find(&self, log: &mut Log, name: AtPlace<&str>) -> Option<Vec<Range<u32>>> {
         let (template, number) = match name.value.rsplit_once('.') {
             Some((template, number)) => (template, Some(number)),
             None => (name.value, None),
         };
         let Some(position) = self.names.get(template) else {
-            let whole = if number.is_some() { At::new(template, name.place) } else { name };
+            let whole = if number.is_some() { AtPlace::new(template, name.place) } else { name };
             self.names.unknown(log, whole);
             return None;
         };
@@ -199,7 +199,7 @@ impl<'a> Operations<'a> {
     fn follow(
         &self,
         log: &mut Log,
-        names: &At<Vec<At<&str>>>,
+        names: &AtPlace<Vec<AtPlace<&str>>>,
         count: usize,
         edges: &mut usize,
         lost: &mut bool,

@@ -35,7 +35,7 @@ pub struct Key {
     /// The type of its values.
     pub kind: Kind,
     /// The meaning if it is omitted.
-    pub default: LeftOut,
+    pub default: DefaultValue,
     /// Whether an epoch can change it.
     pub settable: bool,
     /// Its purpose, in one line.
@@ -44,13 +44,13 @@ pub struct Key {
 
 /// The meaning of an omitted key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftOut {
+pub enum DefaultValue {
     /// An error.
     Required,
     /// The value, in the file's syntax.
     Value(&'static str),
     /// A description.
-    Said(&'static str),
+    Described(&'static str),
 }
 
 /// The types of values.
@@ -106,19 +106,19 @@ pub enum Kind {
     Later(&'static str),
 }
 
-use LeftOut::{Required, Said, Value};
+use DefaultValue::{Described, Required, Value};
 
-const fn key(name: &'static str, kind: Kind, default: LeftOut, doc: &'static str) -> Key {
+const fn key(name: &'static str, kind: Kind, default: DefaultValue, doc: &'static str) -> Key {
     Key { name, kind, default, settable: false, doc }
 }
 
 /// A key that epochs can change.
-const fn set(name: &'static str, kind: Kind, default: LeftOut, doc: &'static str) -> Key {
+const fn set(name: &'static str, kind: Kind, default: DefaultValue, doc: &'static str) -> Key {
     Key { name, kind, default, settable: true, doc }
 }
 
-const fn later(name: &'static str, until_then: &'static str) -> Key {
-    Key { name, kind: Kind::Later(until_then), default: Said("not supported yet"), settable: false, doc: "Later." }
+const fn unsupported(name: &'static str, until_then: &'static str) -> Key {
+    Key { name, kind: Kind::Later(until_then), default: Described("not supported yet"), settable: false, doc: "Later." }
 }
 
 /// All sections, in the order in which a file is best written.
@@ -147,12 +147,7 @@ pub const SECTIONS: &[Section] = &[
     Section { path: "operation.queue", shape: Shape::Inline, doc: "The bound of waiting jobs.", keys: QUEUE },
     Section { path: "operation.burst", shape: Shape::Inline, doc: "Several jobs in a period.", keys: BURST },
     Section { path: "operation.repeat", shape: Shape::Inline, doc: "A load chain.", keys: REPEAT },
-    Section {
-        path: "resource",
-        shape: Shape::Named,
-        doc: "A resource that one job at a time may use.",
-        keys: &[],
-    },
+    Section { path: "resource", shape: Shape::Named, doc: "A resource that one job at a time may use.", keys: &[] },
     Section { path: "chain", shape: Shape::Named, doc: "An end-to-end requirement.", keys: CHAIN },
     Section {
         path: "broker",
@@ -218,19 +213,19 @@ const TOP: &[Key] = &[
     ),
     key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed gives the same execution times."),
     key("duration", Kind::Time, Value("\"10s\""), "The default length of a simulation or run."),
-    key("costs", Kind::Table("costs"), Said("those of `hyoshi calibrate`, else none"), "The costs of scheduling."),
-    later("feedback", "rates in a range stay at their fastest"),
-    key("broker", Kind::Table("broker"), Said("as its keys say"), "How programs under the CPU broker share time."),
-    later("flow", "give the network's delay as a [[link]]"),
-    later("contract", "change settings over time with [[epoch]]"),
+    key("costs", Kind::Table("costs"), Described("those of `hyoshi calibrate`, else none"), "The costs of scheduling."),
+    unsupported("feedback", "rates in a range stay at their fastest"),
+    key("broker", Kind::Table("broker"), Described("as its keys say"), "How programs under the CPU broker share time."),
+    unsupported("flow", "give the network's delay as a [[link]]"),
+    unsupported("contract", "change settings over time with [[epoch]]"),
 ];
 
 const HOST: &[Key] = &[
-    key("broker", Kind::Table("broker"), Said("the file's"), "How programs share time on this host."),
+    key("broker", Kind::Table("broker"), Described("the file's"), "How programs share time on this host."),
     key(
         "endpoints",
         Kind::Texts,
-        Said("no node of its own: all hosts run in one process"),
+        Described("no node of its own: all hosts run in one process"),
         "The endpoints of its node: \"tcp/ADDRESS:PORT\", \"tls/ADDRESS:PORT\" or \"unix/PATH\".",
     ),
     key(
@@ -242,7 +237,7 @@ const HOST: &[Key] = &[
     key(
         "clock_error",
         Kind::Time,
-        Said("0s, in one process"),
+        Described("0s, in one process"),
         "The largest difference from other hosts' clocks: `check` adds it to bounds across hosts.",
     ),
     set("enabled", Kind::Truth, Value("true"), "False: the host is off until an epoch enables it; for simulation."),
@@ -255,57 +250,62 @@ const BROKER: &[Key] = &[
         Value("\"fair\""),
         "\"fair\", \"strict\", \"weighted\" or \"partition(video 40% fair, rest 30% weighted)\".",
     ),
-    key("cap", Kind::Share, Said("75% of each of its CPUs"), "The limit of all programs' reservations together; 100% \
-        is one CPU."),
+    key(
+        "cap",
+        Kind::Share,
+        Described("75% of each of its CPUs"),
+        "The limit of all programs' reservations together; 100% \
+        is one CPU.",
+    ),
     key(
         "cpus",
         Kind::Wholes(0, 1023),
-        Said("those that the host's processors name, else CPU 0"),
+        Described("those that the host's processors name, else CPU 0"),
         "The Linux CPUs that it reserves time on.",
     ),
 ];
 
 const RESERVATION: &[Key] = &[
     key("program", Kind::Texts, Required, "The program and its arguments; no shell interprets them."),
-    key("host", Kind::Name("host"), Said("the only host"), "The machine it runs on."),
+    key("host", Kind::Name("host"), Described("the only host"), "The machine it runs on."),
     key("period", Kind::Time, Required, "The period of its work."),
-    key("deadline", Kind::Time, Said("the period"), "The deadline of its budget within each period."),
+    key("deadline", Kind::Time, Described("the period"), "The deadline of its budget within each period."),
     key(
         "budget",
         Kind::Time,
-        Said("almost nothing"),
+        Described("almost nothing"),
         "CPU time that it requests in each period before it was measured.",
     ),
-    key("least", Kind::Time, Said("any budget is useful"), "The least useful budget in each period."),
-    key(
-        "advocate",
-        Kind::Advocates,
-        Said("max_decay"),
-        "Its advocates in order: a list of tables of one key.",
-    ),
+    key("least", Kind::Time, Described("any budget is useful"), "The least useful budget in each period."),
+    key("advocate", Kind::Advocates, Described("max_decay"), "Its advocates in order: a list of tables of one key."),
     key("importance", Kind::Whole(0, u32::MAX as u64), Value("1"), "For policies fair and strict; higher is more."),
     key("weight", Kind::Whole(1, 1_000_000), Value("1"), "For policy weighted: a higher weight loses less."),
-    key("group", Kind::Text, Said("the first"), "Its group, for policy partition."),
+    key("group", Kind::Text, Described("the first"), "Its group, for policy partition."),
     set(
         "takes",
         Kind::TimeOr("operation.takes"),
-        Said("unknown; none in simulation"),
+        Described("unknown; none in simulation"),
         "Actual CPU time in each period: `check` and simulation use it.",
     ),
 ];
 
 const PROCESSOR: &[Key] = &[
-    key("host", Kind::Name("host"), Said("the only host"), "The machine it is part of."),
-    key("cpu", Kind::Whole(0, 1023), Said("chosen at start"), "The Linux CPU number."),
+    key("host", Kind::Name("host"), Described("the only host"), "The machine it is part of."),
+    key("cpu", Kind::Whole(0, 1023), Described("chosen at start"), "The Linux CPU number."),
     key(
         "strategy",
         Kind::TextOrPair,
         Value("\"RMS\""),
         "Its strategy (`hyoshi strategies` lists them); the second of a pair applies in overload.",
     ),
-    key("switch", Kind::Table("processor.switch"), Said("as its keys say"), "When the second of two strategies \
-        applies."),
-    key("costs", Kind::Table("costs"), Said("the file's"), "The costs of scheduling on this processor."),
+    key(
+        "switch",
+        Kind::Table("processor.switch"),
+        Described("as its keys say"),
+        "When the second of two strategies \
+        applies.",
+    ),
+    key("costs", Kind::Table("costs"), Described("the file's"), "The costs of scheduling on this processor."),
     key(
         "preemption",
         Kind::Choice(&["none", "levels", "full"]),
@@ -351,47 +351,52 @@ const COSTS: &[Key] = &[
 ];
 
 const OPERATION: &[Key] = &[
-    key("on", Kind::Name("processor"), Said("the only processor"), "Where it runs."),
+    key("on", Kind::Name("processor"), Described("the only processor"), "Where it runs."),
     set(
         "rate",
         Kind::RateOrPair,
-        Said("`every`, `after` or `called`"),
+        Described("`every`, `after` or `called`"),
         "The release rate; of a pair the faster, which nothing adapts yet.",
     ),
     set(
         "every",
         Kind::TimeOrPair,
-        Said("`rate`, `after` or `called`"),
+        Described("`rate`, `after` or `called`"),
         "Its period; of a pair the shorter, which nothing adapts yet.",
     ),
     key(
         "after",
         Kind::Table("operation.after"),
-        Said("`rate`, `every` or `called`"),
+        Described("`rate`, `every` or `called`"),
         "The operations that trigger it.",
     ),
     key(
         "called",
         Kind::Truth,
-        Said("`rate`, `every` or `after`"),
+        Described("`rate`, `every` or `after`"),
         "True: released by calls of other operations, or by requests to an object if no operation calls it.",
     ),
     key(
         "min_interval",
         Kind::Time,
-        Said("unknown: `check` proves nothing"),
+        Described("unknown: `check` proves nothing"),
         "The least time between two requests that `check` may assume.",
     ),
     key(
         "calls",
         Kind::Table("operation.calls"),
-        Said("none"),
+        Described("none"),
         "Its jobs call a method, waiting without the run token.",
     ),
     key("reads", Kind::Names("operation"), Value("[]"), "It reads their latest values; they do not trigger it."),
     key("phase", Kind::Time, Value("\"0s\""), "When the first period begins."),
-    key("offset", Kind::Time, Value("\"0s\""), "The delay of the release after the begin of each period, or after the \
-        trigger."),
+    key(
+        "offset",
+        Kind::Time,
+        Value("\"0s\""),
+        "The delay of the release after the begin of each period, or after the \
+        trigger.",
+    ),
     set(
         "jitter",
         Kind::Time,
@@ -399,17 +404,17 @@ const OPERATION: &[Key] = &[
         "Releases are late by up to this, and keep their order; it may exceed the period.",
     ),
     set("wcet", Kind::Time, Required, "Declared worst-case execution time: analysis and cancellation use it."),
-    set("bcet", Kind::Time, Said("the shortest of `takes`"), "Declared best-case execution time."),
+    set("bcet", Kind::Time, Described("the shortest of `takes`"), "Declared best-case execution time."),
     set(
         "takes",
         Kind::TimeOr("operation.takes"),
-        Said("always `wcet`"),
+        Described("always `wcet`"),
         "Actual execution times, for simulation and built-in work.",
     ),
     set(
         "deadline",
         Kind::TimeOr("operation.deadline"),
-        Said("the period or `min_interval`; after a trigger, its chain's"),
+        Described("the period or `min_interval`; after a trigger, its chain's"),
         "By when a job must finish, from its release or end to end.",
     ),
     key("critical", Kind::Truth, Value("false"), "Every deadline matters: never cancelled, never shed."),
@@ -422,29 +427,34 @@ const OPERATION: &[Key] = &[
     key(
         "uses",
         Kind::TimeOf("resource"),
-        Said("none"),
+        Described("none"),
         "Resources held one after another from its start, and how long.",
     ),
-    key("queue", Kind::Table("operation.queue"), Said("as its keys say"), "The limit of waiting jobs."),
+    key("queue", Kind::Table("operation.queue"), Described("as its keys say"), "The limit of waiting jobs."),
     key(
         "on_overrun",
         Kind::Choice(&["report", "demote", "stop"]),
         Value("\"report\""),
         "A job beyond its wcet is only reported, goes on in idle time, or is stopped.",
     ),
-    key("on_busy", Kind::Choice(&["queue", "skip"]), Value("\"queue\""), "What happens to a release while the last job \
-        is unfinished."),
+    key(
+        "on_busy",
+        Kind::Choice(&["queue", "skip"]),
+        Value("\"queue\""),
+        "What happens to a release while the last job \
+        is unfinished.",
+    ),
     key(
         "guard",
         Kind::Choice(&["off", "on", "idle"]),
-        Said("on after another processor, else off"),
+        Described("on after another processor, else off"),
         "Keeps triggered releases a period apart; idle: less strictly when the processor idles.",
     ),
     key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),
     key(
         "count",
         Kind::Whole(1, super::limits::OPERATIONS),
-        Said("one, not numbered"),
+        Described("one, not numbered"),
         "Makes this many instances: NAME.1, NAME.2, ...",
     ),
     key(
@@ -456,16 +466,16 @@ const OPERATION: &[Key] = &[
     key(
         "burst",
         Kind::Table("operation.burst"),
-        Said("one job a period"),
+        Described("one job a period"),
         "A sporadic burst: up to so many jobs in each period.",
     ),
-    set("repeat", Kind::Table("operation.repeat"), Said("one job a period"), "A load chain: it triggers itself."),
+    set("repeat", Kind::Table("operation.repeat"), Described("one job a period"), "A load chain: it triggers itself."),
     set("enabled", Kind::Truth, Value("true"), "False: nothing releases it, until an epoch says true."),
 ];
 
 const AFTER: &[Key] = &[
-    key("all", Kind::Names("operation"), Said("`any`"), "Runs when all of these have completed."),
-    key("any", Kind::Names("operation"), Said("`all`"), "Runs each time one of these has completed."),
+    key("all", Kind::Names("operation"), Described("`any`"), "Runs when all of these have completed."),
+    key("any", Kind::Names("operation"), Described("`all`"), "Runs each time one of these has completed."),
 ];
 
 const CALLS: &[Key] = &[
@@ -475,20 +485,20 @@ const CALLS: &[Key] = &[
 ];
 
 const DEADLINE: &[Key] =
-    &[key("end_to_end", Kind::Time, Said("a plain time"), "From the release of the job that led to it.")];
+    &[key("end_to_end", Kind::Time, Described("a plain time"), "From the release of the job that led to it.")];
 
 const TAKES: &[Key] = &[
-    key("uniform", Kind::TimePair, Said("another way"), "Uniform between the two."),
-    key("normal", Kind::Table("operation.takes.normal"), Said("another way"), "Normally distributed."),
-    key("list", Kind::Times, Said("another way"), "One for each job; the list repeats."),
-    key("file", Kind::Text, Said("another way"), "The same from a file: a time in each line, # begins a comment."),
+    key("uniform", Kind::TimePair, Described("another way"), "Uniform between the two."),
+    key("normal", Kind::Table("operation.takes.normal"), Described("another way"), "Normally distributed."),
+    key("list", Kind::Times, Described("another way"), "One for each job; the list repeats."),
+    key("file", Kind::Text, Described("another way"), "The same from a file: a time in each line, # begins a comment."),
 ];
 
 const NORMAL: &[Key] = &[
     key("mean", Kind::Time, Required, "Mean."),
     key("deviation", Kind::Time, Required, "Standard deviation."),
-    key("least", Kind::Time, Said("mean - 3 deviations"), "The lower limit."),
-    key("most", Kind::Time, Said("mean + 3 deviations"), "The upper limit."),
+    key("least", Kind::Time, Described("mean - 3 deviations"), "The lower limit."),
+    key("most", Kind::Time, Described("mean + 3 deviations"), "The upper limit."),
 ];
 
 const QUEUE: &[Key] = &[
@@ -523,26 +533,26 @@ const REPEAT: &[Key] = &[
 
 const CHAIN: &[Key] = &[
     key("path", Kind::Names("operation"), Required, "Each triggers the next or is read by it."),
-    key("deadline", Kind::Time, Said("none"), "From the release of the first to the finish of the last."),
-    key("max_age", Kind::Time, Said("none"), "How old the input may be when the last one finishes."),
-    key("max_reaction", Kind::Time, Said("none"), "From an input to the first finish that reflects it."),
-    later("carried_by", "triggers between hosts are carried as events"),
+    key("deadline", Kind::Time, Described("none"), "From the release of the first to the finish of the last."),
+    key("max_age", Kind::Time, Described("none"), "How old the input may be when the last one finishes."),
+    key("max_reaction", Kind::Time, Described("none"), "From an input to the first finish that reflects it."),
+    unsupported("carried_by", "triggers between hosts are carried as events"),
 ];
 
 const LINK: &[Key] = &[
     key("between", Kind::Pair("host"), Required, "The two hosts."),
     set("delay", Kind::TimeOrPair, Required, "The delay of an event; a pair: uniform between the two."),
     set("loss", Kind::Share, Value("\"0%\""), "The share of events that are lost, independently."),
-    later("bandwidth", "give the delay that it causes"),
+    unsupported("bandwidth", "give the delay that it causes"),
 ];
 
 const EPOCH: &[Key] = &[
     key("at", Kind::Time, Required, "When it begins."),
-    key("name", Kind::Text, Said("its number, from 0"), "Its name in reports."),
+    key("name", Kind::Text, Described("its number, from 0"), "Its name in reports."),
     key(
         "set",
         Kind::Settings,
-        Said("nothing changes"),
+        Described("nothing changes"),
         "New values: \"operation.NAME.KEY\", \"link.A-B.KEY\" or \"host.NAME.enabled\" = value.",
     ),
 ];
@@ -555,7 +565,7 @@ const CALIBRATION: &[Section] = &[
         doc: "What `hyoshi calibrate` measured.",
         keys: &[
             key("costs", Kind::Table("calibration.costs"), Required, "The costs of scheduling."),
-            key("measured", Kind::Table("calibration.measured"), Said("unknown"), "How they were measured."),
+            key("measured", Kind::Table("calibration.measured"), Described("unknown"), "How they were measured."),
         ],
     },
     Section { path: "calibration.costs", shape: Shape::Inline, doc: "All of them.", keys: CALIBRATED },
@@ -564,11 +574,11 @@ const CALIBRATION: &[Section] = &[
         shape: Shape::Inline,
         doc: "Where they come from.",
         keys: &[
-            key("date", Kind::Text, Said("unknown"), "When."),
-            key("kernel", Kind::Text, Said("unknown"), "Under which kernel."),
-            key("cpu", Kind::Text, Said("unknown"), "On which CPU."),
-            key("how", Kind::Text, Said("unknown"), "How."),
-            key("real_time", Kind::Truth, Said("unknown"), "Whether at real-time priorities."),
+            key("date", Kind::Text, Described("unknown"), "When."),
+            key("kernel", Kind::Text, Described("unknown"), "Under which kernel."),
+            key("cpu", Kind::Text, Described("unknown"), "On which CPU."),
+            key("how", Kind::Text, Described("unknown"), "How."),
+            key("real_time", Kind::Truth, Described("unknown"), "Whether at real-time priorities."),
         ],
     },
 ];
@@ -589,7 +599,7 @@ pub fn section(path: &str) -> Option<&'static Section> {
 }
 
 /// The sections with tables of their own, `[section.NAME]` or `[[section]]`.
-pub fn headed() -> impl Iterator<Item = &'static Section> {
+pub fn with_headers() -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(|section| matches!(section.shape, Shape::Named | Shape::List))
 }
 

@@ -27,18 +27,18 @@ impl Place {
 
 /// A value and its place in the file, or the place where it would be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct At<T> {
+pub(super) struct AtPlace<T> {
     pub value: T,
     pub place: Place,
 }
 
-impl<T> At<T> {
+impl<T> AtPlace<T> {
     pub fn new(value: T, place: Place) -> Self {
-        At { value, place }
+        AtPlace { value, place }
     }
 
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
-        At { value: change(self.value), place: self.place }
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> AtPlace<U> {
+        AtPlace { value: change(self.value), place: self.place }
     }
 }
 
@@ -84,7 +84,7 @@ const MOST_COMPARISONS: usize = 500_000;
 #[derive(Debug, Default)]
 pub(super) struct Log {
     findings: Vec<Finding>,
-    foreign: Vec<Diagnostic>,
+    other_file: Vec<Diagnostic>,
     seen: HashSet<(Place, String)>,
     errors: usize,
     warnings: usize,
@@ -110,10 +110,10 @@ impl Log {
     }
 
     /// Adds an error about another file.
-    pub fn foreign(&mut self, diagnostic: Diagnostic) {
+    pub fn other_file(&mut self, diagnostic: Diagnostic) {
         self.errors += 1;
-        if self.foreign.len() < MOST_ERRORS {
-            self.foreign.push(diagnostic);
+        if self.other_file.len() < MOST_ERRORS {
+            self.other_file.push(diagnostic);
         }
     }
 
@@ -167,7 +167,7 @@ impl Log {
 
     /// The warnings if there is no error, and everything otherwise.
     pub fn finish(mut self, file: &str, text: &str) -> Result<Vec<Diagnostic>, FileErrors> {
-        if self.findings.is_empty() && self.foreign.is_empty() {
+        if self.findings.is_empty() && self.other_file.is_empty() {
             return Ok(Vec::new());
         }
         let source = Source::new(file, text);
@@ -180,7 +180,7 @@ impl Log {
         };
         let (warnings, mut errors): (Vec<_>, Vec<_>) =
             self.findings.into_iter().map(diagnose).partition(|found| found.severity == Severity::Warning);
-        errors.append(&mut self.foreign);
+        errors.append(&mut self.other_file);
         if errors.is_empty() {
             return Ok(warnings);
         }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use super::Known;
 use super::limits;
-use super::log::{At, Log, Place};
+use super::log::{AtPlace, Log, Place};
 use super::names::Names;
 use super::table::Table;
-use super::value::{Complaint, Given, Read, complain, shortened};
+use super::value::{Complaint, InputValue, Read, complain, shortened};
 use crate::costs::Costs;
 use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::hard_cap::{HardCap, OnOverload};
@@ -19,8 +19,8 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
     let mut taken = HashMap::new();
     let mut hosts = Vec::new();
     for (name, table) in top.named(log, "host") {
-        let insecure = table.read(log, "insecure", Given::truth).is_some_and(|insecure| insecure.value);
-        let clock_error = table.given(log, "clock_error", Given::time).map(|error| error.value);
+        let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
+        let clock_error = table.given(log, "clock_error", InputValue::time).map(|error| error.value);
         let mut endpoints = Vec::new();
         for endpoint in self::endpoints(log, &table) {
             if let Some((first, host)) = taken.insert(endpoint.value.clone(), (endpoint.place, name.value)) {
@@ -54,8 +54,8 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
 }
 
 /// The endpoints of a host; wrong ones are logged and omitted.
-fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<At<Endpoint>> {
-    let Some(written) = table.given(log, "endpoints", Given::texts) else { return Vec::new() };
+fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<AtPlace<Endpoint>> {
+    let Some(written) = table.given(log, "endpoints", InputValue::texts) else { return Vec::new() };
     if written.value.len() > ENDPOINTS {
         log.error(written.place, format!("`endpoints` has {} endpoints", written.value.len()))
             .help(format!("a host has at most {ENDPOINTS}"));
@@ -64,7 +64,7 @@ fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<At<Endpoint>> {
     let mut endpoints = Vec::with_capacity(written.value.len());
     for text in written.value {
         match text.value.parse::<Endpoint>() {
-            Ok(endpoint) => endpoints.push(At::new(endpoint, text.place)),
+            Ok(endpoint) => endpoints.push(AtPlace::new(endpoint, text.place)),
             Err(error) => {
                 let written = shortened(text.value);
                 log.error(text.place, format!("endpoint `{written}` {error}")).help(error.remedy());
@@ -89,7 +89,7 @@ pub(super) fn processors(
     let mut processors = Vec::new();
     let mut cpus: HashMap<(HostId, u64), Place> = HashMap::new();
     for (name, table) in top.named(log, "processor") {
-        let host = table.given(log, "host", Given::text);
+        let host = table.given(log, "host", InputValue::text);
         let host = HostId(hosts.find_or_only(log, host, name).unwrap_or(0));
         let cpu = table.whole(log, "cpu");
         if let Some(cpu) = cpu
@@ -108,7 +108,7 @@ pub(super) fn processors(
         // The table of keys contains the defaults: read them from an empty table.
         let empty = toml::de::DeTable::new();
         let table = Table::open(log, "processor", "main", Place::default(), &empty);
-        let name = At::new("main", Place::default());
+        let name = AtPlace::new("main", Place::default());
         processors.extend(table.map(|table| processor(log, &table, name, (HostId(0), None), costs)));
     }
     processors
@@ -117,8 +117,8 @@ pub(super) fn processors(
 fn processor(
     log: &mut Log,
     table: &Table<'_>,
-    name: At<&str>,
-    (host, cpu): (HostId, Option<At<u64>>),
+    name: AtPlace<&str>,
+    (host, cpu): (HostId, Option<AtPlace<u64>>),
     costs: Costs,
 ) -> Processor {
     let strategies = table.read(log, "strategy", strategies);
@@ -131,12 +131,12 @@ fn processor(
     let overload = overload.and_then(|overload| switching(log, table, overload.value));
     let costs = self::costs(log, table).unwrap_or(costs);
     let preemption = table.choice(log, "preemption");
-    let cancel = table.read(log, "cancel", Given::truth);
+    let cancel = table.read(log, "cancel", InputValue::truth);
     let cap = table.read(log, "cap", |given| match given.share_ppm()? {
         0 => complain("is zero: nothing would ever run", "write a percentage up to \"100%\" (no cap)"),
         ppm => Ok(ppm),
     });
-    let window = table.read(log, "cap_window", Given::positive_time);
+    let window = table.read(log, "cap_window", InputValue::positive_time);
     let hard_cap = table.read(log, "hard_cap", |given| match given.share_ppm()? {
         ppm if ppm < 10_000 => complain("is below 1%", "write a percentage from \"1%\" to \"100%\" (no hard cap)"),
         ppm => Ok(ppm),
@@ -163,8 +163,8 @@ fn processor(
 }
 
 /// One strategy, or two to switch between.
-fn strategies<'a>(given: Given<'a>) -> Read<[Option<At<&'a str>>; 2]> {
-    let Given::List(_) = given else { return Ok([Some(At::new(given.text()?, Place::default())), None]) };
+fn strategies<'a>(given: InputValue<'a>) -> Read<[Option<AtPlace<&'a str>>; 2]> {
+    let InputValue::List(_) = given else { return Ok([Some(AtPlace::new(given.text()?, Place::default())), None]) };
     match given.texts()?[..] {
         [one] => Ok([Some(one), None]),
         [one, other] if !one.value.eq_ignore_ascii_case(other.value) => Ok([Some(one), Some(other)]),
@@ -182,15 +182,15 @@ fn switching(log: &mut Log, table: &Table<'_>, strategy: &str) -> Option<Overloa
     let empty = toml::de::DeTable::new();
     let given = table.inner(log, "switch");
     let switch = given.or_else(|| Table::open(log, "processor.switch", "", Place::default(), &empty))?;
-    let margin = switch.read(log, "margin", Given::time);
-    let calm = switch.read(log, "calm", Given::positive_time);
+    let margin = switch.read(log, "margin", InputValue::time);
+    let calm = switch.read(log, "calm", InputValue::positive_time);
     Some(Overload { strategy: strategy.to_string(), margin: margin?.value, calm: calm?.value })
 }
 
 /// The costs of scheduling, if a table sets them.
 pub(super) fn costs(log: &mut Log, table: &Table<'_>) -> Option<Costs> {
     let costs = table.inner(log, "costs")?;
-    let believable = |given: Given<'_>| match given.time()? {
+    let believable = |given: InputValue<'_>| match given.time()? {
         time if time > limits::COST => complain(
             format!("is above {}, the largest plausible cost", limits::COST),
             "write the cost of one, such as \"10us\"; `hyoshi calibrate` measures it",
@@ -216,7 +216,7 @@ pub(super) fn costs_given(top: &toml::de::DeTable<'_>) -> bool {
 fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &Known) {
     let (Some(given), Some(known)) = (table.get("strategy"), &known.strategies) else { return };
     let whole = Place::from(given.span());
-    let Ok(named) = strategies(Given::of(given.get_ref())) else { return };
+    let Ok(named) = strategies(InputValue::of(given.get_ref())) else { return };
     for named in named.into_iter().flatten() {
         if known.iter().any(|name| name.eq_ignore_ascii_case(named.value)) {
             continue;
@@ -235,9 +235,9 @@ pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link>
     let mut links = Vec::new();
     let mut first_of = HashMap::new();
     for table in top.list(log, "link") {
-        let between = table.read(log, "between", Given::texts);
-        let delay: Option<At<(Span, Span)>> = table.read(log, "delay", link_delay);
-        let loss = table.read(log, "loss", Given::share_ppm).map_or(0, |loss| loss.value);
+        let between = table.read(log, "between", InputValue::texts);
+        let delay: Option<AtPlace<(Span, Span)>> = table.read(log, "delay", link_delay);
+        let loss = table.read(log, "loss", InputValue::share_ppm).map_or(0, |loss| loss.value);
         let Some(between) = between else { continue };
         let [one, other] = between.value[..] else {
             log.error(between.place, "`between` does not name two hosts").help("write between = [\"a\", \"b\"]");
@@ -262,6 +262,6 @@ pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link>
 }
 
 /// The delay of a link: one for all events, or the least and the greatest.
-pub(super) fn link_delay(given: Given<'_>) -> Read<(Span, Span)> {
-    given.one_or_pair("times", Given::time)
+pub(super) fn link_delay(given: InputValue<'_>) -> Read<(Span, Span)> {
+    given.one_or_pair("times", InputValue::time)
 }

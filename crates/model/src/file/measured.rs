@@ -8,7 +8,7 @@ use std::path::Path;
 use super::diagnostic::{Diagnostic, FileErrors};
 use super::log::{Log, Place};
 use super::table::Table;
-use super::value::Given;
+use super::value::InputValue;
 use super::{input, limits, machines, parse};
 use crate::costs::Costs;
 
@@ -50,11 +50,11 @@ pub fn read_costs(text: &str, file: &str) -> Result<MeasuredCosts, FileErrors> {
         let costs = machines::costs(&mut log, &top);
         let told = top.inner(&mut log, "measured");
         let mut text = |key| {
-            let said = told.as_ref().and_then(|told| told.read(&mut log, key, Given::text));
+            let said = told.as_ref().and_then(|told| told.read(&mut log, key, InputValue::text));
             said.map_or(String::new(), |said| said.value.to_string())
         };
         let (date, kernel, cpu, how) = (text("date"), text("kernel"), text("cpu"), text("how"));
-        let real_time = told.as_ref().and_then(|told| told.given(&mut log, "real_time", Given::truth));
+        let real_time = told.as_ref().and_then(|told| told.given(&mut log, "real_time", InputValue::truth));
         Some(MeasuredCosts { costs: costs?, date, kernel, cpu, real_time: real_time.map(|said| said.value), how })
     });
     match (log.finish(file, text), measured) {

@@ -37,7 +37,7 @@ use toml::de::DeTable;
 
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
 pub use measured::{MeasuredCosts, read_costs, read_costs_file};
-pub use programs::{Judged, Laws};
+pub use programs::{LawResult, Laws};
 pub use schema::schema;
 
 use crate::checked::System;
@@ -46,7 +46,7 @@ use crate::system;
 use crate::system::{Contents, Guard, IdleStates, Trigger};
 use log::{Log, Place};
 use table::Table;
-use value::{Given, complain};
+use value::{InputValue, complain};
 
 /// A system, and the reader's warnings.
 #[derive(Clone, Debug)]
@@ -80,27 +80,25 @@ pub struct Known {
 
 /// Reads a system from a file; files that it names are looked up beside it.
 pub fn read_file(path: impl AsRef<Path>) -> Result<Loaded, FileErrors> {
-    read_file_knowing(path, &Known::default())
+    read_file_with(path, &Known::default())
 }
 
 /// Like [`read_file`], but an unknown name is an error with its place.
-pub fn read_file_knowing(path: impl AsRef<Path>, known: &Known) -> Result<Loaded, FileErrors> {
+pub fn read_file_with(path: impl AsRef<Path>, known: &Known) -> Result<Loaded, FileErrors> {
     let path = path.as_ref();
     match input::read_text(path, limits::FILE_BYTES) {
-        Ok(text) => {
-            read_knowing(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new(""))), known)
-        }
+        Ok(text) => read_with(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new(""))), known),
         Err(error) => Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() }),
     }
 }
 
 /// Reads a system from a text. Messages call it `file`; without `dir` it can name no other files.
 pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileErrors> {
-    read_knowing(text, file, dir, &Known::default())
+    read_with(text, file, dir, &Known::default())
 }
 
 /// Like [`read`], but an unknown name is an error with its place.
-pub fn read_knowing(text: &str, file: &str, dir: Option<&Path>, known: &Known) -> Result<Loaded, FileErrors> {
+pub fn read_with(text: &str, file: &str, dir: Option<&Path>, known: &Known) -> Result<Loaded, FileErrors> {
     if text.len() > limits::FILE_BYTES {
         let error = input::InputError { path: file.into(), cause: input::Cause::TooLarge(limits::FILE_BYTES) };
         return Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() });
@@ -187,7 +185,7 @@ fn assemble(
     let seed = top.whole(log, "seed").map(|seed| seed.value);
     let idle_states = top.choice(log, "idle_states").map_or(0, |states| states.value);
     let idle_states = [IdleStates::Auto, IdleStates::Allow, IdleStates::Forbid][idle_states];
-    let duration = top.read(log, "duration", Given::positive_time).map(|duration| duration.value);
+    let duration = top.read(log, "duration", InputValue::positive_time).map(|duration| duration.value);
 
     let hosts = machines::hosts(log, &top);
     let links = machines::links(log, &top, &hosts);
@@ -203,9 +201,9 @@ fn assemble(
         declared::DeclaredOperation::read(log, (name, &table), &processor_names, &resource_names, &mut files)
     });
     let mut declared: Vec<_> = declared.collect();
-    let pieces = calls::pieces(log, &declared);
-    match &pieces {
-        Some(pieces) => declared = calls::declare(declared, pieces),
+    let call_parts = calls::call_parts(log, &declared);
+    match &call_parts {
+        Some(call_parts) => declared = calls::declare(declared, call_parts),
         // If there are calls, they are wrong: do not also report the keys that they omit.
         None if declared.iter().any(|one| one.calls.is_some()) => {
             declared.iter_mut().for_each(|one| one.misread |= one.called || one.calls.is_some());
@@ -218,7 +216,7 @@ fn assemble(
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
     let expand::Connections { triggers, reads, .. } = connections;
-    let order = graph::order(&triggers).map_err(|cycles| tell_cycles(log, &operations, cycles)).ok();
+    let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
     let environments = environment::accumulate(log, &top, &epochs, &hosts, &links, known.duration);
@@ -238,7 +236,7 @@ fn assemble(
     let interval = |id: OperationId| operations.of(id).min_interval.filter(|_| operations.of(id).requested());
     let ids = (0..triggers.len() as u32).map(OperationId);
     let intervals: Vec<_> = ids.map(|id| interval(id).map(|interval| interval.value)).collect();
-    let ground = settings::Ground {
+    let ground = settings::SettingInputs {
         triggers: &triggers,
         order: &order,
         phases: &phases,
@@ -290,7 +288,7 @@ fn assemble(
     Some((system, files.into_texts()))
 }
 
-fn tell_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<Vec<OperationId>>) {
+fn report_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<Vec<OperationId>>) {
     for cycle in cycles {
         let Some(first) = cycle.first().copied() else { continue };
         let shown = if cycle.len() > 8 { &cycle[..6] } else { &cycle[..] };

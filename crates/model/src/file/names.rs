@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::value::shortened;
 
 /// Names with their positions.
@@ -24,7 +24,7 @@ impl<'a> Names<'a> {
     }
 
     /// The name's position; an unknown one is logged.
-    pub fn find(&self, log: &mut Log, name: At<&str>) -> Option<u32> {
+    pub fn find(&self, log: &mut Log, name: AtPlace<&str>) -> Option<u32> {
         let found = self.get(name.value);
         if found.is_none() {
             self.unknown(log, name);
@@ -32,7 +32,7 @@ impl<'a> Names<'a> {
         found
     }
 
-    pub fn unknown(&self, log: &mut Log, name: At<&str>) {
+    pub fn unknown(&self, log: &mut Log, name: AtPlace<&str>) {
         let nearest = log.nearest(name.value, self.in_order.iter().copied());
         let help = match (nearest, self.in_order.as_slice()) {
             (Some(nearest), _) => format!("did you mean `{nearest}`?"),
@@ -46,7 +46,7 @@ impl<'a> Names<'a> {
     }
 
     /// The position of a name that may be omitted if there is only one.
-    pub fn find_or_only(&self, log: &mut Log, name: Option<At<&str>>, at: At<&str>) -> Option<u32> {
+    pub fn find_or_only(&self, log: &mut Log, name: Option<AtPlace<&str>>, at: AtPlace<&str>) -> Option<u32> {
         match (name, self.in_order.as_slice()) {
             (Some(name), _) => self.find(log, name),
             (None, [_]) => Some(0),

@@ -1,11 +1,11 @@
 //! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
-use super::declared::{After, Call, DeclaredOperation, Part, DeclaredStagger, Written};
-use super::log::{At, Log};
+use super::declared::{After, Call, DeclaredOperation, DeclaredStagger, Part, Written};
+use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
-use super::value::{Given, complain};
+use super::value::{InputValue, complain};
 use crate::ids::{ProcessorId, ResourceId};
 use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
@@ -13,16 +13,16 @@ use crate::time::Span;
 impl<'a> DeclaredOperation<'a> {
     pub fn read(
         log: &mut Log,
-        (name, table): (At<&'a str>, &Table<'a>),
+        (name, table): (AtPlace<&'a str>, &Table<'a>),
         processors: &Names<'_>,
         resources: &Names<'_>,
         files: &mut TimesFiles<'_>,
     ) -> DeclaredOperation<'a> {
-        let on = table.given(log, "on", Given::text);
+        let on = table.given(log, "on", InputValue::text);
         let on = processors.find_or_only(log, on, name);
         let after = table.inner(log, "after").and_then(|after| read_after(log, &after));
         one_release(log, name, table);
-        let reads = table.read(log, "reads", Given::texts);
+        let reads = table.read(log, "reads", InputValue::texts);
         refuse_twice(log, reads.as_ref().map_or(&[], |reads| &reads.value));
         let (queue, uses) = (read_queue(log, table), read_uses(log, table, resources));
         let on_overrun = table.choice(log, "on_overrun").map_or(0, |choice| choice.value);
@@ -33,20 +33,20 @@ impl<'a> DeclaredOperation<'a> {
             0..=65_536 => given.size(),
             _ => complain("is too large", "the limit is \"64KiB\": hand over a reference to what is larger"),
         });
-        let time = |log: &mut Log, key| table.read(log, key, Given::time).map_or(Span::ZERO, |time| time.value);
+        let time = |log: &mut Log, key| table.read(log, key, InputValue::time).map_or(Span::ZERO, |time| time.value);
         let burst = read_burst(log, table);
         let declared = DeclaredOperation {
             name,
             on: ProcessorId(on.unwrap_or(0)),
             called: read_called(log, table),
-            min_interval: table.given(log, "min_interval", Given::positive_time),
+            min_interval: table.given(log, "min_interval", InputValue::positive_time),
             calls: read_calls(log, table),
             part: Part::Whole,
             method: None,
             within: None,
             misread: table.misread || (after.is_none() && table.get("after").is_some()) || reads.is_none(),
             after,
-            reads: reads.unwrap_or(At::new(Vec::new(), name.place)),
+            reads: reads.unwrap_or(AtPlace::new(Vec::new(), name.place)),
             phase: time(log, "phase"),
             // The jobs of a burst arrive in any order.
             phase_given: table.get("phase").is_some() || table.get("count").is_some(),
@@ -55,7 +55,7 @@ impl<'a> DeclaredOperation<'a> {
             count: burst
                 .map(|(jobs, _)| jobs)
                 .or(table.whole(log, "count").map(|count| count.map(|count| count as u32))),
-            critical: table.read(log, "critical", Given::truth).is_some_and(|critical| critical.value),
+            critical: table.read(log, "critical", InputValue::truth).is_some_and(|critical| critical.value),
             importance: table.whole(log, "importance").map_or(0, |importance| importance.value as u32),
             uses,
             uses_place: table.place_of("uses"),
@@ -68,7 +68,10 @@ impl<'a> DeclaredOperation<'a> {
         };
         declared.refuse_misplaced(log, table);
         // If one call is malformed, the set of calls is unknown.
-        DeclaredOperation { misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()), ..declared }
+        DeclaredOperation {
+            misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()),
+            ..declared
+        }
     }
 
     /// Rejects keys that have no meaning for an operation of this kind: ignoring them would mislead.
@@ -103,8 +106,12 @@ impl<'a> DeclaredOperation<'a> {
         }
         if triggered || called {
             refuse("phase", "is for periodic operations", "use `offset` for a fixed time after the trigger");
-            refuse("jitter", "is for periodic operations", "set it on the operations that trigger this one, or on a \
-                [[link]]");
+            refuse(
+                "jitter",
+                "is for periodic operations",
+                "set it on the operations that trigger this one, or on a \
+                [[link]]",
+            );
             refuse("stagger", "is for periodic operations", "stagger those that trigger this one");
             refuse("repeat", "is for periodic operations", "give the load chain a period of its own");
         } else if !calls {
@@ -118,7 +125,11 @@ impl<'a> DeclaredOperation<'a> {
                     "set it on the operation that triggers this one",
                 );
             }
-            refuse("count", "cannot be combined with `burst`", "keep one: `burst` makes as many instances as it has jobs");
+            refuse(
+                "count",
+                "cannot be combined with `burst`",
+                "keep one: `burst` makes as many instances as it has jobs",
+            );
             refuse(
                 "jitter",
                 "cannot be combined with `burst`",
@@ -132,7 +143,12 @@ impl<'a> DeclaredOperation<'a> {
 }
 
 /// The settings that an epoch can change, at the start.
-fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>, within: Option<At<Span>>) -> Written {
+fn read_written(
+    log: &mut Log,
+    table: &Table<'_>,
+    files: &mut TimesFiles<'_>,
+    within: Option<AtPlace<Span>>,
+) -> Written {
     let repeat = table.inner(log, "repeat");
     let whole16 = |log: &mut Log, key| {
         let whole =
@@ -141,21 +157,22 @@ fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>, wi
     };
     Written {
         period: read_period(log, table),
-        jitter: within.or(table.read(log, "jitter", Given::time)),
-        wcet: table.read(log, "wcet", Given::positive_time),
-        bcet: table.given(log, "bcet", Given::positive_time),
-        takes: takes(log, table, files),
+        jitter: within.or(table.read(log, "jitter", InputValue::time)),
+        wcet: table.read(log, "wcet", InputValue::positive_time),
+        bcet: table.given(log, "bcet", InputValue::positive_time),
+        execution_time: takes(log, table, files),
         deadline: read_deadline(log, table),
         legs: whole16(log, "legs"),
         critical_legs: whole16(log, "critical"),
-        enabled: table.read(log, "enabled", Given::truth).is_none_or(|enabled| enabled.value),
+        enabled: table.read(log, "enabled", InputValue::truth).is_none_or(|enabled| enabled.value),
     }
 }
 
 fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
     let calls = table.inner(log, "calls")?;
-    let (method, after) = (calls.read(log, "method", Given::text), calls.read(log, "after", Given::positive_time));
-    let oneway = calls.read(log, "oneway", Given::truth).is_some_and(|oneway| oneway.value);
+    let (method, after) =
+        (calls.read(log, "method", InputValue::text), calls.read(log, "after", InputValue::positive_time));
+    let oneway = calls.read(log, "oneway", InputValue::truth).is_some_and(|oneway| oneway.value);
     Some(Call { method: method?, after: after?, oneway })
 }
 
@@ -169,7 +186,7 @@ fn read_called(log: &mut Log, table: &Table<'_>) -> bool {
 }
 
 /// The deadline of a job: a time from its own release, or in a table one from its origin.
-pub(super) fn read_deadline(log: &mut Log, table: &Table<'_>) -> Option<At<Deadline>> {
+pub(super) fn read_deadline(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<Deadline>> {
     if !table.get("deadline")?.get_ref().is_table() {
         return table.given(log, "deadline", |given| given.positive_time().map(Deadline::Own));
     }
@@ -182,13 +199,13 @@ pub(super) fn read_deadline(log: &mut Log, table: &Table<'_>) -> Option<At<Deadl
 }
 
 /// The shortest and the longest period, from `rate` or `every`.
-pub(super) fn read_period(log: &mut Log, table: &Table<'_>) -> Option<At<(Span, Span)>> {
-    let every = |given: Given<'_>| given.one_or_pair("times", Given::positive_time);
-    table.given(log, "rate", Given::periods_of_rates).or(table.given(log, "every", every))
+pub(super) fn read_period(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<(Span, Span)>> {
+    let every = |given: InputValue<'_>| given.one_or_pair("times", InputValue::positive_time);
+    table.given(log, "rate", InputValue::periods_of_rates).or(table.given(log, "every", every))
 }
 
 /// Exactly one of `rate`, `every`, `after` and `called` releases an operation.
-fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
+fn one_release(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>) {
     let given: Vec<_> =
         ["rate", "every", "after", "called"].into_iter().filter(|key| table.get(key).is_some()).collect();
     match given[..] {
@@ -208,7 +225,7 @@ fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
 }
 
 fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
-    let (all, any) = (table.given(log, "all", Given::texts), table.given(log, "any", Given::texts));
+    let (all, any) = (table.given(log, "all", InputValue::texts), table.given(log, "any", InputValue::texts));
     let (all, names) = match (all, any) {
         (Some(names), None) => (true, names),
         (None, Some(names)) => (false, names),
@@ -234,7 +251,7 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
 }
 
 /// Rejects a list that names one thing twice.
-pub(super) fn refuse_twice(log: &mut Log, names: &[At<&str>]) {
+pub(super) fn refuse_twice(log: &mut Log, names: &[AtPlace<&str>]) {
     let mut first_of = std::collections::HashMap::new();
     for name in names {
         if let Some(first) = first_of.insert(name.value, name.place) {
@@ -247,10 +264,10 @@ pub(super) fn refuse_twice(log: &mut Log, names: &[At<&str>]) {
 
 /// A burst, as a template: this many instances with one phase, each late by up to `within`. No window has more jobs
 /// than a stream whose bursts are at least a period apart.
-fn read_burst(log: &mut Log, table: &Table<'_>) -> Option<(At<u32>, At<Span>)> {
+fn read_burst(log: &mut Log, table: &Table<'_>) -> Option<(AtPlace<u32>, AtPlace<Span>)> {
     let burst = table.inner(log, "burst")?;
     let jobs = burst.whole(log, "jobs")?.map(|jobs| jobs as u32);
-    Some((jobs, burst.read(log, "within", Given::time)?))
+    Some((jobs, burst.read(log, "within", InputValue::time)?))
 }
 
 fn read_queue(log: &mut Log, table: &Table<'_>) -> QueueLimit {
@@ -273,8 +290,8 @@ fn read_uses(log: &mut Log, table: &Table<'_>, resources: &Names<'_>) -> Vec<(Re
     let held = table.given(log, "uses", |given| given.table("uses = { resource = \"0.3ms\" }"));
     let mut uses = Vec::new();
     for (name, value) in held.map_or(Vec::new(), |held| in_order(held.value)) {
-        let resource = resources.find(log, At::new(&**name.get_ref(), name.span().into()));
-        match Given::of(value.get_ref()).positive_time() {
+        let resource = resources.find(log, AtPlace::new(&**name.get_ref(), name.span().into()));
+        match InputValue::of(value.get_ref()).positive_time() {
             Ok(span) => uses.extend(resource.map(|resource| (ResourceId(resource), span))),
             Err(complaint) => log_complaint(log, name.get_ref(), value.span().into(), complaint),
         }
@@ -285,11 +302,11 @@ fn read_uses(log: &mut Log, table: &Table<'_>, resources: &Names<'_>) -> Vec<(Re
 fn read_stagger(log: &mut Log, table: &Table<'_>) -> DeclaredStagger {
     let place = table.place_of("stagger");
     let stagger = table.read(log, "stagger", |given| match given {
-        Given::Text("even") => Ok(DeclaredStagger::Even),
-        given => given.time().map(|span| DeclaredStagger::By(At::new(span, place))).map_err(|mut complaint| {
+        InputValue::Text("even") => Ok(DeclaredStagger::Even),
+        given => given.time().map(|span| DeclaredStagger::By(AtPlace::new(span, place))).map_err(|mut complaint| {
             complaint.help = "write \"even\", or the time between two instances such as \"1ms\"".to_string();
             complaint
         }),
     });
-    stagger.map_or(DeclaredStagger::By(At::new(Span::ZERO, place)), |stagger| stagger.value)
+    stagger.map_or(DeclaredStagger::By(AtPlace::new(Span::ZERO, place)), |stagger| stagger.value)
 }

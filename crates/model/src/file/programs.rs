@@ -5,11 +5,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::epochs;
 use super::limits;
-use super::log::{At, Log, Place};
+use super::log::{AtPlace, Log, Place};
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
-use super::value::{Given, Read, complain, shortened};
+use super::value::{InputValue, Read, complain, shortened};
 use crate::ids::HostId;
 use crate::program::{AdvocateWords, Broker, Brokered, Program};
 use crate::reservation::{Reservation, ReservationError, Share};
@@ -17,15 +17,15 @@ use crate::system::{Host, Processor};
 use crate::time::{Instant, Span};
 
 /// A law's result for words: their meaning, or the error and its remedy.
-pub type Judged<T> = Result<T, (String, String)>;
+pub type LawResult<T> = Result<T, (String, String)>;
 
 /// The laws of the CPU broker that a file must follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Laws {
     /// Checks an advocate.
-    pub advocate: fn(&AdvocateWords) -> Judged<()>,
+    pub advocate: fn(&AdvocateWords) -> LawResult<()>,
     /// Checks a policy, and returns its groups.
-    pub policy: fn(&str) -> Judged<Vec<String>>,
+    pub policy: fn(&str) -> LawResult<Vec<String>>,
 }
 
 impl PartialEq for Laws {
@@ -65,7 +65,7 @@ pub(super) fn read(
                 .help("this is a broker's limit: combine programs");
             break;
         }
-        let host = table.given(log, "host", Given::text);
+        let host = table.given(log, "host", InputValue::text);
         let host = HostId(names.find_or_only(log, host, *name).unwrap_or(0));
         programs.extend(program(log, *name, table, host, &declared[host.index()], laws, files));
     }
@@ -84,7 +84,7 @@ fn broker(
     let empty = DeTable::new();
     let default = Table::open(log, "broker", "", Place::default(), &empty);
     let table = table.or(default.as_ref());
-    let policy = table.and_then(|table| table.read(log, "policy", Given::text));
+    let policy = table.and_then(|table| table.read(log, "policy", InputValue::text));
     let groups = policy.zip(laws).and_then(|(policy, laws)| match (laws.policy)(policy.value) {
         Ok(groups) => Some(groups),
         Err((what, help)) => {
@@ -108,10 +108,11 @@ fn cpus_of(host: HostId, processors: &[Processor]) -> Vec<u32> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
-fn numbers(given: Given<'_>) -> Read<Vec<u32>> {
+fn numbers(given: InputValue<'_>) -> Read<Vec<u32>> {
     let mut cpus = Vec::new();
     for item in given.list()? {
-        let cpu = Given::of(item.get_ref()).whole(0, 1023).map_err(|complaint| complaint.within(item.span().into()))?;
+        let cpu =
+            InputValue::of(item.get_ref()).whole(0, 1023).map_err(|complaint| complaint.within(item.span().into()))?;
         cpus.push(cpu as u32);
     }
     cpus.sort_unstable();
@@ -124,10 +125,12 @@ fn numbers(given: Given<'_>) -> Read<Vec<u32>> {
     }
 }
 
-fn share_of_cpus(given: Given<'_>) -> Read<Share> {
+fn share_of_cpus(given: InputValue<'_>) -> Read<Share> {
     // A wrong share is reported like any other share.
     let share = match given {
-        Given::Text(text) => text.parse().or_else(|_| given.share_ppm().map(|ppm| Share::from_millionths(ppm.into()))),
+        InputValue::Text(text) => {
+            text.parse().or_else(|_| given.share_ppm().map(|ppm| Share::from_millionths(ppm.into())))
+        }
         other => other.share_ppm().map(|ppm| Share::from_millionths(ppm.into())),
     };
     match share? {
@@ -140,7 +143,7 @@ fn share_of_cpus(given: Given<'_>) -> Read<Share> {
 
 fn program(
     log: &mut Log,
-    name: At<&str>,
+    name: AtPlace<&str>,
     table: &Table<'_>,
     host: HostId,
     broker: &DeclaredPrograms,
@@ -152,10 +155,10 @@ fn program(
             .help("use letters, digits, `-` and `_`");
     }
     let words = table.read(log, "program", words);
-    let time = |log: &mut Log, key| table.given(log, key, Given::positive_time);
-    let period = table.read(log, "period", Given::positive_time);
+    let time = |log: &mut Log, key| table.given(log, key, InputValue::positive_time);
+    let period = table.read(log, "period", InputValue::positive_time);
     let (deadline, budget, least) = (time(log, "deadline"), time(log, "budget"), time(log, "least"));
-    let group = table.given(log, "group", Given::text);
+    let group = table.given(log, "group", InputValue::text);
     if let (Some(group), Some(groups)) = (group, &broker.groups)
         && !group.value.is_empty()
         && !groups.iter().any(|known| known == group.value)
@@ -167,7 +170,7 @@ fn program(
         log.error(group.place, format!("there is no group `{}`", shortened(group.value))).help(help);
     }
     let advocates = advocates(log, table, laws);
-    let takes = takes(log, table, files).map(|takes| (Instant::ZERO, takes.value.takes));
+    let takes = takes(log, table, files).map(|takes| (Instant::ZERO, takes.value.execution_time));
     let (words, period) = (words?, period?);
     let program = Program {
         name: name.value.to_string(),
@@ -181,22 +184,22 @@ fn program(
         weight: table.whole(log, "weight").map_or(1, |weight| weight.value as u32),
         group: group.map_or(String::new(), |group| group.value.to_string()),
         advocates,
-        takes: takes.into_iter().collect(),
+        execution_times: takes.into_iter().collect(),
     };
-    let places = Places { period: period.place, deadline, budget, least };
+    let places = ProgramPlaces { period: period.place, deadline, budget, least };
     places.check(log, &program);
     Some(program)
 }
 
 /// The places of a program's times.
-struct Places {
+struct ProgramPlaces {
     period: Place,
-    deadline: Option<At<Span>>,
-    budget: Option<At<Span>>,
-    least: Option<At<Span>>,
+    deadline: Option<AtPlace<Span>>,
+    budget: Option<AtPlace<Span>>,
+    least: Option<AtPlace<Span>>,
 }
 
-impl Places {
+impl ProgramPlaces {
     /// Rejects an impossible reservation at the key that causes it.
     fn check(&self, log: &mut Log, program: &Program) {
         let next_to_nothing = Span::from_nanos((program.period.as_nanos() / 1_000).max(1));
@@ -218,8 +221,8 @@ impl Places {
     }
 }
 
-fn words(given: Given<'_>) -> Read<Vec<String>> {
-    if let Given::Text(text) = given {
+fn words(given: InputValue<'_>) -> Read<Vec<String>> {
+    if let InputValue::Text(text) = given {
         let words: Vec<_> = text.split_whitespace().map(|word| format!("{word:?}")).collect();
         return complain("is one text, but no shell splits it", format!("write [{}]", words.join(", ")));
     }
@@ -239,12 +242,12 @@ fn words(given: Given<'_>) -> Read<Vec<String>> {
 }
 
 /// The syntax of advocates.
-const SUCH_AS: &str = "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]";
+const ADVOCATE_EXAMPLE: &str = "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]";
 
 fn advocates(log: &mut Log, table: &Table<'_>, laws: Option<Laws>) -> Vec<AdvocateWords> {
     let list = table.given(log, "advocate", |given| match given {
-        Given::List(list) => Ok(list),
-        _ => complain("is not a list", format!("write advocate = {SUCH_AS}")),
+        InputValue::List(list) => Ok(list),
+        _ => complain("is not a list", format!("write advocate = {ADVOCATE_EXAMPLE}")),
     });
     let Some(list) = list else { return Vec::new() };
     if list.value.len() > limits::ADVOCATES {
@@ -269,8 +272,8 @@ fn advocates(log: &mut Log, table: &Table<'_>, laws: Option<Laws>) -> Vec<Advoca
 }
 
 fn advocate(item: &Spanned<DeValue<'_>>) -> Read<AdvocateWords> {
-    let such_as = format!("advocate = {SUCH_AS}");
-    let entries = in_order(Given::of(item.get_ref()).table(&such_as)?);
+    let such_as = format!("advocate = {ADVOCATE_EXAMPLE}");
+    let entries = in_order(InputValue::of(item.get_ref()).table(&such_as)?);
     let [(kind, value)] = entries[..] else {
         return complain("is not a table of one key", format!("write {such_as}"));
     };
@@ -288,9 +291,9 @@ fn advocate(item: &Spanned<DeValue<'_>>) -> Read<AdvocateWords> {
 
 /// A parameter in the syntax of a command line.
 fn parameter(value: &Spanned<DeValue<'_>>) -> Read<String> {
-    match Given::of(value.get_ref()) {
-        Given::Text(text) => Ok(text.to_string()),
-        Given::Whole(Some(whole)) => Ok(whole.to_string()),
+    match InputValue::of(value.get_ref()) {
+        InputValue::Text(text) => Ok(text.to_string()),
+        InputValue::Whole(Some(whole)) => Ok(whole.to_string()),
         _ => complain("has a parameter that is neither a text nor a whole number", "write 10, \"60%\" or \"5ms\"")
             .map_err(|complaint| complaint.within(value.span().into())),
     }
@@ -312,7 +315,7 @@ pub(super) fn change(
     for epoch in epochs {
         let (at, changes) = epoch.of_programs();
         for change in changes {
-            let name = At::new(change.name.value.as_str(), change.name.place);
+            let name = AtPlace::new(change.name.value.as_str(), change.name.place);
             let Some(program) = names.find(log, name) else { continue };
             // The value is stored under its path: read it as if it were stored under its key.
             let mut entries = DeTable::new();
@@ -320,8 +323,8 @@ pub(super) fn change(
             let Some(table) = Table::open(log, "reservation", "", name.place, &entries) else { continue };
             let Some(drawn) = takes(log, &table, files) else { continue };
             let program = &mut programs[program as usize];
-            program.takes.retain(|(from, _)| *from < at);
-            program.takes.push((at, drawn.value.takes));
+            program.execution_times.retain(|(from, _)| *from < at);
+            program.execution_times.push((at, drawn.value.execution_time));
         }
     }
 }

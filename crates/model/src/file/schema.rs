@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{self, Key, Kind, LeftOut, SECTIONS, Section, Shape};
+use super::keys::{self, DefaultValue, Key, Kind, SECTIONS, Section, Shape};
 
 /// The schema as a JSON text: `schema/system.schema.json` in the repository contains it, for Taplo, VS Code and similar
 /// tools. It has keys and their types; only the reader checks relations between keys.
@@ -12,7 +12,7 @@ pub fn schema() -> String {
     schema.insert("$schema".into(), json!("http://json-schema.org/draft-07/schema#"));
     schema.insert("title".into(), json!("Hyoshi system"));
     let mut table = object(top);
-    for section in keys::headed() {
+    for section in keys::with_headers() {
         let tables = match section.shape {
             Shape::List => json!({ "type": "array", "items": object(section) }),
             _ => json!({ "type": "object", "additionalProperties": object(section) }),
@@ -38,7 +38,7 @@ fn object(section: &Section) -> Value {
         properties.insert(key.name.to_string(), property(key));
     }
     let required: Vec<_> =
-        section.keys.iter().filter(|key| key.default == LeftOut::Required).map(|key| key.name).collect();
+        section.keys.iter().filter(|key| key.default == DefaultValue::Required).map(|key| key.name).collect();
     let mut object = json!({ "type": "object", "additionalProperties": false, "properties": properties });
     if !required.is_empty() {
         object["required"] = json!(required);
@@ -62,9 +62,9 @@ fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
 fn property(key: &Key) -> Value {
     let mut property = kind(key.kind);
     let (doc, default) = match key.default {
-        LeftOut::Required => (format!("{} Required.", key.doc), None),
-        LeftOut::Value(value) => (key.doc.to_string(), Some(value)),
-        LeftOut::Said(said) => (format!("{} Left out: {said}.", key.doc), None),
+        DefaultValue::Required => (format!("{} Required.", key.doc), None),
+        DefaultValue::Value(value) => (key.doc.to_string(), Some(value)),
+        DefaultValue::Described(said) => (format!("{} Left out: {said}.", key.doc), None),
     };
     property["description"] = json!(doc);
     // The defaults in the table are simple TOML that is also JSON.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::declared::{DeclaredOperation, Written};
 use super::log::{Log, Place};
+use crate::execution_time::ExecutionTime;
 use crate::ids::OperationId;
 use crate::system::{Deadline, Setting, Trigger};
-use crate::takes::Takes;
 use crate::time::Span;
 
 impl Written {
@@ -28,7 +28,7 @@ impl Written {
                 .also(wcet.place, format!("the worst case, {}", wcet.value))
                 .help("they are held one after another, within the worst case: shorten them or raise `wcet`");
         }
-        let Some(takes) = &self.takes else { return };
+        let Some(takes) = &self.execution_time else { return };
         if takes.value.longest > wcet.value {
             log.warn(takes.place, format!("jobs may take {}, longer than the worst case", takes.value.longest))
                 .also(wcet.place, format!("the worst case, {}", wcet.value))
@@ -66,7 +66,7 @@ impl Written {
 }
 
 /// Inputs of the settings that do not change between epochs.
-pub(super) struct Ground<'a> {
+pub(super) struct SettingInputs<'a> {
     pub triggers: &'a [Trigger],
     /// Causes first.
     pub order: &'a [OperationId],
@@ -79,7 +79,7 @@ pub(super) struct Ground<'a> {
     pub chains: Vec<Option<Span>>,
 }
 
-impl Ground<'_> {
+impl SettingInputs<'_> {
     /// The settings of one epoch. All inherited values are computed anew from the written ones.
     pub fn settle(&self, log: &mut Log, written: &[Arc<Written>]) -> Arc<[Setting]> {
         // Period, longest period and the deadline of the slowest root, for those that follow.
@@ -138,7 +138,7 @@ impl Ground<'_> {
         (period, slowest, root_deadline): (Span, Span, Span),
     ) -> Setting {
         let wcet = one.wcet.map_or(Span::ZERO, |wcet| wcet.value);
-        let drawn = one.takes.as_ref().map(|takes| &takes.value);
+        let drawn = one.execution_time.as_ref().map(|takes| &takes.value);
         let legs = one.legs.map_or(1, |legs| legs.value);
         // Time or a request releases it: it is its own origin.
         let source = self.triggers[operation].predecessors().is_empty();
@@ -151,7 +151,7 @@ impl Ground<'_> {
             jitter: one.jitter.map_or(Span::ZERO, |jitter| jitter.value),
             wcet,
             bcet: one.bcet.map_or(drawn.map_or(wcet, |drawn| drawn.shortest.min(wcet)), |bcet| bcet.value),
-            takes: drawn.map_or(Takes::Fixed(wcet), |drawn| drawn.takes.clone()),
+            execution_time: drawn.map_or(ExecutionTime::Fixed(wcet), |drawn| drawn.execution_time.clone()),
             deadline: match one.deadline {
                 Some(deadline) if source => Deadline::Own(deadline.value.span()),
                 Some(deadline) => deadline.value,

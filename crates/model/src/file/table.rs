@@ -3,9 +3,9 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{self, Kind, LeftOut, Section, Shape};
-use super::log::{At, Log, Place};
-use super::value::{Complaint, Given, Read, shortened};
+use super::keys::{self, DefaultValue, Kind, Section, Shape};
+use super::log::{AtPlace, Log, Place};
+use super::value::{Complaint, InputValue, Read, shortened};
 
 /// A table whose keys have been checked to be known.
 pub(super) struct Table<'a> {
@@ -60,7 +60,7 @@ impl<'a> Table<'a> {
     /// Logs an unknown key; returns false for a section that is not a key.
     fn refuse(&self, log: &mut Log, written: &str, place: Place) -> bool {
         let Section { path, .. } = self.section;
-        let sections = || keys::headed().filter(|_| path.is_empty()).map(|section| section.path);
+        let sections = || keys::with_headers().filter(|_| path.is_empty()).map(|section| section.path);
         if sections().any(|section| section == written) {
             return false;
         }
@@ -108,11 +108,16 @@ impl<'a> Table<'a> {
     }
 
     /// The value of a key if it is there and well formed; complaints are logged.
-    pub fn given<T>(&self, log: &mut Log, key: &str, read: impl FnOnce(Given<'a>) -> Read<T>) -> Option<At<T>> {
+    pub fn given<T>(
+        &self,
+        log: &mut Log,
+        key: &str,
+        read: impl FnOnce(InputValue<'a>) -> Read<T>,
+    ) -> Option<AtPlace<T>> {
         let value = self.get(key)?;
         let place = Place::from(value.span());
-        match read(Given::of(value.get_ref())) {
-            Ok(read) => Some(At::new(read, place)),
+        match read(InputValue::of(value.get_ref())) {
+            Ok(read) => Some(AtPlace::new(read, place)),
             Err(complaint) => {
                 log_complaint(log, key, place, complaint);
                 None
@@ -121,15 +126,17 @@ impl<'a> Table<'a> {
     }
 
     /// The value of a key or its default; `None`, logged, when it is malformed, or missing and required.
-    pub fn read<T>(&self, log: &mut Log, key: &str, read: impl Fn(Given<'a>) -> Read<T>) -> Option<At<T>> {
+    pub fn read<T>(&self, log: &mut Log, key: &str, read: impl Fn(InputValue<'a>) -> Read<T>) -> Option<AtPlace<T>> {
         if self.get(key).is_some() {
             return self.given(log, key, read);
         }
         let known = self.section.key(key)?;
         match known.default {
-            LeftOut::Value(text) => read(Given::of_default(text)).ok().map(|value| At::new(value, self.place)),
-            LeftOut::Said(_) => None,
-            LeftOut::Required => {
+            DefaultValue::Value(text) => {
+                read(InputValue::of_default(text)).ok().map(|value| AtPlace::new(value, self.place))
+            }
+            DefaultValue::Described(_) => None,
+            DefaultValue::Required => {
                 log.error(self.place, format!("{} has no `{key}`", self.title()))
                     .label(format!("`{key}` is missing"))
                     .help(format!("add `{key} = {}`: {}", example(known.kind), lower(known.doc)));
@@ -139,13 +146,13 @@ impl<'a> Table<'a> {
     }
 
     /// A word among those that the table of keys allows, by its position there.
-    pub fn choice(&self, log: &mut Log, key: &str) -> Option<At<usize>> {
+    pub fn choice(&self, log: &mut Log, key: &str) -> Option<AtPlace<usize>> {
         let Kind::Choice(words) = self.section.key(key)?.kind else { return None };
         self.read(log, key, |given| given.choice(words))
     }
 
     /// A whole number in the range that the table of keys allows.
-    pub fn whole(&self, log: &mut Log, key: &str) -> Option<At<u64>> {
+    pub fn whole(&self, log: &mut Log, key: &str) -> Option<AtPlace<u64>> {
         let Kind::Whole(least, most) = self.section.key(key)?.kind else { return None };
         self.read(log, key, |given| given.whole(least, most))
     }
@@ -160,15 +167,15 @@ impl<'a> Table<'a> {
     }
 
     /// The tables under names, in the file's order.
-    pub fn named(&self, log: &mut Log, section: &'static str) -> Vec<(At<&'a str>, Table<'a>)> {
+    pub fn named(&self, log: &mut Log, section: &'static str) -> Vec<(AtPlace<&'a str>, Table<'a>)> {
         let such_as = |name: &str| format!("[{section}.{}]", shortened(name));
         let Some(tables) = self.given(log, section, |given| given.table(&such_as("NAME"))) else { return Vec::new() };
         let mut named = Vec::new();
         for (name, value) in in_order(tables.value) {
             let place = Place::from(name.span());
-            match Given::of(value.get_ref()).table(&such_as(name.get_ref())) {
+            match InputValue::of(value.get_ref()).table(&such_as(name.get_ref())) {
                 Ok(entries) => {
-                    let name = At::new(&**name.get_ref(), place);
+                    let name = AtPlace::new(&**name.get_ref(), place);
                     check_name(log, section, name);
                     named.extend(Table::open(log, section, name.value, place, entries).map(|table| (name, table)));
                 }
@@ -187,11 +194,11 @@ impl<'a> Table<'a> {
                 .help(format!("write {such_as}, with two brackets"));
             return Vec::new();
         }
-        let Some(list) = self.given(log, section, Given::list) else { return Vec::new() };
+        let Some(list) = self.given(log, section, InputValue::list) else { return Vec::new() };
         let mut tables = Vec::new();
         for value in list.value {
             let place = Place::from(value.span());
-            match Given::of(value.get_ref()).table(&such_as) {
+            match InputValue::of(value.get_ref()).table(&such_as) {
                 Ok(entries) => tables.extend(Table::open(log, section, "", place, entries)),
                 Err(complaint) => log_complaint(log, section, place, complaint),
             }
@@ -216,7 +223,7 @@ pub(super) fn log_complaint(log: &mut Log, key: &str, place: Place, complaint: C
 
 /// Checks a name, which appears in tables, file names of recordings and paths of values: no dots, no control
 /// characters.
-fn check_name(log: &mut Log, section: &str, name: At<&str>) {
+fn check_name(log: &mut Log, section: &str, name: AtPlace<&str>) {
     // Parts of a call have their own names, which a system written by this crate contains.
     let of_calls = |c: char| section == "operation" && matches!(c, '@' | ':');
     let bad = name.value.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-' | ' ') || of_calls(*c)));

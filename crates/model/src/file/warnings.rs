@@ -46,10 +46,10 @@ fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Sp
         let when =
             if system.epochs.len() > 1 { format!(" in epoch `{}`", system.epochs[epoch].name) } else { String::new() };
         let percent = format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);
-        log.warn(top.place_in("processor", &processor.name), format!(
-            "processor `{}` has a load of {percent}{when}",
-            processor.name
-        ))
+        log.warn(
+            top.place_in("processor", &processor.name),
+            format!("processor `{}` has a load of {percent}{when}", processor.name),
+        )
         .help("not all deadlines can be met: strategies that know criticality miss or cancel non-critical jobs first");
     }
 }

@@ -60,7 +60,10 @@ fn check_setting(operation: &Operation, setting: &Setting) {
     assert!(setting.phase <= LONGEST_SPAN && setting.offset <= LONGEST_SPAN && setting.jitter <= LONGEST_SPAN);
     assert!(!setting.bcet.is_zero() && setting.bcet <= setting.wcet && setting.wcet <= LONGEST_SPAN);
     assert!(!setting.deadline.span().is_zero() && setting.deadline.span() <= LONGEST_SPAN);
-    assert!(!setting.takes.shortest().is_zero() && setting.takes.shortest() <= setting.takes.longest());
+    assert!(
+        !setting.execution_time.shortest().is_zero()
+            && setting.execution_time.shortest() <= setting.execution_time.longest()
+    );
     assert!(setting.legs >= 1 && setting.critical_legs <= setting.legs);
     assert!(!operation.critical || setting.critical_legs == setting.legs);
     let held: Span = operation.uses.iter().map(|(_, span)| *span).sum();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyoshi_orb::{ByteOrder, Encoder, IorEndpoint, Ior};
+use hyoshi_orb::{ByteOrder, Encoder, Ior, IorEndpoint};
 use hyoshi_os::{May, SocketStream};
 use hyoshi_wire::giop::{RequestHeader, Response, Target};
 use rustls::pki_types::pem::PemObject;

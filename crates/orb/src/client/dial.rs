@@ -67,7 +67,9 @@ impl Dialling {
         // The housekeeping thread closes it when it is no longer used.
         self.common.care.stir(false);
         let (host, port) = match &self.endpoint {
-            IorEndpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => return Err(Failure::Forbidden),
+            IorEndpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => {
+                return Err(Failure::Forbidden);
+            }
             IorEndpoint::Unix { path, .. } => return connect(SocketAddress::Unix(path.into()), patience.left()?),
             IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => (host, *port),
         };

@@ -9,7 +9,7 @@ use hyoshi_wire::giop::{
     CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, Kept, Message, Reply, ReplyStatus, RequestHeader, Response, ServiceContext,
     Target,
 };
-use hyoshi_wire::ior::{IorEndpoint, Ior};
+use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::tagged::encapsulation;
 use hyoshi_wire::{ByteOrder, CharSet, Decode, EncodeError, Encoder, SystemException, SystemKind, Version};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::clock::coarse;
-use hyoshi_os::{SocketAddress, May};
+use hyoshi_os::{May, SocketAddress};
 use hyoshi_wire::giop::{Message, Received, Reply, cancel_request};
 use hyoshi_wire::{ByteOrder, CharSet, Encoder, Limits, Version};
 
@@ -95,7 +95,7 @@ impl Line {
     /// True if it can be used again.
     #[inline]
     pub(super) fn is_usable(&self, now: Span) -> bool {
-        (now.saturating_sub(self.used) < FRESH && !self.doubted) || self.stream.at_rest()
+        (now.saturating_sub(self.used) < FRESH && !self.doubted) || self.stream.is_quiet()
     }
 
     /// True if the server's certificate has expired: a new handshake is needed.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyoshi_wire::giop::{CodeSet, Transmission};
-use hyoshi_wire::ior::{Component, IorEndpoint, IiopProfile, Ior, Profile, TAG_SSL_SEC_TRANS, multiple_components};
+use hyoshi_wire::ior::{Component, IiopProfile, Ior, IorEndpoint, Profile, TAG_SSL_SEC_TRANS, multiple_components};
 use hyoshi_wire::{CharSet, Version};
 
 use super::peer::Peer;

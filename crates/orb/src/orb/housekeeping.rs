@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
-use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Spawn};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy};
 use hyoshi_wire::ior::IorEndpoint;
 
 use super::{OPENS_WITHIN, Running};
@@ -25,7 +25,8 @@ pub(super) fn start(orb: &Arc<Running>) -> std::io::Result<()> {
         ThreadPolicy::Fifo(priority) => Some(priority),
         ThreadPolicy::Other | ThreadPolicy::Idle => None,
     });
-    let policy = highest.max().map_or(ThreadPolicy::Other, |highest| ThreadPolicy::Fifo(highest.saturating_add(1).min(99)));
+    let policy =
+        highest.max().map_or(ThreadPolicy::Other, |highest| ThreadPolicy::Fifo(highest.saturating_add(1).min(99)));
     let orb = Arc::downgrade(orb);
     Spawn::new("orb-care").stack(128 << 10).policy(policy).spawn(move || keep_house(&orb)).map(drop)
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hyoshi_os::Wake;
-use hyoshi_wire::ior::{IorEndpoint, Ior};
+use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::{SystemException, SystemKind};
 
 pub use builder::{OrbBuilder, OrbError};

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hyoshi_os::{May, PiMutex, Poller, Ready, Spawn, SpawnedThread};
-use hyoshi_wire::giop::{CONTEXT_CODE_SETS, MessageKind, Message, Received, Request, message_error};
+use hyoshi_wire::giop::{CONTEXT_CODE_SETS, Message, MessageKind, Received, Request, message_error};
 use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{ByteOrder, Encoder, Limits, SystemKind, Version};
 

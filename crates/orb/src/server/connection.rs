@@ -328,7 +328,7 @@ mod tests {
     use std::sync::Weak;
     use std::time::Duration;
 
-    use hyoshi_os::{SocketAddress, Listener, SocketStream};
+    use hyoshi_os::{Listener, SocketAddress, SocketStream};
 
     use super::*;
     use crate::limits::ServerLimits;

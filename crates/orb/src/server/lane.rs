@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::clock::coarse;
-use hyoshi_os::{Clock, Listener, May, MonotonicClock, PiMutex, ThreadPolicy, Poller, Ready, Spawn, SpawnedThread, Wake};
+use hyoshi_os::{
+    Clock, Listener, May, MonotonicClock, PiMutex, Poller, Ready, Spawn, SpawnedThread, ThreadPolicy, Wake,
+};
 use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
 use super::both::Reader;
@@ -287,7 +289,7 @@ impl Lane {
         crate::shared::use_orb(&orb);
         let mut bench = Bench::new(number);
         while !self.stopping() {
-            let ready = self.poller.wait_and_see(None);
+            let ready = self.poller.wait_with_hangup(None);
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
             let may_grow = self.started() < self.options.threads;
             // A lane that has all its threads can have no other, but perhaps one back.

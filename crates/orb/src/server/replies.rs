@@ -169,7 +169,7 @@ pub(super) fn least_willing<T>(
 mod tests {
     use std::time::{Duration, Instant};
 
-    use hyoshi_os::{SocketAddress, Listener, SocketStream};
+    use hyoshi_os::{Listener, SocketAddress, SocketStream};
 
     use proptest::prelude::*;
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hyoshi_wire::giop::{
-    Addressing, CONTEXT_CODE_SETS, MessageKind, LocateReplyHeader, LocateRequest, LocateStatus, Message, Received,
+    Addressing, CONTEXT_CODE_SETS, LocateReplyHeader, LocateRequest, LocateStatus, Message, MessageKind, Received,
     ReplyHeader, ReplyStatus, Request, Response, Transmission, message_error,
 };
 use hyoshi_wire::{CharSet, Decode, DecodeError, Decoder, Encode, Encoder, SystemException, SystemKind, Version};

@@ -121,7 +121,7 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use hyoshi_os::{SocketAddress, Listener, SocketStream};
+    use hyoshi_os::{Listener, SocketAddress, SocketStream};
     use hyoshi_wire::Version;
 
     use super::*;

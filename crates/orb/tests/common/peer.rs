@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use hyoshi_orb::{ByteOrder, Encode, EncodeError, Encoder, IorEndpoint, Ior, Orb, Version};
+use hyoshi_orb::{ByteOrder, Encode, EncodeError, Encoder, Ior, IorEndpoint, Orb, Version};
 use hyoshi_wire::giop::{ReplyHeader, ReplyStatus, RequestHeader, Response, Target};
 use hyoshi_wire::ior::Profile;
 

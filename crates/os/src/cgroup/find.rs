@@ -190,14 +190,16 @@ impl NoGroup {
         match self {
             NoGroup::Nowhere(_) | NoGroup::NoGroup(_) => {
                 "use a folder below /sys/fs/cgroup; /proc/PID/cgroup has the group of a process, `systemd-cgls` lists \
-                    all".into()
+                    all"
+                .into()
             }
             NoGroup::Root(_) | NoGroup::Own(_) => "use a control group of the programs to serve".into(),
             NoGroup::Empty(_) => "start the program first, or with `hyoshi exec`".into(),
             NoGroup::Unreadable(..) => "use the group above it, or run the broker as root".into(),
             // Like sd_booted(3).
             NoGroup::Unit(_) if !Path::new("/run/systemd/system").is_dir() => {
-                "systemd does not run here: use a process, or its control group with --cgroup (see /proc/PID/cgroup)".into()
+                "systemd does not run here: use a process, or its control group with --cgroup (see /proc/PID/cgroup)"
+                    .into()
             }
             NoGroup::Unit(name) => format!("check that it runs: `systemctl status {name}`"),
             NoGroup::Container(_) => {
@@ -216,7 +218,9 @@ impl fmt::Display for NoGroup {
             NoGroup::Root(folder) => write!(f, "{} is the root of all control groups", folder.display()),
             NoGroup::Own(folder) => write!(f, "the broker itself is in {}", folder.display()),
             NoGroup::Empty(folder) => write!(f, "the control group {} is empty", folder.display()),
-            NoGroup::Unreadable(folder, why) => write!(f, "the processes of {} cannot be read: {why}", folder.display()),
+            NoGroup::Unreadable(folder, why) => {
+                write!(f, "the processes of {} cannot be read: {why}", folder.display())
+            }
             NoGroup::Unit(name) => write!(f, "no control group belongs to a unit {}", name.escape_debug()),
             NoGroup::Container(id) => write!(f, "no control group belongs to a container {}", id.escape_debug()),
             NoGroup::Several(name, all) => {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_model::Span;
 
-use super::{CpuGroup, CgroupVersion};
+use super::{CgroupVersion, CpuGroup};
 
 /// A group to make, set, fill and remove. The value is only its name: its state is in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,29 +157,29 @@ pub fn prepare_to_move() -> io::Result<()> {
 /// # Errors
 ///
 /// The kernel's, for the former group.
-pub fn send_home(pid: u32, home: &Path) -> io::Result<()> {
+pub fn move_back(pid: u32, home: &Path) -> io::Result<()> {
     let is_group = |folder: &&Path| folder.join("cgroup.procs").exists();
     let unified = || home.ancestors().any(|folder| folder.join("cgroup.controllers").exists());
     let mut above = home.ancestors().skip(1).filter(is_group);
     move_to(home, pid).or_else(|error| {
         let sent = if unified() {
             let mut above = above.filter(|folder| folder.parent().as_ref().is_some_and(is_group));
-            send_to_anew(pid, home).is_ok() || above.any(|folder| move_to(folder, pid).is_ok())
+            recreate_and_move(pid, home).is_ok() || above.any(|folder| move_to(folder, pid).is_ok())
         } else {
-            above.any(|folder| move_to(folder, pid).is_ok()) || send_to_anew(pid, home).is_ok()
+            above.any(|folder| move_to(folder, pid).is_ok()) || recreate_and_move(pid, home).is_ok()
         };
         if sent { Ok(()) } else { Err(error) }
     })
 }
 
 /// Moves a process to a removed group, made again with its missing parents; all are removed again if that fails.
-fn send_to_anew(pid: u32, home: &Path) -> io::Result<()> {
+fn recreate_and_move(pid: u32, home: &Path) -> io::Result<()> {
     let gone: Vec<&Path> = home.ancestors().take_while(|folder| !folder.exists()).collect();
     let mut made = Vec::new();
     let all = gone.into_iter().rev().try_for_each(|folder| {
         fs::create_dir(folder)?;
         made.push(folder);
-        give_as_above(folder)
+        inherit_owner(folder)
     });
     all.and_then(|()| move_to(home, pid)).inspect_err(|_| {
         made.into_iter().rev().for_each(|folder| {
@@ -189,7 +189,7 @@ fn send_to_anew(pid: u32, home: &Path) -> io::Result<()> {
 }
 
 /// A group in a user's part of the tree belongs to the user, as if the user had made it.
-fn give_as_above(folder: &Path) -> io::Result<()> {
+fn inherit_owner(folder: &Path) -> io::Result<()> {
     let owner = |folder: &Path| fs::symlink_metadata(folder).map(|meta| (meta.uid(), meta.gid()));
     let Some(above) = folder.parent().map(owner).transpose()? else { return Ok(()) };
     if owner(folder)? == above {
@@ -205,9 +205,9 @@ fn give_as_above(folder: &Path) -> io::Result<()> {
 /// # Errors
 ///
 /// The kernel's: a process is still in it.
-pub fn dissolve(folder: &Path, home: Option<&Path>) -> io::Result<()> {
+pub fn remove(folder: &Path, home: Option<&Path>) -> io::Result<()> {
     for pid in processes(folder) {
-        let _ = home.or(folder.parent()).map(|home| send_home(pid, home));
+        let _ = home.or(folder.parent()).map(|home| move_back(pid, home));
     }
     match fs::remove_dir(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -272,15 +272,15 @@ mod tests {
     fn whoever_has_lost_their_home_in_version_one_goes_to_the_next_above() {
         let (fixture, group) = group("home", CgroupVersion::One);
         fs::write(fixture.0.join("cgroup.procs"), "").unwrap();
-        send_home(7, &fixture.0.join("gone/further")).unwrap();
+        move_back(7, &fixture.0.join("gone/further")).unwrap();
         assert!(!fixture.0.join("gone").exists());
         assert_eq!(fs::read_to_string(fixture.0.join("cgroup.procs")).unwrap(), "7");
         // Those above accept no process.
         fs::remove_file(fixture.0.join("cgroup.procs")).unwrap();
-        send_home(8, &fixture.0.join("gone")).unwrap();
+        move_back(8, &fixture.0.join("gone")).unwrap();
         assert_eq!(fs::read_to_string(fixture.0.join("gone/cgroup.procs")).unwrap(), "8");
-        dissolve(group.folder(), None).unwrap();
-        dissolve(group.folder(), None).unwrap();
+        remove(group.folder(), None).unwrap();
+        remove(group.folder(), None).unwrap();
         assert!(!group.folder().exists());
     }
 
@@ -297,7 +297,7 @@ mod tests {
         let given = lchown(&user, Some(1000), Some(1000)).is_ok();
         let inside = |folder: &Path| fs::read_to_string(folder.join("cgroup.procs")).unwrap();
         let home = user.join("app.slice/x.scope");
-        send_home(7, &home).unwrap();
+        move_back(7, &home).unwrap();
         assert_eq!([&home, &user, &top].map(|folder| inside(folder)), ["7", "", ""]);
         for folder in [&home, &user.join("app.slice")] {
             let owner = fs::metadata(folder).unwrap().uid();
@@ -305,14 +305,14 @@ mod tests {
         }
         // One that cannot be made anew.
         fs::write(user.join("file"), "").unwrap();
-        send_home(8, &user.join("file/x.scope")).unwrap();
+        move_back(8, &user.join("file/x.scope")).unwrap();
         assert_eq!([&user, &top].map(|folder| inside(folder)), ["8", ""]);
         // And none between accepts them.
         fs::remove_file(user.join("cgroup.procs")).unwrap();
         fs::create_dir(user.join("cgroup.procs")).unwrap();
-        send_home(9, &user.join("file/x.scope")).unwrap_err();
+        move_back(9, &user.join("file/x.scope")).unwrap_err();
         assert_eq!(inside(&top), "");
-        send_home(9, &top).unwrap();
+        move_back(9, &top).unwrap();
         assert_eq!(inside(&top), "9", "where it came from");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{Access, access};
 
 use super::own::{OwnGroup, listed, move_to};
-use super::{CpuGroup, CgroupVersion};
+use super::{CgroupVersion, CpuGroup};
 
 /// A group below which this process may make others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Subtree {
     /// # Errors
     ///
     /// The kernel's: a process is in it (EBUSY).
-    pub fn pass_on(&self) -> io::Result<bool> {
+    pub fn delegate_cpu(&self) -> io::Result<bool> {
         if self.version == CgroupVersion::One || passes_on(&self.folder) {
             return Ok(false);
         }
@@ -106,7 +106,7 @@ impl Subtree {
     /// # Errors
     ///
     /// The kernel's.
-    pub fn come_back(&self) -> io::Result<()> {
+    pub fn move_back(&self) -> io::Result<()> {
         move_to(&self.folder, std::process::id())
     }
 }
@@ -172,7 +172,7 @@ mod tests {
             let group = group(name, "cpuset cpu memory\n", passed, inside);
             let found = Subtree::at(&group.0, CgroupVersion::Two).unwrap();
             assert_eq!(found.refuge("x").is_some(), leaves, "{name}");
-            assert_eq!(found.pass_on().unwrap(), name != "passes", "{name}");
+            assert_eq!(found.delegate_cpu().unwrap(), name != "passes", "{name}");
             assert_eq!(fs::read_dir(&group.0).unwrap().count(), 4, "nothing is left behind");
         }
     }
@@ -180,7 +180,9 @@ mod tests {
     #[test]
     fn one_without_is_none_and_says_why() {
         let without = group("without", "memory\n", "", "");
-        assert!(Subtree::at(&without.0, CgroupVersion::Two).unwrap_err().contains("the group above does not pass it on"));
+        assert!(
+            Subtree::at(&without.0, CgroupVersion::Two).unwrap_err().contains("the group above does not pass it on")
+        );
         let shared = group("shared", "cpu\n", "", "1\n");
         assert_eq!(Subtree::at(&shared.0, CgroupVersion::Two).unwrap_err(), "it contains other processes, such as 1");
         assert!(Subtree::at(&shared.0.join("nowhere"), CgroupVersion::One).unwrap_err().contains("not delegated"));
@@ -190,7 +192,8 @@ mod tests {
     fn roots_place_is_the_top_and_a_users_the_nearest_that_is_theirs() {
         let top = PathBuf::from("/sys/fs/cgroup");
         let folder = top.join("user.slice/user@1000.service/a.scope");
-        let group = CpuGroup { version: Some(CgroupVersion::Two), folder: folder.clone(), top: top.clone(), rt_budget: None };
+        let group =
+            CpuGroup { version: Some(CgroupVersion::Two), folder: folder.clone(), top: top.clone(), rt_budget: None };
         let above = [folder.clone(), top.join("user.slice/user@1000.service"), top.join("user.slice")];
         assert_eq!(candidates(&group), [&[top.clone()][..], &above, &[top]].concat());
     }

@@ -60,7 +60,12 @@ fn judge_siblings(groups: &[Vec<u32>], allowed: &[u32]) -> DoctorFinding {
     shared.sort();
     shared.dedup();
     if shared.is_empty() {
-        return DoctorFinding::new("hyper-threading", Granted, "no siblings among our CPUs", "a CPU is a core of its own");
+        return DoctorFinding::new(
+            "hyper-threading",
+            Granted,
+            "no siblings among our CPUs",
+            "a CPU is a core of its own",
+        );
     }
     let found = format!("siblings {}", shared.join(" and "));
     let consequence = "a job takes up to twice as long while the sibling is busy: declared worst cases may not hold";
@@ -99,7 +104,12 @@ fn judge_machine(cpuinfo: &str, stat: &str, xen: bool) -> DoctorFinding {
     let mut flags = cpuinfo.lines().filter_map(|line| line.strip_prefix("flags")?.split_once(':'));
     let flagged = flags.next().is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"));
     if !flagged && !xen && stolen == 0 {
-        return DoctorFinding::new("machine", Granted, "no sign of a hypervisor", "no hypervisor takes a CPU from the kernel");
+        return DoctorFinding::new(
+            "machine",
+            Granted,
+            "no sign of a hypervisor",
+            "no hypervisor takes a CPU from the kernel",
+        );
     }
     let per_mille = stolen.saturating_mul(1_000) / total.max(1);
     let found = format!("virtual, {}.{} % of its time stolen so far", per_mille / 10, per_mille % 10);

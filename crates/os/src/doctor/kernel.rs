@@ -83,7 +83,8 @@ fn config() -> Option<String> {
 fn judge_preemption(model: Option<KernelPreemption>) -> DoctorFinding {
     const FULL: &str =
         "add preempt=full to the kernel's command line (PREEMPT_DYNAMIC), or install a PREEMPT_RT kernel";
-    let finding = |verdict, found: &str, consequence: &str| DoctorFinding::new("preemption", verdict, found, consequence);
+    let finding =
+        |verdict, found: &str, consequence: &str| DoctorFinding::new("preemption", verdict, found, consequence);
     match model {
         Some(KernelPreemption::RealTime) => {
             finding(Granted, "PREEMPT_RT", "a lane waits for the kernel for microseconds only")

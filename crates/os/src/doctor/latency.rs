@@ -7,7 +7,7 @@ use super::DoctorVerdict::{Degraded, Granted};
 use crate::clock::{Clock, MonotonicClock};
 use crate::idle::{AwakeCpus, CPU_DMA_LATENCY};
 use crate::priority::lane_priority;
-use crate::thread::{ThreadPolicy, Spawn};
+use crate::thread::{Spawn, ThreadPolicy};
 
 const WAKES: u64 = 200;
 const BETWEEN: Span = Span::from_millis(1);
@@ -69,7 +69,9 @@ fn judge_wake_up(mut late: Vec<Span>, policy: ThreadPolicy) -> DoctorFinding {
     let consequence = "jobs start this late on this machine now: leave room in deadlines";
     let remedy = match policy {
         ThreadPolicy::Fifo(_) => "see preemption, machine and frequency above; try again on an idle machine",
-        ThreadPolicy::Other | ThreadPolicy::Idle => "see CAP_SYS_NICE above: at a real-time priority wake-ups are more punctual",
+        ThreadPolicy::Other | ThreadPolicy::Idle => {
+            "see CAP_SYS_NICE above: at a real-time priority wake-ups are more punctual"
+        }
     };
     DoctorFinding::new("wake-up", Degraded, found, consequence).remedy(remedy)
 }

@@ -2,7 +2,7 @@
 
 use super::DoctorFinding;
 use super::DoctorVerdict::{Degraded, Granted, Info, Refused};
-use crate::cgroup::{CpuGroup, CgroupVersion};
+use crate::cgroup::{CgroupVersion, CpuGroup};
 use crate::priority::{ABOVE_LANES, LANES, WATCHDOG, WINDOWS};
 use crate::refusal::no_group_budget;
 use crate::throttle::{self, FifoLimit, LimitedBy};
@@ -33,7 +33,12 @@ pub(super) fn fair_server() -> Option<DoctorFinding> {
     Some(match left {
         Some((left, period)) => {
             let found = format!("present, {} of {period} us for ordinary threads", period - left);
-            DoctorFinding::new(topic, Info, found, "ordinary threads run for that long above busy lanes; the cap leaves room")
+            DoctorFinding::new(
+                topic,
+                Info,
+                found,
+                "ordinary threads run for that long above busy lanes; the cap leaves room",
+            )
         }
         None => DoctorFinding::new(topic, Info, "not seen", "real-time throttling alone keeps the machine usable"),
     })

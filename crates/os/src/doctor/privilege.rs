@@ -4,8 +4,8 @@ use super::DoctorVerdict::{Degraded, Granted, Info, Refused};
 use super::{DoctorFinding, read};
 use crate::cpu::allowed_cpus;
 use crate::refusal::{Privileges, RefusalReason, raise_limit, set_capabilities};
-use crate::switches::{CpuSwitches, Sight, SwitchSource};
-use crate::thread::{Granted as Place, ThreadPolicy, Spawn};
+use crate::switches::{CpuSwitches, SwitchSource, SwitchVisibility};
+use crate::thread::{Granted as Place, Spawn, ThreadPolicy};
 
 pub(super) fn nice() -> Option<DoctorFinding> {
     Some(judge_nice(Privileges::of_this_process()))
@@ -102,29 +102,33 @@ fn judge_perf(paranoid: Option<&str>, privileges: Privileges) -> DoctorFinding {
         return DoctorFinding::new(topic, Granted, level.to_string(), "CPU time of running threads is known to 0.1 ms");
     }
     let consequence = "CPU time of running threads is known to a tick only, and perf refuses to record";
-    DoctorFinding::new(topic, Degraded, level.to_string(), consequence).remedy("sudo sysctl -w kernel.perf_event_paranoid=2")
+    DoctorFinding::new(topic, Degraded, level.to_string(), consequence)
+        .remedy("sudo sysctl -w kernel.perf_event_paranoid=2")
 }
 
 /// Tests the kernel, not the settings: watches a CPU for a moment.
 pub(super) fn switches() -> Option<DoctorFinding> {
     let cpu = allowed_cpus().first().copied()?;
-    Some(judge_switches(CpuSwitches::of(cpu).map(|switches| switches.sight()).map_err(|error| error.to_string())))
+    Some(judge_switches(CpuSwitches::of(cpu).map(|switches| switches.visibility()).map_err(|error| error.to_string())))
 }
 
-fn judge_switches(sight: Result<Sight, String>) -> DoctorFinding {
-    let finding = |verdict, found: String, consequence| DoctorFinding::new("context switches", verdict, found, consequence);
+fn judge_switches(visibility: Result<SwitchVisibility, String>) -> DoctorFinding {
+    let finding =
+        |verdict, found: String, consequence| DoctorFinding::new("context switches", verdict, found, consequence);
     let remedy = "sudo sysctl -w kernel.perf_event_paranoid=0, or sudo setcap \
                   cap_sys_nice,cap_ipc_lock,cap_perfmon+ep $(command -v hyoshi)";
-    match sight {
-        Ok(Sight::Everything) => {
-            finding(Granted, "every one is recorded".into(), "a recording shows which thread had the CPU at each instant")
-        }
-        Ok(Sight::OwnThreads) => {
+    match visibility {
+        Ok(SwitchVisibility::Everything) => finding(
+            Granted,
+            "every one is recorded".into(),
+            "a recording shows which thread had the CPU at each instant",
+        ),
+        Ok(SwitchVisibility::OwnThreads) => {
             let consequence = "a recording shows when a lane lost the CPU, but not to which thread";
             finding(Degraded, "of this process's threads only".into(), consequence).remedy(remedy)
         }
-        Ok(Sight::Nothing) | Err(_) => {
-            let found = sight.err().map_or("none".into(), |error| format!("none ({error})"));
+        Ok(SwitchVisibility::Nothing) | Err(_) => {
+            let found = visibility.err().map_or("none".into(), |error| format!("none ({error})"));
             let consequence = "waiting time of a job is inferred from its CPU time";
             finding(Degraded, found, consequence).remedy(remedy)
         }
@@ -164,8 +168,9 @@ mod tests {
 
     #[test]
     fn what_a_scratch_thread_got_is_what_counts() {
-        let place =
-            |priority, refused: Vec<_>| (priority, Some(Place { policy: ThreadPolicy::Fifo(priority), cpu: None, refused }));
+        let place = |priority, refused: Vec<_>| {
+            (priority, Some(Place { policy: ThreadPolicy::Fifo(priority), cpu: None, refused }))
+        };
         let refusal = |priority| vec![Refusal::new(KernelRequest::Policy(ThreadPolicy::Fifo(priority)), Errno::PERM)];
         assert_eq!(judge_fifo(&[place(1, vec![]), place(99, vec![])]).verdict, Granted);
         let some = judge_fifo(&[place(1, vec![]), place(99, refusal(99))]);
@@ -177,7 +182,8 @@ mod tests {
     #[test]
     fn each_degree_of_sight_says_what_a_recording_can_tell() {
         let judged =
-            [Ok(Sight::Everything), Ok(Sight::OwnThreads), Err("Permission denied".into())].map(judge_switches);
+            [Ok(SwitchVisibility::Everything), Ok(SwitchVisibility::OwnThreads), Err("Permission denied".into())]
+                .map(judge_switches);
         assert_eq!(judged.clone().map(|f| f.verdict), [Granted, Degraded, Degraded]);
         assert!(judged[0].consequence.contains("who") && judged[1].consequence.contains("not to whom"));
         assert!(judged[2].found.contains("Permission denied") && judged[2].consequence.contains("inferred"));

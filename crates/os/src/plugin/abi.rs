@@ -62,9 +62,17 @@ pub struct AdvocateTable {
     /// Of this, in octets.
     pub size: u32,
     /// Creates one for a task.
-    pub create: Option<unsafe extern "C" fn(*const c_char, *const PluginParameter, usize, *mut c_char, usize) -> *mut c_void>,
+    pub create:
+        Option<unsafe extern "C" fn(*const c_char, *const PluginParameter, usize, *mut c_char, usize) -> *mut c_void>,
     /// Returns another request.
-    pub advise: Option<unsafe extern "C" fn(*mut c_void, *const PluginStatus, *const PluginReservation, *mut PluginReservation) -> c_int>,
+    pub advise: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            *const PluginStatus,
+            *const PluginReservation,
+            *mut PluginReservation,
+        ) -> c_int,
+    >,
     /// Receives the grant.
     pub granted: Option<unsafe extern "C" fn(*mut c_void, *const PluginReservation, *const PluginReservation)>,
     /// Describes the present state.

@@ -6,12 +6,17 @@ use std::ptr::NonNull;
 
 use super::abi::{self, AdvocateTable, PluginReservation, PluginStatus};
 use super::library::Library;
-use super::{Instance, NotLoaded, Parameters, words};
+use super::{Instance, LoadError, Parameters, words};
 
 /// An instance that a library created for one task; destroyed when it is dropped.
 #[derive(Debug)]
 pub struct AdvocatePlugin {
-    advise: unsafe extern "C" fn(*mut c_void, *const PluginStatus, *const PluginReservation, *mut PluginReservation) -> c_int,
+    advise: unsafe extern "C" fn(
+        *mut c_void,
+        *const PluginStatus,
+        *const PluginReservation,
+        *mut PluginReservation,
+    ) -> c_int,
     granted: Option<unsafe extern "C" fn(*mut c_void, *const PluginReservation, *const PluginReservation)>,
     instance: Instance,
 }
@@ -22,12 +27,12 @@ impl AdvocatePlugin {
     /// # Errors
     ///
     /// If others could write to the path, if the library has another version, and if it refuses.
-    pub fn load(path: &Path, task: &str, parameters: &[(String, String)]) -> Result<AdvocatePlugin, NotLoaded> {
-        let (task, given) = (CString::new(task).map_err(|_| NotLoaded::Nul)?, Parameters::new(parameters)?);
+    pub fn load(path: &Path, task: &str, parameters: &[(String, String)]) -> Result<AdvocatePlugin, LoadError> {
+        let (task, given) = (CString::new(task).map_err(|_| LoadError::Nul)?, Parameters::new(parameters)?);
         let library = Library::open(path)?;
         let table: AdvocateTable = library.table(c"hyoshi_advocate_plugin")?;
         let (Some(create), Some(advise)) = (table.create, table.advise) else {
-            return Err(NotLoaded::NoTable { path: library.path().to_owned() });
+            return Err(LoadError::NoTable { path: library.path().to_owned() });
         };
         let given = given.table();
         let mut state = std::ptr::null_mut();
@@ -36,7 +41,7 @@ impl AdvocatePlugin {
             state = unsafe { create(task.as_ptr(), given.as_ptr(), given.len(), why, room) };
         });
         let Some(state) = NonNull::new(state) else {
-            return Err(NotLoaded::Unwilling { path: library.path().to_owned(), why });
+            return Err(LoadError::Unwilling { path: library.path().to_owned(), why });
         };
         let AdvocateTable { granted, describe, destroy, .. } = table;
         Ok(AdvocatePlugin { advise, granted, instance: Instance { state, describe, destroy, _library: library } })

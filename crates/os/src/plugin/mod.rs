@@ -25,7 +25,7 @@ pub use policy::{NamedAsk, PolicyPlugin};
 /// Why a library is not used.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum NotLoaded {
+pub enum LoadError {
     /// Its path does not begin with a slash.
     Relative(PathBuf),
     /// It is not found or cannot be read.
@@ -78,54 +78,54 @@ pub enum NotLoaded {
     Nul,
 }
 
-impl NotLoaded {
+impl LoadError {
     /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
-            NotLoaded::Relative(_) | NotLoaded::Missing(..) | NotLoaded::NoFile(_) | NotLoaded::Nul => {
+            LoadError::Relative(_) | LoadError::Missing(..) | LoadError::NoFile(_) | LoadError::Nul => {
                 "use the library's absolute path: --path /usr/local/lib/hyoshi/NAME.so".to_owned()
             }
-            NotLoaded::Open { path, .. } => {
+            LoadError::Open { path, .. } => {
                 format!("chown root {0} and chmod go-w {0}, or store it where only root can write", path.display())
             }
-            NotLoaded::Loader { .. } => "build it as a shared library for this machine: cc -shared -fPIC".to_owned(),
-            NotLoaded::NoFunction { .. } | NotLoaded::NoTable { .. } => {
+            LoadError::Loader { .. } => "build it as a shared library for this machine: cc -shared -fPIC".to_owned(),
+            LoadError::NoFunction { .. } | LoadError::NoTable { .. } => {
                 "export it as hyoshi-plugin.h declares".to_owned()
             }
-            NotLoaded::Version { .. } => "rebuild it with this version's hyoshi-plugin.h".to_owned(),
-            NotLoaded::Unwilling { .. } => "add its parameters: --NAME VALUE".to_owned(),
+            LoadError::Version { .. } => "rebuild it with this version's hyoshi-plugin.h".to_owned(),
+            LoadError::Unwilling { .. } => "add its parameters: --NAME VALUE".to_owned(),
         }
     }
 }
 
-impl fmt::Display for NotLoaded {
+impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotLoaded::Relative(path) => write!(f, "the library's path must begin with /: {}", path.display()),
-            NotLoaded::Missing(path, error) => write!(f, "{} cannot be read: {error}", path.display()),
-            NotLoaded::NoFile(path) => write!(f, "{} is not a file", path.display()),
-            NotLoaded::Open { path, owner, mode } => write!(
+            LoadError::Relative(path) => write!(f, "the library's path must begin with /: {}", path.display()),
+            LoadError::Missing(path, error) => write!(f, "{} cannot be read: {error}", path.display()),
+            LoadError::NoFile(path) => write!(f, "{} is not a file", path.display()),
+            LoadError::Open { path, owner, mode } => write!(
                 f,
                 "other users could have changed the library: {} belongs to user {owner} and has mode {mode:o}",
                 path.display()
             ),
-            NotLoaded::Loader { path, why } => write!(f, "{} cannot be loaded: {why}", path.display()),
-            NotLoaded::NoFunction { path, function } => write!(f, "{} has no function {function}", path.display()),
-            NotLoaded::NoTable { path } => write!(f, "{} has an incomplete table of functions", path.display()),
-            NotLoaded::Version { path, version } => write!(
+            LoadError::Loader { path, why } => write!(f, "{} cannot be loaded: {why}", path.display()),
+            LoadError::NoFunction { path, function } => write!(f, "{} has no function {function}", path.display()),
+            LoadError::NoTable { path } => write!(f, "{} has an incomplete table of functions", path.display()),
+            LoadError::Version { path, version } => write!(
                 f,
                 "{} was built for version {version} of the interface, this broker has version {}",
                 path.display(),
                 abi::VERSION
             ),
-            NotLoaded::Unwilling { path, why } if why.is_empty() => write!(f, "{} refuses", path.display()),
-            NotLoaded::Unwilling { path, why } => write!(f, "{} refuses: {why}", path.display()),
-            NotLoaded::Nul => f.write_str("a path or a parameter contains a zero byte"),
+            LoadError::Unwilling { path, why } if why.is_empty() => write!(f, "{} refuses", path.display()),
+            LoadError::Unwilling { path, why } => write!(f, "{} refuses: {why}", path.display()),
+            LoadError::Nul => f.write_str("a path or a parameter contains a zero byte"),
         }
     }
 }
 
-impl std::error::Error for NotLoaded {}
+impl std::error::Error for LoadError {}
 
 /// Room for a plug-in's text, in octets with the zero at its end.
 const ROOM: usize = 256;
@@ -142,8 +142,8 @@ fn words(write: impl FnOnce(*mut c_char, usize)) -> String {
 struct Parameters(Vec<(CString, CString)>);
 
 impl Parameters {
-    fn new(all: &[(String, String)]) -> Result<Parameters, NotLoaded> {
-        let text = |text: &String| CString::new(text.as_str()).map_err(|_| NotLoaded::Nul);
+    fn new(all: &[(String, String)]) -> Result<Parameters, LoadError> {
+        let text = |text: &String| CString::new(text.as_str()).map_err(|_| LoadError::Nul);
         Ok(Parameters(all.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect::<Result<_, _>>()?))
     }
 

@@ -4,9 +4,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use super::abi::{self, PolicyTable, PluginReservation};
+use super::abi::{self, PluginReservation, PolicyTable};
 use super::library::Library;
-use super::{Instance, NotLoaded, Parameters, words};
+use super::{Instance, LoadError, Parameters, words};
 
 /// An instance of a library; destroyed when it is dropped.
 #[derive(Debug)]
@@ -38,12 +38,12 @@ impl PolicyPlugin {
     /// # Errors
     ///
     /// If others could write to the path, if the library has another version, and if it refuses.
-    pub fn load(path: &Path, parameters: &[(String, String)]) -> Result<PolicyPlugin, NotLoaded> {
+    pub fn load(path: &Path, parameters: &[(String, String)]) -> Result<PolicyPlugin, LoadError> {
         let given = Parameters::new(parameters)?;
         let library = Library::open(path)?;
         let table: PolicyTable = library.table(c"hyoshi_policy_plugin")?;
         let (Some(create), Some(arbitrate)) = (table.create, table.arbitrate) else {
-            return Err(NotLoaded::NoTable { path: library.path().to_owned() });
+            return Err(LoadError::NoTable { path: library.path().to_owned() });
         };
         let given = given.table();
         let mut state = std::ptr::null_mut();
@@ -52,7 +52,7 @@ impl PolicyPlugin {
             state = unsafe { create(given.as_ptr(), given.len(), why, room) };
         });
         let Some(state) = NonNull::new(state) else {
-            return Err(NotLoaded::Unwilling { path: library.path().to_owned(), why });
+            return Err(LoadError::Unwilling { path: library.path().to_owned(), why });
         };
         let PolicyTable { describe, destroy, .. } = table;
         Ok(PolicyPlugin { arbitrate, instance: Instance { state, describe, destroy, _library: library } })

@@ -6,7 +6,7 @@
 
 use foldhash::{HashMap, HashMapExt};
 use hyoshi_dispatch::kernel::{BACKGROUND, Kernel, level};
-use hyoshi_dispatch::{Job, LaneMask, JobState, cap::OPEN, lanes_of};
+use hyoshi_dispatch::{Job, JobState, LaneMask, cap::OPEN, lanes_of};
 use hyoshi_model::{Guard, Instant, JobId, Preemption, ResourceId, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Decision, Event, Input, JobEnd, Seen, Slot, Wait, Who};
@@ -179,7 +179,7 @@ impl<'a> Cpu<'a> {
             return self.is_plain.then_some(Standing { levels: [lane; 2], second: false, critical });
         };
         let dispatcher = replay.dispatcher();
-        let second = dispatcher.ruling() == 1;
+        let second = dispatcher.strategy_in_force() == 1;
         dispatcher.waiting_job(id, lane).map(|Job { level, other, critical, .. }| {
             let levels = if second { [other.level, *level] } else { [*level, other.level] };
             Standing { levels, second, critical: *critical }

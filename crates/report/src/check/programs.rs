@@ -1,6 +1,6 @@
 //! What `check` says of programs under the CPU broker: what is admitted, where, and if not, because of whom.
 
-use hyoshi_control::file::{Admitted, HostAdmission, AdmissionVerdict, asks_elsewhere};
+use hyoshi_control::file::{AdmissionVerdict, Admitted, HostAdmission, has_external_advocate};
 use hyoshi_control::{Limit, Reason};
 use hyoshi_model::{Share, Span, System};
 use serde::Serialize;
@@ -144,7 +144,7 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
         holders.push(format!("{more} more"));
     }
     let holders = if holders.is_empty() { String::new() } else { format!("; {}", holders.join(", ")) };
-    let unknown = match one.known || asks_elsewhere(system.program(one.program)) {
+    let unknown = match one.known || has_external_advocate(system.program(one.program)) {
         true => "",
         false => "; without `takes` it may ask for anything: say what it takes, or `cap` it",
     };
@@ -203,7 +203,7 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
         text.push_str(&printable(&format!("  {host}: policy {policy}, {reserved} reserved of a cap of {cap}")));
         text.push('\n');
         let programs = admission.programs.iter().map(|one| system.program(one.program));
-        for program in programs.filter(|program| asks_elsewhere(program)) {
+        for program in programs.filter(|program| has_external_advocate(program)) {
             let counts = match program.least {
                 Some(least) => format!("its least, {least}, counts"),
                 None => "what it declares counts; `least` says what it needs".to_owned(),

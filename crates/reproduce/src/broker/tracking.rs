@@ -1,7 +1,7 @@
 //! Figure 4: a reservation follows a demand that changes. A task with a period of 300 ms goes through phases of low,
 //! medium and high demand; MaxDecay asks for the greatest of its last reports.
 
-use hyoshi_control::{Arbiter, AdvocateChain, Joining, Spec, Status, Strict, TaskId};
+use hyoshi_control::{AdvocateChain, Arbiter, Joining, Spec, Status, Strict, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::{ThreadPolicy, Spawn};
+use hyoshi_os::{Spawn, ThreadPolicy};
 use hyoshi_replay::Observer;
 use hyoshi_runtime::{Node, StartError};
 use hyoshi_sched::Plan;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_model::{OperationId, Span};
 use hyoshi_os::priority::{WATCHDOG, lane_priority};
-use hyoshi_os::{Clock, ThreadPolicy, Scheduled, Spawn, own_cpu_time};
+use hyoshi_os::{Clock, Scheduled, Spawn, ThreadPolicy, own_cpu_time};
 
 use super::CalibrateError;
 use super::experiment::{EXPIRIES, Host, LEAST_GAP, PERIOD, ROUND, ROUNDS, SPIN, leave_out};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{Instant, Span, System};
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, Spawn};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy};
 use hyoshi_sched::Plan;
 use hyoshi_trace::{Decision, Event, Outcome};
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant as WallClock;
 
-use hyoshi_dispatch::{Run, JobState};
+use hyoshi_dispatch::{JobState, Run};
 use hyoshi_model::{Instant, JobId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
@@ -106,7 +106,9 @@ impl<S: Scheduled> Crew<S> {
                 // It was told to stop and has lost its lane, or a better job sleeps: only the first
                 // of a lane can complete.
                 self.members[usize::from(me)].demoted = false;
-                if !std::mem::replace(&mut self.members[usize::from(me)].waits, true) && job.state == JobState::Suspended {
+                if !std::mem::replace(&mut self.members[usize::from(me)].waits, true)
+                    && job.state == JobState::Suspended
+                {
                     self.handle(now, Input::Resume { slot, consumed });
                 }
                 self.apply(me);

@@ -26,10 +26,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::{Dispatcher, Effects, LaneMask, Run, CompletionTransport, levels_of};
+use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, LaneMask, Run, levels_of};
 use hyoshi_model::{Instant, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{ThreadPolicy, Scheduled};
+use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Input, RingProbe, Slot};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_dispatch::JobState;
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{ThreadPolicy, Scheduled};
+use hyoshi_os::{Scheduled, ThreadPolicy};
 
 use super::Crew;
 

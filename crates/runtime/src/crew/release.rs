@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant as WallClock;
 
-use hyoshi_dispatch::{OverrunAction, JobState, CompletionTransport};
+use hyoshi_dispatch::{CompletionTransport, JobState, OverrunAction};
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
@@ -97,7 +97,7 @@ impl<S: Scheduled> Crew<S> {
         let built_in = !self.operations[job.local as usize].has_body;
         let within = built_in && {
             let system = &self.common.system;
-            let takes = &system.setting(usize::from(job.epoch), job.id.operation).takes;
+            let takes = &system.setting(usize::from(job.epoch), job.id.operation).execution_time;
             takes.draw(system.seed, job.id) <= job.wcet
         };
         if within || consumed < job.wcet { consumed.min(job.wcet.saturating_sub(LOOK_AGAIN)) } else { consumed }

@@ -29,7 +29,7 @@ use hyoshi_model::Preemption;
 use super::blocking::Blocking;
 use super::fixed::{self, Demand};
 use super::method::AnalysisMethod;
-use super::part::{PartResult, OperationPart, ResponseBound};
+use super::part::{OperationPart, PartResult, ResponseBound};
 use super::site::Site;
 use super::verdict::Missing;
 use super::work::Release;
@@ -68,7 +68,7 @@ impl Site<'_> {
         }
         let found = |(part, bound): (&OperationPart, Result<u64, Missing>)| {
             let reason = |missing: Missing| {
-                let own = self.to_blame(part.operation).or_else(|| self.unreleased(part, releases));
+                let own = self.unanalysable(part.operation).or_else(|| self.unreleased(part, releases));
                 ResponseBound::Unknown(own.unwrap_or(missing))
             };
             let (method, response) = match bound {
@@ -135,8 +135,9 @@ impl Site<'_> {
             Preemption::Levels => other.best >= self.least_urgent(part),
             Preemption::Full => false,
         };
-        let level =
-            |part: &OperationPart, place: Placement| if part.critical { place.critical.level } else { place.other.level };
+        let level = |part: &OperationPart, place: Placement| {
+            if part.critical { place.critical.level } else { place.other.level }
+        };
         // In its chain, critical legs precede the others.
         let own = |place: Placement| match work(part).critical_legs {
             0 => level(part, place),

@@ -12,8 +12,8 @@
 
 use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
 
-use hyoshi_model::takes::{self, Stream};
-use hyoshi_model::{Contents, Epoch, Instant, JobId, Link, OperationId, Setting, Span, System, Takes, Trigger};
+use hyoshi_model::execution_time::{self, Stream};
+use hyoshi_model::{Contents, Epoch, ExecutionTime, Instant, JobId, Link, OperationId, Setting, Span, System, Trigger};
 
 use super::judge;
 use super::method::AnalysisMethod;
@@ -81,7 +81,7 @@ const FIRST: u32 = 3;
 pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> {
     let settings = &system.epochs.get(region)?.settings;
     if number == FILE {
-        let overruns = |one: &Setting| one.takes.longest() > one.wcet;
+        let overruns = |one: &Setting| one.execution_time.longest() > one.wcet;
         let overrun = system.epochs.iter().any(|epoch| epoch.settings.iter().any(overruns));
         let shorter = system.duration.min(window(settings, MANY));
         return (!overrun).then(|| system.clone().with(|file| file.duration = shorter));
@@ -95,7 +95,7 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
     let latest_offset = settings.iter().map(|one| one.offset).max().unwrap_or_default();
     let mut changed: Vec<Setting> = settings.to_vec();
     for setting in &mut changed {
-        (setting.takes, setting.jitter) = (Takes::Fixed(setting.wcet), Span::ZERO);
+        (setting.execution_time, setting.jitter) = (ExecutionTime::Fixed(setting.wcet), Span::ZERO);
     }
     let mut align = |to: Span, but: Option<OperationId>| {
         for id in system.operation_ids().filter(|id| free(*id) && Some(*id) != but) {
@@ -139,12 +139,14 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
                 let (was, now) = (&settings[id.index()], &mut changed[id.index()]);
                 now.jitter = was.jitter;
                 if draw % 2 == 1 {
-                    now.takes = Takes::Uniform(was.bcet.max(Span::from_nanos(1)).min(was.wcet), was.wcet);
+                    now.execution_time =
+                        ExecutionTime::Uniform(was.bcet.max(Span::from_nanos(1)).min(was.wcet), was.wcet);
                 }
                 if free(id) && !draw.is_multiple_of(4) {
                     let job = JobId { operation: id, number: u64::from(draw), leg: 0 };
                     let last = was.period.saturating_sub(Span::from_nanos(1));
-                    now.phase = takes::uniform(takes::bits(seed, job, Stream::Other), Span::ZERO, last);
+                    now.phase =
+                        execution_time::uniform(execution_time::bits(seed, job, Stream::Other), Span::ZERO, last);
                 }
             }
             if draw.is_multiple_of(4) {
@@ -195,7 +197,7 @@ fn latest(seed: u64, operation: OperationId, setting: &Setting) -> Span {
     const FEW: u64 = 16;
     let jitter = |number| {
         let job = JobId { operation, number, leg: 0 };
-        takes::uniform(takes::bits(seed, job, Stream::Jitter), Span::ZERO, setting.jitter).as_nanos()
+        execution_time::uniform(execution_time::bits(seed, job, Stream::Jitter), Span::ZERO, setting.jitter).as_nanos()
     };
     let few = if setting.jitter.is_zero() { 1 } else { FEW };
     let best = (0..few).max_by_key(|number| (jitter(*number).saturating_sub(jitter(number + 1)), FEW - number));

@@ -24,7 +24,7 @@ use super::blocking::Blocking;
 use super::fixed::Demand;
 use super::gate;
 use super::hard_cap;
-use super::part::{PartResult, OperationPart, ResponseBound};
+use super::part::{OperationPart, PartResult, ResponseBound};
 use super::site::Site;
 use super::utilisation::{self, ONE, PeriodicDemand};
 use super::verdict::Missing;
@@ -66,7 +66,10 @@ pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [PartR
 
 /// True if there is a bound that the cap may break.
 fn is_known(found: &PartResult) -> bool {
-    matches!(found.response, ResponseBound::Bound(_) | ResponseBound::Counted { .. } | ResponseBound::InTime | ResponseBound::Tested(_))
+    matches!(
+        found.response,
+        ResponseBound::Bound(_) | ResponseBound::Counted { .. } | ResponseBound::InTime | ResponseBound::Tested(_)
+    )
 }
 
 /// The least cap, in percent, that never acts (100 % is none), and the keys that must be raised.
@@ -91,7 +94,8 @@ fn enough(site: &Site<'_>, releases: &[Release]) -> (u32, &'static str) {
 /// True if the utilisation of critical work is below the cap.
 fn critical_fits(site: &Site<'_>) -> bool {
     let critical = site.parts.iter().filter(|part| part.critical);
-    let shares = critical.map(|part| PeriodicDemand { cost: part.charged(), period: site.works[part.operation.index()].period });
+    let shares =
+        critical.map(|part| PeriodicDemand { cost: part.charged(), period: site.works[part.operation.index()].period });
     let cap_ppm = u128::from(site.system.processor(site.plan.processor).cap_ppm);
     utilisation::sum(shares).saturating_mul(1_000_000) < ONE * cap_ppm
 }

@@ -30,13 +30,13 @@ use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{Chain, ChainId, OperationId, Span, System, Trigger};
 
-use super::failing::Coming;
+use super::failing::CertainJobs;
 use super::holistic::Agreement;
 use super::join;
 use super::method::AnalysisMethod;
 use super::report::{ChainReport, ChainStage, Requirement, slack};
 use super::verdict::{Failure, Missing, Verdict};
-use super::work::{Scene, ReleaseSource, Work};
+use super::work::{ReleaseSource, Scene, Work};
 use crate::plan::Plan;
 use crate::ranking::LevelPosition;
 use crate::strategy::Discipline;
@@ -48,7 +48,7 @@ pub(super) struct Surroundings<'a> {
     pub scene: Scene,
     pub works: &'a [Work],
     pub agreement: &'a Agreement,
-    pub coming: &'a Coming,
+    pub coming: &'a CertainJobs,
     /// For each operation the reason why some of its releases lead to no completion, if there is one.
     pub lost: &'a [Option<Missing>],
 }
@@ -123,7 +123,8 @@ impl Surroundings<'_> {
             Ok(bound) => (Verdict::unknown(Missing::BoundExceedsDeadline), Some(bound.total), bound.stages),
             Err(missing) => (Verdict::unknown(missing), None, Vec::new()),
         };
-        let guarded = |id: &OperationId| matches!(self.works[id.index()].source, ReleaseSource::After { guarded: true, .. });
+        let guarded =
+            |id: &OperationId| matches!(self.works[id.index()].source, ReleaseSource::After { guarded: true, .. });
         let mut method = match () {
             () if segments.len() > 1 => AnalysisMethod::Sampling,
             () if chain.path.iter().any(guarded) => AnalysisMethod::ReleaseGuard,
@@ -219,9 +220,9 @@ impl Surroundings<'_> {
         let why = |pair: &&[OperationId]| match requirement {
             _ if segments.len() > 1 => Some("no analysis of operations that sample it"),
             Requirement::MaxReaction => Some("no analysis of reactions through it"),
-            Requirement::Deadline if join::gives_up(&self.works[pair[1].index()], pair[0]) => Some(
-                "it drops values of a faster root, so not every input has an output: use max_age",
-            ),
+            Requirement::Deadline if join::drops_values(&self.works[pair[1].index()], pair[0]) => {
+                Some("it drops values of a faster root, so not every input has an output: use max_age")
+            }
             Requirement::Deadline | Requirement::MaxAge => None,
         };
         let (pair, why) = passed.find_map(|pair| Some((pair, why(&pair)?)))?;

@@ -8,10 +8,10 @@
 
 use alloc::{string::String, vec, vec::Vec};
 
-use hyoshi_model::{Epoch, Instant, OperationId, Setting, Span, System, Takes};
+use hyoshi_model::{Epoch, ExecutionTime, Instant, OperationId, Setting, Span, System};
 
 use super::behaviour::{behaviour, slowest_links};
-use super::report::{ChainReport, OutcomeScope, OperationReport, ProcessorReport, Report, SceneReport};
+use super::report::{ChainReport, OperationReport, OutcomeScope, ProcessorReport, Report, SceneReport};
 use super::verdict::{Failure, Verdict};
 
 /// The subject that misses.
@@ -168,7 +168,7 @@ fn shown(system: &System, failing: &Failing<'_>) -> System {
         let setting = &epoch.settings[id.index()];
         let slow = failing.slow.as_ref().is_none_or(|slow| slow.contains(&id));
         let takes = if slow { setting.wcet } else { setting.bcet.max(Span::from_nanos(1)).min(setting.wcet) };
-        Setting { takes: Takes::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
+        Setting { execution_time: ExecutionTime::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
     });
     let epochs = vec![Epoch {
         name: epoch.name.clone(),

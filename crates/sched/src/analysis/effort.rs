@@ -55,7 +55,7 @@ pub(super) struct Effort<'a> {
     left: Cell<Option<u64>>,
     done: Cell<u64>,
     of: Cell<u64>,
-    told: Cell<u64>,
+    reported: Cell<u64>,
     stopped: Cell<bool>,
     report: &'a dyn Fn(Progress) -> bool,
 }
@@ -64,7 +64,7 @@ pub(super) struct Effort<'a> {
 const QUICK: u64 = 100_000_000;
 
 /// Terms between two reports of progress.
-const TELL: u64 = 1 << 20;
+const REPORT_INTERVAL: u64 = 1 << 20;
 
 impl<'a> Effort<'a> {
     pub fn new(options: AnalysisOptions<'a>) -> Self {
@@ -79,7 +79,7 @@ impl<'a> Effort<'a> {
             left: Cell::new(left),
             done: Cell::default(),
             of: Cell::default(),
-            told: Cell::default(),
+            reported: Cell::default(),
             stopped: Cell::default(),
             report: options.progress,
         }
@@ -126,8 +126,8 @@ impl<'a> Effort<'a> {
     pub fn step(&self, terms: u64) -> Option<()> {
         let done = self.done.get().saturating_add(terms);
         self.done.set(done);
-        if done - self.told.get() >= TELL {
-            self.told.set(done);
+        if done - self.reported.get() >= REPORT_INTERVAL {
+            self.reported.set(done);
             let goes_on = (self.report)(Progress { done, of: self.of.get() });
             self.stopped.set(self.stopped.get() || !goes_on);
         }

@@ -11,11 +11,11 @@ use hyoshi_model::{Deadline, OperationId, Preemption, Span, System, Trigger};
 use super::cap;
 use super::hard_cap;
 use super::holistic::Agreement;
-use super::part::{PartResult, OperationPart, ResponseBound};
+use super::part::{OperationPart, PartResult, ResponseBound};
 use super::release;
 use super::site::Site;
 use super::verdict::Failure;
-use super::work::{Scene, ReleaseSource, Work};
+use super::work::{ReleaseSource, Scene, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;
 
@@ -25,7 +25,7 @@ pub(super) fn stays(site: &Site<'_>, part: &OperationPart) -> bool {
 }
 
 /// Which jobs are certain to arrive: an operation whose trigger may never arrive cannot be late.
-pub(super) struct Coming {
+pub(super) struct CertainJobs {
     /// A job of the operation arrives: its predecessors finish, and none of them can be cancelled.
     pub once: Vec<bool>,
     /// One arrives at each release of its roots, or a job of its own processor is late before.
@@ -34,10 +34,10 @@ pub(super) struct Coming {
     pub each_critical: Vec<bool>,
 }
 
-impl Coming {
-    pub fn new(system: &System, works: &[Work], agreement: &Agreement) -> Coming {
+impl CertainJobs {
+    pub fn new(system: &System, works: &[Work], agreement: &Agreement) -> CertainJobs {
         let none = vec![false; works.len()];
-        let mut coming = Coming { once: none.clone(), each: none.clone(), each_critical: none };
+        let mut coming = CertainJobs { once: none.clone(), each: none.clone(), each_critical: none };
         for id in causes_first(system) {
             let work = &works[id.index()];
             let kept = |from: &Work| from.critical_legs == from.legs || !system.processor(from.on).cancel;
@@ -63,7 +63,10 @@ impl Coming {
                         finish.is_some_and(|finish| release::dropping(system, from, release, finish).is_none());
                     known[hop.from] && ((from.on == work.on && late(from)) || (kept(from) && delivers))
                 }),
-                ReleaseSource::Silent | ReleaseSource::After { .. } | ReleaseSource::AfterAny { .. } | ReleaseSource::Unclear(_) => false,
+                ReleaseSource::Silent
+                | ReleaseSource::After { .. }
+                | ReleaseSource::AfterAny { .. }
+                | ReleaseSource::Unclear(_) => false,
             };
             let all = each(&coming.each, &|_| true);
             let critical = each(&coming.each_critical, &|from| from.critical_legs == from.legs);
@@ -89,7 +92,12 @@ pub(super) fn too_long(work: &Work, least: u64, part: &OperationPart) -> Option<
 const MANY: usize = 1 << 12;
 
 /// The first job of a part in a FIFO level is late after a common release.
-pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreement, part: &OperationPart) -> Option<Failure> {
+pub(super) fn first_job_late(
+    scene: Scene,
+    site: &Site<'_>,
+    agreement: &Agreement,
+    part: &OperationPart,
+) -> Option<Failure> {
     let level = site.plan.levels.get(usize::from(part.level))?;
     let uses = !site.system.operation(part.operation).uses.is_empty();
     // Of two strategies the other may apply.
@@ -112,7 +120,8 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     let higher = || site.parts.iter().filter(|other| other.level < part.level && other.operation != part.operation);
     // Of jobs enqueued at one instant the earlier operation's is first; only a first leg is.
     let enqueued = |other: &OperationPart| other.critical || site.works[other.operation.index()].critical_legs == 0;
-    let earlier = |other: &OperationPart| other.level == part.level && other.operation < part.operation && enqueued(other);
+    let earlier =
+        |other: &OperationPart| other.level == part.level && other.operation < part.operation && enqueued(other);
     let beside = || site.parts.iter().filter(|other| earlier(other));
     let forced = |other: &OperationPart| stays(site, other) && never_held(site, agreement, other);
     let all_forced = higher().chain(beside()).chain([part]).all(|other| forced(other) && together(site, part, other));

@@ -7,7 +7,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use hyoshi_model::OperationId;
 
-use super::part::{PartResult, OperationPart, ResponseBound, counted, finish_of};
+use super::part::{OperationPart, PartResult, ResponseBound, counted, finish_of};
 use super::release;
 use super::site::Site;
 use super::work::{Release, Work};

@@ -75,7 +75,8 @@ fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str
     if all().any(|from| from.streams.len() > 1) {
         return Err("an `any` trigger leads to it: no analysis of which completions match");
     }
-    if let Some(ReleaseSource::Unclear(_)) = all().map(|from| &from.source).find(|source| matches!(source, ReleaseSource::Unclear(_)))
+    if let Some(ReleaseSource::Unclear(_)) =
+        all().map(|from| &from.source).find(|source| matches!(source, ReleaseSource::Unclear(_)))
     {
         return Err("an operation before it has no analysis");
     }
@@ -83,9 +84,7 @@ fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str
         return Err("requests, which arrive at any time, lead to it");
     }
     if all().any(|from| from.phase.is_none()) {
-        return Err(
-            "the file has several regions, and completions of one may match those of the next",
-        );
+        return Err("the file has several regions, and completions of one may match those of the next");
     }
     let first = all().next().map_or(0, |from| from.period);
     if all().all(|from| from.period == first && from.slowest == first) {
@@ -209,7 +208,7 @@ fn sampled(streams: &[CompletionStream], reference: usize, room: u64) -> Result<
 }
 
 /// Where a join drops values of the path: of the path's predecessor at a sampled join, unless that is the reference.
-pub(super) fn gives_up(work: &Work, from: OperationId) -> bool {
+pub(super) fn drops_values(work: &Work, from: OperationId) -> bool {
     let ReleaseSource::After { predecessors, join: Some(join), .. } = &work.source else { return false };
     match join.pattern {
         Pattern::InStep { .. } => false,

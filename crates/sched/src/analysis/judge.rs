@@ -5,21 +5,21 @@ use alloc::{string::String, vec::Vec};
 use hyoshi_model::{Deadline, Preemption, Span, System};
 
 use super::cap;
-use super::failing::{self, Coming};
+use super::failing::{self, CertainJobs};
 use super::hard_cap;
 use super::holistic::Agreement;
-use super::method::{Assumption, AnalysisMethod, MethodNote};
-use super::part::{PartResult, OperationPart, ResponseBound, counted, finish_of};
+use super::method::{AnalysisMethod, Assumption, MethodNote};
+use super::part::{OperationPart, PartResult, ResponseBound, counted, finish_of};
 use super::release::dropping;
-use super::report::{OutcomeScope, CountedFrom, OperationReport, Outcome, ProcessorReport, Report, SceneReport, slack};
+use super::report::{CountedFrom, OperationReport, Outcome, OutcomeScope, ProcessorReport, Report, SceneReport, slack};
 use super::site::Site;
 use super::utilisation::{self, Inapplicable, Load, PeriodicDemand, UtilisationBound};
 use super::verdict::{Failure, Missing, Verdict};
-use super::work::{Scene, ReleaseSource, Work};
+use super::work::{ReleaseSource, Scene, Work};
 use crate::strategy::Discipline;
 
 /// The verdict on one processor.
-pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Coming) -> ProcessorReport {
+pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &CertainJobs) -> ProcessorReport {
     let found = &agreement.found[site.plan.processor.index()];
     let mut operations: Vec<OperationReport> =
         found.iter().map(|found| operation(scene, site, agreement, coming, found)).collect();
@@ -69,7 +69,13 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
     }
 }
 
-fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Coming, found: &PartResult) -> OperationReport {
+fn operation(
+    scene: Scene,
+    site: &Site<'_>,
+    agreement: &Agreement,
+    coming: &CertainJobs,
+    found: &PartResult,
+) -> OperationReport {
     let part = found.part;
     let work = &site.works[part.operation.index()];
     let release = &agreement.releases[part.operation.index()];
@@ -79,7 +85,9 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Comi
     if !verdict.is_proved() && matches!(scene, Scene::Epoch(_)) {
         let failure = match failing::too_long(work, agreement.earliest[part.operation.index()], &part) {
             Some(why) => Some((why, AnalysisMethod::Necessity)),
-            None => failing::first_job_late(scene, site, agreement, &part).map(|why| (why, AnalysisMethod::CommonRelease)),
+            None => {
+                failing::first_job_late(scene, site, agreement, &part).map(|why| (why, AnalysisMethod::CommonRelease))
+            }
         };
         match failure {
             Some((why, by)) if failing::stays(site, &part) && coming.once[part.operation.index()] => {
@@ -124,7 +132,9 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &PartResult, bound_ns: Opt
             return Verdict::unknown(Missing::DemandExceedsWindow { window });
         }
         ResponseBound::Bound(_) if bound_ns.is_none() => return unbounded_predecessor(site, work),
-        ResponseBound::Bound(_) | ResponseBound::Counted { .. } if bound_ns.is_some_and(|bound| bound > deadline_ns) => {
+        ResponseBound::Bound(_) | ResponseBound::Counted { .. }
+            if bound_ns.is_some_and(|bound| bound > deadline_ns) =>
+        {
             return Verdict::unknown(Missing::BoundExceedsDeadline);
         }
         ResponseBound::Bound(_) | ResponseBound::Counted { .. } | ResponseBound::InTime | ResponseBound::Demand(_) => {}
@@ -279,7 +289,8 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
 pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
     let critical =
         scenes.iter().flat_map(|scene| &scene.processors).flat_map(|one| &one.operations).any(|one| one.critical);
-    let counted = if critical || !system.chains.is_empty() { OutcomeScope::CriticalAndChains } else { OutcomeScope::Everything };
+    let counted =
+        if critical || !system.chains.is_empty() { OutcomeScope::CriticalAndChains } else { OutcomeScope::Everything };
     let counts = |one: &&OperationReport| one.critical || counted == OutcomeScope::Everything;
     let (mut all_proved, mut one_fails) = (true, false);
     let mut methods: Vec<AnalysisMethod> = Vec::new();

@@ -124,7 +124,7 @@ impl KeyedLevel<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::demand::Keyed;
-    use super::super::effort::{Bounds, AnalysisOptions};
+    use super::super::effort::{AnalysisOptions, Bounds};
     use super::super::fixed;
     use super::*;
     use proptest::prelude::*;
@@ -199,7 +199,8 @@ mod tests {
         let level = KeyedLevel { own: &own, higher: &[], below: 0, window: 9_999_999_000_000 };
         let quick = Effort::new(AnalysisOptions { bounds: Bounds::Quick, progress: &|_| true });
         assert_eq!(level.latenesses(&released, &quick), None);
-        let stopped = Effort::new(AnalysisOptions { bounds: Bounds::All, progress: &|progress| progress.done < 1 << 21 });
+        let stopped =
+            Effort::new(AnalysisOptions { bounds: Bounds::All, progress: &|progress| progress.done < 1 << 21 });
         assert_eq!(level.latenesses(&released, &stopped), None);
     }
 }

@@ -89,7 +89,9 @@ impl AnalysisMethod {
                 "the first job after all releases coincide",
                 "Joseph and Pandya, Computer Journal 1986; Liu and Layland, JACM 1973",
             ),
-            AnalysisMethod::Necessity => ("a necessary condition", "utilisation at most 1, worst case at most the deadline"),
+            AnalysisMethod::Necessity => {
+                ("a necessary condition", "utilisation at most 1, worst case at most the deadline")
+            }
             AnalysisMethod::Holistic => (
                 "end to end, the response of each stage being the jitter of the next",
                 "Tindell and Clark, Microprocessing and Microprogramming 1994",

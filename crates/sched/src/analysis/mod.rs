@@ -45,10 +45,10 @@ use hyoshi_model::{ChainId, System};
 
 pub use behaviour::{Miss, behaviour, numbers, undecided};
 pub use counterexample::{Counterexample, Subject, counterexamples};
-pub use effort::{Bounds, AnalysisOptions, Progress};
-pub use method::{Assumption, AnalysisMethod, MethodNote};
+pub use effort::{AnalysisOptions, Bounds, Progress};
+pub use method::{AnalysisMethod, Assumption, MethodNote};
 pub use report::{
-    AloneReport, ChainReport, ChainStage, OutcomeScope, CountedFrom, OperationReport, Outcome, ProcessorReport, Report,
+    AloneReport, ChainReport, ChainStage, CountedFrom, OperationReport, Outcome, OutcomeScope, ProcessorReport, Report,
     Requirement, SceneReport,
 };
 pub use sensitivity::{OperationMargin, Scaling, Sensitivity, SensitivitySearch, sensitivity};
@@ -132,7 +132,7 @@ fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport>
             }
         }
     }
-    short::doubt(system, plan, &mut scenes, effort);
+    short::mark_unknown(system, plan, &mut scenes, effort);
     scenes
 }
 
@@ -174,7 +174,7 @@ fn scene(system: &System, plan: &Plan, scene: Scene, effort: &Effort<'_>) -> Sce
     let works = works(system, plan, scene);
     let sites: Vec<Site<'_>> = plan.processors.iter().map(|plan| Site::new(system, plan, &works, effort)).collect();
     let agreement = holistic::agree(&works, &sites);
-    let coming = failing::Coming::new(system, &works, &agreement);
+    let coming = failing::CertainJobs::new(system, &works, &agreement);
     let processors: Vec<ProcessorReport> =
         sites.iter().map(|site| judge::processor(scene, site, &agreement, &coming)).collect();
     let lost = judge::lost(system, &works, &agreement, &processors);

@@ -112,7 +112,9 @@ pub(super) fn finish_of(work: &Work, release: &Release, found: &PartResult) -> O
         (ResponseBound::Counted { bound, .. }, Deadline::Origin(_)) => Some(*bound),
         (ResponseBound::Counted { bound, .. }, Deadline::Own(_)) => (release.latest? - work.jitter).checked_add(*bound),
         (ResponseBound::InTime, Deadline::Origin(deadline)) => release.latest.map(|_| deadline.as_nanos()),
-        (ResponseBound::InTime, Deadline::Own(deadline)) => (release.latest? - work.jitter).checked_add(deadline.as_nanos()),
+        (ResponseBound::InTime, Deadline::Own(deadline)) => {
+            (release.latest? - work.jitter).checked_add(deadline.as_nanos())
+        }
         (ResponseBound::Demand(_) | ResponseBound::Unknown(_) | ResponseBound::Tested(_), _) => None,
     }
 }

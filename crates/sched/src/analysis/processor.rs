@@ -10,7 +10,7 @@ use super::demand::{Keyed, KeyedLevel, TooMuch};
 use super::fixed::{self, Demand};
 use super::merge;
 use super::method::AnalysisMethod;
-use super::part::{PartResult, OperationPart, ResponseBound};
+use super::part::{OperationPart, PartResult, ResponseBound};
 use super::site::Site;
 use super::verdict::Missing;
 use super::work::{Release, ReleaseSource};
@@ -23,7 +23,7 @@ const MOST_PAIRS: usize = 1 << 18;
 const MANY: usize = 1 << 12;
 
 /// The reason of results that were not requested.
-const NOT_ASKED: Missing = Missing::LongWindow;
+const NOT_REQUESTED: Missing = Missing::LongWindow;
 
 /// A level with the work around it.
 struct LevelContext<'s> {
@@ -75,7 +75,7 @@ impl Site<'_> {
     ) {
         let own = &self.parts[start..end];
         if !own.iter().any(|part| self.effort.wants(part.operation)) {
-            return found.extend(own.iter().map(|part| unknown(*part, NOT_ASKED)));
+            return found.extend(own.iter().map(|part| unknown(*part, NOT_REQUESTED)));
         }
         let all: Result<Vec<Demand>, Missing> =
             self.parts[..end].iter().map(|part| self.demand(part, releases)).collect();
@@ -84,7 +84,7 @@ impl Site<'_> {
             Ok(known) => known,
             Err(missing) => {
                 let reason = |part: &OperationPart| {
-                    self.to_blame(part.operation)
+                    self.unanalysable(part.operation)
                         .or_else(|| self.unreleased(part, releases))
                         .unwrap_or_else(|| missing.clone())
                 };
@@ -144,10 +144,15 @@ impl Site<'_> {
                 (Some(_), Some(punctual)) => {
                     let mut with = own.to_vec();
                     with[position] = punctual;
-                    (AnalysisMethod::FixedPriority, self.effort.level(self.parts[at.start].operation, &with, &higher, at.below))
+                    (
+                        AnalysisMethod::FixedPriority,
+                        self.effort.level(self.parts[at.start].operation, &with, &higher, at.below),
+                    )
                 }
                 (Some(level), None) => (AnalysisMethod::FixedPriority, level.clone()),
-                (None, _) if whole.is_some() => (AnalysisMethod::AnyOrder, whole.clone().unwrap_or(Err(Missing::LongWindow))),
+                (None, _) if whole.is_some() => {
+                    (AnalysisMethod::AnyOrder, whole.clone().unwrap_or(Err(Missing::LongWindow)))
+                }
                 (None, punctual) => {
                     (AnalysisMethod::FixedPriorityNonPreemptive, non_preemptive(punctual.unwrap_or(own[position])))
                 }
@@ -222,7 +227,13 @@ impl Site<'_> {
         fixed::chain(&own, &others, at.below)
     }
 
-    fn solve_keyed(&self, at: &LevelContext<'_>, releases: &[Release], discipline: Discipline, found: &mut Vec<PartResult>) {
+    fn solve_keyed(
+        &self,
+        at: &LevelContext<'_>,
+        releases: &[Release],
+        discipline: Discipline,
+        found: &mut Vec<PartResult>,
+    ) {
         let (parts, demands) = (&self.parts[at.start..at.end], &at.all[at.start..at.end]);
         let method = testing(discipline);
         let higher = at.higher();
@@ -236,9 +247,9 @@ impl Site<'_> {
         };
         let mut keyed: Vec<Keyed> =
             parts.iter().zip(demands).map(|(part, demand)| self.keyed(part, *demand, releases, discipline)).collect();
-        let debts = i128::from(self.debts(parts, at.above, releases));
+        let cancellation_costs = i128::from(self.cancellation_costs(parts, at.above, releases));
         for one in &mut keyed {
-            one.blocks += debts;
+            one.blocks += cancellation_costs;
         }
         let level = KeyedLevel { own: &keyed, higher: &higher, below: i128::from(at.below), window };
         // By deadline one search is enough for all: an operation whose key is beyond the longest window that fails is
@@ -267,7 +278,7 @@ impl Site<'_> {
         };
         for (index, (part, one)) in parts.iter().zip(&keyed).enumerate() {
             if !self.effort.wants(part.operation) {
-                found.push(unknown(*part, NOT_ASKED));
+                found.push(unknown(*part, NOT_REQUESTED));
                 continue;
             }
             let failing = match (&common, &together) {

@@ -7,7 +7,7 @@ use alloc::{string::String, vec::Vec};
 use hyoshi_model::{ChainId, OperationId, ProcessorId};
 use serde::Serialize;
 
-use super::method::{Assumption, AnalysisMethod, MethodNote};
+use super::method::{AnalysisMethod, Assumption, MethodNote};
 use super::utilisation::{Load, UtilisationBound};
 use super::verdict::{Failure, Verdict, serialise_verdict};
 

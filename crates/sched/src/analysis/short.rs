@@ -20,7 +20,7 @@ use super::workload::{placements, works};
 use crate::plan::Plan;
 
 /// Changes proved verdicts to unknown where jobs of three regions may meet.
-pub(super) fn doubt(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort: &Effort<'_>) {
+pub(super) fn mark_unknown(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort: &Effort<'_>) {
     for short in 1..system.epochs.len().saturating_sub(1) {
         let doubtful = outlasted(system, plan, short, effort);
         if !doubtful.contains(&true) {
@@ -31,7 +31,7 @@ pub(super) fn doubt(system: &System, plan: &Plan, scenes: &mut [SceneReport], ef
             scene.epoch == short + 1 && !scene.change || scene.epoch == short && scene.change
         };
         for scene in scenes.iter_mut().filter(after) {
-            take_back(system, scene, &doubtful, &Missing::ShortRegion { name: name.clone() });
+            withdraw_proof(system, scene, &doubtful, &Missing::ShortRegion { name: name.clone() });
         }
     }
 }
@@ -84,7 +84,7 @@ fn least_urgent(system: &System, plan: &Plan, short: usize, id: OperationId) -> 
     places.map(|place| place.critical.level.max(place.other.level)).max().unwrap_or(u8::MAX)
 }
 
-fn take_back(system: &System, scene: &mut SceneReport, doubtful: &[bool], why: &Missing) {
+fn withdraw_proof(system: &System, scene: &mut SceneReport, doubtful: &[bool], why: &Missing) {
     for processor in &mut scene.processors {
         for one in processor.operations.iter_mut().filter(|one| doubtful[one.operation.index()]) {
             (one.bound_ns, one.slack_ns) = (None, None);

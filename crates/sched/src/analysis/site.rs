@@ -29,7 +29,8 @@ pub(super) struct Site<'a> {
 
 impl<'a> Site<'a> {
     pub fn new(system: &'a System, plan: &'a ProcessorPlan, works: &'a [Work], effort: &'a Effort<'a>) -> Self {
-        let mut parts: Vec<OperationPart> = plan.operations.iter().flat_map(|id| OperationPart::of(&works[id.index()])).collect();
+        let mut parts: Vec<OperationPart> =
+            plan.operations.iter().flat_map(|id| OperationPart::of(&works[id.index()])).collect();
         parts.sort_by_key(|part| part.level);
         let overhead = Overhead::new(system, plan);
         for part in &mut parts {
@@ -42,8 +43,8 @@ impl<'a> Site<'a> {
     pub fn demand(&self, part: &OperationPart, releases: &[Release]) -> Result<Demand, Missing> {
         let work = &self.works[part.operation.index()];
         let name = || self.system.operation(part.operation).name.clone();
-        let burst = releases[part.operation.index()].burst.filter(|_| self.to_blame(part.operation).is_none());
-        let burst = burst.ok_or_else(|| match self.to_blame(part.operation) {
+        let burst = releases[part.operation.index()].burst.filter(|_| self.unanalysable(part.operation).is_none());
+        let burst = burst.ok_or_else(|| match self.unanalysable(part.operation) {
             Some(missing @ Missing::Requests { .. }) => missing,
             _ => Missing::Interference { name: name() },
         })?;
@@ -54,11 +55,11 @@ impl<'a> Site<'a> {
     /// Blocking by the parts `below`, and by their overhead.
     pub fn with_overhead(&self, blocking: u64, below: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
         let stretch = if below.is_empty() { 0 } else { self.overhead.stretch() };
-        let debts = match self.plan.preemption {
-            Preemption::None => self.debts(below, above, releases),
+        let cancellation_costs = match self.plan.preemption {
+            Preemption::None => self.cancellation_costs(below, above, releases),
             Preemption::Levels | Preemption::Full => 0,
         };
-        blocking.saturating_add(stretch).saturating_add(debts)
+        blocking.saturating_add(stretch).saturating_add(cancellation_costs)
     }
 
     /// The same, of the releases in any window: at an idle point a guard may release a job early. That delays no other
@@ -75,7 +76,7 @@ impl<'a> Site<'a> {
     }
 
     /// The operation that leaves its level and those below without analysis, if there is one.
-    pub fn to_blame(&self, operation: OperationId) -> Option<Missing> {
+    pub fn unanalysable(&self, operation: OperationId) -> Option<Missing> {
         let work = &self.works[operation.index()];
         match &work.source {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
@@ -111,7 +112,7 @@ impl<'a> Site<'a> {
                 let name = || self.system.operation(work.operation).name.clone();
                 let missing = || Missing::Interference { name: name() };
                 let known = &releases[work.operation.index()];
-                let burst = known.burst.filter(|_| self.to_blame(work.operation).is_none()).ok_or_else(missing)?;
+                let burst = known.burst.filter(|_| self.unanalysable(work.operation).is_none()).ok_or_else(missing)?;
                 let mut add =
                     |burst: u64| match above.iter_mut().find(|one| (one.period, one.burst) == (work.period, burst)) {
                         Some(demand) => demand.cost = demand.cost.saturating_add(release),
@@ -132,7 +133,7 @@ impl<'a> Site<'a> {
     }
 
     /// The largest cost of the jobs of `parts` that a lane cancels in one decision.
-    pub fn debts(&self, parts: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
+    pub fn cancellation_costs(&self, parts: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
         let any = parts.iter().any(|part| !part.critical && self.overhead.to_start(part) > 0);
         if !self.overhead.cancels || !any {
             return 0;
@@ -170,6 +171,8 @@ fn released_above(work: &Work, site: &Site<'_>) -> bool {
 
 /// True if another processor triggers it.
 fn from_elsewhere(work: &Work, site: &Site<'_>) -> bool {
-    let (ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors }) = &work.source else { return false };
+    let (ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors }) = &work.source else {
+        return false;
+    };
     predecessors.iter().any(|hop| site.works[hop.from].on != work.on)
 }

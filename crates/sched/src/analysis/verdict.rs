@@ -318,10 +318,10 @@ impl fmt::Display for Missing {
                 write!(f, "could overload a window of {window}; not shown to happen")
             }
             Missing::Overload => f.write_str("it and more urgent operations need more than the CPU"),
-            Missing::OverloadAcross => {
-                f.write_str("operations that may be as urgent on either side of a switch or change need more than the \
-                    CPU")
-            }
+            Missing::OverloadAcross => f.write_str(
+                "operations that may be as urgent on either side of a switch or change need more than the \
+                    CPU",
+            ),
             Missing::FullLoad => {
                 f.write_str("utilisation of exactly 1 with jitter or blocking: no bound on the busy window")
             }

@@ -7,7 +7,7 @@ use hyoshi_model::{Deadline, Guard, OperationId, Preemption, Setting, Span, Syst
 use super::join;
 use super::merge;
 use super::verdict::Missing;
-use super::work::{Hop, Join, Pattern, Scene, ReleaseSource, Work};
+use super::work::{Hop, Join, Pattern, ReleaseSource, Scene, Work};
 use crate::plan::{Placement, Plan};
 use crate::ranking::LevelPosition;
 use crate::strategy::Discipline;
@@ -122,8 +122,9 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
         return None;
     }
     let levels = &plan.processors[work.on.index()].levels;
-    let fifo =
-        |place: LevelPosition| levels.get(usize::from(place.level)).is_some_and(|one| one.discipline == Discipline::Fifo);
+    let fifo = |place: LevelPosition| {
+        levels.get(usize::from(place.level)).is_some_and(|one| one.discipline == Discipline::Fifo)
+    };
     let first_level = if work.critical_legs > 0 { work.place.critical.level } else { work.place.other.level };
     let last_level =
         |one: &Work| if one.critical_legs < one.legs { one.place.other.level } else { one.place.critical.level };
@@ -168,7 +169,10 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         }
         Scene::Change(epoch) => change(system, plan, epoch, id),
     };
-    let place = places.first().copied().unwrap_or(Placement { critical: LevelPosition::default(), other: LevelPosition::default() });
+    let place = places
+        .first()
+        .copied()
+        .unwrap_or(Placement { critical: LevelPosition::default(), other: LevelPosition::default() });
     let elsewhere: Vec<Placement> = places.into_iter().skip(1).collect();
     let legs = u64::from(setting.legs.max(1));
     let source = match what {

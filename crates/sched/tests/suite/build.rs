@@ -188,7 +188,7 @@ fn setting(op: &Op) -> Setting {
         jitter: ns(op.jitter),
         wcet: ns(op.wcet),
         bcet: ns(0),
-        takes: Takes::Fixed(ns(op.wcet)),
+        execution_time: ExecutionTime::Fixed(ns(op.wcet)),
         deadline: if op.from_origin && !op.after.is_empty() {
             Deadline::Origin(deadline)
         } else {

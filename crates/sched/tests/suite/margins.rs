@@ -1,7 +1,7 @@
 //! Margins: a reported value is proved, and a slightly larger one is not.
 
 use hyoshi_model::{Preemption, Span, System};
-use hyoshi_sched::analysis::{Bounds, OutcomeScope, AnalysisOptions, Outcome, Sensitivity, analyse_with, sensitivity};
+use hyoshi_sched::analysis::{AnalysisOptions, Bounds, Outcome, OutcomeScope, Sensitivity, analyse_with, sensitivity};
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use hyoshi_model::{Costs, Epoch, Guard, Instant, OnBusy, Preemption, Setting, Span, System};
 use hyoshi_sched::analysis::{
-    Assumption, Failure, Load, AnalysisMethod, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
+    AnalysisMethod, Assumption, Failure, Load, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
 };
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use hyoshi_control::file::{self, chain, cpus, joining, open, order};
 use hyoshi_control::window::placement::{Seat, sliced};
-use hyoshi_control::{Admission, ReservationChange, Status, WindowStep, TaskId, Window};
+use hyoshi_control::{Admission, ReservationChange, Status, TaskId, Window, WindowStep};
 use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, Span, System};
 
-use super::played::{Period, Played};
-use super::who::{Wants, first_end, paces};
+use super::cpu_sharing::{CpuDemand, first_end, paces};
+use super::results::{Period, ProgramResults};
 
 /// A host with its programs.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct ProgramTask {
     met: Option<bool>,
     asked: Span,
     held: Span,
-    played: Played,
+    played: ProgramResults,
 }
 
 impl HostCpu {
@@ -89,7 +89,8 @@ impl<'a> SimulatedHost<'a> {
             let program = system.program(id);
             machine.tasks.push(ProgramTask::new(id));
             let Some(joining) = joining(program, &groups, chain(program)) else { continue };
-            let changes = machine.admission.join(file::task(id), joining, Instant::ZERO).map(<[ReservationChange]>::to_vec);
+            let changes =
+                machine.admission.join(file::task(id), joining, Instant::ZERO).map(<[ReservationChange]>::to_vec);
             machine.changed(&changes.unwrap_or_default(), Instant::ZERO);
         }
         for place in 0..machine.tasks.len() {
@@ -110,7 +111,7 @@ impl<'a> SimulatedHost<'a> {
 
     pub fn play_until(&mut self, end: Instant) {
         while self.now < end {
-            self.happen();
+            self.handle_due();
             let wants = self.wants();
             let (free, changes) = self.free();
             let paces = paces(&free, &wants);
@@ -124,13 +125,13 @@ impl<'a> SimulatedHost<'a> {
     }
 
     /// Periods that end with the simulation count.
-    pub fn close(mut self) -> impl Iterator<Item = Played> {
-        self.happen();
+    pub fn close(mut self) -> impl Iterator<Item = ProgramResults> {
+        self.handle_due();
         self.tasks.into_iter().map(|task| task.played)
     }
 
     /// All events of this instant: periods end with their reports, advocates and windows are checked.
-    fn happen(&mut self) {
+    fn handle_due(&mut self) {
         let now = self.now;
         for place in 0..self.tasks.len() {
             if self.ends(place) <= now {
@@ -156,7 +157,7 @@ impl<'a> SimulatedHost<'a> {
 
     fn next_event(&self) -> Instant {
         let tasks = (0..self.tasks.len()).map(|place| self.ends(place).min(self.tasks[place].look)).min();
-        tasks.unwrap_or(Instant::NEVER).min(self.admission.arbiter().next_look())
+        tasks.unwrap_or(Instant::NEVER).min(self.admission.arbiter().next_check())
     }
 
     fn end_period(&mut self, place: usize, now: Instant) {
@@ -180,7 +181,7 @@ impl<'a> SimulatedHost<'a> {
             (grant.asked.budget(), grant.reservation.map_or(Span::ZERO, Reservation::budget))
         });
         (task.met, task.left) = (None, Span::ZERO);
-        if let Some(takes) = self.system.program(task.program).takes_at(now) {
+        if let Some(takes) = self.system.program(task.program).execution_time_at(now) {
             // Draws for programs use indices after those of all operations.
             let operation = OperationId(self.system.operations.len() as u32 + task.program.0);
             task.left = takes.draw(self.system.seed, JobId { operation, number: task.number, leg: 0 });
@@ -219,7 +220,7 @@ impl<'a> SimulatedHost<'a> {
             let step = match &mut task.window {
                 Some(window) if window.reservation() == served => continue,
                 Some(window) => window.reserve(served, now, task.meter),
-                none => none.insert(Window::new(served)).look(now, task.meter, None),
+                none => none.insert(Window::new(served)).check(now, task.meter, None),
             };
             self.stepped(place, step);
         }
@@ -228,7 +229,7 @@ impl<'a> SimulatedHost<'a> {
     fn look(&mut self, place: usize, now: Instant) {
         let task = &mut self.tasks[place];
         let Some(window) = &mut task.window else { return };
-        let step = window.look(now, task.meter, None);
+        let step = window.check(now, task.meter, None);
         self.stepped(place, step);
     }
 
@@ -245,12 +246,12 @@ impl<'a> SimulatedHost<'a> {
         self.tasks.iter().position(|one| file::task(one.program) == id)
     }
 
-    fn wants(&self) -> Vec<Wants> {
+    fn wants(&self) -> Vec<CpuDemand> {
         let wanting = self.tasks.iter().enumerate().filter(|(_, task)| !task.left.is_zero());
         let wants = wanting.map(|(place, task)| {
             let window = task.window.as_ref().filter(|window| window.is_raised());
             let raised = window.and(task.seat).map(|seat| (seat.cpu, seat.level, task.raised_since));
-            Wants { place, left: task.left, raised }
+            CpuDemand { place, left: task.left, raised }
         });
         wants.collect()
     }
@@ -286,7 +287,7 @@ impl ProgramTask {
             met: None,
             asked: Span::ZERO,
             held: Span::ZERO,
-            played: Played::new(program),
+            played: ProgramResults::new(program),
         }
     }
 

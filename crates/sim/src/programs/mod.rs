@@ -5,13 +5,13 @@
 //! at the end of the period is dropped, as in `hyoshi hourglass`. The broker reports for it at the end of each period.
 //! No other threads want the CPU.
 
+mod cpu_sharing;
 mod machine;
-mod played;
-mod who;
+mod results;
 
 use hyoshi_model::{HostId, Instant, ProcessorId, System};
 
-pub use played::{Period, Played, PeriodRange, PeriodSums};
+pub use results::{Period, PeriodRange, PeriodSums, ProgramResults};
 
 use machine::SimulatedHost;
 
@@ -40,8 +40,8 @@ impl<'a> Programs<'a> {
     }
 
     /// The results of each program, in the file's order.
-    pub fn close(self) -> Vec<Played> {
-        let mut played: Vec<Played> = self.machines.into_iter().flat_map(SimulatedHost::close).collect();
+    pub fn close(self) -> Vec<ProgramResults> {
+        let mut played: Vec<ProgramResults> = self.machines.into_iter().flat_map(SimulatedHost::close).collect();
         played.sort_by_key(|one| one.program);
         played
     }

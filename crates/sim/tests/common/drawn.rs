@@ -164,12 +164,12 @@ fn operation(
         let least = Span::from_nanos(choose.below(wcet.as_nanos()));
         (setting.legs, setting.wcet) = (legs as u16, wcet);
         setting.critical_legs = if critical { legs as u16 } else { choose.below(legs) as u16 };
-        setting.takes = match choose.below(5) {
-            0 => Takes::Uniform(least, wcet),
-            1 => Takes::List([wcet, least, wcet].into()),
-            _ => Takes::Fixed(wcet),
+        setting.execution_time = match choose.below(5) {
+            0 => ExecutionTime::Uniform(least, wcet),
+            1 => ExecutionTime::List([wcet, least, wcet].into()),
+            _ => ExecutionTime::Fixed(wcet),
         };
-        setting.bcet = setting.takes.shortest();
+        setting.bcet = setting.execution_time.shortest();
         let tight = choose.one_in(2);
         let own = !triggered || choose.one_in(3);
         let whole = wcet * legs;
@@ -205,7 +205,8 @@ fn fusion(choose: &mut Choices, build: Build) -> Build {
         operation.guard = if guarded { Guard::On } else { Guard::Off };
     });
     build.set(|setting| {
-        (setting.wcet, setting.bcet, setting.takes, setting.critical_legs) = (wcet, wcet, Takes::Fixed(wcet), 1);
+        (setting.wcet, setting.bcet, setting.execution_time, setting.critical_legs) =
+            (wcet, wcet, ExecutionTime::Fixed(wcet), 1);
         if own {
             setting.deadline = Deadline::Own(setting.period);
         }
@@ -294,7 +295,7 @@ fn region(choose: &mut Choices, system: &mut Contents) {
                 let (times, over) = choose.of(&[(1, 2), (1, 2), (5, 4), (3, 4)]);
                 let held = operation.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum + *span);
                 setting.wcet = Span::from_nanos(setting.wcet.as_nanos() * times / over).max(held);
-                setting.takes = Takes::Fixed(setting.wcet);
+                setting.execution_time = ExecutionTime::Fixed(setting.wcet);
                 setting.bcet = setting.wcet;
             }
             setting.enabled = !choose.one_in(6);

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use hyoshi_model::*;
-use hyoshi_sched::analysis::{CountedFrom, Failure, AnalysisMethod, OperationReport, Requirement, Subject, counterexamples};
-use hyoshi_sched::{Bounds, AnalysisOptions, Plan, Report, Strategies, analyse, analyse_with};
+use hyoshi_sched::analysis::{
+    AnalysisMethod, CountedFrom, Failure, OperationReport, Requirement, Subject, counterexamples,
+};
+use hyoshi_sched::{AnalysisOptions, Bounds, Plan, Report, Strategies, analyse, analyse_with};
 use hyoshi_sim::simulate;
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
 
@@ -150,7 +152,7 @@ fn behaviours(system: &System) -> Vec<System> {
         |index: usize, setting: &mut Setting, to: Span| setting.phase = if free(index) { to } else { setting.phase };
     all.push(with(&|index, setting| {
         shift(index, setting, Span::ZERO);
-        setting.takes = Takes::Fixed(setting.wcet);
+        setting.execution_time = ExecutionTime::Fixed(setting.wcet);
     }));
     // One job begins just before all others are released: the longest one, or one by the seed.
     let settings = &system.epochs[0].settings;
@@ -158,14 +160,14 @@ fn behaviours(system: &System) -> Vec<System> {
     for before in [longest, system.seed as usize % settings.len().max(1)] {
         all.push(with(&|index, setting| {
             shift(index, setting, Span::from_nanos(u64::from(periodic(index) && index != before)));
-            setting.takes = Takes::Fixed(setting.wcet);
+            setting.execution_time = ExecutionTime::Fixed(setting.wcet);
         }));
     }
     all.push(with(&|index, setting| {
         let odd = (system.seed.wrapping_mul(0x9e37_79b9).wrapping_add(index as u64 * 7_919)) % 1_000;
         let phase = Span::from_nanos(setting.period.as_nanos() / 1_000 * odd);
         shift(index, setting, if periodic(index) { phase } else { Span::ZERO });
-        setting.takes = Takes::Uniform(setting.bcet, setting.wcet);
+        setting.execution_time = ExecutionTime::Uniform(setting.bcet, setting.wcet);
     }));
     all
 }
@@ -347,7 +349,7 @@ fn lesser(system: &System) -> Vec<System> {
         set(&|setting| setting.jitter = Span::ZERO);
         set(&|setting| setting.offset = Span::ZERO);
         set(&|setting| setting.phase = Span::ZERO);
-        set(&|setting| (setting.takes, setting.bcet) = (Takes::Fixed(setting.wcet), setting.wcet));
+        set(&|setting| (setting.execution_time, setting.bcet) = (ExecutionTime::Fixed(setting.wcet), setting.wcet));
         set(&|setting| (setting.legs, setting.critical_legs) = (1, setting.critical_legs.min(1)));
     }
     all

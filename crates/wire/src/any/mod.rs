@@ -4,9 +4,9 @@
 //! against its type on arrival: an any needs no more memory than its octets, and passing it on needs no tree.
 //! [`Any::value`] builds a tree on request.
 
-mod carry;
 #[cfg(test)]
 mod tests;
+mod transcode;
 mod value;
 
 pub use value::{ObjectValue, Value};
@@ -16,7 +16,7 @@ use core::fmt;
 
 use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 use crate::typecode::{TypeCode, TypeIndex, TypeKind, Typed, Types};
-use carry::TranscodeError;
+use transcode::TranscodeError;
 
 /// A value of any type: cheap to clone. Two are equal if their type codes are, and all of their values bit by bit.
 ///
@@ -128,7 +128,7 @@ impl Typed for Any {
 impl Encode for Any {
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
         self.code.encode(to)?;
-        match carry::carry(&self.code, &mut Decoder::kept(&self.octets), to) {
+        match transcode::transcode(&self.code, &mut Decoder::kept(&self.octets), to) {
             Ok(()) => Ok(()),
             Err(TranscodeError::Write(error)) => Err(error),
             Err(TranscodeError::Read(_)) => Err(EncodeError::Value("an any that does not match its type code")),
@@ -143,7 +143,7 @@ impl Decode<'_> for Any {
         from.nested(|from| {
             let code = TypeCode::decode(from)?;
             let mut to = Encoder::kept();
-            carry::checked(carry::carry(&code, from, &mut to), from)?;
+            transcode::checked(transcode::transcode(&code, from, &mut to), from)?;
             let octets: Vec<u8> = to.into_bytes();
             Ok(Any { code, octets: octets.into() })
         })

@@ -3,7 +3,7 @@
 use alloc::{boxed::Box, string::String, vec::Vec};
 
 use super::Any;
-use super::carry::{skip_id, unsupported, width};
+use super::transcode::{skip_id, unsupported, width};
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
 use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
 use crate::types::{FixedDecimal, LongDouble, WChar, WString, read_packed, write_packed};

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Header, MessageKind, LocateReply, LocateRequest, Reply, Request, Response};
+use super::{Header, LocateReply, LocateRequest, MessageKind, Reply, Request, Response};
 use crate::cdr::{CharSet, Decode, DecodeError, Decoder, Limits, Version};
 
 /// A whole message, with all its fragments.

@@ -212,7 +212,11 @@ fn address(rest: Rest<'_>) -> Result<(CorbalocAddress, Rest<'_>), ReferenceError
         }
     };
     let host = host.to_string();
-    let address = if tls { CorbalocAddress::Ssliop { version, host, port } } else { CorbalocAddress::Iiop { version, host, port } };
+    let address = if tls {
+        CorbalocAddress::Ssliop { version, host, port }
+    } else {
+        CorbalocAddress::Iiop { version, host, port }
+    };
     Ok((address, after))
 }
 

@@ -34,11 +34,11 @@ use core::fmt;
 use core::str::FromStr;
 
 pub use component::{Component, PriorityModel, SslTransport, TaoEndpoint, association_options};
-pub use corbaloc::{CorbalocAddress, Corbaloc, DEFAULT_PORT};
+pub use corbaloc::{Corbaloc, CorbalocAddress, DEFAULT_PORT};
 pub use corbaname::Corbaname;
 pub use error::{ReferenceError, ReferenceErrorKind};
 pub use name::{NameComponent, parse_name, print_name};
-pub use profile::{IorEndpoint, IiopProfile, Profile, multiple_components};
+pub use profile::{IiopProfile, IorEndpoint, Profile, multiple_components};
 pub use tags::*;
 
 use crate::cdr::{ByteOrder, Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};

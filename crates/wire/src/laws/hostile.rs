@@ -4,8 +4,8 @@ use alloc::{vec, vec::Vec};
 
 use crate::cdr::DecodeErrorKind;
 use crate::{
-    Any, ByteOrder, CharSet, FixedDecimal, Decode, Decoder, Encode, EncodeError, Encoder, Limits, TypeCode, TypeKind, Value,
-    Version,
+    Any, ByteOrder, CharSet, Decode, Decoder, Encode, EncodeError, Encoder, FixedDecimal, Limits, TypeCode, TypeKind,
+    Value, Version,
 };
 
 fn message(write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
@@ -261,7 +261,8 @@ fn a_fixed_type_of_no_digits_has_no_values() {
 
 #[test]
 fn a_type_that_holds_itself_has_no_values() {
-    const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that contains itself other than through a sequence");
+    const ENDLESS: DecodeErrorKind =
+        DecodeErrorKind::Value("a type that contains itself other than through a sequence");
     let octets = message(|to| {
         structure(to, 1, |to| {
             "".encode(to).unwrap();

@@ -21,7 +21,7 @@
 
 use alloc::{boxed::Box, string::String, vec, vec::Vec};
 
-use crate::{Any, ByteOrder, FixedDecimal, Decode, Decoder, Encode, Encoder, TypeKind, Value, WChar, WString};
+use crate::{Any, ByteOrder, Decode, Decoder, Encode, Encoder, FixedDecimal, TypeKind, Value, WChar, WString};
 
 fn text(text: &str) -> Value {
     Value::String(text.into())

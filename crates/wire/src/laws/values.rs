@@ -88,9 +88,10 @@ impl ArbitraryType {
         *count += 1;
         let id = if count.is_multiple_of(2) { format!("IDL:T{count}:1.0") } else { String::new() };
         let name = format!("T{count}");
-        let members = |members: &[ArbitraryType], types: &mut Types, count: &mut u32| -> Vec<(&'static str, TypeIndex)> {
-            members.iter().map(|member| ("member", member.describe(types, count))).collect()
-        };
+        let members =
+            |members: &[ArbitraryType], types: &mut Types, count: &mut u32| -> Vec<(&'static str, TypeIndex)> {
+                members.iter().map(|member| ("member", member.describe(types, count))).collect()
+            };
         match self {
             ArbitraryType::Simple(kind) => types.simple(*kind),
             ArbitraryType::String(most) => types.string(*most),

@@ -8,7 +8,7 @@ mod shape;
 pub(crate) use codec::{read_label, write_label};
 
 pub use build::{TypeIndex, Typed, Types};
-pub use shape::{Cases, Members, TypeShape, TypeKind};
+pub use shape::{Cases, Members, TypeKind, TypeShape};
 
 use alloc::{boxed::Box, sync::Arc};
 

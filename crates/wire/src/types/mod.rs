@@ -5,7 +5,7 @@ mod fixed;
 mod long_double;
 mod wide;
 
-pub use fixed::{FixedDecimal, Fixed, FixedError};
+pub use fixed::{Fixed, FixedDecimal, FixedError};
 pub(crate) use fixed::{read_packed, write_packed};
 pub use long_double::LongDouble;
 pub use wide::{WChar, WString};

@@ -16,11 +16,11 @@ mod thread;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hyoshi_control::window::placement::{Cpu, WindowPlacement, sliced};
-use hyoshi_control::{WindowStep, TaskId, Window};
+use hyoshi_control::{TaskId, Window, WindowStep};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::process::{ProcessIdentity, is_same, start_of_now, threads_of};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
-use hyoshi_os::{Alarm, Alarms, Rang, Refused, Wake, allowed_cpus, fifo_limit, own_cpu, own_thread, priority};
+use hyoshi_os::{Alarm, AlarmReport, Alarms, Refused, Wake, allowed_cpus, fifo_limit, own_cpu, own_thread, priority};
 
 use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
@@ -249,7 +249,7 @@ impl WindowProxy {
         let slept = open.window.sleeps();
         let served = sliced(open.reservation, open.slices);
         let step = match open.window.reservation() == served {
-            true => open.window.look(now, reading, part),
+            true => open.window.check(now, reading, part),
             false => open.window.reserve(served, now, reading),
         };
         let served = open.carry_out(step, now, reading, members, &mut ground.touched);
@@ -265,11 +265,14 @@ impl WindowProxy {
     /// Windows are due when their threads have consumed what was set for them.
     fn hear(&mut self, now: Instant) {
         let Events::From(alarms) = &self.events else { return };
-        let mut rang = Vec::new();
-        alarms.reported(|key, what| rang.push((key, what)));
-        for (key, what) in rang {
+        let mut acknowledge = Vec::new();
+        alarms.reported(|key, what| acknowledge.push((key, what)));
+        for (key, what) in acknowledge {
             let (task, tid) = rest::whose(key);
-            let due = self.open.get_mut(&task).is_some_and(|open| open.rest.rang(tid, what) && open.window.is_raised());
+            let due = self
+                .open
+                .get_mut(&task)
+                .is_some_and(|open| open.rest.acknowledge(tid, what) && open.window.is_raised());
             if due {
                 self.schedule(task, now);
             }
@@ -550,9 +553,9 @@ impl Open {
                 self.lower_some(touched);
                 Ok(())
             }
-            WindowStep::Raise(_) | WindowStep::Look(_) => {
+            WindowStep::Raise(_) | WindowStep::Check(_) => {
                 let idle = self.reading.replace(reading) == Some(reading);
-                if idle && !unfinished && matches!(step, WindowStep::Look(_)) {
+                if idle && !unfinished && matches!(step, WindowStep::Check(_)) {
                     return Ok(());
                 }
                 members.look_at_family(reading);

@@ -1,7 +1,7 @@
 //! One thread in and out of its window.
 
 use hyoshi_os::process::identity_of_thread;
-use hyoshi_os::scheduling::{Affinity, SchedulingClass, Scheduling, raise};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass, raise};
 use hyoshi_os::{KernelRequest, Refused};
 
 use crate::members::Member;
@@ -87,7 +87,7 @@ impl Held {
         }
         if !self.before.affinity.has(cpu) {
             if ours {
-                self.put_back()?;
+                self.restore()?;
             }
             self.state = State::Elsewhere;
             return Ok(());
@@ -120,7 +120,7 @@ impl Held {
         }
         let tid = self.before.thread.number;
         let lowered = self.free(cpu).and_then(|()| match self.has_ours(Scheduling::of(tid)?) {
-            true => self.before.scheduling.put_back(tid),
+            true => self.before.scheduling.restore(tid),
             false => Ok(()),
         });
         match lowered {
@@ -148,7 +148,7 @@ impl Held {
     /// A thread that is not raised has nothing from a window.
     pub(super) fn undo_escape(&mut self) -> Result<(), Refused> {
         match Scheduling::of(self.before.thread.number) {
-            Ok(found) if self.has_ours(found) => self.put_back(),
+            Ok(found) if self.has_ours(found) => self.restore(),
             _ => Ok(()),
         }
     }
@@ -171,12 +171,15 @@ impl Held {
     }
 
     /// Its earlier scheduling, if that was ordinary.
-    fn put_back(&mut self) -> Result<(), Refused> {
+    fn restore(&mut self) -> Result<(), Refused> {
         let tid = self.before.thread.number;
         let before = self.before.scheduling;
         // If its cpuset has none of these CPUs any more, the kernel has bound it to others.
-        self.before.affinity.put(tid).or_else(|refused| if refused.is_elsewhere() { Ok(()) } else { Err(refused) })?;
-        if before.is_fair() { before.put_back(tid) } else { Scheduling::ORDINARY.put_back(tid) }
+        self.before
+            .affinity
+            .put(tid)
+            .or_else(|refused| if refused.is_cpu_forbidden() { Ok(()) } else { Err(refused) })?;
+        if before.is_fair() { before.restore(tid) } else { Scheduling::ORDINARY.restore(tid) }
     }
 
     /// Lets it run where it could; where the program has pinned it meanwhile is its choice.

@@ -10,7 +10,11 @@ fn window(budget: u64, period: u64) -> Reservation {
 /// Without overhead, and without slices.
 fn on(cpus: u32) -> WindowPlacement {
     let cpu = |number| Cpu { number, promises: vec![], cap: Share::from_percent(95) };
-    WindowPlacement { overhead: Span::ZERO, run: Span::from_secs(1_000), ..WindowPlacement::new((0..cpus).map(cpu), Span::ZERO) }
+    WindowPlacement {
+        overhead: Span::ZERO,
+        run: Span::from_secs(1_000),
+        ..WindowPlacement::new((0..cpus).map(cpu), Span::ZERO)
+    }
 }
 
 #[test]
@@ -19,7 +23,10 @@ fn a_sum_under_the_cap_proves_nothing() {
     placement.admit(TaskId(1), window(15, 30), &[]).unwrap();
     // 50 % and 38 % are below 95 %, but the other window can take 15 ms at each end of those 40 ms.
     let refused = placement.admit(TaskId(2), window(15, 40), &[]).unwrap_err();
-    assert_eq!(refused.to_string(), "15ms of 40ms does not fit beside the reservations on the CPUs: 10ms of 40ms is the most");
+    assert_eq!(
+        refused.to_string(),
+        "15ms of 40ms does not fit beside the reservations on the CPUs: 10ms of 40ms is the most"
+    );
     assert_eq!(placement.seat(TaskId(2)), None);
     placement.admit(TaskId(2), refused.most.unwrap(), &[]).unwrap();
     assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(40)));

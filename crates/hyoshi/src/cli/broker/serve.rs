@@ -19,9 +19,10 @@ use hyoshi_control::policy::AnyPolicy;
 use hyoshi_control::{Arbiter, PolicySpec};
 use hyoshi_model::{Share, printable_lines};
 use hyoshi_orb::OrbError;
-use hyoshi_os::trusted::Mistrust;
+use hyoshi_os::trusted::UntrustedPath;
 use hyoshi_os::{
-    SocketAddress, Credentials, Hangup, Interrupt, Notifier, ThreadPolicy, Spawn, Wake, allowed_cpus, priority, set_own_policy,
+    Credentials, Hangup, Interrupt, Notifier, SocketAddress, Spawn, ThreadPolicy, Wake, allowed_cpus, priority,
+    set_own_policy,
 };
 use serde_json::json;
 
@@ -220,7 +221,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
 
 /// The remedy for a path that another user controls.
 fn mistrust(error: &std::io::Error) -> Option<String> {
-    Mistrust::of(error).map(Mistrust::remedy)
+    UntrustedPath::of(error).map(UntrustedPath::remedy)
 }
 
 /// Tells on standard output how it stands; it serves, so that it does not wait for long for whoever reads that.

@@ -1,6 +1,6 @@
 //! Types of an IDL file as type codes.
 
-use hyoshi_idl::tree::{DefinitionKind, Member, ConstantValue as Label};
+use hyoshi_idl::tree::{ConstantValue as Label, DefinitionKind, Member};
 use hyoshi_idl::{DefinitionId, Specification, Type};
 use hyoshi_orb::{TypeCode, TypeIndex, TypeKind, Types};
 

@@ -148,7 +148,9 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
             });
             values.collect::<Result<_, _>>().map(Value::Struct)
         }
-        TypeShape::Union { discriminator, cases } => union(json, &code, &discriminator, &cases.collect::<Vec<_>>(), named),
+        TypeShape::Union { discriminator, cases } => {
+            union(json, &code, &discriminator, &cases.collect::<Vec<_>>(), named)
+        }
         TypeShape::Named(TypeKind::Object) => reference(json).map(|object| Value::Object(Box::new(object))),
         _ => Err(Wrong::new(format!("there is no way to write {code} here"))),
     }

@@ -2,7 +2,7 @@
 
 use hyoshi_broker::kernel::Way;
 use hyoshi_broker::machine::ways;
-use hyoshi_os::cgroup::{CpuGroup, CgroupVersion};
+use hyoshi_os::cgroup::{CgroupVersion, CpuGroup};
 use hyoshi_os::doctor::{DoctorFinding, DoctorVerdict};
 use hyoshi_os::meter::{Meter, MeterSource};
 use hyoshi_os::process::Process;
@@ -31,7 +31,8 @@ fn judge(ways: &[Way], meter: MeterSource, groups: Option<CgroupVersion>) -> Doc
         None => "no control groups",
     };
     let found = format!("{usable}; {meter}; {groups}");
-    let finding = |verdict, consequence, remedy| DoctorFinding { topic: "CPU broker", found, verdict, consequence, remedy };
+    let finding =
+        |verdict, consequence, remedy| DoctorFinding { topic: "CPU broker", found, verdict, consequence, remedy };
     let window = ways.iter().find(|way| way.name == "window");
     match ways.iter().find(|way| way.used) {
         Some(used) if used.name == "window" => {

@@ -2,7 +2,7 @@
 
 use hyoshi_wire::giop::{CodeSet, CodeSets, Offer, Transmission};
 use hyoshi_wire::ior::{
-    self, CorbalocAddress, Component, Corbaloc, IorEndpoint, IiopProfile, Ior, PriorityModel, Profile, Reference,
+    self, Component, Corbaloc, CorbalocAddress, IiopProfile, Ior, IorEndpoint, PriorityModel, Profile, Reference,
     TAG_INTERNET_IOP, TAG_MULTIPLE_COMPONENTS,
 };
 use hyoshi_wire::tagged::{Tagged, TaggedList};

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hyoshi_os::process::{ProcessIdentity, NoProcess, Process, end_group, identity};
+use hyoshi_os::process::{NoProcess, Process, ProcessIdentity, end_group, identity};
 
 use crate::cli::{Failure, Held, streams};
 
@@ -67,8 +67,9 @@ pub(in crate::cli) fn watch() -> Result<Held, Failure> {
         if line == OVER {
             return Ok(Held::Yes);
         }
-        let of =
-            |(number, start): (&str, &str)| Some(ProcessIdentity { number: number.parse().ok()?, start: start.parse().ok()? });
+        let of = |(number, start): (&str, &str)| {
+            Some(ProcessIdentity { number: number.parse().ok()?, start: start.parse().ok()? })
+        };
         programs.extend(line.split_once(' ').and_then(of));
     }
     programs.retain(|program| is_left(*program) && end_group(program.number, false).is_ok());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_model::Span;
 use hyoshi_orb::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, TlsWarning};
-use hyoshi_os::trusted::{self, Mistrust};
+use hyoshi_os::trusted::{self, UntrustedPath};
 use hyoshi_os::{Clock, Hangup, MonotonicClock, Spawn};
 
 use crate::cli::{Failure, streams};
@@ -120,7 +120,7 @@ impl Files {
     fn path(&self, flag: &str, path: &Path) -> Result<PathBuf, Failure> {
         match self.guarded.then(|| trusted::file(path)) {
             Some(Ok(path)) => Ok(path),
-            None | Some(Err(Mistrust::System { .. })) => Ok(path.to_owned()),
+            None | Some(Err(UntrustedPath::System { .. })) => Ok(path.to_owned()),
             Some(Err(mistrust)) => {
                 Err(Failure::new(format_args!("{flag} {}: {mistrust}", path.display())).help(mistrust.remedy()))
             }

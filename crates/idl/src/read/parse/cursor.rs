@@ -1,19 +1,19 @@
 //! The parser's position in the tokens, and its errors for unexpected tokens.
 
-use crate::read::diagnostic::{IdlDiagnostic, Findings};
+use crate::read::diagnostic::{Findings, IdlDiagnostic};
 use crate::read::lexeme::Lexeme;
 use crate::read::preprocess::{Event, Preprocessed, Token};
 use crate::read::similar;
-use crate::read::source::{Sources, SourceSpan};
+use crate::read::source::{SourceSpan, Sources};
 use crate::read::syntax::{Name, ScopedName};
 
 use super::DEEPEST;
 
 /// An error was reported; a caller that can skips to the next place to continue.
-pub(crate) struct Lost;
+pub(crate) struct ParseFailure;
 
 /// The result of parsing.
-pub(crate) type ParseResult<T> = Result<T, Lost>;
+pub(crate) type ParseResult<T> = Result<T, ParseFailure>;
 
 /// The words of IDL 4.2, table 7-6, that cannot be names without an underscore before them, except for those reserved
 /// only by 4.x (`bitfield`, `map`, `int8`...), because older files use them as names.
@@ -213,7 +213,7 @@ impl<'a> Cursor<'a> {
     pub fn expect(&mut self, sign: Lexeme, wanted: &str) -> ParseResult<SourceSpan> {
         match self.sign(sign) {
             Some(at) => Ok(at),
-            None => Err(self.strange(wanted)),
+            None => Err(self.unexpected(wanted)),
         }
     }
 
@@ -227,7 +227,7 @@ impl<'a> Cursor<'a> {
             self.half = true;
             return Ok(self.at());
         }
-        Err(self.strange("`>`"))
+        Err(self.unexpected("`>`"))
     }
 
     /// The `;` after a declaration; one that is missing at a line's end is reported there.
@@ -247,13 +247,13 @@ impl<'a> Cursor<'a> {
             // Continue as if it were there, to find further errors.
             return Ok(());
         }
-        Err(self.strange("`;`"))
+        Err(self.unexpected("`;`"))
     }
 
     /// Reports that the next token is unexpected.
-    pub fn strange(&mut self, wanted: &str) -> Lost {
+    pub fn unexpected(&mut self, wanted: &str) -> ParseFailure {
         let found = match self.kind() {
-            Lexeme::End if self.ended => return Lost,
+            Lexeme::End if self.ended => return ParseFailure,
             Lexeme::End => {
                 self.ended = true;
                 "the file ends".to_string()
@@ -265,40 +265,40 @@ impl<'a> Cursor<'a> {
         };
         let error = IdlDiagnostic::at(self.at(), format!("expected {wanted}, {found}")).label("unexpected");
         self.findings.error(error);
-        Lost
+        ParseFailure
     }
 
     /// Reports that the next token is none of the expected ones, with the nearest if it is similar.
-    pub fn strange_among(&mut self, wanted: &str, known: &[&str]) -> Lost {
+    pub fn unexpected_among(&mut self, wanted: &str, known: &[&str]) -> ParseFailure {
         let near = Some(self.text()).filter(|_| self.kind() == Lexeme::Word);
         let near = near.and_then(|text| similar(text, known.iter().copied()));
         match near {
             Some(near) => {
                 let error = IdlDiagnostic::at(self.at(), format!("expected {wanted}, found `{}`", self.text()));
                 self.findings.error(error.label("unknown word").help(format!("did you mean `{near}`?")));
-                Lost
+                ParseFailure
             }
-            None => self.strange(wanted),
+            None => self.unexpected(wanted),
         }
     }
 
     /// Rejects a part of IDL that is not supported.
-    pub fn refuse(&mut self, at: SourceSpan, message: &str, help: &str) -> Lost {
+    pub fn refuse(&mut self, at: SourceSpan, message: &str, help: &str) -> ParseFailure {
         let label = if message.contains("not supported") { "not supported" } else { "" };
         self.findings.error(IdlDiagnostic::at(at, message).label(label).help(help));
-        Lost
+        ParseFailure
     }
 
     /// Reads a name that is being declared.
     pub fn name(&mut self, of: &str) -> ParseResult<Name> {
         if self.kind() != Lexeme::Word {
-            return Err(self.strange(&format!("the name of {of}")));
+            return Err(self.unexpected(&format!("the name of {of}")));
         }
         let (text, at) = (self.text(), self.at());
         if text.len() > LONGEST_NAME {
             let error = IdlDiagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
             self.findings.error(error);
-            return Err(Lost);
+            return Err(ParseFailure);
         }
         let Some(escaped) = text.strip_prefix('_') else {
             if let Some(keyword) = is_keyword(text).filter(|keyword| !UNUSED.contains(keyword)) {
@@ -323,15 +323,20 @@ impl<'a> Cursor<'a> {
                         | Lexeme::LeftSquare
                 );
                 if !declares {
-                    return Err(Lost);
+                    return Err(ParseFailure);
                 }
             }
             self.bump();
             return Ok(Name { text: text.to_string(), at });
         };
         if !escaped.starts_with(|first: char| first.is_ascii_alphabetic()) {
-            let error = IdlDiagnostic::at(at, format!("`{text}` is not a name: only one underscore is allowed, before a \
-                letter"));
+            let error = IdlDiagnostic::at(
+                at,
+                format!(
+                    "`{text}` is not a name: only one underscore is allowed, before a \
+                letter"
+                ),
+            );
             self.findings.error(error.help("names begin with a letter; `_name` means `name`, but never a keyword"));
         }
         self.bump();
@@ -345,20 +350,20 @@ impl<'a> Cursor<'a> {
         let mut parts = Vec::new();
         loop {
             if self.kind() != Lexeme::Word {
-                return Err(self.strange(of));
+                return Err(self.unexpected(of));
             }
             let (text, at) = (self.text(), self.at());
             if text.len() > LONGEST_NAME {
                 let error = IdlDiagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
                 self.findings.error(error);
-                return Err(Lost);
+                return Err(ParseFailure);
             }
             let plain = text.strip_prefix('_');
             if plain.is_none()
                 && is_keyword(text).is_some_and(|keyword| keyword == text && !UNUSED.contains(&keyword))
                 && text != "Object"
             {
-                return Err(self.strange(of));
+                return Err(self.unexpected(of));
             }
             self.bump();
             parts.push(Name { text: plain.unwrap_or(text).to_string(), at });
@@ -387,7 +392,7 @@ impl<'a> Cursor<'a> {
         if self.depth >= DEEPEST {
             let error = IdlDiagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));
             self.findings.error(error.help("name the inner parts"));
-            return Err(Lost);
+            return Err(ParseFailure);
         }
         self.depth += 1;
         let result = read(self);

@@ -5,7 +5,7 @@ use crate::read::lexeme::Lexeme;
 use crate::read::syntax::{Front, SyntaxItem};
 use crate::tree::Annotation;
 
-use super::cursor::{Cursor, Lost, ParseResult};
+use super::cursor::{Cursor, ParseFailure, ParseResult};
 use super::types::VALUES;
 
 /// Words that can begin a definition, for suggestions.
@@ -56,7 +56,7 @@ impl Cursor<'_> {
             match self.definition() {
                 Ok(Some(item)) => items.push(item),
                 Ok(None) => {}
-                Err(Lost) => self.skip(),
+                Err(ParseFailure) => self.skip(),
             }
             if self.next == before {
                 self.bump();
@@ -81,7 +81,7 @@ impl Cursor<'_> {
                 }
                 self.deeper(|cursor| cursor.interface(front)).map(Some)
             }
-            _ if self.kind() != Lexeme::Word => Err(self.strange("a definition")),
+            _ if self.kind() != Lexeme::Word => Err(self.unexpected("a definition")),
             _ => match self.shared_definition(front)? {
                 Some(item) => Ok(Some(item)),
                 None => {
@@ -91,7 +91,7 @@ impl Cursor<'_> {
                         let help = "put it into an interface";
                         return Err(self.refuse(at, "operations and attributes belong into interfaces", help));
                     }
-                    Err(self.strange_among("a definition", &DEFINITIONS))
+                    Err(self.unexpected_among("a definition", &DEFINITIONS))
                 }
             },
         }
@@ -238,7 +238,7 @@ impl Cursor<'_> {
                 self.bump();
                 Ok((inside.to_string(), at))
             }
-            None => Err(self.strange(&format!("{of} in quotes"))),
+            None => Err(self.unexpected(&format!("{of} in quotes"))),
         }
     }
 
@@ -299,7 +299,7 @@ impl Cursor<'_> {
                 name += "::";
             }
             if self.kind() != Lexeme::Word {
-                return Err(self.strange("the annotation's name"));
+                return Err(self.unexpected("the annotation's name"));
             }
             name += self.sources.text(self.bump().text);
             if self.kind() != Lexeme::Scope {

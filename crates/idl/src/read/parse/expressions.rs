@@ -2,7 +2,7 @@
 
 use crate::read::lexeme::Lexeme;
 use crate::read::source::SourceSpan;
-use crate::read::syntax::{Expression, Step, StepWhat};
+use crate::read::syntax::{Expression, Step, StepKind};
 
 use super::cursor::{Cursor, ParseResult};
 
@@ -37,7 +37,7 @@ impl Cursor<'_> {
         while operators.contains(&self.kind()) && !(self.angles && self.kind() == Lexeme::ShiftRight) {
             let operator = self.bump();
             self.sides(level + 1, steps)?;
-            steps.push(Step { what: StepWhat::Binary(operator.kind), at: operator.at });
+            steps.push(Step { what: StepKind::Binary(operator.kind), at: operator.at });
         }
         Ok(())
     }
@@ -46,7 +46,7 @@ impl Cursor<'_> {
         let sign = matches!(self.kind(), Lexeme::Plus | Lexeme::Minus | Lexeme::Tilde).then(|| self.bump());
         self.primary(steps)?;
         if let Some(sign) = sign {
-            steps.push(Step { what: StepWhat::Unary(sign.kind), at: sign.at });
+            steps.push(Step { what: StepKind::Unary(sign.kind), at: sign.at });
         }
         Ok(())
     }
@@ -68,15 +68,15 @@ impl Cursor<'_> {
                 while self.kind() == Lexeme::Text {
                     texts.push(self.bump().text);
                 }
-                StepWhat::Literal(Lexeme::Text, texts)
+                StepKind::Literal(Lexeme::Text, texts)
             }
             kind @ (Lexeme::Integer | Lexeme::Floating | Lexeme::Fixed | Lexeme::Char) => {
-                StepWhat::Literal(kind, vec![self.bump().text])
+                StepKind::Literal(kind, vec![self.bump().text])
             }
             Lexeme::Word if self.is("TRUE") || self.is("FALSE") => {
-                StepWhat::Boolean(self.sources.text(self.bump().text) == "TRUE")
+                StepKind::Boolean(self.sources.text(self.bump().text) == "TRUE")
             }
-            _ => StepWhat::Name(self.scoped_name("a value")?),
+            _ => StepKind::Name(self.scoped_name("a value")?),
         };
         steps.push(Step { what, at: at.to(self.last()) });
         Ok(())

@@ -3,11 +3,11 @@
 use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::lexeme::Lexeme;
 use crate::read::syntax::{
-    AttributeSyntax, Front, InterfaceSyntax, SyntaxItem, OperationSyntax, ParameterSyntax, ScopedName,
+    AttributeSyntax, Front, InterfaceSyntax, OperationSyntax, ParameterSyntax, ScopedName, SyntaxItem,
 };
 use crate::tree::Direction;
 
-use super::cursor::{Cursor, Lost, ParseResult};
+use super::cursor::{Cursor, ParseFailure, ParseResult};
 
 /// Words that can begin a member of an interface, for suggestions.
 const EXPORTS: [&str; 9] =
@@ -20,7 +20,7 @@ impl Cursor<'_> {
             match self.text() {
                 "local" if !local && !is_abstract => local = true,
                 "abstract" if !local && !is_abstract => is_abstract = true,
-                _ => return Err(self.strange("`interface`")),
+                _ => return Err(self.unexpected("`interface`")),
             }
             self.bump();
         }
@@ -42,7 +42,7 @@ impl Cursor<'_> {
             let before = self.next;
             match self.export() {
                 Ok(item) => items.push(item),
-                Err(Lost) => self.skip(),
+                Err(ParseFailure) => self.skip(),
             }
             if self.next == before {
                 self.bump();
@@ -83,7 +83,7 @@ impl Cursor<'_> {
     fn attribute(&mut self, front: Front) -> ParseResult<SyntaxItem> {
         let readonly = self.word("readonly").is_some();
         if self.word("attribute").is_none() {
-            return Err(self.strange_among("`attribute`", &["attribute"]));
+            return Err(self.unexpected_among("`attribute`", &["attribute"]));
         }
         let of = self.a_type(false)?;
         let mut names = vec![self.name("the attribute")?];
@@ -125,7 +125,7 @@ impl Cursor<'_> {
                 match (near, self.ahead(2).kind) {
                     // `atribute long x;`: a second name and no parenthesis.
                     (Some(_), kind) if kind != Lexeme::Left => {
-                        return Err(self.strange_among("a declaration", &EXPORTS));
+                        return Err(self.unexpected_among("a declaration", &EXPORTS));
                     }
                     _ => {}
                 }
@@ -168,17 +168,13 @@ impl Cursor<'_> {
             "inout" => Direction::InOut,
             "void" if self.ahead(1).kind == Lexeme::Right => {
                 let help = "write `()`";
-                return Err(self.refuse(
-                    self.at(),
-                    "an operation without parameters has empty parentheses",
-                    help,
-                ));
+                return Err(self.refuse(self.at(), "an operation without parameters has empty parentheses", help));
             }
             _ => {
                 let error = IdlDiagnostic::at(self.at(), "this parameter has no direction");
                 let error = error.label("expected `in`, `out` or `inout`");
                 self.findings.error(error.help("`in` is sent to the object, `out` is returned, `inout` both"));
-                return Err(Lost);
+                return Err(ParseFailure);
             }
         };
         self.bump();

@@ -3,11 +3,11 @@
 use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::lexeme::Lexeme;
 use crate::read::syntax::{
-    CaseSyntax, Constructed, Construction, Declarator, Front, Label, MemberSyntax, Name, TypeSyntax, TypeWhat,
+    CaseSyntax, Constructed, Construction, Declarator, Front, Label, MemberSyntax, Name, TypeForm, TypeSyntax,
 };
 use crate::tree::Type;
 
-use super::cursor::{Cursor, Lost, ParseResult};
+use super::cursor::{Cursor, ParseFailure, ParseResult};
 
 impl Cursor<'_> {
     /// A type, or the declaration of one if `declares` allows it.
@@ -17,12 +17,12 @@ impl Cursor<'_> {
         Ok(TypeSyntax { at: start.to(self.last()), what })
     }
 
-    fn type_what(&mut self, declares: bool) -> ParseResult<TypeWhat> {
+    fn type_what(&mut self, declares: bool) -> ParseResult<TypeForm> {
         if self.kind() == Lexeme::Scope {
-            return Ok(TypeWhat::Named(self.scoped_name("a type")?));
+            return Ok(TypeForm::Named(self.scoped_name("a type")?));
         }
         if self.kind() != Lexeme::Word {
-            return Err(self.strange("a type"));
+            return Err(self.unexpected("a type"));
         }
         let (at, text) = (self.at(), self.text());
         let basic = match text {
@@ -51,7 +51,7 @@ impl Cursor<'_> {
                 } else {
                     Type::Long
                 };
-                return Ok(TypeWhat::Basic(long));
+                return Ok(TypeForm::Basic(long));
             }
             "unsigned" => {
                 self.bump();
@@ -60,9 +60,9 @@ impl Cursor<'_> {
                 } else if self.word("long").is_some() {
                     if self.word("long").is_some() { Type::ULongLong } else { Type::ULong }
                 } else {
-                    return Err(self.strange_among("`short` or `long`", &["short", "long"]));
+                    return Err(self.unexpected_among("`short` or `long`", &["short", "long"]));
                 };
-                return Ok(TypeWhat::Basic(unsigned));
+                return Ok(TypeForm::Basic(unsigned));
             }
             "string" | "wstring" => {
                 self.bump();
@@ -73,18 +73,18 @@ impl Cursor<'_> {
                 if bound.is_some() {
                     self.close_angle()?;
                 }
-                return Ok(TypeWhat::String { wide: text == "wstring", bound });
+                return Ok(TypeForm::String { wide: text == "wstring", bound });
             }
             "fixed" => {
                 self.bump();
                 if self.sign(Lexeme::Less).is_none() {
-                    return Ok(TypeWhat::Fixed(None));
+                    return Ok(TypeForm::Fixed(None));
                 }
                 let digits = self.expression_in_angles()?;
                 self.expect(Lexeme::Comma, "`,` and the scale")?;
                 let scale = self.expression_in_angles()?;
                 self.close_angle()?;
-                return Ok(TypeWhat::Fixed(Some((digits, scale))));
+                return Ok(TypeForm::Fixed(Some((digits, scale))));
             }
             "sequence" => {
                 self.bump();
@@ -95,7 +95,7 @@ impl Cursor<'_> {
                     None => None,
                 };
                 self.close_angle()?;
-                return Ok(TypeWhat::Sequence(Box::new(of), bound));
+                return Ok(TypeForm::Sequence(Box::new(of), bound));
             }
             "struct" | "union" | "enum" => {
                 if !declares {
@@ -103,7 +103,7 @@ impl Cursor<'_> {
                     return Err(self.refuse(at, &format!("a {text} cannot be declared here"), help));
                 }
                 let constructed = self.constructed(Front::default())?;
-                return Ok(TypeWhat::Constructed(Box::new(constructed)));
+                return Ok(TypeForm::Constructed(Box::new(constructed)));
             }
             "ValueBase" => return Err(self.refuse(at, "value types are not supported", VALUES)),
             "void" => {
@@ -114,10 +114,10 @@ impl Cursor<'_> {
                 let help = "use a sequence of structs with a key and a value, which every CORBA program supports";
                 return Err(self.refuse(at, "maps (IDL 4.2, extended data types) are not supported", help));
             }
-            _ => return Ok(TypeWhat::Named(self.scoped_name("a type")?)),
+            _ => return Ok(TypeForm::Named(self.scoped_name("a type")?)),
         };
         self.bump();
-        Ok(TypeWhat::Basic(basic))
+        Ok(TypeForm::Basic(basic))
     }
 
     /// `struct`, `union` or `enum` with its name and body.
@@ -152,7 +152,7 @@ impl Cursor<'_> {
             let before = self.next;
             match self.member() {
                 Ok(member) => members.push(member),
-                Err(Lost) => self.skip(),
+                Err(ParseFailure) => self.skip(),
             }
             // A member that reads no token would loop for ever.
             if self.next == before {
@@ -203,7 +203,7 @@ impl Cursor<'_> {
 
     fn union(&mut self) -> ParseResult<Construction> {
         if self.word("switch").is_none() {
-            return Err(self.strange_among("`switch`", &["switch"]));
+            return Err(self.unexpected_among("`switch`", &["switch"]));
         }
         self.expect(Lexeme::Left, "`(` and the type of the discriminator")?;
         self.front()?;
@@ -219,7 +219,7 @@ impl Cursor<'_> {
             let before = self.next;
             match self.case() {
                 Ok(case) => cases.push(case),
-                Err(Lost) => self.skip(),
+                Err(ParseFailure) => self.skip(),
             }
             if self.next == before {
                 self.bump();
@@ -243,7 +243,7 @@ impl Cursor<'_> {
             self.expect(Lexeme::Colon, "`:` after the label")?;
         }
         if labels.is_empty() {
-            return Err(self.strange_among("`case` or `default`", &["case", "default"]));
+            return Err(self.unexpected_among("`case` or `default`", &["case", "default"]));
         }
         // A comment can be before the label or before the member.
         let inner = self.front()?;
@@ -262,9 +262,9 @@ impl Cursor<'_> {
         self.expect(Lexeme::Open, "`{` and the names of the enumeration")?;
         match self.enumerators() {
             Ok(names) => Ok(Construction::Enum { names }),
-            Err(Lost) => {
+            Err(ParseFailure) => {
                 self.skip_body();
-                Err(Lost)
+                Err(ParseFailure)
             }
         }
     }

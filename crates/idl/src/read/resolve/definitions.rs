@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use super::scope::{Entity, ScopeId};
-use super::{Resolver, What};
+use super::{DefinitionSort, Resolver};
 use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::source::SourceSpan;
 use crate::read::syntax::{
-    CaseSyntax, Constructed, Construction, Declarator, Front, Label, MemberSyntax, Name, ScopedName, TypeSyntax,
-    TypeWhat,
+    CaseSyntax, Constructed, Construction, Declarator, Front, Label, MemberSyntax, Name, ScopedName, TypeForm,
+    TypeSyntax,
 };
-use crate::tree::{Case, DefinitionId, Enumerator, DefinitionKind, Member, Type, Union, ConstantValue};
+use crate::tree::{Case, ConstantValue, DefinitionId, DefinitionKind, Enumerator, Member, Type, Union};
 
 impl Resolver<'_> {
     pub fn aliases(&mut self, front: Front, of: TypeSyntax, names: Vec<Declarator>) -> Vec<DefinitionId> {
@@ -24,11 +24,12 @@ impl Resolver<'_> {
                 let local = self.is_local(&whole);
                 Some((whole, depth, least, local))
             });
-            let id = self.declare(&declarator.name, What::Alias, documented(&front, &declarator, place));
+            let id = self.declare(&declarator.name, DefinitionSort::Alias, documented(&front, &declarator, place));
             let draft = &mut self.drafts[id.0 as usize];
             draft.complete = true;
             if let Some((whole, depth, least, local)) = measured {
-                (draft.kind, draft.depth, draft.least, draft.local) = (Some(DefinitionKind::Alias(whole)), depth, least, local);
+                (draft.kind, draft.depth, draft.least, draft.local) =
+                    (Some(DefinitionKind::Alias(whole)), depth, least, local);
             }
             ids.push(id);
         }
@@ -38,7 +39,7 @@ impl Resolver<'_> {
     /// A type where one may be declared as well.
     fn declared_type(&mut self, syntax: TypeSyntax, of: &str) -> Option<Type> {
         match syntax.what {
-            TypeWhat::Constructed(constructed) => {
+            TypeForm::Constructed(constructed) => {
                 let id = self.constructed(*constructed)?;
                 self.inner.push(id);
                 Some(Type::Named(id))
@@ -48,12 +49,12 @@ impl Resolver<'_> {
     }
 
     /// `struct S;` or `union U;`.
-    pub fn forward(&mut self, name: Name, what: What) {
+    pub fn forward(&mut self, name: Name, what: DefinitionSort) {
         self.opened(&name, what, Front::default());
     }
 
     /// The draft of a struct or union: the one that was declared forward, or a new one; `None` after a clash.
-    fn opened(&mut self, name: &Name, what: What, front: Front) -> Option<DefinitionId> {
+    fn opened(&mut self, name: &Name, what: DefinitionSort, front: Front) -> Option<DefinitionId> {
         if let Some(entry) = self.scopes.own(self.here, &name.text).filter(|entry| entry.name == name.text)
             && let Entity::Definition(id) = entry.what
             && self.of(id).what == what
@@ -105,7 +106,7 @@ impl Resolver<'_> {
             Some(base) => self.base_members(&base),
             None => Some(Vec::new()),
         };
-        let id = self.opened(&name, What::Struct, front.clone())?;
+        let id = self.opened(&name, DefinitionSort::Struct, front.clone())?;
         let scope = self.enter(id, front, &name);
         let mut members = Vec::new();
         for (member, at) in inherited.iter().flatten() {
@@ -125,12 +126,16 @@ impl Resolver<'_> {
             return None;
         };
         match (&self.of(id).kind, self.of(id).what) {
-            (Some(DefinitionKind::Struct(members)), _) => Some(members.iter().map(|member| (member.clone(), base.at)).collect()),
-            (None, What::Struct) if self.of(id).complete => None,
+            (Some(DefinitionKind::Struct(members)), _) => {
+                Some(members.iter().map(|member| (member.clone(), base.at)).collect())
+            }
+            (None, DefinitionSort::Struct) if self.of(id).complete => None,
             (_, what) => {
-                let found = if what == What::Struct { "not defined yet" } else { what.noun() };
-                let error =
-                    IdlDiagnostic::at(base.at, format!("`{}` is {found}, not a struct that can be extended", base.text()));
+                let found = if what == DefinitionSort::Struct { "not defined yet" } else { what.noun() };
+                let error = IdlDiagnostic::at(
+                    base.at,
+                    format!("`{}` is {found}, not a struct that can be extended", base.text()),
+                );
                 let at = self.of(id).at;
                 self.findings.error(error.other(at, "declared here"));
                 None
@@ -139,7 +144,7 @@ impl Resolver<'_> {
     }
 
     pub fn exception(&mut self, front: Front, name: Name, syntax: Vec<MemberSyntax>) -> DefinitionId {
-        let id = self.declare(&name, What::Exception, front.clone());
+        let id = self.declare(&name, DefinitionSort::Exception, front.clone());
         let scope = self.scopes.open(self.here, &name.text);
         self.scopes.belongs(scope, id);
         let outside = self.enter(id, front, &name);
@@ -210,7 +215,7 @@ impl Resolver<'_> {
     }
 
     fn enumeration(&mut self, front: Front, name: Name, names: Vec<(Front, Name)>) -> DefinitionId {
-        let id = self.declare(&name, What::Enum, front);
+        let id = self.declare(&name, DefinitionSort::Enum, front);
         let mut enumerators = Vec::new();
         for (place, (front, name)) in names.into_iter().enumerate() {
             // In the enclosing scope: two enumerations of one scope cannot share a name.
@@ -223,11 +228,11 @@ impl Resolver<'_> {
     }
 
     fn union(&mut self, front: Front, name: Name, switch: TypeSyntax, syntax: Vec<CaseSyntax>) -> Option<DefinitionId> {
-        let id = self.opened(&name, What::Union, front.clone())?;
+        let id = self.opened(&name, DefinitionSort::Union, front.clone())?;
         let outside = self.enter(id, front, &name);
         let switch_at = switch.at;
         let discriminator = self.declared_type(switch, "a union").and_then(|of| match self.plain(&of) {
-            Type::Named(id) if self.of(id).what == What::Enum => Some(of),
+            Type::Named(id) if self.of(id).what == DefinitionSort::Enum => Some(of),
             Type::Short
             | Type::UShort
             | Type::Long
@@ -248,7 +253,9 @@ impl Resolver<'_> {
             }
         });
         let cases = self.cases(syntax, discriminator.as_ref());
-        let kind = discriminator.zip(cases).map(|(discriminator, cases)| DefinitionKind::Union(Union { discriminator, cases }));
+        let kind = discriminator
+            .zip(cases)
+            .map(|(discriminator, cases)| DefinitionKind::Union(Union { discriminator, cases }));
         self.leave(outside, id, kind, name.at);
         Some(id)
     }

@@ -44,7 +44,8 @@ impl Resolver<'_> {
             Entity::Module(scope) => self.modules.get(&scope).copied(),
             _ => {
                 let error = IdlDiagnostic::at(name.at, format!("`{}` has no repository id", name.text()));
-                self.findings.error(error.help("only only modules, interfaces, types, constants and exceptions have one"));
+                self.findings
+                    .error(error.help("only only modules, interfaces, types, constants and exceptions have one"));
                 None
             }
         }

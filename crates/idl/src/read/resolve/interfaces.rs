@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 
 use super::scope::Entity;
-use super::{Resolver, What};
+use super::{DefinitionSort, Resolver};
 use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::source::SourceSpan;
 use crate::read::syntax::{
-    AttributeSyntax, Front, InterfaceSyntax, SyntaxItem, Name, OperationSyntax, ScopedName, TypeSyntax, TypeWhat,
+    AttributeSyntax, Front, InterfaceSyntax, Name, OperationSyntax, ScopedName, SyntaxItem, TypeForm, TypeSyntax,
 };
-use crate::tree::{Attribute, DefinitionId, Direction, Interface, DefinitionKind, Member, IdlOperation, Parameter, Type};
+use crate::tree::{
+    Attribute, DefinitionId, DefinitionKind, Direction, IdlOperation, Interface, Member, Parameter, Type,
+};
 
 /// The most interfaces that one inherits, directly and through others.
 const MOST_ANCESTORS: usize = 100;
@@ -24,7 +26,7 @@ impl Resolver<'_> {
         let bases = self.bases(&bases, local, is_abstract);
         let known = self.scopes.own(self.here, &name.text).filter(|entry| entry.name == name.text);
         let known = known.and_then(|entry| match entry.what {
-            Entity::Definition(id) if self.of(id).what == What::Interface => Some(id),
+            Entity::Definition(id) if self.of(id).what == DefinitionSort::Interface => Some(id),
             _ => None,
         });
         let id = match known {
@@ -35,7 +37,7 @@ impl Resolver<'_> {
                 id
             }
             _ => {
-                let id = self.draft(&name, What::Interface, Front::default());
+                let id = self.draft(&name, DefinitionSort::Interface, Front::default());
                 if !self.scopes.declare(self.here, &name, Entity::Definition(id), self.findings) {
                     return None;
                 }
@@ -101,8 +103,10 @@ impl Resolver<'_> {
     fn same_sort(&mut self, id: DefinitionId, local: bool, is_abstract: bool, name: &Name) {
         let (was_local, was_abstract) = (self.of(id).local, self.abstracts.contains(&id));
         if (was_local, was_abstract) != (local, is_abstract) {
-            let error =
-                IdlDiagnostic::at(name.at, format!("`{}` is `local` or `abstract` in only one of its declarations", name.text));
+            let error = IdlDiagnostic::at(
+                name.at,
+                format!("`{}` is `local` or `abstract` in only one of its declarations", name.text),
+            );
             let at = self.of(id).at;
             self.findings.error(error.other(at, "declared here").help("write it in both, or in none"));
         }
@@ -115,10 +119,11 @@ impl Resolver<'_> {
             let Some(entity) = self.scopes.look_up_base(self.here, name, self.findings) else { continue };
             let id = match entity {
                 Entity::Definition(id) => match self.plain(&Type::Named(id)) {
-                    Type::Named(plain) if self.of(plain).what == What::Interface => plain,
+                    Type::Named(plain) if self.of(plain).what == DefinitionSort::Interface => plain,
                     _ => {
                         let (noun, at) = (self.of(id).what.noun(), self.of(id).at);
-                        let error = IdlDiagnostic::at(name.at, format!("`{}` is {noun}, not an interface", name.text()));
+                        let error =
+                            IdlDiagnostic::at(name.at, format!("`{}` is {noun}, not an interface", name.text()));
                         self.findings.error(error.other(at, "declared here"));
                         continue;
                     }
@@ -136,7 +141,8 @@ impl Resolver<'_> {
                 let error = IdlDiagnostic::at(name.at, format!("`{}` is inherited twice", name.text()));
                 Some(error.other(*other, "first here").help("remove one of them"))
             } else if base_local && !local {
-                let error = IdlDiagnostic::at(name.at, format!("`{}` is local, and this interface is not", name.text()));
+                let error =
+                    IdlDiagnostic::at(name.at, format!("`{}` is local, and this interface is not", name.text()));
                 Some(error.other(base_at, "declared here").help("write `local` before this one too"))
             } else if is_abstract && !self.abstracts.contains(&id) {
                 let error =
@@ -203,8 +209,8 @@ impl Resolver<'_> {
     /// A type of a parameter or result of this interface.
     fn passed(&mut self, syntax: &TypeSyntax, of: &str, local: bool) -> Option<Type> {
         let anonymous = match &syntax.what {
-            TypeWhat::Sequence(..) => Some("a sequence"),
-            TypeWhat::Fixed(..) => Some("a fixed-point type"),
+            TypeForm::Sequence(..) => Some("a sequence"),
+            TypeForm::Fixed(..) => Some("a fixed-point type"),
             _ => None,
         };
         if let Some(anonymous) = anonymous {
@@ -249,12 +255,13 @@ impl Resolver<'_> {
         let exceptions = self.raised(&raises, local);
         if let Some(oneway) = oneway {
             if let Some(at) = result_at {
-                let error = IdlDiagnostic::at(at, "a `oneway` operation has no result").other(oneway, "declared `oneway`");
+                let error =
+                    IdlDiagnostic::at(at, "a `oneway` operation has no result").other(oneway, "declared `oneway`");
                 self.findings.error(error.help("write `void`, or remove `oneway`"));
             }
             if let Some(first) = raises.first() {
-                let error =
-                    IdlDiagnostic::at(first.at, "a `oneway` operation raises nothing").other(oneway, "declared `oneway`");
+                let error = IdlDiagnostic::at(first.at, "a `oneway` operation raises nothing")
+                    .other(oneway, "declared `oneway`");
                 self.findings.error(error.help("remove `raises` or `oneway`"));
             }
         }
@@ -294,7 +301,7 @@ impl Resolver<'_> {
         for name in names {
             let Some(entity) = self.scopes.look_up(self.here, name, self.findings) else { continue };
             match entity {
-                Entity::Definition(id) if self.of(id).what == What::Exception => {
+                Entity::Definition(id) if self.of(id).what == DefinitionSort::Exception => {
                     if let Some(other) = places.insert(id, name.at) {
                         let warning = IdlDiagnostic::at(name.at, format!("`{}` is raised twice", name.text()));
                         self.findings.warn(warning.other(other, "first here").help("remove one of them"));

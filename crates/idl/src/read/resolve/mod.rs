@@ -9,10 +9,10 @@ mod values;
 
 use std::collections::{HashMap, HashSet};
 
-use super::diagnostic::{IdlDiagnostic, Findings};
+use super::diagnostic::{Findings, IdlDiagnostic};
 use super::preprocess::Event;
-use super::source::{Sources, SourceSpan};
-use super::syntax::{Front, SyntaxItem, Name};
+use super::source::{SourceSpan, Sources};
+use super::syntax::{Front, Name, SyntaxItem};
 use crate::tree::{Definition, DefinitionId, DefinitionKind};
 use identity::Identity;
 use scope::{Entity, GLOBAL, ScopeId, Scopes};
@@ -26,7 +26,7 @@ pub(crate) struct Draft {
     pub at: SourceSpan,
     pub scope: ScopeId,
     pub front: Front,
-    pub what: What,
+    pub what: DefinitionSort,
     /// `None` until it is read to its end without an error.
     pub kind: Option<DefinitionKind>,
     /// True when it may be used as a whole.
@@ -42,7 +42,7 @@ pub(crate) struct Draft {
 
 /// The kinds of definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum DefinitionSort {
     Module,
     Constant,
     Alias,
@@ -53,17 +53,17 @@ pub(crate) enum What {
     Interface,
 }
 
-impl What {
+impl DefinitionSort {
     pub fn noun(self) -> &'static str {
         match self {
-            What::Module => "a module",
-            What::Constant => "a constant",
-            What::Alias => "a type",
-            What::Struct => "a struct",
-            What::Union => "a union",
-            What::Enum => "an enumeration",
-            What::Exception => "an exception",
-            What::Interface => "an interface",
+            DefinitionSort::Module => "a module",
+            DefinitionSort::Constant => "a constant",
+            DefinitionSort::Alias => "a type",
+            DefinitionSort::Struct => "a struct",
+            DefinitionSort::Union => "a union",
+            DefinitionSort::Enum => "an enumeration",
+            DefinitionSort::Exception => "an exception",
+            DefinitionSort::Interface => "an interface",
         }
     }
 }
@@ -171,11 +171,11 @@ impl Resolver<'_> {
             SyntaxItem::Constructed(constructed) => self.constructed(constructed).into_iter().collect(),
             SyntaxItem::Exception { front, name, members } => vec![self.exception(front, name, members)],
             SyntaxItem::ForwardStruct { name } => {
-                self.forward(name, What::Struct);
+                self.forward(name, DefinitionSort::Struct);
                 Vec::new()
             }
             SyntaxItem::ForwardUnion { name } => {
-                self.forward(name, What::Union);
+                self.forward(name, DefinitionSort::Union);
                 Vec::new()
             }
             SyntaxItem::Unsupported { name, what } => {
@@ -191,7 +191,10 @@ impl Resolver<'_> {
                 Vec::new()
             }
             // The grammar allows these only in interfaces, where they are read elsewhere.
-            SyntaxItem::Module { .. } | SyntaxItem::Interface(_) | SyntaxItem::Operation(_) | SyntaxItem::Attribute(_) => Vec::new(),
+            SyntaxItem::Module { .. }
+            | SyntaxItem::Interface(_)
+            | SyntaxItem::Operation(_)
+            | SyntaxItem::Attribute(_) => Vec::new(),
         }
     }
 
@@ -225,7 +228,7 @@ impl Resolver<'_> {
             let warning = warning.other(first.at, "first opened here");
             self.findings.warn(warning.help("use the same `#pragma prefix` wherever a module is opened"));
         }
-        let id = self.draft(&name, What::Module, front);
+        let id = self.draft(&name, DefinitionSort::Module, front);
         let outside = (self.here, self.prefix.clone());
         self.here = scope;
         self.scopes.belongs(scope, id);
@@ -240,7 +243,7 @@ impl Resolver<'_> {
     }
 
     /// Reserves a definition in the current scope.
-    pub fn draft(&mut self, name: &Name, what: What, front: Front) -> DefinitionId {
+    pub fn draft(&mut self, name: &Name, what: DefinitionSort, front: Front) -> DefinitionId {
         self.measured_id(name);
         let identity = Identity { prefix: self.prefix.clone(), ..Identity::default() };
         let (name, at) = (name.text.clone(), name.at);
@@ -255,7 +258,7 @@ impl Resolver<'_> {
     }
 
     /// Reserves a definition and declares its name.
-    pub fn declare(&mut self, name: &Name, what: What, front: Front) -> DefinitionId {
+    pub fn declare(&mut self, name: &Name, what: DefinitionSort, front: Front) -> DefinitionId {
         let id = self.draft(name, what, front);
         self.scopes.declare(self.here, name, Entity::Definition(id), self.findings);
         id
@@ -275,7 +278,7 @@ impl Resolver<'_> {
             }
             let (name, noun) = (&draft.name, draft.what.noun());
             let message = format!("`{name}` has a forward declaration but no definition");
-            if draft.what == What::Interface {
+            if draft.what == DefinitionSort::Interface {
                 draft.kind = Some(DefinitionKind::Interface(crate::tree::Interface {
                     forward: true,
                     local: draft.local,

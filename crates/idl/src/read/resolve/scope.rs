@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::read::diagnostic::{IdlDiagnostic, Findings};
+use crate::read::diagnostic::{Findings, IdlDiagnostic};
 use crate::read::similar;
 use crate::read::source::SourceSpan;
 use crate::read::syntax::{Name, ScopedName};
@@ -63,7 +63,8 @@ pub(crate) struct Scopes {
 
 impl Scopes {
     pub fn new() -> Self {
-        let mut scopes = Scopes { scopes: vec![NameScope { module: true, ..NameScope::default() }], of: HashMap::new() };
+        let mut scopes =
+            Scopes { scopes: vec![NameScope { module: true, ..NameScope::default() }], of: HashMap::new() };
         let corba = scopes.open_module(GLOBAL, "CORBA");
         let type_code = Entry { name: "TypeCode".into(), at: None, what: Entity::TypeCode };
         scopes.scopes[corba.0].names.insert("typecode".into(), type_code);
@@ -196,8 +197,7 @@ impl Scopes {
                     format!("`{text}` and `{used}`, which is used in this scope, differ only in case"),
                 )
             };
-            let error =
-                error.label("declared here").other(*at, "used here, with the meaning of an outer scope");
+            let error = error.label("declared here").other(*at, "used here, with the meaning of an outer scope");
             findings.error(error.help("rename this one, or qualify the use: `::Module::Name`"));
             return false;
         }

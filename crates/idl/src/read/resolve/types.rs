@@ -1,12 +1,12 @@
 //! Types in use: names that are types, bounds, nesting and completeness.
 
 use super::scope::Entity;
-use super::{Resolver, What};
-use crate::read::constant::{DIGITS, ConstantType};
+use super::{DefinitionSort, Resolver};
+use crate::read::constant::{ConstantType, DIGITS};
 use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::source::SourceSpan;
-use crate::read::syntax::{Declarator, ScopedName, TypeSyntax, TypeWhat};
-use crate::tree::{DefinitionId, DefinitionKind, Type, ConstantValue};
+use crate::read::syntax::{Declarator, ScopedName, TypeForm, TypeSyntax};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Type};
 
 /// The deepest nesting of types, including named ones.
 const DEEPEST: u16 = 128;
@@ -17,26 +17,30 @@ impl Resolver<'_> {
     /// A type that is used by `of` ("a member"); `None`, with a report, if it is not a type.
     pub fn type_in_use(&mut self, syntax: &TypeSyntax, of: &str) -> Option<Type> {
         let found = match &syntax.what {
-            TypeWhat::Basic(basic) => basic.clone(),
-            TypeWhat::String { wide, bound } => {
+            TypeForm::Basic(basic) => basic.clone(),
+            TypeForm::String { wide, bound } => {
                 let bound = match bound {
                     Some(bound) => Some(self.bound(bound, "the bound of a string")?),
                     None => None,
                 };
                 if *wide { Type::WString(bound) } else { Type::String(bound) }
             }
-            TypeWhat::Fixed(None) => {
+            TypeForm::Fixed(None) => {
                 let error = IdlDiagnostic::at(syntax.at, "`fixed` needs its digits and scale here");
                 self.findings.error(error.help("write `fixed<9, 2>` for nine digits, two of them after the point"));
                 return None;
             }
-            TypeWhat::Fixed(Some((digits, scale))) => {
+            TypeForm::Fixed(Some((digits, scale))) => {
                 let (digits_at, scale_at) = (digits.at, scale.at);
                 let digits = self.value(digits, &ConstantType::unsigned("unsigned long", 32));
                 let scale = self.value(scale, &ConstantType::unsigned("unsigned long", 32));
-                let (Some(ConstantValue::Integer(digits)), Some(ConstantValue::Integer(scale))) = (digits, scale) else { return None };
+                let (Some(ConstantValue::Integer(digits)), Some(ConstantValue::Integer(scale))) = (digits, scale)
+                else {
+                    return None;
+                };
                 if digits > DIGITS.into() {
-                    let error = IdlDiagnostic::at(digits_at, format!("a fixed-point number has at most {DIGITS} digits"));
+                    let error =
+                        IdlDiagnostic::at(digits_at, format!("a fixed-point number has at most {DIGITS} digits"));
                     self.findings.error(error);
                     return None;
                 }
@@ -54,7 +58,7 @@ impl Resolver<'_> {
                 }
                 Type::Fixed { digits: digits as u16, scale: scale as i16 }
             }
-            TypeWhat::Sequence(element, bound) => {
+            TypeForm::Sequence(element, bound) => {
                 let inner = self.element(element)?;
                 let bound = match bound {
                     Some(bound) => Some(self.bound(bound, "the bound of a sequence")?),
@@ -62,9 +66,9 @@ impl Resolver<'_> {
                 };
                 Type::Sequence(Box::new(inner), bound)
             }
-            TypeWhat::Named(name) => self.named_type(name)?,
+            TypeForm::Named(name) => self.named_type(name)?,
             // `constructed` handles those, where they are allowed.
-            TypeWhat::Constructed(_) => return None,
+            TypeForm::Constructed(_) => return None,
         };
         self.complete(&found, syntax.at, of)?;
         Some(found)
@@ -73,8 +77,8 @@ impl Resolver<'_> {
     /// The element of a sequence: the only use of an incomplete type.
     fn element(&mut self, syntax: &TypeSyntax) -> Option<Type> {
         match &syntax.what {
-            TypeWhat::Named(name) => self.named_type(name),
-            TypeWhat::Sequence(element, bound) => {
+            TypeForm::Named(name) => self.named_type(name),
+            TypeForm::Sequence(element, bound) => {
                 let inner = self.element(element)?;
                 let bound = match bound {
                     Some(bound) => Some(self.bound(bound, "the bound of a sequence")?),
@@ -95,7 +99,11 @@ impl Resolver<'_> {
             }
             Entity::TypeCode => return Some(Type::TypeCode),
             Entity::Definition(id) => match self.of(id).what {
-                What::Alias | What::Struct | What::Union | What::Enum | What::Interface => {
+                DefinitionSort::Alias
+                | DefinitionSort::Struct
+                | DefinitionSort::Union
+                | DefinitionSort::Enum
+                | DefinitionSort::Interface => {
                     return Some(Type::Named(id));
                 }
                 what => (what.noun(), Some(self.of(id).at)),
@@ -120,7 +128,7 @@ impl Resolver<'_> {
     fn complete(&mut self, of: &Type, at: SourceSpan, user: &str) -> Option<()> {
         let Type::Named(id) = of else { return Some(()) };
         let draft = self.of(*id);
-        if draft.complete || !matches!(draft.what, What::Struct | What::Union) {
+        if draft.complete || !matches!(draft.what, DefinitionSort::Struct | DefinitionSort::Union) {
             return Some(());
         }
         let (name, declared) = (draft.name.clone(), draft.at);
@@ -146,7 +154,7 @@ impl Resolver<'_> {
             Type::Sequence(inner, _) | Type::Array(inner, _) => self.incomplete(&inner),
             Type::Named(id) => {
                 let draft = self.of(id);
-                (!draft.complete && matches!(draft.what, What::Struct | What::Union)).then_some(id)
+                (!draft.complete && matches!(draft.what, DefinitionSort::Struct | DefinitionSort::Union)).then_some(id)
             }
             _ => None,
         }
@@ -157,7 +165,8 @@ impl Resolver<'_> {
         let found = self.type_in_use(syntax, of)?;
         if let Some(missing) = self.incomplete(&found) {
             let draft = self.of(missing);
-            let error = IdlDiagnostic::at(syntax.at, format!("{of} contains `{}`, which is not defined yet", draft.name));
+            let error =
+                IdlDiagnostic::at(syntax.at, format!("{of} contains `{}`, which is not defined yet", draft.name));
             let error = error.other(draft.at, "only declared yet").help("define it before");
             self.findings.error(error);
             return None;
@@ -216,8 +225,8 @@ impl Resolver<'_> {
             Type::Named(id) => {
                 let draft = self.of(*id);
                 match draft.what {
-                    What::Interface => (0, 12),
-                    What::Enum => (0, 4),
+                    DefinitionSort::Interface => (0, 12),
+                    DefinitionSort::Enum => (0, 4),
                     _ => (draft.depth.saturating_add(1), draft.least),
                 }
             }

@@ -1,11 +1,11 @@
 //! Constants, bounds and labels: expressions with their names resolved.
 
 use super::scope::Entity;
-use super::{Resolver, What};
+use super::{DefinitionSort, Resolver};
 use crate::read::constant::{Constant, ConstantType, Width, digits_of, evaluate};
 use crate::read::diagnostic::IdlDiagnostic;
-use crate::read::syntax::{Expression, Front, Name, ScopedName, TypeSyntax, TypeWhat};
-use crate::tree::{DefinitionId, DefinitionKind, Type, ConstantValue};
+use crate::read::syntax::{Expression, Front, Name, ScopedName, TypeForm, TypeSyntax};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Type};
 
 /// The most octets of all string constants together.
 const MOST_TEXT: usize = 16 << 20;
@@ -14,8 +14,8 @@ impl Resolver<'_> {
     pub fn constant(&mut self, front: Front, name: Name, of: TypeSyntax, value: Expression) -> DefinitionId {
         let of_type = match &of.what {
             // Digits and scale are those of the value.
-            TypeWhat::Fixed(None) => Some(Type::Fixed { digits: 1, scale: 0 }),
-            TypeWhat::Fixed(Some(_)) => {
+            TypeForm::Fixed(None) => Some(Type::Fixed { digits: 1, scale: 0 }),
+            TypeForm::Fixed(Some(_)) => {
                 let error = IdlDiagnostic::at(of.at, "the type of a fixed-point constant is `fixed` alone");
                 self.findings
                     .error(error.help("write `fixed`: the constant has the digits and the scale of its value"));
@@ -34,11 +34,11 @@ impl Resolver<'_> {
                         if self.text > MOST_TEXT {
                             let error = IdlDiagnostic::at(place, "the string constants together are too long");
                             self.findings.error(error.help(format!("at most {MOST_TEXT} octets are allowed")));
-                            return self.declare(&name, What::Constant, front);
+                            return self.declare(&name, DefinitionSort::Constant, front);
                         }
                     }
                     kind = value.map(|value| match (&of.what, &value) {
-                        (TypeWhat::Fixed(None), ConstantValue::Fixed { digits, scale }) => {
+                        (TypeForm::Fixed(None), ConstantValue::Fixed { digits, scale }) => {
                             let digits = digits_of(*digits, *scale) as u16;
                             (Type::Fixed { digits, scale: *scale }, value)
                         }
@@ -53,7 +53,7 @@ impl Resolver<'_> {
             }
         }
         // After its value: a constant is not visible in itself.
-        let id = self.declare(&name, What::Constant, front);
+        let id = self.declare(&name, DefinitionSort::Constant, front);
         let draft = &mut self.drafts[id.0 as usize];
         draft.complete = true;
         draft.kind = kind.map(|(of, value)| DefinitionKind::Constant(of, value));
@@ -81,7 +81,9 @@ impl Resolver<'_> {
             Type::WChar => ConstantType::Char(Width::Wide),
             Type::String(bound) => ConstantType::Text(Width::Narrow, bound),
             Type::WString(bound) => ConstantType::Text(Width::Wide, bound),
-            Type::Named(id) if self.of(id).what == What::Enum => ConstantType::Enumeration(id, self.of(id).name.clone()),
+            Type::Named(id) if self.of(id).what == DefinitionSort::Enum => {
+                ConstantType::Enumeration(id, self.of(id).name.clone())
+            }
             _ => return None,
         })
     }
@@ -136,7 +138,7 @@ impl Resolver<'_> {
         let (of, value) = match &draft.kind {
             Some(DefinitionKind::Constant(of, value)) => (of, value),
             // It has its own error.
-            None if draft.what == What::Constant => return None,
+            None if draft.what == DefinitionSort::Constant => return None,
             _ => {
                 let error =
                     IdlDiagnostic::at(name.at, format!("`{}` is {}, not a constant", name.text(), draft.what.noun()));

@@ -29,7 +29,9 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::scheduling::{nice_of, set_nice};
-use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, SocketStream, SpawnedThread, own_cpu_time, own_thread};
+use hyoshi_os::{
+    Listener, May, MissingResource, Poller, Ready, SocketStream, Spawn, SpawnedThread, own_cpu_time, own_thread,
+};
 use rustls::server::Acceptor;
 
 use super::lane::Lane;
@@ -259,10 +261,10 @@ impl Door {
                     self.take_in(socket);
                 }
                 Ok(None) => break,
-                Err(error) => match Lack::of(&error) {
+                Err(error) => match MissingResource::of(&error) {
                     None => {}
                     // One makes room. If that does not help, descriptors are missing for other reasons.
-                    Some(Lack::Descriptors)
+                    Some(MissingResource::Descriptors)
                         if !made_room && (self.hall.lane.make_room() || self.hall.lock().make_room()) =>
                     {
                         made_room = true;

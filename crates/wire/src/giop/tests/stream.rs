@@ -501,8 +501,13 @@ fn fragments_of_1_1_and_empty_ones_are_taken() {
 #[test]
 fn a_claim_of_a_large_message_takes_no_more_memory_than_has_come() {
     let mut messages = Reassembler::new(Limits { message: 1 << 30, depth: 8 });
-    let header =
-        Header { version: Version::V1_2, order: ByteOrder::Big, more: false, kind: MessageKind::Request, size: (1 << 30) - 5 };
+    let header = Header {
+        version: Version::V1_2,
+        order: ByteOrder::Big,
+        more: false,
+        kind: MessageKind::Request,
+        size: (1 << 30) - 5,
+    };
     assert!(messages.next(&mut &header.encode()[..]).unwrap().is_none());
     let room = messages.room().expect("a message has begun").len();
     assert_eq!(room, 64 << 10);

@@ -5,7 +5,11 @@ fn address() -> impl Strategy<Value = CorbalocAddress> {
     let ipv6 = any::<core::net::Ipv6Addr>().prop_map(|address| address.to_string());
     let host = prop_oneof!["[a-z0-9][a-z0-9.-]{0,12}", ipv6, Just("fe80::1%eth0".to_string())];
     let tcp = (version, host, 1..=u16::MAX, any::<bool>()).prop_map(|(version, host, port, tls)| {
-        if tls { CorbalocAddress::Ssliop { version, host, port } } else { CorbalocAddress::Iiop { version, host, port } }
+        if tls {
+            CorbalocAddress::Ssliop { version, host, port }
+        } else {
+            CorbalocAddress::Iiop { version, host, port }
+        }
     });
     prop_oneof![4 => tcp, 1 => "[^\0\n]{1,20}".prop_map(|path| CorbalocAddress::Unix { path })]
 }
@@ -144,7 +148,10 @@ fn errors_tell_where_and_what_to_do() {
             "IOR:0000000000000004494400",
             "the octets are not a reference: 4 octets needed, 3 left, at octet 8 (character 20); it may be incomplete",
         ),
-        ("IOR:", "the octets are not a reference: 1 octets needed, 0 left, at octet 0 (character 4); it may be incomplete"),
+        (
+            "IOR:",
+            "the octets are not a reference: 1 octets needed, 0 left, at octet 0 (character 4); it may be incomplete",
+        ),
         ("corbaloc:host:2809/k", "unknown protocol; known: iiop:, ssliop:, omniunix:/path: and rir:, at character 9"),
         ("corbaloc:iiop:2.0@h/k", "unsupported version; supported: 1.0@, 1.1@ and 1.2@, at character 14"),
         ("corbaloc::::1/k", "an IPv6 address needs brackets, [::1]:2809, at character 11"),

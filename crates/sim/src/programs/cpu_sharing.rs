@@ -4,7 +4,7 @@ use hyoshi_model::{Instant, Span};
 
 /// A program that wants a CPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wants {
+pub(super) struct CpuDemand {
     /// Its index among the host's programs.
     pub place: usize,
     /// The rest of its cycle.
@@ -37,7 +37,7 @@ impl ProgramSpeed {
 
 /// On each free CPU the most urgent raised program runs, of equally urgent ones the first; those that are not raised
 /// share the remaining CPUs, each at most one.
-pub(super) fn paces(free: &[u32], wants: &[Wants]) -> Vec<ProgramSpeed> {
+pub(super) fn paces(free: &[u32], wants: &[CpuDemand]) -> Vec<ProgramSpeed> {
     let mut paces = Vec::new();
     let mut idle = 0;
     for cpu in free {
@@ -59,7 +59,7 @@ pub(super) fn paces(free: &[u32], wants: &[Wants]) -> Vec<ProgramSpeed> {
 }
 
 /// The earliest instant at which one of them has finished.
-pub(super) fn first_end(now: Instant, paces: &[ProgramSpeed], wants: &[Wants]) -> Instant {
+pub(super) fn first_end(now: Instant, paces: &[ProgramSpeed], wants: &[CpuDemand]) -> Instant {
     let ends = paces.iter().filter_map(|pace| {
         let left = wants.iter().find(|one| one.place == pace.place)?.left;
         Some(now.saturating_add(pace.needs(left)))
@@ -71,8 +71,8 @@ pub(super) fn first_end(now: Instant, paces: &[ProgramSpeed], wants: &[Wants]) -
 mod tests {
     use super::*;
 
-    fn wants(place: usize, raised: Option<(u32, u8, u64)>) -> Wants {
-        Wants { place, left: Span::from_millis(1), raised }
+    fn wants(place: usize, raised: Option<(u32, u8, u64)>) -> CpuDemand {
+        CpuDemand { place, left: Span::from_millis(1), raised }
     }
 
     #[test]
@@ -89,7 +89,11 @@ mod tests {
         let first = ProgramSpeed { place: 2, part: 1, whole: 1 };
         assert_eq!(paces(&[0, 1, 2], &all), [first, third(3), third(4), third(5)]);
         assert_eq!(paces(&[1], &all[..3]), [], "a window is on its CPU alone");
-        assert_eq!(paces(&[1, 2], &all[3..4]), [ProgramSpeed { place: 3, part: 2, whole: 2 }], "one thread has one CPU");
+        assert_eq!(
+            paces(&[1, 2], &all[3..4]),
+            [ProgramSpeed { place: 3, part: 2, whole: 2 }],
+            "one thread has one CPU"
+        );
     }
 
     #[test]

@@ -22,12 +22,12 @@ use crate::task::{Grant, Limit, Reason, TaskId};
 /// By its answer, each task gets the granted budget, at most its present request; a task that joined since gets nothing
 /// until the next answer. Before the first answer and after a failure, the declared fallback decides.
 #[derive(Debug)]
-pub struct Foreign {
+pub struct ExternalPolicy {
     /// Decides as long as there is no answer.
     pub fallback: AnyPolicy,
     answer: Option<BTreeMap<TaskId, BudgetGrant>>,
     failed: Option<String>,
-    exceeded: Option<Exceeded>,
+    exceeded: Option<LawViolation>,
 }
 
 /// The grant of an answer to one task.
@@ -41,17 +41,17 @@ struct BudgetGrant {
 
 /// How an answer broke the laws, before it was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exceeded {
+pub enum LawViolation {
     /// It granted a task more than it requests.
     Ask(TaskId),
     /// It granted more than the limit, up to this task.
     Limit(TaskId),
 }
 
-impl Foreign {
+impl ExternalPolicy {
     /// Without an answer.
     pub fn new(fallback: AnyPolicy) -> Self {
-        Foreign { fallback, answer: None, failed: None, exceeded: None }
+        ExternalPolicy { fallback, answer: None, failed: None, exceeded: None }
     }
 
     /// Its grants for each of the asks, in their order. False, and nothing is used, if the number differs.
@@ -63,7 +63,7 @@ impl Foreign {
         }
         let given = asks.iter().zip(budgets).map(|(ask, budget)| {
             if *budget > ask.asked.budget() {
-                self.exceeded.get_or_insert(Exceeded::Ask(ask.task));
+                self.exceeded.get_or_insert(LawViolation::Ask(ask.task));
             }
             (ask.task, BudgetGrant { budget: *budget, period: ask.asked.period() })
         });
@@ -87,7 +87,7 @@ impl Foreign {
     }
 
     /// How its last answer broke the laws, as far as known.
-    pub fn exceeded(&self) -> Option<Exceeded> {
+    pub fn exceeded(&self) -> Option<LawViolation> {
         self.exceeded
     }
 
@@ -102,7 +102,7 @@ impl Foreign {
                     let wanted = given.of(ask);
                     let share = wanted.map_or(Share::ZERO, Reservation::share);
                     if share > left {
-                        self.exceeded.get_or_insert(Exceeded::Limit(ask.task));
+                        self.exceeded.get_or_insert(LawViolation::Limit(ask.task));
                         ask.grant(left, limit)
                     } else {
                         kept(ask, wanted, limit)

@@ -4,7 +4,7 @@ use hyoshi_model::{Instant, ProgramId, Span};
 
 /// The results of a program in a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Played {
+pub struct ProgramResults {
     /// The program.
     pub program: ProgramId,
     /// All its periods.
@@ -77,13 +77,13 @@ impl PeriodSums {
     }
 }
 
-impl Played {
+impl ProgramResults {
     /// The most ranges.
     pub const MOST: usize = 400;
 
     /// Without periods.
     pub fn new(program: ProgramId) -> Self {
-        Played { program, all: PeriodSums::default(), stretches: Vec::new(), width: 1 }
+        ProgramResults { program, all: PeriodSums::default(), stretches: Vec::new(), width: 1 }
     }
 
     /// Adds a period.
@@ -101,7 +101,7 @@ impl Played {
         };
         self.all.add(sums);
         let full = self.stretches.last().is_some_and(|last| last.sums.periods >= self.width);
-        if full && self.stretches.len() == Played::MOST {
+        if full && self.stretches.len() == ProgramResults::MOST {
             self.halve();
         }
         match self.stretches.last_mut() {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn stretches_stay_few_and_lose_nothing() {
-        let mut played = Played::new(ProgramId(0));
+        let mut played = ProgramResults::new(ProgramId(0));
         let ms = |count| Instant::ZERO + Span::from_millis(count);
         for number in 0..5_000 {
             played.add(Period {
@@ -145,7 +145,7 @@ mod tests {
                 held: Span::from_micros(4),
                 consumed: Span::from_micros(number % 7),
             });
-            assert!(played.stretches.len() <= Played::MOST);
+            assert!(played.stretches.len() <= ProgramResults::MOST);
             let mut sum = PeriodSums::default();
             played.stretches.iter().for_each(|stretch| sum.add(stretch.sums));
             assert_eq!(sum, played.all);

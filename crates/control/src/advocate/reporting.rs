@@ -5,7 +5,7 @@ use core::fmt;
 
 use hyoshi_model::Reservation;
 
-use super::kind::{AdvocateKind, ParameterUnit, AdvocateParameter};
+use super::kind::{AdvocateKind, AdvocateParameter, ParameterUnit};
 use super::{Advice, Advocate, Emission};
 use crate::task::Status;
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 /// The threads of a task that could be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct WatchDemand {
     /// The task's user.
     pub user: u32,
     /// How many threads.
@@ -19,7 +19,7 @@ pub struct Wish {
 /// How many threads of each task are watched, for at most `limit` in total. The next thread is always of the user with
 /// the least spent, and of that user's task with the least; of several the first. A thread that does not fit the rest
 /// is skipped.
-pub fn share_out(limit: usize, wishes: &[Wish]) -> Vec<usize> {
+pub fn share_out(limit: usize, wishes: &[WatchDemand]) -> Vec<usize> {
     let (mut given, mut left) = (vec![0; wishes.len()], limit);
     // By the amount spent: tasks of each user, and users.
     let mut tasks: BTreeMap<u32, BTreeSet<(usize, usize)>> = BTreeMap::new();
@@ -32,7 +32,7 @@ pub fn share_out(limit: usize, wishes: &[Wish]) -> Vec<usize> {
     {
         let Some(own) = tasks.get_mut(&user) else { continue };
         let Some((on_task, index)) = own.pop_first() else { continue };
-        let Wish { threads, cost, .. } = wishes[index];
+        let WatchDemand { threads, cost, .. } = wishes[index];
         if cost > left {
             users.insert((spent, user));
             continue;
@@ -53,15 +53,15 @@ mod tests {
 
     use super::*;
 
-    fn wishes(all: &[(u32, usize)]) -> Vec<Wish> {
-        all.iter().map(|(user, threads)| Wish { user: *user, threads: *threads, cost: 1 }).collect()
+    fn wishes(all: &[(u32, usize)]) -> Vec<WatchDemand> {
+        all.iter().map(|(user, threads)| WatchDemand { user: *user, threads: *threads, cost: 1 }).collect()
     }
 
     #[test]
     fn one_user_with_many_tasks_leaves_as_much_to_another_with_one() {
         let mut all = wishes(&[(7, 1); 300]);
         assert_eq!(share_out(256, &all).iter().sum::<usize>(), 256);
-        all.push(Wish { user: 8, threads: 32, cost: 1 });
+        all.push(WatchDemand { user: 8, threads: 32, cost: 1 });
         let given = share_out(256, &all);
         assert_eq!(
             (given[300], given[..224].iter().sum::<usize>(), given[224..300].iter().sum::<usize>()),
@@ -70,9 +70,9 @@ mod tests {
         assert_eq!(share_out(10, &wishes(&[(1, 32), (1, 2), (2, 32)])), [3, 2, 5]);
     }
 
-    fn some() -> impl Strategy<Value = Vec<Wish>> {
+    fn some() -> impl Strategy<Value = Vec<WatchDemand>> {
         let wish = (0..5_u32, 0..40_usize, prop_oneof![Just(1_usize), Just(8)]);
-        proptest::collection::vec(wish.prop_map(|(user, threads, cost)| Wish { user, threads, cost }), 0..40)
+        proptest::collection::vec(wish.prop_map(|(user, threads, cost)| WatchDemand { user, threads, cost }), 0..40)
     }
 
     proptest! {

@@ -30,13 +30,17 @@ pub(super) fn checked(done: Result<(), TranscodeError>, from: &Decoder<'_>) -> R
     match done {
         Ok(()) => Ok(()),
         Err(TranscodeError::Read(error)) => Err(error),
-        Err(TranscodeError::Write(EncodeError::Bound { most, got })) => Err(from.error(DecodeErrorKind::Bound { most, got })),
-        Err(TranscodeError::Write(_)) => Err(from.error(DecodeErrorKind::Value("a value that cannot be kept in an any"))),
+        Err(TranscodeError::Write(EncodeError::Bound { most, got })) => {
+            Err(from.error(DecodeErrorKind::Bound { most, got }))
+        }
+        Err(TranscodeError::Write(_)) => {
+            Err(from.error(DecodeErrorKind::Value("a value that cannot be kept in an any")))
+        }
     }
 }
 
 /// Copies one value of the type.
-pub(super) fn carry(code: &TypeCode, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
+pub(super) fn transcode(code: &TypeCode, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     let (spare, start) = (from.spare(), to.len());
     one(code.nodes(), code.root, from, to)?;
     if !from.kept {
@@ -81,7 +85,7 @@ fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<()
         TypeKind::Any => from.nested(|from| {
             let code = TypeCode::decode(from)?;
             code.encode(to)?;
-            carry(&code, from, to)
+            transcode(&code, from, to)
         })?,
         TypeKind::Principal => return Err(from.error(DecodeErrorKind::Unsupported("values of Principal")).into()),
         _ => return Err(from.error(DecodeErrorKind::Unsupported("values of this kind")).into()),
@@ -172,7 +176,13 @@ pub(super) fn skip_id(id: &str, from: &mut Decoder<'_>) {
     }
 }
 
-fn many(nodes: &[Node], of: TypeIndex, count: usize, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
+fn many(
+    nodes: &[Node],
+    of: TypeIndex,
+    count: usize,
+    from: &mut Decoder<'_>,
+    to: &mut Encoder,
+) -> Result<(), TranscodeError> {
     let of = unaliased(nodes, of);
     if let Some(width) = of.simple().and_then(width) {
         return numbers(width, count, from, to);

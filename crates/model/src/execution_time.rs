@@ -11,7 +11,7 @@ use crate::time::Span;
 
 /// The actual execution times of an operation's jobs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Takes {
+pub enum ExecutionTime {
     /// The same for every job.
     Fixed(Span),
     /// Uniform over the closed range, in whole nanoseconds.
@@ -31,13 +31,13 @@ pub enum Takes {
     List(Arc<[Span]>),
 }
 
-impl Takes {
+impl ExecutionTime {
     /// The execution time of one job.
     pub fn draw(&self, seed: u64, job: JobId) -> Span {
         match self {
-            Takes::Fixed(span) => *span,
-            Takes::Uniform(least, most) => uniform(bits(seed, job, Stream::ExecutionTime), *least, *most),
-            Takes::Normal { mean, deviation, least, most } => {
+            ExecutionTime::Fixed(span) => *span,
+            ExecutionTime::Uniform(least, most) => uniform(bits(seed, job, Stream::ExecutionTime), *least, *most),
+            ExecutionTime::Normal { mean, deviation, least, most } => {
                 let of = |stream| unit(bits(seed, job, stream));
                 let (first, second) = (of(Stream::ExecutionTime), of(Stream::Angle));
                 // Box and Muller; libm, so every machine draws the same bits.
@@ -45,7 +45,7 @@ impl Takes {
                 let nanos = mean.as_nanos() as f64 + standard * deviation.as_nanos() as f64;
                 Span::from_nanos(libm::round(nanos.max(0.0)) as u64).clamp(*least, *most)
             }
-            Takes::List(spans) => {
+            ExecutionTime::List(spans) => {
                 let position = job.number.wrapping_add(u64::from(job.leg)) % spans.len() as u64;
                 spans[position as usize]
             }
@@ -55,16 +55,20 @@ impl Takes {
     /// The longest time a job can take.
     pub fn longest(&self) -> Span {
         match self {
-            Takes::Fixed(span) | Takes::Uniform(_, span) | Takes::Normal { most: span, .. } => *span,
-            Takes::List(spans) => spans.iter().copied().max().unwrap_or_default(),
+            ExecutionTime::Fixed(span) | ExecutionTime::Uniform(_, span) | ExecutionTime::Normal { most: span, .. } => {
+                *span
+            }
+            ExecutionTime::List(spans) => spans.iter().copied().max().unwrap_or_default(),
         }
     }
 
     /// The shortest time a job can take.
     pub fn shortest(&self) -> Span {
         match self {
-            Takes::Fixed(span) | Takes::Uniform(span, _) | Takes::Normal { least: span, .. } => *span,
-            Takes::List(spans) => spans.iter().copied().min().unwrap_or_default(),
+            ExecutionTime::Fixed(span)
+            | ExecutionTime::Uniform(span, _)
+            | ExecutionTime::Normal { least: span, .. } => *span,
+            ExecutionTime::List(spans) => spans.iter().copied().min().unwrap_or_default(),
         }
     }
 }
@@ -141,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_uniform_draw_covers_its_closed_range_evenly() {
-        let takes = Takes::Uniform(Span::from_nanos(10), Span::from_nanos(13));
+        let takes = ExecutionTime::Uniform(Span::from_nanos(10), Span::from_nanos(13));
         let mut counts = [0u32; 4];
         for number in 0..40_000 {
             counts[(takes.draw(1, job(number)).as_nanos() - 10) as usize] += 1;
@@ -152,7 +156,8 @@ mod tests {
     #[test]
     fn a_normal_draw_has_the_mean_and_deviation_it_was_given() {
         let span = Span::from_micros;
-        let takes = Takes::Normal { mean: span(1_000), deviation: span(100), least: span(0), most: span(2_000) };
+        let takes =
+            ExecutionTime::Normal { mean: span(1_000), deviation: span(100), least: span(0), most: span(2_000) };
         let draws: alloc::vec::Vec<f64> = (0..50_000).map(|n| takes.draw(7, job(n)).as_nanos() as f64 / 1e3).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let deviation = libm::sqrt(draws.iter().map(|d| (d - mean) * (d - mean)).sum::<f64>() / draws.len() as f64);
@@ -161,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_draw_depends_on_seed_operation_number_and_leg_only() {
-        let takes = Takes::Uniform(Span::ZERO, Span::from_secs(1));
+        let takes = ExecutionTime::Uniform(Span::ZERO, Span::from_secs(1));
         assert_eq!(takes.draw(5, job(9)), takes.draw(5, job(9)));
         assert_ne!(takes.draw(5, job(9)), takes.draw(6, job(9)));
         assert_ne!(takes.draw(5, job(9)), takes.draw(5, job(10)));
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_list_starts_again_when_it_ends() {
-        let takes = Takes::List([Span::from_nanos(1), Span::from_nanos(2)].into());
+        let takes = ExecutionTime::List([Span::from_nanos(1), Span::from_nanos(2)].into());
         assert_eq!((0..4).map(|n| takes.draw(0, job(n)).as_nanos()).collect::<alloc::vec::Vec<_>>(), [1, 2, 1, 2]);
     }
 }
