@@ -85,7 +85,7 @@ impl Journal {
     /// Begins to rewrite it in a second file. Lines appended meanwhile must be [added](Journal::add) to that file,
     /// too.
     pub fn begin(&mut self, text: &str) -> io::Result<()> {
-        let file = self.folder.anew(&self.with_extension("new"))?;
+        let file = self.folder.create_empty(&self.with_extension("new"))?;
         self.beside = Some(Beside { file, length: 0, lines: 0 });
         self.add(text)
     }

@@ -31,7 +31,7 @@ pub struct Accounts {
     // Buffers reused between decisions.
     cut: Vec<Grant>,
     reduced: Vec<Ask>,
-    places: Vec<u32>,
+    positions: Vec<u32>,
     asks: Vec<Ask>,
 }
 
@@ -127,17 +127,17 @@ impl Accounts {
                 self.cut.clear();
                 self.cut.extend(asks.iter().map(|ask| ask.granted(Some(ask.asked), Reason::Granted)));
             }
-            self.places.clear();
+            self.positions.clear();
             self.asks.clear();
             for (place, ask) in asks.iter().enumerate().filter(|(_, ask)| of(ask.task) == Some(id)) {
-                self.places.push(place as u32);
+                self.positions.push(place as u32);
                 self.asks.push(*ask);
             }
             let limit = Limit::Account(id, self.share(id, cap));
             let mut grants = Vec::with_capacity(self.asks.len());
             policy.within_account(&self.asks, limit, &mut grants);
             enforce_laws(&self.asks, limit, &mut grants);
-            for (place, grant) in self.places.iter().zip(grants) {
+            for (place, grant) in self.positions.iter().zip(grants) {
                 self.cut[*place as usize] = grant;
             }
         }

@@ -166,7 +166,7 @@ mod tests {
 
         /// Checks as late as assumed, of windows whose task leaves so little that the window sleeps one more step.
         #[test]
-        fn what_raised_threads_are_left_holds_what_windows_overshoot_where_looks_come_late(
+        fn the_budget_of_raised_threads_covers_the_overshoot_of_late_checks(
             budget in prop_oneof![1u64..500, 500u64..50_000],
             period in 1_000u64..100_000,
             looks in prop::collection::vec((prop_oneof![Just(1_000u64), 0..=1_000u64], any::<bool>()), 1..8),

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_comes_later_takes_the_equal_part_from_those_that_have_more() {
+    fn a_later_user_gets_the_equal_part_from_those_that_have_more() {
         let mut service_budget = ServiceBudget::new(ServiceBudget::BUDGET);
         (0..4).for_each(|task| drop(service_budget.set(TaskId(task), 1, demand(1, 1), false)));
         let lost: Vec<TaskId> =

@@ -221,7 +221,7 @@ fn a_watchdog_is_due_when_reports_stay_away() {
     arbiter.join(TaskId(1), Joining::new("one", of(10, 100), chain), Instant::ZERO).unwrap();
     let plain = Spec::chain(&[Spec::from_words(["max-decay"]).unwrap()]).unwrap();
     arbiter.join(TaskId(2), Joining::new("two", of(10, 100), plain), Instant::ZERO).unwrap();
-    assert_eq!([1, 2, 3].map(|task| arbiter.looks(TaskId(task))), [true, false, false]);
+    assert_eq!([1, 2, 3].map(|task| arbiter.has_checks(TaskId(task))), [true, false, false]);
     let at = |millis| Instant::ZERO + ms(millis);
     assert_eq!((arbiter.next_check(), arbiter.due(at(199)), arbiter.due(at(200))), (at(200), None, Some(TaskId(1))));
     let decision = arbiter.report(TaskId(1), Status::overdue(at(200), ms(20))).unwrap();

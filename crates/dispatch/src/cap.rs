@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_of_the_whole_cpu_is_no_cap() {
+    fn a_cap_of_the_whole_cpu_is_disabled() {
         assert!(CapEnforcer::new(1_000_000, Span::from_millis(100), 1).is_none());
     }
 

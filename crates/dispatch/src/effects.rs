@@ -22,13 +22,13 @@ pub struct Effects {
     /// pauses.
     pub paused: LaneMask,
     /// Lanes that the hard cap pauses, ceilings included: all except those whose jobs held a resource when it began.
-    pub paused_wholly: LaneMask,
+    pub fully_paused: LaneMask,
     /// Lanes that must decide again. They accumulate until the caller takes them.
     pub woken: LaneMask,
     /// Completions for other processors. They accumulate until the caller takes them.
     pub sends: Vec<(ProcessorId, Signal)>,
     /// After `Complete`: the number of jobs or joins of this processor that got its ticket.
-    pub handed_on: u32,
+    pub passed_on: u32,
     /// Released tickets, one entry for each reference. They accumulate until the caller takes them.
     pub returned: Vec<Ticket>,
     /// After `LaneRuns`: the job that the lane must run; `None` if it continues with the present one, or with none.

@@ -31,7 +31,7 @@ impl ReleaseGuard {
     }
 
     /// A guard with the same rules and no earlier release.
-    pub fn anew(&self) -> Self {
+    pub fn fresh(&self) -> Self {
         ReleaseGuard::new(self.rules)
     }
 

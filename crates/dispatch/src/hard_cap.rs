@@ -339,12 +339,12 @@ mod tests {
     const NANOS: u64 = WINDOW.as_nanos();
 
     #[test]
-    fn a_share_of_the_whole_cpu_is_no_hard_cap() {
+    fn a_share_of_the_whole_cpu_disables_the_hard_cap() {
         assert!(HardCapEnforcer::new(Share::OFF).is_none());
     }
 
     #[test]
-    fn a_busy_processor_pauses_after_its_budget_and_goes_on_once_some_of_it_is_back() {
+    fn a_busy_processor_pauses_after_its_budget_and_continues_when_some_of_it_has_returned() {
         let mut cap = cap();
         cap.account(at_us(0), true, true);
         assert_eq!(cap.account(at_us(93_899), true, true), HardCapChange::None);

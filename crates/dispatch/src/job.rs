@@ -240,7 +240,7 @@ mod tests {
     use JobState::{Demoted, Held, Ready, Running, Suspended};
 
     #[test]
-    fn the_token_is_taken_from_the_queue_only_and_given_up_only_by_its_holder() {
+    fn only_queued_jobs_get_the_token_and_only_its_holder_releases_it() {
         use Transition::{Demote, Hold, Preempt, Release, Resume, Start, Suspend};
         let possible = |state| {
             let all = [Hold, Release, Start, Preempt, Suspend, Resume, Demote];

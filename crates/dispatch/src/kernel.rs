@@ -55,6 +55,6 @@ impl Kernel {
 /// resource with a ceiling above its lane.
 pub fn level<P: Probe>(dispatcher: &Dispatcher<P>, effects: &Effects, slot: Slot) -> u8 {
     let (lane, level) = (dispatcher.job(slot).lane, dispatcher.effective_level(slot));
-    let paused = effects.paused_wholly.contains(lane) || (effects.paused.contains(lane) && level >= lane);
+    let paused = effects.fully_paused.contains(lane) || (effects.paused.contains(lane) && level >= lane);
     if paused { BACKGROUND } else { level }
 }

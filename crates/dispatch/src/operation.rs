@@ -210,7 +210,7 @@ impl OperationState {
 
     /// Its host went off: drops all state of earlier jobs, except the numbers.
     pub fn forget(&mut self, returned: &mut Vec<Ticket>) {
-        self.guard = self.guard.anew();
+        self.guard = self.guard.fresh();
         if let Intake::Join(join) = &mut self.intake {
             join.clear(returned);
         }

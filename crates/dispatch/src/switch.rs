@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_strategy_comes_back_after_a_calm_interval_and_no_earlier() {
+    fn the_first_strategy_returns_after_a_calm_interval_and_no_earlier() {
         let mut switch = Switch::new(ms(100));
         assert!(!switch.ask(at(0), false) && switch.ask(at(10), true) && switch.second());
         assert!(!switch.ask(at(50), true) && !switch.ask(at(149), false) && switch.second());

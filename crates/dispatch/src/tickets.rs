@@ -8,7 +8,7 @@ use hyoshi_trace::Ticket;
 #[derive(Debug)]
 pub(crate) struct Tickets {
     width: usize,
-    places: Vec<Option<Ticket>>,
+    slots: Vec<Option<Ticket>>,
     free: Vec<u32>,
 }
 
@@ -21,12 +21,12 @@ impl Tickets {
     pub fn new(jobs: usize, width: usize) -> Self {
         // One more: a new job exists before the oldest one that it replaces ends.
         let sets = jobs as u32 + 1;
-        Tickets { width, places: vec![None; sets as usize * width], free: (1..=sets).rev().collect() }
+        Tickets { width, slots: vec![None; sets as usize * width], free: (1..=sets).rev().collect() }
     }
 
     /// How many tickets all sets hold.
     pub fn capacity(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
     /// An empty set.
@@ -36,11 +36,11 @@ impl Tickets {
 
     /// The tickets of a set, by position of the predecessor; none for no set.
     pub fn of(&self, set: TicketSet) -> &[Option<Ticket>] {
-        set.0.map_or(&[], |set| &self.places[(set.get() as usize - 1) * self.width..][..self.width])
+        set.0.map_or(&[], |set| &self.slots[(set.get() as usize - 1) * self.width..][..self.width])
     }
 
     pub fn of_mut(&mut self, set: TicketSet) -> &mut [Option<Ticket>] {
-        set.0.map_or(&mut [], |set| &mut self.places[(set.get() as usize - 1) * self.width..][..self.width])
+        set.0.map_or(&mut [], |set| &mut self.slots[(set.get() as usize - 1) * self.width..][..self.width])
     }
 
     /// Frees a set: its tickets are added to `returned`.
@@ -56,7 +56,7 @@ mod tests {
     use core::num::NonZeroU32;
 
     #[test]
-    fn sets_keep_their_tickets_until_they_are_given_back() {
+    fn sets_keep_their_tickets_until_they_are_released() {
         let ticket = |number| NonZeroU32::new(number).map(Ticket);
         let mut tickets = Tickets::new(1, 2);
         let (one, two) = (tickets.take(), tickets.take());

@@ -174,7 +174,7 @@ impl<'a> Caller<'a> {
     fn check_tickets(&mut self, input: Input) {
         match input {
             Input::Complete { .. } => {
-                self.tickets.last_mut().expect("it has just got one").1 += self.effects.handed_on;
+                self.tickets.last_mut().expect("it has just got one").1 += self.effects.passed_on;
             }
             Input::Invoke(_) => self.tickets.last_mut().expect("it has just got one").1 = 1,
             _ => {}
@@ -237,8 +237,8 @@ impl<'a> Caller<'a> {
             }
         }
         self.checked = self.dispatcher.probe().0.len();
-        let Effects { startable, running, paused, paused_wholly, .. } = self.effects;
-        assert!((startable & (running | paused_wholly)).is_empty() && (paused_wholly & !paused).is_empty());
+        let Effects { startable, running, paused, fully_paused, .. } = self.effects;
+        assert!((startable & (running | fully_paused)).is_empty() && (fully_paused & !paused).is_empty());
         if let Some(naive) = &self.naive {
             for lane in 0..self.dispatcher.lanes().len() as u8 {
                 let free = self.dispatcher.lanes()[usize::from(lane)].running.is_none();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_normal_draw_has_the_mean_and_deviation_it_was_given() {
+    fn a_normal_draw_has_its_mean_and_deviation() {
         let span = Span::from_micros;
         let takes =
             ExecutionTime::Normal { mean: span(1_000), deviation: span(100), least: span(0), most: span(2_000) };

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_reads_as_one_says_it() {
+    fn a_reservation_prints_budget_period_and_deadline() {
         let third = Reservation::new(ms(30), ms(100)).unwrap();
         assert_eq!((third.to_string(), third.share().to_string()), ("30ms of 100ms".into(), "30%".into()));
         assert_eq!(third.within(ms(50)).unwrap().to_string(), "30ms of 100ms within 50ms");

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn try_lock_says_no_while_it_is_held_and_yes_after() {
+    fn try_lock_fails_while_it_is_held_and_succeeds_after() {
         let lock = PiMutex::new(());
         let held = lock.lock();
         assert!(lock.try_lock().is_none());
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "holds already")]
-    fn locking_twice_is_told_instead_of_waiting_for_ever() {
+    fn locking_twice_panics_instead_of_waiting_for_ever() {
         let lock = PiMutex::new(());
         let _held = lock.lock();
         let _ = lock.lock();

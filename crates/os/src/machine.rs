@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_is_found_where_the_kernel_tells_it() {
+    fn the_model_is_read_from_the_kernels_file() {
         assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n").as_deref(), Some("Some CPU @ 2 GHz"));
         assert_eq!(model("processor\t: 0\nBogoMIPS\t: 50\n"), None);
     }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_band_stands_clear_of_the_one_below() {
+    fn each_band_is_separate_from_the_one_below() {
         assert!(WATCHDOG > *ABOVE_LANES.end());
         assert!(ABOVE_LANES.start() > LANES.end());
         assert!(LANES.start() > WINDOWS.end());

@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_own_and_numbers_of_nobody_are_refused() {
+    fn kernel_threads_and_unused_numbers_are_refused() {
         // kthreadd, if it is visible to this process (not in a container).
         if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
             let refused = Process::open(2).unwrap_err();
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setuid_program_belongs_to_nobody_alone() {
+    fn a_setuid_program_belongs_to_no_single_user() {
         let mixed = credentials::of_status("Name:\tx\nUid:\t1000\t0\t0\t0\n").unwrap();
         assert!(!mixed.is_only(1000) && !mixed.is_only(0));
         assert!(credentials::of_status("Uid:\t7\t7\t7\t7\n").unwrap().is_only(7));

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_gets_its_place_or_is_told_what_it_did_not_get() {
+    fn a_thread_gets_its_settings_or_the_refusals() {
         let thread =
             Spawn::new("placed").cpu(0).policy(ThreadPolicy::Fifo(45)).spawn(rustix::thread::sched_getcpu).unwrap();
         let granted = thread.granted.clone();

@@ -162,7 +162,7 @@ impl Folder {
     /// # Errors
     ///
     /// If it cannot be created.
-    pub fn anew(&self, name: &OsStr) -> io::Result<File> {
+    pub fn create_empty(&self, name: &OsStr) -> io::Result<File> {
         match unlinkat(&self.descriptor, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(system(&self.path.join(name), errno).into()),
@@ -176,7 +176,7 @@ impl Folder {
     ///
     /// If it cannot be written; the old file remains.
     pub fn replace(&self, name: &OsStr, beside: &OsStr, text: &[u8]) -> io::Result<File> {
-        let mut file = self.anew(beside)?;
+        let mut file = self.create_empty(beside)?;
         io::Write::write_all(&mut file, text)?;
         self.rename(beside, name)?;
         Ok(file)

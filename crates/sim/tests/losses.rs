@@ -229,7 +229,7 @@ fn journeys_that_are_known_are_not_drawn() {
     let system = across(0).system();
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let journeys = |signal: &Signal| match signal.number {
-        0 => Some(Journey::ExecutionTime(ms(5.0))),
+        0 => Some(Journey::Delay(ms(5.0))),
         1 => Some(Journey::Lost),
         _ => None,
     };

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_advocate_is_told_what_to_write() {
+    fn invalid_advocates_are_rejected_with_a_remedy() {
         assert_eq!(
             refused("maxdecay"),
             "unknown advocate `maxdecay`: the kinds are max-decay, glacial, percentile, proactive, rate, cap, \

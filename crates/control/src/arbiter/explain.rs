@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_ago_it_was_is_told_as_finely_as_anybody_reads() {
+    fn elapsed_time_is_printed_coarsely() {
         let told = |micros| Elapsed(Span::from_micros(micros)).to_string();
         let all = [0, 999, 33_815, 999_999, 1_000_000, 11_337_815, 59_999_999, 60_000_000, 7_260_000_000].map(told);
         let wanted = [

@@ -69,7 +69,7 @@ pub struct Arbiter {
     total: Share,
     /// Tasks with a ceiling.
     ceilings: BTreeSet<TaskId>,
-    looks: BTreeSet<(Instant, TaskId)>,
+    checks: BTreeSet<(Instant, TaskId)>,
     // Buffers that are reused between decisions.
     settled: Vec<Grant>,
     changes: Vec<ReservationChange>,
@@ -93,7 +93,7 @@ impl Arbiter {
             wanted: Vec::new(),
             total: Share::ZERO,
             ceilings: BTreeSet::new(),
-            looks: BTreeSet::new(),
+            checks: BTreeSet::new(),
             settled: Vec::new(),
             changes: Vec::new(),
             raises: Vec::new(),
@@ -131,7 +131,7 @@ impl Arbiter {
     pub fn leave(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
         let gone = self.tasks.remove(&task).ok_or(Refusal::Unknown(task))?;
         self.begin();
-        self.looks.remove(&(gone.look, task));
+        self.checks.remove(&(gone.look, task));
         self.ceilings.remove(&task);
         self.forget(task, gone.joining.importance, gone.joining.account);
         Ok(self.settle())
@@ -157,17 +157,17 @@ impl Arbiter {
     /// The task whose check without a report has been due for longest: measure its consumption since its last report
     /// and call [`Arbiter::report`] with [`Status::overdue`].
     pub fn due(&self, now: Instant) -> Option<TaskId> {
-        self.looks.first().filter(|(at, _)| *at <= now).map(|(_, task)| *task)
+        self.checks.first().filter(|(at, _)| *at <= now).map(|(_, task)| *task)
     }
 
     /// Whether one of the task's advocates checks it between reports.
-    pub fn looks(&self, task: TaskId) -> bool {
+    pub fn has_checks(&self, task: TaskId) -> bool {
         self.tasks.get(&task).is_some_and(|entry| entry.look < Instant::NEVER)
     }
 
     /// When [`Arbiter::due`] will return a task next.
     pub fn next_check(&self) -> Instant {
-        self.looks.first().map_or(Instant::NEVER, |(at, _)| *at)
+        self.checks.first().map_or(Instant::NEVER, |(at, _)| *at)
     }
 
     /// Sets a task's importance, for policies that use it (fair, strict).

@@ -35,9 +35,9 @@ impl Arbiter {
         let wanted = entry.joining.chain.advise(&status, entry.joining.declared, |emission| emitted.push(emission));
         let look = entry.joining.chain.next_check().max(status.at.saturating_add(Reservation::SHORTEST));
         if look != entry.look {
-            self.looks.remove(&(entry.look, task));
+            self.checks.remove(&(entry.look, task));
             if look < Instant::NEVER {
-                self.looks.insert((look, task));
+                self.checks.insert((look, task));
             }
             entry.look = look;
         }

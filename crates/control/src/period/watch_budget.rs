@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_that_there_is_is_given_to_whoever_wishes_for_it_and_users_have_equal_parts(
+        fn the_whole_budget_is_used_and_users_have_equal_parts(
             wishes in some(),
             limit in 0..300_usize,
         ) {

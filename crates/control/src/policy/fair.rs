@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn many_leasts_that_do_not_fit_end_in_bounded_rounds() {
+    fn many_leasts_that_do_not_fit_need_bounded_rounds() {
         let asks: Vec<Ask> = (0..200).map(|task| ask(task, 90, 1, 1 + u64::from(task) % 80)).collect();
         let percents = percents(&asks, 75);
         assert!(percents.iter().sum::<u64>() > 50, "{percents:?}");

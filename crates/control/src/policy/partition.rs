@@ -28,14 +28,14 @@ pub(super) struct PartitionPart {
     groups: core::ops::Range<u32>,
     policy: AnyPolicy,
     // Buffers that are reused between decisions.
-    places: Vec<u32>,
+    positions: Vec<u32>,
     asks: Vec<Ask>,
     grants: Vec<Grant>,
 }
 
 impl PartitionPart {
     pub fn new(name: String, share: Share, groups: core::ops::Range<u32>, policy: AnyPolicy) -> Self {
-        PartitionPart { name, share, groups, policy, places: Vec::new(), asks: Vec::new(), grants: Vec::new() }
+        PartitionPart { name, share, groups, policy, positions: Vec::new(), asks: Vec::new(), grants: Vec::new() }
     }
 
     /// Whether it is one group, not a partition within.
@@ -96,18 +96,18 @@ impl Policy for Partition {
         for index in 0..self.parts.len() {
             let share = self.limit_of(&self.parts[index], limit.share());
             let part = &mut self.parts[index];
-            part.places.clear();
+            part.positions.clear();
             part.asks.clear();
             part.grants.clear();
             for (place, ask) in asks.iter().enumerate() {
                 if part.groups.contains(&ask.group.0) {
-                    part.places.push(place as u32);
+                    part.positions.push(place as u32);
                     part.asks.push(*ask);
                 }
             }
             let limit = Limit::Group(GroupId(part.groups.start), share);
             part.policy.arbitrate(&part.asks, limit, &mut part.grants);
-            for (place, grant) in part.places.iter().zip(&part.grants) {
+            for (place, grant) in part.positions.iter().zip(&part.grants) {
                 grants[first + *place as usize] = *grant;
             }
         }

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_told_why() {
+    fn invalid_policies_are_rejected_with_a_reason() {
         let error = |text: &str| text.parse::<PolicySpec>().unwrap_err().to_string();
         assert_eq!(error(""), "expected fair, strict, weighted or partition at the end of the policy");
         assert_eq!(error("fairly"), "expected fair, strict, weighted or partition instead of `fairly` in the policy");

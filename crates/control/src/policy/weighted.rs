@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn the_heavy_give_way_less_than_the_light() {
+    fn heavy_tasks_are_reduced_less_than_light_ones() {
         // 20 % too much: weight 1 yields 15, weight 3 yields 5.
         assert_eq!(percents(&[ask(1, 50, 1, 0), ask(2, 50, 3, 0)], 80), [35, 45]);
         assert_eq!(percents(&[ask(1, 50, 1, 0), ask(2, 30, 3, 0)], 80), [50, 30]);
     }
 
     #[test]
-    fn who_is_at_its_least_gives_no_more_and_the_others_give_for_it() {
+    fn a_task_at_its_least_is_not_reduced_further_and_others_make_up_for_it() {
         // The first would yield 15, but has only 5; the other yields 15.
         assert_eq!(percents(&[ask(1, 50, 1, 45), ask(2, 50, 3, 0)], 80), [45, 35]);
         // A light task yields all it has.

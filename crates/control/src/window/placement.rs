@@ -252,7 +252,7 @@ impl WindowPlacement {
             self.cpus[cpu].1.push(placed);
             return Ok(());
         }
-        if self.place_anew(&placed) {
+        if self.place_again(&placed) {
             return Ok(());
         }
         let most = order.iter().filter_map(|cpu| self.most(*cpu, &placed)).max_by_key(|most| most.budget());
@@ -470,7 +470,7 @@ impl WindowPlacement {
 
     /// All windows and one more on empty CPUs, each on the first that it fits: first those with restricted CPUs, then
     /// the largest first.
-    fn place_anew(&mut self, more: &Placed) -> bool {
+    fn place_again(&mut self, more: &Placed) -> bool {
         let mut all: Vec<Placed> = self.cpus.iter().flat_map(|(_, windows)| whole(windows)).collect();
         all.push(more.clone());
         all.sort_by_key(|window| (window.allowed.is_empty(), Reverse(window.reservation.share()), window.task));

@@ -37,7 +37,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_task_whose_threads_are_bound_to_different_cpus_goes_where_most_may_run() {
+    fn a_task_with_threads_bound_to_different_cpus_is_placed_where_most_may_run() {
         let mut reach = Reach::on(&[0, 1, 2]);
         assert_eq!(reach.best(), [0, 1, 2], "who has no threads is bound to nothing");
         reach.add(|cpu| cpu < 2);

@@ -141,17 +141,17 @@ fn what_was_granted_before_a_cut_is_not_owed() {
 #[test]
 fn an_idle_task_is_looked_at_ever_less() {
     let mut window = window(33, 33_000);
-    let (mut now, mut looks) = (0, Vec::new());
+    let (mut now, mut checks) = (0, Vec::new());
     for period in 1..=200 {
-        looks.push(0);
+        checks.push(0);
         while now < period * 33_000 {
             now = window.check(at(now), us(7), Some(8)).at().as_nanos() / 1_000;
-            looks[period as usize - 1] += 1;
+            checks[period as usize - 1] += 1;
         }
     }
-    assert_eq!((looks[0], looks[199]), (330, 8));
-    assert!(looks.is_sorted_by(|one, next| one >= next));
-    assert!(looks.iter().sum::<u32>() < 5_500, "{looks:?}");
+    assert_eq!((checks[0], checks[199]), (330, 8));
+    assert!(checks.is_sorted_by(|one, next| one >= next));
+    assert!(checks.iter().sum::<u32>() < 5_500, "{checks:?}");
     // It wakes up: after this much consumption, then after as little as ever.
     window.check(at(now), us(7), Some(8));
     let at_last = window.check(at(now + 4_000), us(4_007), Some(8));
@@ -168,20 +168,20 @@ fn with_alarms_a_task_that_sleeps_is_looked_at_four_times_a_second_and_one_that_
         (window.next_alarm(step, 1), window.sleeps())
     };
     assert_eq!(look(0, 0), (WindowAlarm { at: at(10_000), alarm: Some(us(3_000)) }, false));
-    let (mut now, mut looks) = (10_000, 0);
+    let (mut now, mut checks) = (10_000, 0);
     while now < 2_000_000 {
         let (rest, sleeps) = look(now, 0);
         assert!(sleeps && rest.alarm == Some(Window::WAKES_AFTER), "{rest:?}");
-        (now, looks) = (rest.at.as_nanos() / 1_000, looks + 1);
+        (now, checks) = (rest.at.as_nanos() / 1_000, checks + 1);
     }
-    assert!(looks < 16, "{looks}");
+    assert!(checks < 16, "{checks}");
     // The alarm rings in the middle of a later period.
     assert_eq!(look(now - 129_000 + 7, 50), (WindowAlarm { at: at(now - 120_000), alarm: Some(us(3_000)) }, false));
     assert_eq!(look(now - 129_000 + 3_007, 3_050), (WindowAlarm { at: at(now - 120_000), alarm: None }, false));
 }
 
 #[test]
-fn of_several_threads_the_first_alarm_comes_when_all_can_have_consumed_the_budget() {
+fn of_several_threads_the_first_alarm_rings_when_all_can_have_consumed_the_budget() {
     let mut window = window(3_000, 10_000);
     let mut look = |now: u64, meter: u64| {
         let step = window.check(at(now), us(meter), None);
@@ -215,7 +215,7 @@ proptest! {
     ) {
         let mut window = window(budget, 10_000);
         let mut runs = stretches.iter().cycle().flat_map(|(runs, long)| core::iter::repeat_n(*runs, *long as usize));
-        let (mut meter, mut raised, mut looks, mut wanted) = (0u64, 0u64, 0u64, true);
+        let (mut meter, mut raised, mut checks, mut wanted) = (0u64, 0u64, 0u64, true);
         let (mut look_at, mut alarm) = (0u64, None::<u64>);
         for now in 0..600_000u64 {
             if now % 10_000 == 0 {
@@ -229,7 +229,7 @@ proptest! {
                 look_at = rest.at.as_nanos().div_ceil(1_000);
                 // Rings when it has run for this long, and is reported later.
                 alarm = rest.alarm.map(|after| after.as_nanos().div_ceil(1_000) + late);
-                looks += 1;
+                checks += 1;
             }
             let ran = runs.next() == Some(true);
             wanted &= ran;
@@ -239,7 +239,7 @@ proptest! {
                 alarm = alarm.map(|left| left.saturating_sub(1));
             }
         }
-        prop_assert!(looks <= 60 * 3 + 10, "{}", looks);
+        prop_assert!(checks <= 60 * 3 + 10, "{}", checks);
     }
 
     /// Under any load, a task has its budgets in total, and in no period more than the budget and one longest step; one
@@ -315,12 +315,12 @@ proptest! {
     ) {
         let mut window = window(budget, 10_000);
         window.harden(true, us(0));
-        let (mut now, mut meter, mut looks) = (0u64, 0u64, 0usize);
+        let (mut now, mut meter, mut checks) = (0u64, 0u64, 0usize);
         while now < 2_000_000 {
             let step = window.check(at(now), us(meter), part);
-            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[looks % lateness.len()];
+            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[checks % lateness.len()];
             meter += if window.is_raised() { next - now } else { 0 };
-            (now, looks) = (next, looks + 1);
+            (now, checks) = (next, checks + 1);
         }
         let periods = now / 10_000 + 1;
         let beyond = if budget * 10 >= 100 + 6_000 { 1 } else { periods.div_ceil(10) };
@@ -336,26 +336,26 @@ proptest! {
         speeds in prop::collection::vec(1u64..=4, 1..20),
     ) {
         let mut window = window(budget, 10_000);
-        let (mut now, mut meter, mut raised_in_period, mut looks) = (0u64, 0u64, 0u64, 0usize);
+        let (mut now, mut meter, mut raised_in_period, mut checks) = (0u64, 0u64, 0u64, 0usize);
         let (mut period, mut was_raised) = (0, false);
         while now < 200_000 {
             let step = window.check(at(now), us(meter), None);
-            looks += 1;
+            checks += 1;
             if now / 10_000 != period {
                 let most = budget + 100 + 150;
                 prop_assert!(raised_in_period <= most, "{} of {}", raised_in_period, budget);
                 (period, raised_in_period) = (now / 10_000, 0);
             }
             was_raised = window.is_raised();
-            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[looks % lateness.len()];
+            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[checks % lateness.len()];
             // While raised it runs a quarter, half, three quarters or all of the time; lowered, all of it.
-            let speed = if was_raised { speeds[looks % speeds.len()] } else { 4 };
+            let speed = if was_raised { speeds[checks % speeds.len()] } else { 4 };
             let ran = (next - now) * speed / 4;
             let until_end = (period + 1) * 10_000 - now.min((period + 1) * 10_000);
             raised_in_period += if was_raised { ran.min(until_end) } else { 0 };
             (now, meter) = (next, meter + ran);
         }
-        prop_assert!(looks < 20 * (2 + 100), "{} looks", looks);
+        prop_assert!(checks < 20 * (2 + 100), "{} looks", checks);
         let _ = was_raised;
     }
 
@@ -418,7 +418,7 @@ struct Greedy<'a> {
     meter: u64,
     raised: u64,
     served: Vec<Served>,
-    looks: usize,
+    checks: usize,
     lateness: &'a [u64],
     speeds: &'a [u64],
 }
@@ -439,7 +439,7 @@ impl<'a> Greedy<'a> {
         window.harden(hard, us(0));
         let step = window.check(at(now), us(0), None);
         let mut greedy =
-            Greedy { window, step, now, meter: 0, raised: 0, served: Vec::new(), looks: 0, lateness, speeds };
+            Greedy { window, step, now, meter: 0, raised: 0, served: Vec::new(), checks: 0, lateness, speeds };
         greedy.note();
         greedy
     }
@@ -458,12 +458,12 @@ impl<'a> Greedy<'a> {
     fn go_on(&mut self, long: u64, check: impl Fn(&Self) -> Result<(), TestCaseError>) -> Result<(), TestCaseError> {
         let then = self.now + long;
         while self.now < then {
-            self.looks += 1;
-            let late = self.lateness[self.looks % self.lateness.len()];
+            self.checks += 1;
+            let late = self.lateness[self.checks % self.lateness.len()];
             let look = (self.step.at().as_nanos().div_ceil(1_000)).max(self.now) + late;
             let next = look.min(then);
             if self.window.is_raised() {
-                let ran = (next - self.now) * self.speeds[self.looks % self.speeds.len()] / 4;
+                let ran = (next - self.now) * self.speeds[self.checks % self.speeds.len()] / 4;
                 (self.meter, self.raised) = (self.meter + ran, self.raised + ran);
                 self.served.last_mut().unwrap().raised += ran;
             }

@@ -209,7 +209,7 @@ impl<P: Probe> Dispatcher<P> {
         for index in 0..self.operations[job.local as usize].successors.len() {
             match self.operations[job.local as usize].successors[index] {
                 Successor::Here { local, position } => {
-                    effects.handed_on += u32::from(ticket.is_some());
+                    effects.passed_on += u32::from(ticket.is_some());
                     self.trigger(now, local, position, token, now, effects);
                 }
                 Successor::There { to, processor, position } => {

@@ -6,11 +6,11 @@
 //! `due`, then inputs from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
 
 mod lanes;
-mod outside;
 mod queries;
 mod rates;
 mod region;
 mod releases;
+mod requests;
 mod switching;
 
 use alloc::{vec, vec::Vec};
@@ -227,7 +227,7 @@ impl<P: Probe> Dispatcher<P> {
             self.progress(now);
         }
         effects.work = SchedulerWork::default();
-        effects.handed_on = 0;
+        effects.passed_on = 0;
         match input {
             Input::Tick => self.tick(now, effects),
             Input::Signal(signal) => effects.lost = !self.signal(now, signal, effects),
@@ -288,7 +288,7 @@ impl<P: Probe> Dispatcher<P> {
             return;
         }
         effects.startable = self.may_start() & !self.running;
-        effects.paused_wholly = self.paused_wholly();
+        effects.fully_paused = self.fully_paused();
         effects.paused = self.paused();
     }
 

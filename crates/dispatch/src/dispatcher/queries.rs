@@ -48,12 +48,12 @@ impl<P: Probe> Dispatcher<P> {
     /// cap pauses.
     #[inline]
     pub(super) fn paused(&self) -> LaneMask {
-        self.paused_wholly() | !LaneMask::before(self.gate()) & !self.critical_lanes
+        self.fully_paused() | !LaneMask::before(self.gate()) & !self.critical_lanes
     }
 
     /// Lanes that the hard cap pauses, ceilings included: all except those whose jobs held a resource when it began.
     #[inline]
-    pub(super) fn paused_wholly(&self) -> LaneMask {
+    pub(super) fn fully_paused(&self) -> LaneMask {
         if self.hard_paused() { !self.spared } else { LaneMask::EMPTY }
     }
 

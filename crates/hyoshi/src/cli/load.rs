@@ -175,7 +175,7 @@ pub(super) fn load(
         files.push(file);
         changes.extend(change);
     }
-    let notes = costs.settle(&mut system, loaded.costs_given);
+    let notes = costs.settle(&mut system, loaded.costs_declared);
     let system = System::new(system);
     let plan = plan(&system, strategies)?;
     if format == Format::Text {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_come_before_what_they_trigger() {
+    fn causes_precede_their_effects() {
         let triggers = [all(&[2, 1]), all(&[2]), Trigger::Periodic];
         assert_eq!(order(&triggers), Ok(ids(&[2, 1, 0])));
     }

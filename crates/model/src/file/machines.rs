@@ -204,7 +204,7 @@ pub(super) fn costs(log: &mut Log, table: &Table<'_>) -> Option<Costs> {
 }
 
 /// Whether the file sets the costs of scheduling for every processor.
-pub(super) fn costs_given(top: &toml::de::DeTable<'_>) -> bool {
+pub(super) fn costs_declared(top: &toml::de::DeTable<'_>) -> bool {
     let processors = top.get("processor").and_then(|value| value.get_ref().as_table());
     let each = |processors: &toml::de::DeTable<'_>| {
         processors.values().all(|value| value.get_ref().as_table().is_some_and(|table| table.contains_key("costs")))

@@ -58,7 +58,7 @@ pub struct Loaded {
     /// The files of execution times that it names, with their texts.
     pub files: Vec<(String, String)>,
     /// Whether the file itself sets the costs of scheduling for each processor; otherwise [`ReadContext::costs`] apply.
-    pub costs_given: bool,
+    pub costs_declared: bool,
     /// Probable mistakes: overload, times beyond the declared worst case.
     pub warnings: Vec<Diagnostic>,
 }
@@ -104,14 +104,14 @@ pub fn read_with(text: &str, file: &str, dir: Option<&Path>, known: &Known) -> R
         return Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() });
     }
     let mut log = Log::default();
-    let mut costs_given = false;
+    let mut costs_declared = false;
     let system = parse(&mut log, text).and_then(|tree| {
-        costs_given = machines::costs_given(&tree);
+        costs_declared = machines::costs_declared(&tree);
         assemble(&mut log, &tree, dir, known)
     });
     match (log.finish(file, text), system) {
         (Ok(warnings), Some((system, files))) => {
-            Ok(Loaded { system, text: text.to_string(), files, costs_given, warnings })
+            Ok(Loaded { system, text: text.to_string(), files, costs_declared, warnings })
         }
         (Err(errors), _) => Err(errors),
         // Each step that returned nothing has logged why; if one has not, this is better than a panic.

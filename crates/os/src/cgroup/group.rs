@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_it_and_below_is_told_once() {
+    fn processes_in_it_and_below_are_listed_once() {
         let top = std::env::temp_dir().join(format!("hyoshi-groups-below-{}", std::process::id()));
         fs::create_dir_all(top.join("a/b")).unwrap();
         fs::write(top.join("cgroup.procs"), "7\n0\n").unwrap();

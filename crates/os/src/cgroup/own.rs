@@ -232,29 +232,29 @@ mod tests {
         (fixture, group)
     }
 
-    fn said(group: &OwnGroup, file: &str) -> String {
+    fn contents(group: &OwnGroup, file: &str) -> String {
         fs::read_to_string(group.folder().join(file)).unwrap()
     }
 
     #[test]
-    fn each_version_is_told_in_its_own_words() {
+    fn each_version_gets_its_own_settings() {
         let quota = Some((Span::from_millis(30), Span::from_millis(100)));
         let (_one, one) = group("one", CgroupVersion::One);
         one.weigh(30).unwrap();
         one.cap(quota).unwrap();
         assert_eq!(
-            ["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|file| said(&one, file)),
+            ["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|file| contents(&one, file)),
             ["30720", "30000", "100000"]
         );
         one.cap(None).unwrap();
-        assert_eq!(said(&one, "cpu.cfs_quota_us"), "-1");
+        assert_eq!(contents(&one, "cpu.cfs_quota_us"), "-1");
         let (_two, two) = group("two", CgroupVersion::Two);
         two.weigh(30).unwrap();
         two.cap(quota).unwrap();
-        assert_eq!(["cpu.weight", "cpu.max"].map(|file| said(&two, file)), ["3000", "30000 100000"]);
+        assert_eq!(["cpu.weight", "cpu.max"].map(|file| contents(&two, file)), ["3000", "30000 100000"]);
         two.weigh(1_000).unwrap();
         two.cap(None).unwrap();
-        assert_eq!(["cpu.weight", "cpu.max"].map(|file| said(&two, file)), ["10000", "max"]);
+        assert_eq!(["cpu.weight", "cpu.max"].map(|file| contents(&two, file)), ["10000", "max"]);
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         fs::write(one.folder().join("cpu.rt_runtime_us"), "0").unwrap();
         fs::write(one.folder().join("cpu.rt_period_us"), "1000000\n").unwrap();
         one.allow_real_time(Span::from_millis(700), Span::from_secs(2)).unwrap();
-        assert_eq!(["cpu.rt_runtime_us", "cpu.rt_period_us"].map(|file| said(&one, file)), ["700000", "2000000"]);
+        assert_eq!(["cpu.rt_runtime_us", "cpu.rt_period_us"].map(|file| contents(&one, file)), ["700000", "2000000"]);
     }
 
     #[test]

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_with_a_controller_to_pass_on_and_nobody_in_it_is_a_place() {
+    fn an_empty_group_with_a_controller_to_pass_on_is_usable() {
         let own = std::process::id().to_string();
         for (name, passed, inside, leaves) in
             [("passes", "cpu memory", "1", false), ("empty", "", "", false), ("own", "memory", &own, true)]
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn one_without_is_none_and_says_why() {
+    fn a_group_without_a_controller_is_rejected_with_a_reason() {
         let without = group("without", "memory\n", "", "");
         assert!(
             Subtree::at(&without.0, CgroupVersion::Two).unwrap_err().contains("the group above does not pass it on")

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_cpu_is_little_and_part_of_them_is_said() {
+    fn one_cpu_is_degraded_and_a_part_of_them_is_reported() {
         assert_eq!(judge_count("0-3", &[0, 1, 2, 3]).verdict, Granted);
         assert_eq!(judge_count("0-3", &[2, 3]).found, "0-3 online, 2-3 for this process");
         assert_eq!(judge_count("0-3", &[2, 3]).verdict, Info);

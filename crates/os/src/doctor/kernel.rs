@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preemption_is_read_from_wherever_it_is_told() {
+    fn preemption_is_read_from_every_source() {
         assert_eq!(chosen_now("none voluntary (full) lazy"), Some(KernelPreemption::Full));
         assert_eq!(chosen_now("(none) voluntary full"), Some(KernelPreemption::None));
         assert_eq!(chosen_now("none voluntary full"), None);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_cannot_be_interrupted_comes_with_a_remedy() {
+    fn a_kernel_that_cannot_be_interrupted_has_a_remedy() {
         assert!(judge_preemption(Some(KernelPreemption::None)).remedy.unwrap().contains("preempt=full"));
         assert_eq!(judge_preemption(Some(KernelPreemption::RealTime)).remedy, None);
     }

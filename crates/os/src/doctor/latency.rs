@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn punctual_wake_ups_are_granted_and_late_ones_say_why() {
+    fn punctual_wake_ups_are_granted_and_late_ones_have_a_reason() {
         let late = |micros: u64| (0..100).map(|n| Span::from_micros(micros * n / 100)).collect::<Vec<_>>();
         let good = judge_wake_up(late(50), ThreadPolicy::Fifo(79));
         assert_eq!(

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_as_good_as_the_capability_and_the_other_way_round() {
+    fn a_limit_and_the_capability_are_equivalent() {
         let limits = Privileges { rtprio: 99, memlock: None, ..NOBODY };
         assert_eq!(
             [judge_nice(limits), judge_rtprio(limits), judge_memory(limits)].map(|f| f.verdict),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_degree_of_sight_says_what_a_recording_can_tell() {
+    fn each_visibility_describes_its_recording() {
         let judged =
             [Ok(SwitchVisibility::Everything), Ok(SwitchVisibility::OwnThreads), Err("Permission denied".into())]
                 .map(judge_switches);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_that_close_perf_are_told_how_to_open_it() {
+    fn distributions_that_close_perf_get_a_remedy() {
         assert_eq!(judge_perf(Some("2"), NOBODY).verdict, Granted);
         assert_eq!(judge_perf(Some("4"), NOBODY).verdict, Degraded);
         assert_eq!(judge_perf(Some("4"), Privileges { perfmon: true, ..NOBODY }).verdict, Granted);

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_that_nobody_else_could_have_written_are_trusted() {
+    fn only_files_that_no_other_user_could_have_written_are_trusted() {
         let user = rustix::process::geteuid().as_raw();
         let place = std::env::temp_dir().join(format!("hyoshi-trusted-{}", std::process::id()));
         let (inner, file) = (place.join("inner"), place.join("inner/a.so"));

@@ -17,7 +17,7 @@ impl Children {
     /// The processes that this one has started and that still have it as their parent, except for the calling process:
     /// a broker started from a task's shell is not part of the task.
     pub fn of(&self, process: &Process) -> Vec<u32> {
-        let mut children = told(process).unwrap_or_else(|_| {
+        let mut children = from_kernel(process).unwrap_or_else(|_| {
             let all = self.by_parent.get_or_init(by_parent).iter();
             all.filter(|(parent, _)| *parent == process.identity().number).map(|(_, child)| *child).collect()
         });
@@ -27,7 +27,7 @@ impl Children {
 }
 
 /// The kernel's lists of the children of each of its threads.
-fn told(process: &Process) -> io::Result<Vec<u32>> {
+fn from_kernel(process: &Process) -> io::Result<Vec<u32>> {
     let (mut threads, mut children) = (Vec::new(), Vec::new());
     process.threads(&mut threads);
     let pid = process.identity().number;

@@ -120,7 +120,7 @@ impl<S: Scheduled> Crew<S> {
         let ticket = self.payloads.insert(cell.as_mut().and_then(|cell| cell.outlet.take()));
         self.unbind(me, slot);
         self.handle(now, Input::Complete { slot, consumed, ticket });
-        self.payloads.hold(ticket, self.effects.handed_on);
+        self.payloads.hold(ticket, self.effects.passed_on);
         if let Some(cell) = cell {
             self.leave_body(job.local, cell, now);
         }

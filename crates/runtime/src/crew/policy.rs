@@ -26,7 +26,7 @@ impl<S: Scheduled> Crew<S> {
         let Some(slot) = member.job else { return ThreadPolicy::Fifo(lane) };
         let job = self.dispatcher.job(slot);
         let level = self.dispatcher.effective_level(slot);
-        let paused = self.effects.paused_wholly.contains(member.lane);
+        let paused = self.effects.fully_paused.contains(member.lane);
         if level < job.level && !paused {
             // Whoever holds a resource is neither paused nor demoted yet: those who need it would be, too.
             return ThreadPolicy::Fifo(lane.max(lane_priority(usize::from(level))));

@@ -25,13 +25,13 @@ use super::fixed::Demand;
 use super::gate;
 use super::hard_cap;
 use super::part::{OperationPart, PartResult, ResponseBound};
-use super::site::Site;
+use super::processor_scene::ProcessorScene;
 use super::utilisation::{self, ONE, PeriodicDemand};
 use super::verdict::Missing;
 use super::work::Release;
 
 /// Changes the verdicts of operations that the cap may delay to unknown.
-pub(super) fn restrict(site: &Site<'_>, releases: &[Release], found: &mut [PartResult]) {
+pub(super) fn restrict(site: &ProcessorScene<'_>, releases: &[Release], found: &mut [PartResult]) {
     let name = || site.system.processor(site.plan.processor).name.clone();
     if hard_cap::may_relegate(site, releases) {
         found.iter_mut().filter(|found| found.part.critical && is_known(found)).for_each(|found| {
@@ -73,7 +73,7 @@ fn is_known(found: &PartResult) -> bool {
 }
 
 /// The least cap, in percent, that never acts (100 % is none), and the keys that must be raised.
-fn enough(site: &Site<'_>, releases: &[Release]) -> (u32, &'static str) {
+fn enough(site: &ProcessorScene<'_>, releases: &[Release]) -> (u32, &'static str) {
     let processor = site.system.processor(site.plan.processor);
     let (mut acts, mut enough) = (processor.cap_ppm.min(processor.hard_cap.ppm) / 10_000, 100);
     while enough - acts > 1 {
@@ -92,7 +92,7 @@ fn enough(site: &Site<'_>, releases: &[Release]) -> (u32, &'static str) {
 }
 
 /// True if the utilisation of critical work is below the cap.
-fn critical_fits(site: &Site<'_>) -> bool {
+fn critical_fits(site: &ProcessorScene<'_>) -> bool {
     let critical = site.parts.iter().filter(|part| part.critical);
     let shares =
         critical.map(|part| PeriodicDemand { cost: part.charged(), period: site.works[part.operation.index()].period });
@@ -101,13 +101,13 @@ fn critical_fits(site: &Site<'_>) -> bool {
 }
 
 /// True if worst-case demand may use up the budget of a window.
-pub(super) fn may_act(site: &Site<'_>, releases: &[Release]) -> bool {
+pub(super) fn may_act(site: &ProcessorScene<'_>, releases: &[Release]) -> bool {
     let processor = site.system.processor(site.plan.processor);
     acts_at(site, releases, processor.cap_ppm, processor.hard_cap.ppm)
 }
 
 /// The same with other caps.
-fn acts_at(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard_ppm: u32) -> bool {
+fn acts_at(site: &ProcessorScene<'_>, releases: &[Release], cap_ppm: u32, hard_ppm: u32) -> bool {
     let hard = HardCap { ppm: hard_ppm, ..HardCap::OFF };
     // Work that the hard cap delays is added to later releases.
     site.parts.iter().any(|part| !part.critical)
@@ -115,7 +115,7 @@ fn acts_at(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard_ppm: u32) -
 }
 
 /// The work above every lane, including pauses of the hard cap.
-pub(super) fn above(site: &Site<'_>, releases: &[Release]) -> Result<Vec<Demand>, Missing> {
+pub(super) fn above(site: &ProcessorScene<'_>, releases: &[Release]) -> Result<Vec<Demand>, Missing> {
     let mut above = site.above_lanes(releases)?;
     above.extend(hard_cap::pauses(site, releases));
     let timer = site.overhead.timer();

@@ -30,7 +30,7 @@ use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{Chain, ChainId, OperationId, Span, System, Trigger};
 
-use super::failing::CertainJobs;
+use super::failures::CertainJobs;
 use super::holistic::Agreement;
 use super::join;
 use super::method::AnalysisMethod;

@@ -1,6 +1,6 @@
 //! A behaviour that misses a deadline, as a system that `sim` can replay: for each verdict *fails*.
 //!
-//! The failures of `failing` and `chain` are from behaviours that the file allows. Jobs have their worst case (if that
+//! The failures of `failures` and `chain` are from behaviours that the file allows. Jobs have their worst case (if that
 //! alone is too long, others have their best), no release is late, every event has its longest delay, phases are as
 //! written, and the region lasts. A miss found by simulation is from the simulated [`behaviour`](super::behaviour()).
 //! [`counterexamples`] puts exactly that into its own system: one epoch, fixed execution times, no jitter, fixed

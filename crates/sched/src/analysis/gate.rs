@@ -7,7 +7,7 @@ use hyoshi_model::hard_cap::WINDOW;
 use hyoshi_model::{HardCap, Preemption};
 
 use super::fixed::Demand;
-use super::site::Site;
+use super::processor_scene::ProcessorScene;
 use super::verdict::Missing;
 use super::work::Release;
 
@@ -15,7 +15,7 @@ use super::work::Release;
 const PATIENCE: u128 = 100_000;
 
 /// True if worst-case demand may make a cap gate non-critical work, before any pause.
-pub(super) fn gates(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard: HardCap) -> bool {
+pub(super) fn gates(site: &ProcessorScene<'_>, releases: &[Release], cap_ppm: u32, hard: HardCap) -> bool {
     let least_urgent = site.parts.iter().filter(|part| !part.critical).map(|part| part.worst).max();
     let Some(least_urgent) = least_urgent else { return false };
     let window = u128::from(site.system.processor(site.plan.processor).cap_window.as_nanos());

@@ -26,11 +26,11 @@ use super::blocking::Blocking;
 use super::fixed::Demand;
 use super::gate;
 use super::part::OperationPart;
-use super::site::Site;
+use super::processor_scene::ProcessorScene;
 use super::work::Release;
 
 /// The demand of pauses, above every lane; `None` if there are none.
-pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
+pub(super) fn pauses(site: &ProcessorScene<'_>, releases: &[Release]) -> Option<Demand> {
     may_pause(site, releases, of(site)).then(|| {
         let uses = |part: &OperationPart| site.system.operation(part.operation).uses.iter();
         let held: u64 = site.parts.iter().flat_map(uses).map(|(_, held)| held.as_nanos()).sum();
@@ -41,7 +41,7 @@ pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
 }
 
 /// True if worst-case critical demand may use up the budget of a window of this hard cap.
-pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> bool {
+pub(super) fn may_pause(site: &ProcessorScene<'_>, releases: &[Release], cap: HardCap) -> bool {
     let critical = || site.parts.iter().filter(|part| part.critical);
     let Some(least_urgent) = critical().map(|part| part.worst).max().filter(|_| cap.is_on()) else { return false };
     let beside = |part: &OperationPart| !part.critical && part.best <= least_urgent;
@@ -75,10 +75,10 @@ pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> 
 }
 
 /// True if critical operations may become non-critical: then the cap may delay them.
-pub(super) fn may_relegate(site: &Site<'_>, releases: &[Release]) -> bool {
+pub(super) fn may_relegate(site: &ProcessorScene<'_>, releases: &[Release]) -> bool {
     of(site).on_overload == OnOverload::Demote && may_pause(site, releases, of(site))
 }
 
-fn of(site: &Site<'_>) -> HardCap {
+fn of(site: &ProcessorScene<'_>) -> HardCap {
     site.system.processor(site.plan.processor).hard_cap
 }

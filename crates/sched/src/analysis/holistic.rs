@@ -8,8 +8,8 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 use hyoshi_model::OperationId;
 
 use super::part::{OperationPart, PartResult, ResponseBound, counted, finish_of};
+use super::processor_scene::ProcessorScene;
 use super::release;
-use super::site::Site;
 use super::work::{Release, Work};
 
 /// The fixed point.
@@ -27,7 +27,7 @@ pub(super) struct Agreement {
 const PATIENCE: usize = 64;
 
 /// Finds the least fixed point.
-pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
+pub(super) fn agree(works: &[Work], sites: &[ProcessorScene<'_>]) -> Agreement {
     let least = release::earliest(works, true, false);
     let (joins, mut lost) = (works.iter().any(Work::joins), vec![false; works.len()]);
     let mut finish = vec![Some(0u64); works.len()];
@@ -88,7 +88,7 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
 /// successors. Responses grow from round to round, and so does this set.
 fn lose(
     works: &[Work],
-    sites: &[Site<'_>],
+    sites: &[ProcessorScene<'_>],
     (releases, finish): (&[Release], &[Option<u64>]),
     found: &[Vec<PartResult>],
     lost: &mut [bool],

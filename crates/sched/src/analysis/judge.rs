@@ -5,21 +5,26 @@ use alloc::{string::String, vec::Vec};
 use hyoshi_model::{Deadline, Preemption, Span, System};
 
 use super::cap;
-use super::failing::{self, CertainJobs};
+use super::failures::{self, CertainJobs};
 use super::hard_cap;
 use super::holistic::Agreement;
 use super::method::{AnalysisMethod, Assumption, MethodNote};
 use super::part::{OperationPart, PartResult, ResponseBound, counted, finish_of};
+use super::processor_scene::ProcessorScene;
 use super::release::dropping;
 use super::report::{CountedFrom, OperationReport, Outcome, OutcomeScope, ProcessorReport, Report, SceneReport, slack};
-use super::site::Site;
 use super::utilisation::{self, Inapplicable, Load, PeriodicDemand, UtilisationBound};
 use super::verdict::{Failure, Missing, Verdict};
 use super::work::{ReleaseSource, Scene, Work};
 use crate::strategy::Discipline;
 
 /// The verdict on one processor.
-pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &CertainJobs) -> ProcessorReport {
+pub(super) fn processor(
+    scene: Scene,
+    site: &ProcessorScene<'_>,
+    agreement: &Agreement,
+    coming: &CertainJobs,
+) -> ProcessorReport {
     let found = &agreement.found[site.plan.processor.index()];
     let mut operations: Vec<OperationReport> =
         found.iter().map(|found| operation(scene, site, agreement, coming, found)).collect();
@@ -71,7 +76,7 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
 
 fn operation(
     scene: Scene,
-    site: &Site<'_>,
+    site: &ProcessorScene<'_>,
     agreement: &Agreement,
     coming: &CertainJobs,
     found: &PartResult,
@@ -83,14 +88,14 @@ fn operation(
     let bound_ns = counted(work, release, found);
     let (mut verdict, mut method) = (met(site, agreement, found, bound_ns, deadline_ns), found.method);
     if !verdict.is_proved() && matches!(scene, Scene::Epoch(_)) {
-        let failure = match failing::too_long(work, agreement.earliest[part.operation.index()], &part) {
+        let failure = match failures::too_long(work, agreement.earliest[part.operation.index()], &part) {
             Some(why) => Some((why, AnalysisMethod::Necessity)),
             None => {
-                failing::first_job_late(scene, site, agreement, &part).map(|why| (why, AnalysisMethod::CommonRelease))
+                failures::first_job_late(scene, site, agreement, &part).map(|why| (why, AnalysisMethod::CommonRelease))
             }
         };
         match failure {
-            Some((why, by)) if failing::stays(site, &part) && coming.once[part.operation.index()] => {
+            Some((why, by)) if failures::stays(site, &part) && coming.once[part.operation.index()] => {
                 (verdict, method) = (Verdict::Fails { why }, by)
             }
             Some((_, by)) => (verdict, method) = (Verdict::unknown(Missing::Cancelled), by),
@@ -119,7 +124,13 @@ fn operation(
 }
 
 /// Whether the deadline is met, and no job is dropped before.
-fn met(site: &Site<'_>, agreement: &Agreement, found: &PartResult, bound_ns: Option<u64>, deadline_ns: u64) -> Verdict {
+fn met(
+    site: &ProcessorScene<'_>,
+    agreement: &Agreement,
+    found: &PartResult,
+    bound_ns: Option<u64>,
+    deadline_ns: u64,
+) -> Verdict {
     let work = &site.works[found.part.operation.index()];
     match &found.response {
         ResponseBound::Unknown(missing) => return Verdict::unknown(missing.clone()),
@@ -153,7 +164,7 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &PartResult, bound_ns: Opt
     }
 }
 
-fn unbounded_predecessor(site: &Site<'_>, work: &Work) -> Verdict {
+fn unbounded_predecessor(site: &ProcessorScene<'_>, work: &Work) -> Verdict {
     let name = work.source.predecessors().first().map(|hop| site.system.operations[hop.from].name.clone());
     Verdict::unknown(Missing::Predecessor { name: name.unwrap_or_default() })
 }
@@ -199,7 +210,7 @@ pub(super) fn lost(
 /// The verdict on all operations of a processor together, and the first operation that causes it.
 fn whole(
     scene: Scene,
-    site: &Site<'_>,
+    site: &ProcessorScene<'_>,
     found: &[PartResult],
     operations: &[OperationReport],
     overload: Option<Failure>,
@@ -213,7 +224,7 @@ fn whole(
     }
     let verdict = match (failing, unproved) {
         (Some(one), _) => Verdict::Fails { why: Failure::Operation { name: one.name.clone() } },
-        (None, Some(one)) => match failing::demand_fails(scene, site, found) {
+        (None, Some(one)) => match failures::demand_fails(scene, site, found) {
             Some(why) => Verdict::Fails { why },
             None => Verdict::unknown(Missing::Operation { name: one.name.clone() }),
         },
@@ -223,7 +234,7 @@ fn whole(
 }
 
 /// Why the utilisation bounds of rate monotonic scheduling do not apply here.
-fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> {
+fn inapplicable(site: &ProcessorScene<'_>, agreement: &Agreement) -> Option<Inapplicable> {
     let work = |part: &OperationPart| &site.works[part.operation.index()];
     let by_rate = site.parts.windows(2).all(|pair| {
         let (one, next) = (work(&pair[0]).period, work(&pair[1]).period);
@@ -252,7 +263,7 @@ fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> 
     }
 }
 
-fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
+fn assumptions(site: &ProcessorScene<'_>, agreement: &Agreement) -> Vec<Assumption> {
     let works = || site.parts.iter().map(|part| &site.works[part.operation.index()]);
     let phase = |work: &Work| {
         let setting = site.system.setting(0, work.operation);

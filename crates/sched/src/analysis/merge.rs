@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn two_equal_streams_come_together_and_then_twice_as_often() {
+    fn two_equal_streams_start_together_and_are_twice_as_frequent() {
         let one = |window: u64| (window + burst(&[20, 20], 0).unwrap()).div_ceil(period(&[20, 20]).unwrap());
         assert_eq!([one(1), one(21), one(41)], [2, 5, 7]);
     }

@@ -3,11 +3,10 @@
 //! [`analyse`] takes a system and its plan and returns a [`Report`]. For each epoch, and each change from one to the
 //! next, it flattens the system (`workload`), bounds releases and responses of all processors together (`holistic`),
 //! level by level (`processor`): FIFO levels by response times (`fixed`), levels by key by processor demand (`demand`).
-//! A verdict *fails* is from a behaviour that the file allows (`failing`), never from a bound that is merely exceeded.
+//! A verdict *fails* is from a behaviour that the file allows (`failures`), never from a bound that is merely exceeded.
 //!
 //! If no analysis here covers a case, it is unknown, and the verdict names what is missing.
 
-mod across;
 mod behaviour;
 mod blocking;
 mod cap;
@@ -15,7 +14,7 @@ mod chain;
 mod counterexample;
 mod demand;
 mod effort;
-mod failing;
+mod failures;
 mod fixed;
 mod gate;
 mod hard_cap;
@@ -26,14 +25,15 @@ mod judge;
 mod lateness;
 mod merge;
 mod method;
+mod mixed_order;
 mod overhead;
 mod part;
 mod processor;
+mod processor_scene;
 mod release;
 mod report;
 mod sensitivity;
-mod short;
-mod site;
+mod short_regions;
 mod utilisation;
 mod verdict;
 mod work;
@@ -57,7 +57,7 @@ pub use verdict::{Failure, Missing, Verdict};
 
 use crate::plan::{Plan, ProcessorPlan};
 use effort::Effort;
-use site::Site;
+use processor_scene::ProcessorScene;
 use work::Scene;
 use workload::works;
 
@@ -132,7 +132,7 @@ fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport>
             }
         }
     }
-    short::mark_unknown(system, plan, &mut scenes, effort);
+    short_regions::mark_unknown(system, plan, &mut scenes, effort);
     scenes
 }
 
@@ -172,9 +172,10 @@ fn note_alone(scene: &mut SceneReport, alone: &SceneReport) {
 
 fn scene(system: &System, plan: &Plan, scene: Scene, effort: &Effort<'_>) -> SceneReport {
     let works = works(system, plan, scene);
-    let sites: Vec<Site<'_>> = plan.processors.iter().map(|plan| Site::new(system, plan, &works, effort)).collect();
+    let sites: Vec<ProcessorScene<'_>> =
+        plan.processors.iter().map(|plan| ProcessorScene::new(system, plan, &works, effort)).collect();
     let agreement = holistic::agree(&works, &sites);
-    let coming = failing::CertainJobs::new(system, &works, &agreement);
+    let coming = failures::CertainJobs::new(system, &works, &agreement);
     let processors: Vec<ProcessorReport> =
         sites.iter().map(|site| judge::processor(scene, site, &agreement, &coming)).collect();
     let lost = judge::lost(system, &works, &agreement, &processors);

@@ -11,7 +11,7 @@ use super::fixed::{self, Demand};
 use super::merge;
 use super::method::AnalysisMethod;
 use super::part::{OperationPart, PartResult, ResponseBound};
-use super::site::Site;
+use super::processor_scene::ProcessorScene;
 use super::verdict::Missing;
 use super::work::{Release, ReleaseSource};
 use crate::strategy::Discipline;
@@ -45,7 +45,7 @@ impl LevelContext<'_> {
     }
 }
 
-impl Site<'_> {
+impl ProcessorScene<'_> {
     /// Analyses every level, given bounds of the releases of every operation of the system.
     pub fn solve(&self, releases: &[Release]) -> Vec<PartResult> {
         let above = cap::above(self, releases);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_utilisation_of_exactly_one_is_told_from_both_neighbours() {
+    fn a_utilisation_of_exactly_one_differs_from_both_neighbours() {
         assert_eq!(load(&shares(&[(1, 3), (1, 3), (1, 3)])), Load::Full);
         let (third, period) = (333_333_333_333_333, 1_000_000_000_000_000);
         assert_eq!(load(&shares(&[(third, period), (third, period), (third, period)])), Load::Below);

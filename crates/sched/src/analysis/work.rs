@@ -135,7 +135,7 @@ impl Work {
     }
 
     /// Every level and side on which its jobs may be.
-    pub fn places(&self) -> impl Iterator<Item = Placement> + '_ {
+    pub fn positions(&self) -> impl Iterator<Item = Placement> + '_ {
         core::iter::once(self.place).chain(self.elsewhere.iter().copied())
     }
 

@@ -162,18 +162,18 @@ fn starved(works: &[Work], index: usize) -> bool {
 
 fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     let operation = system.operation(id);
-    let Changed { setting, places, rekeyed, other_legs, repaced, what } = match scene {
+    let Changed { setting, positions, rekeyed, other_legs, repaced, what } = match scene {
         Scene::Epoch(epoch) => {
-            let places = placements(system, plan, epoch, id).collect();
-            Changed::none(system.setting(epoch, id), places)
+            let positions = placements(system, plan, epoch, id).collect();
+            Changed::none(system.setting(epoch, id), positions)
         }
         Scene::Change(epoch) => change(system, plan, epoch, id),
     };
-    let place = places
+    let place = positions
         .first()
         .copied()
         .unwrap_or(Placement { critical: LevelPosition::default(), other: LevelPosition::default() });
-    let elsewhere: Vec<Placement> = places.into_iter().skip(1).collect();
+    let elsewhere: Vec<Placement> = positions.into_iter().skip(1).collect();
     let legs = u64::from(setting.legs.max(1));
     let source = match what {
         _ if !setting.enabled => ReleaseSource::Silent,
@@ -271,7 +271,7 @@ pub(super) fn placements(
 struct Changed {
     setting: Setting,
     /// Before and after, under each strategy.
-    places: Vec<Placement>,
+    positions: Vec<Placement>,
     /// Its keys change, though its level may not.
     rekeyed: bool,
     /// Its legs, or how many of them are critical, change.
@@ -284,9 +284,9 @@ struct Changed {
 
 impl Changed {
     /// Nothing changes.
-    fn none(setting: &Setting, places: Vec<Placement>) -> Self {
+    fn none(setting: &Setting, positions: Vec<Placement>) -> Self {
         let setting = setting.clone();
-        Changed { setting, places, rekeyed: false, other_legs: false, repaced: false, what: None }
+        Changed { setting, positions, rekeyed: false, other_legs: false, repaced: false, what: None }
     }
 }
 
@@ -295,11 +295,11 @@ impl Changed {
 ///
 /// Releases keep the gap of the earlier of two (an armed timer keeps its expiry), so the shorter period bounds the gaps
 /// across the change. Within levels by key neither of two keys is the worse one: a later deadline is better for its job
-/// and worse for others. So both orders count (`across`).
+/// and worse for others. So both orders count (`mixed_order`).
 fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Changed {
     let (before, after) = (system.setting(epoch, id), system.setting(epoch + 1, id));
-    let places = |epoch: usize| placements(system, plan, epoch, id).collect::<Vec<Placement>>();
-    let one_side = |setting: &Setting, epoch: usize| Changed::none(setting, places(epoch));
+    let positions = |epoch: usize| placements(system, plan, epoch, id).collect::<Vec<Placement>>();
+    let one_side = |setting: &Setting, epoch: usize| Changed::none(setting, positions(epoch));
     // The remaining legs of a release follow with the settings of the new region.
     if !after.enabled && before.legs <= 1 {
         return one_side(before, epoch);
@@ -324,13 +324,13 @@ fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Change
     };
     worse.deadline = same_origin.unwrap_or(after.deadline);
 
-    let (mut places, afterwards) = (places(epoch), places(epoch + 1));
-    if places != afterwards {
-        places.extend(afterwards);
+    let (mut positions, afterwards) = (positions(epoch), positions(epoch + 1));
+    if positions != afterwards {
+        positions.extend(afterwards);
     }
     let levels = &plan.processors[system.operation(id).on.index()].levels;
     let discipline = |place: LevelPosition| levels.get(usize::from(place.level)).map(|level| level.discipline);
-    let disciplines = || places.iter().flat_map(|place| [discipline(place.critical), discipline(place.other)]);
+    let disciplines = || positions.iter().flat_map(|place| [discipline(place.critical), discipline(place.other)]);
     let keyed = disciplines().any(|one| one != Some(Discipline::Fifo));
     let by_laxity = disciplines().any(|one| one == Some(Discipline::Laxity));
     let rekeyed = (keyed && before.deadline != after.deadline) || (by_laxity && before.wcet != after.wcet);
@@ -340,5 +340,5 @@ fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Change
         () => None,
     };
     let other_legs = (before.legs, before.critical_legs) != (after.legs, after.critical_legs);
-    Changed { setting: worse, places, rekeyed, other_legs, repaced: before.period != after.period, what }
+    Changed { setting: worse, positions, rekeyed, other_legs, repaced: before.period != after.period, what }
 }

@@ -43,7 +43,7 @@ fn windows_of_one_period_fill_a_cpu() {
 }
 
 #[test]
-fn shorter_deadlines_are_more_urgent_and_lanes_come_before_all() {
+fn shorter_deadlines_are_more_urgent_and_lanes_are_above_all() {
     let mut placement = on(1);
     placement.admit(TaskId(1), window(10, 100), &[]).unwrap();
     placement.admit(TaskId(2), window(10, 200).within(Span::from_millis(50)).unwrap(), &[]).unwrap();
@@ -98,7 +98,7 @@ fn a_window_follows_its_task_to_the_cpus_that_are_left_to_it() {
 }
 
 #[test]
-fn where_nothing_fits_as_they_stand_all_are_placed_anew() {
+fn if_a_window_fits_nowhere_all_are_placed_again() {
     let mut placement = on(2);
     for (task, budget) in [(1, 30), (2, 30), (3, 30), (4, 50)] {
         placement.admit(TaskId(task), window(budget, 100), &[]).unwrap();
@@ -114,7 +114,7 @@ fn where_nothing_fits_as_they_stand_all_are_placed_anew() {
 }
 
 #[test]
-fn a_window_goes_only_where_its_threads_may() {
+fn a_window_is_placed_only_where_its_threads_may_run() {
     let mut placement = on(3);
     assert_eq!(placement.admit(TaskId(1), window(60, 100), &[2]).unwrap().cpu, 2);
     assert_eq!(placement.admit(TaskId(2), window(60, 100), &[]).unwrap().cpu, 0);
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn with_longer_steps_whoever_is_admitted_is_still_served(
+    fn with_longer_steps_admitted_windows_are_still_served(
         windows in windows(),
         wants in prop::collection::vec(any::<bool>(), 1..40),
     ) {
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn the_most_that_is_told_fits(windows in windows(), more in (5u64..20, 20u64..60)) {
+    fn the_reported_largest_budget_fits(windows in windows(), more in (5u64..20, 20u64..60)) {
         let mut placement = placed(&windows);
         if let Err(NoRoom { most: Some(most), asked }) = placement.admit(TaskId(99), window(more.0, more.1), &[]) {
             prop_assert!(most.budget() < asked.budget());
@@ -242,7 +242,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_confined_is_served_where_it_may_run_or_stays_with_the_most_that_would_fit_told(
+    fn a_confined_window_is_served_where_it_may_run_or_stays_with_the_largest_fitting_budget_reported(
         windows in windows(), task in 0u32..6, allowed in 1u8..8, more in windows(),
     ) {
         let mut placement = WindowPlacement { cpus: on(3).cpus, ..placed(&windows) };
@@ -270,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_lanes_are_promised_all_windows_that_stay_are_served_and_the_first_gives_least(
+    fn under_any_promises_to_lanes_all_remaining_windows_are_served_and_the_first_loses_least(
         windows in windows(), lanes in prop::collection::vec((1u64..20, 20u64..60), 0..4), first in 0u32..6,
     ) {
         let lanes: Vec<Promise> = lanes.iter().map(|(budget, period)| {
@@ -430,7 +430,7 @@ proptest! {
 }
 
 #[test]
-fn room_for_more_is_kept_where_there_is_some_and_given_up_when_it_is_wanted() {
+fn room_for_more_is_kept_and_released_when_it_is_needed() {
     let mut placement = on(1);
     placement.admit(TaskId(1), window(20, 100), &[]).unwrap();
     placement.enlarge(TaskId(1), Span::from_millis(25));

@@ -12,15 +12,15 @@ use super::cap;
 use super::hard_cap;
 use super::holistic::Agreement;
 use super::part::{OperationPart, PartResult, ResponseBound};
+use super::processor_scene::ProcessorScene;
 use super::release;
-use super::site::Site;
 use super::verdict::Failure;
 use super::work::{ReleaseSource, Scene, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;
 
 /// True if the job with its legs up to this part cannot be cancelled.
-pub(super) fn stays(site: &Site<'_>, part: &OperationPart) -> bool {
+pub(super) fn stays(site: &ProcessorScene<'_>, part: &OperationPart) -> bool {
     part.critical || !site.system.processor(site.plan.processor).cancel
 }
 
@@ -94,7 +94,7 @@ const MANY: usize = 1 << 12;
 /// The first job of a part in a FIFO level is late after a common release.
 pub(super) fn first_job_late(
     scene: Scene,
-    site: &Site<'_>,
+    site: &ProcessorScene<'_>,
     agreement: &Agreement,
     part: &OperationPart,
 ) -> Option<Failure> {
@@ -156,7 +156,7 @@ pub(super) fn first_job_late(
 }
 
 /// More work must be done within a window of the common release than fits, in any order.
-pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[PartResult]) -> Option<Failure> {
+pub(super) fn demand_fails(scene: Scene, site: &ProcessorScene<'_>, found: &[PartResult]) -> Option<Failure> {
     let too_much = found.iter().find_map(|found| match found.response {
         ResponseBound::Demand(too_much) => Some(too_much),
         ResponseBound::Counted { too_much, .. } => too_much,
@@ -182,7 +182,7 @@ pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[PartResult]) 
 }
 
 /// True if both are released by time, without jitter, and first at one instant.
-fn together(site: &Site<'_>, one: &OperationPart, other: &OperationPart) -> bool {
+fn together(site: &ProcessorScene<'_>, one: &OperationPart, other: &OperationPart) -> bool {
     let first = |part: &OperationPart| {
         let setting = site.system.setting(0, part.operation);
         setting.phase.checked_add(setting.offset)
@@ -195,19 +195,19 @@ fn together(site: &Site<'_>, one: &OperationPart, other: &OperationPart) -> bool
 }
 
 /// True if the events within `window` of the part's first release are in the first epoch.
-fn in_first_epoch(site: &Site<'_>, part: &OperationPart, window: Span) -> bool {
+fn in_first_epoch(site: &ProcessorScene<'_>, part: &OperationPart, window: Span) -> bool {
     let setting = site.system.setting(0, part.operation);
     let end = setting.phase.checked_add(setting.offset).and_then(|first| first.checked_add(window));
     let next = site.system.epochs.get(1).map(|epoch| epoch.at.as_nanos());
     end.is_some_and(|end| next.is_none_or(|next| end.as_nanos() < next))
 }
 
-fn never_held(site: &Site<'_>, agreement: &Agreement, part: &OperationPart) -> bool {
+fn never_held(site: &ProcessorScene<'_>, agreement: &Agreement, part: &OperationPart) -> bool {
     part.critical || !cap::may_act(site, &agreement.releases)
 }
 
 /// True if all of its operation's jobs have finished when the next is released, so none is dropped.
-fn never_dropped(site: &Site<'_>, agreement: &Agreement, part: &OperationPart) -> bool {
+fn never_dropped(site: &ProcessorScene<'_>, agreement: &Agreement, part: &OperationPart) -> bool {
     let period = site.works[part.operation.index()].period;
     agreement.finish[part.operation.index()].is_some_and(|finish| finish <= period)
 }

@@ -12,8 +12,8 @@ use super::cap;
 use super::effort::Effort;
 use super::fixed::Demand;
 use super::holistic;
+use super::processor_scene::ProcessorScene;
 use super::report::SceneReport;
-use super::site::Site;
 use super::verdict::{Missing, Verdict};
 use super::work::Scene;
 use super::workload::{placements, works};
@@ -40,7 +40,8 @@ pub(super) fn mark_unknown(system: &System, plan: &Plan, scenes: &mut [SceneRepo
 fn outlasted(system: &System, plan: &Plan, short: usize, effort: &Effort<'_>) -> Vec<bool> {
     let lasts = system.epochs[short + 1].at.since(system.epochs[short].at).as_nanos();
     let works = works(system, plan, Scene::Change(short - 1));
-    let sites: Vec<Site<'_>> = plan.processors.iter().map(|plan| Site::new(system, plan, &works, effort)).collect();
+    let sites: Vec<ProcessorScene<'_>> =
+        plan.processors.iter().map(|plan| ProcessorScene::new(system, plan, &works, effort)).collect();
     let agreement = holistic::agree(&works, &sites);
     let mut doubtful = vec![false; system.operations.len()];
     for site in &sites {

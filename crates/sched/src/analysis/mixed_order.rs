@@ -30,7 +30,7 @@ use super::blocking::Blocking;
 use super::fixed::{self, Demand};
 use super::method::AnalysisMethod;
 use super::part::{OperationPart, PartResult, ResponseBound};
-use super::site::Site;
+use super::processor_scene::ProcessorScene;
 use super::verdict::Missing;
 use super::work::Release;
 use crate::plan::Placement;
@@ -39,7 +39,7 @@ use crate::strategy::Discipline;
 /// Rounds over all parts; later ones improve little.
 const ROUNDS: usize = 8;
 
-impl Site<'_> {
+impl ProcessorScene<'_> {
     /// True if levels or the order within them may change under way.
     pub fn is_mixed(&self) -> bool {
         let differs = |part: &OperationPart| part.best != part.worst || self.works[part.operation.index()].rekeyed;
@@ -143,7 +143,7 @@ impl Site<'_> {
             0 => level(part, place),
             _ => level(part, place).max(place.critical.level),
         };
-        let mut pairs = work(part).places().zip(work(other).places());
+        let mut pairs = work(part).positions().zip(work(other).positions());
         one_region && stays && pairs.all(|(mine, its)| level(other, its) > own(mine))
     }
 

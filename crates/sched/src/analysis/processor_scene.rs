@@ -15,7 +15,7 @@ use super::work::{Release, ReleaseSource, Work};
 use crate::plan::ProcessorPlan;
 
 /// A processor in one scene.
-pub(super) struct Site<'a> {
+pub(super) struct ProcessorScene<'a> {
     pub system: &'a System,
     pub plan: &'a ProcessorPlan,
     pub works: &'a [Work],
@@ -27,7 +27,7 @@ pub(super) struct Site<'a> {
     pub effort: &'a Effort<'a>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> ProcessorScene<'a> {
     pub fn new(system: &'a System, plan: &'a ProcessorPlan, works: &'a [Work], effort: &'a Effort<'a>) -> Self {
         let mut parts: Vec<OperationPart> =
             plan.operations.iter().flat_map(|id| OperationPart::of(&works[id.index()])).collect();
@@ -36,7 +36,7 @@ impl<'a> Site<'a> {
         for part in &mut parts {
             part.charge = overhead.charge(part, works[part.operation.index()].legs);
         }
-        Site { system, plan, works, parts, remote: Blocking::new(system, plan).remote(), overhead, effort }
+        ProcessorScene { system, plan, works, parts, remote: Blocking::new(system, plan).remote(), overhead, effort }
     }
 
     /// The work of a part, if its releases are bounded.
@@ -82,7 +82,7 @@ impl<'a> Site<'a> {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
             // Its first jobs would then be released at the rate of less urgent ones.
             _ if (1..work.legs).contains(&work.critical_legs)
-                && work.places().any(|place| place.other.level < place.critical.level) =>
+                && work.positions().any(|place| place.other.level < place.critical.level) =>
             {
                 Some(Missing::LegOrder)
             }
@@ -158,7 +158,7 @@ impl<'a> Site<'a> {
 }
 
 /// True if a timer or another processor releases it, not a completion here.
-fn released_above(work: &Work, site: &Site<'_>) -> bool {
+fn released_above(work: &Work, site: &ProcessorScene<'_>) -> bool {
     match &work.source {
         ReleaseSource::Silent => false,
         ReleaseSource::Periodic | ReleaseSource::Unclear(_) => true,
@@ -170,7 +170,7 @@ fn released_above(work: &Work, site: &Site<'_>) -> bool {
 }
 
 /// True if another processor triggers it.
-fn from_elsewhere(work: &Work, site: &Site<'_>) -> bool {
+fn from_elsewhere(work: &Work, site: &ProcessorScene<'_>) -> bool {
     let (ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors }) = &work.source else {
         return false;
     };
