@@ -19,7 +19,7 @@
 //! - [`group`]: the settings of a control group: a floor and a cap.
 //!
 //! ```
-//! use hyoshi_control::{Arbiter, Chain, Joining, Status, Strict, TaskId};
+//! use hyoshi_control::{Arbiter, AdvocateChain, Joining, Status, Strict, TaskId};
 //! use hyoshi_model::{Instant, Reservation, Share, Span};
 //!
 //! let ms = Span::from_millis;
@@ -27,7 +27,7 @@
 //! let joining = |budget, importance| {
 //!     Ok::<_, Box<dyn std::error::Error>>(Joining {
 //!         importance,
-//!         ..Joining::new("task", Reservation::new(ms(budget), ms(250))?, Chain::default())
+//!         ..Joining::new("task", Reservation::new(ms(budget), ms(250))?, AdvocateChain::default())
 //!     })
 //! };
 //! arbiter.join(TaskId(1), joining(95, 10)?, Instant::ZERO)?;

@@ -5,16 +5,16 @@
 //! calls use it.
 //!
 //! ```
-//! use hyoshi_idl::{Kind, Options, read_text};
+//! use hyoshi_idl::{DefinitionKind, ReadOptions, read_text};
 //!
 //! let text = "module Tracking { interface Tracker { oneway void hint(in string note); }; };";
-//! let specification = read_text(text, "tracker.idl", &Options::default())?;
+//! let specification = read_text(text, "tracker.idl", &ReadOptions::default())?;
 //! let tracker = specification.definitions.iter().find(|definition| definition.name == "Tracker").unwrap();
 //! assert_eq!(tracker.repository_id, "IDL:Tracking/Tracker:1.0");
-//! let Kind::Interface(interface) = &tracker.kind else { unreachable!() };
+//! let DefinitionKind::Interface(interface) = &tracker.kind else { unreachable!() };
 //! assert!(interface.operations[0].oneway);
 //!
-//! let errors = read_text("typedef sequence<lnog> Longs;", "longs.idl", &Options::default()).unwrap_err();
+//! let errors = read_text("typedef sequence<lnog> Longs;", "longs.idl", &ReadOptions::default()).unwrap_err();
 //! assert!(errors.to_string().contains("did you mean `long`?"));
 //! # Ok::<(), hyoshi_idl::Diagnostics>(())
 //! ```

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use hyoshi_orb::{Endpoint, Object, Orb};
+//! use hyoshi_orb::{IorEndpoint, Object, Orb};
 //!
 //! struct Thing;
 //! impl Object for Thing {} // for an interface of one's own: its trait
@@ -17,7 +17,7 @@
 //! server.publish("Thing", &thing)?;
 //! server.ready(); // serves clients from now on
 //!
-//! let Some(Endpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!() };
+//! let Some(IorEndpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!() };
 //! let client = Orb::client()?;
 //! let thing = client.resolve::<dyn Object>(&format!("corbaloc:iiop:1.2@127.0.0.1:{port}/Thing"))?;
 //! assert!(!thing.as_ref().non_existent()?);

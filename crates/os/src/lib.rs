@@ -10,10 +10,10 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use hyoshi_os::{PiMutex, Policy, Spawn, Wake, priority::lane_priority};
+//! use hyoshi_os::{PiMutex, ThreadPolicy, Spawn, Wake, priority::lane_priority};
 //!
 //! let (go, count) = (Arc::new(Wake::new()), Arc::new(PiMutex::new(0)));
-//! let lane = Spawn::new("lane-0").policy(Policy::Fifo(lane_priority(0))).spawn({
+//! let lane = Spawn::new("lane-0").policy(ThreadPolicy::Fifo(lane_priority(0))).spawn({
 //!     let (go, count) = (go.clone(), count.clone());
 //!     move || {
 //!         go.wait();

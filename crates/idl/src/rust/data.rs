@@ -188,11 +188,11 @@ impl Scope<'_> {
             match shape {
                 UnionVariant::Sole(_) => quote!(#docs #name(#of),),
                 UnionVariant::Labelled { pattern } => {
-                    let annotation_text = match pattern {
+                    let label_docs = match pattern {
                         Some(_) => " Which of its labels it has.",
                         None => " Any that no other variant has.",
                     };
-                    quote!(#docs #name { #[doc = #annotation_text] label: #by, #[doc = " Its member."] value: #of },)
+                    quote!(#docs #name { #[doc = #label_docs] label: #by, #[doc = " Its member."] value: #of },)
                 }
                 UnionVariant::Bare => {
                     quote!(#[doc = " Only a discriminator that no other variant has."] #name(#by),)
@@ -222,10 +222,10 @@ impl Scope<'_> {
         let checks: Vec<_> = variants.iter().filter_map(|variant| self.check(&name, variant, union)).collect();
         let rest = (checks.len() < variants.len()).then(|| quote!(_ => true,));
         let check = (!checks.is_empty()).then(|| {
-            let annotation_text = format!("a label of {} that belongs to another variant", definition.name);
+            let message = format!("a label of {} that belongs to another variant", definition.name);
             quote! {
                 let fits = match self { #(#checks)* #rest };
-                if !fits { return #err(#encode_error::Value(#annotation_text)); }
+                if !fits { return #err(#encode_error::Value(#message)); }
             }
         });
         let reads = variants.iter().map(|Variant { name: variant, case, shape }| {

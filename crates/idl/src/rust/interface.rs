@@ -75,7 +75,7 @@ impl Scope<'_> {
     fn caller(&self, id: DefinitionId, interface: &Interface) -> TokenStream {
         let (name, stub) = (self.trait_name(id), ident(&self.names.made(id).stub));
         let (reference, from, as_ref) = (self.orb("Reference"), self.prelude("From"), self.prelude("AsRef"));
-        let annotation_text = format!(" A reference to an object with the operations of [`{name}`].");
+        let doc = format!(" A reference to an object with the operations of [`{name}`].");
         let traits = self.lineage(id, interface).into_iter().map(|(of, methods)| {
             let methods = methods.iter().map(|method| self.call(id, method));
             quote!(impl #of for #stub { #(#methods)* })
@@ -95,7 +95,7 @@ impl Scope<'_> {
         let later = all.iter().map(|method| self.call_later(id, method));
         let later = (!all.is_empty()).then(|| quote!(impl #stub { #(#later)* }));
         quote! {
-            #[doc = #annotation_text]
+            #[doc = #doc]
             #[derive(Clone, Debug, PartialEq, Eq, Hash)]
             pub struct #stub(#reference<dyn #name>);
             #(#traits)*
@@ -195,7 +195,7 @@ impl Scope<'_> {
     fn call_later(&self, id: DefinitionId, method: &Method<'_>) -> TokenStream {
         let made = self.names.made(id);
         let name = ident(made.asynchronous.get(&method.wire).map_or("", String::as_str));
-        let annotation_text =
+        let doc =
             format!(" [`{0}`]({1}::{0}) without waiting for its end.", method.name, self.names.place(method.of).name);
         let parameters = method.sent().map(|MethodParameter { name, of, .. }| {
             let of = self.borrowed(of);
@@ -205,7 +205,7 @@ impl Scope<'_> {
         let (pending, error, operation) = (self.orb("Pending"), method.error(self), method.operation(self));
         let (arguments, results) = (self.arguments(method), self.results(method));
         quote! {
-            #[doc = #annotation_text]
+            #[doc = #doc]
             pub fn #name(&self, #(#parameters),*) -> #pending<#outputs, #error> {
                 self.0.call_async(&#operation, #arguments, #results)
             }
@@ -373,8 +373,7 @@ impl Scope<'_> {
         // Interfaces may be called `A` and `T`.
         let generic = |name| ident(&self.names.unused(name));
         let (inner, wrap, output) = (generic("T"), generic("A"), generic("R"));
-        let annotation_text =
-            format!(" Runs every operation of a [`{name}`], servant or stub, within an [`{}`].", "Around");
+        let doc = format!(" Runs every operation of a [`{name}`], servant or stub, within an [`{}`].", "Around");
         let lineage = self.lineage(id, interface);
         let traits = lineage.iter().map(|(of, methods)| {
             let methods = methods.iter().map(|method| {
@@ -396,7 +395,7 @@ impl Scope<'_> {
             }
         });
         quote! {
-            #[doc = #annotation_text]
+            #[doc = #doc]
             #[derive(Clone, Debug)]
             pub struct #delegate<#inner, #wrap> { inner: #inner, around: #wrap }
             impl<#inner, #wrap> #delegate<#inner, #wrap> {

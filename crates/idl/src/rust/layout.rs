@@ -16,21 +16,20 @@ pub(super) fn spaced(text: &str) -> String {
 }
 
 fn begins_anew(before: &str, line: &str) -> bool {
-    let (indent, annotation_text) = (indent(line), line.trim_start());
+    let (indent, trimmed) = (indent(line), line.trim_start());
     // Documentation and attributes belong to the next item; nothing precedes the first in its block.
     let first = before.is_empty() || before.ends_with('{') && self::indent(before) < indent;
     if first || is_prefix(before.trim_start()) || self::indent(before) != indent {
         return false;
     }
-    let item =
-        ["pub ", "impl", "fn ", "use ", "mod ", "const ", "type "].iter().any(|head| annotation_text.starts_with(head));
-    if !item && !is_prefix(annotation_text) {
+    let item = ["pub ", "impl", "fn ", "use ", "mod ", "const ", "type "].iter().any(|head| trimmed.starts_with(head));
+    if !item && !is_prefix(trimmed) {
         return false;
     }
     // An item that ends with a brace has several lines; a row of one-liners stays together.
     let ended = before.trim_start();
     let row = |line: &str| ["use ", "const ", "type "].iter().find(|head| line.starts_with(**head)).copied();
-    match (row(ended), row(annotation_text)) {
+    match (row(ended), row(trimmed)) {
         (Some(before), Some(now)) if before == now => false,
         _ => ended == "}" || ended.ends_with(';') || (ended.ends_with('}') && !ended.starts_with("} else")),
     }

@@ -78,16 +78,16 @@ impl Module {
             if inner.is_empty() {
                 continue;
             }
-            let annotation_text = match definition.kind {
+            let doc_lines = match definition.kind {
                 DefinitionKind::Module(_) => definition.docs.clone(),
                 _ => vec![format!("What the interface `{}` declares inside.", definition.name)],
             };
-            self.inside(names.module(definition), annotation_text).gather(of, names, out, inner);
+            self.inside(names.module(definition), doc_lines).gather(of, names, out, inner);
         }
         self.items.retain(|item| !matches!(item, Item::Module { inside, .. } if inside.items.is_empty()));
     }
 
-    fn inside(&mut self, wanted: &str, annotation_text: Vec<String>) -> &mut Module {
+    fn inside(&mut self, wanted: &str, doc_lines: Vec<String>) -> &mut Module {
         let found = self.items.iter().position(|item| matches!(item, Item::Module { name, .. } if name == wanted));
         let at = found.unwrap_or_else(|| {
             self.items.push(Item::Module { name: wanted.to_owned(), docs: Vec::new(), inside: Module::default() });
@@ -96,7 +96,7 @@ impl Module {
         match &mut self.items[at] {
             Item::Module { docs, inside, .. } => {
                 if docs.is_empty() {
-                    *docs = annotation_text;
+                    *docs = doc_lines;
                 }
                 inside
             }

@@ -14,7 +14,7 @@ impl Scope<'_> {
     pub fn raised(&self, interface: DefinitionId, method: &Method<'_>) -> TokenStream {
         let Some(error) = self.names.made(interface).errors.get(&method.wire) else { return quote!() };
         let (error, place) = (ident(error), self.names.place(interface));
-        let annotation_text = format!(" The exceptions of [`{}::{}`].", place.name, method.name);
+        let doc = format!(" The exceptions of [`{}::{}`].", place.name, method.name);
         let names = method.raises.iter().map(|id| self.names.place(*id).name.as_str());
         // The ORB's variant is first, so an exception named `System` gets the changed name.
         let names: Vec<_> = distinct(["System"].into_iter().chain(names), str::to_owned);
@@ -39,7 +39,7 @@ impl Scope<'_> {
         let decoded = self.option(&self.result(&quote!(Self), &decode_error));
         let found = self.option(&quote!(&#system));
         quote! {
-            #[doc = #annotation_text]
+            #[doc = #doc]
             #derives
             pub enum #error {
                 #(#docs #variants(#exceptions),)*

@@ -799,7 +799,7 @@ pub mod types {
         ) -> Result<(), SystemException>;
     }
 
-    /// What [`Node::give_tree`] raises.
+    /// The exceptions of [`Node::give_tree`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum GiveTreeError {
         /// Declared by the operation.

@@ -18,7 +18,7 @@ use alloc::{boxed::Box, sync::Arc};
 /// IDL).
 ///
 /// ```
-/// use hyoshi_wire::typecode::{Shape, TypeCode, Typed};
+/// use hyoshi_wire::typecode::{TypeShape, TypeCode, Typed};
 /// assert_eq!(<Vec<f64>>::type_code(), TypeCode::build(|types| {
 ///     let double = f64::describe(types);
 ///     types.sequence(double, 0)
