@@ -65,8 +65,8 @@ pub use endpoint::{Address, Endpoint, EndpointError};
 pub use execution_time::ExecutionTime;
 #[cfg(feature = "toml")]
 pub use file::{
-    Diagnostic, FileErrors, Known, Laws, Loaded, MeasuredCosts, Severity, read, read_costs, read_costs_file, read_file,
-    read_file_with, read_with, schema,
+    Diagnostic, FileErrors, Laws, Loaded, MeasuredCosts, ReadContext, Severity, read, read_costs, read_costs_file,
+    read_file, read_file_with, read_with, schema,
 };
 pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;

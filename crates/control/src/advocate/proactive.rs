@@ -60,11 +60,11 @@ pub struct Proactive {
 struct Forecast {
     demand: u64,
     usual: u64,
-    why: Why,
+    why: ForecastReason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum ForecastReason {
     /// No spikes so far.
     Steady,
     /// Spikes, but no rhythm in them.
@@ -132,29 +132,29 @@ impl Proactive {
         let spikes = self.spikes(above);
         let is_level = spikes.run > Proactive::LONGEST_SPIKE;
         if spikes.count == 0 || is_level {
-            return Forecast { demand: recent.max(base), usual, why: Why::Steady };
+            return Forecast { demand: recent.max(base), usual, why: ForecastReason::Steady };
         }
         let spread = spikes.longest - spikes.shortest;
         if spikes.intervals < 2 || spread > spikes.shortest.max(2) {
-            return Forecast { demand: recent, usual, why: Why::Careful };
+            return Forecast { demand: recent, usual, why: ForecastReason::Careful };
         }
         // A few intervals do not show how much they can vary.
         let margin = 1 + spread / spikes.intervals.min(4);
         let (shortest, longest) = (spikes.shortest, spikes.longest);
         let soonest = shortest.saturating_sub(margin).max(1);
         if spikes.run > 0 && spikes.run < spikes.longest_run {
-            let why = Why::Due { shortest, longest };
+            let why = ForecastReason::Due { shortest, longest };
             return Forecast { demand: spikes.greatest.max(base), usual, why };
         }
         if spikes.since < soonest {
-            let why = Why::Between { more: soonest - spikes.since, shortest, longest };
+            let why = ForecastReason::Between { more: soonest - spikes.since, shortest, longest };
             return Forecast { demand: base, usual, why };
         }
         if spikes.since <= longest + careful {
-            let why = Why::Due { shortest, longest };
+            let why = ForecastReason::Due { shortest, longest };
             return Forecast { demand: spikes.greatest.max(base), usual, why };
         }
-        Forecast { demand: recent.max(base), usual, why: Why::Careful }
+        Forecast { demand: recent.max(base), usual, why: ForecastReason::Careful }
     }
 
     /// The lower quartile: spikes, even of every third report, do not move it.
@@ -228,16 +228,16 @@ impl Advocate for Proactive {
             false => write!(f, "spikes occur every {shortest} to {longest} reports"),
         };
         match forecast.why {
-            Why::Steady => write!(f, "no spikes: usually {:.4}", Span::from_nanos(forecast.usual)),
-            Why::Careful => {
+            ForecastReason::Steady => write!(f, "no spikes: usually {:.4}", Span::from_nanos(forecast.usual)),
+            ForecastReason::Careful => {
                 let demand = Span::from_nanos(forecast.demand);
                 write!(f, "spikes without a rhythm: holds {demand:.4}, the greatest recent demand")
             }
-            Why::Between { more, shortest, longest } => {
+            ForecastReason::Between { more, shortest, longest } => {
                 between(f, shortest, longest)?;
                 write!(f, ": the next in {more} at the earliest")
             }
-            Why::Due { shortest, longest } => {
+            ForecastReason::Due { shortest, longest } => {
                 between(f, shortest, longest)?;
                 write!(f, ": one is due, of up to {:.4}", Span::from_nanos(forecast.demand))
             }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use hyoshi_control::file;
-use hyoshi_model::{Contents, Diagnostic, Known, Laws, Overload, Preemption, Span, System, quantity, read_file_with};
+use hyoshi_model::{
+    Contents, Diagnostic, Laws, Overload, Preemption, ReadContext, Span, System, quantity, read_file_with,
+};
 use hyoshi_report::Note;
 use hyoshi_sched::{Plan, Strategies};
 
@@ -160,12 +162,12 @@ pub(super) fn load(
     // One that the command line replaces may be what it likes.
     let named = changes.strategy.is_none().then(|| strategies.names());
     let costs = costs.find()?;
-    let known = Known {
+    let known = ReadContext {
         strategies: named,
         costs: costs.instead(),
         duration: changes.duration,
         laws: Some(LAWS),
-        ..Known::default()
+        ..ReadContext::default()
     };
     let loaded = read_file_with(path, &known).map_err(Failure::File)?;
     let mut system = loaded.system.into_contents();

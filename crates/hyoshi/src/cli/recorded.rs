@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use hyoshi_model::{Contents, HostId, Instant, Known, ProcessorId, System, read_with};
+use hyoshi_model::{Contents, HostId, Instant, ProcessorId, ReadContext, System, read_with};
 use hyoshi_report::Note;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
@@ -46,7 +46,7 @@ impl Recorded {
         drop(opened);
         let name = "system.toml (in the recording)";
         let costs = costs::recalled_instead(&header.files)?;
-        let known = Known { files: header.files.clone(), costs, ..Known::default() };
+        let known = ReadContext { files: header.files.clone(), costs, ..ReadContext::default() };
         let mut system = read_with(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
         let recalled = Recalled::try_parse_from(words)

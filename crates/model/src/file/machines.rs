@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Known;
+use super::ReadContext;
 use super::limits;
 use super::log::{AtPlace, Log, Place};
 use super::names::Names;
@@ -83,7 +83,7 @@ pub(super) fn processors(
     top: &Table<'_>,
     hosts: &[Host],
     costs: Costs,
-    known: &Known,
+    known: &ReadContext,
 ) -> Vec<Processor> {
     let hosts = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
     let mut processors = Vec::new();
@@ -213,7 +213,7 @@ pub(super) fn costs_declared(top: &toml::de::DeTable<'_>) -> bool {
 }
 
 /// Reports an unknown name at its place in the file.
-fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &Known) {
+fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &ReadContext) {
     let (Some(given), Some(known)) = (table.get("strategy"), &known.strategies) else { return };
     let whole = Place::from(given.span());
     let Ok(named) = strategies(InputValue::of(given.get_ref())) else { return };

@@ -65,7 +65,7 @@ pub struct Loaded {
 
 /// What the program that reads a file supplies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct ReadContext {
     /// The known strategies, in any case of letters; `None` accepts every name.
     pub strategies: Option<Vec<String>>,
     /// Texts of files that the system may name: they replace the files beside it.
@@ -80,11 +80,11 @@ pub struct Known {
 
 /// Reads a system from a file; files that it names are looked up beside it.
 pub fn read_file(path: impl AsRef<Path>) -> Result<Loaded, FileErrors> {
-    read_file_with(path, &Known::default())
+    read_file_with(path, &ReadContext::default())
 }
 
 /// Like [`read_file`], but an unknown name is an error with its place.
-pub fn read_file_with(path: impl AsRef<Path>, known: &Known) -> Result<Loaded, FileErrors> {
+pub fn read_file_with(path: impl AsRef<Path>, known: &ReadContext) -> Result<Loaded, FileErrors> {
     let path = path.as_ref();
     match input::read_text(path, limits::FILE_BYTES) {
         Ok(text) => read_with(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new(""))), known),
@@ -94,11 +94,11 @@ pub fn read_file_with(path: impl AsRef<Path>, known: &Known) -> Result<Loaded, F
 
 /// Reads a system from a text. Messages call it `file`; without `dir` it can name no other files.
 pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileErrors> {
-    read_with(text, file, dir, &Known::default())
+    read_with(text, file, dir, &ReadContext::default())
 }
 
 /// Like [`read`], but an unknown name is an error with its place.
-pub fn read_with(text: &str, file: &str, dir: Option<&Path>, known: &Known) -> Result<Loaded, FileErrors> {
+pub fn read_with(text: &str, file: &str, dir: Option<&Path>, known: &ReadContext) -> Result<Loaded, FileErrors> {
     if text.len() > limits::FILE_BYTES {
         let error = input::InputError { path: file.into(), cause: input::Cause::TooLarge(limits::FILE_BYTES) };
         return Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() });
@@ -168,7 +168,7 @@ fn assemble(
     log: &mut Log,
     tree: &DeTable<'_>,
     dir: Option<&Path>,
-    known: &Known,
+    known: &ReadContext,
 ) -> Option<(System, Vec<(String, String)>)> {
     let top = Table::open(log, "", "", Place::default(), tree)?;
     let name = top.read(log, "name", |given| match given.text()? {

@@ -162,10 +162,10 @@ fn starved(works: &[Work], index: usize) -> bool {
 
 fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     let operation = system.operation(id);
-    let Changed { setting, positions, rekeyed, other_legs, repaced, what } = match scene {
+    let ChangedSettings { setting, positions, rekeyed, other_legs, repaced, what } = match scene {
         Scene::Epoch(epoch) => {
             let positions = placements(system, plan, epoch, id).collect();
-            Changed::none(system.setting(epoch, id), positions)
+            ChangedSettings::none(system.setting(epoch, id), positions)
         }
         Scene::Change(epoch) => change(system, plan, epoch, id),
     };
@@ -268,7 +268,7 @@ pub(super) fn placements(
 }
 
 /// The settings of an operation while jobs of two epochs are pending.
-struct Changed {
+struct ChangedSettings {
     setting: Setting,
     /// Before and after, under each strategy.
     positions: Vec<Placement>,
@@ -282,11 +282,11 @@ struct Changed {
     what: Option<&'static str>,
 }
 
-impl Changed {
+impl ChangedSettings {
     /// Nothing changes.
     fn none(setting: &Setting, positions: Vec<Placement>) -> Self {
         let setting = setting.clone();
-        Changed { setting, positions, rekeyed: false, other_legs: false, repaced: false, what: None }
+        ChangedSettings { setting, positions, rekeyed: false, other_legs: false, repaced: false, what: None }
     }
 }
 
@@ -296,10 +296,10 @@ impl Changed {
 /// Releases keep the gap of the earlier of two (an armed timer keeps its expiry), so the shorter period bounds the gaps
 /// across the change. Within levels by key neither of two keys is the worse one: a later deadline is better for its job
 /// and worse for others. So both orders count (`mixed_order`).
-fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Changed {
+fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> ChangedSettings {
     let (before, after) = (system.setting(epoch, id), system.setting(epoch + 1, id));
     let positions = |epoch: usize| placements(system, plan, epoch, id).collect::<Vec<Placement>>();
-    let one_side = |setting: &Setting, epoch: usize| Changed::none(setting, positions(epoch));
+    let one_side = |setting: &Setting, epoch: usize| ChangedSettings::none(setting, positions(epoch));
     // The remaining legs of a release follow with the settings of the new region.
     if !after.enabled && before.legs <= 1 {
         return one_side(before, epoch);
@@ -340,5 +340,5 @@ fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Change
         () => None,
     };
     let other_legs = (before.legs, before.critical_legs) != (after.legs, after.critical_legs);
-    Changed { setting: worse, positions, rekeyed, other_legs, repaced: before.period != after.period, what }
+    ChangedSettings { setting: worse, positions, rekeyed, other_legs, repaced: before.period != after.period, what }
 }
