@@ -12,19 +12,19 @@ use hyoshi_broker::kernel::{Kernel, Lanes, NotReserved, Stranger, Watching, Way}
 use hyoshi_broker::setting::Setting;
 use hyoshi_broker::{Cycle, Joining, State, Trouble};
 use hyoshi_control::policy::PolicySpec;
-use hyoshi_control::window::placement::{Cpu, Placement, Promise};
+use hyoshi_control::window::placement::{Cpu, Promise, WindowPlacement};
 use hyoshi_control::{Arbiter, Finder, TaskId, Values};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::Credentials;
 use hyoshi_os::cgroup::Group;
-use hyoshi_os::process::{Identity, NoProcess, Process};
+use hyoshi_os::process::{NoProcess, Process, ProcessIdentity};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
 /// Two CPUs on which windows are placed, and processes that are only named: nothing on the machine is changed.
 struct MadeUp {
-    placement: Placement,
-    members: BTreeMap<TaskId, Vec<Identity>>,
+    placement: WindowPlacement,
+    members: BTreeMap<TaskId, Vec<ProcessIdentity>>,
     hard: BTreeSet<TaskId>,
     consumed: u64,
     news: Vec<(TaskId, Reservation, NotReserved)>,
@@ -77,18 +77,18 @@ impl Kernel for MadeUp {
         (strangers, now + Span::from_millis(400))
     }
 
-    fn expel(&mut self, task: TaskId, processes: &[Identity]) {
+    fn expel(&mut self, task: TaskId, processes: &[ProcessIdentity]) {
         if let Some(members) = self.members.get_mut(&task) {
             members.retain(|one| !processes.contains(one));
         }
     }
 
-    fn members(&self, task: TaskId) -> Vec<Identity> {
+    fn members(&self, task: TaskId) -> Vec<ProcessIdentity> {
         self.members.get(&task).cloned().unwrap_or_default()
     }
 
     fn whose(&self, process: &Process) -> Option<(TaskId, bool)> {
-        let of = |members: &Vec<Identity>| members.contains(&process.identity());
+        let of = |members: &Vec<ProcessIdentity>| members.contains(&process.identity());
         self.members.iter().find(|(_, members)| of(members)).map(|(task, _)| (*task, true))
     }
 
@@ -300,9 +300,9 @@ fn check(state: &mut State, now: Instant) {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let cpus = [0, 1].map(|number| Cpu { number, promises: Vec::new(), cap: Placement::KERNELS_LIMIT });
+    let cpus = [0, 1].map(|number| Cpu { number, promises: Vec::new(), cap: WindowPlacement::KERNELS_LIMIT });
     let kernel = MadeUp {
-        placement: Placement::new(cpus, Placement::SWITCHING),
+        placement: WindowPlacement::new(cpus, WindowPlacement::SWITCHING),
         members: BTreeMap::new(),
         hard: BTreeSet::new(),
         consumed: 0,

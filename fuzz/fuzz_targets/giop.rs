@@ -4,7 +4,7 @@
 #![no_main]
 
 use hyoshi_wire::giop::{
-    Context, Header, Kind, Message, Reassembler, Received, ReplyHeader, RequestHeader, ServiceContext, split,
+    Context, Header, Message, MessageKind, Reassembler, Received, ReplyHeader, RequestHeader, ServiceContext, split,
 };
 use hyoshi_wire::ior::{IiopProfile, Ior};
 use hyoshi_wire::{ByteOrder, CharSet, Decode, Encoder, Limits, Version};
@@ -16,7 +16,7 @@ fuzz_target!(|octets: &[u8]| {
     let Some(([kind, version], body)) = octets.split_first_chunk() else { return };
     let version = VERSIONS[usize::from(version >> 1) % 3];
     let order = ByteOrder::from_flag(octets[1]);
-    let kind = Kind::ALL[usize::from(*kind) % 7];
+    let kind = MessageKind::ALL[usize::from(*kind) % 7];
     let header = Header { version, order, more: false, kind, size: body.len() as u32 };
     let message = [&header.encode()[..], body].concat();
     let mut messages = Reassembler::new(Limits::default());

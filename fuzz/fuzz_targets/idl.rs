@@ -2,11 +2,11 @@
 
 #![no_main]
 
-use hyoshi_idl::{Options, read_text};
+use hyoshi_idl::{ReadOptions, read_text};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    match read_text(text, "fuzz.idl", &Options::default()) {
+    match read_text(text, "fuzz.idl", &ReadOptions::default()) {
         Ok(specification) => {
             assert!(specification.root.iter().all(|id| (id.0 as usize) < specification.definitions.len()));
             assert!(specification.definitions.iter().all(|each| each.repository_id.contains(':')));

@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 use hyoshi_naming::{NamingContextExt, NamingLimits, NamingService};
 use hyoshi_orb::{ByteOrder, Claims, Encoder, Endpoint, LaneOptions, Orb, ServerLimits, Version};
 use hyoshi_wire::giop::{
-    Header, Kind, RequestHeader, Response, ServiceContext, Target, cancel_request, close_connection, message_error,
-    split,
+    Header, MessageKind, RequestHeader, Response, ServiceContext, Target, cancel_request, close_connection,
+    message_error, split,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -141,7 +141,7 @@ fuzz_target!(|octets: &[u8]| {
                 // A fragment of 1.1, or of a message that never began.
                 let version = if *more & 1 == 0 { Version::V1_1 } else { Version::V1_2 };
                 let (order, size) = (ByteOrder::Big, data.len() as u32);
-                let header = Header { version, order, more: *more & 2 == 0, kind: Kind::Fragment, size };
+                let header = Header { version, order, more: *more & 2 == 0, kind: MessageKind::Fragment, size };
                 client.send(server.address, &[&header.encode()[..], data].concat());
             }
             5 => {

@@ -3,7 +3,7 @@
 //! `cargo +nightly fuzz run typecode -- -malloc_limit_mb=16`
 #![no_main]
 
-use hyoshi_wire::typecode::Shape;
+use hyoshi_wire::typecode::TypeShape;
 use hyoshi_wire::{ByteOrder, CharSet, Decode, Decoder, Encode, EncodeError, Encoder, TypeCode, Version};
 use libfuzzer_sys::fuzz_target;
 
@@ -29,9 +29,9 @@ fuzz_target!(|data: &[u8]| {
     let _ = (code.to_string(), code.default_index(), code.unaliased());
     // Parts are types of their own; one that leads too deep from there is said to.
     let parts: Vec<TypeCode> = match code.shape() {
-        Shape::Struct(members) | Shape::Exception(members) => members.map(|(_, of)| of).take(8).collect(),
-        Shape::Union { cases, .. } => cases.map(|(_, _, of)| of).take(8).collect(),
-        Shape::Sequence { of, .. } | Shape::Array { of, .. } | Shape::Alias(of) => vec![of],
+        TypeShape::Struct(members) | TypeShape::Exception(members) => members.map(|(_, of)| of).take(8).collect(),
+        TypeShape::Union { cases, .. } => cases.map(|(_, _, of)| of).take(8).collect(),
+        TypeShape::Sequence { of, .. } | TypeShape::Array { of, .. } | TypeShape::Alias(of) => vec![of],
         _ => vec![],
     };
     for part in parts {

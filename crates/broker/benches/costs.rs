@@ -21,7 +21,7 @@ use hyoshi_model::{Share, Span};
 use hyoshi_os::meter::Meter;
 use hyoshi_os::process::Process;
 use hyoshi_os::{
-    Clock, Credentials, Interrupt, MonotonicClock, Notifier, Policy, Wake, own_cpu_time, priority, set_own_policy,
+    Clock, Credentials, Interrupt, MonotonicClock, Notifier, ThreadPolicy, Wake, own_cpu_time, priority, set_own_policy,
 };
 
 /// Bytes of a report and of the answer to it, about.
@@ -108,7 +108,7 @@ fn serve(directory: &Path) {
 
 /// As the broker's own thread.
 fn above_all() {
-    if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER)) {
+    if let Err(refused) = set_own_policy(ThreadPolicy::Fifo(priority::BROKER)) {
         eprintln!("at normal priority: {refused}");
     }
 }

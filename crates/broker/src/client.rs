@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder, OrbError, SystemException, SystemKind, Timeouts, cpu_broker};
-use hyoshi_os::process::{Identity, identity};
-use hyoshi_os::{Address, Stream};
-use hyoshi_wire::ior::{Endpoint, Reference};
+use hyoshi_os::process::{ProcessIdentity, identity};
+use hyoshi_os::{SocketAddress, SocketStream};
+use hyoshi_wire::ior::{IorEndpoint, Reference};
 
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Broker, BrokerStub, TaskStub};
@@ -29,7 +29,7 @@ pub struct Client {
     // Ends its calls when it goes.
     _orb: Orb,
     broker: BrokerStub,
-    process: Option<Identity>,
+    process: Option<ProcessIdentity>,
     at: String,
 }
 
@@ -166,7 +166,8 @@ impl Client {
             None => cpu_broker::to_ask_here(),
         };
         // The kernel's words are better than those of an ORB whose connection was refused.
-        let tried = Stream::connect(&Address::Unix(socket.clone()), Duration::from_nanos(PATIENCE.as_nanos()));
+        let tried =
+            SocketStream::connect(&SocketAddress::Unix(socket.clone()), Duration::from_nanos(PATIENCE.as_nanos()));
         let process = match tried {
             // What the broker calls itself may be another's number here.
             Ok(stream) => stream.credentials().and_then(|broker| identity(broker.pid).ok()),
@@ -242,7 +243,7 @@ impl Client {
 
     /// The broker's process, if it can be seen from here: one on another machine cannot, nor one in a namespace of
     /// processes that this one is not above, or is hidden in /proc.
-    pub fn process(&self) -> Option<Identity> {
+    pub fn process(&self) -> Option<ProcessIdentity> {
         self.process
     }
 
@@ -318,7 +319,7 @@ fn is_plain(reference: &Reference) -> bool {
         Reference::Corbaname(_) => None,
     };
     let endpoints: Vec<_> = ior.iter().flat_map(|ior| ior.iiop().flatten()).flat_map(|way| way.endpoints()).collect();
-    !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Tcp { .. }))
+    !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, IorEndpoint::Tcp { .. }))
 }
 
 fn nil() -> SystemException {

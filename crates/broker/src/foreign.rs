@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hyoshi_control::policy::{AnyPolicy, Exceeded, Foreign, PolicyWords};
+use hyoshi_control::policy::{AnyPolicy, ExternalPolicy, LawViolation, PolicyWords};
 use hyoshi_control::{Ask, Grant, GroupId, Limit, Policy, TaskId};
 use hyoshi_model::Share;
 
@@ -16,7 +16,7 @@ pub(crate) trait Source: fmt::Debug + Send {
     const WHICH: &'static str;
 
     /// Before these are settled: what it says of them, or has said meanwhile.
-    fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share);
+    fn hear(&mut self, foreign: &mut ExternalPolicy, asks: &[Ask], cap: Share);
 
     /// Once they are settled: what it is to say next.
     fn ask(&mut self, asks: &[Ask], cap: Share) {
@@ -33,12 +33,12 @@ pub(crate) trait Source: fmt::Debug + Send {
 #[derive(Debug)]
 pub(crate) struct Elsewhere<S> {
     source: S,
-    foreign: Foreign,
+    foreign: ExternalPolicy,
 }
 
 impl<S: Source> Elsewhere<S> {
     pub fn new(source: S, fallback: AnyPolicy) -> Self {
-        Elsewhere { source, foreign: Foreign::new(fallback) }
+        Elsewhere { source, foreign: ExternalPolicy::new(fallback) }
     }
 }
 
@@ -99,13 +99,13 @@ impl<S: Source> Policy for Elsewhere<S> {
 }
 
 /// In words, how it broke the laws, if it did.
-fn exceeded(foreign: &Foreign, bulletin: &Bulletin, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn exceeded(foreign: &ExternalPolicy, bulletin: &Bulletin, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match foreign.exceeded() {
         None => Ok(()),
-        Some(Exceeded::Ask(task)) => {
+        Some(LawViolation::Ask(task)) => {
             write!(f, "; cut, for it gave {} more than it asks for", bulletin.name_of(task))
         }
-        Some(Exceeded::Limit(task)) => {
+        Some(LawViolation::Limit(task)) => {
             write!(f, "; cut, for it gave more than there is, to {} at the latest", bulletin.name_of(task))
         }
     }

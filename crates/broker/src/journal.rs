@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use hyoshi_os::trusted::{Folder, For};
+use hyoshi_os::trusted::{Folder, OpenMode};
 
 /// See the module.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Journal {
     /// Opens or makes it. Whoever opens it takes from the text what is still true and begins with [`Journal::replace`].
     pub fn open(folder: Folder, name: &str) -> io::Result<(Journal, String)> {
         let name = OsString::from(name);
-        let mut file = folder.file(&name, For::Changing)?;
+        let mut file = folder.file(&name, OpenMode::Changing)?;
         let mut text = Vec::new();
         Read::by_ref(&mut file).take(LONGEST).read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -85,7 +85,7 @@ impl Journal {
     /// Begins to rewrite it in a second file. Lines appended meanwhile must be [added](Journal::add) to that file,
     /// too.
     pub fn begin(&mut self, text: &str) -> io::Result<()> {
-        let file = self.folder.anew(&self.with_extension("new"))?;
+        let file = self.folder.create_empty(&self.with_extension("new"))?;
         self.beside = Some(Beside { file, length: 0, lines: 0 });
         self.add(text)
     }

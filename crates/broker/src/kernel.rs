@@ -9,8 +9,8 @@ use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::Wake;
 use hyoshi_os::cgroup::Group;
-use hyoshi_os::process::{Identity, NoProcess, Process};
-use hyoshi_os::wakeups::Seen;
+use hyoshi_os::process::{NoProcess, Process, ProcessIdentity};
+use hyoshi_os::wakeups::WakeupSource;
 
 use crate::proxy::moves::Moves;
 
@@ -54,14 +54,14 @@ pub enum Watching {
     /// It is to be: no more threads are watched, and those of others are.
     Waits,
     /// So.
-    By(Seen),
+    By(WakeupSource),
 }
 
 /// A member of a task that may not stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stranger {
     /// The process.
-    pub process: Identity,
+    pub process: ProcessIdentity,
     /// The program's name, printable.
     pub name: String,
 }
@@ -107,10 +107,10 @@ pub trait Kernel: Send {
     ) -> (Vec<(TaskId, Stranger)>, Instant);
 
     /// These processes leave the task: their scheduling is restored, and they do not join again as children.
-    fn expel(&mut self, task: TaskId, processes: &[Identity]);
+    fn expel(&mut self, task: TaskId, processes: &[ProcessIdentity]);
 
     /// The task's processes, in the order in which they joined.
-    fn members(&self, task: TaskId) -> Vec<Identity>;
+    fn members(&self, task: TaskId) -> Vec<ProcessIdentity>;
 
     /// Number of their threads; counting stops above `most`.
     fn count_threads(&self, task: TaskId, most: usize) -> usize;

@@ -58,6 +58,6 @@ mod tests {
         let ends = |cpus: &[u32], end: &str| assert!(why(cpus).ends_with(end), "{}", why(cpus));
         ends(&[5, 1], "above all windows lanes of CPU 5, lanes of CPU 1");
         ends(&[], "windows lanes of CPU 6, lanes of CPU 5, lanes of CPU 4, lanes of CPU 3, and others");
-        ends(&[7], "nothing of this period does");
+        ends(&[7], "no budget of this period fits");
     }
 }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hyoshi_control::policy::{AnyPolicy, Foreign};
+use hyoshi_control::policy::{AnyPolicy, ExternalPolicy};
 use hyoshi_control::{Advice, Advocate, Ask, Grant, Status};
 use hyoshi_model::{Reservation, Share, Span};
-use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin, abi};
+use hyoshi_os::plugin::{AdvocatePlugin, LoadError, NamedAsk, PolicyPlugin, abi};
 
 use crate::external::{Bulletin, Note, advised};
 use crate::foreign::{Elsewhere, Source};
@@ -15,8 +15,8 @@ use crate::idl::cpu_broker as wire;
 use crate::setting::Setting;
 use crate::trouble::Trouble;
 
-impl From<NotLoaded> for Trouble {
-    fn from(error: NotLoaded) -> Self {
+impl From<LoadError> for Trouble {
+    fn from(error: LoadError) -> Self {
         let remedy = error.remedy();
         Trouble::refused(error, remedy)
     }
@@ -30,7 +30,7 @@ fn path(setting: &Setting) -> Result<(PathBuf, Vec<(String, String)>), Trouble> 
     match paths.as_slice() {
         [(_, path)] => Ok((path.into(), own)),
         [] => Err(Trouble::refused("`library` needs its `path`", "give the library's whole path: --path /DIR/NAME.so")),
-        _ => Err(Trouble::refused("`path` of `library` is given twice", "give one: --path /DIR/NAME.so")),
+        _ => Err(Trouble::refused("`path` of `library` is repeated", "give one: --path /DIR/NAME.so")),
     }
 }
 
@@ -72,7 +72,7 @@ impl Advocate for Plugin {
     fn advise(&mut self, status: &Status, asked: Reservation) -> Advice {
         let answered = self.plugin.advise(&to_abi(status), &reservation(asked));
         let answered = answered.map_err(|number| format!("it failed with {number}")).and_then(|answer| {
-            let abi::Reservation { budget, period, deadline } = answer;
+            let abi::PluginReservation { budget, period, deadline } = answer;
             advised(&wire::Reservation { budget, period, deadline }, asked)
         });
         match answered {
@@ -95,7 +95,7 @@ impl Advocate for Plugin {
     fn granted(&mut self, grant: &Grant) {
         let held = grant.reservation.unwrap_or(grant.asked.with_budget(Span::ZERO));
         let budget = grant.reservation.map_or(0, |held| held.budget().as_nanos());
-        self.plugin.granted(&reservation(grant.asked), &abi::Reservation { budget, ..reservation(held) });
+        self.plugin.granted(&reservation(grant.asked), &abi::PluginReservation { budget, ..reservation(held) });
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,19 +106,19 @@ impl Advocate for Plugin {
     }
 }
 
-fn reservation(one: Reservation) -> abi::Reservation {
+fn reservation(one: Reservation) -> abi::PluginReservation {
     let nanos = Span::as_nanos;
-    abi::Reservation { budget: nanos(one.budget()), period: nanos(one.period()), deadline: nanos(one.deadline()) }
+    abi::PluginReservation { budget: nanos(one.budget()), period: nanos(one.period()), deadline: nanos(one.deadline()) }
 }
 
-fn to_abi(status: &Status) -> abi::Status {
+fn to_abi(status: &Status) -> abi::PluginStatus {
     let values = status.values.as_slice();
     let mut numbers = [0; 8];
     numbers[..values.len()].copy_from_slice(values);
-    abi::Status {
+    abi::PluginStatus {
         at: status.at.as_nanos(),
         consumed: status.consumed.as_nanos(),
-        held: status.held.map_or(abi::Reservation::default(), reservation),
+        held: status.held.map_or(abi::PluginReservation::default(), reservation),
         mode: status.mode.map_or(-1, i64::from),
         cycles: status.cycles,
         count: values.len() as u32,
@@ -136,7 +136,7 @@ impl Source for Divider {
     const NAME: &'static str = "library";
     const WHICH: &'static str = "the library's policy";
 
-    fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share) {
+    fn hear(&mut self, foreign: &mut ExternalPolicy, asks: &[Ask], cap: Share) {
         let answered = {
             let names = self.bulletin.names();
             let named = |ask: &Ask| NamedAsk {

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyoshi_os::trusted::{Folder, For};
-use hyoshi_os::{PiMutex, Spawn, Thread, Wake};
+use hyoshi_os::trusted::{Folder, OpenMode};
+use hyoshi_os::{PiMutex, Spawn, SpawnedThread, Wake};
 
 /// When a file is begun anew, in octets.
 pub const LARGEST: u64 = 16 << 20;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Lines {
     desk: Arc<Desk>,
-    thread: Option<Thread<()>>,
+    thread: Option<SpawnedThread<()>>,
     /// Whether all has to be written before the end.
     all: bool,
 }
@@ -187,7 +187,7 @@ impl Sink for Log {
 impl Log {
     fn open(path: &Path) -> io::Result<Log> {
         let (folder, name) = Folder::of_file(path)?;
-        let file = folder.file(&name, For::Appending)?;
+        let file = folder.file(&name, OpenMode::Appending)?;
         let size = file.metadata()?.len();
         Ok(Log { folder, name, file, size, whole: true })
     }
@@ -198,7 +198,7 @@ impl Log {
             let mut before = self.name.clone();
             before.push(".1");
             self.folder.rename(&self.name, &before)?;
-            self.file = self.folder.file(&self.name, For::Appending)?;
+            self.file = self.folder.file(&self.name, OpenMode::Appending)?;
             self.size = 0;
         }
         // One write: lines of a broker that is killed are whole.

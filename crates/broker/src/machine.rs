@@ -11,8 +11,8 @@ use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::cgroup::{Group, Look, Subtree};
 use hyoshi_os::priority;
-use hyoshi_os::process::{Identity, NoProcess, Process};
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Wake, allowed_cpus, fifo_limit, raise_file_limit};
+use hyoshi_os::process::{NoProcess, Process, ProcessIdentity};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus, fifo_limit, raise_file_limit};
 
 use crate::kernel::{Kernel, Lanes, NotReserved, Stranger, Watching, Way};
 use crate::members::{MOST_PROCESSES, Members};
@@ -356,14 +356,14 @@ impl Kernel for Machine {
         (strangers, rounds.next())
     }
 
-    fn expel(&mut self, task: TaskId, processes: &[Identity]) {
+    fn expel(&mut self, task: TaskId, processes: &[ProcessIdentity]) {
         if let Some(members) = self.ground.tasks.get_mut(&task) {
             members.expel(processes);
             self.proxy.dismiss(task, processes, &mut self.ground);
         }
     }
 
-    fn members(&self, task: TaskId) -> Vec<Identity> {
+    fn members(&self, task: TaskId) -> Vec<ProcessIdentity> {
         let members = self.ground.tasks.get(&task);
         members.map_or(Vec::new(), |members| members.processes().map(Process::identity).collect())
     }
@@ -518,7 +518,8 @@ impl Drop for Machine {
 
 fn window(floor: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let highest = *priority::WINDOWS.end();
-    let tried = Spawn::new("probe").policy(Policy::Fifo(highest)).spawn(|| {}).map_err(|error| error.to_string())?;
+    let tried =
+        Spawn::new("probe").policy(ThreadPolicy::Fifo(highest)).spawn(|| {}).map_err(|error| error.to_string())?;
     match tried.granted.refused.first() {
         None => {
             let groups = Subtree::find().map(Groups::in_subtree);

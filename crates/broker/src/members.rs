@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::meter::{Meter, Source};
-use hyoshi_os::process::{Children, Identity, NoProcess, Process, is_same, start_of_now};
+use hyoshi_os::meter::{Meter, MeterSource};
+use hyoshi_os::process::{Children, NoProcess, Process, ProcessIdentity, is_same, start_of_now};
 use hyoshi_os::{Clock, MonotonicClock};
 
 /// The processes of one task. Threads and children that are born join; those that end leave.
@@ -15,9 +15,9 @@ use hyoshi_os::{Clock, MonotonicClock};
 pub struct Members {
     processes: Vec<Process>,
     /// Those that were added by themselves: neither as children of others nor with a control group.
-    named: BTreeSet<Identity>,
+    named: BTreeSet<ProcessIdentity>,
     /// Those of which the first thread has ended while others go on.
-    headless: Vec<Identity>,
+    headless: Vec<ProcessIdentity>,
     threads: Vec<Member>,
     meter: Meter,
     /// The instant of the last reading that has one, and what it was.
@@ -38,11 +38,11 @@ pub struct Members {
     /// The number up to which they were looked at last.
     cursor: u32,
     /// Those that were seen in control groups of the task.
-    grouped: BTreeSet<Identity>,
+    grouped: BTreeSet<ProcessIdentity>,
     /// Of those, who was in none at the last look: one that goes from a group to one below it can be seen in neither.
-    missing: BTreeSet<Identity>,
+    missing: BTreeSet<ProcessIdentity>,
     /// Those that are no members, though their parents are: they have left, belong to another task, or may not join.
-    outside: BTreeSet<Identity>,
+    outside: BTreeSet<ProcessIdentity>,
 }
 
 /// A thread of a task.
@@ -51,7 +51,7 @@ pub struct Member {
     /// The kernel's number of it.
     pub tid: u32,
     /// Its process.
-    pub process: Identity,
+    pub process: ProcessIdentity,
 }
 
 /// Processes of control groups that one look takes in, or sees that they may not come, however long that takes: some 40 us each.
@@ -113,7 +113,7 @@ impl Members {
     /// # Errors
     ///
     /// If it has ended meanwhile.
-    pub fn add_but(&mut self, process: Process, others: &dyn Fn(Identity) -> bool) -> Result<(), NoProcess> {
+    pub fn add_but(&mut self, process: Process, others: &dyn Fn(ProcessIdentity) -> bool) -> Result<(), NoProcess> {
         let identity = process.identity();
         let there = self.has(identity);
         self.take(process, others, &Children::default())?;
@@ -127,7 +127,7 @@ impl Members {
     fn take(
         &mut self,
         process: Process,
-        others: &dyn Fn(Identity) -> bool,
+        others: &dyn Fn(ProcessIdentity) -> bool,
         children: &Children,
     ) -> Result<(), NoProcess> {
         if process.has_ended() {
@@ -158,7 +158,7 @@ impl Members {
 
     /// A process goes to a task of its own, though one that is here is its `parent`, or it is here itself; with it go those
     /// that it has started. Returns who leaves: nobody where it was added by itself, or is none of this task's.
-    pub fn give_up(&mut self, process: &Process, parent: Option<u32>) -> Vec<Identity> {
+    pub fn give_up(&mut self, process: &Process, parent: Option<u32>) -> Vec<ProcessIdentity> {
         let identity = process.identity();
         let inside = |one: &Process| one.identity() == identity || Some(one.identity().number) == parent;
         if self.named.contains(&identity) || !self.processes.iter().any(inside) {
@@ -177,7 +177,7 @@ impl Members {
     }
 
     /// Somebody else's, whoever has started it.
-    pub fn exclude(&mut self, process: Identity) {
+    pub fn exclude(&mut self, process: ProcessIdentity) {
         self.outside.insert(process);
     }
 
@@ -293,12 +293,12 @@ impl Members {
 
     /// Those that were in a control group of the task and are in none any more, now and at the look before, are no members
     /// any longer; `numbers`, sorted, are all that are in its groups, as they were gathered. Returns who has left.
-    pub fn dismiss(&mut self, numbers: &[u32]) -> Vec<Identity> {
-        let all: BTreeSet<Identity> = self.processes.iter().map(Process::identity).collect();
+    pub fn dismiss(&mut self, numbers: &[u32]) -> Vec<ProcessIdentity> {
+        let all: BTreeSet<ProcessIdentity> = self.processes.iter().map(Process::identity).collect();
         self.grouped.retain(|process| all.contains(process));
-        let is_away = |process: &&Identity| numbers.binary_search(&process.number).is_err();
-        let away: BTreeSet<Identity> = self.grouped.iter().filter(is_away).copied().collect();
-        let left: Vec<Identity> = away.intersection(&self.missing).copied().collect();
+        let is_away = |process: &&ProcessIdentity| numbers.binary_search(&process.number).is_err();
+        let away: BTreeSet<ProcessIdentity> = self.grouped.iter().filter(is_away).copied().collect();
+        let left: Vec<ProcessIdentity> = away.intersection(&self.missing).copied().collect();
         self.missing = away;
         if !left.is_empty() {
             self.let_leave(&left);
@@ -306,17 +306,17 @@ impl Members {
         left
     }
 
-    fn let_leave(&mut self, left: &[Identity]) {
+    fn let_leave(&mut self, left: &[ProcessIdentity]) {
         self.processes.retain(|process| !left.contains(&process.identity()));
         self.named.retain(|process| !left.contains(process));
         self.outside.extend(left);
-        self.meter.turn_to(&self.processes);
+        self.meter.set_processes(&self.processes);
         self.look_at_threads();
     }
 
     /// These are no longer members, and do not join again as children of other members.
-    pub fn expel(&mut self, processes: &[Identity]) {
-        let here: Vec<Identity> = processes.iter().copied().filter(|process| self.has(*process)).collect();
+    pub fn expel(&mut self, processes: &[ProcessIdentity]) {
+        let here: Vec<ProcessIdentity> = processes.iter().copied().filter(|process| self.has(*process)).collect();
         if !here.is_empty() {
             self.grouped.retain(|process| !here.contains(process));
             self.let_leave(&here);
@@ -362,17 +362,17 @@ impl Members {
     }
 
     /// How it is known what they consume.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> MeterSource {
         self.meter.source()
     }
 
     /// Whether it was added by itself: neither as the child of another nor with a control group.
-    pub fn was_named(&self, identity: Identity) -> bool {
+    pub fn was_named(&self, identity: ProcessIdentity) -> bool {
         self.named.contains(&identity)
     }
 
     /// Whether it is a member.
-    pub fn has(&self, identity: Identity) -> bool {
+    pub fn has(&self, identity: ProcessIdentity) -> bool {
         self.processes.iter().any(|process| process.identity() == identity)
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use hyoshi_orb::cpu_broker::{MACHINE, own};
-use hyoshi_os::trusted::{Folder, Mistrust};
+use hyoshi_os::trusted::{Folder, UntrustedPath};
 
 /// The longest path of a Unix socket, in octets (unix(7): 108 with the one that ends it).
 pub const LONGEST_PATH: usize = 107;
@@ -109,7 +109,7 @@ pub fn prepare(socket: &Path, uid: u32) -> Result<(), PlaceError> {
     let mode = if uid == 0 { 0o755 } else { 0o700 };
     match Folder::make(directory, mode) {
         Ok(_) => Ok(()),
-        Err(Mistrust::Open { path, owner, mode }) => Err(PlaceError::Open { path, owner, mode }),
+        Err(UntrustedPath::Open { path, owner, mode }) => Err(PlaceError::Open { path, owner, mode }),
         Err(mistrust) => Err(PlaceError::Directory { path: directory.to_owned(), error: mistrust.into() }),
     }
 }

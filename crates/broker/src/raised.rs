@@ -12,44 +12,50 @@
 //! - SCHED_DEADLINE always takes CAP_SYS_NICE.
 
 use hyoshi_os::priority::WINDOWS;
-use hyoshi_os::process::{Identity, RealTimeRight};
-use hyoshi_os::scheduling::{Class, Scheduling};
+use hyoshi_os::process::{ProcessIdentity, RealTimeRight};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 
 /// Whether a thread that the broker raised has this scheduling from the broker: a window's priority, or one that the
 /// thread derived from it and could not set by itself.
-pub(crate) fn is_ours(found: Scheduling, process: Identity, tid: u32) -> bool {
+pub(crate) fn is_ours(found: Scheduling, process: ProcessIdentity, tid: u32) -> bool {
     judge(found, || RealTimeRight::of(process.number, tid))
 }
 
 /// Whether a thread of a task that is not known as raised has a priority that only a raised thread can have: a thread
 /// that executed another program has the number of its process's first thread. SCHED_RR does not count, because
 /// services such as rtkit give it to threads without privileges.
-pub(crate) fn has_escaped(found: Scheduling, process: Identity, tid: u32) -> bool {
-    matches!(found.class, Class::Fifo(at) if found.reset_on_fork && at <= *WINDOWS.end())
-        && !matches!(found.class, Class::Fifo(at) if RealTimeRight::of(process.number, tid).allows(at))
+pub(crate) fn has_escaped(found: Scheduling, process: ProcessIdentity, tid: u32) -> bool {
+    matches!(found.class, SchedulingClass::Fifo(at) if found.reset_on_fork && at <= *WINDOWS.end())
+        && !matches!(found.class, SchedulingClass::Fifo(at) if RealTimeRight::of(process.number, tid).allows(at))
 }
 
 /// Whether only the broker can have given a thread its bandwidth, or given it to the thread that executed its program.
-pub(crate) fn is_bandwidth(found: Scheduling, process: Identity, tid: u32) -> bool {
-    matches!(found, Scheduling { class: Class::Deadline(_), reset_on_fork: true })
+pub(crate) fn is_bandwidth(found: Scheduling, process: ProcessIdentity, tid: u32) -> bool {
+    matches!(found, Scheduling { class: SchedulingClass::Deadline(_), reset_on_fork: true })
         && !RealTimeRight::of(process.number, tid).capable
 }
 
 /// Whether a thread, in a process of a task of an earlier broker, has scheduling that the broker left: also a window's
 /// priority in a program of root's, unless RLIMIT_RTPRIO allows it.
-pub(crate) fn is_left_over(found: Scheduling, process: Identity, tid: u32) -> bool {
+pub(crate) fn is_left_over(found: Scheduling, process: ProcessIdentity, tid: u32) -> bool {
     let right = || RealTimeRight::of(process.number, tid);
     match found {
-        Scheduling { class: Class::Fifo(at), reset_on_fork: true } if WINDOWS.contains(&at) => at > right().limit,
-        Scheduling { class: Class::Fifo(at), reset_on_fork: true } => at < *WINDOWS.start() && !right().allows(at),
+        Scheduling { class: SchedulingClass::Fifo(at), reset_on_fork: true } if WINDOWS.contains(&at) => {
+            at > right().limit
+        }
+        Scheduling { class: SchedulingClass::Fifo(at), reset_on_fork: true } => {
+            at < *WINDOWS.start() && !right().allows(at)
+        }
         _ => is_bandwidth(found, process, tid),
     }
 }
 
 fn judge(found: Scheduling, right: impl FnOnce() -> RealTimeRight) -> bool {
     match (found.class, found.reset_on_fork) {
-        (Class::Fifo(at), true) if WINDOWS.contains(&at) => true,
-        (Class::Fifo(at) | Class::RoundRobin(at), true) => at <= *WINDOWS.end() && !right().allows(at),
+        (SchedulingClass::Fifo(at), true) if WINDOWS.contains(&at) => true,
+        (SchedulingClass::Fifo(at) | SchedulingClass::RoundRobin(at), true) => {
+            at <= *WINDOWS.end() && !right().allows(at)
+        }
         _ => false,
     }
 }
@@ -63,7 +69,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_raised_thread_keeps_nothing_that_it_may_not_take_by_itself(at in 1..=99u8, limit in 0..=99u8, fifo: bool) {
-            let class = if fifo { Class::Fifo(at) } else { Class::RoundRobin(at) };
+            let class = if fifo { SchedulingClass::Fifo(at) } else { SchedulingClass::RoundRobin(at) };
             let found = |reset_on_fork| Scheduling { class, reset_on_fork };
             let right = RealTimeRight { limit, capable: false };
             // It can reach this from a window: the same or a lower priority; the other class only with a limit.

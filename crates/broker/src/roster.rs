@@ -20,7 +20,7 @@ use std::path::Path;
 use hyoshi_control::{Arbiter, GroupId, TaskId};
 use hyoshi_model::{Reservation, Share, Span};
 use hyoshi_os::cgroup::is_group_path;
-use hyoshi_os::process::{Identity, boot_id};
+use hyoshi_os::process::{ProcessIdentity, boot_id};
 use hyoshi_os::trusted::Folder;
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +121,7 @@ impl Noted {
             weight: self.weight,
             group,
             least: Share::from_millionths(self.least),
-            ..hyoshi_control::Joining::new(&self.name, self.declared()?, hyoshi_control::Chain::default())
+            ..hyoshi_control::Joining::new(&self.name, self.declared()?, hyoshi_control::AdvocateChain::default())
         })
     }
 
@@ -134,8 +134,8 @@ impl Noted {
     }
 
     /// Its processes.
-    pub fn identities(&self) -> impl Iterator<Item = Identity> + '_ {
-        self.processes.iter().map(|(number, start)| Identity { number: *number, start: *start })
+    pub fn identities(&self) -> impl Iterator<Item = ProcessIdentity> + '_ {
+        self.processes.iter().map(|(number, start)| ProcessIdentity { number: *number, start: *start })
     }
 
     /// What it consumed last.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{Instant, Share, Span};
 use hyoshi_orb::cpu_broker::KEY;
-use hyoshi_orb::{Adapter, AdapterError, Endpoint, LaneOptions, ListenError, Orb, OrbError, SystemException};
+use hyoshi_orb::{Adapter, AdapterError, IorEndpoint, LaneOptions, ListenError, Orb, OrbError, SystemException};
 use hyoshi_orb::{SystemKind, TlsServer};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Notifier, PiMutex, Wake, own_cpu_time};
 
@@ -196,7 +196,7 @@ impl Service {
     /// Where it serves other machines, as it turned out: port 0 is one that the system chose.
     pub fn remote(&self) -> impl Iterator<Item = String> {
         self.orb.endpoints().iter().filter_map(|endpoint| match endpoint {
-            Endpoint::Tls { host, port, .. } => Some(match host.contains(':') {
+            IorEndpoint::Tls { host, port, .. } => Some(match host.contains(':') {
                 true => format!("ssliop://[{host}]:{port}"),
                 false => format!("ssliop://{host}:{port}"),
             }),

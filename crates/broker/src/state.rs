@@ -20,8 +20,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_control::upkeep::Demand;
-use hyoshi_control::{AccountId, Advocate, Arbiter, Backlog, Carried, Chain, Confirmation, TaskId, Upkeep};
+use hyoshi_control::service_budget::ServiceDemand;
+use hyoshi_control::{
+    AccountId, Advocate, AdvocateChain, Arbiter, Backlog, ChangeResult, Confirmation, ServiceBudget, TaskId,
+};
 use hyoshi_model::{Instant, Reservation, Span, printable};
 use hyoshi_os::Wake;
 
@@ -85,7 +87,7 @@ pub struct State {
     owners_checked: Instant,
     backlog: Backlog,
     /// The broker's own CPU time, and tasks to be kept out or let in.
-    upkeep: Upkeep,
+    service_budget: ServiceBudget,
     unsettled: VecDeque<TaskId>,
     /// What the broker's operator should know; at most [`NOTICES`].
     notices: VecDeque<String>,
@@ -205,7 +207,7 @@ impl State {
             lanes_count: false,
             owners_checked: Instant::NEVER,
             backlog: Backlog::default(),
-            upkeep: Upkeep::new(Upkeep::BUDGET),
+            service_budget: ServiceBudget::new(ServiceBudget::BUDGET),
             unsettled: VecDeque::new(),
             notices: VecDeque::new(),
             next: Instant::ZERO,
@@ -239,8 +241,8 @@ impl State {
         }
     }
 
-    fn chain(&self, settings: &[Setting], id: TaskId, name: &str) -> Result<Chain, Trouble> {
-        let mut chain = Chain::default();
+    fn chain(&self, settings: &[Setting], id: TaskId, name: &str) -> Result<AdvocateChain, Trouble> {
+        let mut chain = AdvocateChain::default();
         for setting in settings {
             let advocate = self.advocate(setting, id, name)?;
             chain.insert(advocate, None).map_err(|error| Trouble::refused(error, "leave some of the advocates out"))?;
@@ -290,38 +292,38 @@ impl State {
 
     /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
     fn apply(&mut self, now: Instant) {
-        let State { arbiter, kernel, tasks, backlog, rules, upkeep, unsettled, .. } = self;
+        let State { arbiter, kernel, tasks, backlog, rules, service_budget, unsettled, .. } = self;
         let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
             // A task that has left is forgotten, not only released.
-            let Some(task) = tasks.get_mut(&id) else { return Carried::Pending };
+            let Some(task) = tasks.get_mut(&id) else { return ChangeResult::Pending };
             match change.to {
                 None => kernel.release(id),
                 // Nobody is there yet to reserve it for: it is done when the first process comes.
-                Some(_) if task.waits.is_some() => return Carried::Pending,
+                Some(_) if task.waits.is_some() => return ChangeResult::Pending,
                 Some(reservation) => {
                     if let Some(why) = State::crowded(rules, task) {
                         task.why = Some(why);
-                        return Carried::Refused(None);
+                        return ChangeResult::Refused(None);
                     }
-                    let demand = Demand { period: reservation.period(), threads: kernel.threads(id) };
+                    let demand = ServiceDemand { period: reservation.period(), threads: kernel.threads(id) };
                     // Tasks of root's and operators' have no account.
-                    unsettled.extend(upkeep.set(id, task.owner, demand, task.account.is_none()));
-                    if let Some(refused) = upkeep.unserved(id) {
+                    unsettled.extend(service_budget.set(id, task.owner, demand, task.account.is_none()));
+                    if let Some(refused) = service_budget.unserved(id) {
                         task.why = Some(own_time::refused(&refused));
-                        return Carried::Refused(None);
+                        return ChangeResult::Refused(None);
                     }
                     if let Err(refused) = kernel.reserve(id, reservation, now) {
                         task.why = Some(refused.why);
-                        return Carried::Refused(refused.most);
+                        return ChangeResult::Refused(refused.most);
                     }
                 }
             }
             if kernel.awaits(id) {
                 task.why = None;
-                return Carried::Pending;
+                return ChangeResult::Pending;
             }
-            Carried::Held(Confirmation { at: now, proxy: kernel.name(), held: change.to })
+            ChangeResult::Held(Confirmation { at: now, proxy: kernel.name(), held: change.to })
         });
         if !all {
             let most = Backlog::MOST_REFUSALS;

@@ -17,23 +17,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use hyoshi_os::cgroup::is_group_path;
-use hyoshi_os::cgroup::own::{dissolve, send_home};
-use hyoshi_os::process::{Identity, identity_of_thread, is_same};
+use hyoshi_os::cgroup::own::{move_back, remove};
+use hyoshi_os::process::{ProcessIdentity, identity_of_thread, is_same};
 use hyoshi_os::scheduling::{Affinity, Scheduling};
-use hyoshi_os::trusted::{Folder, For, Mistrust};
+use hyoshi_os::trusted::{Folder, OpenMode, UntrustedPath};
 
 use crate::journal::Journal;
 pub use back::put_back_unnoted;
-use back::{kin, put_back, unbind_born};
+use back::{kin, restore, unbind_born};
 use lines::Line;
 
 /// A thread as it was before the broker's first change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
     /// Its process.
-    pub process: Identity,
+    pub process: ProcessIdentity,
     /// Itself.
-    pub thread: Identity,
+    pub thread: ProcessIdentity,
     /// How it was scheduled.
     pub scheduling: Scheduling,
     /// Where it could run.
@@ -55,8 +55,8 @@ pub struct Touched {
     journal: Journal,
     /// Held for as long as this lives; also through renames of the file.
     _lock: File,
-    threads: BTreeMap<Identity, Before>,
-    moved: BTreeMap<Identity, PathBuf>,
+    threads: BTreeMap<ProcessIdentity, Before>,
+    moved: BTreeMap<ProcessIdentity, PathBuf>,
     /// With where whoever is left in it goes.
     groups: BTreeMap<PathBuf, PathBuf>,
 }
@@ -114,9 +114,9 @@ impl Touched {
         };
         let folder = Folder::make(directory, 0o700).map_err(|error| unusable(directory)(error.into()))?;
         let lock_path = directory.join("touched.lock");
-        let lock = folder.file("touched.lock".as_ref(), For::Changing);
+        let lock = folder.file("touched.lock".as_ref(), OpenMode::Changing);
         let lock = lock.map_err(|error| unusable(&lock_path)(error.into()))?;
-        if !hyoshi_os::file::take(&lock).map_err(unusable(&lock_path))? {
+        if !hyoshi_os::file::lock(&lock).map_err(unusable(&lock_path))? {
             return Err(StateError::Taken(directory.to_owned()));
         }
         let path = directory.join("touched");
@@ -156,7 +156,7 @@ impl Touched {
     /// # Errors
     ///
     /// If it cannot be written: then it must stay where it is.
-    pub fn moved(&mut self, process: Identity, from: &Path) -> io::Result<()> {
+    pub fn moved(&mut self, process: ProcessIdentity, from: &Path) -> io::Result<()> {
         self.append(&lines::moved(process, from))?;
         self.moved.insert(process, from.to_owned());
         Ok(())
@@ -179,12 +179,12 @@ impl Touched {
     }
 
     /// The group that a process came from.
-    pub fn came_from(&self, process: Identity) -> Option<&Path> {
+    pub fn came_from(&self, process: ProcessIdentity) -> Option<&Path> {
         self.moved.get(&process).map(PathBuf::as_path)
     }
 
     /// A thread or process is as it was, or has ended.
-    pub fn done(&mut self, whose: Identity) {
+    pub fn done(&mut self, whose: ProcessIdentity) {
         let known = self.threads.remove(&whose).is_some() | self.moved.remove(&whose).is_some();
         if known {
             // A line too few does no harm: what is as it was is found to be so.
@@ -208,7 +208,7 @@ impl Touched {
         let failed = &mut report.failed;
         let noted = self.threads.keys().map(|thread| thread.number).collect();
         let kin = kin(self.threads.values());
-        self.threads.retain(|_, before| match put_back(before) {
+        self.threads.retain(|_, before| match restore(before) {
             Ok(changed) => {
                 report.threads += usize::from(changed);
                 false
@@ -224,11 +224,11 @@ impl Touched {
             if !is_same(*process) {
                 return false;
             }
-            send_home(process.number, from)
+            move_back(process.number, from)
                 .map_err(|error| failed.push(format!("process {process} to {}: {error}", from.display())))
                 .is_err()
         });
-        self.groups.retain(|group, home| match dissolve(group, Some(home)) {
+        self.groups.retain(|group, home| match remove(group, Some(home)) {
             Ok(()) => {
                 report.groups += 1;
                 false
@@ -295,8 +295,8 @@ impl StateError {
             StateError::Version { path, .. } => {
                 format!("start and end a broker of that version once, which puts back what it changed; or remove {}", path.display())
             }
-            StateError::Unusable { error, .. } if Mistrust::of(error).is_some() => {
-                Mistrust::of(error).map(Mistrust::remedy).unwrap_or_default()
+            StateError::Unusable { error, .. } if UntrustedPath::of(error).is_some() => {
+                UntrustedPath::of(error).map(UntrustedPath::remedy).unwrap_or_default()
             }
             StateError::Unusable { .. } => "name a directory that the broker can write to, such as /run/hyoshi".into(),
         }

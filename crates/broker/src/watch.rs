@@ -12,12 +12,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hyoshi_control::period::attention::{Wish, share_out};
+use hyoshi_control::period::watch_budget::{WatchDemand, share_out};
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::process::{Identity, threads_of};
+use hyoshi_os::process::{ProcessIdentity, threads_of};
 use hyoshi_os::wakeups::{Wakeups, Woken};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Thread, Wake, priority};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake, priority};
 
 use crate::kernel::Watching;
 use crate::members::Members;
@@ -39,7 +39,7 @@ const MOST_HEARD: usize = 16_384;
 pub(crate) struct Watches {
     desk: Arc<Desk>,
     limit: usize,
-    thread: Option<Thread<()>>,
+    thread: Option<SpawnedThread<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ struct Tray {
 #[derive(Debug, Default)]
 struct Slot {
     owner: u32,
-    processes: Arc<[Identity]>,
+    processes: Arc<[ProcessIdentity]>,
     standing: Watching,
     /// Wake-ups are seen otherwise than before: what was found until then is of no use.
     anew: bool,
@@ -84,7 +84,7 @@ impl Watches {
         }
         if self.thread.is_none() {
             let (desk, limit) = (self.desk.clone(), self.limit);
-            let below = Policy::Fifo(priority::WINDOWS.start() - 1);
+            let below = ThreadPolicy::Fifo(priority::WINDOWS.start() - 1);
             // Without a thread, tasks wait, and are told so.
             self.thread = Spawn::new("wake-ups").policy(below).spawn(move || Attention::new(limit).pay(&desk)).ok();
         }
@@ -134,7 +134,7 @@ impl Drop for Watches {
         self.desk.tray.lock().ends = true;
         self.desk.wake.post();
         // A panic of the thread would have been told by itself.
-        let _ = self.thread.take().map(Thread::join);
+        let _ = self.thread.take().map(SpawnedThread::join);
     }
 }
 
@@ -150,7 +150,7 @@ struct Attention {
 #[derive(Debug, Default)]
 struct Watched {
     owner: u32,
-    processes: Arc<[Identity]>,
+    processes: Arc<[ProcessIdentity]>,
     wakeups: Wakeups,
     /// How many threads it has, and how many of them are to be watched.
     there: usize,
@@ -201,7 +201,7 @@ impl Attention {
     }
 
     fn share_out(&mut self) {
-        let wishes: Vec<Wish> = self.tasks.values().map(Watched::wish).collect();
+        let wishes: Vec<WatchDemand> = self.tasks.values().map(Watched::wish).collect();
         let given = share_out(self.limit, &wishes);
         for (watched, given) in self.tasks.values_mut().zip(given) {
             if given < watched.given {
@@ -241,7 +241,7 @@ impl Attention {
         let now = self.clock.now();
         for watched in self.tasks.values_mut().filter(|watched| watched.wakeups.cost() > 0) {
             if watched.collect <= now {
-                watched.collect = now.saturating_add(watched.wakeups.seen().every());
+                watched.collect = now.saturating_add(watched.wakeups.source().every());
                 let heard = &mut watched.heard;
                 watched.wakeups.collect(now, &mut |thread, woken| heard.push((thread, woken)));
             }
@@ -252,9 +252,9 @@ impl Attention {
 }
 
 impl Watched {
-    fn wish(&self) -> Wish {
-        let seen = self.wakeups.seen();
-        Wish { user: self.owner, threads: self.there.min(seen.most()), cost: seen.cost() }
+    fn wish(&self) -> WatchDemand {
+        let seen = self.wakeups.source();
+        WatchDemand { user: self.owner, threads: self.there.min(seen.most()), cost: seen.cost() }
     }
 
     /// Watches as many as are given, and as there is room for.
@@ -265,7 +265,7 @@ impl Watched {
             threads.extend(threads_of(*process, left).into_iter().map(|thread| (process.number, thread)));
         }
         (self.there, self.changed) = (threads.len(), true);
-        let most = self.given.min(room / self.wakeups.seen().cost());
+        let most = self.given.min(room / self.wakeups.source().cost());
         if most == 0 {
             threads.clear();
         }
@@ -282,7 +282,7 @@ impl Watched {
         }
         slot.standing = match self.there > 0 && self.wakeups.cost() == 0 && self.given == 0 {
             true => Watching::Waits,
-            false => Watching::By(self.wakeups.seen()),
+            false => Watching::By(self.wakeups.source()),
         };
         slot.watched = self.wakeups.watched();
         slot.heard.append(&mut self.heard);
@@ -297,7 +297,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use hyoshi_os::process::Process;
-    use hyoshi_os::wakeups::Seen;
+    use hyoshi_os::wakeups::WakeupSource;
 
     use super::*;
 
@@ -323,7 +323,7 @@ mod tests {
     fn for_whom_nothing_is_left_waits_and_users_have_equal_parts() {
         let mut watches = Watches::new(2);
         let nappers: Vec<Napper> = (0..3).map(|_| Napper::start()).collect();
-        let mut finders: Vec<Finder> = (0..3).map(|_| Finder::new(Seen::Switches.shortest())).collect();
+        let mut finders: Vec<Finder> = (0..3).map(|_| Finder::new(WakeupSource::Switches.shortest())).collect();
         // Two of one user's, then one of another's.
         for (task, owner) in [(0, 1000), (1, 1000), (2, 2000)] {
             watches.watch(TaskId(task), owner);
@@ -339,7 +339,7 @@ mod tests {
                     Watching::By(_) => Some(true),
                 });
                 let heard = (0..3).all(|task| wanted[task] != Some(true) || finders[task].seen() > 3);
-                if standing.contains(&Watching::By(Seen::Samples)) {
+                if standing.contains(&Watching::By(WakeupSource::Samples)) {
                     eprintln!("not tested: records of switches are refused here");
                     return;
                 }

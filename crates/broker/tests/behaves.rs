@@ -16,16 +16,16 @@ use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::{Process, RealTimeRight};
-use hyoshi_os::progress::{Progress, is_throttled};
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
-use hyoshi_os::{Clock, MonotonicClock, Policy, priority, set_own_policy};
+use hyoshi_os::progress::{ThreadProgress, is_throttled};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass, reserve};
+use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, priority, set_own_policy};
 
 use common::said::Said;
 use common::{Above, Driver, Place, Program, until};
 
 const TASK: TaskId = TaskId(1);
-const RR: Scheduling = Scheduling { class: Class::RoundRobin(3), reset_on_fork: false };
-const BATCH: Scheduling = Scheduling { class: Class::Fair(3), reset_on_fork: false };
+const RR: Scheduling = Scheduling { class: SchedulingClass::RoundRobin(3), reset_on_fork: false };
+const BATCH: Scheduling = Scheduling { class: SchedulingClass::Fair(3), reset_on_fork: false };
 
 /// Reserves nearly everything for a process until it is killed, and says when it has begun.
 pub fn broker() {
@@ -35,7 +35,7 @@ pub fn broker() {
     let (mut machine, _) = once_free(|| Machine::open(Path::new(&place), Some(&way)), taken);
     let clock = MonotonicClock::start();
     // Above what it raises, as a broker is.
-    let _ = set_own_policy(Policy::Fifo(priority::BROKER));
+    let _ = set_own_policy(ThreadPolicy::Fifo(priority::BROKER));
     machine.add(TASK, Process::open(pid).unwrap()).unwrap();
     machine.reserve(TASK, millis(40, 50), clock.now()).unwrap();
     std::fs::write(Path::new(&place).join("begun"), "").unwrap();
@@ -82,18 +82,18 @@ fn once_free<T, E: Debug>(open: impl Fn() -> Result<T, E>, taken: impl Fn(&E) ->
     panic!("a file that nobody has stays taken")
 }
 
-fn classes(process: &Process) -> Vec<Class> {
+fn classes(process: &Process) -> Vec<SchedulingClass> {
     let mut threads = Vec::new();
     process.threads(&mut threads);
     threads.iter().filter_map(|tid| Some(Scheduling::of(*tid).ok()?.class)).collect()
 }
 
 fn all_fair(process: &Process) -> bool {
-    classes(process).iter().all(|class| matches!(class, Class::Fair(_)))
+    classes(process).iter().all(|class| matches!(class, SchedulingClass::Fair(_)))
 }
 
-fn is_raised(class: Class) -> bool {
-    matches!(class, Class::Fifo(20..=39))
+fn is_raised(class: SchedulingClass) -> bool {
+    matches!(class, SchedulingClass::Fifo(20..=39))
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn a_real_time_class_of_its_own_is_respected_and_an_ordinary_one_is_what_it_is_p
     let of = |tid| Scheduling::of(tid).unwrap();
     let driver = Driver::start(machine, program.process(), millis(10, 40), MonotonicClock::start());
     until(|| is_raised(of(one).class) && is_raised(of(other).class));
-    RR.put_back(one).unwrap();
-    BATCH.put_back(other).unwrap();
+    RR.restore(one).unwrap();
+    BATCH.restore(other).unwrap();
     // Five windows of the other one go by.
     for _ in 0..5 {
         until(|| is_raised(of(other).class));
@@ -153,7 +153,7 @@ pub fn swap() {
     });
     let raised = || Scheduling::of(own).is_ok_and(|found| is_raised(found.class));
     until(raised);
-    let _ = Scheduling { class: Class::Fifo(19), reset_on_fork: true }.put_back(own);
+    let _ = Scheduling { class: SchedulingClass::Fifo(19), reset_on_fork: true }.restore(own);
     panic!("{}", std::os::unix::process::CommandExt::exec(Command::new("sleep").arg("1000")));
 }
 
@@ -318,7 +318,7 @@ fn children_join_and_what_is_born_in_a_window_is_not_left_raised() {
     let child: u32 = Said::by(shell.stdout.take().unwrap()).line().unwrap().parse().unwrap();
     until(|| Scheduling::of(child).is_ok_and(|scheduling| is_raised(scheduling.class)));
     driver.end();
-    assert!(matches!(Scheduling::of(child).unwrap().class, Class::Fair(_)));
+    assert!(matches!(Scheduling::of(child).unwrap().class, SchedulingClass::Fair(_)));
     assert_eq!(Affinity::of(child).unwrap(), affinity, "nor bound");
     drop(input);
     let _ = shell.wait();
@@ -364,15 +364,17 @@ fn after_a_sigkill_the_next_start_puts_everything_back() {
             until(|| place.0.join("begun").exists());
             match way {
                 "weights" => assert_ne!(CpuGroup::of_process(program.0.id()), group),
-                _ => until(|| classes(&program.process()).iter().any(|class| !matches!(class, Class::Fair(_)))),
+                _ => {
+                    until(|| classes(&program.process()).iter().any(|class| !matches!(class, SchedulingClass::Fair(_))))
+                }
             }
             broker.kill().unwrap();
             broker.wait().unwrap();
             std::fs::remove_file(place.0.join("begun")).unwrap();
-            let (touched, put_back) = reopen(&place);
-            assert_eq!(put_back.failed, Vec::<String>::new());
+            let (touched, restore) = reopen(&place);
+            assert_eq!(restore.failed, Vec::<String>::new());
             assert_eq!(touched.threads(), 0);
-            assert!(all_fair(&program.process()), "{way}: {put_back}");
+            assert!(all_fair(&program.process()), "{way}: {restore}");
             assert_eq!(CpuGroup::of_process(program.0.id()), group);
         }
         let left = std::fs::read_dir(&group.top).unwrap().filter_map(Result::ok);
@@ -394,7 +396,7 @@ fn a_program_that_the_kernel_would_end_for_its_real_time_is_refused_with_the_cur
     machine.add(TASK, Process::open(pid).unwrap()).unwrap();
     let refused = machine.reserve(TASK, millis(10, 40), Instant::ZERO).unwrap_err();
     assert!(refused.why.contains(&format!("prlimit --pid {pid} --rttime=unlimited")), "{}", refused.why);
-    assert!(matches!(Scheduling::of(pid).unwrap().class, Class::Fair(_)));
+    assert!(matches!(Scheduling::of(pid).unwrap().class, SchedulingClass::Fair(_)));
     limited.kill().unwrap();
     limited.wait().unwrap();
 }
@@ -434,11 +436,16 @@ fn threads_whose_first_has_ended_are_reserved_for_and_as_they_were_afterwards() 
         match way {
             "window" => assert!(spinning().all(is_raised)),
             _ => spinning().for_each(|class| match class {
-                Class::Deadline(bandwidth) => assert_eq!(bandwidth.runtime, 10_000_000, "the dead one has no part"),
+                SchedulingClass::Deadline(bandwidth) => {
+                    assert_eq!(bandwidth.runtime, 10_000_000, "the dead one has no part")
+                }
                 other => panic!("{other}"),
             }),
         }
-        assert!(matches!(Scheduling::of(program.0.id()).unwrap().class, Class::Fair(_)), "{way}: the dead one");
+        assert!(
+            matches!(Scheduling::of(program.0.id()).unwrap().class, SchedulingClass::Fair(_)),
+            "{way}: the dead one"
+        );
         machine.end();
         assert!(all_fair(&program.process()), "{way}");
     }
@@ -458,15 +465,15 @@ fn a_thread_that_came_back_with_a_mark_of_having_used_its_bandwidth_up_is_freed_
     until(|| is_throttled(tid));
     // The kernel refuses it while other tests have filled the bandwidth.
     until(|| reserve(tid, Span::from_nanos(1_100), Span::from_secs(4), Span::from_secs(4)).is_ok());
-    Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(tid).unwrap();
+    Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.restore(tid).unwrap();
     MonotonicClock::start().sleep_until(Instant::ZERO + Span::from_millis(60));
     let driver = Driver::start(machine, program.process(), millis(24, 50), MonotonicClock::start());
-    until(|| matches!(Scheduling::of(tid).unwrap().class, Class::Deadline(_)));
-    let ran = || Progress::of(tid).unwrap().ran;
+    until(|| matches!(Scheduling::of(tid).unwrap().class, SchedulingClass::Deadline(_)));
+    let ran = || ThreadProgress::of(tid).unwrap().ran;
     let before = ran();
     until(|| ran() > before + Span::from_millis(200));
     // Where a machine stands still for two periods it is taken for one that hangs, and ordinary until the next look.
-    until(|| matches!(Scheduling::of(tid).unwrap().class, Class::Deadline(_)));
+    until(|| matches!(Scheduling::of(tid).unwrap().class, SchedulingClass::Deadline(_)));
     driver.end();
     assert!(all_fair(&program.process()));
 }
@@ -506,8 +513,8 @@ fn bandwidth_of_ones_own_is_shared_out_among_threads_and_given_back() {
     let Some(mut machine) = machine(&place, "deadline") else { return };
     let program = Program::spinning(3);
     let threads = program.threads() as u64;
-    let runtime = |class: &Class| match class {
-        Class::Deadline(bandwidth) => Some(bandwidth.runtime),
+    let runtime = |class: &SchedulingClass| match class {
+        SchedulingClass::Deadline(bandwidth) => Some(bandwidth.runtime),
         _ => None,
     };
     for _ in 0..20 {

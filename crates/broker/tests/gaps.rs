@@ -14,7 +14,7 @@ use hyoshi_broker::machine::Machine;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::meter::Meter;
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Wake, own_cpu_time, priority, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, Wake, own_cpu_time, priority, set_own_policy};
 
 use common::{Place, Program};
 
@@ -63,10 +63,10 @@ fn observe(windows: bool, time: Span) -> Observed {
             machine.end();
             own_cpu_time()
         };
-        Spawn::new("broker").policy(Policy::Fifo(priority::BROKER)).spawn(drive).expect("a thread")
+        Spawn::new("broker").policy(ThreadPolicy::Fifo(priority::BROKER)).spawn(drive).expect("a thread")
     });
     let until = ends.clone();
-    let shell = Spawn::new("shell").policy(Policy::Other).spawn(move || {
+    let shell = Spawn::new("shell").policy(ThreadPolicy::Other).spawn(move || {
         let mut late = Vec::new();
         while !until.load(Ordering::Relaxed) {
             let at = clock.now() + Span::from_millis(10);
@@ -112,7 +112,7 @@ fn observe(windows: bool, time: Span) -> Observed {
 }
 
 fn privileged() -> bool {
-    match set_own_policy(Policy::Fifo(99)) {
+    match set_own_policy(ThreadPolicy::Fifo(99)) {
         Ok(()) => true,
         Err(refused) => {
             println!("skipped, needs root or CAP_SYS_NICE: {refused}");

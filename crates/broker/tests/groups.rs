@@ -17,9 +17,9 @@ use hyoshi_broker::touched::Touched;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::own::move_to;
-use hyoshi_os::cgroup::{CpuGroup, Version};
+use hyoshi_os::cgroup::{CgroupVersion, CpuGroup};
 use hyoshi_os::process::Process;
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass};
 use hyoshi_os::{Clock, MonotonicClock};
 
 use common::said::Said;
@@ -108,7 +108,7 @@ fn all_fair(process: &Process) -> bool {
     let mut threads = Vec::new();
     process.threads(&mut threads);
     let class = |tid: &u32| Scheduling::of(*tid).map(|scheduling| scheduling.class);
-    threads.iter().all(|tid| class(tid).is_ok_and(|class| matches!(class, Class::Fair(_))))
+    threads.iter().all(|tid| class(tid).is_ok_and(|class| matches!(class, SchedulingClass::Fair(_))))
 }
 
 /// Groups of brokers of this process.
@@ -181,7 +181,7 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
     let own = CpuGroup::of_this_process();
     let place = Place::new("stays");
     let Some(mut machine) = machine(&place, "weights", false) else { return };
-    if own.version != Some(Version::One) || own.capped_by().is_some() {
+    if own.version != Some(CgroupVersion::One) || own.capped_by().is_some() {
         return println!("skipped, needs version 1 of control groups, and no cap above");
     }
     let capped = Capped(own.top.join(format!("hyoshi-test-capped-{}", std::process::id())));
@@ -369,8 +369,8 @@ fn who_was_born_in_a_group_whose_broker_was_killed_goes_home_with_the_others() {
     let child: u32 = Said::by(shell.stdout.take().unwrap()).line().unwrap().parse().unwrap();
     let group = group_of(child);
     assert_ne!(group, home, "it is born where its parent was left");
-    let (_touched, put_back) = Touched::open(&place.0).unwrap();
-    assert_eq!((put_back.groups, &put_back.failed[..]), (1, &[][..]));
+    let (_touched, restore) = Touched::open(&place.0).unwrap();
+    assert_eq!((restore.groups, &restore.failed[..]), (1, &[][..]));
     assert_eq!([group_of(child), group_of(shell.id())], [home.clone(), home]);
     assert!(!group.exists());
     drop(input);
@@ -416,7 +416,7 @@ struct Delegated(PathBuf);
 impl Delegated {
     fn new(name: &str, passes_on: bool) -> Option<Delegated> {
         let own = CpuGroup::of_this_process();
-        if own.version != Some(Version::Two) {
+        if own.version != Some(CgroupVersion::Two) {
             println!("skipped, needs version 2 of control groups: `.ci/v2` runs it");
             return None;
         }
@@ -507,14 +507,14 @@ fn an_unprivileged_broker_to_which_nothing_was_delegated_says_so() {
         return println!("skipped, needs root and a CPU controller");
     }
     let outcome = user_broker(&place, "1", &CpuGroup::of_this_process().top);
-    assert!(outcome.contains("it is not delegated to this user"), "{outcome}");
+    assert!(outcome.contains("this group is not delegated to this user"), "{outcome}");
     assert!(outcome.contains("systemd-run --user --scope -p Delegate=yes hyoshi broker"), "{outcome}");
 }
 
 #[test]
 fn a_floor_that_cannot_be_is_an_error_with_the_reason() {
-    let error = NoMachine::NoFloor("no control groups are mounted here".into());
-    assert_eq!(error.to_string(), "there can be no floor of weights: no control groups are mounted here");
+    let error = NoMachine::NoFloor("no control groups are mounted".into());
+    assert_eq!(error.to_string(), "there can be no floor of weights: no control groups are mounted");
 }
 
 #[test]

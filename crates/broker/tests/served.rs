@@ -7,11 +7,11 @@ use crate::common;
 
 use hyoshi_broker::machine::Machine;
 use hyoshi_model::{Instant, Reservation, Span};
-use hyoshi_os::cgroup::own::dissolve;
+use hyoshi_os::cgroup::own::remove;
 use hyoshi_os::cgroup::{OwnGroup, Subtree};
 use hyoshi_os::meter::Meter;
 use hyoshi_os::scheduling::{reserve, set_nice};
-use hyoshi_os::{Clock, MonotonicClock, Policy, own_cpu_time, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, own_cpu_time, set_own_policy};
 
 use common::{Driver, Place, Program};
 
@@ -115,7 +115,7 @@ impl Unit {
 
 impl Drop for Unit {
     fn drop(&mut self) {
-        let _ = dissolve(self.0.folder(), None);
+        let _ = remove(self.0.folder(), None);
     }
 }
 
@@ -125,7 +125,7 @@ fn millis(budget: u64, period: u64) -> Reservation {
 
 /// Whether this process may be above all others; an observer that is late sees two periods as one.
 fn privileged() -> bool {
-    match set_own_policy(Policy::Fifo(99)) {
+    match set_own_policy(ThreadPolicy::Fifo(99)) {
         Ok(()) => true,
         Err(refused) => {
             println!("skipped, needs root or CAP_SYS_NICE: {refused}");

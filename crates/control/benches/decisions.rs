@@ -1,27 +1,26 @@
-//! What the broker's decisions cost: a report, and the arbitration of many tasks.
-//! `cargo bench -p hyoshi-control`
+//! The cost of the broker's decisions: a report, and the arbitration of many tasks. `cargo bench -p hyoshi-control`
 
 use divan::{Bencher, black_box};
 use hyoshi_control::advocate::KINDS;
-use hyoshi_control::window::placement::{Cpu, Placement};
-use hyoshi_control::{Arbiter, Chain, Joining, PolicySpec, Spec, Status, TaskId, Window};
+use hyoshi_control::window::placement::{Cpu, WindowPlacement};
+use hyoshi_control::{AdvocateChain, Arbiter, Joining, PolicySpec, Spec, Status, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 fn main() {
     divan::main();
 }
 
-/// Under them none, or about two thirds, of what is asked.
+/// The parts of the requests that policies can grant.
 const POLICIES: [&str; 4] = ["fair", "strict", "weighted", "partition(a 30% strict, b 30% weighted)"];
 
-fn chain(words: &str) -> Chain {
+fn chain(words: &str) -> AdvocateChain {
     if words.is_empty() {
-        return Chain::default();
+        return AdvocateChain::default();
     }
     Spec::chain(&[Spec::from_words(words.split_whitespace()).expect("an advocate")]).expect("one")
 }
 
-/// So many tasks with a period of 33 ms that ask for 100 % altogether.
+/// This many tasks with a period of 33 ms that request 100 % together.
 fn arbiter(tasks: u32, policy: &str, cap: u64, words: &str) -> Arbiter {
     let policy = policy.parse::<PolicySpec>().expect("a policy");
     let mut arbiter = Arbiter::new(policy.build(), Share::from_percent(cap));
@@ -37,14 +36,14 @@ fn arbiter(tasks: u32, policy: &str, cap: u64, words: &str) -> Arbiter {
     arbiter
 }
 
-/// A thousand tasks in contention, all settled anew.
+/// A thousand tasks in contention, all arbitrated again.
 #[divan::bench(args = POLICIES)]
 fn arbitrate_1000(bencher: Bencher<'_, '_>, policy: &str) {
     let mut arbiter = arbiter(1_000, policy, 66, "");
     bencher.bench_local(|| black_box(arbiter.reconsider(|_| ())).changes.len());
 }
 
-/// A thousand tasks in contention; one task's ask changes with each report, and with it the grants of others.
+/// A thousand tasks in contention; one task's request changes with each report, and with it the grants of others.
 #[divan::bench(args = POLICIES)]
 fn report_in_contention_1000(bencher: Bencher<'_, '_>, policy: &str) {
     let mut arbiter = arbiter(1_000, policy, 66, "max-decay --reports 1");
@@ -57,7 +56,7 @@ fn report_in_contention_1000(bencher: Bencher<'_, '_>, policy: &str) {
     });
 }
 
-/// A thousand tasks; a report after which nothing is to be changed.
+/// A thousand tasks; a report that changes nothing.
 #[divan::bench]
 fn report_without_a_change_1000(bencher: Bencher<'_, '_>) {
     let mut arbiter = arbiter(1_000, "weighted", 66, "max-decay --reports 10");
@@ -69,7 +68,7 @@ fn report_without_a_change_1000(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// A thousand tasks for which there is room; each report changes what its task holds.
+/// A thousand tasks that all fit; each report changes its task's reservation.
 #[divan::bench]
 fn report_with_a_change_1000(bencher: Bencher<'_, '_>) {
     let mut arbiter = arbiter(1_000, "weighted", 1_000, "max-decay --reports 1");
@@ -99,23 +98,23 @@ fn advise(bencher: Bencher<'_, '_>, name: &str) {
     bencher.bench_local(|| black_box(advise()));
 }
 
-/// A look at a window.
+/// One check of a window.
 #[divan::bench]
-fn look(bencher: Bencher<'_, '_>) {
+fn check(bencher: Bencher<'_, '_>) {
     let reservation = Reservation::new(Span::from_millis(10), Span::from_millis(33)).expect("within the period");
     let mut window = Window::new(reservation);
     let mut now = 0u64;
     bencher.bench_local(|| {
         now += 1_000_000;
-        black_box(window.look(Instant::from_nanos(now), Span::from_nanos(now / 2), None))
+        black_box(window.check(Instant::from_nanos(now), Span::from_nanos(now / 2), None))
     });
 }
 
-/// The twentieth window on one of four CPUs, and out again.
+/// The twentieth window on one of four CPUs, placed and removed.
 #[divan::bench]
 fn admit_with_20_on_each_of_4(bencher: Bencher<'_, '_>) {
     let cpu = |number| Cpu { number, promises: Vec::new(), cap: Share::from_percent(95) };
-    let mut placement = Placement::new((0..4).map(cpu), Span::from_micros(20));
+    let mut placement = WindowPlacement::new((0..4).map(cpu), Span::from_micros(20));
     let window = |task: u32| {
         let period = Span::from_millis([33, 50, 100, 250][task as usize % 4] + u64::from(task) / 4);
         Reservation::new(Span::from_micros(800), period).expect("within the period")

@@ -1,13 +1,13 @@
-//! Accounts: parts of the cap, so that the tasks of one user cannot take what others need.
+//! Accounts: parts of the cap, so the tasks of one user cannot take the share of others.
 //!
 //! ```text
 //!   requests ──► of each account: the policy, within the account's share ──► the policy, within the cap ──► grants
 //!   requests without an account ─────────────────────────────────────────────►
 //! ```
 //!
-//! A share is hard: an account never holds more, even if nobody else asks for it. So what an account gets does not
-//! depend on other accounts as long as the shares fit into the cap together, and a reservation is not taken back
-//! because another user arrives. Reservations are soft: a task still uses idle CPU time beyond them.
+//! A share is hard: an account never holds more, even if the rest is free. So an account's reservations do not depend
+//! on other accounts as long as the shares fit into the cap together, and a reservation is not taken back because
+//! another user arrives. Reservations are soft: a task still uses idle CPU time beyond them.
 //!
 //! Hierarchical fair schedulers also divide a share for each user again (Goyal, Guo and Vin, "A hierarchical CPU
 //! scheduler for multimedia operating systems", OSDI 1996).
@@ -20,7 +20,7 @@ use hyoshi_model::Share;
 use crate::policy::{Ask, Policy};
 use crate::task::{Grant, Limit, Reason, TaskId};
 
-/// An account, numbered by its place in [`Accounts::new`].
+/// An account, numbered by its position in [`Accounts::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub u32);
 
@@ -31,14 +31,14 @@ pub struct Accounts {
     // Buffers reused between decisions.
     cut: Vec<Grant>,
     reduced: Vec<Ask>,
-    places: Vec<u32>,
+    positions: Vec<u32>,
     asks: Vec<Ask>,
 }
 
 #[derive(Debug)]
 struct Account {
     name: String,
-    /// Of the cap, in millionths.
+    /// Its part of the cap, in millionths.
     part: u32,
     /// The sum of its tasks' requests.
     asked: Share,
@@ -65,7 +65,7 @@ impl Accounts {
         self.all.get(account.0 as usize).map_or(cap, |account| cap.scaled(account.part.into(), WHOLE.into()))
     }
 
-    /// A task of the account asks for `now` instead of `before`.
+    /// A task of the account requests `now` instead of `before`.
     pub(crate) fn count(&mut self, account: Option<AccountId>, before: Share, now: Share) {
         if let Some(account) = account.and_then(|account| self.all.get_mut(account.0 as usize)) {
             account.asked = account.asked.saturating_add(now).saturating_sub(before);
@@ -78,8 +78,8 @@ impl Accounts {
         counted.is_none_or(|(id, account)| account.asked <= self.share(id, cap))
     }
 
-    /// Cuts the requests of each account to its share, has `policy` settle the cut requests within `limit`, and pushes
-    /// one grant for each of `asks` to `grants`. `of` is each task's account.
+    /// Cuts the requests of each account to its share, lets `policy` arbitrate the cut requests within `limit`, and
+    /// pushes one grant for each of `asks` to `grants`. `of` is each task's account.
     pub(crate) fn arbitrate(
         &mut self,
         policy: &mut dyn Policy,
@@ -127,17 +127,17 @@ impl Accounts {
                 self.cut.clear();
                 self.cut.extend(asks.iter().map(|ask| ask.granted(Some(ask.asked), Reason::Granted)));
             }
-            self.places.clear();
+            self.positions.clear();
             self.asks.clear();
             for (place, ask) in asks.iter().enumerate().filter(|(_, ask)| of(ask.task) == Some(id)) {
-                self.places.push(place as u32);
+                self.positions.push(place as u32);
                 self.asks.push(*ask);
             }
             let limit = Limit::Account(id, self.share(id, cap));
             let mut grants = Vec::with_capacity(self.asks.len());
             policy.within_account(&self.asks, limit, &mut grants);
-            hold_to_the_laws(&self.asks, limit, &mut grants);
-            for (place, grant) in self.places.iter().zip(grants) {
+            enforce_laws(&self.asks, limit, &mut grants);
+            for (place, grant) in self.positions.iter().zip(grants) {
                 self.cut[*place as usize] = grant;
             }
         }
@@ -147,11 +147,11 @@ impl Accounts {
 
 fn settle(policy: &mut dyn Policy, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
     policy.arbitrate(asks, limit, grants);
-    hold_to_the_laws(asks, limit, grants);
+    enforce_laws(asks, limit, grants);
 }
 
 /// Enforces the laws of all policies on any policy: one grant for each request, within it and within the limit.
-fn hold_to_the_laws(asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
+fn enforce_laws(asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
     grants.truncate(asks.len());
     let mut left = limit.share();
     for (index, ask) in asks.iter().enumerate() {

@@ -1,71 +1,71 @@
-//! The arbiter's decisions, carried out by placement alone: what a machine of these CPUs would hold.
+//! The arbiter's decisions, carried out only by placement: the reservations that a machine with these CPUs would hold.
 
 use alloc::vec::Vec;
 
 use hyoshi_model::{Instant, Share};
 
-use crate::arbiter::{Arbiter, Change, Joining, Refusal};
-use crate::backlog::{Backlog, Carried};
+use crate::arbiter::{Arbiter, Joining, Refusal, ReservationChange};
+use crate::backlog::{Backlog, ChangeResult};
 use crate::policy::AnyPolicy;
 use crate::task::{Confirmation, Status, TaskId};
-use crate::window::placement::{Cpu, Placement, Seat};
+use crate::window::placement::{Cpu, Seat, WindowPlacement};
 
-/// An [`Arbiter`] whose scheduler is a [`Placement`]: what fits its CPUs is held, the rest is refused and settled anew,
-/// as the broker does with its machine.
+/// An [`Arbiter`] whose scheduler is a [`WindowPlacement`]: reservations that fit its CPUs are held, the others are
+/// refused and arbitrated again, as the broker does with its machine.
 ///
-/// `check` admits a file's reservations with it, and simulation plays them.
+/// `check` admits a file's reservations with it, and simulation uses it.
 #[derive(Debug)]
 pub struct Admission {
     arbiter: Arbiter,
-    placement: Placement,
+    placement: WindowPlacement,
     backlog: Backlog,
-    done: Vec<Change>,
+    done: Vec<ReservationChange>,
 }
 
 impl Admission {
-    /// The name that explanations have for its scheduler.
+    /// The name of its scheduler in explanations.
     pub const PROXY: &'static str = "window";
 
     /// Nothing is reserved yet.
     pub fn new(policy: AnyPolicy, cap: Share, cpus: impl IntoIterator<Item = Cpu>) -> Self {
-        let placement = Placement::new(cpus, Placement::SWITCHING);
+        let placement = WindowPlacement::new(cpus, WindowPlacement::SWITCHING);
         Admission { arbiter: Arbiter::new(policy, cap), placement, backlog: Backlog::default(), done: Vec::new() }
     }
 
-    /// A task comes. What changed is returned in the order in which it was carried out.
-    pub fn join(&mut self, task: TaskId, joining: Joining, now: Instant) -> Result<&[Change], Refusal> {
+    /// A task joins. Returns the changes in the order in which they were carried out.
+    pub fn join(&mut self, task: TaskId, joining: Joining, now: Instant) -> Result<&[ReservationChange], Refusal> {
         self.backlog.add(self.arbiter.join(task, joining, now)?);
         Ok(self.carry_out(now))
     }
 
-    /// A task's report, or a look at it.
-    pub fn report(&mut self, task: TaskId, status: Status) -> Result<&[Change], Refusal> {
+    /// A task's report, or a check between reports.
+    pub fn report(&mut self, task: TaskId, status: Status) -> Result<&[ReservationChange], Refusal> {
         self.backlog.add(self.arbiter.report(task, status)?);
         Ok(self.carry_out(status.at))
     }
 
-    /// Everything that was refused is tried again.
-    pub fn reconsider(&mut self, now: Instant) -> &[Change] {
+    /// Tries everything that was refused again.
+    pub fn reconsider(&mut self, now: Instant) -> &[ReservationChange] {
         self.backlog.add(self.arbiter.reconsider(|_| ()));
         self.carry_out(now)
     }
 
-    /// What is decided, and why.
+    /// The arbiter, for its decisions and explanations.
     pub fn arbiter(&self) -> &Arbiter {
         &self.arbiter
     }
 
-    /// What is where.
-    pub fn placement(&self) -> &Placement {
+    /// The placement of the windows.
+    pub fn placement(&self) -> &WindowPlacement {
         &self.placement
     }
 
-    /// Where all windows are.
+    /// The seats of all windows.
     pub fn seats(&self) -> impl Iterator<Item = (TaskId, Seat)> {
         self.placement.seats()
     }
 
-    fn carry_out(&mut self, now: Instant) -> &[Change] {
+    fn carry_out(&mut self, now: Instant) -> &[ReservationChange] {
         let Admission { arbiter, placement, backlog, done } = self;
         done.clear();
         backlog.carry_out(arbiter, |change| {
@@ -73,12 +73,12 @@ impl Admission {
                 None => drop(placement.release(change.task)),
                 Some(reservation) => {
                     if let Err(refused) = placement.admit(change.task, reservation, &[]) {
-                        return Carried::Refused(refused.most);
+                        return ChangeResult::Refused(refused.most);
                     }
                 }
             }
             done.push(change);
-            Carried::Held(Confirmation { at: now, proxy: Admission::PROXY, held: change.to })
+            ChangeResult::Held(Confirmation { at: now, proxy: Admission::PROXY, held: change.to })
         });
         done
     }

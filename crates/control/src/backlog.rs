@@ -1,13 +1,13 @@
-//! What is decided and not carried out yet, and what becomes of it where the scheduler refuses.
+//! Decisions that are not carried out yet, and their change if the scheduler refuses.
 
 use alloc::collections::VecDeque;
 
 use hyoshi_model::Reservation;
 
-use crate::arbiter::{Arbiter, Change, Decision};
+use crate::arbiter::{Arbiter, Decision, ReservationChange};
 use crate::task::{Confirmation, TaskId};
 
-/// Changes on their way from the [`Arbiter`] to a scheduler, in the order in which they are to be carried out.
+/// Changes from the [`Arbiter`] to a scheduler, in the order in which to carry them out.
 ///
 /// ```text
 ///             add              carry_out        ┌─ Held ────► confirmed
@@ -16,82 +16,86 @@ use crate::task::{Confirmation, TaskId};
 ///            └───── the arbiter settles anew ◄──────────────┘◄─ refused, of what was pending
 /// ```
 #[derive(Debug, Default)]
-pub struct Backlog(VecDeque<Step>);
+pub struct Backlog(VecDeque<BacklogStep>);
 
 #[derive(Debug)]
-enum Step {
-    Carry(Change),
+enum BacklogStep {
+    Carry(ReservationChange),
     Refused(TaskId, Reservation, Option<Reservation>),
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carried {
-    /// The scheduler does as decided.
+pub enum ChangeResult {
+    /// The scheduler holds the reservation.
     Held(Confirmation),
-    /// It does not; the most that it would take.
+    /// It refuses; the most that it would accept.
     Refused(Option<Reservation>),
-    /// It is told later, or there is nobody to tell it of.
+    /// The result arrives later, or there is no process to report it for.
     Pending,
 }
 
 impl Backlog {
-    /// Refusals that lead to others, at most, in one go: each takes a task's request down, so that few do.
+    /// The most refusals in one call that lead to others: each reduces a task's request, so there are few.
     pub const MOST_REFUSALS: usize = 64;
 
-    /// What was decided is to be carried out.
+    /// Adds the changes of a decision.
     pub fn add(&mut self, decision: Decision<'_>) {
         self.extend(decision);
     }
 
-    /// One change more.
-    pub fn push(&mut self, change: Change) {
-        self.0.push_back(Step::Carry(change));
+    /// Adds one change.
+    pub fn push(&mut self, change: ReservationChange) {
+        self.0.push_back(BacklogStep::Carry(change));
     }
 
-    /// What was pending or held for a task is refused now; the most that the scheduler would take. It is settled with what is
-    /// to be carried out, unless something else is granted by then.
+    /// The pending or held reservation of a task is now refused; `most` is what the scheduler would accept. It is
+    /// arbitrated again together with the next changes to carry out, unless another grant was made by then.
     pub fn refused(&mut self, task: TaskId, what: Reservation, most: Option<Reservation>) {
-        self.0.push_back(Step::Refused(task, what, most));
+        self.0.push_back(BacklogStep::Refused(task, what, most));
     }
 
     fn extend(&mut self, decision: Decision<'_>) {
-        self.0.extend(decision.changes.iter().copied().map(Step::Carry));
+        self.0.extend(decision.changes.iter().copied().map(BacklogStep::Carry));
     }
 
-    /// Has everything carried out, and what is decided anew where something is refused. False if too much was: from then on
-    /// tasks keep what they held before, or nothing if that is lost, and are tried again when something makes room.
-    pub fn carry_out(&mut self, arbiter: &mut Arbiter, mut carry: impl FnMut(Change) -> Carried) -> bool {
+    /// Carries out all changes, and decides again after refusals. False if too many were refused: from then on tasks
+    /// keep their former reservations, or nothing if those are lost, and are tried again when a change makes room.
+    pub fn carry_out(
+        &mut self,
+        arbiter: &mut Arbiter,
+        mut carry: impl FnMut(ReservationChange) -> ChangeResult,
+    ) -> bool {
         let mut refusals = 0;
         while let Some(step) = self.0.pop_front() {
             let (task, what, most) = match step {
-                Step::Carry(change) => match carry(change) {
-                    Carried::Held(confirmation) => {
+                BacklogStep::Carry(change) => match carry(change) {
+                    ChangeResult::Held(confirmation) => {
                         arbiter.confirmed(change.task, confirmation);
                         continue;
                     }
-                    Carried::Pending => continue,
-                    Carried::Refused(most) => (change.task, change.to, most),
+                    ChangeResult::Pending => continue,
+                    ChangeResult::Refused(most) => (change.task, change.to, most),
                 },
-                Step::Refused(task, what, most) if arbiter.lost(task, what) => (task, Some(what), most),
-                Step::Refused(..) => continue,
+                BacklogStep::Refused(task, what, most) if arbiter.lost(task, what) => (task, Some(what), most),
+                BacklogStep::Refused(..) => continue,
             };
             refusals += 1;
             if arbiter.held(task) != what {
-                // What is granted by now is later in the backlog: it is not cut down to what was left of this.
+                // The present grant is later in the backlog: do not cut it to the remainder of this.
                 continue;
             }
             if refusals <= Backlog::MOST_REFUSALS {
-                // No less than was refused would be granted as it is, and never carried out.
+                // A grant of at least what was refused would never be carried out.
                 let most = most.filter(|most| what.is_some_and(|refused| most.budget() < refused.budget()));
                 if let Ok(decision) = arbiter.refused(task, most) {
                     self.extend(decision);
                 }
-            } else if !self.0.iter().any(|later| matches!(later, Step::Carry(later) if later.task == task))
+            } else if !self.0.iter().any(|later| matches!(later, BacklogStep::Carry(later) if later.task == task))
                 && arbiter.keep(task).is_none()
             {
-                // The scheduler may have something for it still that it refuses to keep.
-                self.0.push_front(Step::Carry(Change { task, from: what, to: None }));
+                // The scheduler may still hold something for it that it refuses to keep.
+                self.0.push_front(BacklogStep::Carry(ReservationChange { task, from: what, to: None }));
             }
         }
         refusals <= Backlog::MOST_REFUSALS

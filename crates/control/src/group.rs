@@ -1,5 +1,5 @@
-//! What a task's control group is given: a weight as floor, a quota as hard cap, and, where the kernel budgets real
-//! time by group, enough of it for the task's windows.
+//! The settings of a task's control group: a weight as floor, a quota as hard cap, and, if the kernel budgets real time
+//! by group, enough of it for the task's windows.
 
 use core::fmt;
 
@@ -17,35 +17,35 @@ pub struct Quota {
 /// A group's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// It weighs as much as so many ordinary programs at nice 0.
+    /// It weighs as much as this many ordinary programs at nice 0.
     pub weight: u64,
     /// The most that its threads may have while they are ordinary.
     pub quota: Option<Quota>,
-    /// What the kernel must leave them while they are raised.
+    /// The least budget of the kernel for them while they are raised.
     pub raised: Option<Quota>,
 }
 
 const MICROSECOND: u64 = 1_000;
-/// The kernel takes budgets and periods from 1 ms on, and periods up to a second (kernel/sched/core.c).
+/// The kernel accepts budgets and periods from 1 ms on, and periods up to a second (kernel/sched/core.c).
 const LEAST_BUDGET: u64 = 1_000;
 const LONGEST_PERIOD: u64 = 1_000_000;
-/// Enforced on the kernel's tick, 4 ms at 250 Hz: shorter periods would be owed more than they have.
+/// Enforced on the kernel's tick, 4 ms at 250 Hz: shorter periods would accumulate a debt.
 const SHORTEST_PERIOD: u64 = 10_000;
 
 impl Quota {
-    /// What the windows of a hard task leave it: nothing, or as near to it as the kernel goes.
+    /// The remainder for a hard task beside its windows: zero, or the smallest value that the kernel accepts.
     pub const NOTHING: Quota = Quota::micros(LEAST_BUDGET, LONGEST_PERIOD);
-    /// A hard task to which nothing is granted: a hundredth of a CPU, so that it can still be spoken to, and end.
+    /// A hard task with no grant: a hundredth of a CPU, so it can still answer, and end.
     pub const LEAST: Quota = Quota::micros(10_000, LONGEST_PERIOD);
 
     const fn micros(budget: u64, period: u64) -> Quota {
         Quota { budget: Span::from_micros(budget), period: Span::from_micros(period) }
     }
 
-    /// As near to a reservation as the kernel goes, and no more than it, but for [`Quota::NOTHING`].
+    /// The nearest setting below a reservation, except for [`Quota::NOTHING`].
     pub fn of(reservation: Reservation) -> Quota {
         let (budget, period) = (reservation.budget().as_nanos(), reservation.period().as_nanos());
-        // So many periods that neither is too short; a budget of nothing is in no reservation.
+        // As many periods as make neither too short; a reservation's budget is never zero.
         let periods = (SHORTEST_PERIOD * MICROSECOND).div_ceil(period);
         let periods = periods.max((LEAST_BUDGET * MICROSECOND).div_ceil(budget));
         let whole = period.saturating_mul(periods).div_ceil(MICROSECOND).min(LONGEST_PERIOD);
@@ -53,12 +53,12 @@ impl Quota {
         Quota::micros(u64::try_from(part).unwrap_or(whole).max(LEAST_BUDGET), whole)
     }
 
-    /// Room for a window's budgets, and for what it can overshoot, wherever the group's period begins.
+    /// Room for a window's budgets and its overshoot, wherever the group's period begins.
     pub fn for_window(reservation: Reservation) -> Quota {
-        /// Over so many periods the one that is cut in two by the group's own hardly counts.
+        /// Over this many periods the one that the group's own period cuts in two hardly counts.
         const PERIODS: u64 = 64;
-        /// Of each: the last look's step, and as much again for looks that come late, with a twentieth of the budget. A group
-        /// that has used its budget up stands still until its period ends.
+        /// Of each: the last step, and as much again for late checks, with a twentieth of the budget. A group that has
+        /// used its budget up stands still until its period ends.
         const OVERSHOOT: u64 = 2 * Window::LEAST_STEP.as_nanos();
         let period = reservation.period().as_nanos();
         let whole = period.saturating_mul(PERIODS).div_ceil(MICROSECOND).max(LONGEST_PERIOD);
@@ -68,12 +68,12 @@ impl Quota {
         Quota::micros(part.min(whole), whole)
     }
 
-    /// How much.
+    /// The budget.
     pub const fn budget(self) -> Span {
         self.budget
     }
 
-    /// In which time.
+    /// The period.
     pub const fn period(self) -> Span {
         self.period
     }
@@ -86,26 +86,26 @@ impl fmt::Display for Quota {
 }
 
 impl Terms {
-    /// Where the weight is all that is reserved.
+    /// If only the weight is reserved.
     pub fn alone(reservation: Reservation, hard: bool) -> Terms {
         let quota = hard.then(|| Quota::of(reservation));
         Terms { weight: weight(reservation.share()), quota, raised: None }
     }
 
-    /// Beside windows. What raised threads have is not in a group's quota, and the window ends with the budget: a hard
+    /// Beside windows. The use of raised threads is not in a group's quota, and the window ends with the budget: a hard
     /// cap leaves them nothing beside it.
     pub fn beside_window(reservation: Reservation, floor: bool, hard: bool) -> Terms {
         let weight = if floor { weight(reservation.share()) } else { 1 };
         Terms { weight, quota: hard.then_some(Quota::NOTHING), raised: Some(Quota::for_window(reservation)) }
     }
 
-    /// Of a hard task to which nothing is granted.
+    /// For a hard task with no grant.
     pub const fn nothing() -> Terms {
         Terms { weight: 1, quota: Some(Quota::LEAST), raised: None }
     }
 }
 
-/// One percent of a CPU weighs as much as an ordinary program, so that 30 % hold their own against thirty of them.
+/// One percent of a CPU weighs as much as an ordinary program, so 30 % compete equally with thirty of them.
 fn weight(share: Share) -> u64 {
     share.as_millionths().div_ceil(10_000).max(1)
 }
@@ -151,7 +151,7 @@ mod tests {
             let need = windows.saturating_mul(reservation.budget().as_nanos());
             prop_assert!(quota.budget.as_nanos() >= need.min(quota.period.as_nanos()));
             prop_assert!(quota.budget <= quota.period);
-            // Hardly more than is reserved, but for what short windows overshoot.
+            // Little more than is reserved, except for the overshoot of short windows.
             let overshoot = part(Window::LEAST_STEP * 2, reservation.period());
             let most = (part(reservation.budget(), reservation.period()) + overshoot) * 110 / 100 + 100_000;
             prop_assert!(part(quota.budget, quota.period) <= most.min(1_000_000_000_000), "{quota}");
@@ -164,9 +164,9 @@ mod tests {
         }
 
 
-        /// Looks that come as late as is reckoned with, of windows whose task leaves so little that one step more is slept.
+        /// Checks as late as assumed, of windows whose task leaves so little that the window sleeps one more step.
         #[test]
-        fn what_raised_threads_are_left_holds_what_windows_overshoot_where_looks_come_late(
+        fn the_budget_of_raised_threads_covers_the_overshoot_of_late_checks(
             budget in prop_oneof![1u64..500, 500u64..50_000],
             period in 1_000u64..100_000,
             looks in prop::collection::vec((prop_oneof![Just(1_000u64), 0..=1_000u64], any::<bool>()), 1..8),
@@ -179,7 +179,7 @@ mod tests {
             let ends = now + quota.period;
             let latest = Window::LEAST_STEP.as_nanos() + budget.as_nanos() / 20;
             for (late, leaves) in looks.into_iter().cycle() {
-                let at = window.look(now, meter, None).at();
+                let at = window.check(now, meter, None).at();
                 let next = (at + Span::from_nanos(latest * late / 1_000)).min(ends);
                 let step = at.since(now);
                 if window.is_raised() {

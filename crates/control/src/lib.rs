@@ -1,26 +1,25 @@
-//! The laws of adaptation, pure: what to ask for a task, whom to give how much, and when to raise it.
+//! The laws of adaptation, pure: requests for a task, grants by a policy, and the times at which its threads are
+//! raised.
 //!
-//! After the CPU Broker (Eide, Stack, Regehr, Lepreau: "Dynamic CPU Management for Real-Time,
-//! Middleware-Based Systems", UUCS-04-004, 2004). A task reports what it consumed; a chain of
-//! *advocates* makes a request of it; a *policy* settles the requests of all tasks within a cap; what
-//! was granted travels back up the chain. Nothing here reads a clock, holds a thread or opens a file:
-//! whoever drives it says what time it is and carries out what it decides.
+//! After the CPU Broker (Eide, Stack, Regehr, Lepreau: "Dynamic CPU Management for Real-Time, Middleware-Based
+//! Systems", UUCS-04-004, 2004). A task reports its consumption; a chain of *advocates* turns it into a request; a
+//! *policy* decides on the requests of all tasks within a cap; grants are passed back up the chain. Nothing here reads
+//! a clock, has a thread or opens a file: the caller passes the time and carries out the decisions.
 //!
-//! - [`advocate`]: what to ask on behalf of one task; every kind is a line in one table.
-//! - [`policy`]: whom to give how much when there is not enough.
+//! - [`advocate`]: the requests of one task; every kind is a line in one table.
+//! - [`policy`]: the grants if not all requests fit.
 //! - [`accounts`]: the part of the cap that the tasks of one user may hold together; [`rate`]: how often a user may
 //!   call.
-//! - [`period`]: how often a program's work comes round, found from its wake-ups.
-//! - [`arbiter`]: the broker's whole decision as one state machine, with an explanation of each grant.
-//! - [`window`]: when a task's threads are raised and lowered so that it gets what was granted, and
-//!   on which CPU.
-//! - [`admission`]: all of it, carried out by placement alone; [`mod@file`]: the programs of a system's file, and what its
-//!   CPUs admit of them.
-//! - [`upkeep`]: the CPU time that the broker itself may take, divided among users.
-//! - [`group`]: what a control group is given to be a floor below it and a cap above it.
+//! - [`period`]: the period of a program's work, found from its wake-ups.
+//! - [`arbiter`]: all decisions of the broker as one state machine, with an explanation of each grant.
+//! - [`window`]: when a task's threads are raised and lowered to provide its grant, and on which CPU.
+//! - [`admission`]: all of it, carried out only by placement; [`mod@file`]: the programs of a system's file, and the
+//!   reservations that its CPUs admit.
+//! - [`service_budget`]: the CPU time of the broker itself, divided among users.
+//! - [`group`]: the settings of a control group: a floor and a cap.
 //!
 //! ```
-//! use hyoshi_control::{Arbiter, Chain, Joining, Status, Strict, TaskId};
+//! use hyoshi_control::{Arbiter, AdvocateChain, Joining, Status, Strict, TaskId};
 //! use hyoshi_model::{Instant, Reservation, Share, Span};
 //!
 //! let ms = Span::from_millis;
@@ -28,7 +27,7 @@
 //! let joining = |budget, importance| {
 //!     Ok::<_, Box<dyn std::error::Error>>(Joining {
 //!         importance,
-//!         ..Joining::new("task", Reservation::new(ms(budget), ms(250))?, Chain::default())
+//!         ..Joining::new("task", Reservation::new(ms(budget), ms(250))?, AdvocateChain::default())
 //!     })
 //! };
 //! arbiter.join(TaskId(1), joining(95, 10)?, Instant::ZERO)?;
@@ -55,18 +54,18 @@ pub mod group;
 pub mod period;
 pub mod policy;
 pub mod rate;
+pub mod service_budget;
 pub mod task;
-pub mod upkeep;
 pub mod window;
 
 pub use accounts::{AccountId, Accounts};
 pub use admission::Admission;
-pub use advocate::{Advice, Advocate, Chain, Emission, Spec};
-pub use arbiter::{Arbiter, Change, Decision, Explanation, Joining, Refusal};
-pub use backlog::{Backlog, Carried};
-pub use period::{Finder, Finding};
+pub use advocate::{Advice, Advocate, AdvocateChain, Emission, Spec};
+pub use arbiter::{Arbiter, Decision, Explanation, Joining, Refusal, ReservationChange};
+pub use backlog::{Backlog, ChangeResult};
+pub use period::{Finder, PeriodEstimate};
 pub use policy::{AnyPolicy, Ask, Fair, Partition, Policy, PolicySpec, Strict, Weighted};
 pub use rate::Rate;
+pub use service_budget::ServiceBudget;
 pub use task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId, Values};
-pub use upkeep::Upkeep;
-pub use window::{Rest, Step, Window};
+pub use window::{Window, WindowAlarm, WindowStep};

@@ -1,12 +1,12 @@
-//! What is said about a task: its status on the way in, its grant on the way out.
+//! The data of a task: its status as input, its grant as output.
 
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use crate::accounts::AccountId;
 
-/// A task under the broker: a process with its threads and children, a cgroup, or an object's work.
+/// A task under the broker: a process with its threads and children, a cgroup, or the work of an object.
 ///
-/// Whoever drives the arbiter numbers them; a number must not come back while its task is there.
+/// The caller of the arbiter numbers them; a number must not be reused while its task exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u32);
 
@@ -22,7 +22,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// How many numbers a report can carry.
+    /// The most numbers of a report.
     pub const MOST: usize = 8;
 
     /// These numbers; `None` if there are more than [`Values::MOST`].
@@ -32,7 +32,7 @@ impl Values {
         Some(values)
     }
 
-    /// The number at `index`, if the report carried as many.
+    /// The number at `index`, if the report has as many.
     pub fn get(&self, index: usize) -> Option<i64> {
         self.as_slice().get(index).copied()
     }
@@ -43,19 +43,19 @@ impl Values {
     }
 }
 
-/// What is known of a task's last cycles: the input of its advocates.
+/// The last cycles of a task: the input of its advocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// When it was seen.
+    /// When it was measured.
     pub at: Instant,
     /// CPU time since the report before, all threads together.
     pub consumed: Span,
-    /// How many of the task's cycles that time covers. 0: no report came, somebody looked after the task
-    /// ([`Advocate::next_look`](crate::Advocate::next_look)) and found it in the middle of a cycle.
+    /// How many of the task's cycles that time covers. 0: no report arrived; a check of the task
+    /// ([`Advocate::next_check`](crate::Advocate::next_look)) found it in the middle of a cycle.
     pub cycles: u32,
-    /// What the task holds now; the arbiter fills it in.
+    /// The task's present reservation; the arbiter fills it in.
     pub held: Option<Reservation>,
-    /// The application's mode, if it says so.
+    /// The application's mode, if it reports one.
     pub mode: Option<u32>,
     /// The application's own numbers.
     pub values: Values,
@@ -67,12 +67,12 @@ impl Status {
         Status { at, consumed, cycles: 1, held: None, mode: None, values: Values::default() }
     }
 
-    /// A look at a task whose report stays away.
+    /// A check of a task whose report is missing.
     pub fn overdue(at: Instant, consumed: Span) -> Self {
         Status { cycles: 0, ..Status::of_cycle(at, consumed) }
     }
 
-    /// What one cycle consumed, rounded up; `None` where no cycle ended.
+    /// The consumption of one cycle, rounded up; `None` if no cycle ended.
     pub fn demand(&self) -> Option<Span> {
         if self.cycles == 0 {
             return None;
@@ -81,7 +81,7 @@ impl Status {
     }
 }
 
-/// Whose limit it was that left less than was asked.
+/// The limit that left less than requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The cap on everything that is reserved.
@@ -101,22 +101,22 @@ impl Limit {
     }
 }
 
-/// Why a task was granted what it was.
+/// The reason for a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// All that was asked.
+    /// The whole request.
     Granted,
-    /// Less than was asked: others take of the same limit.
+    /// Less than requested: others use the same limit.
     Cut(Limit),
-    /// Nothing: others have taken all there is.
+    /// Nothing: others use the whole limit.
     NothingLeft(Limit),
-    /// Nothing: what was left, as told, is below the least that is of use to the task.
+    /// Nothing: the rest, which is included, is below the task's least useful share.
     BelowLeast(Limit, Share),
     /// Nothing: the task belongs to no group of the policy, so to no part of the CPU.
     NoGroup(GroupId),
-    /// Less than the policy gave: the scheduler took no more, or nothing.
+    /// Less than the policy granted: the scheduler accepted no more, or nothing.
     Scheduler,
-    /// Less than was asked, or nothing: the policy, one from elsewhere that gives no reasons, gives no more.
+    /// Less than requested, or nothing: the policy, an external one without reasons, grants no more.
     Policy,
     /// Nothing: the policy itself, a remote one or a plug-in, returned no grant for this task.
     Unanswered,
@@ -132,34 +132,34 @@ impl Reason {
     }
 }
 
-/// What a task was granted.
+/// A task's grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Whose it is.
+    /// The task.
     pub task: TaskId,
-    /// What its advocates asked.
+    /// The request of its advocates.
     pub asked: Reservation,
-    /// What it gets, never more; `None`: nothing.
+    /// The reservation, never more than the request; `None`: nothing.
     pub reservation: Option<Reservation>,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 impl Grant {
-    /// The part of a CPU that it is.
+    /// The granted share of a CPU.
     pub fn share(&self) -> Share {
         self.reservation.map_or(Share::ZERO, Reservation::share)
     }
 }
 
-/// What the scheduler said it holds.
+/// The scheduler's confirmation of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmation {
     /// When.
     pub at: Instant,
-    /// Which scheduler proxy.
+    /// The scheduler proxy.
     pub proxy: &'static str,
-    /// What it holds for the task.
+    /// The reservation of the task.
     pub held: Option<Reservation>,
 }
 

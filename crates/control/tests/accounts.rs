@@ -1,7 +1,9 @@
 //! The law of accounts: the tasks of one account never hold more than its share together, and what they hold does not
 //! depend on other accounts as long as all shares fit.
 
-use hyoshi_control::{AccountId, Accounts, Arbiter, Chain, Joining, Limit, PolicySpec, Reason, Spec, Status, TaskId};
+use hyoshi_control::{
+    AccountId, Accounts, AdvocateChain, Arbiter, Joining, Limit, PolicySpec, Reason, Spec, Status, TaskId,
+};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 
@@ -43,7 +45,7 @@ fn joining(wish: &Wish) -> Joining {
         importance: wish.importance,
         weight: wish.weight,
         least: Share::from_percent(wish.least),
-        ..Joining::new("x", declared, Chain::default())
+        ..Joining::new("x", declared, AdvocateChain::default())
     }
 }
 
@@ -142,5 +144,5 @@ fn a_grant_that_an_account_cuts_says_so_and_names_who_holds_the_rest() {
     let explained = arbiter.explain(TaskId(1), Instant::ZERO).unwrap();
     assert_eq!(explained.because.iter().map(|holder| holder.task).collect::<Vec<_>>(), [TaskId(0)]);
     let words = explained.to_string();
-    assert!(words.contains("less than was asked: the 15% of user 0 leaves no more"), "{words}");
+    assert!(words.contains("less than requested: the 15% of user 0 leaves no more"), "{words}");
 }

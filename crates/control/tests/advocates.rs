@@ -1,7 +1,7 @@
 //! The laws of advocates, over every line of the table.
 
 use hyoshi_control::advocate::{KINDS, Words};
-use hyoshi_control::{Advocate, Chain, Spec, Status, Values};
+use hyoshi_control::{Advocate, AdvocateChain, Spec, Status, Values};
 use hyoshi_model::{Instant, Reservation, Span};
 use proptest::prelude::*;
 
@@ -72,7 +72,7 @@ proptest! {
                 prop_assert_eq!((ask.period(), ask.deadline()), (asked.period(), asked.deadline()));
                 prop_assert!(!ask.budget().is_zero() && ask.budget() <= ask.deadline());
                 prop_assert!(!Words(&*advocate).to_string().contains('\n'));
-                prop_assert!(advocate.next_look() > status.at, "{} would be asked again at once", advocate.name());
+                prop_assert!(advocate.next_check() > status.at, "{} would be asked again at once", advocate.name());
             }
         }
     }
@@ -97,7 +97,7 @@ proptest! {
                 continue; // looks are what it lives on
             }
             for status in statuses(&said, asked) {
-                // What an application says of itself it has said, whenever it says it.
+                // An application's reports are the same at any time.
                 let look = Status { mode: None, values: Values::default(), ..Status::overdue(status.at, status.consumed) };
                 other.advise(&look, asked);
                 prop_assert_eq!(one.advise(&status, asked).ask, other.advise(&status, asked).ask, "{}", one.name());
@@ -147,7 +147,7 @@ fn a_chain_passes_advice_down_and_is_bounded() {
     assert_eq!(chain.remove(4).unwrap_err().to_string(), "there is no advocate 4: they are numbered 0 to 3");
     assert_eq!(chain.remove(1).unwrap().name(), "log");
     while chain.insert(spec("cap 50%").build(), Some(0)).is_ok() {}
-    assert_eq!(chain.len(), Chain::LONGEST);
+    assert_eq!(chain.len(), AdvocateChain::LONGEST);
     let full = chain.insert(spec("cap 50%").build(), None).unwrap_err();
-    assert_eq!(full.to_string(), "the chain has 16 advocates, the most it can: remove one first");
+    assert_eq!(full.to_string(), "the chain has 16 advocates, which is the limit: remove one first");
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use hyoshi_control::{AdvocateChain, Ask, Grant};
 use hyoshi_control::{
     Arbiter, Decision, Joining, Limit, Policy, PolicySpec, Reason, Refusal, Spec, Status, Strict, TaskId,
 };
-use hyoshi_control::{Ask, Chain, Grant};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 
@@ -92,7 +92,7 @@ proptest! {
     #[test]
     fn changes_lead_from_what_was_held_to_what_is_and_never_beyond_the_cap(events in prop::collection::vec(event(), 1..60)) {
         let mut arbiter = new();
-        // What a scheduler would hold that carries every change out.
+        // The reservations of a scheduler that carries every change out.
         let mut carried: BTreeMap<TaskId, Reservation> = BTreeMap::new();
         let sum = |carried: &BTreeMap<TaskId, Reservation>| carried.values().map(|held| held.share()).sum::<Share>();
         for (step, event) in events.iter().enumerate() {
@@ -152,7 +152,7 @@ proptest! {
         prop_assert_eq!(play(), play());
     }
 
-    /// The shortcut for reports in the absence of contention decides as the policy would.
+    /// The shortcut for reports without contention decides as the policy would.
     #[test]
     fn a_report_leads_where_settling_everything_again_leads(events in prop::collection::vec(event(), 1..60)) {
         let mut arbiter = new();
@@ -172,7 +172,7 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
     let mut arbiter = new();
     let joining = |name: &str, budget, importance| Joining {
         importance,
-        ..Joining::new(name, of(budget, 100), Chain::default())
+        ..Joining::new(name, of(budget, 100), AdvocateChain::default())
     };
     let budgets = |arbiter: &Arbiter| {
         [1, 2, 3].map(|task| arbiter.held(TaskId(task)).map_or(0, |held| held.budget().as_nanos() / 1_000_000))
@@ -186,7 +186,7 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
     assert_eq!(arbiter.grant(TaskId(1)).unwrap().reason, Reason::Scheduler);
     arbiter.refused(TaskId(2), None).unwrap();
     assert_eq!(budgets(&arbiter), [40, 0, 10], "what two cannot have three gets");
-    // A report that changes nothing does not try again, nor does a policy's late answer; somebody who leaves does.
+    // A report that changes nothing does not try again, nor does a policy's late answer; a task that leaves does.
     assert_eq!(arbiter.answered().changes, &[]);
     arbiter.report(TaskId(3), Status::of_cycle(Instant::ZERO, ms(10))).unwrap();
     assert_eq!(budgets(&arbiter), [40, 0, 10]);
@@ -198,7 +198,7 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
 fn a_task_that_is_kept_out_has_nothing_whatever_it_asks_and_whoever_leaves() {
     let mut arbiter = new();
     for task in 1..=2 {
-        arbiter.join(TaskId(task), Joining::new("x", of(60, 100), Chain::default()), Instant::ZERO).unwrap();
+        arbiter.join(TaskId(task), Joining::new("x", of(60, 100), AdvocateChain::default()), Instant::ZERO).unwrap();
     }
     let held = |arbiter: &Arbiter| [1, 2].map(|task| arbiter.held(TaskId(task)).is_some());
     assert_eq!(held(&arbiter), [true, true]);
@@ -221,17 +221,17 @@ fn a_watchdog_is_due_when_reports_stay_away() {
     arbiter.join(TaskId(1), Joining::new("one", of(10, 100), chain), Instant::ZERO).unwrap();
     let plain = Spec::chain(&[Spec::from_words(["max-decay"]).unwrap()]).unwrap();
     arbiter.join(TaskId(2), Joining::new("two", of(10, 100), plain), Instant::ZERO).unwrap();
-    assert_eq!([1, 2, 3].map(|task| arbiter.looks(TaskId(task))), [true, false, false]);
+    assert_eq!([1, 2, 3].map(|task| arbiter.has_checks(TaskId(task))), [true, false, false]);
     let at = |millis| Instant::ZERO + ms(millis);
-    assert_eq!((arbiter.next_look(), arbiter.due(at(199)), arbiter.due(at(200))), (at(200), None, Some(TaskId(1))));
+    assert_eq!((arbiter.next_check(), arbiter.due(at(199)), arbiter.due(at(200))), (at(200), None, Some(TaskId(1))));
     let decision = arbiter.report(TaskId(1), Status::overdue(at(200), ms(20))).unwrap();
     assert_eq!(decision.changes[0].to, Some(of(15, 100)));
-    assert_eq!(arbiter.next_look(), at(300));
+    assert_eq!(arbiter.next_check(), at(300));
     arbiter.leave(TaskId(1)).unwrap();
-    assert_eq!(arbiter.next_look(), Instant::NEVER);
+    assert_eq!(arbiter.next_check(), Instant::NEVER);
 }
 
-/// A policy from elsewhere that keeps no law.
+/// An external policy that keeps no law.
 #[derive(Debug)]
 struct Lawless(u32);
 
@@ -255,7 +255,9 @@ fn a_policy_that_keeps_no_law_is_held_to_it() {
     for lawless in 0..4 {
         let mut arbiter = Arbiter::new(Box::new(Lawless(lawless)), Share::from_percent(75));
         for task in 0..4 {
-            arbiter.join(TaskId(task), Joining::new("x", of(30, 100), Chain::default()), Instant::ZERO).unwrap();
+            arbiter
+                .join(TaskId(task), Joining::new("x", of(30, 100), AdvocateChain::default()), Instant::ZERO)
+                .unwrap();
             assert!(arbiter.reserved() <= arbiter.cap());
             for (task, _) in arbiter.tasks() {
                 let grant = arbiter.grant(task).unwrap();
@@ -273,14 +275,14 @@ fn a_policy_that_keeps_no_law_is_held_to_it() {
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut arbiter = new();
-    let joining = |name: &str| Joining::new(name, of(30, 100), Chain::default());
+    let joining = |name: &str| Joining::new(name, of(30, 100), AdvocateChain::default());
     arbiter.join(TaskId(1), joining("one"), Instant::ZERO).unwrap();
     let mut refused = |task, joining| arbiter.join(TaskId(task), joining, Instant::ZERO).unwrap_err().to_string();
     assert_eq!(refused(1, joining("again")), "task 1 is under the broker already");
     assert_eq!(refused(2, joining("")), "the task has no name: give it one");
-    assert_eq!(refused(2, joining(&"x".repeat(65))), "the task's name has 65 characters: 64 are the most");
+    assert_eq!(refused(2, joining(&"x".repeat(65))), "the task's name has 65 characters: at most 64 are allowed");
     assert_eq!(refused(2, joining("a\u{1b}[2J")), "the task's name has control characters: use letters and digits");
-    assert_eq!(refused(2, Joining { weight: 0, ..joining("two") }), "a weight of 0: the least is 1");
+    assert_eq!(refused(2, Joining { weight: 0, ..joining("two") }), "a weight of 0: the minimum is 1");
     assert_eq!(
         arbiter.report(TaskId(9), Status::of_cycle(Instant::ZERO, ms(1))).unwrap_err().to_string(),
         "no task 9 is under the broker: it has left, or never joined"
@@ -290,5 +292,5 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         arbiter.join(TaskId(task), joining("x"), Instant::ZERO).unwrap();
     }
     let full = arbiter.join(TaskId(9_999), joining("x"), Instant::ZERO).unwrap_err();
-    assert_eq!(full.to_string(), "4096 tasks are under the broker, the most it takes: detach one first");
+    assert_eq!(full.to_string(), "4096 tasks are under the broker, which is its limit: detach one first");
 }

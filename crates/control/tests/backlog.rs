@@ -1,8 +1,8 @@
-//! What is decided is carried out, or decided anew.
+//! Decisions are carried out, or made again.
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::{Arbiter, Backlog, Carried, Chain, Confirmation, Joining, Status, Strict, TaskId};
+use hyoshi_control::{AdvocateChain, Arbiter, Backlog, ChangeResult, Confirmation, Joining, Status, Strict, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn of(budget: u64, period: u64) -> Reservation {
     Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
 }
 
-/// A scheduler that takes less than the arbiter may grant.
+/// A scheduler that accepts less than the arbiter may grant.
 struct Narrow {
     room: Share,
     held: BTreeMap<TaskId, Reservation>,
@@ -18,27 +18,28 @@ struct Narrow {
 }
 
 impl Narrow {
-    fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> Carried {
+    fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> ChangeResult {
         let others = self.held.iter().filter(|(other, _)| **other != task).map(|(_, held)| held.share()).sum();
         let left = self.room.saturating_sub(others);
         match to {
             Some(wanted) if wanted.share() > left => {
                 self.refusals += 1;
                 let most = wanted.with_budget(left.of(wanted.period()));
-                return Carried::Refused((!most.budget().is_zero()).then_some(most));
+                return ChangeResult::Refused((!most.budget().is_zero()).then_some(most));
             }
             Some(wanted) => drop(self.held.insert(task, wanted)),
             None => drop(self.held.remove(&task)),
         }
-        Carried::Held(confirmation(to))
+        ChangeResult::Held(confirmation(to))
     }
 
-    /// It takes less from now on, or more. Who does not fit any more keeps the most that does, or nothing, and is told.
+    /// It accepts less from now on, or more. A task that no longer fits keeps the most that does, or nothing, and is
+    /// reported.
     fn narrow(&mut self, room: Share) -> Vec<Lost> {
         self.room = room;
         let mut lost = Vec::new();
         for (task, held) in core::mem::take(&mut self.held) {
-            if let Carried::Refused(most) = self.carry(task, Some(held)) {
+            if let ChangeResult::Refused(most) = self.carry(task, Some(held)) {
                 lost.push((task, held, most));
                 self.held.extend(most.map(|most| (task, most)));
             }
@@ -47,7 +48,7 @@ impl Narrow {
     }
 }
 
-/// Whose, what, and the most that would be taken.
+/// The task, its reservation, and the most that would be accepted.
 type Lost = (TaskId, Reservation, Option<Reservation>);
 
 fn confirmation(held: Option<Reservation>) -> Confirmation {
@@ -70,7 +71,7 @@ proptest! {
         let mut last = 0;
         for (budget, importance, leaves) in tasks {
             last += 1;
-            let joining = Joining { importance, ..Joining::new("x", of(budget, 100), Chain::default()) };
+            let joining = Joining { importance, ..Joining::new("x", of(budget, 100), AdvocateChain::default()) };
             backlog.add(arbiter.join(TaskId(last), joining, Instant::ZERO).unwrap());
             if let Ok(decision) = arbiter.leave(TaskId(leaves as u32)) {
                 backlog.add(decision);
@@ -97,24 +98,24 @@ proptest! {
         let mut narrow = Narrow { room: Share::from_percent(room), held: BTreeMap::new(), refusals: 0 };
         let (mut backlog, mut pending) = (Backlog::default(), Vec::new());
         for ((budget, importance), task) in tasks.iter().zip(1..).map(|(task, id)| (*task, TaskId(id))) {
-            let joining = Joining { importance, ..Joining::new("x", of(budget, 100), Chain::default()) };
+            let joining = Joining { importance, ..Joining::new("x", of(budget, 100), AdvocateChain::default()) };
             backlog.add(arbiter.join(task, joining, Instant::ZERO).unwrap());
             loop {
                 backlog.carry_out(&mut arbiter, |change| {
                     pending.push(change);
-                    Carried::Pending
+                    ChangeResult::Pending
                 });
                 if pending.is_empty() {
                     break;
                 }
                 for change in pending.drain(..) {
                     match narrow.carry(change.task, change.to) {
-                        Carried::Held(confirmation) => arbiter.confirmed(change.task, confirmation),
-                        Carried::Refused(most) => {
-                            // It would take what it just refused, says one that lies.
+                        ChangeResult::Held(confirmation) => arbiter.confirmed(change.task, confirmation),
+                        ChangeResult::Refused(most) => {
+                            // A lying scheduler reports that it would accept what it just refused.
                             backlog.refused(change.task, change.to.unwrap(), if lies { change.to } else { most });
                         }
-                        Carried::Pending => unreachable!(),
+                        ChangeResult::Pending => unreachable!(),
                     }
                 }
             }
@@ -133,7 +134,7 @@ fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
     let many = 4 * Backlog::MOST_REFUSALS as u32;
     // All of them fit the cap; half of them the scheduler.
     for task in 1..=many {
-        let joining = Joining::new("x", of(1, 300), Chain::default());
+        let joining = Joining::new("x", of(1, 300), AdvocateChain::default());
         backlog.add(arbiter.join(TaskId(task), joining, Instant::ZERO).unwrap());
     }
     let agree = |arbiter: &Arbiter, narrow: &Narrow| {
@@ -142,7 +143,7 @@ fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
     let all = backlog.carry_out(&mut arbiter, |change| narrow.carry(change.task, change.to));
     assert!(!all && agree(&arbiter, &narrow));
     assert!(narrow.refusals < 3 * many as usize, "{}", narrow.refusals);
-    // There is room for all: they are tried again when something else changes.
+    // There is room for all: they are tried again at the next change.
     narrow.room = Share::CPU;
     backlog.add(arbiter.leave(TaskId(1)).unwrap());
     assert!(backlog.carry_out(&mut arbiter, |change| narrow.carry(change.task, change.to)) && agree(&arbiter, &narrow));
@@ -153,8 +154,9 @@ fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
 fn what_is_pending_is_not_confirmed() {
     let mut arbiter = Arbiter::new(Box::new(Strict), Share::CPU);
     let mut backlog = Backlog::default();
-    backlog.add(arbiter.join(TaskId(1), Joining::new("x", of(1, 10), Chain::default()), Instant::ZERO).unwrap());
-    assert!(backlog.carry_out(&mut arbiter, |_| Carried::Pending));
+    backlog
+        .add(arbiter.join(TaskId(1), Joining::new("x", of(1, 10), AdvocateChain::default()), Instant::ZERO).unwrap());
+    assert!(backlog.carry_out(&mut arbiter, |_| ChangeResult::Pending));
     assert!(arbiter.explain(TaskId(1), Instant::ZERO).unwrap().confirmed.is_none());
     backlog.add(arbiter.report(TaskId(1), Status::of_cycle(Instant::ZERO, Span::ZERO)).unwrap());
     assert!(backlog.carry_out(&mut arbiter, |_| unreachable!("nothing has changed")));
@@ -168,7 +170,7 @@ fn of_many_that_are_displaced_at_once_the_arbiter_and_the_scheduler_hold_the_sam
         let mut backlog = Backlog::default();
         let many = 4 * Backlog::MOST_REFUSALS as u32;
         for task in 1..=many {
-            let joining = Joining::new("x", of(1, 300), Chain::default());
+            let joining = Joining::new("x", of(1, 300), AdvocateChain::default());
             backlog.add(arbiter.join(TaskId(task), joining, Instant::ZERO).unwrap());
         }
         assert!(backlog.carry_out(&mut arbiter, |change| narrow.carry(change.task, change.to)));
@@ -198,12 +200,12 @@ fn what_is_refused_when_something_else_is_granted_changes_nothing() {
     let (task, before, now) = (TaskId(1), of(40, 100), of(30, 50));
     let mut arbiter = Arbiter::new(Box::new(Strict), Share::CPU);
     let mut backlog = Backlog::default();
-    backlog.add(arbiter.join(task, Joining::new("x", before, Chain::default()), Instant::ZERO).unwrap());
+    backlog.add(arbiter.join(task, Joining::new("x", before, AdvocateChain::default()), Instant::ZERO).unwrap());
     backlog.add(arbiter.declare(task, now, Instant::ZERO).unwrap());
-    // At once: what comes after it is in the backlog.
+    // At once: the next changes are in the backlog.
     assert!(backlog.carry_out(&mut arbiter, |change| match change.to {
-        Some(to) if to == before => Carried::Refused(None),
-        to => Carried::Held(confirmation(to)),
+        Some(to) if to == before => ChangeResult::Refused(None),
+        to => ChangeResult::Held(confirmation(to)),
     }));
     let holds = |arbiter: &Arbiter| {
         let explained = arbiter.explain(task, Instant::ZERO).unwrap();
@@ -211,7 +213,7 @@ fn what_is_refused_when_something_else_is_granted_changes_nothing() {
         assert_eq!(confirmed(arbiter, task), Some(now));
     };
     holds(&arbiter);
-    // And late, of however many.
+    // And late, for any number.
     for most in [None, Some(of(1, 100))].into_iter().cycle().take(2 * Backlog::MOST_REFUSALS) {
         backlog.refused(task, before, most);
     }
@@ -221,14 +223,14 @@ fn what_is_refused_when_something_else_is_granted_changes_nothing() {
 
 #[derive(Clone, Debug)]
 enum Happens {
-    /// A task that is there declares another reservation.
+    /// A task declares another reservation.
     Declares(usize, u64, u64),
     Leaves(usize),
-    /// The scheduler's room changes; who lost something is to be told.
+    /// The scheduler's room changes; tasks that lost something must be reported.
     Room(u64),
-    /// Some are told, or all, from anywhere in the queue.
+    /// Some are reported, or all, from anywhere in the queue.
     Told(usize, usize),
-    /// The scheduler answers, of those that wait for it.
+    /// The scheduler answers some of the waiting changes.
     Answers(usize, usize),
     Reconsidered,
 }
@@ -247,23 +249,23 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// A scheduler that takes what it can, at once or when it comes to it.
+/// A scheduler that accepts what fits, at once or later.
 struct Late {
     narrow: Narrow,
-    /// Whether it answers later; if so, whether what it held is gone when it refuses more.
+    /// Whether it answers later; if so, whether the former reservation is lost when it refuses more.
     later: Option<bool>,
     orders: Vec<(TaskId, Reservation)>,
     lost: Vec<Lost>,
 }
 
 impl Late {
-    fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> Carried {
-        // What was ordered before is no more.
+    fn carry(&mut self, task: TaskId, to: Option<Reservation>) -> ChangeResult {
+        // Earlier orders are void.
         self.orders.retain(|(other, _)| *other != task);
         match to {
             Some(to) if self.later.is_some() => {
                 self.orders.push((task, to));
-                Carried::Pending
+                ChangeResult::Pending
             }
             to => self.narrow.carry(task, to),
         }
@@ -272,14 +274,14 @@ impl Late {
     fn answer(&mut self, at: usize, arbiter: &mut Arbiter) {
         let (task, what) = self.orders.remove(at);
         match self.narrow.carry(task, Some(what)) {
-            Carried::Held(confirmation) => arbiter.confirmed(task, confirmation),
-            Carried::Refused(most) => {
+            ChangeResult::Held(confirmation) => arbiter.confirmed(task, confirmation),
+            ChangeResult::Refused(most) => {
                 if self.later == Some(true) {
                     self.narrow.held.remove(&task);
                 }
                 self.lost.push((task, what, most));
             }
-            Carried::Pending => unreachable!(),
+            ChangeResult::Pending => unreachable!(),
         }
     }
 }
@@ -302,7 +304,7 @@ proptest! {
         let one = |of: usize| TaskId((of % tasks) as u32);
         for task in 0..tasks {
             let importance = task as u32 % 3;
-            let joining = Joining { importance, ..Joining::new("x", reservation(10, 0), Chain::default()) };
+            let joining = Joining { importance, ..Joining::new("x", reservation(10, 0), AdvocateChain::default()) };
             backlog.add(arbiter.join(one(task), joining, Instant::ZERO).unwrap());
         }
         let last = [Happens::Answers(0, ALL), Happens::Told(0, ALL)].into_iter().cycle().take(1_000);

@@ -1,18 +1,18 @@
-//! `docs/broker-laws.md` tells of the advocates and policies what their tables say.
-//! After a change of a table: `BLESS=1 cargo test -p hyoshi-control --test suite docs::`.
+//! `docs/broker-laws.md` contains the advocates and policies of their tables. After a change of a table: `BLESS=1 cargo
+//! test -p hyoshi-control --test suite docs::`.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use hyoshi_control::advocate::{KINDS, Parameter};
+use hyoshi_control::advocate::{AdvocateParameter, KINDS};
 use hyoshi_control::policy::POLICIES;
 
 const BEGIN: &str = "<!-- advocates: checked against the table in crates/control/src/advocate/table.rs -->\n";
 const END: &str = "<!-- end of advocates -->\n";
 
-fn parameter(parameter: &Parameter) -> String {
-    let Parameter { name, about, measure, least, most, default } = parameter;
+fn parameter(parameter: &AdvocateParameter) -> String {
+    let AdvocateParameter { name, about, measure, least, most, default } = parameter;
     let default = default.map_or("to be given".to_owned(), |value| measure.write(value));
     format!("`{name}`: {about} ({}-{}; {default})", measure.write(*least), measure.write(*most))
 }

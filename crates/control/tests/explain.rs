@@ -1,5 +1,5 @@
-//! Explanations in words: each situation is told as the file beside this one says, and names the true blocker.
-//! After a change of wording: `BLESS=1 cargo test -p hyoshi-control --test suite explain::`, then read the diff by eye.
+//! Explanations in words: each situation is explained as in the file beside this one, and names the true blocker. After
+//! a change of wording: `BLESS=1 cargo test -p hyoshi-control --test suite explain::`, then read the diff.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn told(arbiter: &Arbiter, task: u32) -> String {
     format!("{}\n", arbiter.explain(TaskId(task), reported + ms(33)).unwrap())
 }
 
-/// Name of the situation and how it is told.
+/// Name of the situation and its explanation.
 fn situations() -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
 

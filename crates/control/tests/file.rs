@@ -1,7 +1,9 @@
-//! A file's programs under the laws: what they come to ask, and what a host's CPUs admit.
+//! A file's programs under the laws: their requests, and the reservations that a host's CPUs admit.
 
 use hyoshi_control::Reason;
-use hyoshi_control::file::{Admitted, HostAdmission, Verdict, admit, advocate, groups, most, policy, promises, spec};
+use hyoshi_control::file::{
+    AdmissionVerdict, Admitted, HostAdmission, admit, advocate, groups, most, policy, promises, spec,
+};
 use hyoshi_model::{AdvocateWords, HostId, ProgramId, Share, Span, System, read};
 use proptest::prelude::*;
 
@@ -38,7 +40,7 @@ fn what_a_program_comes_to_ask_follows_from_its_advocates() {
         "anything, up to the cap"
     );
     assert_eq!(asks(""), MS * 100, "anything");
-    // What those from elsewhere ask nobody knows before they are asked: the least that is of use counts.
+    // Requests of external advocates are unknown beforehand: the least useful budget counts.
     let elsewhere = "advocate = [{ max_decay = 5 }, { external = 'file:adviser.ior' }, { cap = '60%' }]\n";
     assert_eq!(asks(&format!("{elsewhere}least = '12ms'\ntakes = '20ms'")), MS * 12);
     assert_eq!(asks(&format!("{elsewhere}least = '12ms'\nbudget = '15ms'")), MS * 15);
@@ -54,11 +56,11 @@ fn advocates_from_elsewhere_are_read_with_what_they_need() {
     assert_eq!(read("external", &[("", "IOR:00")]), Ok(()));
     assert_eq!(read("external", &[("object", "IOR:00"), ("timeout", "20ms")]), Ok(()));
     assert_eq!(read("library", &[("path", "/a.so"), ("margin", "20")]), Ok(()));
-    let needs = "`library` needs its `path`: give the library's whole path: \"/DIR/NAME.so\"";
+    let needs = "`library` needs its `path`: give the library's absolute path: \"/DIR/NAME.so\"";
     assert_eq!(read("library", &[]), Err(needs.to_owned()));
     let stray = "`external` has no parameter `patience`: its parameters are object, timeout";
     assert_eq!(read("external", &[("", "IOR:00"), ("patience", "5ms")]), Err(stray.to_owned()));
-    let twice = "`path` of `library` is given twice: leave one of them out";
+    let twice = "`path` of `library` is repeated: remove one of them";
     assert_eq!(read("library", &[("path", "/a.so"), ("", "/b.so")]), Err(twice.to_owned()));
 }
 
@@ -67,19 +69,19 @@ fn the_paper_s_figure_5_is_admitted_on_one_cpu() {
     let text = program("first", 250, 95, 10) + &program("second", 250, 125, 5) + &program("third", 250, 40, 7);
     let admission = of(&system(&format!("broker = {{ cap = '93%' }}\n{text}")));
     let held = |at: usize| admission.programs[at].held.map(|held| held.budget());
-    // 93 % of 250 ms are 232.5 ms: the least important has what the others leave of them.
+    // 93 % of 250 ms are 232.5 ms: the least important gets the rest.
     assert_eq!((held(0), held(2)), (Some(MS * 95), Some(MS * 40)));
     assert_eq!(held(1), Some(Span::from_micros(97_500)));
     let second = &admission.programs[1];
-    assert_eq!((second.verdict(), second.because[0].0), (Verdict::Refused, ProgramId(0)));
-    assert_eq!(admission.programs[0].verdict(), Verdict::Admitted);
+    assert_eq!((second.verdict(), second.because[0].0), (AdmissionVerdict::Refused, ProgramId(0)));
+    assert_eq!(admission.programs[0].verdict(), AdmissionVerdict::Admitted);
 }
 
 #[test]
 fn less_than_asked_is_enough_if_the_file_says_so() {
     let second = program("second", 100, 50, 1).replace("takes", "least = '20ms'\ntakes");
     let admission = of(&system(&(program("first", 100, 40, 2) + &second)));
-    assert_eq!(admission.programs[1].verdict(), Verdict::Cut);
+    assert_eq!(admission.programs[1].verdict(), AdmissionVerdict::Cut);
     assert!(matches!(admission.programs[1].reason, Reason::Cut(_)));
 }
 
@@ -88,7 +90,7 @@ fn lanes_of_the_same_cpu_come_first() {
     let lanes = "[processor.main]\ncpu = 0\n[operation.steer]\nevery = '20ms'\nwcet = '10ms'\n";
     let of_lanes = |text: &str| of(&system(&format!("{text}{}", program("p", 50, 20, 1))));
     let alone = of_lanes("");
-    assert_eq!(alone.programs[0].verdict(), Verdict::Admitted);
+    assert_eq!(alone.programs[0].verdict(), AdmissionVerdict::Admitted);
     assert_eq!(
         alone.programs[0].response,
         Some(Span::from_micros(44_200)),
@@ -97,15 +99,15 @@ fn lanes_of_the_same_cpu_come_first() {
     let beside = of_lanes(lanes);
     assert_eq!(beside.lanes, [(0, Share::from_percent(50))]);
     let one = &beside.programs[0];
-    // Two whole jobs of the lane, or three, if the first came late: 20 ms of 50 ms are not left for sure.
-    assert_eq!((one.verdict(), one.reason), (Verdict::Refused, Reason::Scheduler));
+    // Two whole jobs of the lane, or three, if the first was late: 20 ms of 50 ms are not always left.
+    assert_eq!((one.verdict(), one.reason), (AdmissionVerdict::Refused, Reason::Scheduler));
     assert!(one.held.is_some_and(|held| held.budget() < MS * 20 && held.budget() > MS * 10), "{one:?}");
     let elsewhere = of_lanes(&format!("broker = {{ cpus = [1] }}\n{lanes}"));
-    assert_eq!(elsewhere.programs[0].verdict(), Verdict::Admitted);
+    assert_eq!(elsewhere.programs[0].verdict(), AdmissionVerdict::Admitted);
     assert_eq!(elsewhere.programs[0].seat.map(|seat| seat.cpu), Some(1));
     // One that names no CPU may be on any.
     let anywhere = of_lanes(&format!("broker = {{ cpus = [1] }}\n{}", lanes.replace("cpu = 0\n", "")));
-    assert_eq!(anywhere.programs[0].verdict(), Verdict::Refused);
+    assert_eq!(anywhere.programs[0].verdict(), AdmissionVerdict::Refused);
 }
 
 #[test]
@@ -155,7 +157,7 @@ proptest! {
                 prop_assert!(one.response.is_some_and(|response| response <= one.asked.deadline()));
             }
             let Admitted { least, .. } = one;
-            if one.verdict() == Verdict::Cut {
+            if one.verdict() == AdmissionVerdict::Cut {
                 prop_assert!(one.held.map(|held| held.budget()) >= *least);
             }
         }

@@ -1,6 +1,6 @@
-//! Periods found from wake-ups of made-up programs.
+//! Periods found from wake-ups of artificial programs.
 
-use hyoshi_control::{Finder, Finding};
+use hyoshi_control::{Finder, PeriodEstimate};
 use hyoshi_model::{Instant, Span};
 use proptest::prelude::*;
 
@@ -22,11 +22,11 @@ impl Dice {
 struct Program {
     /// In us.
     period: u64,
-    /// Each wake-up is up to so much late, in thousandths of the period.
+    /// Each wake-up is late by up to this, in thousandths of the period.
     jitter: u64,
-    /// So many of a hundred are missed.
+    /// This many of a hundred are missed.
     missed: u64,
-    /// Where in the cycle it wakes up, in thousandths of the period.
+    /// The positions of its wake-ups in the cycle, in thousandths of the period.
     phases: Vec<u64>,
 }
 
@@ -56,12 +56,12 @@ fn hear(finder: &mut Finder, thread: u32, at: u64) {
     finder.woke(thread, Instant::from_nanos(at * 1_000));
 }
 
-/// Looks after each wake-up; at which of them a period was found first.
+/// Checks after each wake-up; the first check that found a period.
 fn listen(finder: &mut Finder, instants: &[u64]) -> Option<usize> {
     let mut found = None;
     for (number, at) in instants.iter().enumerate() {
         hear(finder, THREAD, *at);
-        finder.look(Instant::from_nanos(at * 1_000));
+        finder.update(Instant::from_nanos(at * 1_000));
         if finder.finding().confidence > 0 {
             found = found.or(Some(number + 1));
         }
@@ -75,13 +75,13 @@ fn heard(instants: &[u64]) -> Finder {
     finder
 }
 
-/// Within so many thousandths of a period in us, and believed in.
-fn is(finding: Finding, period: u64, thousandths: u64) -> bool {
+/// Within this many thousandths of a period in us, and trusted.
+fn is(finding: PeriodEstimate, period: u64, thousandths: u64) -> bool {
     let near = |found: Span| found.as_nanos().abs_diff(period * 1_000) <= period * thousandths;
     finding.confidence > 0 && finding.period.is_some_and(near)
 }
 
-/// Instants of two threads as one has them.
+/// Instants of two threads combined.
 fn together(mut one: Vec<u64>, other: Vec<u64>) -> Vec<u64> {
     let end = one.iter().max().copied().unwrap_or(0).min(other.iter().max().copied().unwrap_or(0));
     one.extend(other);
@@ -90,7 +90,7 @@ fn together(mut one: Vec<u64>, other: Vec<u64>) -> Vec<u64> {
     one
 }
 
-/// What wakes at random, in four ways.
+/// Random wake-ups, in four ways.
 fn at_random(kind: usize, dice: &mut Dice, count: usize) -> Vec<u64> {
     let mut at = 1_000_000;
     let mut next = || {
@@ -182,7 +182,7 @@ proptest! {
                 at = at.saturating_add(*step);
                 finder.woke(*thread, Instant::from_nanos(at));
                 finder.ran(*thread, Span::from_nanos(*step));
-                finder.look(Instant::from_nanos(at));
+                finder.update(Instant::from_nanos(at));
             }
             finder.finding()
         };
@@ -191,7 +191,8 @@ proptest! {
     }
 }
 
-/// In each of 60 runs of 500 wake-ups a period is looked for 500 times. Of 400 runs each, at most 1 in 50 found one for a while.
+/// In each of 60 runs of 500 wake-ups a period is searched 500 times. Of 400 runs each, at most 1 in 50 found one for a
+/// while.
 #[test]
 fn what_wakes_at_random_has_no_period() {
     for (kind, most) in [(0, 1), (1, 1), (2, 2)] {
@@ -215,13 +216,13 @@ fn a_program_that_becomes_aperiodic_has_none_any_more() {
     listen(&mut finder, &random);
     let lost = finder.finding();
     assert_eq!(lost.confidence, 0);
-    assert!(is(Finding { confidence: 1, ..lost }, 10_000, 20), "it keeps the last one: {lost:?}");
+    assert!(is(PeriodEstimate { confidence: 1, ..lost }, 10_000, 20), "it keeps the last one: {lost:?}");
 }
 
 #[test]
 fn of_several_threads_the_one_counts_that_computes_most() {
     let mut dice = Dice(9);
-    // A ticker, the work itself, and something that hardly computes and has no period.
+    // A ticker, the work itself, and a thread that hardly computes and has no period.
     let ticker = Program::of(5_000).play(&mut dice, 0, 400);
     let work = Program { jitter: 50, ..Program::of(33_333) }.play(&mut dice, 0, 60);
     let mut finder = Finder::new(Span::ZERO);
@@ -231,13 +232,13 @@ fn of_several_threads_the_one_counts_that_computes_most() {
         work.iter().filter(|at| slice.contains(*at)).for_each(|at| hear(&mut finder, 2, *at));
         finder.ran(1, Span::from_micros(1_000));
         finder.ran(2, Span::from_micros(20_000));
-        finder.look(Instant::from_nanos(at * 1_000));
+        finder.update(Instant::from_nanos(at * 1_000));
     }
     assert!(is(finder.finding(), 33_333, 20), "{:?}", finder.finding());
     assert_eq!(finder.finding().thread, 2);
     finder.keep(&[1]);
     for _ in 0..10 {
-        finder.look(Instant::ZERO);
+        finder.update(Instant::ZERO);
     }
     assert!(is(finder.finding(), 5_000, 20), "the other ended: {:?}", finder.finding());
 }
@@ -249,7 +250,7 @@ fn a_thread_that_computes_without_end_beside_a_ticker_leaves_the_program_without
         hear(&mut finder, 1, at);
         finder.ran(1, Span::from_micros(50));
         finder.ran(2, Span::from_micros(9_950));
-        finder.look(Instant::from_nanos(at * 1_000));
+        finder.update(Instant::from_nanos(at * 1_000));
     }
     assert_eq!(finder.finding().period, None);
 }

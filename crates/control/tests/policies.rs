@@ -1,4 +1,4 @@
-//! The laws of policies, over every one of them.
+//! The laws of policies, for every one of them.
 
 use hyoshi_control::policy::POLICIES;
 use hyoshi_control::{Ask, Grant, GroupId, Limit, PolicySpec, TaskId};
@@ -29,7 +29,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     )
 }
 
-/// Sorted as the arbiter hands them over.
+/// Sorted as the arbiter passes them.
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     prop::collection::vec(ask(), 0..12).prop_map(|mut asks| {
         asks.sort_by_key(|ask| core::cmp::Reverse(ask.importance));
@@ -124,7 +124,7 @@ proptest! {
         prop_assert_eq!(&alone[..], &all[..keep]);
     }
 
-    /// No task envies an equal: it got all that it asked for, or no equal gets more (max-min fairness). Where tasks have
+    /// No task envies an equal: it got its whole request, or no equal gets more (max-min fairness). If tasks have
     /// leasts, that holds against tasks of larger demands, except for a task whose own least did not fit.
     #[test]
     fn fair_gives_no_equal_more_than_a_task_that_lacks_something(asks in asks(), cap in 0u64..2_000_000) {
@@ -175,12 +175,12 @@ proptest! {
             for (before, without) in before.iter().zip(&without) {
                 prop_assert!(without + rounding >= *before);
             }
-            // Asking for more never brings a task less.
+            // Requesting more never gets a task less.
             let asked = asks[who].asked;
             asks[who].asked = asked.with_budget(asked.period());
             let greedy = shares(&settle("fair", &asks, Share::from_millionths(cap)));
             prop_assert!(greedy[who] + rounding >= before[who]);
-            // Nor an equal less than the equal share that the greedy one gets itself.
+            // Nor an equal less than the equal share of the greedy one.
             for (index, ask) in asks.iter().enumerate().filter(|(index, ask)| *index != who && ask.importance == asks[who].importance) {
                 prop_assert!(greedy[index] + rounding >= greedy[who].min(ask.asked.share().as_millionths()));
             }
@@ -210,7 +210,7 @@ proptest! {
                 if grants[other].reservation.is_none() {
                     continue; // it gave all it had, which is told below as `one`
                 }
-                // What rounding left over is less than a millionth for each task, and one may get all of it.
+                // The rest of rounding is less than a millionth for each task, and one may get all of it.
                 let slack = (asks.len() as u64 + 2) * (light + heavy);
                 if grants[one].reservation.is_none() {
                     prop_assert!(lost(other) * heavy + slack >= lost(one) * light);

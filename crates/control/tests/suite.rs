@@ -6,7 +6,7 @@ mod arbiter;
 mod backlog;
 mod docs;
 mod explain;
+mod external;
 mod file;
-mod foreign;
 mod periods;
 mod policies;

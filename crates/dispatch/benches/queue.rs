@@ -2,21 +2,21 @@
 //! with 10,000 jobs waiting. `cargo bench -p hyoshi-dispatch`
 
 use divan::{Bencher, black_box};
-use hyoshi_dispatch::queue::{LaneQueue, Rank, key};
+use hyoshi_dispatch::queue::{LaneQueue, QueueRank, key};
 use hyoshi_model::{Instant, Span};
 use hyoshi_sched::Discipline;
 use hyoshi_trace::Slot;
 
 const WAITING: [u32; 2] = [10, 10_000];
 
-/// Deadlines in no order, so that entries move through the heap.
+/// Deadlines in random order, so entries move through the heap.
 fn deadline(number: u64) -> Instant {
     Instant::from_nanos(number * 1_000 + number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 10_000_000)
 }
 
 fn enqueue_dequeue(bencher: Bencher, waiting: u32, discipline: Discipline) {
     let rank =
-        |number: u64| Rank::new(0, key(discipline, deadline(number), Span::from_micros(number % 500)), 0, number);
+        |number: u64| QueueRank::new(0, key(discipline, deadline(number), Span::from_micros(number % 500)), 0, number);
     let mut queue = LaneQueue::with_capacity(waiting as usize + 1);
     let mut number = 0;
     for _ in 0..waiting {

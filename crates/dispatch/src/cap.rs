@@ -1,15 +1,15 @@
-//! The cap on what lanes may use of their CPU, so that the machine stays usable and the kernel's
-//! own throttling, which stops everything alike, never acts.
+//! The cap on the CPU time of lanes: it keeps the machine usable, and keeps the kernel's own throttling, which stops
+//! all lanes alike, from acting.
 //!
-//! Per window the lanes have a budget. Non-critical work of a lane may start only while the budget
-//! still covers a reserve for what is above it: all critical work of the processor, and the
-//! non-critical work of more urgent lanes, at their declared utilisation, for the rest of the
-//! window. So the least urgent lanes give way first, and critical work never does.
+//! The lanes have a budget in each window. Non-critical work of a lane may start only while the budget still covers a
+//! reserve for the work above it: all critical work of the processor, and the non-critical work of more urgent lanes,
+//! at their declared utilisation, for the rest of the window. So the least urgent lanes are gated first, and critical
+//! work never is.
 //!
-//! Critical work may then use more than a window's budget: under a strategy that lets non-critical
-//! work go first, what it put off comes when that is gated. The excess is owed by the next window's
-//! non-critical work, or lanes would use the whole CPU window after window, and the kernel's fair
-//! server would stop them for 50 ms (seen with RMS at 105 % load).
+//! Critical work may then use more than a window's budget: under a strategy that runs non-critical work first, the
+//! delayed critical work runs when that is gated. The next window's non-critical work pays for the excess. Otherwise
+//! lanes would use the whole CPU in every window, and the kernel's fair server would stop them for 50 ms (observed with
+//! RMS at 105 % load).
 
 use alloc::vec::Vec;
 
@@ -20,12 +20,12 @@ const MILLION: u128 = 1_000_000;
 /// No lane is gated.
 pub const OPEN: u8 = u8::MAX;
 
-/// The law of the cap: observed busy and idle times in, the first gated lane and a timer out.
+/// The cap of one processor. Inputs: busy and idle times; outputs: the first gated lane and a timer.
 #[derive(Clone, Debug)]
-pub struct Cap {
+pub struct CapEnforcer {
     window: Span,
     budget: Span,
-    /// For each lane what must stay possible above it, in parts per million; never decreasing.
+    /// The reserve above each lane, in parts per million; never decreasing.
     reserve_ppm: Vec<u32>,
     window_end: Instant,
     used: Span,
@@ -33,11 +33,11 @@ pub struct Cap {
     gate: u8,
 }
 
-impl Cap {
-    /// A cap of `cap_ppm` parts per million in each `window`, or `None` for no cap at all.
-    pub fn new(cap_ppm: u32, window: Span, lanes: usize) -> Option<Cap> {
+impl CapEnforcer {
+    /// A cap of `cap_ppm` parts per million in each `window`, or `None` if there is no cap.
+    pub fn new(cap_ppm: u32, window: Span, lanes: usize) -> Option<CapEnforcer> {
         let budget = share(cap_ppm, window);
-        let cap = Cap {
+        let cap = CapEnforcer {
             window,
             budget,
             reserve_ppm: alloc::vec![0; lanes],
@@ -49,8 +49,8 @@ impl Cap {
         (u128::from(cap_ppm) < MILLION && !window.is_zero()).then_some(cap)
     }
 
-    /// Sets what must stay possible above each lane (an epoch changes it), in parts per million.
-    /// Clamped to `cap`, so that an idle processor never gates; made monotone.
+    /// Sets the reserve above each lane (an epoch changes it), in parts per million. It is clamped to `cap`, so an idle
+    /// processor never gates, and made monotone.
     pub fn reserve(&mut self, reserve_ppm: impl Iterator<Item = u64>) {
         let cap = (u128::from(self.budget.as_nanos()) * MILLION / u128::from(self.window.as_nanos())) as u64;
         let mut floor = 0;
@@ -65,14 +65,14 @@ impl Cap {
         self.gate
     }
 
-    /// From `now` on the lanes use the CPU, or do not. Returns true if the gate has moved.
+    /// From `now` on the lanes use the CPU, or not. Returns true if the gate has moved.
     pub fn account(&mut self, now: Instant, busy: bool) -> bool {
         let ran_since = self.busy_since;
         self.used += ran_since.map_or(Span::ZERO, |since| now.since(since));
         self.busy_since = busy.then_some(now);
         let before = self.gate;
         if now >= self.window_end {
-            // The window that now is in; what ran past its predecessor's end counts here.
+            // The window of `now`; time beyond its predecessor's end counts here.
             let start = Instant::from_nanos(now.as_nanos() - now.as_nanos() % self.window.as_nanos());
             let here = ran_since.map_or(Span::ZERO, |since| now.since(since.max(start)));
             let rested = ran_since.is_none() && start > self.window_end;
@@ -91,7 +91,7 @@ impl Cap {
         self.gate != before
     }
 
-    /// When to call [`Cap::account`] next if nothing else happens.
+    /// The next call of [`CapEnforcer::account`] if nothing else happens.
     pub fn timer(&self) -> Instant {
         match (self.busy_since, self.candidate()) {
             // used + (t - since) + reserve (end - t) reaches the budget at t.
@@ -120,7 +120,7 @@ impl Cap {
 }
 
 fn share(ppm: u32, of: Span) -> Span {
-    // Nearly always it fits 64 bits, where dividing is several times as fast.
+    // It nearly always fits 64 bits, in which dividing is several times as fast.
     let nanos = match of.as_nanos().checked_mul(u64::from(ppm)) {
         Some(product) => product / MILLION as u64,
         None => (u128::from(of.as_nanos()) * u128::from(ppm) / MILLION) as u64,
@@ -137,15 +137,15 @@ mod tests {
         Instant::ZERO + Span::from_millis(millis)
     }
 
-    fn two_lanes() -> Cap {
-        let mut cap = Cap::new(900_000, Span::from_millis(100), 2).unwrap();
+    fn two_lanes() -> CapEnforcer {
+        let mut cap = CapEnforcer::new(900_000, Span::from_millis(100), 2).unwrap();
         cap.reserve([300_000, 300_000].into_iter());
         cap
     }
 
     #[test]
-    fn a_cap_of_the_whole_cpu_is_no_cap() {
-        assert!(Cap::new(1_000_000, Span::from_millis(100), 1).is_none());
+    fn a_cap_of_the_whole_cpu_is_disabled() {
+        assert!(CapEnforcer::new(1_000_000, Span::from_millis(100), 1).is_none());
     }
 
     #[test]
@@ -167,12 +167,12 @@ mod tests {
         cap.account(at_ms(0), true);
         cap.account(cap.timer(), true);
         assert_eq!(cap.gate(), 0);
-        // Critical work that was put off fills the rest of the window: 10 ms more than the budget.
+        // Delayed critical work fills the rest of the window: 10 ms more than the budget.
         cap.account(at_ms(100), true);
         // used 10 + t + 0.3 (100 - t) = 90 at t = 500 / 7 ms.
         assert_eq!(cap.timer().as_nanos(), 171_428_572);
         cap.account(cap.timer(), false);
-        // A window at rest pays the debt.
+        // An idle window pays the debt.
         cap.account(at_ms(330), true);
         assert_eq!(cap.used, Span::ZERO);
     }
@@ -197,14 +197,15 @@ mod tests {
     }
 
     proptest! {
-        /// The whole law against a count of milliseconds, lane by lane. A reserve of the whole CPU leaves an idle one open.
+        /// The whole law against a count of milliseconds, lane by lane. A reserve of the whole CPU leaves an idle one
+        /// open.
         #[test]
         fn windows_debts_and_gates_are_those_of_a_count_of_milliseconds(
             steps in prop::collection::vec((1u64..150, any::<bool>()), 1..60),
             reserves in prop::collection::vec(0u64..=1_000_000, 1..4),
         ) {
             let (window, budget) = (100, 90);
-            let mut cap = Cap::new(900_000, Span::from_millis(window), reserves.len()).unwrap();
+            let mut cap = CapEnforcer::new(900_000, Span::from_millis(window), reserves.len()).unwrap();
             cap.reserve(reserves.iter().copied());
             let monotone = reserves.iter().scan(0, |floor, reserve| {
                 *floor = (*reserve).min(899_999).max(*floor);
@@ -234,15 +235,15 @@ mod tests {
             }
         }
 
-        /// However greedy: critical work that lags behind included, the cap holds over many windows, but
-        /// for the debt of the last one.
+        /// Under any greedy load, delayed critical work included, the cap holds over many windows, except for the debt
+        /// of the last one.
         #[test]
         fn over_many_windows_the_cap_holds(critical_ms in 0u64..80, late in 0u64..100, windows in 10u64..40) {
-            let mut cap = Cap::new(900_000, Span::from_millis(100), 1).unwrap();
+            let mut cap = CapEnforcer::new(900_000, Span::from_millis(100), 1).unwrap();
             cap.reserve([critical_ms * 10_000].into_iter());
             let (mut critical, mut used) = (0, 0);
             for ms in 0..100 * windows {
-                // Released as late in its period as the strategy puts it off.
+                // Released as late in its period as the strategy delays it.
                 critical += if ms % 100 == late { critical_ms } else { 0 };
                 let greedy = cap.gate() == OPEN;
                 let busy = greedy || critical > 0;
@@ -251,7 +252,7 @@ mod tests {
                 cap.account(at_ms(ms), busy);
                 cap.account(at_ms(ms + 1), busy);
             }
-            // Decisions stand a millisecond apart here.
+            // Decisions are a millisecond apart here.
             prop_assert!(used <= 91 * windows + 100, "{used} ms of {windows} windows");
         }
 
@@ -261,7 +262,7 @@ mod tests {
             critical_ppm in 0u32..800_000, seed in prop::collection::vec(1u64..20, 1..40)
         ) {
             let window = Span::from_millis(100);
-            let mut cap = Cap::new(900_000, window, 1).unwrap();
+            let mut cap = CapEnforcer::new(900_000, window, 1).unwrap();
             cap.reserve([u64::from(critical_ppm)].into_iter());
             let mut now = Instant::ZERO;
             for step in seed {
@@ -279,7 +280,7 @@ mod tests {
         fn less_urgent_lanes_are_gated_no_later_than_more_urgent_ones(
             reserves in prop::collection::vec(0u64..1_000_000, 1..8), run in 0u64..100
         ) {
-            let mut cap = Cap::new(900_000, Span::from_millis(100), reserves.len()).unwrap();
+            let mut cap = CapEnforcer::new(900_000, Span::from_millis(100), reserves.len()).unwrap();
             cap.reserve(reserves.iter().copied());
             cap.account(Instant::ZERO, true);
             cap.account(at_ms(run), true);

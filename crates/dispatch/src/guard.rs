@@ -2,8 +2,7 @@
 
 use hyoshi_model::{Guard, Instant, Span};
 
-/// Keeps two releases of one subtask at least a period apart, so that analysis may treat the
-/// subtask as periodic.
+/// Keeps two releases of one subtask at least a period apart, so analysis may treat the subtask as periodic.
 ///
 /// ```text
 ///            arrive, now >= g               arrive, now < g
@@ -12,7 +11,7 @@ use hyoshi_model::{Guard, Instant, Span};
 ///     └────────────────────────────────────────────────────────────┘ released
 /// ```
 ///
-/// It holds no clock and no timer: the caller says what time it is and sets the timer it asks for.
+/// It has no clock and no timer: the caller passes the time and sets the timer.
 #[derive(Clone, Copy, Debug)]
 pub struct ReleaseGuard {
     rules: Guard,
@@ -31,19 +30,18 @@ impl ReleaseGuard {
         if self.rules == Guard::Off { now } else { now.max(self.until) }
     }
 
-    /// One by the same rules that has let nothing through.
-    pub fn anew(&self) -> Self {
+    /// A guard with the same rules and no earlier release.
+    pub fn fresh(&self) -> Self {
         ReleaseGuard::new(self.rules)
     }
 
-    /// Rule 1: a job is released at `now`; the next may follow a `period` later. The period is
-    /// the present one of the job's root, or adapted rates would break the guard.
+    /// Rule 1: a job is released at `now`; the next may follow a `period` later. The period is the present one of the
+    /// job's root: otherwise adapted rates would break the guard.
     pub fn release(&mut self, now: Instant, period: Span) {
         self.until = now.saturating_add(period);
     }
 
-    /// Rule 3: the processor is idle at `now`, so releasing early delays nobody. True if that
-    /// opened the guard.
+    /// Rule 3: the processor is idle at `now`, so an early release delays no other job. True if that opened the guard.
     pub fn idle_point(&mut self, now: Instant) -> bool {
         let opens = self.rules == Guard::Idle && self.until > now;
         if opens {

@@ -1,21 +1,21 @@
 //! The hard cap: the share of a CPU that lanes may use in any 100 ms, critical work included.
 //!
-//! The [cap](crate::cap) keeps a reserve for critical work and never stops it, so critical overload uses a CPU until
+//! The [cap](crate::cap) keeps a reserve for critical work and never stops it. So critical overload uses a CPU until
 //! the kernel throttles all real-time threads, once a second: ordinary threads wait for up to 950 ms. The hard cap
-//! measures what lanes use in a window that slides with time, and acts in two steps:
+//! measures the use by lanes in a window that slides with time, and acts in two steps:
 //!
 //! ```text
 //!   all work has used the budget         non-critical work is gated
 //!   critical work has used the budget    every lane is paused
 //! ```
 //!
-//! Each step ends once the use has fallen to the budget less the hysteresis. Critical work is never paused for what
-//! non-critical work used: if it follows a window that non-critical work filled, lanes may use the CPU for up to two
-//! budgets on end, and non-critical work waits until all use in the window is below the budget again.
+//! Each step ends when the use has fallen to the budget less the hysteresis. Critical work is never paused for the use
+//! by non-critical work: after a window that non-critical work filled, lanes may use the CPU for up to two budgets
+//! without a pause, and non-critical work waits until all use in the window is below the budget again.
 //!
-//! A pause does not stop a job that holds a resource: it goes on until it releases the resource, so critical work may
-//! exceed the budget by the time for which resources are declared. Release threads and the watchdog run during a
-//! pause, too, for up to 10 us for each release.
+//! A pause does not stop a job that holds a resource: it continues until it releases the resource, so critical work may
+//! exceed the budget by the declared times of resources. Release threads and the watchdog also run during a pause, for
+//! up to 10 us for each release.
 
 use alloc::{boxed::Box, vec};
 
@@ -23,29 +23,29 @@ use hyoshi_model::hard_cap::{LASTING, STEPS, WINDOW};
 use hyoshi_model::{HardCap as Share, Instant, Span};
 
 /// With more than this left, the timer is a lower bound. While the CPU is used beyond the budget, use is accounted for
-/// this often.
+/// at this interval.
 const BEYOND: u64 = hyoshi_model::hard_cap::BEYOND.as_nanos();
 
 const STEP: u64 = Share::step().as_nanos();
-/// The step that time is in, and all that a window before any instant of it touches.
+/// The step of the present time, and all steps that the window before any instant of it overlaps.
 const RING: usize = STEPS + 1;
 
-/// The law of the hard cap: times at which lanes use the CPU go in; gates, pauses and a timer come out.
+/// The hard cap of one processor. Inputs: times at which lanes use the CPU; outputs: gates, pauses and a timer.
 #[derive(Clone, Debug)]
-pub struct HardCap {
-    all: Meter,
-    critical: Meter,
-    /// The first and the latest pause of those that follow each other closely.
+pub struct HardCapEnforcer {
+    all: UsageWindow,
+    critical: UsageWindow,
+    /// The first and the latest pause of a series in short succession.
     first: Instant,
     latest: Instant,
     pauses: u64,
     spent_paused: Span,
 }
 
-/// What accounting has changed.
+/// The result of accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Nothing.
+pub enum HardCapChange {
+    /// No change.
     None,
     /// Non-critical work is gated from now on, or no longer.
     Gate,
@@ -54,21 +54,21 @@ pub enum Change {
         /// See above.
         lasting: bool,
     },
-    /// Lanes go on.
+    /// Lanes continue.
     Open,
 }
 
-impl HardCap {
-    /// The law of one processor, or `None` for no hard cap.
+impl HardCapEnforcer {
+    /// The hard cap of one processor, or `None` if there is none.
     ///
     /// # Panics
     ///
-    /// If the share is below 1 %, which the file's reader refuses.
-    pub fn new(share: Share) -> Option<HardCap> {
+    /// If the share is below 1 %, which the file's reader rejects.
+    pub fn new(share: Share) -> Option<HardCapEnforcer> {
         assert!(share.ppm >= 10_000, "a hard cap below 1 % never lets lanes run");
-        share.is_on().then(|| HardCap {
-            all: Meter::new(share),
-            critical: Meter::new(share),
+        share.is_on().then(|| HardCapEnforcer {
+            all: UsageWindow::new(share),
+            critical: UsageWindow::new(share),
             first: Instant::ZERO,
             latest: Instant::ZERO,
             pauses: 0,
@@ -88,34 +88,34 @@ impl HardCap {
         self.critical.full
     }
 
-    /// How often lanes were paused, and for how long in all.
+    /// How often lanes were paused, and for how long in total.
     pub fn pauses(&self, now: Instant) -> (u64, Span) {
         let open = if self.paused() { now.since(self.latest) } else { Span::ZERO };
         (self.pauses, self.spent_paused + open)
     }
 
     /// From `now` on lanes use the CPU or not, and critical work does or not. Call it again until it returns
-    /// [`Change::None`]: each change may change what uses the CPU.
+    /// [`HardCapChange::None`]: each change may change which lanes use the CPU.
     #[inline]
-    pub fn account(&mut self, now: Instant, any: bool, critical: bool) -> Change {
+    pub fn account(&mut self, now: Instant, any: bool, critical: bool) -> HardCapChange {
         let gate = self.all.account(now.as_nanos(), any);
         if self.critical.account(now.as_nanos(), critical) {
             return self.pause(now);
         }
-        if gate { Change::Gate } else { Change::None }
+        if gate { HardCapChange::Gate } else { HardCapChange::None }
     }
 
-    /// When to call [`HardCap::account`] next if nothing else happens.
+    /// The next call of [`HardCapEnforcer::account`] if nothing else happens.
     #[inline]
     pub fn timer(&self) -> Instant {
         Instant::from_nanos(self.all.due.min(self.critical.due))
     }
 
     #[cold]
-    fn pause(&mut self, now: Instant) -> Change {
+    fn pause(&mut self, now: Instant) -> HardCapChange {
         if !self.paused() {
             self.spent_paused += now.since(self.latest);
-            return Change::Open;
+            return HardCapChange::Open;
         }
         self.pauses += 1;
         if now.since(self.latest) > WINDOW * 2 || self.pauses == 1 {
@@ -126,22 +126,22 @@ impl HardCap {
         if lasting {
             self.first = now;
         }
-        Change::Pause { lasting }
+        HardCapChange::Pause { lasting }
     }
 }
 
-/// What was used of the CPU in the last window, by steps of it.
+/// The use of the CPU in the last window, by steps.
 #[derive(Clone, Debug)]
-struct Meter {
+struct UsageWindow {
     threshold: u64,
     hysteresis: u64,
-    /// By step, and the sum.
+    /// By step, and in total.
     used: Box<[u32]>,
     sum: u64,
-    /// Up to when use is accounted for, and whether the CPU is used since.
+    /// The end of the accounted time, and whether the CPU is used since.
     at: u64,
     busy: bool,
-    /// The budget was used up, and too little of it is back.
+    /// The budget was used up, and too little of it has returned.
     full: bool,
     /// It cannot be used up before this.
     earliest: u64,
@@ -149,9 +149,9 @@ struct Meter {
     due: u64,
 }
 
-impl Meter {
-    fn new(share: Share) -> Meter {
-        Meter {
+impl UsageWindow {
+    fn new(share: Share) -> UsageWindow {
+        UsageWindow {
             threshold: share.threshold().as_nanos(),
             hysteresis: share.hysteresis().as_nanos(),
             used: vec![0; RING].into_boxed_slice(),
@@ -164,7 +164,7 @@ impl Meter {
         }
     }
 
-    /// From `now` on the CPU is used, or not. True if that has changed whether the budget is used up.
+    /// From `now` on the CPU is used, or not. True if the budget is now used up and was not, or the reverse.
     #[inline]
     fn account(&mut self, now: u64, busy: bool) -> bool {
         let rests = !self.busy && !busy && !self.full;
@@ -190,11 +190,11 @@ impl Meter {
         self.full != before
     }
 
-    /// Accounts for the time until `now`, and forgets what the window has left behind.
+    /// Accounts for the time until `now`, and drops the steps before the window.
     fn advance(&mut self, now: u64) {
         let now = now.max(self.at);
         if now / STEP - self.at / STEP >= RING as u64 {
-            // Everything that was known is older than the window.
+            // All recorded use is older than the window.
             self.used.fill(if self.busy { STEP as u32 } else { 0 });
             let step = (now / STEP) as usize % RING;
             self.used[step] = if self.busy { (now % STEP) as u32 } else { 0 };
@@ -224,7 +224,7 @@ impl Meter {
         }
     }
 
-    /// When the budget is used up if the CPU is used from now on; while it is far from that, no later than that.
+    /// When the budget is used up if the CPU is used from now on; if that is far, a lower bound.
     fn used_up(&self) -> u64 {
         let mut left = self.threshold - self.sum;
         if left > BEYOND {
@@ -243,7 +243,7 @@ impl Meter {
         at
     }
 
-    /// When a pause is over if nothing uses the CPU.
+    /// When a pause ends if the CPU is not used.
     fn recovered(&self) -> u64 {
         let (mut sum, mut at) = (self.sum, self.at);
         for _ in 0..RING {
@@ -267,8 +267,8 @@ mod tests {
         Share { ppm: percent * 10_000, ..Share::OFF }
     }
 
-    fn cap() -> HardCap {
-        HardCap::new(share(94)).unwrap()
+    fn cap() -> HardCapEnforcer {
+        HardCapEnforcer::new(share(94)).unwrap()
     }
 
     fn at_us(micros: u64) -> Instant {
@@ -278,9 +278,10 @@ mod tests {
     /// Begins and ends, in nanoseconds.
     type Spans = Vec<(u64, u64)>;
 
-    /// A processor whose critical work wants the CPU for so long after it was idle for so long, in microseconds, one
-    /// after the other. In each pause, `held` microseconds of it run nevertheless. Returns when it ran and paused.
-    fn run(cap: &mut HardCap, wanted: &[(u64, u64)], held: u64) -> (Spans, Spans) {
+    /// A processor whose critical work wants the CPU for a given time after it was idle for a given time, in
+    /// microseconds, alternately. In each pause, `held` microseconds of it run nevertheless. Returns when it ran and
+    /// paused.
+    fn run(cap: &mut HardCapEnforcer, wanted: &[(u64, u64)], held: u64) -> (Spans, Spans) {
         let (mut ran, mut pauses) = (Spans::new(), Spans::new());
         let (mut now, mut spare) = (0, 0);
         for (idle, work) in wanted {
@@ -290,16 +291,16 @@ mod tests {
                 let wants = now >= begins;
                 let busy = wants && (!cap.paused() || spare > 0);
                 match cap.account(Instant::from_nanos(now), busy, busy) {
-                    Change::Pause { .. } => {
+                    HardCapChange::Pause { .. } => {
                         spare = held * 1_000;
                         pauses.push((now, now));
                         continue;
                     }
-                    Change::Open => {
+                    HardCapChange::Open => {
                         spare = 0;
                         continue;
                     }
-                    Change::Gate | Change::None => {}
+                    HardCapChange::Gate | HardCapChange::None => {}
                 }
                 let stops = match (wants, busy) {
                     (false, _) => begins,
@@ -327,7 +328,7 @@ mod tests {
         spans.iter().map(|(begin, end)| (*end).min(to).saturating_sub((*begin).max(from))).sum()
     }
 
-    /// The most that lies in any window of this length: it begins or ends where some span does.
+    /// The most use in any window of this length: it begins or ends where some span does.
     fn most(spans: &[(u64, u64)], window: u64) -> u64 {
         let begins = spans
             .iter()
@@ -338,22 +339,22 @@ mod tests {
     const NANOS: u64 = WINDOW.as_nanos();
 
     #[test]
-    fn a_share_of_the_whole_cpu_is_no_hard_cap() {
-        assert!(HardCap::new(Share::OFF).is_none());
+    fn a_share_of_the_whole_cpu_disables_the_hard_cap() {
+        assert!(HardCapEnforcer::new(Share::OFF).is_none());
     }
 
     #[test]
-    fn a_busy_processor_pauses_after_its_budget_and_goes_on_once_some_of_it_is_back() {
+    fn a_busy_processor_pauses_after_its_budget_and_continues_when_some_of_it_has_returned() {
         let mut cap = cap();
         cap.account(at_us(0), true, true);
-        assert_eq!(cap.account(at_us(93_899), true, true), Change::None);
+        assert_eq!(cap.account(at_us(93_899), true, true), HardCapChange::None);
         assert_eq!(cap.timer(), at_us(93_900));
-        assert_eq!(cap.account(at_us(93_900), true, true), Change::Pause { lasting: false });
+        assert_eq!(cap.account(at_us(93_900), true, true), HardCapChange::Pause { lasting: false });
         assert!(cap.gated());
         cap.account(at_us(93_900), false, false);
         // The first five steps have left the window, which begins with a step.
         assert_eq!(cap.timer(), at_us(100_500));
-        assert_eq!(cap.account(at_us(100_500), true, true), Change::Open);
+        assert_eq!(cap.account(at_us(100_500), true, true), HardCapChange::Open);
         assert_eq!(cap.pauses(Instant::ZERO), (1, Span::from_micros(6_600)));
         assert!(Span::from_micros(6_600) <= share(94).longest_pause());
     }
@@ -382,9 +383,9 @@ mod tests {
         let (mut now, mut lasting) = (0, Vec::new());
         while now < 3_400_000_000 {
             match cap.account(Instant::from_nanos(now), !cap.paused(), !cap.paused()) {
-                Change::Pause { lasting: true } => lasting.push(now / 100_000_000),
-                Change::None => now = cap.timer().as_nanos(),
-                Change::Pause { .. } | Change::Open | Change::Gate => {}
+                HardCapChange::Pause { lasting: true } => lasting.push(now / 100_000_000),
+                HardCapChange::None => now = cap.timer().as_nanos(),
+                HardCapChange::Pause { .. } | HardCapChange::Open | HardCapChange::Gate => {}
             }
         }
         assert_eq!(lasting, [10, 21, 31]);
@@ -394,16 +395,16 @@ mod tests {
     fn a_processor_seen_late_has_used_all_of_the_window() {
         let mut cap = cap();
         cap.account(at_us(0), true, true);
-        assert_eq!(cap.account(at_us(5_000_050), true, true), Change::Pause { lasting: false });
+        assert_eq!(cap.account(at_us(5_000_050), true, true), HardCapChange::Pause { lasting: false });
         assert_eq!(cap.critical.sum, STEPS as u64 * STEP + 50_000);
         cap.account(at_us(5_000_050), false, false);
-        assert_eq!(cap.account(at_us(9_000_000), false, false), Change::Open);
+        assert_eq!(cap.account(at_us(9_000_000), false, false), HardCapChange::Open);
         assert_eq!((cap.critical.sum, cap.critical.used.iter().map(|used| u64::from(*used)).sum::<u64>()), (0, 0));
     }
 
     fn demand() -> impl Strategy<Value = Vec<(u64, u64)>> {
         prop_oneof![
-            // Mixtures of any size, long jobs, and hardly any rest.
+            // Mixtures of any size, long jobs, and almost no idle time.
             prop::collection::vec((0u64..30_000, 1u64..60_000), 1..60),
             prop::collection::vec((0u64..9_000, 50_000u64..300_000), 1..20),
             prop::collection::vec((0u64..300, 1u64..5_000), 50..300),
@@ -413,31 +414,32 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-        /// In any window of 100 ms critical work uses the budget at most, plus what holders of resources take beyond it.
+        /// In any window of 100 ms critical work uses at most the budget, plus the time of holders of resources beyond
+        /// it.
         #[test]
         fn no_window_contains_more_than_the_budget_and_the_overshoot(
             wanted in demand(), percent in 30u32..100, held in prop_oneof![Just(0u64), 1u64..5_000]
         ) {
-            let mut cap = HardCap::new(share(percent)).unwrap();
+            let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
             let (ran, pauses) = run(&mut cap, &wanted, held);
             let most = most(&ran, NANOS);
             prop_assert!(most <= share(percent).budget().as_nanos() + held * 1_000, "{most} ns with {} pauses", pauses.len());
         }
 
-        /// No starvation: pauses of any window together last no longer than the analysis counts on.
+        /// No starvation: pauses of any window together last no longer than the analysis assumes.
         #[test]
         fn pauses_withhold_no_more_than_the_analysis_subtracts(wanted in demand(), percent in 30u32..100) {
-            let mut cap = HardCap::new(share(percent)).unwrap();
+            let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
             let (_, pauses) = run(&mut cap, &wanted, 0);
             let longest = share(percent).longest_pause().as_nanos();
             prop_assert!(most(&pauses, NANOS) <= longest);
             prop_assert!(pauses.iter().all(|(from, to)| to - from <= longest));
         }
 
-        /// It acts where it must: work that always wants the CPU gets all but the longest pause of every window.
+        /// It is not too strict: work that always wants the CPU gets all but the longest pause of every window.
         #[test]
         fn work_that_wants_more_gets_the_budget(percent in 30u32..100, windows in 3u64..20) {
-            let mut cap = HardCap::new(share(percent)).unwrap();
+            let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
             let (ran, pauses) = run(&mut cap, &[(0, 100_000 * windows)], 0);
             let end = ran.last().unwrap().1;
             let paused: u64 = pauses.iter().map(|(from, to)| to - from).sum();
@@ -451,7 +453,7 @@ mod tests {
         fn non_critical_work_runs_only_while_all_use_is_below_the_budget(
             wanted in prop::collection::vec((any::<bool>(), 0u64..20_000, 1u64..60_000), 1..60), percent in 30u32..100
         ) {
-            let mut cap = HardCap::new(share(percent)).unwrap();
+            let mut cap = HardCapEnforcer::new(share(percent)).unwrap();
             let budget = share(percent).budget().as_nanos();
             let (mut all, mut critical, mut low) = (Vec::new(), Vec::new(), Vec::new());
             let mut now = 0u64;
@@ -460,7 +462,7 @@ mod tests {
                 while left > 0 {
                     let held = if is_critical { cap.paused() } else { cap.gated() };
                     let busy = now >= begins && !held;
-                    if cap.account(Instant::from_nanos(now), busy, busy && is_critical) != Change::None {
+                    if cap.account(Instant::from_nanos(now), busy, busy && is_critical) != HardCapChange::None {
                         continue;
                     }
                     let stops = if now < begins { begins } else if busy { now + left } else { u64::MAX };
@@ -481,10 +483,10 @@ mod tests {
             prop_assert!(cap.pauses(Instant::ZERO).0 == 0 || most(&critical, NANOS + STEP) >= share(percent).threshold().as_nanos());
         }
 
-        /// The ring's sum is what a plain log of the accounted window says.
+        /// The ring's sum equals that of a plain log of the accounted window.
         #[test]
         fn the_sum_is_the_use_of_the_accounted_window(steps in prop::collection::vec((1u64..3_000_000, any::<bool>()), 1..400)) {
-            let mut cap = HardCap::new(Share { ppm: 999_999, ..Share::OFF }).unwrap();
+            let mut cap = HardCapEnforcer::new(Share { ppm: 999_999, ..Share::OFF }).unwrap();
             let (mut now, mut busy, mut log) = (0u64, false, Vec::new());
             for (span, next) in steps {
                 if busy {

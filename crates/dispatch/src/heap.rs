@@ -1,5 +1,5 @@
-//! A 4-ary heap in one vector: shallower than a binary one, and its four children share a cache line
-//! or two. Unlike the standard library's it replaces its first entry in place and removes from the middle.
+//! A 4-ary heap in one vector: shallower than a binary one, and its four children share a cache line or two. Unlike the
+//! standard library's, it replaces its first entry in place and removes from the middle.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ impl<T: Ord + Copy> Heap<T> {
         Heap { entries: Vec::with_capacity(capacity) }
     }
 
-    /// The entries, in no order but that the least is first.
+    /// The entries, in no order except that the least is first.
     pub fn entries(&self) -> &[T] {
         &self.entries
     }
@@ -51,7 +51,7 @@ impl<T: Ord + Copy> Heap<T> {
         Some(least)
     }
 
-    /// Puts another entry in the place of the least; nothing happens to an empty heap.
+    /// Replaces the least entry; does nothing to an empty heap.
     #[inline]
     pub fn replace_first(&mut self, entry: T) {
         if let Some(first) = self.entries.first_mut() {
@@ -82,10 +82,10 @@ impl<T: Ord + Copy> Heap<T> {
         self.entries[position] = moving;
     }
 
-    /// The entry at `top` goes down to where it belongs.
+    /// Moves the entry at `top` down to its position.
     ///
-    /// What takes the least one's place mostly belongs far below: the least child goes up until there is none, and the
-    /// entry rises from there (Wegener, Theoretical Computer Science 1993: fewer comparisons than on the way down).
+    /// A new first entry usually belongs far below: the least child moves up until there is none, and the entry rises
+    /// from there (Wegener, Theoretical Computer Science 1993: fewer comparisons than on the way down).
     #[inline]
     fn sink(&mut self, top: usize) {
         let entries = &mut self.entries[..];
@@ -107,7 +107,7 @@ impl<T: Ord + Copy> Heap<T> {
     }
 }
 
-/// The place of the least child of `parent`; `None` if it has none.
+/// The position of the least child of `parent`; `None` if it has none.
 #[inline]
 fn least_child<T: Ord>(entries: &[T], parent: usize) -> Option<usize> {
     let first = parent * ARITY + 1;

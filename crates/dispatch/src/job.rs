@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use hyoshi_model::{Instant, JobId, Span};
 use hyoshi_trace::Slot;
 
-use crate::tickets::Set;
+use crate::tickets::TicketSet;
 
 /// The state of one job, from release to end; [`Transition`] numbers the arrows.
 ///
@@ -22,7 +22,7 @@ use crate::tickets::Set;
 ///
 /// Not drawn: 7 and 8 from Ready, 8 from Suspended (a stopped body), 9 from each state, 10 from Ready to Ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum JobState {
     /// Waits for its release guard.
     Held,
     /// Waits in its lane's queue.
@@ -35,35 +35,35 @@ pub enum State {
     Demoted,
 }
 
-/// What can happen to a job.
+/// The events of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// Its guard, or an offset, holds it back.
+    /// Its guard, or an offset, delays it.
     Hold = 1,
     /// It enters its lane's queue for the first time.
     Release = 2,
     /// It gets the run token.
     Start = 3,
-    /// It gives the token up for a better job.
+    /// A better job takes the token from it.
     Preempt = 4,
     /// It blocks.
     Suspend = 5,
-    /// It goes on after it blocked.
+    /// It continues after it blocked.
     Resume = 6,
-    /// It goes on below the lanes.
+    /// It continues below the lanes.
     Demote = 7,
     /// Its body has returned.
     Complete = 8,
     /// It is cancelled or dropped, or the run ends.
     Drop = 9,
-    /// The processor's strategy or a rate changes: it gets another place in a queue.
+    /// The processor's strategy or a rate changes: it gets another position in a queue.
     Requeue = 10,
 }
 
 impl Transition {
     /// True if it can happen in this state.
-    pub const fn is_possible(self, state: State) -> bool {
-        use State::{Demoted, Held, Ready, Running, Suspended};
+    pub const fn is_possible(self, state: JobState) -> bool {
+        use JobState::{Demoted, Held, Ready, Running, Suspended};
         match self {
             Transition::Hold | Transition::Release => matches!(state, Held),
             Transition::Start | Transition::Requeue => matches!(state, Ready),
@@ -76,13 +76,15 @@ impl Transition {
     }
 
     /// The state that it leads to; `None` if the job ends.
-    pub const fn leads_to(self) -> Option<State> {
+    pub const fn leads_to(self) -> Option<JobState> {
         match self {
-            Transition::Hold => Some(State::Held),
-            Transition::Release | Transition::Preempt | Transition::Resume | Transition::Requeue => Some(State::Ready),
-            Transition::Start => Some(State::Running),
-            Transition::Suspend => Some(State::Suspended),
-            Transition::Demote => Some(State::Demoted),
+            Transition::Hold => Some(JobState::Held),
+            Transition::Release | Transition::Preempt | Transition::Resume | Transition::Requeue => {
+                Some(JobState::Ready)
+            }
+            Transition::Start => Some(JobState::Running),
+            Transition::Suspend => Some(JobState::Suspended),
+            Transition::Demote => Some(JobState::Demoted),
             Transition::Complete | Transition::Drop => None,
         }
     }
@@ -91,7 +93,7 @@ impl Transition {
 /// One job.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Which execution of which operation.
+    /// Its id.
     pub id: JobId,
     /// Position of the operation among those of this processor's plan.
     pub local: u32,
@@ -124,8 +126,8 @@ pub struct Job {
     pub(crate) tie: u16,
     /// Rank among operations and requests; higher is more important.
     pub(crate) importance: u32,
-    /// Its place under the strategy that does not rule.
-    pub other: hyoshi_sched::Place,
+    /// Its position under the strategy that is not in force.
+    pub other: hyoshi_sched::LevelPosition,
     /// The levels of critical and other legs under the second strategy, if there is one.
     pub(crate) legs_at: (u8, u8),
     /// It had started when the strategy changed: it finishes at its old level, before what waits there.
@@ -134,9 +136,9 @@ pub struct Job {
     pub(crate) arrival: u64,
     /// Whether it is critical.
     pub critical: bool,
-    /// Where it is in its life.
-    pub state: State,
-    /// It went below the lanes at some point.
+    /// Its state.
+    pub state: JobState,
+    /// It was demoted below the lanes.
     pub demoted: bool,
     /// It exceeded its worst case and must end.
     pub stopped: bool,
@@ -144,8 +146,8 @@ pub struct Job {
     pub cancelled: bool,
     /// It has had the run token.
     pub(crate) started: bool,
-    /// The tickets of what triggered it.
-    pub(crate) tickets: Set,
+    /// The tickets of the completions that triggered it.
+    pub(crate) tickets: TicketSet,
 }
 
 impl Job {
@@ -177,7 +179,7 @@ impl JobTable {
         let slot = self.free.pop()?;
         match self.jobs.get_mut(slot.0 as usize) {
             Some(place) => *place = job,
-            // Slots are handed out in order at first, so the vector grows within its capacity.
+            // At first slots are assigned in order, so the vector grows within its capacity.
             None => self.jobs.push(job),
         }
         self.live[slot.0 as usize] = true;
@@ -235,10 +237,10 @@ impl JobTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use State::{Demoted, Held, Ready, Running, Suspended};
+    use JobState::{Demoted, Held, Ready, Running, Suspended};
 
     #[test]
-    fn the_token_is_taken_from_the_queue_only_and_given_up_only_by_its_holder() {
+    fn only_queued_jobs_get_the_token_and_only_its_holder_releases_it() {
         use Transition::{Demote, Hold, Preempt, Release, Resume, Start, Suspend};
         let possible = |state| {
             let all = [Hold, Release, Start, Preempt, Suspend, Resume, Demote];

@@ -5,40 +5,40 @@ use alloc::{collections::VecDeque, vec::Vec};
 use hyoshi_model::{Instant, Span};
 use hyoshi_trace::Ticket;
 
-/// What a completion hands to the operation it triggers.
+/// The data that a completion passes to the operation it triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct CompletionToken {
     /// Release number of the job that completed.
     pub number: u64,
     /// Nominal release of its root.
     pub origin: Instant,
     /// Present period of its root.
     pub period: Span,
-    /// What its caller attached to it.
+    /// The ticket that its caller attached to it.
     pub ticket: Option<Ticket>,
 }
 
 /// Collects the completions of several predecessors.
 ///
-/// If all carry the numbers of one root, tokens of one release number belong together and a number
-/// that one predecessor never completes (cancelled, dropped) is passed over. With several roots, or
-/// behind a merge that counts for itself, the oldest unused completions go together.
+/// If all have the numbers of one root, tokens of one release number are joined, and a number that one predecessor
+/// never completes (cancelled, dropped) is skipped. With several roots, or after a merge that counts independently, the
+/// oldest unused completions are joined.
 #[derive(Debug)]
-pub struct Join {
+pub struct JoinState {
     by_number: bool,
     limit: usize,
-    waiting: Vec<VecDeque<Token>>,
+    waiting: Vec<VecDeque<CompletionToken>>,
     /// The tickets of the last complete set.
     joined: Vec<Option<Ticket>>,
 }
 
-impl Join {
-    /// A join of `predecessors`, each of which may be ahead of the others by `limit` completions;
-    /// beyond that its oldest is given up.
+impl JoinState {
+    /// A join of `predecessors`, each of which may be ahead of the others by `limit` completions; beyond that its
+    /// oldest is dropped.
     pub fn new(predecessors: usize, by_number: bool, limit: usize) -> Self {
         let limit = limit.max(1);
         let waiting = (0..predecessors).map(|_| VecDeque::with_capacity(limit + 1)).collect();
-        Join { by_number, limit, waiting, joined: alloc::vec![None; predecessors] }
+        JoinState { by_number, limit, waiting, joined: alloc::vec![None; predecessors] }
     }
 
     /// How many completions can wait.
@@ -46,14 +46,19 @@ impl Join {
         self.limit * self.waiting.len()
     }
 
-    /// The tickets of the set that was complete last, by position of the predecessor.
+    /// The tickets of the last complete set, by position of the predecessor.
     pub fn joined(&self) -> &[Option<Ticket>] {
         &self.joined
     }
 
-    /// The predecessor at `position` has completed; the joined token if that completes a set. The tickets of completions
-    /// that are given up go to `returned`.
-    pub fn arrive(&mut self, position: usize, token: Token, returned: &mut Vec<Ticket>) -> Option<Token> {
+    /// The predecessor at `position` has completed. Returns the joined token if that completes a set. The tickets of
+    /// dropped completions are added to `returned`.
+    pub fn arrive(
+        &mut self,
+        position: usize,
+        token: CompletionToken,
+        returned: &mut Vec<Ticket>,
+    ) -> Option<CompletionToken> {
         let queue = &mut self.waiting[position];
         queue.push_back(token);
         if queue.len() > self.limit {
@@ -70,9 +75,9 @@ impl Join {
             *ticket = token.ticket;
             token
         });
-        tokens.reduce(|one, other| Token {
+        tokens.reduce(|one, other| CompletionToken {
             number: one.number.max(other.number),
-            // The oldest data decides the deadline; the slowest root the pace.
+            // The oldest data determines the deadline; the slowest root the period.
             origin: one.origin.min(other.origin),
             period: one.period.max(other.period),
             ticket: None,
@@ -84,7 +89,7 @@ impl Join {
         returned.extend(self.waiting.iter_mut().flat_map(|queue| queue.drain(..)).filter_map(|token| token.ticket));
     }
 
-    /// Drops the completions with this number, if all carry the numbers of one root.
+    /// Drops the completions with this number, if all have the numbers of one root.
     pub fn forget(&mut self, number: u64, returned: &mut Vec<Ticket>) {
         for queue in self.waiting.iter_mut().filter(|_| self.by_number) {
             if let Some(position) = queue.iter().position(|token| token.number == number) {
@@ -123,13 +128,13 @@ mod tests {
         core::num::NonZeroU32::new(number as u32).map(Ticket)
     }
 
-    fn token(number: u64) -> Token {
+    fn token(number: u64) -> CompletionToken {
         let (origin, period) = (Instant::from_nanos(number * 10), Span::from_nanos(10));
-        Token { number, origin, period, ticket: ticket(number) }
+        CompletionToken { number, origin, period, ticket: ticket(number) }
     }
 
     /// The joined number, and the tickets that the join dropped.
-    fn arrive(join: &mut Join, position: usize, number: u64) -> (Option<u64>, Vec<Ticket>) {
+    fn arrive(join: &mut JoinState, position: usize, number: u64) -> (Option<u64>, Vec<Ticket>) {
         let mut returned = Vec::new();
         let joined = join.arrive(position, token(number), &mut returned);
         (joined.map(|token| token.number), returned)
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_number_that_one_predecessor_lost_is_passed_over() {
-        let mut join = Join::new(2, true, 4);
+        let mut join = JoinState::new(2, true, 4);
         assert_eq!(arrive(&mut join, 0, 1), (None, vec![]));
         assert_eq!(arrive(&mut join, 0, 2), (None, vec![]));
         assert_eq!(arrive(&mut join, 1, 2), (Some(2), vec![ticket(1).unwrap()]));
@@ -148,7 +153,7 @@ mod tests {
 
     #[test]
     fn several_roots_pair_their_oldest_completions() {
-        let mut join = Join::new(2, false, 4);
+        let mut join = JoinState::new(2, false, 4);
         assert_eq!(arrive(&mut join, 0, 5).0, None);
         let joined = join.arrive(1, token(2), &mut Vec::new()).unwrap();
         assert_eq!((joined.number, joined.origin), (5, Instant::from_nanos(20)));
@@ -157,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_predecessor_too_far_ahead_loses_its_oldest_completion() {
-        let mut join = Join::new(2, false, 2);
+        let mut join = JoinState::new(2, false, 2);
         let lost: Vec<Ticket> = (1..=3).flat_map(|number| arrive(&mut join, 0, number).1).collect();
         assert_eq!(lost, [ticket(1).unwrap()]);
         assert_eq!(join.arrive(1, token(9), &mut Vec::new()).unwrap().origin, Instant::from_nanos(20));

@@ -1,6 +1,5 @@
-//! A model of the kernel, for a simulation of a dispatcher's threads and for a recording that lacks the kernel's switches:
-//! of all started jobs that hold their lane's token the most urgent runs; what a cap has paused, or what was demoted, runs
-//! when nothing else does.
+//! A model of the kernel, for simulating a dispatcher's threads and for recordings without the kernel's switches. Of
+//! all started jobs that hold their lane's token the most urgent runs; paused and demoted jobs run when no other does.
 
 use alloc::collections::VecDeque;
 
@@ -12,7 +11,7 @@ use crate::effects::Effects;
 /// The level of ordinary threads: below every lane.
 pub const BACKGROUND: u8 = u8::MAX;
 
-/// What the kernel knows beside the dispatcher.
+/// The kernel's state beside the dispatcher's.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {
     /// Jobs below the lanes, in the order in which they were demoted.
@@ -22,8 +21,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The started job that the kernel runs, and its level. `blocks` says which jobs keep their lane's token while they
-    /// wait for a resource of another processor.
+    /// The started job that the kernel runs, and its level. `blocks` is true for jobs that keep their lane's token
+    /// while they wait for a resource of another processor.
     #[inline]
     pub fn best_started<P: Probe>(
         &self,
@@ -42,7 +41,7 @@ impl Kernel {
         let mut best = (None, BACKGROUND, false);
         for slot in running.iter().filter_map(token).filter(|slot| !blocks(*slot)) {
             let level = level(dispatcher, effects, slot);
-            // Of equal priorities the one that runs goes on: the kernel's FIFO does not preempt it.
+            // Of equal priorities the running one continues: the kernel's FIFO does not preempt it.
             let runs = self.holder == Some(slot);
             if best.0.is_none() || level < best.1 || (level == best.1 && runs && !best.2) {
                 best = (Some(slot), level, runs);
@@ -56,6 +55,6 @@ impl Kernel {
 /// resource with a ceiling above its lane.
 pub fn level<P: Probe>(dispatcher: &Dispatcher<P>, effects: &Effects, slot: Slot) -> u8 {
     let (lane, level) = (dispatcher.job(slot).lane, dispatcher.effective_level(slot));
-    let paused = effects.paused_wholly.contains(lane) || (effects.paused.contains(lane) && level >= lane);
+    let paused = effects.fully_paused.contains(lane) || (effects.paused.contains(lane) && level >= lane);
     if paused { BACKGROUND } else { level }
 }

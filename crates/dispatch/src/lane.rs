@@ -6,12 +6,12 @@ use hyoshi_model::Preemption;
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::Slot;
 
-use crate::operation::Operation;
-use crate::queue::{LaneQueue, Rank};
+use crate::operation::OperationState;
+use crate::queue::{LaneQueue, QueueRank};
 
 /// One lane of a processor.
 #[derive(Debug)]
-pub struct Lane {
+pub struct LaneState {
     /// Its levels, most urgent first; one, unless the processor is without preemption.
     pub levels: core::ops::Range<u8>,
     /// Whether a waiting job may take the token from the running one.
@@ -20,22 +20,22 @@ pub struct Lane {
     pub critical: bool,
     /// The job that holds the run token.
     pub running: Option<Slot>,
-    // Apart, so that a gated lane still finds its best critical job at once.
+    // Separate, so a gated lane still finds its best critical job at once.
     critical_jobs: LaneQueue,
     other_jobs: LaneQueue,
 }
 
-impl Lane {
-    pub(crate) fn of(plan: &ProcessorPlan, operations: &[Operation]) -> Vec<Lane> {
+impl LaneState {
+    pub(crate) fn of(plan: &ProcessorPlan, operations: &[OperationState]) -> Vec<LaneState> {
         let make = |levels: core::ops::Range<u8>| {
-            let fits = |(position, _): &(usize, &Operation)| {
+            let fits = |(position, _): &(usize, &OperationState)| {
                 levels_of(plan, *position).iter().any(|level| levels.contains(&level))
             };
-            let capacity = |(_, operation): (usize, &Operation)| operation.queue.most_jobs();
+            let capacity = |(_, operation): (usize, &OperationState)| operation.queue.most_jobs();
             let capacity: usize = operations.iter().enumerate().filter(fits).map(capacity).sum();
             let mut all = plans(plan).flat_map(|plan| plan.levels.iter().zip(0u8..));
             let critical = all.any(|(level, index)| levels.contains(&index) && level.critical);
-            Lane {
+            LaneState {
                 levels,
                 preemptive: plan.preemption == Preemption::Full,
                 critical,
@@ -47,15 +47,15 @@ impl Lane {
         lanes_of(plan).into_iter().map(make).collect()
     }
 
-    /// The lane that a level belongs to.
-    pub(crate) fn index_of(lanes: &[Lane], level: u8) -> u8 {
+    /// The lane of a level.
+    pub(crate) fn index_of(lanes: &[LaneState], level: u8) -> u8 {
         // One lane for all levels, or one for each.
         if lanes.len() == 1 { 0 } else { level }
     }
 
-    /// The best waiting job, of the critical ones only while the cap gates the lane.
+    /// The best waiting job; only of the critical ones while the cap gates the lane.
     #[inline]
-    pub(crate) fn best(&self, critical_only: bool) -> Option<(Rank, Slot)> {
+    pub(crate) fn best(&self, critical_only: bool) -> Option<(QueueRank, Slot)> {
         let critical = self.critical_jobs.peek();
         if critical_only {
             return critical;
@@ -82,7 +82,7 @@ impl Lane {
         if critical { &mut self.critical_jobs } else { &mut self.other_jobs }
     }
 
-    /// Takes every waiting job out.
+    /// Removes every waiting job.
     pub(crate) fn clear(&mut self) {
         self.critical_jobs.clear();
         self.other_jobs.clear();
@@ -95,7 +95,7 @@ impl Lane {
     }
 
     /// Every waiting job, in no order.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (QueueRank, Slot)> + '_ {
         self.critical_jobs.iter().chain(self.other_jobs.iter())
     }
 }
@@ -105,14 +105,13 @@ pub fn plans(plan: &ProcessorPlan) -> impl Iterator<Item = &ProcessorPlan> {
     core::iter::once(plan).chain(plan.overload.as_deref())
 }
 
-/// The levels that the jobs of an operation can pass through, under either strategy. `position` is its own among the plan's
+/// The levels that the jobs of an operation can have, under either strategy. `position` is its own among the plan's
 /// operations.
 pub fn levels_of(plan: &ProcessorPlan, position: usize) -> LaneMask {
     plans(plan).fold(LaneMask::EMPTY, |mask, plan| mask | LaneMask(plan.reach[position]))
 }
 
-/// Which lanes a plan makes, for those who start threads for them: as many as the longer of two
-/// strategies has levels.
+/// The lanes of a plan, for starting their threads: as many as the longer of two strategies has levels.
 pub fn lanes_of(plan: &ProcessorPlan) -> Vec<core::ops::Range<u8>> {
     let levels = plans(plan).map(|plan| plan.levels.len()).max().unwrap_or(1).max(1) as u8;
     match plan.preemption {

@@ -1,8 +1,8 @@
-//! What is released, and what runs next in each lane: one pure state machine for each processor,
-//! which the simulator and the Linux runtime both drive.
+//! Dispatching: one pure state machine for each processor decides what is released and what each lane runs next. The
+//! simulator and the Linux runtime both drive it.
 //!
-//! Between lanes the kernel decides, by priority; within a lane the queue's discipline does
-//! (Kokyu, section II-B; TAO's dispatching). Release guards follow Sun and Liu 1996.
+//! Between lanes the kernel decides by priority; within a lane the queue's discipline decides (Kokyu, section II-B;
+//! TAO's dispatching). Release guards follow Sun and Liu 1996.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -27,8 +27,8 @@ pub mod timers;
 pub mod transport;
 
 pub use dispatcher::Dispatcher;
-pub use effects::{Effects, Overrun, Run, Work};
-pub use job::{Job, State};
+pub use effects::{Effects, OverrunAction, Run, SchedulerWork};
+pub use job::{Job, JobState};
 pub use kernel::Kernel;
-pub use lane::{Lane, LaneMask, lanes_of, levels_of, plans};
-pub use transport::{InFlight, Transport};
+pub use lane::{LaneMask, LaneState, lanes_of, levels_of, plans};
+pub use transport::{CompletionTransport, InFlight};

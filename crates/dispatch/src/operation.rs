@@ -1,4 +1,4 @@
-//! What the dispatcher keeps of each operation on its processor.
+//! The dispatcher's state of each operation on its processor.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -7,18 +7,18 @@ use alloc::{
 
 use hyoshi_model::{
     Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span, System, Trigger,
-    takes::{self, Stream},
+    execution_time::{self, Stream},
 };
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
 use hyoshi_trace::{Slot, Ticket};
 
 use crate::guard::ReleaseGuard;
-use crate::join::{Join, Token};
+use crate::join::{CompletionToken, JoinState};
 use crate::tickets::Tickets;
 
 /// An operation of this processor: its setting in the present epoch, and its state.
 #[derive(Debug)]
-pub(crate) struct Operation {
+pub(crate) struct OperationState {
     pub id: OperationId,
     pub critical: bool,
     pub importance: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Operation {
     pub period: Span,
     /// The root whose rate it follows, if that is a range.
     pub adapted_by: Option<OperationId>,
-    /// The period that its rate was adapted to.
+    /// The adapted period.
     pub adapted: Option<Span>,
     /// The shortest and the longest period that it may be adapted to.
     pub range: (Span, Span),
@@ -40,12 +40,12 @@ pub(crate) struct Operation {
     pub deadline: Deadline,
     pub legs: u16,
     pub critical_legs: u16,
-    /// As the file has them, whatever an overload has made of them: levels are ranked by these.
+    /// As declared in the file, independent of overload: levels are ranked by these.
     pub declared_critical: (bool, u16),
     pub placement: Placement,
-    /// Its place under the strategy that does not rule; the same where there is one strategy.
+    /// Its position under the strategy that is not in force; the same if there is one strategy.
     pub other_placement: Placement,
-    /// Its place under the first strategy as soon as none of its started jobs is left.
+    /// Its position under the first strategy when none of its started jobs is left.
     pub next_placement: Option<Placement>,
     pub queue: QueueLimit,
     pub on_overrun: OnOverrun,
@@ -55,7 +55,7 @@ pub(crate) struct Operation {
     pub intake: Intake,
     /// How many operations trigger it.
     pub predecessors: u16,
-    /// The operation that numbers its jobs: itself or one before it.
+    /// The operation whose numbers its jobs have: itself or one before it.
     pub numbered_by: OperationId,
     pub next_number: u64,
     /// Begin of the next period (periodic operations).
@@ -69,7 +69,7 @@ pub(crate) struct Operation {
     /// Jobs that have not ended.
     pub unfinished: u32,
     pub successors: Vec<Successor>,
-    /// The tickets of its jobs, where predecessors hand on payloads.
+    /// The tickets of its jobs, if predecessors have payloads.
     pub tickets: Option<Tickets>,
 }
 
@@ -81,20 +81,21 @@ pub(crate) enum Intake {
     /// Each completion releases it: `any`, or `all` of one.
     Each,
     /// All of several.
-    Join(Join),
+    Join(JoinState),
 }
 
 /// Where a completion goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Successor {
-    /// To an operation of this processor, as its predecessor at `position`.
+    /// An operation of this processor, as its predecessor at `position`.
     Here { local: u32, position: u16 },
-    /// To another processor.
+    /// Another processor.
     There { to: OperationId, processor: ProcessorId, position: u16 },
 }
 
-impl Operation {
-    /// `downstream` names what `id` triggers, and as which of its predecessors; `numbered_by` is from [`numbered_by`].
+impl OperationState {
+    /// `downstream` names the operations that `id` triggers, and its position among their predecessors; `numbered_by`
+    /// is from [`numbered_by`].
     pub fn new(
         system: &System,
         plan: &ProcessorPlan,
@@ -109,7 +110,7 @@ impl Operation {
         let intake = match &operation.trigger {
             Trigger::Periodic => Intake::Timer,
             Trigger::All(all) if all.len() > 1 => {
-                Intake::Join(Join::new(all.len(), by_number, operation.queue.limit as usize))
+                Intake::Join(JoinState::new(all.len(), by_number, operation.queue.limit as usize))
             }
             Trigger::All(_) | Trigger::Any(_) => Intake::Each,
         };
@@ -125,7 +126,7 @@ impl Operation {
         let place = |plan: &ProcessorPlan| {
             plan.placement(0, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })
         };
-        let mut new = Operation {
+        let mut new = OperationState {
             id,
             critical: operation.critical,
             importance: operation.importance,
@@ -169,8 +170,7 @@ impl Operation {
         new
     }
 
-    /// Takes over the setting of an epoch. An armed timer keeps its expiry; the new interval
-    /// counts after it.
+    /// Applies the setting of an epoch. An armed timer keeps its expiry; the new interval counts after it.
     pub fn enter(&mut self, setting: &Setting) {
         self.enabled = setting.enabled;
         self.range = (setting.period, setting.slowest);
@@ -199,7 +199,7 @@ impl Operation {
         }
     }
 
-    /// Its deadline, where its root's releases are `period` apart.
+    /// Its deadline, if its root's releases are `period` apart.
     pub fn deadline_for(&self, period: Span) -> Deadline {
         match self.deadline {
             Deadline::Own(_) if self.deadline_adapts => Deadline::Own(period),
@@ -208,21 +208,21 @@ impl Operation {
         }
     }
 
-    /// Its host went off: what it remembers of earlier jobs is gone, but for the numbers.
+    /// Its host went off: drops all state of earlier jobs, except the numbers.
     pub fn forget(&mut self, returned: &mut Vec<Ticket>) {
-        self.guard = self.guard.anew();
+        self.guard = self.guard.fresh();
         if let Intake::Join(join) = &mut self.intake {
             join.clear(returned);
         }
     }
 
-    /// Its later jobs are not critical.
+    /// Makes its later jobs non-critical.
     pub fn relegate(&mut self) {
         (self.relegated, self.critical, self.critical_legs) = (true, false, 0);
     }
 
-    /// When the timer of the next release is due: its nominal release, late by the jitter drawn for
-    /// it, unless it is known how late.
+    /// When the timer of the next release is due: its nominal release, late by the jitter drawn for it, unless its
+    /// lateness is known.
     pub fn next_due(&self, seed: u64, late: &BTreeMap<JobId, Span>) -> Instant {
         let release = self.nominal + self.offset;
         if self.jitter.is_zero() && late.is_empty() {
@@ -232,15 +232,15 @@ impl Operation {
         if let Some(late) = late.get(&job) {
             return release.saturating_add(*late);
         }
-        release + takes::uniform(takes::bits(seed, job, Stream::Jitter), Span::ZERO, self.jitter)
+        release + execution_time::uniform(execution_time::bits(seed, job, Stream::Jitter), Span::ZERO, self.jitter)
     }
 
-    /// True if requests alone release its jobs.
+    /// True if only requests release its jobs.
     pub fn is_requested(&self) -> bool {
         self.predecessors == 0 && !matches!(self.intake, Intake::Timer)
     }
 
-    /// What the strategy looks at, for its critical and its other jobs, where it has such.
+    /// The strategy's input for its critical and its other jobs, if it has such.
     pub fn kinds(&self) -> [Option<Traits>; 2] {
         let traits = |critical| Traits {
             operation: self.id,
@@ -256,7 +256,7 @@ impl Operation {
         [some_critical.then(|| traits(true)), (!all_critical).then(|| traits(false))]
     }
 
-    /// True if it has a new place and no started job.
+    /// True if it has a new position and no started job.
     pub fn can_move(&self) -> bool {
         self.next_placement.is_some() && self.unfinished == self.waiting
     }
@@ -268,8 +268,8 @@ impl Operation {
     }
 
     /// The token of a periodic release.
-    pub fn own_token(&self, release: Instant) -> Token {
-        Token { number: self.next_number, origin: release, period: self.period, ticket: None }
+    pub fn own_token(&self, release: Instant) -> CompletionToken {
+        CompletionToken { number: self.next_number, origin: release, period: self.period, ticket: None }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The queue of a lane: waiting jobs in the order of level, the discipline's key, the tie-break,
-//! and arrival. Allocated once; no lock, no allocation after.
+//! The queue of a lane: waiting jobs in the order of level, the discipline's key, the tie-break, and arrival. Allocated
+//! once; no lock.
 
 use core::cmp::Ordering;
 
@@ -11,9 +11,9 @@ use crate::heap::Heap;
 
 /// The order of waiting jobs: level, key, tie, arrival, in one comparable number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank(u128);
+pub struct QueueRank(u128);
 
-impl Rank {
+impl QueueRank {
     const ARRIVAL_BITS: u32 = 42;
     const TIE_BITS: u32 = 16;
 
@@ -23,11 +23,11 @@ impl Rank {
         let level = (level as u128) << (64 + Self::TIE_BITS + Self::ARRIVAL_BITS);
         let key = (key as u128) << (Self::TIE_BITS + Self::ARRIVAL_BITS);
         let arrival = arrival & ((1 << Self::ARRIVAL_BITS) - 1);
-        Rank(level | key | ((tie as u128) << Self::ARRIVAL_BITS) | arrival as u128)
+        QueueRank(level | key | ((tie as u128) << Self::ARRIVAL_BITS) | arrival as u128)
     }
 
-    /// True if this rank is better than `other` by level or key: a tie is none (the running job wins it).
-    pub const fn beats(self, other: Rank) -> bool {
+    /// True if this rank is better than `other` by level or key: equal ones are not (the running job wins a tie).
+    pub const fn beats(self, other: QueueRank) -> bool {
         let below = Self::TIE_BITS + Self::ARRIVAL_BITS;
         self.0 >> below < other.0 >> below
     }
@@ -50,10 +50,10 @@ pub const fn key(discipline: Discipline, deadline: Instant, remaining: Span) -> 
     }
 }
 
-/// A waiting job. No two have one rank: each has an arrival of its own.
+/// A waiting job. No two have the same rank: each has its own arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waiting {
-    rank: Rank,
+    rank: QueueRank,
     slot: Slot,
 }
 
@@ -70,7 +70,7 @@ impl PartialOrd for Waiting {
         Some(self.cmp(other))
     }
 
-    // One comparison of numbers, which the heap does most of its time.
+    // One comparison of numbers, which dominates the heap's time.
     #[inline]
     fn lt(&self, other: &Self) -> bool {
         self.rank.0 < other.rank.0
@@ -84,7 +84,7 @@ pub struct LaneQueue {
 }
 
 impl LaneQueue {
-    /// An empty queue that takes `capacity` jobs without allocating.
+    /// An empty queue for `capacity` jobs without further allocation.
     pub fn with_capacity(capacity: usize) -> Self {
         LaneQueue { heap: Heap::with_capacity(capacity) }
     }
@@ -96,35 +96,35 @@ impl LaneQueue {
 
     /// The best waiting job.
     #[inline]
-    pub fn peek(&self) -> Option<(Rank, Slot)> {
+    pub fn peek(&self) -> Option<(QueueRank, Slot)> {
         self.heap.first().map(|first| (first.rank, first.slot))
     }
 
     /// Adds a job.
     #[inline]
-    pub fn enqueue(&mut self, rank: Rank, slot: Slot) {
+    pub fn enqueue(&mut self, rank: QueueRank, slot: Slot) {
         self.heap.push(Waiting { rank, slot });
     }
 
-    /// Takes the best job out.
+    /// Removes the best job.
     #[inline]
-    pub fn dequeue(&mut self) -> Option<(Rank, Slot)> {
+    pub fn dequeue(&mut self) -> Option<(QueueRank, Slot)> {
         self.heap.pop().map(|first| (first.rank, first.slot))
     }
 
-    /// Takes a job out wherever it stands; linear, for the rare case that a full queue pushes one out.
+    /// Removes a job at any position; linear, for the rare case that a full queue drops one.
     pub fn remove(&mut self, slot: Slot) -> bool {
         let position = self.iter().position(|(_, waiting)| waiting == slot);
         position.inspect(|position| self.heap.remove(*position)).is_some()
     }
 
-    /// Takes everything out.
+    /// Removes all jobs.
     pub fn clear(&mut self) {
         self.heap.clear();
     }
 
     /// All waiting jobs, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (Rank, Slot)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (QueueRank, Slot)> + '_ {
         self.heap.entries().iter().map(|one| (one.rank, one.slot))
     }
 }
@@ -149,16 +149,16 @@ mod tests {
 
     #[test]
     fn a_tie_in_the_key_does_not_beat_the_running_job() {
-        let running = Rank::new(1, 50, 7, 9);
-        assert!(!Rank::new(1, 50, 0, 1).beats(running));
-        assert!(Rank::new(1, 49, 9, 99).beats(running));
-        assert!(Rank::new(0, u64::MAX, 9, 99).beats(running));
+        let running = QueueRank::new(1, 50, 7, 9);
+        assert!(!QueueRank::new(1, 50, 0, 1).beats(running));
+        assert!(QueueRank::new(1, 49, 9, 99).beats(running));
+        assert!(QueueRank::new(0, u64::MAX, 9, 99).beats(running));
     }
 
     proptest! {
         #[test]
-        fn a_rank_keeps_when_its_job_arrived(level in 0u8..64, key: u64, tie: u16, arrival in 0u64..1 << Rank::ARRIVAL_BITS) {
-            prop_assert_eq!(Rank::new(level, key, tie, arrival).arrival(), arrival);
+        fn a_rank_keeps_when_its_job_arrived(level in 0u8..64, key: u64, tie: u16, arrival in 0u64..1 << QueueRank::ARRIVAL_BITS) {
+            prop_assert_eq!(QueueRank::new(level, key, tie, arrival).arrival(), arrival);
         }
 
         #[test]
@@ -169,7 +169,7 @@ mod tests {
             let mut expected = Vec::new();
             for (arrival, (level, key, tie, take_one)) in jobs.iter().enumerate() {
                 let entry = (*level, *key, *tie, arrival as u64);
-                queue.enqueue(Rank::new(entry.0, entry.1, entry.2, entry.3), Slot(arrival as u32));
+                queue.enqueue(QueueRank::new(entry.0, entry.1, entry.2, entry.3), Slot(arrival as u32));
                 expected.push(entry);
                 prop_assert!(!queue.is_empty());
                 expected.sort_unstable();
@@ -182,7 +182,7 @@ mod tests {
                 prop_assert_eq!(u64::from(slot.0), expected.remove(0).3);
             }
             prop_assert!(expected.is_empty() && queue.is_empty());
-            jobs.iter().for_each(|(level, key, tie, _)| queue.enqueue(Rank::new(*level, *key, *tie, 0), Slot(0)));
+            jobs.iter().for_each(|(level, key, tie, _)| queue.enqueue(QueueRank::new(*level, *key, *tie, 0), Slot(0)));
             queue.clear();
             prop_assert_eq!(queue.peek(), None);
         }
@@ -191,7 +191,7 @@ mod tests {
         fn removing_a_job_leaves_the_others_in_order(keys in prop::collection::vec(0u64..50, 1..60), victim in 0usize..60) {
             let mut queue = LaneQueue::default();
             for (arrival, key) in keys.iter().enumerate() {
-                queue.enqueue(Rank::new(0, *key, 0, arrival as u64), Slot(arrival as u32));
+                queue.enqueue(QueueRank::new(0, *key, 0, arrival as u64), Slot(arrival as u32));
             }
             prop_assert_eq!(queue.remove(Slot(victim as u32)), victim < keys.len());
             let mut left: Vec<(u64, u32)> = Vec::new();

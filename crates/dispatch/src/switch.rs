@@ -1,4 +1,4 @@
-//! When the second strategy of a processor rules, and when the first one does.
+//! Decides which strategy of a processor is in force: the first or the second.
 //!
 //! ```text
 //!            some critical job is endangered
@@ -8,40 +8,38 @@
 //!            endangered by none for the calm interval
 //! ```
 //!
-//! The trigger predicts. At every release and completion it asks whether, did the second strategy
-//! rule from now on, each critical job would still finish in time by worst cases: the work ahead
-//! of it under that strategy (what is waiting, what has started and finishes at its old level, what
-//! will be released before its deadline), one more job of each operation at its level or above, and
-//! the longest job that could start before the trigger is asked again. While that holds nothing needs
-//! to be done, however late the first strategy would finish: the switch is made at the last instant
-//! at which it still helps. That is the zero-slack instant of de Niz, Lakshmanan and Rajkumar (RTSS
-//! 2009), and the promotion of Davis and Wellings' dual priorities (RTSS 1995), for all critical
-//! jobs together and found while running instead of before.
+//! The trigger predicts. At every release and completion it tests whether each critical job would still finish in time,
+//! by worst cases, if the second strategy were in force from now on. It counts the work ahead of the job under that
+//! strategy (waiting jobs, started jobs that finish at their old level, jobs that will be released before its
+//! deadline), one more job of each operation at its level or above, and the longest job that could start before the
+//! next test. While the test passes no switch is needed, however late the first strategy would finish: the switch
+//! occurs at the last instant at which it still helps. That is the zero-slack instant of de Niz, Lakshmanan and
+//! Rajkumar (RTSS 2009), and the promotion of Davis and Wellings' dual priorities (RTSS 1995), for all critical jobs
+//! together and found at run time instead of before.
 //!
-//! Why not ask about the work ahead under the *first* strategy? It answers by worst cases for a
-//! whole period ahead, and says "overloaded" where the mean load is not: the flight program at 98 %
-//! would lose the non-critical deadlines that rate monotonic makes there. A hysteresis on load, or on
-//! misses, comes after the miss.
+//! Why not test the work ahead under the *first* strategy? That test uses worst cases for a whole period ahead, and
+//! reports overload where the mean load is not: the flight program at 98 % would lose the non-critical deadlines that
+//! rate monotonic meets there. A hysteresis on load, or on misses, reacts after the miss.
 
 use hyoshi_model::{Instant, Span};
 
-/// One static level of the second strategy, as it is now.
+/// The present load of one level of the second strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Level {
-    /// Worst-case work that waits at this level, legs that will follow included.
+pub struct LevelLoad {
+    /// Worst-case work that waits at this level, including legs that will follow.
     pub waiting: Span,
-    /// The earliest deadline of the critical jobs that wait there.
+    /// The earliest deadline of the critical jobs that wait here.
     pub due: Option<Instant>,
-    /// What is left, at worst, of the job that the lane of this level has started.
+    /// The remaining worst case of the job that the lane of this level has started.
     pub started: Span,
     /// Its deadline, if it is critical.
     pub started_due: Option<Instant>,
 }
 
-/// What may still be released at one level and above it, in the present operating region.
+/// The possible releases at one level and above it, in the present operating region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Coming {
-    /// Work a second that can come before a job of this level, in parts per million of the CPU.
+pub struct UpcomingLoad {
+    /// Work a second that can precede a job of this level, in parts per million of the CPU.
     pub share_ppm: u64,
     /// One job of each operation at this level or above it.
     pub once: Span,
@@ -49,10 +47,9 @@ pub struct Coming {
     pub deadline: Option<Span>,
 }
 
-/// True if some critical job could miss its deadline were the second strategy to rule from now on;
-/// `spare` is the time that may pass until that is asked again, and the margin. `levels` come
-/// most urgent first.
-pub fn endangered(now: Instant, levels: impl Iterator<Item = (Level, Coming)>, spare: Span) -> bool {
+/// True if some critical job could miss its deadline if the second strategy were in force from now on. `spare` is the
+/// time until the next test, and the margin. `levels` are in order, most urgent first.
+pub fn endangered(now: Instant, levels: impl Iterator<Item = (LevelLoad, UpcomingLoad)>, spare: Span) -> bool {
     let mut ahead = u128::from(spare.as_nanos());
     for (level, coming) in levels {
         let late = |ahead: u128, left: Span| {
@@ -63,7 +60,7 @@ pub fn endangered(now: Instant, levels: impl Iterator<Item = (Level, Coming)>, s
         let started = level.started_due.is_some_and(|due| late(ahead, due.since(now)));
         ahead += u128::from(level.waiting.as_nanos());
         let waiting = level.due.is_some_and(|due| late(ahead, due.since(now)));
-        // One that is released next finds all this before it.
+        // The next released job finds all this before it.
         if started || waiting || coming.deadline.is_some_and(|deadline| late(ahead, deadline)) {
             return true;
         }
@@ -71,7 +68,7 @@ pub fn endangered(now: Instant, levels: impl Iterator<Item = (Level, Coming)>, s
     false
 }
 
-/// Which strategy rules.
+/// The strategy in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
     calm: Span,
@@ -81,18 +78,18 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// The first strategy rules, until something is endangered.
+    /// The first strategy is in force, until a job is endangered.
     pub fn new(calm: Span) -> Switch {
         Switch { calm, second: false, last: Instant::ZERO }
     }
 
-    /// True while the second strategy rules.
+    /// True while the second strategy is in force.
     #[inline]
     pub fn second(&self) -> bool {
         self.second
     }
 
-    /// What the trigger says at `now`; true if from now on the other strategy rules.
+    /// Applies the trigger's result at `now`; true if from now on the other strategy is in force.
     pub fn ask(&mut self, now: Instant, endangered: bool) -> bool {
         if endangered {
             self.last = now;
@@ -116,8 +113,8 @@ mod tests {
         Instant::ZERO + ms(millis)
     }
 
-    fn one(waiting: u64, due: u64) -> (Level, Coming) {
-        (Level { waiting: ms(waiting), due: Some(at(due)), ..Level::default() }, Coming::default())
+    fn one(waiting: u64, due: u64) -> (LevelLoad, UpcomingLoad) {
+        (LevelLoad { waiting: ms(waiting), due: Some(at(due)), ..LevelLoad::default() }, UpcomingLoad::default())
     }
 
     #[test]
@@ -131,7 +128,7 @@ mod tests {
     #[test]
     fn what_will_be_released_before_the_deadline_counts() {
         let (level, _) = one(40, 100);
-        let coming = |share_ppm| Coming { share_ppm, ..Coming::default() };
+        let coming = |share_ppm| UpcomingLoad { share_ppm, ..UpcomingLoad::default() };
         assert!(!endangered(at(0), [(level, coming(600_000))].into_iter(), Span::ZERO));
         assert!(endangered(at(0), [(level, coming(600_100))].into_iter(), Span::ZERO));
     }
@@ -143,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_strategy_comes_back_after_a_calm_interval_and_no_earlier() {
+    fn the_first_strategy_returns_after_a_calm_interval_and_no_earlier() {
         let mut switch = Switch::new(ms(100));
         assert!(!switch.ask(at(0), false) && switch.ask(at(10), true) && switch.second());
         assert!(!switch.ask(at(50), true) && !switch.ask(at(149), false) && switch.second());
@@ -156,9 +153,9 @@ mod tests {
             levels in prop::collection::vec((0u64..50, prop::option::of(0u64..200), 0u64..20, 0u64..500_000, 0u64..10), 1..6),
             more in 0usize..6, spare in 0u64..20, later in 0u64..50,
         ) {
-            let levels: Vec<(Level, Coming)> = levels.into_iter().map(|(waiting, due, started, share_ppm, once)| {
-                let level = Level { waiting: ms(waiting), due: due.map(at), started: ms(started), started_due: None };
-                (level, Coming { share_ppm, once: ms(once), deadline: None })
+            let levels: Vec<(LevelLoad, UpcomingLoad)> = levels.into_iter().map(|(waiting, due, started, share_ppm, once)| {
+                let level = LevelLoad { waiting: ms(waiting), due: due.map(at), started: ms(started), started_due: None };
+                (level, UpcomingLoad { share_ppm, once: ms(once), deadline: None })
             }).collect();
             let before = endangered(at(0), levels.iter().copied(), ms(spare));
             let mut worse = levels.clone();

@@ -1,5 +1,5 @@
-//! When the next release of each periodic operation is due. The first entry is replaced in place,
-//! for a periodic timer that fires is set again at once.
+//! When the next release of each periodic operation is due. The first entry is replaced in place, because a periodic
+//! timer that fires is set again at once.
 
 use hyoshi_model::Instant;
 
@@ -8,7 +8,7 @@ use crate::heap::Heap;
 /// Due times of numbered timers, earliest first; equal ones in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct Timers {
-    /// Due time above, timer number below, so that one comparison orders both.
+    /// Due time above, timer number below, so one comparison orders both.
     heap: Heap<u128>,
 }
 

@@ -1,5 +1,5 @@
-//! How completions reach other processors. The dispatcher knows nothing of networks: its caller passes each completion that a
-//! transport delivers as [`Input::Signal`](hyoshi_trace::Input::Signal).
+//! The path of completions to other processors. The dispatcher is independent of networks: its caller passes each
+//! completion that a transport delivers as [`Input::Signal`](hyoshi_trace::Input::Signal).
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Ordering;
@@ -8,25 +8,25 @@ use core::fmt::Debug;
 use hyoshi_model::{Instant, ProcessorId};
 use hyoshi_trace::Signal;
 
-/// One processor's end of what connects processors. `Data` travels with each completion.
-pub trait Transport: Debug {
-    /// What travels beside a signal.
+/// One processor's end of the links between processors. `Data` travels with each completion.
+pub trait CompletionTransport: Debug {
+    /// The data that travels beside a signal.
     type Data;
 
     /// Sends a completion. One that does not fit is lost, and the transport counts it.
     fn send(&mut self, to: ProcessorId, signal: Signal, data: Self::Data);
 
-    /// When the next completion arrives here, as far as that is known.
+    /// When the next completion arrives here, if that is known.
     fn next(&self) -> Instant;
 
     /// A completion that has arrived here by `now`: the earliest first, and of several at one instant the first sent.
     fn receive(&mut self, now: Instant) -> Option<(Signal, Self::Data)>;
 }
 
-/// The most completions that may be on their way to one processor.
+/// The most completions in transit to one processor.
 pub const IN_FLIGHT: usize = 65_536;
 
-/// Completions on their way to one processor.
+/// Completions in transit to one processor.
 #[derive(Debug)]
 pub struct InFlight<T> {
     heap: BinaryHeap<Flying<T>>,
@@ -56,7 +56,7 @@ impl<T> InFlight<T> {
         fits
     }
 
-    /// When the next arrives.
+    /// The next arrival.
     #[inline]
     pub fn next(&self) -> Instant {
         self.heap.peek().map_or(Instant::NEVER, |first| first.signal.due)
@@ -78,7 +78,7 @@ impl<T> Flying<T> {
     }
 }
 
-/// The heap's greatest is what arrives first.
+/// The heap's greatest entry is the first to arrive.
 impl<T> Ord for Flying<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())

@@ -1,10 +1,10 @@
-//! Which job of a lane is first, found by looking at all of them each time: one strategy, no cap, one region, no preemption
-//! within a lane.
+//! A naive model of a lane's first job, which examines all jobs each time: one strategy, no cap, one region, no
+//! preemption within a lane.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_model::{Instant, JobId, OperationId, Preemption, Span, System, Trigger};
-use hyoshi_sched::{Discipline, Place, ProcessorPlan, Strategies, Traits, Urgency};
+use hyoshi_sched::{Discipline, LevelPosition, ProcessorPlan, Strategies, Traits, Urgency};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Request, Slot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +22,8 @@ struct Job {
     started: bool,
     at: Where,
     critical: bool,
-    place: Place,
-    /// Of a request: the relative deadline and the importance that it asks for.
+    place: LevelPosition,
+    /// For a request: the relative deadline and the importance that it requests.
     asked: Option<(Span, u32)>,
 }
 
@@ -37,15 +37,16 @@ pub struct Naive {
     arrivals: u64,
     /// Present periods.
     periods: BTreeMap<OperationId, Span>,
-    /// Where new jobs go, critical ones and others; and operations that wait until none of their started jobs is left.
-    places: BTreeMap<(OperationId, bool), Place>,
+    /// The positions of new jobs, critical ones and others; and operations that wait until none of their started jobs
+    /// is left.
+    places: BTreeMap<(OperationId, bool), LevelPosition>,
     stay: BTreeSet<OperationId>,
     request: Option<Request>,
-    /// By number of a request: whether it is critical, and what it asks for.
+    /// By number of a request: whether it is critical, and what it requests.
     requests: BTreeMap<u64, (bool, Option<(Span, u32)>)>,
     /// Jobs with a cancel request.
     asked: BTreeSet<JobId>,
-    /// By periodic operation: the number of the next release, and when it must be.
+    /// By periodic operation: the number of the next release, and its required time.
     next: BTreeMap<OperationId, (u64, Instant)>,
 }
 
@@ -83,7 +84,7 @@ impl Naive {
         Strategies::built_in().find(&self.plan.strategy).expect("it made the plan").urgency(&traits)
     }
 
-    /// What is asked for at present.
+    /// The present requests.
     fn all(&self) -> impl Iterator<Item = (OperationId, bool, Urgency)> + '_ {
         self.system.operation_ids().flat_map(move |id| {
             let operation = self.system.operation(id);
@@ -94,8 +95,8 @@ impl Naive {
         })
     }
 
-    /// Within its class a level for each rank, in order; the class begins where the plan's does.
-    fn place(&self, urgency: Urgency) -> Place {
+    /// A level for each rank within its class, in order; the class begins where the plan's does.
+    fn place(&self, urgency: Urgency) -> LevelPosition {
         let all = || self.all().filter(|(_, _, other)| other.class == urgency.class);
         let begins = all().map(|(id, critical, _)| {
             let placement = self.plan.placement(0, id).expect("of this processor");
@@ -110,10 +111,10 @@ impl Naive {
             if critical { placement.critical.level } else { placement.other.level }
         });
         let last = next.min().map_or(last.expect("it has levels"), |next| usize::from(next) - 1);
-        Place { level: level.min(last as u8), tie: self.plan.ranking.place(&urgency).tie }
+        LevelPosition { level: level.min(last as u8), tie: self.plan.ranking.place(&urgency).tie }
     }
 
-    /// Whose numbers an operation's jobs have.
+    /// The operation whose numbers an operation's jobs have.
     fn counted_by(&self, id: OperationId) -> OperationId {
         match &self.system.operation(id).trigger {
             Trigger::All(several) if several.len() > 1 && !self.system.numbered_by_root(id) => id,
@@ -152,7 +153,7 @@ impl Naive {
         let here = |id: &JobId| self.plan.preemption == Preemption::None || self.jobs[id].place.level == lane;
         let waiting = self.jobs.iter().filter(|(id, job)| job.at == Where::Waits && here(id));
         let first = waiting.min_by_key(|(_, job)| {
-            let Place { level, tie } = job.place;
+            let LevelPosition { level, tie } = job.place;
             let key = match self.plan.levels[usize::from(level)].discipline {
                 Discipline::Fifo => 0,
                 Discipline::Deadline => job.deadline.as_nanos(),
@@ -194,7 +195,7 @@ impl Naive {
         self.jobs.insert(id, job);
     }
 
-    /// Periodic releases are as far apart as the period was when the earlier one came.
+    /// Periodic releases are as far apart as the period at the earlier one.
     fn released(&mut self, id: JobId, release: Instant) {
         if id.leg > 0 || self.system.operation(id.operation).trigger != Trigger::Periodic {
             return;
@@ -205,7 +206,7 @@ impl Naive {
         self.next.insert(id.operation, (id.number + 1, release + self.periods[&id.operation]));
     }
 
-    /// Checks what the dispatcher decides.
+    /// Checks a decision of the dispatcher.
     pub fn event(&mut self, now: Instant, event: Event) {
         match event {
             Event::Input(Input::Resume { slot, consumed }) => {
@@ -298,7 +299,7 @@ impl Naive {
         self.jobs.iter().filter(move |(id, _)| id.operation == operation).map(|(id, job)| (*id, *job))
     }
 
-    /// The queue was full: of an operation that drops the oldest that one goes, a ready one first.
+    /// The queue was full: an operation that drops the oldest drops that one, a ready one first.
     fn check_dropped(&self, id: JobId) {
         let limit = self.system.operation(id.operation).queue.limit as usize;
         let waits = || self.of(id.operation).filter(|(_, job)| !job.started);

@@ -1,11 +1,11 @@
-//! Random sequences of inputs, as a careless caller would give them but never an impossible one: what the dispatcher decides is
-//! checked against a small naive model, and a replay of the recorded inputs decides the same.
+//! Random sequences of inputs, of a careless caller but never impossible: the dispatcher's decisions are checked
+//! against a small naive model, and a replay of the recorded inputs makes the same decisions.
 
 mod naive;
 
 use std::num::NonZeroU32;
 
-use hyoshi_dispatch::{Dispatcher, Effects, Overrun, State};
+use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
 use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger, read};
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -23,7 +23,7 @@ impl Probe for Keep {
     }
 }
 
-/// What a caller does next; numbers choose among what is possible.
+/// The next action of a caller; numbers choose among the possible ones.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Wait(u64),
@@ -61,7 +61,7 @@ fn one_of<T: Clone + std::fmt::Debug + 'static>(all: &[T]) -> impl Strategy<Valu
     prop::sample::select(all.to_vec())
 }
 
-/// An operation as the file has it; those after the first may be triggered by those before.
+/// An operation as in the file; those after the first may be triggered by those before.
 fn operation(index: usize) -> impl Strategy<Value = String> {
     let times = (2u64..20, 1u64..5, 1u64..30, 0u64..9);
     let rules = (
@@ -105,7 +105,7 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
     })
 }
 
-/// `plain`: without what changes the order of jobs under way, which the naive model leaves out.
+/// `plain`: without features that change the order of jobs at run time, which the naive model omits.
 fn systems(plain: bool) -> impl Strategy<Value = String> {
     let strategy = one_of(&["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"]);
     let second = proptest::option::of(strategy_name());
@@ -138,17 +138,17 @@ fn strategy_name() -> impl Strategy<Value = &'static str> {
     one_of(&["RMS", "EDF", "MLF", "MUF"])
 }
 
-/// A caller that does what effects say, except where actions decide.
+/// A caller that follows the effects, except where actions decide.
 struct Caller<'a> {
     system: &'a System,
     dispatcher: Dispatcher<Keep>,
     effects: Effects,
     now: Instant,
-    /// The naive model, where it applies.
+    /// The naive model, if it applies.
     naive: Option<Naive>,
     /// How many of the probe's events were checked.
     checked: usize,
-    /// By ticket: whose completion it was attached to, and how often the dispatcher has it.
+    /// By ticket: the completion to which it was attached, and how often the dispatcher has it.
     tickets: Vec<(JobId, u32)>,
 }
 
@@ -170,11 +170,11 @@ impl<'a> Caller<'a> {
         self.handle(Input::Complete { slot, consumed, ticket });
     }
 
-    /// Tickets come back as often as they were handed on, and a job has those of the completions that triggered it.
+    /// Tickets are returned as often as they were passed on, and a job has those of the completions that triggered it.
     fn check_tickets(&mut self, input: Input) {
         match input {
             Input::Complete { .. } => {
-                self.tickets.last_mut().expect("it has just got one").1 += self.effects.handed_on;
+                self.tickets.last_mut().expect("it has just got one").1 += self.effects.passed_on;
             }
             Input::Invoke(_) => self.tickets.last_mut().expect("it has just got one").1 = 1,
             _ => {}
@@ -212,7 +212,7 @@ impl<'a> Caller<'a> {
         assert!(in_joins <= room, "{in_joins} tickets are lost or in joins for {room}");
     }
 
-    /// What comes from outside, and the tick after it.
+    /// Inputs from outside, and the tick after them.
     fn outside(&mut self, input: Input) {
         self.handle(input);
         while let Some(slot) = self.effects.cancelled.pop() {
@@ -237,8 +237,8 @@ impl<'a> Caller<'a> {
             }
         }
         self.checked = self.dispatcher.probe().0.len();
-        let Effects { startable, running, paused, paused_wholly, .. } = self.effects;
-        assert!((startable & (running | paused_wholly)).is_empty() && (paused_wholly & !paused).is_empty());
+        let Effects { startable, running, paused, fully_paused, .. } = self.effects;
+        assert!((startable & (running | fully_paused)).is_empty() && (fully_paused & !paused).is_empty());
         if let Some(naive) = &self.naive {
             for lane in 0..self.dispatcher.lanes().len() as u8 {
                 let free = self.dispatcher.lanes()[usize::from(lane)].running.is_none();
@@ -248,11 +248,11 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn slots(&self, state: impl Fn(State) -> bool) -> Vec<Slot> {
+    fn slots(&self, state: impl Fn(JobState) -> bool) -> Vec<Slot> {
         self.dispatcher.jobs().filter(|(_, job)| state(job.state)).map(|(slot, _)| slot).collect()
     }
 
-    fn choose(&self, among: usize, state: impl Fn(State) -> bool) -> Option<Slot> {
+    fn choose(&self, among: usize, state: impl Fn(JobState) -> bool) -> Option<Slot> {
         let slots = self.slots(state);
         (!slots.is_empty()).then(|| slots[among % slots.len()])
     }
@@ -267,7 +267,7 @@ impl<'a> Caller<'a> {
                     while let Some(slot) = self.dispatcher.overdue(self.now) {
                         let consumed = self.dispatcher.job(slot).wcet;
                         self.handle(Input::Observe { slot, consumed });
-                        if self.effects.overrun == Overrun::Stop {
+                        if self.effects.overrun == OverrunAction::Stop {
                             self.complete(slot, consumed);
                         }
                     }
@@ -282,21 +282,22 @@ impl<'a> Caller<'a> {
                 self.handle(Input::LaneRuns { lane, executed });
             }
             Action::Complete(among) => {
-                let Some(slot) = self.choose(among, |state| matches!(state, State::Running | State::Demoted)) else {
+                let Some(slot) = self.choose(among, |state| matches!(state, JobState::Running | JobState::Demoted))
+                else {
                     return;
                 };
                 self.complete(slot, Span::from_micros(700));
             }
             Action::Suspend(among) => {
-                let Some(slot) = self.choose(among, |state| state == State::Running) else { return };
+                let Some(slot) = self.choose(among, |state| state == JobState::Running) else { return };
                 self.handle(Input::Suspend { slot });
             }
             Action::Resume(among) => {
-                let Some(slot) = self.choose(among, |state| state == State::Suspended) else { return };
+                let Some(slot) = self.choose(among, |state| state == JobState::Suspended) else { return };
                 self.handle(Input::Resume { slot, consumed: Span::from_micros(300) });
             }
             Action::Lock(among) | Action::Unlock(among) => {
-                let Some(slot) = self.choose(among, |state| state == State::Running) else { return };
+                let Some(slot) = self.choose(among, |state| state == JobState::Running) else { return };
                 let uses = &self.system.operation(self.dispatcher.job(slot).id.operation).uses;
                 let Some((resource, _)) = uses.first().copied() else { return };
                 let before = self.dispatcher.job(slot).level;
@@ -358,13 +359,13 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Every job that entered the dispatcher leaves it once, or is still there.
+/// Every job that entered the dispatcher leaves it once, or is still in it.
 fn each_ends_once(events: &[(Instant, Event)], unfinished: usize) {
     let mut live = std::collections::BTreeSet::new();
     for (at, event) in events {
         match event {
             Event::Decision(Decision::Hold { job, .. }) => assert!(live.insert(*job), "{at}: {job:?} twice"),
-            // Held jobs are there already.
+            // Held jobs are already in it.
             Event::Decision(Decision::Ready { job, .. }) => drop(live.insert(*job)),
             Event::Decision(Decision::Run { job, .. } | Decision::Yield { job } | Decision::Demote { job }) => {
                 assert!(live.contains(job), "{at}: {job:?}");
@@ -381,7 +382,7 @@ fn each_ends_once(events: &[(Instant, Event)], unfinished: usize) {
 
 fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
     let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
-    // Nothing but requests releases the last one.
+    // Only requests release the last one.
     if requests {
         system = system.with(|contents| {
             let roots = vec![OperationId(3)];

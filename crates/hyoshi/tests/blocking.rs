@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use hyoshi::orb::{Orb, SystemException, SystemKind};
 use hyoshi::{Instant, Node, Plan, Span, Strategies, read};
-use hyoshi_os::{Clock, MonotonicClock, Wake, Woken};
+use hyoshi_os::{Clock, MonotonicClock, WaitOutcome, Wake};
 use tracker_idl::tracking::{Named, NamedStub};
 
 /// Answers when another job of the caller's lane has run since it was asked.
@@ -17,8 +17,8 @@ impl Named for Waits {
         self.0.try_wait();
         let clock = MonotonicClock::start();
         match self.0.wait_until(&clock, clock.now() + Span::from_secs(30)) {
-            Woken::Posted => Ok("another job ran".to_owned()),
-            Woken::TimedOut => Err(SystemKind::NoResources.not_done(0)),
+            WaitOutcome::Posted => Ok("another job ran".to_owned()),
+            WaitOutcome::TimedOut => Err(SystemKind::NoResources.not_done(0)),
         }
     }
 }

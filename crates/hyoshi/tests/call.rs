@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{Ended, Place};
-use hyoshi_orb::{Endpoint, Orb, SystemException, SystemKind};
+use hyoshi_orb::{IorEndpoint, Orb, SystemException, SystemKind};
 use serde_json::json;
 use tracker_idl::tracking::*;
 
@@ -70,7 +70,7 @@ fn server() -> (Place, Orb) {
 }
 
 fn port(orb: &Orb) -> u16 {
-    let Some(Endpoint::Tcp { port, .. }) = orb.endpoints().first() else { panic!("it listens on TCP") };
+    let Some(IorEndpoint::Tcp { port, .. }) = orb.endpoints().first() else { panic!("it listens on TCP") };
     *port
 }
 

@@ -149,8 +149,8 @@ fn a_pair_of_strategies_is_two_different_ones() {
         ("RMS,RMS", "names one strategy twice"),
         ("RMS,rms", "names one strategy twice"),
         ("RMS,MUF,EDF", "names more than two strategies"),
-        ("RMS,NOPE", "nobody knows the strategy `NOPE`"),
-        ("RMS,", "nobody knows the strategy ``"),
+        ("RMS,NOPE", "unknown strategy `NOPE`"),
+        ("RMS,", "unknown strategy ``"),
     ] {
         for verb in ["check", "sim"] {
             let refused = place.hyoshi(&format!("{verb} small.toml --strategy {strategy}")).exits(2);

@@ -341,6 +341,6 @@ fn programs_and_a_run_beside_hostile_users_lose_nothing_and_nothing_is_left() {
     }
     println!("left behind: no raised thread, control group, task, file or process");
     assert!(critical.unexplained.is_empty(), "{}", critical.unexplained.join("\n"));
-    // Without the broker's help they have next to nothing beside the spinners; how much they are served is printed.
+    // Without the broker's help they have almost nothing beside the spinners; how much they are served is printed.
     assert!(met * 10 >= all * 9, "{met} of {all}");
 }

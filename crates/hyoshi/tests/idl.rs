@@ -80,10 +80,10 @@ fn what_is_wrong_is_told_with_its_place() {
         ("--check", "--out"),
         ("--extern Commn=crate::common", "no included file has an outermost module `Commn`"),
         ("--extern Common::Deep=crate::common", "--extern takes outermost modules, `Common::Deep` is within one"),
-        ("-D 2FAST=1", "no macro can be called `2FAST`"),
-        ("-D =1", "no macro can be called ``"),
-        ("-I nowhere", "nowhere is not there: no file can be included from it"),
-        ("-I local.idl", "local.idl is no directory"),
+        ("-D 2FAST=1", "`2FAST` is not a valid macro name"),
+        ("-D =1", "`` is not a valid macro name"),
+        ("-I nowhere", "nowhere does not exist: no file can be included from it"),
+        ("-I local.idl", "local.idl is not a directory"),
     ] {
         let refused = place.hyoshi(&format!("idl local.idl {flags}")).exits(2);
         assert!(refused.err.contains(told), "{flags}: {}", refused.err);

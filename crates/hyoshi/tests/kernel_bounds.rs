@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use hyoshi::{Decision, Event, Instant, JobContext, JobEnd, Node, Plan, Span, Strategies, System, analyse, read};
-use hyoshi_model::{Contents, Costs, Takes, Trigger};
+use hyoshi_model::{Contents, Costs, ExecutionTime, Trigger};
 use hyoshi_os::{allowed_cpus, own_cpu_time};
 use hyoshi_replay::blame::{Account, Blame, Holder, Interest, Kind, Mark};
 use hyoshi_runtime::{CalibrateError, Calibration, Finished, Note};
@@ -180,7 +180,8 @@ fn judge(seed: u64, duration: Span, costs: Costs, tally: &mut Tally) -> bool {
         let most = of.map(|end| end.consumed).max().unwrap_or(setting.wcet);
         assert!(minds_laxity(&system.processors[0].strategy) <= (most <= setting.wcet), "built-in work is exact");
         if !minds_laxity(&system.processors[0].strategy) {
-            (setting.wcet, setting.bcet, setting.takes) = (most, setting.bcet.min(most), Takes::Fixed(most));
+            (setting.wcet, setting.bcet, setting.execution_time) =
+                (most, setting.bcet.min(most), ExecutionTime::Fixed(most));
         }
     }
     measured.epochs[0].settings = settings.into();

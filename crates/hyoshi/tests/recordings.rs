@@ -66,8 +66,8 @@ fn a_recorded_run_replays_identically_and_agrees_with_the_simulation() {
     // Who had the CPU is told where the kernel tells it, and the parts sum to the duration.
     let findings = place.hyoshi("doctor --format json").json();
     let mut findings = findings["findings"].as_array().unwrap().iter();
-    let sight = findings.find(|finding| finding["topic"] == "context switches").unwrap();
-    let basis = if sight["verdict"] == "granted" { "switches" } else { "clocks" };
+    let visibility = findings.find(|finding| finding["topic"] == "context switches").unwrap();
+    let basis = if visibility["verdict"] == "granted" { "switches" } else { "clocks" };
     for summary in [run.json(), place.hyoshi("trace summary run.hyo --format json").json()] {
         assert_eq!(time(&summary).1, basis, "{summary}");
         let time = &summary["processors"][0]["time"];

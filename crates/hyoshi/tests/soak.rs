@@ -21,7 +21,7 @@ use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::{Children, Process};
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling, reserve};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass, reserve};
 
 /// Each way in which something could be left behind.
 const WAYS: [&str; 3] = ["--scheduler window --floor weights", "--scheduler deadline", "--scheduler weights"];
@@ -110,7 +110,7 @@ impl Brokers {
             assert!(!threads.is_empty());
             for tid in threads {
                 let class = Scheduling::of(tid).unwrap().class;
-                assert!(matches!(class, Class::Fair(_)), "{}: {tid} is left at {class:?}", self.way);
+                assert!(matches!(class, SchedulingClass::Fair(_)), "{}: {tid} is left at {class:?}", self.way);
                 assert_eq!(Affinity::of(tid).unwrap(), everywhere, "{}", self.way);
             }
             assert_eq!(CpuGroup::of_process(task.pid()), CpuGroup::of_this_process());
@@ -187,7 +187,7 @@ fn bandwidth() -> usize {
             let (tid, period) = (hyoshi_os::own_thread(), Span::from_millis(100));
             says.send(reserve(tid, Span::from_millis(5), period, period).is_ok()).unwrap();
             let _ = waits.lock().map(|waits| waits.recv());
-            Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(tid).unwrap();
+            Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.restore(tid).unwrap();
         }));
         if !hears.recv().unwrap() || threads.len() > 1_000 {
             break threads.len() - 1;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::Process;
-use hyoshi_os::scheduling::{Class, Scheduling};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 use serde_json::Value;
 
 const MACHINES: &str = include_str!("../../../packaging/systemd/hyoshi-broker.service");
@@ -112,18 +112,18 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn classes(pid: u32) -> Vec<Class> {
+fn classes(pid: u32) -> Vec<SchedulingClass> {
     let mut threads = Vec::new();
     Process::open(pid).expect("programs go on").threads(&mut threads);
     threads.into_iter().filter_map(|tid| Some(Scheduling::of(tid).ok()?.class)).collect()
 }
 
 fn is_raised(pid: u32) -> bool {
-    classes(pid).iter().any(|class| matches!(class, Class::Fifo(20..=39)))
+    classes(pid).iter().any(|class| matches!(class, SchedulingClass::Fifo(20..=39)))
 }
 
 fn is_ordinary(pid: u32) -> bool {
-    classes(pid).iter().all(|class| matches!(class, Class::Fair(_)))
+    classes(pid).iter().all(|class| matches!(class, SchedulingClass::Fair(_)))
 }
 
 fn group(pid: u32) -> PathBuf {

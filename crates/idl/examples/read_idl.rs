@@ -1,12 +1,12 @@
-//! Reads IDL files and prints what they declare, or what is wrong: `cargo run --example read_idl -- [-I DIR] [-DNAME] FILE...`
+//! Reads IDL files and prints their declarations or errors: `cargo run --example read_idl -- [-I DIR] [-DNAME] FILE...`
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use hyoshi_idl::{Options, read};
+use hyoshi_idl::{ReadOptions, read};
 
 fn main() -> ExitCode {
-    let (mut options, mut sound) = (Options::default(), true);
+    let (mut options, mut sound) = (ReadOptions::default(), true);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         if let Some(name) = argument.strip_prefix("-D") {

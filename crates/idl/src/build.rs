@@ -1,4 +1,4 @@
-//! Rust from IDL when a crate is built.
+//! Generates Rust from IDL in a crate's build script.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,28 +6,28 @@ use std::process::exit;
 use std::sync::Arc;
 
 use crate::rust::{self, generate};
-use crate::tree::Kind;
-use crate::{Diagnostic, Diagnostics, Options, Specification, read};
+use crate::tree::DefinitionKind;
+use crate::{Diagnostics, IdlDiagnostic, ReadOptions, Specification, read};
 
-/// Writes `OUT_DIR/tracker.rs` from `tracker.idl`; this is all that the `main` of a `build.rs` needs:
+/// Writes `OUT_DIR/tracker.rs` from `tracker.idl`; a simple `build.rs` needs only this in `main`:
 ///
 /// ```no_run
 /// hyoshi_idl::build("tracker.idl");
 /// ```
 ///
-/// The crate then has it with
+/// The crate then includes it with
 ///
 /// ```ignore
 /// include!(concat!(env!("OUT_DIR"), "/tracker.rs"));
 /// ```
 ///
-/// Cargo builds again when the file, or one that it includes, has changed. What is wrong with the file is told on
-/// standard error, and ends the build.
+/// Cargo builds again when the file, or one that it includes, has changed. Errors in the file are printed on standard
+/// error, and end the build.
 pub fn build(file: impl Into<PathBuf>) {
     Build::new(file).run();
 }
 
-/// As [`build`], with a say in how.
+/// As [`build`], with options.
 ///
 /// ```no_run
 /// hyoshi_idl::Build::new("idl/tracker.idl").include("idl").define("REMOTE", "1").root("::hyoshi_orb").run();
@@ -36,17 +36,17 @@ pub fn build(file: impl Into<PathBuf>) {
 #[must_use = "nothing is written before `run`"]
 pub struct Build {
     file: PathBuf,
-    reading: Options,
+    reading: ReadOptions,
     writing: rust::Options,
 }
 
 impl Build {
-    /// From a file, relative to the crate's directory.
+    /// For a file, relative to the crate's directory.
     pub fn new(file: impl Into<PathBuf>) -> Self {
-        Build { file: file.into(), reading: Options::default(), writing: rust::Options::default() }
+        Build { file: file.into(), reading: ReadOptions::default(), writing: rust::Options::default() }
     }
 
-    /// Looks for included files in a directory, too.
+    /// Also searches a directory for included files.
     pub fn include(mut self, directory: impl Into<PathBuf>) -> Self {
         self.reading.includes.push(directory.into());
         self
@@ -58,23 +58,23 @@ impl Build {
         self
     }
 
-    /// Where generated code finds the ORB; `::hyoshi::orb` unless said.
+    /// The path at which generated code finds the ORB; `::hyoshi::orb` by default.
     pub fn root(mut self, path: impl Into<String>) -> Self {
         self.writing.root = path.into();
         self
     }
 
-    /// An outermost module of included files has its Rust elsewhere, at `path`: it is referred to, not written again.
+    /// The Rust of an outermost module of included files is at `path`: generated code refers to it.
     pub fn external(mut self, module: impl Into<String>, path: impl Into<String>) -> Self {
         self.writing.externals.insert(module.into(), path.into());
         self
     }
 
-    /// The Rust, and the files that it comes from.
+    /// The Rust, and its source files.
     ///
     /// # Errors
     ///
-    /// All that is wrong with the file; macros, directories and external modules that are none.
+    /// All errors in the file; invalid macros, directories and external modules.
     pub fn generate(&self) -> Result<Generated, Diagnostics> {
         self.check_options()?;
         let specification = read(&self.file, &self.reading)?;
@@ -88,14 +88,14 @@ impl Build {
         Ok(Generated { rust, sources, warnings: specification.warnings })
     }
 
-    /// Names of macros, and directories: what is none would have no effect, and nobody would hear of it.
+    /// Checks names of macros, and directories: invalid ones would silently have no effect.
     fn check_options(&self) -> Result<(), Diagnostics> {
         let refused = |error| Err(Diagnostics::one(error, Arc::default()));
         for (name, _) in &self.reading.defines {
             let mut characters = name.chars();
             let begins = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
             if !begins || !characters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                let error = Diagnostic::whole(format!("no macro can be called `{}`", name.escape_debug()));
+                let error = IdlDiagnostic::whole(format!("`{}` is not a valid macro name", name.escape_debug()));
                 return refused(
                     error.help("define NAME or NAME=VALUE, a name of letters, digits and _, such as LEVEL=2"),
                 );
@@ -103,10 +103,10 @@ impl Build {
         }
         for directory in &self.reading.includes {
             if !directory.is_dir() {
-                let what = if directory.exists() { "is no directory" } else { "is not there" };
+                let what = if directory.exists() { "is not a directory" } else { "does not exist" };
                 let error =
-                    Diagnostic::whole(format!("{} {what}: no file can be included from it", directory.display()));
-                return refused(error.help("name the directory that included files are in"));
+                    IdlDiagnostic::whole(format!("{} {what}: no file can be included from it", directory.display()));
+                return refused(error.help("use the directory of the included files"));
             }
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Build {
     fn check_externals(&self, all: &Specification) -> Result<(), Diagnostics> {
         let outermost = |included: bool| {
             let modules = all.definitions.iter().filter(move |one| one.included == included && one.scope.is_empty());
-            modules.filter(|one| matches!(one.kind, Kind::Module(_))).map(|one| one.name.as_str())
+            modules.filter(|one| matches!(one.kind, DefinitionKind::Module(_))).map(|one| one.name.as_str())
         };
         for module in self.writing.externals.keys() {
             if outermost(true).any(|name| name == module) {
@@ -123,7 +123,7 @@ impl Build {
             }
             let module = module.escape_debug();
             let error = match outermost(false).any(|name| name == module.to_string()) {
-                true => format!("`{module}` is declared by the file itself: its Rust is what is to be written"),
+                true => format!("`{module}` is declared by the file itself, which is generated here"),
                 false => format!("no included file has an outermost module `{module}` that could be external"),
             };
             let known: BTreeSet<_> = outermost(true).collect();
@@ -131,19 +131,20 @@ impl Build {
                 true => "there is none: the file includes no module".to_owned(),
                 false => format!("they have {}", known.into_iter().collect::<Vec<_>>().join(", ")),
             };
-            return Err(Diagnostics::one(Diagnostic::whole(error).help(help), all.sources.clone()));
+            return Err(Diagnostics::one(IdlDiagnostic::whole(error).help(help), all.sources.clone()));
         }
         Ok(())
     }
 
-    /// Writes into `OUT_DIR`, under the file's name with `.rs`. Ends the process with what is wrong, if anything is.
+    /// Writes into `OUT_DIR`, under the file's name with `.rs`. If there are errors, prints them and ends the process.
     pub fn run(self) {
         let Some(directory) = std::env::var_os("OUT_DIR") else {
             fail(
-                "there is no OUT_DIR: this is for build.rs, where cargo sets it; elsewhere use `hyoshi idl FILE -o OUT`",
+                "OUT_DIR is not set: call this in build.rs, where cargo sets it; elsewhere use `hyoshi idl FILE -o \
+                    OUT`",
             );
         };
-        // Even if there is no such file yet: it may come.
+        // Even if the file does not exist yet: it may be created.
         println!("cargo::rerun-if-changed={}", self.file.display());
         let generated = match self.generate() {
             Ok(generated) => generated,
@@ -162,14 +163,14 @@ impl Build {
     }
 }
 
-/// What [`Build::generate`] has made.
+/// The result of [`Build::generate`].
 #[derive(Clone, Debug)]
 pub struct Generated {
-    /// A module's inside.
+    /// The contents of a module.
     pub rust: String,
-    /// The file and all that it includes.
+    /// The file and all its includes.
     pub sources: Vec<PathBuf>,
-    /// What is probably not what was meant, each as people read it.
+    /// Probable mistakes, each as readable text.
     pub warnings: Vec<String>,
 }
 

@@ -1,32 +1,32 @@
-//! What an IDL file declares, resolved: no name is unknown, no constant unevaluated, no bound negative.
+//! The definitions of an IDL file, resolved: no name is unknown, no constant unevaluated, no bound negative.
 
 use std::ops::Index;
 use std::sync::Arc;
 
-use crate::read::{Diagnostic, Diagnostics, Sources, Span};
+use crate::read::{Diagnostics, IdlDiagnostic, SourceSpan, Sources};
 
-/// Everything that one IDL file and what it includes declare.
+/// All definitions of one IDL file and its includes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Specification {
-    /// In order of declaration, members of modules and interfaces among them. What is declared within a struct,
-    /// union or exception stands before it in the module or interface around, with a longer [`Definition::scope`].
+    /// In order of declaration, including members of modules and interfaces. A definition within a struct, union or
+    /// exception precedes it in the enclosing module or interface, with a longer [`Definition::scope`].
     pub definitions: Vec<Definition>,
-    /// Those of the outermost scope, in order. A module that is opened again stands here once for each opening.
+    /// Those of the outermost scope, in order. A module that is opened again occurs once for each opening.
     pub root: Vec<DefinitionId>,
-    /// What is probably not what was meant, each with the line and a caret.
+    /// Probable mistakes, each with the line and a caret.
     pub warnings: Vec<String>,
-    /// The files that were read: for a build to watch, and for errors that are found later.
+    /// The files that were read: for a build to watch, and for later errors.
     pub sources: Arc<Sources>,
 }
 
 impl Specification {
-    /// An error about a definition, as a generator finds them: shown with its line and a caret.
+    /// An error about a definition, for a generator: printed with its line and a caret.
     pub fn refuse(&self, id: DefinitionId, message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
-        Diagnostics::one(Diagnostic::at(self[id].at, message).help(help), Arc::clone(&self.sources))
+        Diagnostics::one(IdlDiagnostic::at(self[id].at, message).help(help), Arc::clone(&self.sources))
     }
 }
 
-/// Where a definition stands in its [`Specification`].
+/// The index of a definition in its [`Specification`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DefinitionId(pub u32);
 
@@ -43,7 +43,7 @@ impl Index<DefinitionId> for Specification {
 pub struct Definition {
     /// As written, without the underscore that escapes a keyword.
     pub name: String,
-    /// Modules, interfaces and, for what is declared within a member, structs, unions and exceptions around it,
+    /// Enclosing modules and interfaces and, for a definition within a member, structs, unions and exceptions,
     /// outermost first.
     pub scope: Vec<String>,
     /// `IDL:Tracking/Tracker:1.0`, with `#pragma prefix`, `ID` and `version` applied.
@@ -52,24 +52,24 @@ pub struct Definition {
     pub docs: Vec<String>,
     /// In order.
     pub annotations: Vec<Annotation>,
-    /// True if it stands in an included file: known, but not generated.
+    /// True if it is in an included file: known, but not generated.
     pub included: bool,
-    /// Where its name stands.
-    pub at: Span,
-    /// What it declares.
-    pub kind: Kind,
+    /// The place of its name.
+    pub at: SourceSpan,
+    /// Its kind.
+    pub kind: DefinitionKind,
 }
 
-/// What a definition declares.
+/// The kind of a definition.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum DefinitionKind {
     /// One opening of a module.
     Module(Vec<DefinitionId>),
     /// `const`.
-    Constant(Type, Value),
+    Constant(Type, ConstantValue),
     /// `typedef`, one for each declarator.
     Alias(Type),
-    /// `struct`; the members of the one that it extends stand first.
+    /// `struct`; the members of its base are first.
     Struct(Vec<Member>),
     /// `exception`.
     Exception(Vec<Member>),
@@ -94,7 +94,7 @@ pub struct Member {
     pub of: Type,
 }
 
-/// A name of an enumeration; its value is its place.
+/// A name of an enumeration; its value is its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Enumerator {
     /// As written.
@@ -115,43 +115,43 @@ pub struct Union {
 /// One member of a union.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Its labels; none for one that has `default` only.
-    pub labels: Vec<Value>,
+    /// Its labels; none for one that has only `default`.
+    pub labels: Vec<ConstantValue>,
     /// True if `default` is among its labels.
     pub default: bool,
-    /// What it holds.
+    /// Its member.
     pub member: Member,
 }
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interface {
-    /// `local interface`: never remote, refused by generators of stubs.
+    /// `local interface`: never remote, rejected by generators of stubs.
     pub local: bool,
     /// `abstract interface`.
     pub is_abstract: bool,
-    /// Declared forward only, and not defined in what was read.
+    /// Declared forward, and not defined in the files that were read.
     pub forward: bool,
-    /// What it inherits, in order.
+    /// Its bases, in order.
     pub bases: Vec<DefinitionId>,
     /// Types, constants and exceptions declared inside, in order.
     pub definitions: Vec<DefinitionId>,
     /// Its own operations, in order.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<IdlOperation>,
     /// Its own attributes, in order.
     pub attributes: Vec<Attribute>,
 }
 
 /// An operation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Operation {
+pub struct IdlOperation {
     /// As written.
     pub name: String,
     /// The comment before it.
     pub docs: Vec<String>,
     /// In order.
     pub annotations: Vec<Annotation>,
-    /// True if no reply comes back.
+    /// True if it has no reply.
     pub oneway: bool,
     /// `None` for `void`.
     pub result: Option<Type>,
@@ -161,12 +161,12 @@ pub struct Operation {
     pub raises: Vec<DefinitionId>,
 }
 
-/// Which way a parameter goes.
+/// The direction of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the object.
     In,
-    /// Back from it.
+    /// From the object.
     Out,
     /// Both.
     InOut,
@@ -175,7 +175,7 @@ pub enum Direction {
 /// A parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Which way it goes.
+    /// Its direction.
     pub direction: Direction,
     /// Its name and type.
     pub member: Member,
@@ -188,9 +188,9 @@ pub struct Attribute {
     pub member: Member,
     /// True if it cannot be set.
     pub readonly: bool,
-    /// What reading it may raise.
+    /// The exceptions of reading it.
     pub get_raises: Vec<DefinitionId>,
-    /// What setting it may raise.
+    /// The exceptions of setting it.
     pub set_raises: Vec<DefinitionId>,
 }
 
@@ -254,7 +254,7 @@ pub enum Type {
 
 /// A constant's value, or a union's label.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum ConstantValue {
     /// Of any integer type, and `octet`.
     Integer(i128),
     /// `float`, `double`, `long double`.
@@ -263,7 +263,7 @@ pub enum Value {
     Fixed {
         /// All digits, with the sign.
         digits: i128,
-        /// How many of them stand after the point.
+        /// How many of them are after the point.
         scale: i16,
     },
     /// `boolean`.
@@ -272,7 +272,7 @@ pub enum Value {
     Char(char),
     /// `string`, `wstring`.
     String(String),
-    /// An enumeration and the place of the name in it.
+    /// An enumeration and the position of the name in it.
     Enumerator(DefinitionId, u32),
 }
 

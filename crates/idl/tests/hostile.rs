@@ -1,16 +1,16 @@
-//! Any text gives a tree or errors: no panic, no deep stack, no long run, no great memory.
+//! Any text produces a tree or errors: no panic, no deep stack, no long run, no large memory.
 
 use std::fs;
 use std::path::Path;
 
-use hyoshi_idl::{Diagnostics, Options, Specification, read, read_text};
+use hyoshi_idl::{Diagnostics, ReadOptions, Specification, read, read_text};
 use proptest::prelude::*;
 
 fn text(text: &str) -> Result<Specification, Diagnostics> {
-    read_text(text, "hostile.idl", &Options::default())
+    read_text(text, "hostile.idl", &ReadOptions::default())
 }
 
-/// What holds of each answer.
+/// The properties of each result.
 fn check(source: &str) {
     match text(source) {
         Ok(specification) => {
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// Runs on a stack smaller than any thread's default; what takes long is named, for whoever waits.
+/// Runs on a stack smaller than any thread's default; slow inputs are printed.
 fn quickly(sources: Vec<String>) {
     let run = move || {
         for source in &sources {
@@ -278,7 +278,7 @@ fn macros_cannot_explode() {
 fn files_that_are_none_are_refused() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile");
     fs::create_dir_all(&dir).unwrap();
-    let refused = |path: &Path| read(path, &Options::default()).unwrap_err().to_string();
+    let refused = |path: &Path| read(path, &ReadOptions::default()).unwrap_err().to_string();
     assert!(refused(&dir.join("missing.idl")).contains("cannot be read"));
     assert!(refused(&dir).contains("cannot be read"));
     let zeros = dir.join("zeros.idl");
@@ -298,6 +298,6 @@ fn a_large_file_included_again_and_again_ends() {
     fs::write(dir.join("large.idl"), guarded).unwrap();
     let main = dir.join("main.idl");
     fs::write(&main, "#include \"large.idl\"\n".repeat(10_000)).unwrap();
-    let errors = read(&main, &Options::default()).unwrap_err().to_string();
+    let errors = read(&main, &ReadOptions::default()).unwrap_err().to_string();
     assert!(errors.contains("counts as often as it is included"), "{errors}");
 }

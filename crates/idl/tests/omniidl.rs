@@ -1,20 +1,21 @@
-//! Verdicts and repository ids beside those of `omniidl` (Debian packages `omniidl` and `omniorb-idl`), file by file.
+//! Verdicts and repository ids compared with those of `omniidl` (Debian packages `omniidl` and `omniorb-idl`), file by
+//! file.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hyoshi_idl::{DefinitionId, Kind, Options, Specification, read};
+use hyoshi_idl::{DefinitionId, DefinitionKind, ReadOptions, Specification, read};
 
-/// Files that we take and omniidl refuses, and why.
+/// Files that Hyoshi accepts and omniidl rejects, and why.
 const WE_TAKE: [(&str, &str); 3] = [
     ("modern.idl", "IDL 4.2: sized integers, annotations, structs that extend others, `>>`; and of CORBA 3, `typeid`"),
     ("mutual.idl", "structs that hold each other through sequences, which the standard leaves out and Rust can say"),
     ("standard_sequences.idl", "orb.idl is known without being found"),
 ];
 
-/// Files that we refuse and omniidl takes, and why.
+/// Files that Hyoshi rejects and omniidl accepts, and why.
 const WE_REFUSE: [(&str, &str); 3] = [
     ("too_large.idl", "values that no GIOP message can hold"),
     ("unsupported_included.idl", "value types of an included file are known, and refused where they are used"),
@@ -32,7 +33,7 @@ fn omniidl(path: &Path, arguments: &[&str]) -> std::process::Output {
     command.output().unwrap()
 }
 
-/// True if omniidl is there; says so if it is not.
+/// True if omniidl is installed; prints it if not.
 fn installed() -> bool {
     let there = Command::new("omniidl").arg("-V").output().is_ok_and(|output| output.status.success());
     if !there {
@@ -64,7 +65,7 @@ fn the_standards_services_are_read_as_by_omniidl() {
     }
     let services = Path::new(SERVICES);
     let includes = vec![services.to_path_buf(), services.join("COS")];
-    let options = Options { includes, defines: vec![("__OMNIIDL__".into(), "1".into())] };
+    let options = ReadOptions { includes, defines: vec![("__OMNIIDL__".into(), "1".into())] };
     let back_end = format!("-p{}", tests().join("omniidl").display());
     let arguments: [&str; 4] = [&format!("-I{SERVICES}"), &format!("-I{SERVICES}/COS"), &back_end, "-brepository_ids"];
     let directories =
@@ -80,7 +81,7 @@ fn the_standards_services_are_read_as_by_omniidl() {
             (Ok(specification), true) => {
                 let theirs = String::from_utf8(output.stdout).unwrap();
                 let theirs: BTreeSet<String> = theirs.lines().map(str::to_string).collect();
-                // It leaves out what is only declared in some places and tells it in others.
+                // It omits forward declarations in some places and prints them in others.
                 let ours = ids(&specification);
                 if !ours.is_subset(&theirs) || theirs.len() > ours.len() + 1 {
                     wrong.push(format!("{name}: {:?}", ours.symmetric_difference(&theirs)));
@@ -100,7 +101,7 @@ fn the_standards_services_are_read_as_by_omniidl() {
 }
 
 fn ours(path: &Path) -> Option<Specification> {
-    read(path, &Options { includes: vec![tests().join("good")], ..Options::default() }).ok()
+    read(path, &ReadOptions { includes: vec![tests().join("good")], ..ReadOptions::default() }).ok()
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn verdicts_are_those_of_omniidl_but_for_what_is_listed() {
     let mut wrong = Vec::new();
     for path in files("good").into_iter().chain(files("bad")) {
         let name = path.file_name().unwrap().to_str().unwrap();
-        // It crashes on some bad files: that is no verdict of theirs to hold on to, but none of "good" either.
+        // It crashes on some bad files: that is no verdict to compare, but not "good" either.
         let theirs = omniidl(&path, &["-bdump"]).status.success();
         let ours = ours(&path).is_some();
         let listed = |list: &[(&str, &str)]| list.iter().any(|(listed, _)| *listed == name);
@@ -126,10 +127,10 @@ fn verdicts_are_those_of_omniidl_but_for_what_is_listed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The ids of the file itself, those of what was only declared left out.
+/// The ids of the file itself, without forward declarations.
 fn ids(specification: &Specification) -> BTreeSet<String> {
     let own = (0..specification.definitions.len()).map(|index| &specification[DefinitionId(index as u32)]);
-    let forward = |kind: &Kind| matches!(kind, Kind::Interface(interface) if interface.forward);
+    let forward = |kind: &DefinitionKind| matches!(kind, DefinitionKind::Interface(interface) if interface.forward);
     own.filter(|each| !each.included && !forward(&each.kind)).map(|each| each.repository_id.clone()).collect()
 }
 

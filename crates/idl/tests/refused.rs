@@ -1,11 +1,11 @@
-//! Every file in `tests/bad` is refused with exactly the words beside it.
-//! After a change of wording: `BLESS=1 cargo test -p hyoshi-idl --test suite refused::`, then read the diff by eye: an error
-//! should be understood by someone who has never seen the code.
+//! Every file in `tests/bad` is rejected with exactly the messages beside it. After a change of wording: `BLESS=1 cargo
+//! test -p hyoshi-idl --test suite refused::`, then read the diff: an error should be clear to someone who has never
+//! seen the code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hyoshi_idl::{Options, read};
+use hyoshi_idl::{ReadOptions, read};
 
 /// The IDL files of a directory beside this one, in order.
 fn files(dir: &str) -> Vec<PathBuf> {
@@ -24,9 +24,9 @@ fn each_bad_file_is_refused_in_the_words_beside_it() {
     let files = files("bad");
     assert!(files.len() >= 60);
     for path in files {
-        let Err(errors) = read(&path, &Options::default()) else { panic!("{} is taken", path.display()) };
+        let Err(errors) = read(&path, &ReadOptions::default()) else { panic!("{} is taken", path.display()) };
         assert!(!errors.errors.is_empty());
-        // Where the repository lies is nobody's business.
+        // Remove the repository's path.
         let dir = format!("{}/", path.parent().unwrap().display());
         let said = errors.to_string().replace(&dir, "");
         let expected = path.with_extension("expected");
@@ -42,7 +42,7 @@ fn each_bad_file_is_refused_in_the_words_beside_it() {
 #[test]
 fn each_good_file_is_taken() {
     let includes = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good")];
-    let options = Options { includes, ..Options::default() };
+    let options = ReadOptions { includes, ..ReadOptions::default() };
     for path in files("good") {
         if let Err(errors) = read(&path, &options) {
             panic!("{errors}");

@@ -1,6 +1,6 @@
 //! How long large files take: `cargo bench -p hyoshi-model --bench reading`.
 //!
-//! The house's promise is 10,000 operations in under a second.
+//! The target is 10,000 operations in under a second.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -9,8 +9,8 @@ fn main() {
     divan::main();
 }
 
-/// As many operations, each with a table of its own: two of three periodic, every third triggered by
-/// the two before it, a chain over it, and an epoch that changes a tenth of them.
+/// As many operations, each in its own table: two of three are periodic, every third is triggered by the two before it.
+/// A chain leads over it, and an epoch changes a tenth of the operations.
 fn written_out(operations: usize) -> String {
     let mut text = String::from("name = \"large\"\n");
     for processor in 0..16 {

@@ -1,4 +1,4 @@
-//! A system whose contents keep the rules that all later crates rely on.
+//! A system that follows the rules on which all later crates rely.
 
 use core::ops::Deref;
 

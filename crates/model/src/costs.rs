@@ -1,15 +1,14 @@
-//! What the middleware itself costs: the time that a CPU spends on an operation's behalf outside its body.
+//! What the middleware itself costs: the CPU time that a processor spends for an operation outside its body.
 
 use crate::time::Span;
 
-/// How often the runtime's watchdog looks at each processor, above everything else.
+/// The period of the runtime's watchdog, which checks each processor above every other thread.
 pub const WATCHDOG_PERIOD: Span = Span::from_millis(50);
 
-/// What scheduling costs on one processor, in CPU time. All zero: overheads are left out.
+/// The costs of scheduling on one processor, in CPU time. All zero: no overhead.
 ///
-/// `check` charges them as worst cases, `sim` spends them, `hyoshi calibrate` measures them.
-/// Kokyu's paper calls them infrastructure overhead and puts isolated misses down to it
-/// (section V-B).
+/// `check` charges them as worst cases, `sim` spends them, and `hyoshi calibrate` measures them. Kokyu's paper calls
+/// them infrastructure overhead and names them as the cause of isolated misses (section V-B).
 ///
 /// ```text
 ///   timer expires                      a lane takes the CPU
@@ -17,40 +16,37 @@ pub const WATCHDOG_PERIOD: Span = Span::from_millis(50);
 ///   └──── above every lane ──────────┘          └────────── at the lane's priority ─────────────────────────┘
 /// ```
 ///
-/// What is spent above every lane is not interrupted; whatever falls due meanwhile (releases of
-/// any number of instants, the watchdog) is seen when it is over, the releases in one more expiry. A
-/// lane decides once the CPU has come to it. A job holds resources in its body only. It
-/// completes, and what it triggers is released, when its enqueues are paid.
+/// Work above every lane is not interrupted. The releases and the watchdog checks that fall due meanwhile are handled
+/// after it, all releases in one more expiry. A lane decides when it has the CPU. A job holds resources only in its
+/// body. A job completes, and its successors are released, when its enqueues are paid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Costs {
-    /// One expiry of the release timer: interrupt, wake-up of the release thread, its return and
-    /// the next timer; once for each instant at which the release thread releases anything (dropped or not).
-    /// Above every lane.
+    /// One expiry of the release timer: interrupt, wake-up of the release thread, its return and the next timer. It
+    /// occurs once for each instant at which the release thread releases anything (dropped or not). Above every lane.
     pub timer: Span,
-    /// A job enters its lane's queue. Above every lane for what a timer or another processor
-    /// releases (what a guard or an offset held is released by a timer; what an idle point
-    /// releases pays this without `timer`). Else part of the job that triggers it, which pays for
-    /// its next leg, or for each operation of its own processor that it triggers, whether or not
-    /// that one is released at once.
+    /// A job enters its lane's queue. This is above every lane for releases by a timer or by another processor. (A
+    /// timer releases what a guard or an offset delayed; releases at an idle point pay this without `timer`.) Otherwise
+    /// it is part of the triggering job. That job pays for its next leg, or for each operation of its own processor
+    /// that it triggers, released at once or not.
     pub enqueue: Span,
-    /// A lane takes its next job from the queue. Before the job, at its priority; once a job (the
-    /// return to one that was preempted is a switch and no more). One that is then cancelled has
-    /// this and `cancel` paid before the next of its lane.
+    /// A lane takes its next job from the queue. It is paid before the job, at its priority, once a job (the return to
+    /// a preempted job is only a switch). A job that is then cancelled pays this and `cancel` before the next job of
+    /// its lane.
     pub dequeue: Span,
-    /// Whether a job can still finish in time is decided, whatever the answer; only for jobs that
-    /// can be cancelled: non-critical ones of a processor that cancels.
+    /// The decision whether a job can still finish in time, whatever the result. Only for jobs that can be cancelled:
+    /// non-critical ones of a processor that cancels.
     pub cancel: Span,
-    /// The CPU goes from one lane's thread to another's (or, in a fully preemptive lane, from one
-    /// job's to another's, and to and from what was demoted), at the priority of the one that it
-    /// goes to. An idle CPU keeps the thread: it goes on without a switch. One that is interrupted by
-    /// a third lane begins anew. So a job has two at most charged to it: one to it, one from it back.
+    /// The CPU switches from one lane's thread to another's (in a fully preemptive lane, from one job's to another's;
+    /// also to and from demoted jobs), at the priority of the new thread. An idle CPU keeps its thread, which continues
+    /// without a switch. A switch that a third lane interrupts starts again. So at most two are charged to a job: one
+    /// to it, one back from it.
     pub switch: Span,
-    /// One look of the watchdog, each [`WATCHDOG_PERIOD`]. Above everything.
+    /// One check by the watchdog, each [`WATCHDOG_PERIOD`]. Above everything.
     pub watchdog: Span,
 }
 
 impl Costs {
-    /// Nothing costs anything.
+    /// No costs.
     pub const NONE: Costs = Costs {
         timer: Span::ZERO,
         enqueue: Span::ZERO,
@@ -60,7 +56,7 @@ impl Costs {
         watchdog: Span::ZERO,
     };
 
-    /// Each cost by the name that files use.
+    /// Each cost by its name in files.
     pub const fn named(&self) -> [(&'static str, Span); 6] {
         [
             ("timer", self.timer),
@@ -72,7 +68,7 @@ impl Costs {
         ]
     }
 
-    /// True if overheads are left out.
+    /// True if all costs are zero.
     pub fn is_none(&self) -> bool {
         *self == Costs::NONE
     }

@@ -106,14 +106,14 @@ impl FromStr for Address {
             return Err(EndpointError::Brackets);
         }
         if host.starts_with('[') && !host.ends_with(']') {
-            // The last colon is one of the address itself: `[::1]`.
+            // The last colon is part of the address: `[::1]`.
             return Err(if text.ends_with(']') { EndpointError::NoPort } else { EndpointError::Host });
         }
         let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
         let number: u16 = port.parse().ok().filter(|port| digits && *port > 0).ok_or(EndpointError::Port)?;
-        // With the port in one text, for the scope of a link-local address: `[fe80::1%2]`.
+        // With the port in the same text, for the scope of a link-local address: `[fe80::1%2]`.
         if let Ok(address) = text.parse::<SocketAddr>() {
-            // An IPv4 address within an IPv6 one is the same place.
+            // An IPv4 address within an IPv6 one means the same host.
             let address = match address.ip().to_canonical() {
                 IpAddr::V4(ip) => SocketAddr::from((ip, number)),
                 IpAddr::V6(_) => address,

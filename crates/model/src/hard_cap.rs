@@ -1,23 +1,23 @@
 //! How much of a CPU lanes may use in any 100 ms: a limit that applies whatever the file declares.
 //!
-//! The constants live here because two crates must agree on them: `dispatch` enforces the cap, `sched` subtracts
-//! what it may withhold from the supply that its proofs count on.
+//! The constants are here because two crates must agree on them: `dispatch` enforces the cap, and `sched` subtracts the
+//! time that it may withhold from the supply in its proofs.
 
 use crate::time::Span;
 
 /// The length of the sliding window.
 pub const WINDOW: Span = Span::from_millis(100);
 
-/// The window is accounted for in this many steps; it slides from one to the next.
+/// The window is accounted for in this many steps, and slides by one step.
 pub const STEPS: usize = 1_000;
 
-/// While non-critical work is gated and critical work runs, use is accounted for this often.
+/// While non-critical work is gated and critical work runs, use is accounted for at this interval.
 pub const BEYOND: Span = Span::from_millis(2);
 
-/// Lowering one thread for a pause and raising it again takes this long at most.
+/// Lowering one thread for a pause and raising it again lasts at most this long.
 pub const SWITCHING: Span = Span::from_micros(20);
 
-/// An overload is lasting once pauses have recurred for this long.
+/// An overload is lasting after pauses have recurred for this long.
 pub const LASTING: Span = Span::from_secs(1);
 
 /// The hard cap of one processor.
@@ -29,7 +29,7 @@ pub struct HardCap {
     pub on_overload: OnOverload,
 }
 
-/// What happens when the hard cap has paused a processor's lanes again and again for [`LASTING`].
+/// What happens when the hard cap has paused a processor's lanes repeatedly for [`LASTING`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnOverload {
     /// The report says so.
@@ -60,12 +60,12 @@ impl HardCap {
         Span::from_nanos(WINDOW.as_nanos() / 1_000_000 * self.ppm as u64)
     }
 
-    /// The hard cap acts once so much is used: its timer may be late by a step.
+    /// The hard cap acts when this much is used: its timer may be late by a step.
     pub const fn threshold(self) -> Span {
         self.budget().saturating_sub(Self::step())
     }
 
-    /// A pause ends once this much may be used: it keeps a processor from pausing at every step.
+    /// A pause ends when this much may be used: otherwise a processor could pause at every step.
     pub const fn hysteresis(self) -> Span {
         let (half, usual) = (self.threshold().as_nanos() / 2, WINDOW.as_nanos() / 200);
         Span::from_nanos(if half < usual { half } else { usual })
@@ -73,10 +73,10 @@ impl HardCap {
 
     /// The longest time for which lanes are paused in any window.
     ///
-    /// While they are paused, critical work has used more than `threshold - hysteresis` of the accounted window, which is
-    /// at most a window and a step long. All pauses of that window lie in the rest of it. So pauses withhold no more
-    /// than a task of this cost and a period of one window would, which ran above everything
-    /// (the request bound of a periodic task: Lehoczky, RTSS 1990).
+    /// While lanes are paused, critical work has used more than `threshold - hysteresis` of the accounted window, which
+    /// is at most a window and a step long. All pauses of that window are in the rest of it. So pauses withhold no more
+    /// than a task of this cost and a period of one window that runs above everything (the request bound of a periodic
+    /// task: Lehoczky, RTSS 1990).
     pub const fn longest_pause(self) -> Span {
         let rest = WINDOW.as_nanos() - self.threshold().as_nanos();
         Span::from_nanos(rest + Self::step().as_nanos() + self.hysteresis().as_nanos())

@@ -1,4 +1,4 @@
-//! Which host, processor, operation, resource, chain; and which job.
+//! Indices of hosts, processors, operations, resources and chains; ids of jobs.
 
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
@@ -22,12 +22,10 @@ index!(/** A position in [`Contents::resources`](crate::Contents::resources). */
 index!(/** A position in [`Contents::chains`](crate::Contents::chains). */ ChainId);
 index!(/** A position in [`Brokered::programs`](crate::Brokered::programs). */ ProgramId);
 
-/// Which execution of an operation: the operation, the number of its release counted from 0, and
-/// for load chains the leg, counted from 0.
+/// One execution of an operation: the operation, the number of its release from 0, and for load chains the leg, from 0.
 ///
-/// A triggered operation takes over the number of the job that triggered it, so that `nav#812`
-/// means the same frame all along a chain; only `any` triggers and joins of operations with
-/// different roots count for themselves.
+/// A triggered operation uses the number of the job that triggered it, so `nav#812` means the same frame along a whole
+/// chain. Only `any` triggers and joins of operations with different roots count independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
     /// The operation that the job executes.

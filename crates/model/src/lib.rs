@@ -1,15 +1,15 @@
-//! What a distributed real-time system is: time, operations and what triggers them, chains,
-//! shared resources and operating regions, and the file that describes them.
+//! The model of a distributed real-time system: time, operations and their triggers, chains, shared resources and
+//! operating regions, and the file that describes them.
 //!
-//! The file's reader turns text into a [`System`] in which an unknown name, a trigger cycle or a
-//! period of zero cannot exist; every other room takes a `System` and never checks again.
+//! The file's reader turns text into a [`System`] in which an unknown name, a trigger cycle or a period of zero cannot
+//! exist. Every other crate uses a `System` without checking again.
 //!
 //! - [`time`]: instants and spans in whole nanoseconds; [`quantity`]: `"2.5ms"`, `"40Hz"`, `"75%"`.
-//! - [`system`]: what a system is. Releases are periodic, or triggered by completions; a chain is an
-//!   end-to-end requirement; an epoch is an operating region (Kokyu, section III-B).
-//! - [`program`]: what runs beside the operations, under the CPU broker.
-//! - [`reservation`]: so much CPU time in each period, and shares of a CPU.
-//! - [`takes`]: what jobs really take, drawn repeatably.
+//! - [`system`]: the system itself. Releases are periodic, or triggered by completions; a chain is an end-to-end
+//!   requirement; an epoch is an operating region (Kokyu, section III-B).
+//! - [`program`]: programs beside the operations, under the CPU broker.
+//! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
+//! - [`execution_time`]: the actual execution times of jobs, drawn repeatably.
 //! - `file` (feature `toml`, on by default): the reader, its diagnostics, and the table of all keys.
 //!   Without the feature the crate needs no `std`.
 //!
@@ -46,6 +46,7 @@ extern crate alloc;
 mod checked;
 pub mod costs;
 pub mod endpoint;
+pub mod execution_time;
 #[cfg(feature = "toml")]
 pub mod file;
 pub mod hard_cap;
@@ -54,7 +55,6 @@ pub mod program;
 pub mod quantity;
 pub mod reservation;
 pub mod system;
-pub mod takes;
 mod text;
 pub mod time;
 pub mod write;
@@ -62,17 +62,17 @@ pub mod write;
 pub use checked::System;
 pub use costs::Costs;
 pub use endpoint::{Address, Endpoint, EndpointError};
+pub use execution_time::ExecutionTime;
 #[cfg(feature = "toml")]
 pub use file::{
-    Diagnostic, FileErrors, Known, Laws, Loaded, MeasuredCosts, Severity, read, read_costs, read_costs_file, read_file,
-    read_file_knowing, read_knowing, schema,
+    Diagnostic, FileErrors, Laws, Loaded, MeasuredCosts, ReadContext, Severity, read, read_costs, read_costs_file,
+    read_file, read_file_with, read_with, schema,
 };
 pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use system::*;
-pub use takes::Takes;
 pub use text::{printable, printable_lines, steers_terminal};
 pub use time::{Instant, Lateness, Span};
 pub use write::write;

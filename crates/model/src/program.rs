@@ -1,12 +1,12 @@
-//! Programs that nobody will change, beside the operations: each has a reservation of the CPU broker.
+//! Unmodified programs beside the operations: each has a reservation of the CPU broker.
 //!
-//! The model keeps advocates and policies as they are written; what they mean is the broker's laws' to say.
+//! The model stores advocates and policies as written; the broker's laws define their meaning.
 
 use alloc::{string::String, vec::Vec};
 
+use crate::execution_time::ExecutionTime;
 use crate::ids::HostId;
 use crate::reservation::{Reservation, Share};
-use crate::takes::Takes;
 use crate::time::{Instant, Span};
 
 /// The CPU broker's part of a system.
@@ -21,9 +21,9 @@ pub struct Brokered {
 /// The CPU broker of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broker {
-    /// How programs share what there is, such as `fair`.
+    /// How programs share the CPU, such as `fair`.
     pub policy: String,
-    /// How much all of them may have together.
+    /// The limit of all reservations together.
     pub cap: Share,
     /// The Linux CPUs that it reserves time on, at least one, in order.
     pub cpus: Vec<u32>,
@@ -38,27 +38,28 @@ pub struct Program {
     pub host: HostId,
     /// The program and its arguments, at least one word.
     pub words: Vec<String>,
-    /// How often its work comes round.
+    /// The period of its work.
     pub period: Span,
-    /// How soon in each period its budget is to be had; at most the period.
+    /// The deadline of its budget within each period; at most the period.
     pub deadline: Span,
-    /// What it asks for before anything is known of it.
+    /// The budget that it requests before any measurement.
     pub budget: Option<Span>,
-    /// Less than that in a period is of no use to it.
+    /// The least useful budget in each period.
     pub least: Option<Span>,
     /// For policies fair and strict: larger is more.
     pub importance: u32,
-    /// For policy weighted: larger is less taken away.
+    /// For policy weighted: a larger weight loses less.
     pub weight: u32,
     /// Its group, for policy partition; empty for the first.
     pub group: String,
     /// Its advocates, in their order; empty for the broker's default.
     pub advocates: Vec<AdvocateWords>,
-    /// What each of its cycles really takes, and from when on, in the order of time; nothing before the first.
-    pub takes: Vec<(Instant, Takes)>,
+    /// The actual execution times of its cycles, each with the instant from which it applies, in the order of time;
+    /// none before the first.
+    pub execution_times: Vec<(Instant, ExecutionTime)>,
 }
 
-/// An advocate as it is written, words apart by dashes.
+/// An advocate as written, words separated by dashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdvocateWords {
     /// Its kind, such as `max-decay`.
@@ -68,27 +69,28 @@ pub struct AdvocateWords {
 }
 
 impl Program {
-    /// What it asks for before its advocates know it: its budget, or next to nothing, as the paper's reservations begin.
+    /// Its request before its advocates know its demand: its budget, or almost nothing, as the paper's reservations
+    /// begin.
     pub fn declared(&self) -> Option<Reservation> {
         let next_to_nothing = Span::from_nanos((self.period.as_nanos() / 1_000).max(1));
         let budget = self.budget.unwrap_or(next_to_nothing.min(self.deadline));
         Reservation::new(budget, self.period).ok()?.within(self.deadline).ok()
     }
 
-    /// The least that is of use to it, as a share.
+    /// The least useful budget, as a share.
     pub fn least_share(&self) -> Share {
         let least = self.least.and_then(|least| Reservation::new(least, self.period).ok());
         least.map_or(Share::ZERO, Reservation::share)
     }
 
-    /// What its cycles take at `now`; `None`: it does nothing.
-    pub fn takes_at(&self, now: Instant) -> Option<&Takes> {
-        let begun = self.takes.partition_point(|(from, _)| *from <= now);
-        self.takes[..begun].last().map(|(_, takes)| takes)
+    /// The execution time of its cycles at `now`; `None`: it does nothing.
+    pub fn execution_time_at(&self, now: Instant) -> Option<&ExecutionTime> {
+        let begun = self.execution_times.partition_point(|(from, _)| *from <= now);
+        self.execution_times[..begun].last().map(|(_, takes)| takes)
     }
 
-    /// The longest that one of its cycles ever takes, if that is known.
+    /// The longest execution time of its cycles, if known.
     pub fn longest(&self) -> Option<Span> {
-        self.takes.iter().map(|(_, takes)| takes.longest()).max()
+        self.execution_times.iter().map(|(_, takes)| takes.longest()).max()
     }
 }

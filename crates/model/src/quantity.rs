@@ -1,8 +1,7 @@
-//! Quantities as people write them: a decimal number with its unit, `2.5ms`, `40Hz`, `75%`, `1KiB`.
+//! Quantities in their written form: a decimal number with its unit, `2.5ms`, `40Hz`, `75%`, `1KiB`.
 //!
-//! They are read in integers, exactly: what cannot be held to the nanosecond is refused, not
-//! rounded. The one exception is a rate, whose period is rounded to the nearest nanosecond (30 Hz
-//! has no whole one).
+//! They are read in integers, exactly: a value finer than a nanosecond is rejected, not rounded. The one exception is a
+//! rate, whose period is rounded to the nearest nanosecond (30 Hz has no exact one).
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -74,34 +73,34 @@ impl fmt::Display for Measure {
     }
 }
 
-/// Why a text is not the quantity that was wanted.
+/// Why a text is not the expected quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuantityError {
     /// No number at its start.
     NotANumber(Measure),
-    /// A number and nothing else.
+    /// A number without a unit.
     NoUnit(Measure),
-    /// Less than nothing.
+    /// A negative number.
     Negative(Measure),
-    /// A unit that is none.
+    /// An unknown unit.
     UnknownUnit(Measure, String),
-    /// A unit of something else.
+    /// A unit of another measure.
     OtherMeasure {
-        /// What was wanted.
+        /// The expected measure.
         wanted: Measure,
-        /// What the unit measures.
+        /// The measure of the unit.
         found: Measure,
     },
     /// More digits than the finest step of the measure.
     TooFine(Measure),
-    /// Beyond the largest value, which is told.
+    /// Beyond the largest value, which is included.
     TooLarge(Measure, &'static str),
-    /// A rate of zero, or nearly so.
+    /// A rate of zero, or almost zero.
     NoPeriod,
 }
 
 impl QuantityError {
-    /// What to write instead.
+    /// The remedy.
     pub fn remedy(&self, text: &str) -> String {
         let like = |measure: &Measure| alloc::format!("write it with a unit, such as \"{}\"", measure.example());
         match self {
@@ -157,7 +156,7 @@ pub fn span(text: &str) -> Result<Span, QuantityError> {
     if span > LONGEST_SPAN { Err(too_large) } else { Ok(span) }
 }
 
-/// Reads a rate and gives its period, rounded to the nearest nanosecond.
+/// Reads a rate and returns its period, rounded to the nearest nanosecond.
 pub fn period(text: &str) -> Result<Span, QuantityError> {
     let too_large = QuantityError::TooLarge(Measure::Rate, "1000000kHz, one each nanosecond");
     let (decimal, unit) = split(text, Measure::Rate, &too_large)?;

@@ -1,8 +1,8 @@
-//! How much CPU: a [`Share`] of it, and a periodic [`Reservation`] in it.
+//! Amounts of CPU: a [`Share`] of it, and a periodic [`Reservation`].
 //!
-//! A reservation is what the CPU Broker's advocates ask for, its policies grant and its scheduler
-//! proxies hold (Eide et al., "Dynamic CPU Management for Real-Time, Middleware-Based Systems",
-//! UUCS-04-004, section III-A), with the deadline whose lack section V-C names as a cause of late alerts.
+//! The CPU Broker's advocates request reservations, its policies grant them, and its scheduler proxies hold them (Eide
+//! et al., "Dynamic CPU Management for Real-Time, Middleware-Based Systems", UUCS-04-004, section III-A). They have a
+//! deadline; section V-C names its absence as a cause of late alerts.
 
 use core::fmt;
 use core::str::FromStr;
@@ -51,7 +51,7 @@ impl Share {
         Span::from_nanos(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
     }
 
-    /// The part of this share that `part` is of `whole`, rounded down; nothing of a `whole` of nothing.
+    /// The fraction `part` / `whole` of this share, rounded down; zero if `whole` is zero.
     pub const fn scaled(self, part: u64, whole: u64) -> Share {
         if whole == 0 {
             return Share::ZERO;
@@ -65,7 +65,7 @@ impl Share {
         Share(self.0.saturating_add(other.0))
     }
 
-    /// Difference, nothing if `other` is larger.
+    /// Difference, zero if `other` is larger.
     pub const fn saturating_sub(self, other: Share) -> Share {
         Share(self.0.saturating_sub(other.0))
     }
@@ -103,7 +103,7 @@ impl FromStr for Share {
     }
 }
 
-/// So much time in each period, and how soon in it.
+/// An amount of time in each period, with a deadline.
 ///
 /// `0 < budget <= deadline <= period`, so no reservation is for more than one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,10 +113,10 @@ pub struct Reservation {
     deadline: Span,
 }
 
-/// Why a reservation cannot be.
+/// Why a reservation is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationError {
-    /// No time at all.
+    /// A budget of zero.
     NoBudget,
     /// A period below [`Reservation::SHORTEST`].
     TooShort(Span),
@@ -129,7 +129,7 @@ pub enum ReservationError {
         /// The period.
         period: Span,
     },
-    /// A deadline before the budget can be used up.
+    /// A deadline shorter than the budget.
     DeadlineBelowBudget {
         /// The deadline.
         deadline: Span,
@@ -146,7 +146,7 @@ pub enum ReservationError {
 }
 
 impl ReservationError {
-    /// What to do about it.
+    /// The remedy.
     pub const fn remedy(&self) -> &'static str {
         match self {
             ReservationError::NoBudget => "reserve some time, or detach the task",
@@ -189,9 +189,9 @@ impl fmt::Display for ReservationError {
 impl core::error::Error for ReservationError {}
 
 impl Reservation {
-    /// The shortest period: below it, switching costs more than is reserved (SCHED_DEADLINE refuses less as well).
+    /// The shortest period: below it, switching costs more than is reserved (SCHED_DEADLINE also rejects less).
     pub const SHORTEST: Span = Span::from_micros(100);
-    /// The longest period; with it a budget times a million still fits 64 bits, which keeps shares cheap.
+    /// The longest period; with it a budget times a million still fits 64 bits, so shares are cheap to compute.
     pub const LONGEST: Span = Span::from_secs(3_600);
 
     /// `budget` in each `period`, at any time in it.
@@ -209,7 +209,7 @@ impl Reservation {
         }
     }
 
-    /// The same, but within `deadline` of each period's begin.
+    /// The same, but within `deadline` of the start of each period.
     pub const fn within(self, deadline: Span) -> Result<Self, ReservationError> {
         if deadline.as_nanos() > self.period.as_nanos() {
             Err(ReservationError::DeadlineAbovePeriod { deadline, period: self.period })
@@ -220,12 +220,12 @@ impl Reservation {
         }
     }
 
-    /// The same with as near to `budget` as can be: at least a nanosecond, at most the deadline.
+    /// The same with the possible budget nearest to `budget`: at least a nanosecond, at most the deadline.
     pub fn with_budget(self, budget: Span) -> Self {
         Reservation { budget: budget.clamp(Span::from_nanos(1), self.deadline), ..self }
     }
 
-    /// The same within `share`: budgets above it are cut, others stay. `None` if that leaves no time.
+    /// The same within `share`: larger budgets are cut, others stay. `None` if no time is left.
     pub fn cut_to(self, share: Share) -> Option<Self> {
         let budget = self.budget.min(share.of(self.period));
         if budget.is_zero() { None } else { Some(Reservation { budget, ..self }) }
@@ -241,7 +241,7 @@ impl Reservation {
         self.period
     }
 
-    /// How soon in each period the budget is to be had: the period, unless [`Reservation::within`] says sooner.
+    /// The deadline of the budget in each period: the period, unless [`Reservation::within`] set a shorter one.
     pub const fn deadline(self) -> Span {
         self.deadline
     }
@@ -252,7 +252,7 @@ impl Reservation {
     }
 }
 
-/// As one would say it: `30ms of 100ms`, `10ms of 500ms within 50ms`; with a precision as [spans](Span) have it.
+/// `30ms of 100ms`, `10ms of 500ms within 50ms`; the precision applies as for [spans](Span).
 impl fmt::Display for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.budget, f)?;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_reads_as_one_says_it() {
+    fn a_reservation_prints_budget_period_and_deadline() {
         let third = Reservation::new(ms(30), ms(100)).unwrap();
         assert_eq!((third.to_string(), third.share().to_string()), ("30ms of 100ms".into(), "30%".into()));
         assert_eq!(third.within(ms(50)).unwrap().to_string(), "30ms of 100ms within 50ms");

@@ -1,14 +1,14 @@
-//! What a system is, once its file has been read: every name resolved, every template expanded,
-//! every rule of the file checked. Later crates index into these vectors unchecked.
+//! A system after its file was read: all names resolved, all templates expanded, all rules of the file checked. Later
+//! crates index into these vectors unchecked.
 
 use alloc::{string::String, sync::Arc, vec::Vec};
 
 use crate::costs::Costs;
 use crate::endpoint::Endpoint;
+use crate::execution_time::{self, ExecutionTime, Stream};
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
 use crate::program::{Brokered, Program};
-use crate::takes::{self, Stream, Takes};
 use crate::time::{Instant, Span};
 
 /// The fields of a [`System`](crate::System). Methods may panic if a rule of [`System::new`](crate::System::new) is broken.
@@ -16,7 +16,7 @@ use crate::time::{Instant, Span};
 pub struct Contents {
     /// The file's `name`.
     pub name: String,
-    /// Start of every pseudo-random sequence; the same seed gives the same system behaviour.
+    /// The start of every pseudo-random sequence; the same seed gives the same system behaviour.
     pub seed: u64,
     /// How long a simulation or a run lasts unless the command line says otherwise.
     pub duration: Span,
@@ -40,13 +40,13 @@ pub struct Contents {
     pub idle_states: IdleStates,
 }
 
-/// Whether a run lets the machine's CPUs enter idle states that take time to leave.
+/// Whether a run lets the machine's CPUs enter idle states that are slow to leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IdleStates {
     /// Not while critical operations run.
     #[default]
     Auto,
-    /// As the machine is set.
+    /// As the machine is configured.
     Allow,
     /// Never.
     Forbid,
@@ -94,7 +94,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host with a declared name and defaults otherwise.
+    /// A host with a declared name and default values.
     pub fn named(name: impl Into<String>) -> Host {
         Host { name: name.into(), ..Host::default() }
     }
@@ -109,12 +109,11 @@ pub struct Processor {
     pub host: HostId,
     /// The Linux CPU number; `None` lets the runtime choose.
     pub cpu: Option<u32>,
-    /// Name of the strategy; resolved in the strategies' table by the room above.
+    /// Name of the strategy; the crate above resolves it in the table of strategies.
     pub strategy: String,
-    /// The strategy that takes over while the first one cannot keep critical deadlines, if the
-    /// file names two.
+    /// The strategy in force while the first one cannot keep critical deadlines, if the file names two.
     pub overload: Option<Overload>,
-    /// Which jobs may interrupt which.
+    /// Which jobs may preempt which.
     pub preemption: Preemption,
     /// Whether jobs that can no longer finish in time are cancelled at their first dispatch
     /// (Kokyu, section III-B: never critical ones).
@@ -126,9 +125,9 @@ pub struct Processor {
     pub cap_window: Span,
     /// The share of the CPU that lanes may use in any 100 ms, critical work included.
     pub hard_cap: HardCap,
-    /// Threads in each lane's pool; more than one matters only to bodies that block.
+    /// Threads in each lane's pool; only bodies that block need more than one.
     pub pool: u16,
-    /// What the middleware costs here; nothing if the file does not say.
+    /// The costs of the middleware here; zero if the file has none.
     pub costs: Costs,
 }
 
@@ -137,57 +136,56 @@ pub struct Processor {
 pub struct Overload {
     /// Its name.
     pub strategy: String,
-    /// It takes over when some critical job's laxity is less than the work that would still be ahead
-    /// of it, plus this.
+    /// It takes over when a critical job's laxity is less than the work ahead of it, plus this.
     pub margin: Span,
-    /// The first strategy comes back when the trigger was not met for so long.
+    /// The first strategy returns when the trigger was false for this long.
     pub calm: Span,
 }
 
-/// Which jobs may interrupt which.
+/// Which jobs may preempt which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Preemption {
     /// A started job finishes before any other starts.
     None,
-    /// A job interrupts those of less urgent levels; within a level a started job finishes first (Kokyu).
+    /// A job preempts those of less urgent levels; within a level a started job finishes first (Kokyu).
     #[default]
     Levels,
     /// Within a level, too, the job with the better key runs.
     Full,
 }
 
-/// What the file says of an operation that no epoch can change.
+/// The settings of an operation that no epoch can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     /// Name; instances of a template are `name.1`, `name.2`, ...
     pub name: String,
-    /// Where it runs.
+    /// The processor on which it runs.
     pub on: ProcessorId,
     /// What releases its jobs.
     pub trigger: Trigger,
     /// If requests release the operation: the least time between two requests that analysis may assume.
     pub min_interval: Option<Span>,
-    /// Operations whose latest value it takes when it starts, without being triggered by them.
+    /// Operations whose latest value it reads when it starts, without being triggered by them.
     pub reads: Vec<OperationId>,
     /// Critical: every deadline matters, never cancelled, never shed.
     pub critical: bool,
     /// Rank among non-critical operations; higher is more important.
     pub importance: u32,
-    /// The roots that its triggers lead back to; itself for one that no operation triggers. Sorted.
+    /// The roots to which its triggers lead back; itself for one that no operation triggers. Sorted.
     pub roots: Vec<OperationId>,
     /// The file gives its phase, directly or by a template. If not, `sim` and `run` begin at 0, and `check` allows any phase.
     pub phase_given: bool,
     /// Resources it holds, each for at most the span, in this order, from the start of each job.
     pub uses: Vec<(ResourceId, Span)>,
-    /// Bound of the jobs that wait, and what happens to one more.
+    /// The limit of waiting jobs, and what happens to one more.
     pub queue: QueueLimit,
     /// A job that runs beyond its declared worst case.
     pub on_overrun: OnOverrun,
-    /// A release while the previous one's job still runs or waits.
+    /// What happens to a release while the previous job runs or waits.
     pub on_busy: OnBusy,
     /// Release guard of a triggered operation.
     pub guard: Guard,
-    /// Bytes that a job may hand to the jobs it triggers; 0 when it hands none.
+    /// Bytes that a job may pass to the jobs it triggers; 0 for none.
     pub payload: u32,
 }
 
@@ -230,8 +228,8 @@ pub struct QueueLimit {
 }
 
 impl QueueLimit {
-    /// The most jobs of an operation that have not ended: those that wait, one that runs, one that was demoted, one that
-    /// blocks. Everything that holds jobs has room for so many.
+    /// The most jobs of an operation that have not ended: those that wait, one that runs, one that was demoted, one
+    /// that blocks. All stores of jobs have room for this many.
     pub const fn most_jobs(self) -> usize {
         self.limit as usize + 3
     }
@@ -250,10 +248,10 @@ pub enum WhenFull {
 /// What happens to a job that exceeds its declared worst case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnOverrun {
-    /// It goes on; reports tell.
+    /// It continues; reports show it.
     #[default]
     Report,
-    /// It goes on below every lane, in the CPU's idle time.
+    /// It continues below every lane, in the CPU's idle time.
     Demote,
     /// It is stopped: built-in work ends at once, a user's body is demoted and asked to return.
     Stop,
@@ -281,7 +279,7 @@ pub enum Guard {
     Idle,
 }
 
-/// What the file says of an operation in one epoch.
+/// The settings of an operation in one epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// False while an epoch switches the operation off: nothing releases it.
@@ -291,9 +289,9 @@ pub struct Setting {
     pub period: Span,
     /// The longest period that a rate range allows; equal to `period` for a single rate.
     pub slowest: Span,
-    /// Begin of the first period.
+    /// The start of the first period.
     pub phase: Span,
-    /// Release after the begin of each period, or after the trigger.
+    /// The delay of the release after the begin of each period, or after the trigger.
     pub offset: Span,
     /// Releases are late by up to this, drawn uniformly; they keep their order even if it exceeds the period.
     pub jitter: Span,
@@ -301,9 +299,9 @@ pub struct Setting {
     pub wcet: Span,
     /// Declared best-case execution time.
     pub bcet: Span,
-    /// What jobs really take: built-in work and simulation use it.
-    pub takes: Takes,
-    /// By when a job must have finished.
+    /// The actual execution times of jobs, for built-in work and simulation.
+    pub execution_time: ExecutionTime,
+    /// The deadline of a job.
     pub deadline: Deadline,
     /// Jobs per release: a load chain of `legs` jobs, each triggering the next; 1 for all others.
     pub legs: u16,
@@ -318,7 +316,7 @@ impl Setting {
     }
 }
 
-/// By when a job must have finished.
+/// The deadline of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
     /// Counted from the job's own nominal release (jitter not included).
@@ -328,7 +326,7 @@ pub enum Deadline {
 }
 
 impl Deadline {
-    /// The length, whatever it is counted from.
+    /// The length, whatever its start.
     pub const fn span(self) -> Span {
         match self {
             Deadline::Own(span) | Deadline::Origin(span) => span,
@@ -336,7 +334,7 @@ impl Deadline {
     }
 }
 
-/// Something that at most one job at a time may use.
+/// A resource that one job at a time may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     /// Name in the file.
@@ -354,7 +352,7 @@ pub struct Chain {
     pub deadline: Option<Span>,
     /// Of the data at the finish of the last: how old its input may be.
     pub max_age: Option<Span>,
-    /// From an input to the first finish of the last operation that reflects it.
+    /// From an input to the first finish of the last operation that uses it.
     pub max_reaction: Option<Span>,
 }
 
@@ -394,7 +392,7 @@ pub struct Epoch {
     pub environment: Arc<Environment>,
 }
 
-/// The state of links and hosts in one epoch. By default all hosts are on, and links are as [`Contents::links`] declares.
+/// The state of links and hosts in one epoch. By default all hosts are on, and links are as in [`Contents::links`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// Links that differ from their declaration, sorted by their position in [`Contents::links`].
@@ -469,8 +467,8 @@ impl Contents {
         self.epochs.partition_point(|epoch| epoch.at <= now).saturating_sub(1)
     }
 
-    /// Least and greatest delay of an event from one host to another; zero on the same host and
-    /// where the file names no link.
+    /// Least and greatest delay of an event from one host to another; zero on the same host and if the file has no
+    /// link.
     pub fn delay(&self, from: HostId, to: HostId) -> (Span, Span) {
         self.link(from, to).map_or((Span::ZERO, Span::ZERO), |link| self.links[link].delay)
     }
@@ -481,7 +479,7 @@ impl Contents {
         self.links.iter().position(named)
     }
 
-    /// The state of the link from one host to another in an epoch. On one host, and where the file names no link, delay
+    /// The state of the link from one host to another in an epoch. On one host, and without a link in the file, delay
     /// and loss are zero.
     pub fn link_setting(&self, epoch: usize, from: HostId, to: HostId) -> LinkSetting {
         let setting = |link: usize| self.epochs[epoch].environment.link(link, &self.links[link]);
@@ -517,17 +515,17 @@ impl Contents {
     /// `position`.
     pub fn draw_delay(&self, (least, most): (Span, Span), to: OperationId, position: u16, number: u64) -> Span {
         let draw = JobId { operation: to, number, leg: position };
-        takes::uniform(takes::bits(self.seed, draw, Stream::LinkDelay), least, most)
+        execution_time::uniform(execution_time::bits(self.seed, draw, Stream::LinkDelay), least, most)
     }
 
-    /// Whether a link that loses `loss_ppm` loses a completion. As with delays, only the completion decides.
+    /// Whether a link that loses `loss_ppm` loses a completion. As with delays, only the completion determines it.
     pub fn draw_loss(&self, loss_ppm: u32, to: OperationId, position: u16, number: u64) -> bool {
         if loss_ppm == 0 {
             return false;
         }
         let draw = JobId { operation: to, number, leg: position };
-        let bits = takes::bits(self.seed, draw, Stream::LinkLoss);
-        takes::uniform(bits, Span::ZERO, Span::from_nanos(999_999)).as_nanos() < u64::from(loss_ppm)
+        let bits = execution_time::bits(self.seed, draw, Stream::LinkLoss);
+        execution_time::uniform(bits, Span::ZERO, Span::from_nanos(999_999)).as_nanos() < u64::from(loss_ppm)
     }
 
     /// The limits of the delay from one processor to each, in their order.
@@ -542,7 +540,7 @@ impl Contents {
     /// for requests without a least interval.
     pub fn release_rates(&self, epoch: usize) -> Vec<u64> {
         let mut rates: Vec<Option<u64>> = alloc::vec![None; self.operations.len()];
-        // Triggers have no cycles. A stack of our own: chains may be long.
+        // Triggers have no cycles. Use an explicit stack: chains may be long.
         let mut pending: Vec<OperationId> = self.operation_ids().collect();
         while let Some(id) = pending.last().copied() {
             let predecessors = self.operation(id).trigger.predecessors();
@@ -570,8 +568,8 @@ impl Contents {
         rates.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// True if an operation's jobs carry the release numbers of its one root: through `all`, and
-    /// through `any` of one. A merge of several counts for itself, and so does what follows from it.
+    /// True if an operation's jobs have the release numbers of its one root: through `all`, and through `any` of one. A
+    /// merge of several counts independently, as do its successors.
     pub fn numbered_by_root(&self, id: OperationId) -> bool {
         let mut pending = alloc::vec![id];
         let mut seen = alloc::vec![false; self.operations.len()];

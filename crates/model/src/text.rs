@@ -3,11 +3,11 @@
 use alloc::string::String;
 use core::fmt::Write;
 
-/// The text with every character escaped that could control a terminal or fake a line: control characters (newlines
+/// The text with every character escaped that could control a terminal or forge a line: control characters (newlines
 /// and terminal escapes among them, C0 and C1), and Unicode's invisible and direction-changing format characters
 /// (Unicode Standard, section 23.2; "Trojan Source", CVE-2021-42574). A newline becomes `\n`, an escape `\u{1b}`.
 ///
-/// Use it wherever people read names of processes, tasks, threads and hosts. Ordinary text stays unchanged.
+/// Use it wherever names of processes, tasks, threads and hosts are printed. Ordinary text stays unchanged.
 ///
 /// ```
 /// assert_eq!(hyoshi_model::printable("top\x1b[2J\nroot"), r"top\u{1b}[2J\nroot");

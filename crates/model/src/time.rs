@@ -1,7 +1,7 @@
 //! Time in integer nanoseconds: an [`Instant`] on the run's own clock, and a [`Span`] between two.
 //!
-//! Instants count from the start of a run or simulation. Both are unsigned, so a negative period
-//! cannot be written down; the one signed quantity of the field, lateness, has its own type.
+//! Instants count from the start of a run or simulation. Both are unsigned, so a negative period cannot be expressed;
+//! lateness, the one signed quantity, has its own type.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Mul, Sub};
@@ -24,7 +24,7 @@ pub struct Lateness(i64);
 impl Instant {
     /// The start of the run.
     pub const ZERO: Instant = Instant(0);
-    /// Later than everything: "no timer is set".
+    /// Later than everything: no timer is set.
     pub const NEVER: Instant = Instant(u64::MAX);
 
     /// The instant `nanos` after the start.
@@ -57,14 +57,14 @@ impl Instant {
         Instant(self.0.saturating_sub(span.0))
     }
 
-    /// The same instant by a clock that is ahead by so many nanoseconds; not before 0.
+    /// The same instant by a clock that is ahead by this many nanoseconds; not before 0.
     pub const fn by_clock_ahead(self, nanos: i64) -> Instant {
         Instant(self.0.saturating_add_signed(nanos))
     }
 }
 
 impl Span {
-    /// No time.
+    /// Zero.
     pub const ZERO: Span = Span(0);
 
     /// `nanos` nanoseconds.
@@ -92,7 +92,7 @@ impl Span {
         self.0
     }
 
-    /// Seconds as a float, for display and statistics only: no decision is taken on it.
+    /// Seconds as a float, only for display and statistics.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -182,11 +182,11 @@ impl core::iter::Sum for Span {
     }
 }
 
-/// To so many significant digits, if somebody who reads it is not to have more.
+/// Rounds to this many significant digits, if a precision is set.
 fn round_nanos(nanos: u64, digits: usize) -> u64 {
     let all = nanos.checked_ilog10().map_or(1, |tens| tens as usize + 1);
     let step = 10u64.pow(all.saturating_sub(digits.max(1)) as u32);
-    // What is too much for 64 bits is not rounded up.
+    // Do not round up a value that does not fit 64 bits.
     nanos.checked_add(step / 2).unwrap_or(nanos) / step * step
 }
 
@@ -209,8 +209,8 @@ fn write_nanos(f: &mut fmt::Formatter<'_>, nanos: u64) -> fmt::Result {
     if nanos == 0 { f.write_str("0s") } else { write!(f, "{nanos}ns") }
 }
 
-/// Exact, in the largest unit; with a precision in so many significant digits, for people: `{:.4}` of 5,025,006 ns is
-/// `5.025ms`, not `5.025006ms`.
+/// Exact, in the largest unit. A precision sets the significant digits: `{:.4}` of 5,025,006 ns is `5.025ms`, not
+/// `5.025006ms`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_nanos(f, f.precision().map_or(self.0, |digits| round_nanos(self.0, digits)))

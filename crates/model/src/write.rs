@@ -1,13 +1,13 @@
-//! A system as the text of a file that means it: what `check` hands to `sim`, what a failing test prints.
+//! Writes a system as the text of a file: the input of `sim` from `check`, and the output of a failing test.
 //!
-//! For every system that [`read`](crate::read) returns, reading what [`write()`] makes of it gives the
-//! same system. What no file can say (a best case of zero, names with odd characters) is written as
-//! near as a file comes to it.
+//! For every system that [`read`](crate::read) returns, reading the result of [`write()`] returns the same system. A
+//! system that no file can express (a best case of zero, unusual names) is written as the nearest file.
 
 use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::checked::System;
+use crate::execution_time::ExecutionTime;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
 use crate::program::{AdvocateWords, Broker};
@@ -15,10 +15,9 @@ use crate::system::{
     Deadline, Environment, Epoch, Guard, Host, IdleStates, OnBusy, OnOverrun, Operation, Preemption, Processor,
     Setting, Trigger, WhenFull, tightest,
 };
-use crate::takes::Takes;
 use crate::time::{Instant, Span};
 
-/// The text of a `system.toml` that means this system.
+/// The text of a `system.toml` that describes this system.
 pub fn write(system: &System) -> String {
     let mut text = String::new();
     line(&mut text, "name", quoted(&system.name));
@@ -38,7 +37,7 @@ pub fn write(system: &System) -> String {
         hosts.for_each(|(id, host)| write_host(&mut text, host, system.epochs[0].environment.enables(id)));
     }
     for (host, broker) in system.hosts.iter().zip(&system.brokered.brokers) {
-        // Under its host's name, so that one host's is not another's.
+        // Under its host's name: each host has its own.
         let _ = writeln!(text, "\n[host.{}.broker]", key_of(&plain(&host.name)));
         write_broker(&mut text, broker);
     }
@@ -101,13 +100,13 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// The name, if names may be so, or one near it.
+/// The name, if it is a valid one, or a similar valid one.
 fn plain(name: &str) -> String {
     let known = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ');
     name.chars().map(|c| if known(c) { c } else { '-' }).collect()
 }
 
-/// As [`plain()`]; parts of calls have names of their own.
+/// Like [`plain()`]; parts of calls have their own names.
 fn plain_operation(name: &str) -> String {
     let part = |part: &str| part.split('@').map(plain).collect::<Vec<_>>().join("@");
     name.split(':').map(part).collect::<Vec<_>>().join(":")
@@ -175,7 +174,7 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
     };
     line(text, "on_hard_cap", quoted(on_overload));
     line(text, "pool", processor.pool.to_string());
-    // Said even if there are none: where a file says nothing, what was measured on the machine counts.
+    // Written even if all are zero: without them, the costs measured on the machine apply.
     let costs = processor.costs.named().into_iter().filter(|(_, span)| !span.is_zero());
     let costs: Vec<String> = costs.map(|(key, span)| format!("{key} = {}", time(span))).collect();
     line(text, "costs", if costs.is_empty() { "{}".into() } else { format!("{{ {} }}", costs.join(", ")) });
@@ -209,7 +208,7 @@ fn write_programs(text: &mut String, system: &System) {
         if !program.group.is_empty() {
             line(text, "group", quoted(&program.group));
         }
-        if let Some((_, takes)) = program.takes.first().filter(|(from, _)| *from == Instant::ZERO) {
+        if let Some((_, takes)) = program.execution_times.first().filter(|(from, _)| *from == Instant::ZERO) {
             line(text, "takes", self::takes(takes));
         }
     }
@@ -233,10 +232,10 @@ struct Template<'a> {
     first: usize,
     /// How many; `None` for an operation without a number.
     count: Option<usize>,
-    /// Of a template: the period that spreads the phases as `stagger = "even"` does, or the time between two.
+    /// Of a template: the period whose phases `stagger = "even"` spreads, or the time between two.
     stagger: Stagger,
-    /// Deadlines that count from the origin are said, too: they do not follow from roots and chains.
-    said: bool,
+    /// Deadlines that count from the origin are written, too: roots and chains do not imply them.
+    explicit_deadlines: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,7 +255,7 @@ fn templates(system: &System) -> Vec<Template<'_>> {
             first,
             count: None,
             stagger: Stagger::By(Span::ZERO),
-            said: false,
+            explicit_deadlines: false,
         });
         first += template.len();
         templates.push(template);
@@ -264,12 +263,12 @@ fn templates(system: &System) -> Vec<Template<'_>> {
     templates
 }
 
-/// Marks those of which some deadline is counted from the origin, and is not what a reader concludes.
+/// Marks operations with a deadline that counts from the origin and that a reader would not infer.
 fn mark_deadlines(system: &System, templates: &mut [Template<'_>]) {
     let triggers: Vec<Trigger> = system.operations.iter().map(|operation| operation.trigger.clone()).collect();
     let chains = tightest(&system.chains, &triggers);
     for template in templates {
-        template.said = (template.first..template.first + template.len()).any(|id| {
+        template.explicit_deadlines = (template.first..template.first + template.len()).any(|id| {
             let mut had_its_own = false;
             system.epochs.iter().any(|epoch| match epoch.settings[id].deadline {
                 Deadline::Own(_) => {
@@ -279,7 +278,7 @@ fn mark_deadlines(system: &System, templates: &mut [Template<'_>]) {
                 Deadline::Origin(deadline) => {
                     let of_root = |root: &OperationId| epoch.settings[root.index()].deadline.span();
                     let of_roots = || system.operations[id].roots.iter().map(of_root).max();
-                    // What once had a deadline of its own is asked no more what its roots say.
+                    // If an operation has had its own deadline, its roots no longer imply one.
                     had_its_own || Some(deadline) != chains[id].or_else(of_roots)
                 }
             })
@@ -312,7 +311,7 @@ fn numbered(system: &System, first: usize) -> Option<Template<'_>> {
         first,
         count: Some(count),
         stagger: stagger(&phases, setting(system, first).period)?,
-        said: false,
+        explicit_deadlines: false,
     })
 }
 
@@ -354,13 +353,13 @@ impl Template<'_> {
         self.count.unwrap_or(1)
     }
 
-    /// What the table says of all instances in the first epoch: an epoch of its own says what differs.
+    /// What the table of all instances contains in the first epoch; later epochs contain the differences.
     fn base(&self) -> Setting {
         let mut base = setting(self.system, self.first).clone();
-        // What once has a deadline of its own cannot lose it again: the table gives it only if all have one.
+        // An operation cannot lose its own deadline again: the table has it only if all epochs have one.
         let instances = self.system.epochs[0].settings[self.first..self.first + self.len()].iter();
         let from_origin = instances.map(|one| one.deadline).find(|one| matches!(one, Deadline::Origin(_)));
-        base.deadline = from_origin.filter(|_| !self.said).unwrap_or(base.deadline);
+        base.deadline = from_origin.filter(|_| !self.explicit_deadlines).unwrap_or(base.deadline);
         if let Stagger::Even(period) = self.stagger
             && period != base.period
         {
@@ -409,7 +408,7 @@ impl Template<'_> {
                 line(text, key, time(span));
             }
         }
-        for (key, value) in changes(None, &base, operation, self.said) {
+        for (key, value) in changes(None, &base, operation, self.explicit_deadlines) {
             let within = key == "jitter" && burst.is_some();
             if !(within || self.plain() && follows(&base, key, periodic)) {
                 line(text, key, value);
@@ -418,7 +417,7 @@ impl Template<'_> {
         self.write_constants(text, operation);
     }
 
-    /// True if nothing ever differs from what the table says.
+    /// True if no epoch differs from the table.
     fn plain(&self) -> bool {
         let base = self.base();
         let settings = &self.system.epochs[0].settings[self.first..self.first + self.len()];
@@ -426,7 +425,7 @@ impl Template<'_> {
         self.system.epochs.len() == 1 && settings.iter().all(but_phase)
     }
 
-    /// What no epoch changes.
+    /// Writes the keys that no epoch changes.
     fn write_constants(&self, text: &mut String, operation: &Operation) {
         if operation.critical {
             line(text, "critical", "true");
@@ -468,17 +467,17 @@ impl Template<'_> {
     }
 }
 
-/// True if the key may be left out: its value follows from others.
+/// True if the key may be omitted: its value follows from others.
 fn follows(setting: &Setting, key: &str, periodic: bool) -> bool {
     match key {
-        "takes" => setting.takes == Takes::Fixed(setting.wcet),
-        "bcet" => setting.bcet == setting.takes.shortest().min(setting.wcet),
+        "takes" => setting.execution_time == ExecutionTime::Fixed(setting.wcet),
+        "bcet" => setting.bcet == setting.execution_time.shortest().min(setting.wcet),
         "deadline" => periodic && setting.deadline == Deadline::Own(setting.period),
         _ => false,
     }
 }
 
-/// The keys by which a setting differs from the one before it, or from none at all.
+/// The keys in which a setting differs from the one before it, or from none.
 fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said: bool) -> Vec<(&'static str, String)> {
     let periodic = operation.trigger == Trigger::Periodic;
     let mut changes = Vec::new();
@@ -495,8 +494,8 @@ fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said:
     if !now.bcet.is_zero() && differs(&|before| before.bcet == now.bcet) {
         changes.push(("bcet", time(now.bcet)));
     }
-    if differs(&|before| before.takes == now.takes) {
-        changes.push(("takes", takes(&now.takes)));
+    if differs(&|before| before.execution_time == now.execution_time) {
+        changes.push(("takes", takes(&now.execution_time)));
     }
     // Deadlines counted from the origin mostly follow from chains and roots.
     let deadline = match now.deadline {
@@ -517,15 +516,15 @@ fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said:
     changes
 }
 
-fn takes(takes: &Takes) -> String {
+fn takes(takes: &ExecutionTime) -> String {
     match takes {
-        Takes::Fixed(span) => time(*span),
-        Takes::Uniform(least, most) => format!("{{ uniform = [{}, {}] }}", time(*least), time(*most)),
-        Takes::Normal { mean, deviation, least, most } => {
+        ExecutionTime::Fixed(span) => time(*span),
+        ExecutionTime::Uniform(least, most) => format!("{{ uniform = [{}, {}] }}", time(*least), time(*most)),
+        ExecutionTime::Normal { mean, deviation, least, most } => {
             let [mean, deviation, least, most] = [mean, deviation, least, most].map(|span| time(*span));
             format!("{{ normal = {{ mean = {mean}, deviation = {deviation}, least = {least}, most = {most} }} }}")
         }
-        Takes::List(spans) => {
+        ExecutionTime::List(spans) => {
             let spans: Vec<String> = spans.iter().map(|span| time(*span)).collect();
             format!("{{ list = [{}] }}", spans.join(", "))
         }
@@ -584,21 +583,27 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
     sets
 }
 
-/// What an epoch sets of programs; at the start their tables have said it.
+/// An epoch's changes of programs; their tables contain the values at the start.
 fn program_sets(system: &System, epoch: &Epoch) -> Vec<String> {
     let changed = system.brokered.programs.iter().flat_map(|program| {
-        let here = program.takes.iter().filter(|(from, _)| *from == epoch.at && *from > Instant::ZERO);
+        let here = program.execution_times.iter().filter(|(from, _)| *from == epoch.at && *from > Instant::ZERO);
         here.map(|(_, takes)| format!("\"reservation.{}.takes\" = {}", program.name, self::takes(takes)))
     });
     changed.collect()
 }
 
-/// What an epoch sets, once for all instances of a template where they agree.
+/// An epoch's changes, once for all instances of a template if they agree.
 fn epoch_sets(system: &System, epoch: &Epoch, before: &[Setting], templates: &[Template<'_>]) -> Vec<String> {
     let mut sets = Vec::new();
     for template in templates {
-        let of =
-            |id: usize| changes(before.get(id), &epoch.settings[id], &system.operations[template.first], template.said);
+        let of = |id: usize| {
+            changes(
+                before.get(id),
+                &epoch.settings[id],
+                &system.operations[template.first],
+                template.explicit_deadlines,
+            )
+        };
         let all: Vec<_> = (template.first..template.first + template.len()).map(of).collect();
         let mut say = |name: &str, changes: &[(&str, String)]| {
             sets.extend(changes.iter().map(|(key, value)| format!("\"operation.{name}.{key}\" = {value}")));

@@ -1,6 +1,6 @@
 //! What a call becomes: a chain of triggered operations whose times and deadlines are those of the caller.
 
-use hyoshi_model::{Deadline, Guard, OperationId, Setting, Span, System, Takes, Trigger, read, write};
+use hyoshi_model::{Deadline, ExecutionTime, Guard, OperationId, Setting, Span, System, Trigger, read, write};
 
 fn system(text: &str) -> System {
     read(text, "calls.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
@@ -76,7 +76,7 @@ const TWO: &str = r#"
 
     [[epoch]]
     at  = "1s"
-    set = { "operation.plan.wcet" = "5ms", "operation.plan.takes" = "4ms", "operation.plan.rate" = "10Hz" }
+    set = { "operation.plan.wcet" = "5ms", "operation.plan.execution_time" = "4ms", "operation.plan.rate" = "10Hz" }
     [[epoch]]
     at  = "2s"
     set = { "operation.plan.deadline" = "90ms", "operation.locate.wcet" = "6ms", "operation.locate@note.wcet" = "5ms" }
@@ -110,13 +110,13 @@ fn the_times_of_the_parts_are_those_of_the_whole_in_every_epoch() {
     let system = system(TWO);
     let times = |epoch, name| {
         let one = setting(&system, epoch, name);
-        (one.wcet, one.bcet, one.takes.clone())
+        (one.wcet, one.bcet, one.execution_time.clone())
     };
-    assert_eq!(times(0, "plan:call"), (ms(1), ms(1), Takes::Fixed(ms(1))));
-    assert_eq!(times(0, "plan"), (ms(2), ms(1), Takes::Uniform(ms(1), ms(2))));
-    assert_eq!(times(0, "note"), (ms(2), ms(1), Takes::Fixed(ms(2))));
-    assert_eq!(times(1, "plan:call"), (ms(1), ms(1), Takes::Fixed(ms(1))));
-    assert_eq!(times(1, "plan"), (ms(4), ms(3), Takes::Fixed(ms(3))));
+    assert_eq!(times(0, "plan:call"), (ms(1), ms(1), ExecutionTime::Fixed(ms(1))));
+    assert_eq!(times(0, "plan"), (ms(2), ms(1), ExecutionTime::Uniform(ms(1), ms(2))));
+    assert_eq!(times(0, "note"), (ms(2), ms(1), ExecutionTime::Fixed(ms(2))));
+    assert_eq!(times(1, "plan:call"), (ms(1), ms(1), ExecutionTime::Fixed(ms(1))));
+    assert_eq!(times(1, "plan"), (ms(4), ms(3), ExecutionTime::Fixed(ms(3))));
     let periods = |name| [0, 1].map(|epoch| setting(&system, epoch, name).period);
     for name in ["plan:call", "locate@plan", "plan", "steer"] {
         assert_eq!(periods(name), [ms(50), ms(100)], "{name}");
@@ -135,7 +135,8 @@ fn the_callers_deadline_holds_for_its_end_and_for_whom_it_waits() {
     assert_eq!(deadlines("plan:call"), [40, 40, 90].map(|millis| Deadline::Own(ms(millis))));
     assert_eq!((deadlines("locate@plan"), deadlines("plan")), (from_origin, from_origin));
     assert_eq!(deadlines("note"), [50; 3].map(|millis| Deadline::Origin(ms(millis))));
-    // What only follows the caller has the deadline of its chain or root, as ever: no chain of triggers is set here.
+    // Operations that only follow the caller have the deadline of its chain or root: this file sets no chain of
+    // triggers.
     assert_eq!(deadlines("steer"), from_origin);
 }
 

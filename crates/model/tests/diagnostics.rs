@@ -1,11 +1,11 @@
-//! Every file in `tests/refused` and `tests/warned` is answered with exactly the words beside it.
-//! After a change of wording: `BLESS=1 cargo test -p hyoshi-model --test suite diagnostics::`, then read the
-//! diff by eye: an error should be understood by someone who has never seen the code.
+//! Every file in `tests/refused` and `tests/warned` produces exactly the messages beside it. After a change of wording:
+//! `BLESS=1 cargo test -p hyoshi-model --test suite diagnostics::`, then read the diff: an error should be clear to
+//! someone who has never seen the code.
 
 use std::fs;
 use std::path::Path;
 
-/// What differs from the words beside the files.
+/// The differences from the messages beside the files.
 fn differing(dir: &str, refused: bool) -> Vec<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(dir);
     let bless = std::env::var_os("BLESS").is_some();
@@ -23,7 +23,7 @@ fn differing(dir: &str, refused: bool) -> Vec<String> {
             Ok(loaded) => loaded.warnings.iter().map(|warning| format!("{warning}\n\n")).collect(),
             Err(errors) => errors.to_string(),
         };
-        // Where the repository lies is nobody's business.
+        // Remove the repository's path.
         let said = said.replace(&dir.display().to_string(), "DIR");
         let expected = path.with_extension("expected");
         if bless {

@@ -1,4 +1,4 @@
-//! Whatever is given as a file, the reader answers: it never panics, and never takes long.
+//! The reader returns a result for every file: it never panics, and is never slow.
 
 use crate::invariants;
 
@@ -97,7 +97,7 @@ fn at_most_a_hundred_errors_are_told_and_the_rest_counted() {
     assert!(errors.to_string().ends_with("x: 1000 errors, the first 100 are shown\n"));
 }
 
-/// Files that are worth spoiling: good ones, and bad ones in all the ways we thought of.
+/// Files to corrupt: valid ones, and invalid ones of all known kinds.
 static SEEDS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = |dir: &str| {
@@ -107,12 +107,12 @@ static SEEDS: LazyLock<Vec<String>> = LazyLock::new(|| {
         files
     };
     let mut seeds: Vec<_> = ["../../examples", "tests/refused", "tests/warned"].into_iter().flat_map(files).collect();
-    // These are refused for their sheer size: spoiling them takes long and shows little.
+    // These are rejected for their size: corrupting them is slow and shows little.
     seeds.retain(|path| !path.ends_with("too-many.toml") && !path.ends_with("tangled.toml"));
     seeds.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
 });
 
-/// One way to spoil a text.
+/// One way to corrupt a text.
 #[derive(Clone, Debug)]
 enum Spoil {
     Cut { at: usize, len: usize },

@@ -109,7 +109,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         jitter: Span::ZERO,
         wcet: ms(2),
         bcet: ms(2),
-        takes: Takes::Fixed(ms(2)),
+        execution_time: ExecutionTime::Fixed(ms(2)),
         deadline: Deadline::Own(ms(10)),
         legs: 1,
         critical_legs: 0,
@@ -149,7 +149,7 @@ fn a_triggered_operation_inherits_period_and_deadline_from_its_roots() {
     assert_eq!(setting(&system, 0, "join").deadline, Deadline::Origin(ms(40)));
     assert_eq!(setting(&system, 0, "last").deadline, Deadline::Origin(ms(8)));
     assert_eq!(setting(&system, 0, "own").deadline, Deadline::Own(ms(3)));
-    // Written order: a join may want its inputs in it.
+    // Written order: a join may need its inputs in it.
     let join = Trigger::All(vec![OperationId(1), OperationId(0)]);
     assert_eq!(system.operation(id(&system, "join")).trigger, join);
 }
@@ -233,8 +233,8 @@ fn epochs_add_up_and_what_is_inherited_follows() {
     assert_eq!((b.period, b.deadline), (ms(20), Deadline::Origin(ms(20))));
     let wcets = |epoch| ["a.1", "a.2"].map(|name| setting(&system, epoch, name).wcet);
     assert_eq!((wcets(0), wcets(1), wcets(3)), ([ms(2), ms(2)], [ms(2), ms(3)], [ms(1), ms(1)]));
-    // Nobody gave `takes` and `bcet`: they go with the worst case.
-    assert_eq!(setting(&system, 3, "a.1").takes, Takes::Fixed(ms(1)));
+    // Without `takes` and `bcet`, the worst case applies.
+    assert_eq!(setting(&system, 3, "a.1").execution_time, ExecutionTime::Fixed(ms(1)));
     assert_eq!(setting(&system, 3, "a.1").bcet, ms(1));
     assert!(std::sync::Arc::ptr_eq(&system.epochs[1].settings, &system.epochs[2].settings));
     assert_eq!((setting(&system, 3, "b").deadline, setting(&system, 3, "b").enabled), (Deadline::Own(ms(4)), false));
@@ -274,12 +274,12 @@ fn times_are_taken_in_every_form() {
         e = { every = "10ms", wcet = "4ms", critical = true, repeat = { legs = 2 }, takes = "5ms" }
         "#,
     );
-    let takes = |name| setting(&system, 0, name).takes.clone();
-    assert_eq!(takes("a"), Takes::Fixed(ms(1)));
-    assert_eq!(takes("b"), Takes::Uniform(ms(1), ms(2)));
+    let takes = |name| setting(&system, 0, name).execution_time.clone();
+    assert_eq!(takes("a"), ExecutionTime::Fixed(ms(1)));
+    assert_eq!(takes("b"), ExecutionTime::Uniform(ms(1), ms(2)));
     let (mean, deviation) = (ms(2), ms(1));
-    assert_eq!(takes("c"), Takes::Normal { mean, deviation, least: Span::from_nanos(1), most: ms(5) });
-    assert_eq!(takes("d"), Takes::List([ms(3), ms(2)].into()));
+    assert_eq!(takes("c"), ExecutionTime::Normal { mean, deviation, least: Span::from_nanos(1), most: ms(5) });
+    assert_eq!(takes("d"), ExecutionTime::List([ms(3), ms(2)].into()));
     let bcets = ["a", "b", "c", "d", "e"].map(|name| setting(&system, 0, name).bcet);
     assert_eq!(bcets, [ms(1), ms(1), Span::from_nanos(1), ms(1), ms(4)]);
     assert_eq!(setting(&system, 0, "e").critical_legs, 2);
@@ -402,7 +402,7 @@ fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
     let off: Vec<_> = system.epochs.iter().map(|epoch| epoch.environment.disabled.clone()).collect();
     assert_eq!(off, [vec![b], vec![a], vec![a], vec![a], vec![a]]);
     assert!(std::sync::Arc::ptr_eq(&system.epochs[1].environment, &system.epochs[2].environment));
-    // What is as declared again is no difference.
+    // A value that is set again as declared is not a difference.
     assert!(system.epochs[4].environment.links.is_empty());
 }
 

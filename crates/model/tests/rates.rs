@@ -1,4 +1,4 @@
-//! How often things are released, and what that asks of a processor.
+//! Rates of releases, and the load that they cause on a processor.
 
 use hyoshi_model::{ProcessorId, read};
 

@@ -1,10 +1,10 @@
-//! `examples/reference.toml` and `schema/system.schema.json` tell all that the table of keys holds.
-//! `BLESS=1 cargo test -p hyoshi-model --test suite reference::` writes the schema anew.
+//! `examples/reference.toml` and `schema/system.schema.json` contain all of the table of keys. `BLESS=1 cargo test -p
+//! hyoshi-model --test suite reference::` writes the schema again.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use hyoshi_model::file::keys::{Kind, LeftOut, SECTIONS, Shape};
+use hyoshi_model::file::keys::{DefaultValue, Kind, SECTIONS, Shape};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -62,13 +62,13 @@ fn the_reference_has_every_key_with_its_default_and_a_comment() {
                 text[start..].lines().next().unwrap_or("")
             };
             let commented = values.iter().filter(|value| line(value).contains(" # "));
-            let LeftOut::Value(default) = key.default else {
+            let DefaultValue::Value(default) = key.default else {
                 if commented.count() == 0 {
                     missing.push(format!("{path} has no comment"));
                 }
                 continue;
             };
-            // A key whose section shows another value says the default in words.
+            // If a key's section shows another value, its default is described in words.
             let told = commented
                 .clone()
                 .any(|value| text[value.span()] == *default || line(value).contains(&format!("default {default}")));
@@ -87,7 +87,7 @@ fn the_schema_in_the_repository_is_current() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, hyoshi_model::schema()).unwrap();
     }
-    // As values: whether serde_json sorts its keys depends on who else is compiled.
+    // Compare values: whether serde_json sorts its keys depends on features of other crates.
     let kept: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(path).unwrap_or_default()).unwrap_or_default();
     let current: serde_json::Value = serde_json::from_str(&hyoshi_model::schema()).unwrap();

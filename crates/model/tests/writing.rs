@@ -1,4 +1,4 @@
-//! What is written is read as the same system.
+//! A written system reads as the same system.
 
 use std::path::{Path, PathBuf};
 

@@ -339,7 +339,7 @@ pub mod cos_naming {
         fn list(&self, how_many: u32) -> Result<(BindingList, Option<BindingIteratorStub>), SystemException>;
     }
 
-    /// What [`NamingContext::bind`] raises.
+    /// The exceptions of [`NamingContext::bind`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum BindError {
         /// A step of the name leads nowhere.
@@ -443,7 +443,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContext::rebind`] raises.
+    /// The exceptions of [`NamingContext::rebind`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum RebindError {
         /// A step of the name leads nowhere.
@@ -533,7 +533,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContext::bind_context`] raises.
+    /// The exceptions of [`NamingContext::bind_context`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum BindContextError {
         /// A step of the name leads nowhere.
@@ -637,7 +637,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContext::rebind_context`] raises.
+    /// The exceptions of [`NamingContext::rebind_context`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum RebindContextError {
         /// A step of the name leads nowhere.
@@ -729,7 +729,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContext::resolve`] raises.
+    /// The exceptions of [`NamingContext::resolve`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum ResolveError {
         /// A step of the name leads nowhere.
@@ -819,7 +819,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContext::unbind`] raises.
+    /// The exceptions of [`NamingContext::unbind`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum UnbindError {
         /// A step of the name leads nowhere.
@@ -909,7 +909,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContext::bind_new_context`] raises.
+    /// The exceptions of [`NamingContext::bind_new_context`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum BindNewContextError {
         /// A step of the name leads nowhere.
@@ -1015,7 +1015,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContext::destroy`] raises.
+    /// The exceptions of [`NamingContext::destroy`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum DestroyError {
         /// The context to be destroyed has bindings.
@@ -1775,7 +1775,7 @@ pub mod cos_naming {
         fn resolve_str(&self, sn: &str) -> Result<Option<ObjectRef>, ResolveStrError>;
     }
 
-    /// What [`NamingContextExt::to_string`] raises.
+    /// The exceptions of [`NamingContextExt::to_string`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum ToStringError {
         /// The name is empty, or a component of it is.
@@ -1839,7 +1839,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContextExt::to_name`] raises.
+    /// The exceptions of [`NamingContextExt::to_name`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum ToNameError {
         /// The name is empty, or a component of it is.
@@ -1903,7 +1903,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContextExt::to_url`] raises.
+    /// The exceptions of [`NamingContextExt::to_url`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum ToUrlError {
         /// Declared by the operation.
@@ -1981,7 +1981,7 @@ pub mod cos_naming {
         }
     }
 
-    /// What [`NamingContextExt::resolve_str`] raises.
+    /// The exceptions of [`NamingContextExt::resolve_str`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum ResolveStrError {
         /// A step of the name leads nowhere.

@@ -5,13 +5,13 @@
 //!
 //! ```
 //! use hyoshi_naming::{Naming, NamingLimits, NamingService};
-//! use hyoshi_orb::{Endpoint, Object, ObjectRef, Orb};
+//! use hyoshi_orb::{IorEndpoint, Object, ObjectRef, Orb};
 //!
 //! let server = Orb::builder().listen("iiop://127.0.0.1:0")?.build()?;
 //! let _service = NamingService::start(&server, None, NamingLimits::default())?;
 //! server.ready();
 //!
-//! let Some(Endpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!() };
+//! let Some(IorEndpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!() };
 //! let client = Orb::client()?;
 //! let names = Naming::at(&client, &format!("corbaloc:iiop:1.2@127.0.0.1:{port}/NameService"))?;
 //! names.new_context("plant")?;

@@ -112,7 +112,7 @@ impl Store {
         let path = directory.join("lock");
         let lock = File::options().write(true).create(true).truncate(false).open(&path);
         let lock = lock.map_err(fail("open", &path))?;
-        if !hyoshi_os::file::take(&lock).map_err(fail("lock", &path))? {
+        if !hyoshi_os::file::lock(&lock).map_err(fail("lock", &path))? {
             return Err(StoreError::Taken(directory.to_owned()));
         }
         let path = directory.join(LOG);

@@ -1,14 +1,14 @@
 //! `corbaname:` addresses, which the ORB resolves without this crate's stubs.
 
 use hyoshi_naming::{Naming, NamingContext, NamingLimits, NamingService};
-use hyoshi_orb::{Endpoint, Orb, SystemKind, minor};
+use hyoshi_orb::{IorEndpoint, Orb, SystemKind, minor};
 
 #[test]
 fn an_orb_resolves_names_and_reports_why_it_cannot() {
     let server = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     let _service = NamingService::start(&server, None, NamingLimits::default()).unwrap();
     server.ready();
-    let Some(Endpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!("it listens") };
+    let Some(IorEndpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!("it listens") };
     let at = format!("iiop:1.2@127.0.0.1:{port}");
     let client = Orb::builder().initial("NameService", &format!("corbaloc:{at}/NameService")).build().unwrap();
     let names = Naming::initial(&client).unwrap();

@@ -8,7 +8,7 @@ use hyoshi_naming::{
     NameComponent, NamingContext, NamingContextExt, NamingContextExtStub, NamingContextStub, NamingLimits,
     NamingService, ResolveError,
 };
-use hyoshi_orb::{Endpoint, Orb};
+use hyoshi_orb::{IorEndpoint, Orb};
 
 struct Served {
     orb: Orb,
@@ -21,7 +21,7 @@ fn serve(client: &Orb) -> Served {
     let orb = Orb::builder().collocation(false).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     let naming = NamingService::start(&orb, None, NamingLimits::default()).unwrap();
     orb.ready();
-    let Some(Endpoint::Tcp { port, .. }) = orb.endpoints().first() else { panic!("it listens") };
+    let Some(IorEndpoint::Tcp { port, .. }) = orb.endpoints().first() else { panic!("it listens") };
     let port = *port;
     let root = client.resolve_unchecked::<dyn NamingContextExt>(&at("127.0.0.1", port)).unwrap();
     Served { orb, _naming: naming, root, port }

@@ -20,7 +20,7 @@ use hyoshi_node::{Agreed, Peers, Settings};
 use hyoshi_orb::{LaneOptions, Orb, SyncScope, SystemException, SystemKind};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::{Clock, Interrupt, MonotonicClock, Policy, Spawn, Wake, allowed_cpus};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::{Node, Prepared};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, Signal};
@@ -271,7 +271,7 @@ fn serve_oneways(port: u16) {
     let lane = LaneOptions {
         name: "node".to_owned(),
         threads: 3,
-        policy: Policy::Fifo(RELEASE),
+        policy: ThreadPolicy::Fifo(RELEASE),
         cpu: Some(cpus()[1]),
         brief: false,
     };
@@ -296,7 +296,7 @@ fn measure_oneways(samples: u64) -> Vec<u64> {
     let orb = Orb::client().expect("an ORB");
     let stub = orb.resolve_unchecked::<dyn wire::Peer>(&format!("corbaloc:iiop:1.2@127.0.0.1:{}/sink", ports[1]));
     let stub = stub.expect("a reference");
-    let caller = Spawn::new("caller").cpu(cpus()[0]).policy(Policy::Fifo(RELEASE)).spawn(move || {
+    let caller = Spawn::new("caller").cpu(cpus()[0]).policy(ThreadPolicy::Fifo(RELEASE)).spawn(move || {
         let stub = stub.as_ref().oneways(SyncScope::None).as_ref().within(Span::from_millis(50));
         let send = |number| {
             let what = wire::Completion { source: 0, target: 1, position: 0, number, origin: 0, period: 1, sent: 0 };
@@ -333,7 +333,7 @@ fn wake_lane(system: &Arc<System>, samples: u64) {
     let mut arrivals = node.take_arrivals().remove(0);
     let clock = MonotonicClock::start_in(Span::from_millis(20));
     let running = node.begin(clock);
-    let deliverer = Spawn::new("deliverer").cpu(cpus()[1]).policy(Policy::Fifo(RELEASE)).spawn(move || {
+    let deliverer = Spawn::new("deliverer").cpu(cpus()[1]).policy(ThreadPolicy::Fifo(RELEASE)).spawn(move || {
         at_times(samples, |number| {
             while clock.now() == Instant::ZERO {
                 clock.sleep_until(Instant::from_nanos(1));

@@ -7,7 +7,7 @@ use hyoshi_model::{ProcessorId, read};
 use hyoshi_node::JobOrder;
 use hyoshi_orb::{LaneOptions, Orb, Reference};
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, allowed_cpus};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, allowed_cpus};
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
 use tracking::{Tracker, TrackerStub, Yard};
@@ -41,7 +41,7 @@ fn main() {
     orb.ready();
     let running = node.start();
 
-    let policy = Policy::Fifo(lane_priority(0));
+    let policy = ThreadPolicy::Fifo(lane_priority(0));
     let lane = LaneOptions { name: "orb".into(), threads: 2, policy, cpu: Some(server), brief: false };
     let builder = Orb::builder().lane(lane).listen("iiop://127.0.0.1:0").expect("an endpoint");
     let plain = builder.build().expect("an ORB");

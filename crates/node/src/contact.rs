@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use hyoshi_model::{Endpoint, Span};
 use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, SystemKind, Timeouts, TlsClient, minor};
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::trusted::{Folder, Mistrust};
-use hyoshi_os::{Clock, Policy, set_own_policy};
+use hyoshi_os::trusted::{Folder, UntrustedPath};
+use hyoshi_os::{Clock, ThreadPolicy, set_own_policy};
 use hyoshi_runtime::Departures;
 
 use crate::agreement::Progress;
@@ -112,7 +112,7 @@ fn distrust_socket(endpoint: &Endpoint) -> Option<String> {
     let Endpoint::Unix(path) = endpoint else { return None };
     match Folder::of_file(Path::new(path)) {
         Ok(_) => None,
-        Err(Mistrust::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(UntrustedPath::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
         Err(mistrust) => Some(format!("its endpoint unix/{path} is not trusted: {mistrust}")),
     }
 }
@@ -128,9 +128,9 @@ pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
                     pause = FIRST_PAUSE;
                     peer.sends_at.store(endpoint, Ordering::Release);
                     // Without permission, the thread keeps ordinary priority.
-                    let _ = set_own_policy(Policy::Fifo(RELEASE));
+                    let _ = set_own_policy(ThreadPolicy::Fifo(RELEASE));
                     let (link, because) = compare(shared, at, dial, endpoint, welcome.session);
-                    let _ = set_own_policy(Policy::Other);
+                    let _ = set_own_policy(ThreadPolicy::Other);
                     peer.session_over(&mut peer.known.lock());
                     if shared.is_over() {
                         let _ = dial.endpoints[endpoint].1.leave(welcome.session);

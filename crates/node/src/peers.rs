@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, HostId, Span, System};
 use hyoshi_orb::{
-    AdapterError, LaneOptions, ListenError, Orb, OrbBuilder, OrbError, Policy, ServerLimits, TlsClient, TlsServer,
+    AdapterError, LaneOptions, ListenError, Orb, OrbBuilder, OrbError, ServerLimits, ThreadPolicy, TlsClient, TlsServer,
 };
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::trusted::{Folder, Mistrust};
-use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, Thread};
+use hyoshi_os::trusted::{Folder, UntrustedPath};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, SpawnedThread};
 use hyoshi_runtime::Prepared;
 
 use crate::agreement::{Patience, Progress, Run, Step, step};
@@ -157,7 +157,7 @@ impl NodeError {
                  must be addresses of this machine"
                     .to_owned()
             }
-            NodeError::Socket { error, .. } => return Mistrust::of(error).map(Mistrust::remedy),
+            NodeError::Socket { error, .. } => return UntrustedPath::of(error).map(UntrustedPath::remedy),
             NodeError::Apart(..) => "stop the nodes of one of them, then restart them".to_owned(),
             NodeError::Ended { .. } | NodeError::Rebooted { .. } => "start all nodes again".to_owned(),
             _ => return None,
@@ -170,7 +170,7 @@ impl NodeError {
 pub struct Peers {
     shared: Arc<Shared>,
     wait: Span,
-    threads: Vec<Thread<()>>,
+    threads: Vec<SpawnedThread<()>>,
     senders: Vec<Arc<hyoshi_os::Wake>>,
     orbs: Vec<Orb>,
 }
@@ -220,14 +220,14 @@ impl Peers {
             let dial = Dial::new(endpoints, &name, tls.as_ref().map(|tls| &tls.client)).map_err(NodeError::Orb)?;
             let dial = Arc::new(dial.map_err(|_| NodeError::Name { host: name.clone() })?);
             let (shared, dialled) = (peers.shared.clone(), dial.clone());
-            peers.spawn(format!("{name:.7}-contact"), cpu, Policy::Other, move || {
+            peers.spawn(format!("{name:.7}-contact"), cpu, ThreadPolicy::Other, move || {
                 contact::keep(&shared, at, &dialled)
             })?;
             if let Some(own) = departures.iter().position(|departures| departures.to() == id) {
                 let (shared, departures) = (peers.shared.clone(), departures.swap_remove(own));
                 peers.senders.push(departures.wake());
                 let send = move || contact::send(&shared, at, &dial, departures);
-                peers.spawn(format!("to-{name:.12}"), cpu, Policy::Fifo(RELEASE), send)?;
+                peers.spawn(format!("to-{name:.12}"), cpu, ThreadPolicy::Fifo(RELEASE), send)?;
             }
         }
         Ok(peers)
@@ -237,7 +237,7 @@ impl Peers {
         &mut self,
         name: String,
         cpu: Option<u32>,
-        policy: Policy,
+        policy: ThreadPolicy,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), NodeError> {
         let spawn = Spawn::new(name).policy(policy);
@@ -257,7 +257,7 @@ impl Peers {
         let lane = LaneOptions {
             name: "node".to_owned(),
             threads: connections + 1,
-            policy: Policy::Fifo(RELEASE),
+            policy: ThreadPolicy::Fifo(RELEASE),
             cpu,
             brief: false,
         };

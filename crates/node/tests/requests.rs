@@ -256,7 +256,7 @@ fn a_client_that_dies_costs_nothing_and_the_end_of_the_run_refuses_what_waits() 
     until_invoked(&mut running, &mut events, 1);
     {
         use std::io::Write;
-        let hyoshi_orb::Endpoint::Tcp { host, port, .. } = server.orb.endpoints()[0].clone() else { unreachable!() };
+        let hyoshi_orb::IorEndpoint::Tcp { host, port, .. } = server.orb.endpoints()[0].clone() else { unreachable!() };
         let mut dies = std::net::TcpStream::connect((host.as_str(), port)).unwrap();
         dies.write_all(b"GIOP\x01\x02\x01\x00\xff\x00\x00\x00half a request").unwrap();
     }

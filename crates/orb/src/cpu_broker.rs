@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use hyoshi_os::Credentials;
-use hyoshi_wire::ior::{Address, Corbaloc};
+use hyoshi_wire::ior::{Corbaloc, CorbalocAddress};
 
 /// The machine's broker, run by root.
 pub const MACHINE: &str = "/run/hyoshi/broker.sock";
@@ -33,7 +33,7 @@ pub fn to_ask_here() -> PathBuf {
 
 /// The address of the broker at a socket, for the ORB.
 pub fn corbaloc(socket: &Path) -> String {
-    let address = Address::Unix { path: socket.to_string_lossy().into_owned() };
+    let address = CorbalocAddress::Unix { path: socket.to_string_lossy().into_owned() };
     Corbaloc { addresses: vec![address], key: KEY.into() }.to_string()
 }
 
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(corbaloc(Path::new("/tmp/b.sock")), "corbaloc:omniunix:/tmp/b.sock:/Broker");
         for path in ["/a b", "/a:b", "/a,b", "/ü%"] {
             let read: Corbaloc = corbaloc(Path::new(path)).parse().unwrap();
-            assert_eq!(read.addresses, [Address::Unix { path: path.into() }]);
+            assert_eq!(read.addresses, [CorbalocAddress::Unix { path: path.into() }]);
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use hyoshi_orb::{Endpoint, Object, Orb};
+//! use hyoshi_orb::{IorEndpoint, Object, Orb};
 //!
 //! struct Thing;
 //! impl Object for Thing {} // or the trait of your interface
@@ -17,7 +17,7 @@
 //! server.publish("Thing", &thing)?;
 //! server.ready(); // serves clients from now on
 //!
-//! let Some(Endpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!() };
+//! let Some(IorEndpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!() };
 //! let client = Orb::client()?;
 //! let thing = client.resolve::<dyn Object>(&format!("corbaloc:iiop:1.2@127.0.0.1:{port}/Thing"))?;
 //! assert!(!thing.as_ref().non_existent()?);
@@ -71,12 +71,12 @@ pub use transport::{TransportRuleError, TransportRules};
 pub use waits::around_waits;
 
 // For generated code, which uses only this crate.
-pub use hyoshi_os::Policy;
+pub use hyoshi_os::ThreadPolicy;
 pub use hyoshi_wire::giop::{ServiceContext, ServiceContexts};
-pub use hyoshi_wire::ior::{Endpoint, Ior};
+pub use hyoshi_wire::ior::{Ior, IorEndpoint};
 pub use hyoshi_wire::minor;
 pub use hyoshi_wire::{
-    Any, ByteOrder, CharSet, Completed, Counted, Decimal, Decode, DecodeError, DecodeErrorKind, Decoder, Encode,
-    EncodeError, Encoder, Fixed, FixedError, FromIor, LongDouble, SystemException, SystemKind, ToIor, TypeCode,
+    Any, ByteOrder, CharSet, Completed, Counted, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError,
+    Encoder, Fixed, FixedDecimal, FixedError, FromIor, LongDouble, SystemException, SystemKind, ToIor, TypeCode,
     TypeIndex, TypeKind, Typed, Types, UserException, Value, Version, WChar, WString,
 };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyoshi_wire::giop::{ReplyStatus, Response};
-use hyoshi_wire::ior::{Address, Corbaloc, Ior, NameComponent, Reference};
+use hyoshi_wire::ior::{Corbaloc, CorbalocAddress, Ior, NameComponent, Reference};
 use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
 use crate::client::{Invocation, RemoteObject, invoke};
@@ -65,7 +65,7 @@ fn resolve_name(orb: &Arc<Shared>, context: Ior, name: &[NameComponent]) -> Resu
 }
 
 fn of(orb: &Arc<Shared>, corbaloc: &Corbaloc, deep: u32) -> Result<Ior, SystemException> {
-    if corbaloc.addresses.contains(&Address::Rir) {
+    if corbaloc.addresses.contains(&CorbalocAddress::Rir) {
         return initial(orb, &corbaloc.key, deep);
     }
     corbaloc.ior("").map_err(|_| bad())?.ok_or_else(bad)

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use hyoshi_os::Stream;
+use hyoshi_os::SocketStream;
 use hyoshi_wire::Version;
 use hyoshi_wire::giop::CodeSets;
-use hyoshi_wire::ior::{Component, Endpoint, Ior, Profile, SslTransport};
+use hyoshi_wire::ior::{Component, Ior, IorEndpoint, Profile, SslTransport};
 use hyoshi_wire::tagged::Tagged;
 
 use crate::bidir::reaches;
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) is_ordered: bool,
     /// The initial references of `rir:`: names and addresses.
     pub(crate) initial: Box<[(String, String)]>,
-    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) endpoints: Vec<IorEndpoint>,
     /// The bound endpoints, independent of their names in references.
     pub(crate) bound: Vec<SocketAddr>,
     /// The association options that TLS endpoints support, for references.
@@ -70,7 +70,7 @@ pub(crate) fn used_orb() -> Option<Arc<Shared>> {
 
 impl Shared {
     /// Whether the transport rules allow this connection, which was just accepted.
-    pub(crate) fn lets_in(&self, stream: &Stream, secure: bool) -> bool {
+    pub(crate) fn lets_in(&self, stream: &SocketStream, secure: bool) -> bool {
         if self.server_rules.is_empty() {
             return true;
         }
@@ -95,10 +95,10 @@ impl Shared {
         let mut secure = Vec::new();
         for endpoint in &self.endpoints {
             match endpoint {
-                Endpoint::Tcp { host, port, .. } if first.is_none() => first = Some((host, *port)),
-                Endpoint::Tcp { host, port, .. } => parts.push(Component::AlternateAddress { host, port: *port }),
-                Endpoint::Unix { host, path } => parts.push(Component::OmniUnix { host, path }),
-                Endpoint::Tls { host, port, requires } => {
+                IorEndpoint::Tcp { host, port, .. } if first.is_none() => first = Some((host, *port)),
+                IorEndpoint::Tcp { host, port, .. } => parts.push(Component::AlternateAddress { host, port: *port }),
+                IorEndpoint::Unix { host, path } => parts.push(Component::OmniUnix { host, path }),
+                IorEndpoint::Tls { host, port, requires } => {
                     let ssl = SslTransport { supports: self.tls_supports, requires: *requires, port: *port };
                     secure.push((host.as_str(), Component::Ssl(ssl)));
                 }
@@ -108,7 +108,7 @@ impl Shared {
         // only the first profile, finds both TLS and the Unix socket, whose component has a host.
         let here = || match (secure.first(), self.endpoints.first()) {
             (Some((host, _)), _) => *host,
-            (None, Some(Endpoint::Unix { host, .. })) => host.as_str(),
+            (None, Some(IorEndpoint::Unix { host, .. })) => host.as_str(),
             _ => "",
         };
         let (host, port) = first.unwrap_or_else(|| (here(), 0));
@@ -143,15 +143,15 @@ impl Shared {
         })
     }
 
-    fn is_own(&self, endpoint: &Endpoint) -> bool {
+    fn is_own(&self, endpoint: &IorEndpoint) -> bool {
         let same = |host: &str, named: &str, port| {
             let is_bound = |bound: &SocketAddr| bound.port() == port && reaches(named, bound.ip());
             host.eq_ignore_ascii_case(named) || self.bound.iter().any(is_bound)
         };
         self.endpoints.iter().any(|own| match (own, endpoint) {
             // A corbaloc contains neither a TLS server's requirements nor a priority.
-            (Endpoint::Tls { host, port, .. }, Endpoint::Tls { host: named, port: at, .. })
-            | (Endpoint::Tcp { host, port, .. }, Endpoint::Tcp { host: named, port: at, .. }) => {
+            (IorEndpoint::Tls { host, port, .. }, IorEndpoint::Tls { host: named, port: at, .. })
+            | (IorEndpoint::Tcp { host, port, .. }, IorEndpoint::Tcp { host: named, port: at, .. }) => {
                 port == at && same(host, named, *port)
             }
             _ => own == endpoint,

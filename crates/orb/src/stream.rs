@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::{Address, Credentials, May, PiMutex, Stream};
+use hyoshi_os::{Credentials, May, PiMutex, SocketAddress, SocketStream};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, Connection, PeerIncompatible};
 
@@ -22,13 +22,13 @@ const CHUNK: usize = 16 << 10;
 /// See the module.
 #[derive(Debug)]
 pub(crate) enum MaybeTlsStream {
-    Plain(Stream),
+    Plain(SocketStream),
     Tls(Box<Secure>),
 }
 
 /// A connection whose handshake is over.
 pub(crate) struct Secure {
-    socket: Stream,
+    socket: SocketStream,
     /// Never held while anybody waits for the peer.
     session: PiMutex<Session>,
     /// Microseconds; [`FOREVER`] for none.
@@ -50,9 +50,9 @@ const FOREVER: u64 = u64::MAX;
 
 impl MaybeTlsStream {
     /// Connects within `timeout`, including the TLS handshake if `dial` is given.
-    pub(crate) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>) -> io::Result<MaybeTlsStream> {
+    pub(crate) fn connect(to: &SocketAddress, timeout: Duration, dial: Option<&Dial>) -> io::Result<MaybeTlsStream> {
         let until = Instant::now() + timeout;
-        let socket = Stream::connect(to, timeout)?;
+        let socket = SocketStream::connect(to, timeout)?;
         let Some(dial) = dial else { return Ok(MaybeTlsStream::Plain(socket)) };
         let mut handshake = Handshake::new(socket, dial.begin()?.into());
         loop {
@@ -115,10 +115,10 @@ impl MaybeTlsStream {
     }
 
     /// True if nothing has arrived and the peer has not ended.
-    pub(crate) fn at_rest(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         match self {
-            MaybeTlsStream::Plain(socket) => socket.at_rest(),
-            MaybeTlsStream::Tls(secure) => secure.at_rest(),
+            MaybeTlsStream::Plain(socket) => socket.is_quiet(),
+            MaybeTlsStream::Tls(secure) => secure.is_quiet(),
         }
     }
 
@@ -203,8 +203,8 @@ impl MaybeTlsStream {
 impl MaybeTlsStream {
     /// Connected to a listener that nobody accepts from.
     pub(crate) fn connected() -> MaybeTlsStream {
-        let listener = hyoshi_os::Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        MaybeTlsStream::Plain(Stream::connect(listener.address(), Duration::from_secs(5)).unwrap())
+        let listener = hyoshi_os::Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        MaybeTlsStream::Plain(SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap())
     }
 }
 
@@ -278,7 +278,7 @@ impl Secure {
         if wait == May::Linger { self.socket.ready_or_kicked(output, left) } else { self.socket.ready(output, left) }
     }
 
-    fn at_rest(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         let mut session = self.session.lock();
         // The octets may be TLS' own: a new key.
         loop {
@@ -326,7 +326,7 @@ impl AsFd for MaybeTlsStream {
 }
 
 /// A socket that TLS reads and writes without waiting.
-pub(crate) struct Unwaiting<'a>(pub(crate) &'a Stream);
+pub(crate) struct Unwaiting<'a>(pub(crate) &'a SocketStream);
 
 impl Read for Unwaiting<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -345,7 +345,7 @@ impl Write for Unwaiting<'_> {
 }
 
 /// Sends the records that TLS has built. False if the socket accepts no more now.
-fn flush(tls: &mut Connection, socket: &Stream) -> io::Result<bool> {
+fn flush(tls: &mut Connection, socket: &SocketStream) -> io::Result<bool> {
     while tls.wants_write() {
         match tls.write_tls(&mut Unwaiting(socket)) {
             Ok(_) => {}
@@ -357,7 +357,7 @@ fn flush(tls: &mut Connection, socket: &Stream) -> io::Result<bool> {
 }
 
 /// Looks at what was read, and sends what TLS itself answers: alerts, new keys.
-fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
+fn process(tls: &mut Connection, socket: &SocketStream) -> io::Result<()> {
     let done = tls.process_new_packets();
     // The rest is sent with the next write.
     let _ = flush(tls, socket);
@@ -377,7 +377,7 @@ fn process(tls: &mut Connection, socket: &Stream) -> io::Result<()> {
 
 /// Why nothing can be written: the peer may have sent the reason before it closed.
 #[cold]
-fn why(tls: &mut Connection, socket: &Stream, error: io::Error) -> io::Error {
+fn why(tls: &mut Connection, socket: &SocketStream, error: io::Error) -> io::Error {
     loop {
         let came = tls.read_tls(&mut Unwaiting(socket));
         // Even if nothing arrived: a reader may have received the reason, and TLS repeats its error.
@@ -391,7 +391,7 @@ fn why(tls: &mut Connection, socket: &Stream, error: io::Error) -> io::Error {
 
 /// A handshake under way; never waits.
 pub(crate) struct Handshake {
-    socket: Stream,
+    socket: SocketStream,
     tls: Connection,
 }
 
@@ -405,7 +405,7 @@ pub(crate) enum Next {
 }
 
 impl Handshake {
-    pub(crate) fn new(socket: Stream, tls: Connection) -> Self {
+    pub(crate) fn new(socket: SocketStream, tls: Connection) -> Self {
         Handshake { socket, tls }
     }
 
@@ -447,12 +447,12 @@ impl Handshake {
 
     /// After it failed: the socket, on which nothing more is said. What the peer still sends is to be read until it
     /// ends, or the kernel would take back what it was told.
-    pub(crate) fn give_up(self) -> Stream {
+    pub(crate) fn give_up(self) -> SocketStream {
         self.socket.close_writing();
         self.socket
     }
 
-    pub(crate) fn socket(&self) -> &Stream {
+    pub(crate) fn socket(&self) -> &SocketStream {
         &self.socket
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use hyoshi_orb::{
-    Activator, AdapterError, Elsewhere, Endpoint, Interface, Locator, Orb, OrbBuilder, Passage, Servant,
+    Activator, AdapterError, Elsewhere, Interface, IorEndpoint, Locator, Orb, OrbBuilder, Passage, Servant,
     SystemException, SystemKind, current, minor,
 };
 use hyoshi_os::Wake;
@@ -56,7 +56,7 @@ fn references_to_transient_objects_end_with_the_server_and_to_persistent_ones_do
         (orb, short, long)
     };
     let (first, short, long) = serve("iiop://127.0.0.1:0");
-    let Some(Endpoint::Tcp { port, .. }) = first.endpoints().first().cloned() else { panic!("no TCP") };
+    let Some(IorEndpoint::Tcp { port, .. }) = first.endpoints().first().cloned() else { panic!("no TCP") };
     let client = Orb::client().unwrap();
     let short = client.resolve::<dyn Tracker>(&short.ior().to_string()).unwrap();
     let long = client.resolve::<dyn Tracker>(&long.ior().to_string()).unwrap();

@@ -366,7 +366,7 @@ fn calls_over_a_connection_that_is_lost_fail_as_over_any_other() {
 #[test]
 fn a_client_connects_anew_and_is_called_back_over_that() {
     let (server, stub, relay) = serve(accepting(), "iiop://127.0.0.1:0");
-    let Endpoint::Tcp { port, .. } = server.endpoints()[0].clone() else { panic!() };
+    let IorEndpoint::Tcp { port, .. } = server.endpoints()[0].clone() else { panic!() };
     let client = offering();
     let (seen, own) = call(&client, &stub, Arc::new(Yard::default()));
     seen.nothing().unwrap();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use hyoshi_model::Span;
-use hyoshi_orb::{Endpoint, LaneOptions, Orb, SyncScope, SystemException, SystemKind, minor};
+use hyoshi_orb::{IorEndpoint, LaneOptions, Orb, SyncScope, SystemException, SystemKind, minor};
 use said::Said;
 use tracking::*;
 
@@ -21,7 +21,7 @@ fn server() -> (Orb, TrackerStub, Arc<Yard>) {
 }
 
 fn corbaloc(orb: &Orb) -> String {
-    let Some(Endpoint::Tcp { host, port, .. }) = orb.endpoints().first() else { panic!("no TCP") };
+    let Some(IorEndpoint::Tcp { host, port, .. }) = orb.endpoints().first() else { panic!("no TCP") };
     format!("corbaloc:iiop:{host}:{port}/Tracker")
 }
 
@@ -102,7 +102,7 @@ fn a_server_knows_whose_request_came_over_a_unix_socket_and_nobodys_over_tcp() {
     let near = format!("corbaloc:omniunix:{}:/Tracker", path.display());
     client.resolve_unchecked::<dyn Tracker>(&near).unwrap().nothing().unwrap();
     let port = server.endpoints().iter().find_map(|endpoint| match endpoint {
-        Endpoint::Tcp { port, .. } => Some(*port),
+        IorEndpoint::Tcp { port, .. } => Some(*port),
         _ => None,
     });
     // The published key leads there, not on to the Unix socket.
@@ -133,7 +133,7 @@ fn ipv6_and_unix_sockets_serve_as_well() {
     uses(&client.resolve::<dyn Tracker>(&format!("corbaloc:omniunix:{}:/Tracker", path.display())).unwrap());
     if six {
         let port = server.endpoints().iter().find_map(|endpoint| match endpoint {
-            Endpoint::Tcp { port, .. } => Some(*port),
+            IorEndpoint::Tcp { port, .. } => Some(*port),
             _ => None,
         });
         let address = format!("corbaloc:iiop:[::1]:{}/Tracker", port.unwrap());

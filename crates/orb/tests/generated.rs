@@ -171,7 +171,7 @@ fn a_peer_cannot_nest_without_end() {
 fn type_codes_tell_what_the_idl_says() {
     let code = Everything::type_code();
     assert_eq!((code.id(), code.name()), ("IDL:Types/Everything:1.0", "Everything"));
-    let hyoshi_wire::typecode::Shape::Struct(members) = code.shape() else { panic!("{code:?}") };
+    let hyoshi_wire::typecode::TypeShape::Struct(members) = code.shape() else { panic!("{code:?}") };
     let members: Vec<(&str, TypeCode)> = members.collect();
     let told = |name: &str| members.iter().find(|(own, _)| *own == name).unwrap().1.clone();
     assert_eq!(told("a_label").unaliased().to_string(), "string<16>");
@@ -179,7 +179,7 @@ fn type_codes_tell_what_the_idl_says() {
     assert_eq!(told("nested").to_string(), "sequence<sequence<string<5>, 2>>");
     assert_eq!(told("some_money").unaliased().to_string(), "fixed<9, 2>");
     let links = types::Links::type_code();
-    let hyoshi_wire::typecode::Shape::Struct(mut members) = links.shape() else { panic!("{links:?}") };
+    let hyoshi_wire::typecode::TypeShape::Struct(mut members) = links.shape() else { panic!("{links:?}") };
     assert_eq!(members.next().unwrap().1.id(), "IDL:Types/Node:1.0");
 }
 

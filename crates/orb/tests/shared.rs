@@ -231,7 +231,7 @@ fn exceptions_tell_whose_they_are() {
     // Raised by the server; and by an asynchronous call.
     let server = Orb::builder().collocation(false).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     server.ready();
-    let Some(hyoshi_orb::Endpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!("it listens") };
+    let Some(hyoshi_orb::IorEndpoint::Tcp { port, .. }) = server.endpoints().first() else { panic!("it listens") };
     let (at, address) = (format!("127.0.0.1:{port}"), format!("corbaloc:iiop:1.2@127.0.0.1:{port}/Nobody"));
     let raised = call(&address);
     assert_eq!((raised.kind, raised.peer), (SystemKind::ObjectNotExist, Some(at.as_str())));

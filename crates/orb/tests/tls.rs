@@ -52,7 +52,7 @@ fn port(orb: &Orb) -> u16 {
     orb.endpoints()
         .iter()
         .find_map(|endpoint| match endpoint {
-            Endpoint::Tls { port, .. } => Some(*port),
+            IorEndpoint::Tls { port, .. } => Some(*port),
             _ => None,
         })
         .unwrap()
@@ -132,7 +132,7 @@ fn references_offer_tls_as_a_component_with_port_zero_beside_it_or_that_of_tcp()
     let (_orb, yard) = server(tls.clone(), &[&format!("unix:{}", socket.display()), "ssliop://127.0.0.1:0"]);
     let profiles: Vec<_> = yard.ior().iiop().flatten().map(|profile| (profile.host, profile.endpoints())).collect();
     assert!(
-        matches!(&profiles[..], [("127.0.0.1", both)] if matches!(both[..], [Endpoint::Unix { .. }, Endpoint::Tls { .. }])),
+        matches!(&profiles[..], [("127.0.0.1", both)] if matches!(both[..], [IorEndpoint::Unix { .. }, IorEndpoint::Tls { .. }])),
         "{profiles:?}"
     );
     // TLS on another host than TCP: a profile for each.
@@ -265,7 +265,7 @@ fn plain_and_tls_do_not_mix() {
     let tls = plainly(&authority.papers(HERE));
     let (secure, _) = server(tls.clone(), &["ssliop://127.0.0.1:0"]);
     let (plain, yard) = server(tls.clone(), &["iiop://127.0.0.1:0"]);
-    let Some(Endpoint::Tcp { port: plain_port, .. }) = plain.endpoints().first() else { panic!("no TCP") };
+    let Some(IorEndpoint::Tcp { port: plain_port, .. }) = plain.endpoints().first() else { panic!("no TCP") };
     let speaks_plain = Orb::client().unwrap();
     let speaks_tls = client(TlsClient::new(&authority.roots()));
     // Plain GIOP on the port of TLS.

@@ -37,9 +37,9 @@ fn client(tls: TlsClient) -> Orb {
 }
 
 fn port(orb: &Orb, secure: bool) -> u16 {
-    let port = |endpoint: &Endpoint| match endpoint {
-        Endpoint::Tls { port, .. } if secure => Some(*port),
-        Endpoint::Tcp { port, .. } if !secure => Some(*port),
+    let port = |endpoint: &IorEndpoint| match endpoint {
+        IorEndpoint::Tls { port, .. } if secure => Some(*port),
+        IorEndpoint::Tcp { port, .. } if !secure => Some(*port),
         _ => None,
     };
     orb.endpoints().iter().find_map(port).unwrap()

@@ -49,7 +49,7 @@ fn serve(tls: TlsServer) -> (Orb, u16) {
     let yard = orb.adapter("yard").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     orb.ready();
     orb.publish("Yard", &yard).unwrap();
-    let Some(Endpoint::Tls { port, .. }) = orb.endpoints().first().cloned() else { panic!("no TLS") };
+    let Some(IorEndpoint::Tls { port, .. }) = orb.endpoints().first().cloned() else { panic!("no TLS") };
     (orb, port)
 }
 

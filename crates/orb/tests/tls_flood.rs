@@ -38,7 +38,7 @@ fn server() -> Server {
     let yard = orb.adapter("yard").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
     orb.ready();
     orb.publish("Yard", &yard).unwrap();
-    let Some(Endpoint::Tls { port, .. }) = orb.endpoints().first().cloned() else { panic!("no TLS") };
+    let Some(IorEndpoint::Tls { port, .. }) = orb.endpoints().first().cloned() else { panic!("no TLS") };
     Server { orb, port, authority }
 }
 
@@ -141,7 +141,7 @@ impl Flood {
         let tls = TlsClient::new(roots).identity(own);
         Flood::of(attackers, move |stop, count| {
             if far {
-                hyoshi_os::set_own_policy(hyoshi_os::Policy::Idle).unwrap();
+                hyoshi_os::set_own_policy(hyoshi_os::ThreadPolicy::Idle).unwrap();
             }
             let orb = Orb::builder().tls_client(tls.clone()).unwrap().build().unwrap();
             let address = format!("corbaloc:ssliop:1.2@127.0.0.1:{port}/Yard");
@@ -156,7 +156,7 @@ impl Flood {
     /// Threads that compute at the lowest priority and call nothing: what busy CPUs alone cost a client.
     fn computing(threads: usize) -> Flood {
         Flood::of(threads, |stop, count| {
-            hyoshi_os::set_own_policy(hyoshi_os::Policy::Idle).unwrap();
+            hyoshi_os::set_own_policy(hyoshi_os::ThreadPolicy::Idle).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 std::hint::black_box((0..100_000u64).sum::<u64>());
                 count.fetch_add(1, Ordering::Relaxed);

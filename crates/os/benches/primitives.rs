@@ -1,6 +1,6 @@
-//! What the primitives cost: `cargo bench -p hyoshi-os`. Median and best are what to compare, on a
-//! machine that others use too. Wake-ups are between two SCHED_FIFO threads on one CPU; without
-//! privileges they are ordinary threads, which a line says.
+//! The cost of the primitives: `cargo bench -p hyoshi-os`. Compare median and best, because other users share the
+//! machine. Wake-ups are between two SCHED_FIFO threads on one CPU; without privileges they are ordinary threads, which
+//! a line reports.
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use divan::Bencher;
 use hyoshi_os::process::Process;
 use hyoshi_os::{
-    Clock, MonotonicClock, PiMutex, Policy, Scheduled, Spawn, StealReader, Thread, Wake, allowed_cpus, fifo_limit,
-    own_cpu_time,
+    Clock, MonotonicClock, PiMutex, Scheduled, Spawn, SpawnedThread, StealReader, ThreadPolicy, Wake, allowed_cpus,
+    fifo_limit, own_cpu_time,
 };
 
 fn main() {
@@ -25,20 +25,20 @@ fn pi_mutex_uncontended(bencher: Bencher) {
     bencher.bench_local(|| *black_box(&lock).lock() += 1);
 }
 
-/// Which users a process runs as: what the broker asks of each member in each round.
+/// The users of a process: the broker reads them for each member in each round.
 #[divan::bench]
 fn owner_of_a_process(bencher: Bencher) {
     let own = Process::open(std::process::id()).expect("this process");
     bencher.bench_local(|| black_box(&own).owner());
 }
 
-/// The alternative, where the kernel has no PIDFD_GET_INFO.
+/// The alternative, if the kernel has no PIDFD_GET_INFO.
 #[divan::bench]
 fn owner_of_a_process_by_proc(bencher: Bencher) {
     bencher.bench_local(|| std::fs::read_to_string("/proc/self/status"));
 }
 
-/// The alternative that [`PiMutex`] is measured against.
+/// The alternative that [`PiMutex`] is compared with.
 #[divan::bench]
 fn pthread_pi_mutex_uncontended(bencher: Bencher) {
     let lock: Box<UnsafeCell<libc::pthread_mutex_t>> = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
@@ -98,7 +98,7 @@ fn change_policy_of_a_sleeping_thread(bencher: Bencher) {
     let mut raised = false;
     bencher.bench_local(|| {
         raised = !raised;
-        let _ = sleeper.thread.handle.set_policy(if raised { Policy::Fifo(41) } else { Policy::Other });
+        let _ = sleeper.thread.handle.set_policy(if raised { ThreadPolicy::Fifo(41) } else { ThreadPolicy::Other });
     });
     sleeper.end();
 }
@@ -115,7 +115,7 @@ fn ask_for_the_fifo_limit(bencher: Bencher) {
 }
 
 struct Sleeper {
-    thread: Thread<()>,
+    thread: SpawnedThread<()>,
     wake: Arc<Wake>,
 }
 
@@ -140,7 +140,7 @@ fn print_wake_latency() {
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
     let (wake, ready) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
     let (stamp, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let woken = Spawn::new("woken").cpu(cpu).policy(Policy::Fifo(51)).spawn({
+    let woken = Spawn::new("woken").cpu(cpu).policy(ThreadPolicy::Fifo(51)).spawn({
         let (wake, ready, stamp, done) = (wake.clone(), ready.clone(), stamp.clone(), done.clone());
         move || {
             while !done.load(Ordering::Acquire) {
@@ -151,7 +151,7 @@ fn print_wake_latency() {
             ready.post();
         }
     });
-    let poster = Spawn::new("poster").cpu(cpu).policy(Policy::Fifo(50)).spawn(move || {
+    let poster = Spawn::new("poster").cpu(cpu).policy(ThreadPolicy::Fifo(50)).spawn(move || {
         let mut nanos: Vec<u64> = Vec::with_capacity(WAKES);
         for _ in 0..WAKES {
             ready.wait();

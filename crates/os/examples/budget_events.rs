@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p hyoshi-os --example budget_events            (as root; ROUNDS=200, BUDGET_US=3000)
 //!
-//! A child process computes without end at SCHED_FIFO 30. In each round a receiver at SCHED_FIFO 90 asks to be woken
+//! A child process computes without end at SCHED_FIFO 30. In each round a receiver at SCHED_FIFO 90 requests an event
 //! when the child has run for the budget, and then reads the child's task clock. The delay is the child's CPU time
 //! beyond the budget; `cpu` is the receiver's CPU time per round. The figures are in docs/reserving.md.
 
@@ -17,7 +17,7 @@ use hyoshi_model::Span;
 use hyoshi_os::meter::Meter;
 use hyoshi_os::process::Process;
 use hyoshi_os::scheduling::{Affinity, raise};
-use hyoshi_os::{Clock, MonotonicClock, Policy, Poller, allowed_cpus, own_cpu_time, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock, Poller, ThreadPolicy, allowed_cpus, own_cpu_time, set_own_policy};
 use perf_event::events::Software;
 use perf_event::{Builder, Counter, Sampler};
 
@@ -26,7 +26,7 @@ const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const RING: usize = 8192;
 
-/// Something that wakes its caller once the child has run for so long.
+/// An event that wakes its caller when the child has run for this long.
 trait Event {
     fn wait(&mut self, budget: Span) -> io::Result<()>;
 }
@@ -52,7 +52,7 @@ fn main() {
     println!("{:<44} {:>8} {:>8} {:>8} {:>8} {:>8}", "lateness in us", "median", "p90", "p99", "most", "cpu");
     for (where_, receiver) in [("the other CPU", own), ("the same CPU", cpu)] {
         Affinity::to([receiver]).put(hyoshi_os::own_thread()).unwrap();
-        set_own_policy(Policy::Fifo(90)).unwrap();
+        set_own_policy(ThreadPolicy::Fifo(90)).unwrap();
         let all: [(&str, Begin); 6] = [
             ("sleep for the budget, look again", Sleep::begin),
             ("task-clock of the thread, epoll", Polled::of_thread),
@@ -97,7 +97,7 @@ fn check(done: libc::c_int) -> io::Result<libc::c_int> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
-/// The broker's method where no event is granted.
+/// The broker's method if no event is granted.
 struct Sleep(Meter);
 
 impl Sleep {

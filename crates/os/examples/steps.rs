@@ -1,19 +1,19 @@
-//! An advocate for the CPU broker as a shared library in Rust: rounds requests up to whole milliseconds, or as many as
-//! `--step` says, so that reservations change seldom.
+//! An advocate for the CPU broker as a shared library in Rust: rounds requests up to whole milliseconds, or to
+//! multiples of `--step`, so reservations change seldom.
 //!
 //!     cargo build --release -p hyoshi-os --example steps
 //!     hyoshi broker advocate add player library --path $PWD/target/release/examples/libsteps.so --step 5
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use hyoshi_os::plugin::abi::{AdvocateTable, Parameter, Reservation, Status, VERSION};
+use hyoshi_os::plugin::abi::{AdvocateTable, PluginParameter, PluginReservation, PluginStatus, VERSION};
 
 /// In ns.
 struct Steps(u64);
 
 unsafe extern "C" fn create(
     _task: *const c_char,
-    parameters: *const Parameter,
+    parameters: *const PluginParameter,
     count: usize,
     why: *mut c_char,
     room: usize,
@@ -42,9 +42,9 @@ unsafe extern "C" fn create(
 
 unsafe extern "C" fn advise(
     this: *mut c_void,
-    _how: *const Status,
-    asked: *const Reservation,
-    wanted: *mut Reservation,
+    _how: *const PluginStatus,
+    asked: *const PluginReservation,
+    wanted: *mut PluginReservation,
 ) -> c_int {
     // SAFETY: `this` is what `create` returned, and the others hold during the call.
     unsafe {
@@ -55,11 +55,11 @@ unsafe extern "C" fn advise(
 }
 
 unsafe extern "C" fn destroy(this: *mut c_void) {
-    // SAFETY: `this` is what `create` returned, and nobody uses it afterwards.
+    // SAFETY: `this` is what `create` returned, and it is not used afterwards.
     drop(unsafe { Box::from_raw(this.cast::<Steps>()) });
 }
 
-/// What the broker asks for.
+/// The function that the broker looks up.
 // SAFETY: no other library of this process is asked for this name: each is searched by itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn hyoshi_advocate_plugin() -> *const AdvocateTable {

@@ -16,18 +16,18 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::lock::PiMutex;
 
-/// A set of alarms, and where they are reported. Clones are the same set.
+/// A set of alarms, and where they are reported. Clones share the set.
 #[derive(Clone, Debug)]
-pub struct Alarms(Arc<Set>);
+pub struct Alarms(Arc<AlarmSet>);
 
 #[derive(Debug)]
-struct Set {
+struct AlarmSet {
     epoll: OwnedFd,
     /// Ends a wait.
     poke: OwnedFd,
-    /// Reported by the kernel and not handed over yet. Polling a counter consumes its report, so no other poll(2) can
+    /// Reported by the kernel and not returned yet. Polling a counter consumes its report, so no other poll(2) can
     /// watch the descriptor: a waiting thread stores its reports here.
-    came: PiMutex<Vec<(u64, Rang)>>,
+    reported: PiMutex<Vec<(u64, AlarmReport)>>,
 }
 
 /// An alarm of one thread: two pages of locked memory and a descriptor.
@@ -39,15 +39,15 @@ struct Set {
 /// ```
 pub struct Alarm {
     sampler: Sampler,
-    set: Arc<Set>,
+    set: Arc<AlarmSet>,
     key: u64,
     armed: bool,
 }
 
-/// What an alarm reports.
+/// The report of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rang {
-    /// The thread has run for as long as was set.
+pub enum AlarmReport {
+    /// The thread has run for the set time.
     Ran,
     /// The thread has ended.
     Ended,
@@ -55,7 +55,7 @@ pub enum Rang {
 
 /// Bytes of a ring: the kernel wakes pollers only of counters that have one.
 const RING: usize = 8 << 10;
-/// The kernel does not count shorter ones.
+/// The kernel does not count shorter times.
 const LEAST: Span = Span::from_micros(10);
 /// Set while it is silent.
 const NEVER: u64 = 1 << 50;
@@ -79,7 +79,7 @@ impl Alarms {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &poke, epoll::EventData::new_u64(POKED), epoll::EventFlags::IN)?;
-        Ok(Alarms(Arc::new(Set { epoll, poke, came: PiMutex::default() })))
+        Ok(Alarms(Arc::new(AlarmSet { epoll, poke, reported: PiMutex::default() })))
     }
 
     /// From now on a wait also ends while the descriptor is readable: it may be another epoll.
@@ -101,7 +101,7 @@ impl Alarms {
         let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
         let mut builder = Builder::new(Software::TASK_CLOCK);
         // Without the kernel's part, an overflow that finds the thread in a system call is skipped, and the thread runs
-        // for as long again.
+        // for the same time again.
         builder.observe_pid(tid).any_cpu().include_kernel().sample_period(NEVER).wakeup_events(1);
         let sampler = builder.build()?.sampled(RING)?;
         let alarm = Alarm { sampler, set: self.0.clone(), key, armed: false };
@@ -110,13 +110,13 @@ impl Alarms {
     }
 
     /// Returns the alarms reported since the last call, each once. Does not wait.
-    pub fn reported(&self, mut each: impl FnMut(u64, Rang)) {
+    pub fn reported(&self, mut each: impl FnMut(u64, AlarmReport)) {
         self.take_in(Some(Span::ZERO));
-        let came = std::mem::take(&mut *self.0.came.lock());
-        came.into_iter().for_each(|(key, rang)| each(key, rang));
+        let came = std::mem::take(&mut *self.0.reported.lock());
+        came.into_iter().for_each(|(key, report)| each(key, report));
     }
 
-    /// Waits until an alarm is reported, without taking the report, or for [`Alarms::poke`].
+    /// Waits until an alarm is reported, without consuming the report, or for [`Alarms::poke`].
     pub fn wait(&self, timeout: Option<Span>) {
         self.take_in(timeout);
     }
@@ -152,16 +152,16 @@ impl Alarms {
                 let _ = rustix::io::read(&self.0.poke, &mut [0; 8][..]);
                 continue;
             }
-            came.push((key, if flags & libc::EPOLLHUP as u32 != 0 { Rang::Ended } else { Rang::Ran }));
+            came.push((key, if flags & libc::EPOLLHUP as u32 != 0 { AlarmReport::Ended } else { AlarmReport::Ran }));
         }
         if !came.is_empty() {
-            self.0.came.lock().append(&mut came);
+            self.0.reported.lock().append(&mut came);
         }
     }
 }
 
 impl Alarm {
-    /// Reports once the thread has run for this time from now, instead of the earlier setting; at least 10 us. 2 to 10
+    /// Reports when the thread has run for this time from now, instead of the earlier setting; at least 10 us. 2 to 10
     /// us.
     ///
     /// # Errors
@@ -185,8 +185,8 @@ impl Alarm {
         Ok(())
     }
 
-    /// It was reported: it is silent until it is set again.
-    pub fn rang(&mut self) {
+    /// Marks it as reported: it is silent until it is set again.
+    pub fn acknowledge(&mut self) {
         self.armed = false;
     }
 
@@ -259,10 +259,10 @@ mod tests {
         wake.attend(&alarms);
         let reported = || {
             let mut all = Vec::new();
-            alarms.reported(|key, rang| all.push((key, rang)));
+            alarms.reported(|key, acknowledge| all.push((key, acknowledge)));
             all
         };
-        let wait = |all: &mut Vec<(u64, Rang)>| {
+        let wait = |all: &mut Vec<(u64, AlarmReport)>| {
             let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
             while all.is_empty() && std::time::Instant::now() < limit {
                 wake.wait_until(&clock, crate::Clock::now(&clock) + Span::from_secs(1));
@@ -277,13 +277,13 @@ mod tests {
             runs.store(true, Ordering::Relaxed);
             let mut all = Vec::new();
             wait(&mut all);
-            assert_eq!(all, [(7, Rang::Ran)]);
+            assert_eq!(all, [(7, AlarmReport::Ran)]);
             let ran = crate::Scheduled::cpu_time(&thread.handle).unwrap_or_default().saturating_sub(before);
             assert!(ran >= Span::from_millis(4), "{ran}");
             all_ran += ran;
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert_eq!(reported(), [], "once");
-            alarm.rang();
+            alarm.acknowledge();
             runs.store(false, Ordering::Relaxed);
         }
         assert!(all_ran <= Span::from_millis(200), "{all_ran} in ten times 5 ms");
@@ -292,6 +292,6 @@ mod tests {
         thread.join().unwrap();
         let mut all = Vec::new();
         wait(&mut all);
-        assert_eq!(all, [(7, Rang::Ended)]);
+        assert_eq!(all, [(7, AlarmReport::Ended)]);
     }
 }

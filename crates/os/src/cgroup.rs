@@ -1,9 +1,9 @@
-//! Control groups (cgroups(7)), version 1 or 2: the one that schedules a process, with the real-time budget that version 1
-//! gives it ([`CpuGroup`]); others' and who is in them ([`Group`]), by path, unit or container ([`find`]); those that we make
-//! ([`OwnGroup`]), and where they may be made ([`Subtree`]).
+//! Control groups (cgroups(7)), version 1 or 2. [`CpuGroup`]: the group that schedules a process, with its real-time
+//! budget in version 1. [`Group`]: existing groups and their processes, found by path, unit or container ([`find`]).
+//! [`OwnGroup`]: groups that this process makes; [`Subtree`]: where it may make them.
 //!
-//! With CONFIG_RT_GROUP_SCHED a new version 1 group has a budget of 0 and SCHED_FIFO is refused in
-//! it with EPERM; one of 200 ms a second was measured to give 20.08 %.
+//! With CONFIG_RT_GROUP_SCHED a new version 1 group has a budget of 0 and SCHED_FIFO is refused in it with EPERM; one
+//! of 200 ms a second measured 20.08 %.
 
 pub mod find;
 #[cfg(test)]
@@ -25,19 +25,19 @@ pub use subtree::Subtree;
 /// The group whose CPU controller holds this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuGroup {
-    /// Of the hierarchy that has the CPU controller; `None` where no control groups are mounted.
-    pub version: Option<Version>,
-    /// Its folder, for remedies to name.
+    /// The version of the hierarchy that has the CPU controller; `None` if no control groups are mounted.
+    pub version: Option<CgroupVersion>,
+    /// Its folder, for remedies.
     pub folder: PathBuf,
-    /// The hierarchy's uppermost group that can be seen from here.
+    /// The hierarchy's topmost visible group.
     pub top: PathBuf,
-    /// Real-time budget and period in microseconds; `None` where the kernel has no such budgets.
+    /// Real-time budget and period in microseconds; `None` if the kernel has no such budgets.
     pub rt_budget: Option<(i64, i64)>,
 }
 
-/// Of control groups.
+/// The version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// One hierarchy for each controller.
     One,
     /// The unified hierarchy.
@@ -52,12 +52,12 @@ pub fn is_group_path(path: &Path) -> bool {
 }
 
 impl CpuGroup {
-    /// Asks /proc and the group itself.
+    /// Reads /proc and the group itself.
     pub fn of_this_process() -> Self {
         CpuGroup::of_process(std::process::id())
     }
 
-    /// The same of another process, as seen from here.
+    /// The same of another process, as visible from here.
     pub fn of_process(pid: u32) -> Self {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let Some((hierarchy, folder)) = scheduling(&groups, &hierarchies()) else {
@@ -68,7 +68,7 @@ impl CpuGroup {
         CpuGroup { version: Some(hierarchy.version), folder, top: hierarchy.point, rt_budget }
     }
 
-    /// The nearest group from this one upwards, in version 1, that caps what its ordinary threads have.
+    /// The nearest group from this one upwards, in version 1, that caps its ordinary threads.
     pub fn capped_by(&self) -> Option<&Path> {
         let capped = |folder: &&Path| {
             let quota = fs::read_to_string(folder.join("cpu.cfs_quota_us")).unwrap_or_default();
@@ -83,8 +83,8 @@ impl CpuGroup {
     }
 }
 
-/// The hierarchy and the folder of the group that has a say on the CPU. The version 1 controller wins over the unified
-/// hierarchy, which it was then taken out of.
+/// The hierarchy and the folder of the group that controls the CPU. The version 1 controller takes precedence over the
+/// unified hierarchy, which it was then removed from.
 fn scheduling(groups: &str, hierarchies: &[Hierarchy]) -> Option<(Hierarchy, PathBuf)> {
     let path_of = |wanted: fn(&str, &str) -> bool| {
         groups.lines().find_map(|line| {
@@ -101,7 +101,7 @@ fn scheduling(groups: &str, hierarchies: &[Hierarchy]) -> Option<(Hierarchy, Pat
         return first(path, |hierarchy| hierarchy.has("cpu"));
     }
     let path = path_of(|number, controllers| number == "0" && controllers.is_empty())?;
-    first(path, |hierarchy| hierarchy.version == Version::Two)
+    first(path, |hierarchy| hierarchy.version == CgroupVersion::Two)
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
     const V2_MOUNTS: &str = "24 23 0:20 / /proc rw - proc proc rw\n35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
 
-    fn find(groups: &str, mounts: &str) -> Option<(Version, PathBuf, PathBuf)> {
+    fn find(groups: &str, mounts: &str) -> Option<(CgroupVersion, PathBuf, PathBuf)> {
         let (hierarchy, folder) = scheduling(groups, &mounted(mounts))?;
         Some((hierarchy.version, hierarchy.point, folder))
     }
@@ -123,7 +123,7 @@ mod tests {
     fn version_1_is_found_by_its_controller_beside_a_unified_hierarchy() {
         let groups = "9:name=systemd:/\n4:memory:/x\n2:cpu,cpuacct:/jobs/a:b\n0::/elsewhere\n";
         let top = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct");
-        assert_eq!(find(groups, V1_MOUNTS), Some((Version::One, top.clone(), top.join("jobs/a:b"))));
+        assert_eq!(find(groups, V1_MOUNTS), Some((CgroupVersion::One, top.clone(), top.join("jobs/a:b"))));
         assert_eq!(find("2:cpu,cpuacct:/\n", V1_MOUNTS).map(|(_, _, folder)| folder), Some(top));
     }
 
@@ -132,7 +132,7 @@ mod tests {
         let groups = "0::/user.slice/user-1000.slice/session-2.scope\n";
         let top = PathBuf::from("/sys/fs/cgroup");
         let folder = top.join("user.slice/user-1000.slice/session-2.scope");
-        assert_eq!(find(groups, V2_MOUNTS), Some((Version::Two, top, folder)));
+        assert_eq!(find(groups, V2_MOUNTS), Some((CgroupVersion::Two, top, folder)));
     }
 
     #[test]
@@ -144,7 +144,8 @@ mod tests {
         let cap = |folder: &Path, quota: &str| fs::write(folder.join("cpu.cfs_quota_us"), quota).unwrap();
         cap(&above, "1000\n");
         cap(&folder, "-1\n");
-        let group = CpuGroup { version: Some(Version::One), folder: folder.clone(), top: top.clone(), rt_budget: None };
+        let group =
+            CpuGroup { version: Some(CgroupVersion::One), folder: folder.clone(), top: top.clone(), rt_budget: None };
         assert_eq!(group.capped_by(), None);
         cap(&top, "50000\n");
         assert_eq!(group.capped_by(), Some(top.as_path()));

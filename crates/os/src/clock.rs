@@ -1,5 +1,5 @@
-//! The clock that a run counts by: `CLOCK_MONOTONIC` (clock_gettime(2)) less an origin, so that
-//! instants start at zero, never step with the date and are not slewed away by an idle machine.
+//! The clock of a run: `CLOCK_MONOTONIC` (clock_gettime(2)) less an origin, so instants start at zero, never jump with
+//! the date, and are not slewed by an idle machine.
 //!
 //! A reading costs about 25 ns (vDSO). Sleeps are absolute (`TIMER_ABSTIME`): a thread that is
 //! preempted between reading the clock and sleeping does not wake late by that much.
@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// What tells the time and sleeps. [`crate::fake::FakeClock`] does both without waiting.
+/// A source of time that can sleep. [`crate::fake::FakeClock`] does both without waiting.
 pub trait Clock {
     /// The present instant.
     fn now(&self) -> Instant;
-    /// Returns at `at` or, if that has passed, at once. [`Instant::NEVER`] never returns.
+    /// Returns at `at`, or at once if that has passed. [`Instant::NEVER`] never returns.
     fn sleep_until(&self, at: Instant);
 }
 
-/// `CLOCK_MONOTONIC` counted from an origin. Copies agree: hand one to each thread.
+/// `CLOCK_MONOTONIC` counted from an origin. Copies agree: use one in each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonotonicClock {
     origin: u64,
@@ -29,18 +29,18 @@ impl MonotonicClock {
         MonotonicClock { origin: monotonic_nanos() }
     }
 
-    /// A clock that starts `delay` from now and reads zero until then: what a run needs to set up
-    /// its threads before the first release.
+    /// A clock that starts `delay` from now and reads zero until then: the time that a run needs to set up its threads
+    /// before the first release.
     pub fn start_in(delay: Span) -> Self {
         MonotonicClock { origin: monotonic_nanos().saturating_add(delay.as_nanos()) }
     }
 
-    /// A clock with the given origin in nanoseconds of `CLOCK_MONOTONIC`, as another process told it.
+    /// A clock with the given origin in nanoseconds of `CLOCK_MONOTONIC`, from another process.
     pub const fn from_origin(nanos: u64) -> Self {
         MonotonicClock { origin: nanos }
     }
 
-    /// The origin in nanoseconds of `CLOCK_MONOTONIC`: what `perf` and `ftrace` stamps lie against.
+    /// The origin in nanoseconds of `CLOCK_MONOTONIC`, to compare with stamps of `perf` and `ftrace`.
     pub const fn origin(&self) -> u64 {
         self.origin
     }
@@ -50,7 +50,7 @@ impl MonotonicClock {
         Instant::from_nanos(monotonic_nanos.saturating_sub(self.origin))
     }
 
-    /// The kernel's form of an instant. What no `timespec` can hold becomes the latest that it can.
+    /// The kernel's form of an instant, clamped to the latest `timespec`.
     pub(crate) fn timespec(&self, at: Instant) -> Timespec {
         let nanos = self.origin.saturating_add(at.as_nanos());
         Timespec { tv_sec: (nanos / NANOS) as i64, tv_nsec: (nanos % NANOS) as i64 }
@@ -83,8 +83,8 @@ fn monotonic_nanos() -> u64 {
     span_of(clock_gettime(ClockId::Monotonic)).as_nanos()
 }
 
-/// Time on CLOCK_MONOTONIC_COARSE: as of the last tick (1 to 10 ms ago), for a fifth of what exact time costs
-/// (clock_gettime(2)). Only differences mean anything.
+/// Time on CLOCK_MONOTONIC_COARSE: as of the last tick (1 to 10 ms ago), for a fifth of the cost of exact time
+/// (clock_gettime(2)). Only differences are meaningful.
 #[inline]
 pub fn coarse() -> Span {
     span_of(clock_gettime(ClockId::MonotonicCoarse))

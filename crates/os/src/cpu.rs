@@ -1,9 +1,9 @@
-//! Which CPUs this process may use, and the lists in which Linux writes sets of CPUs.
+//! The CPUs that this process may use, and Linux's syntax of CPU lists.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The CPUs that the calling thread may run on (sched_getaffinity(2)): what `taskset`, a container
-/// or a cpuset left of the machine.
+/// The CPUs that the calling thread may use (sched_getaffinity(2)): those that `taskset`, a container or a cpuset
+/// leaves.
 pub fn allowed_cpus() -> Vec<u32> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()

@@ -1,8 +1,7 @@
-//! What this machine grants, what it does not, what follows, and what to type about it.
+//! What this machine grants and refuses, the consequences, and the remedies.
 //!
-//! Each probe asks a feature, never a version number: kernels are patched, containers lie about
-//! neither. A probe reads (thin) and a judgement turns what was read into a [`Finding`] (pure,
-//! tested on texts of other machines).
+//! Each probe tests a feature, never a version number: kernels are patched, and containers hide versions. A probe reads
+//! (thin) and a judgement turns the text into a [`DoctorFinding`] (pure, tested on texts of other machines).
 
 mod cpus;
 mod kernel;
@@ -14,43 +13,43 @@ use std::fs;
 
 use serde::Serialize;
 
-/// One thing about the machine that matters to a run.
+/// One property of the machine that matters to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// What it is about; unique and stable, for programs that read the report.
+pub struct DoctorFinding {
+    /// Its topic; unique and stable, for programs that read the report.
     pub topic: &'static str,
-    /// What the machine says.
+    /// The state of the machine.
     pub found: String,
-    /// How good that is.
-    pub verdict: Verdict,
-    /// What follows for a run.
+    /// The rating.
+    pub verdict: DoctorVerdict,
+    /// The consequence for a run.
     pub consequence: String,
-    /// What to type or to write where. Every refusal has one.
+    /// The command or the setting that helps. Every refusal has one.
     pub remedy: Option<String>,
 }
 
-/// How good a finding is for a run.
+/// The rating of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Worth knowing.
+pub enum DoctorVerdict {
+    /// Only information.
     Info,
-    /// As a run wishes it.
+    /// Good for a run.
     Granted,
-    /// A run works, less well.
+    /// A run works, but less well.
     Degraded,
-    /// A run goes on without it; `--strict` refuses.
+    /// A run continues without it; `--strict` refuses.
     Refused,
 }
 
-/// Everything, in the order in which a report shows it. Takes about half a second, most of it for
-/// the measured wake-ups; changes nothing on the machine.
-pub fn probe() -> Vec<Finding> {
+/// All findings, in the order of the report. Takes about half a second, most of it for the measured wake-ups; changes
+/// nothing on the machine.
+pub fn probe() -> Vec<DoctorFinding> {
     PROBES.iter().filter_map(|probe| probe()).collect()
 }
 
-/// A further probe is a function and a line here. `None`: the machine has no such thing.
-const PROBES: &[fn() -> Option<Finding>] = &[
+/// A further probe is a function and a line here. `None`: the machine lacks the feature.
+const PROBES: &[fn() -> Option<DoctorFinding>] = &[
     privilege::nice,
     privilege::rtprio,
     privilege::memory,
@@ -75,9 +74,14 @@ const PROBES: &[fn() -> Option<Finding>] = &[
     latency::wake_up,
 ];
 
-impl Finding {
-    fn new(topic: &'static str, verdict: Verdict, found: impl Into<String>, consequence: impl Into<String>) -> Self {
-        Finding { topic, found: found.into(), verdict, consequence: consequence.into(), remedy: None }
+impl DoctorFinding {
+    fn new(
+        topic: &'static str,
+        verdict: DoctorVerdict,
+        found: impl Into<String>,
+        consequence: impl Into<String>,
+    ) -> Self {
+        DoctorFinding { topic, found: found.into(), verdict, consequence: consequence.into(), remedy: None }
     }
 
     fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -105,7 +109,7 @@ mod tests {
         for finding in &findings {
             println!("{}", serde_json::to_string(finding).unwrap());
             assert!(!finding.found.is_empty() && !finding.consequence.is_empty(), "{finding:?}");
-            assert!(finding.verdict != Verdict::Refused || finding.remedy.is_some(), "{finding:?}");
+            assert!(finding.verdict != DoctorVerdict::Refused || finding.remedy.is_some(), "{finding:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Stand-ins for the kernel, so that what drives clocks and threads can be tested unprivileged,
-//! in no time, and with every refusal.
+//! Fakes of the kernel: code that uses clocks and threads can be tested unprivileged, without waiting, and with every
+//! refusal.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use hyoshi_model::{Instant, Span};
 use rustix::io::Errno;
 
 use crate::clock::Clock;
-use crate::refusal::{Asked, Refused};
-use crate::switches::{Sight, SwitchSource, Switched};
-use crate::thread::{Policy, Scheduled};
+use crate::refusal::{KernelRequest, Refused};
+use crate::switches::{SwitchSource, SwitchVisibility, Switched};
+use crate::thread::{Scheduled, ThreadPolicy};
 
-/// A clock that stands still until it is told to go on; a sleep moves it to the instant slept for.
+/// A clock that stands still until it is advanced; a sleep sets it to the target instant.
 #[derive(Debug, Default)]
 pub struct FakeClock {
     now: AtomicU64,
@@ -24,7 +24,7 @@ impl FakeClock {
         FakeClock::default()
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn advance(&self, by: Span) {
         self.now.fetch_add(by.as_nanos(), Ordering::AcqRel);
     }
@@ -44,16 +44,16 @@ impl Clock for FakeClock {
     }
 }
 
-/// A thread that records how it was scheduled and has consumed what it is told.
+/// A thread that records its scheduling and whose consumption is set by the test.
 #[derive(Debug, Default)]
 pub struct FakeThread {
     refuses_fifo: bool,
-    policies: Mutex<Vec<Policy>>,
+    policies: Mutex<Vec<ThreadPolicy>>,
     consumed: AtomicU64,
 }
 
 impl FakeThread {
-    /// A thread that takes every policy.
+    /// A thread that accepts every policy.
     pub fn new() -> Self {
         FakeThread::default()
     }
@@ -63,21 +63,21 @@ impl FakeThread {
         FakeThread { refuses_fifo: true, ..FakeThread::default() }
     }
 
-    /// Lets the thread have consumed more.
+    /// Adds consumption.
     pub fn consume(&self, span: Span) {
         self.consumed.fetch_add(span.as_nanos(), Ordering::AcqRel);
     }
 
-    /// The policies it was given, in order.
-    pub fn policies(&self) -> Vec<Policy> {
+    /// The policies that were set, in order.
+    pub fn policies(&self) -> Vec<ThreadPolicy> {
         self.policies.lock().unwrap_or_else(|broken| broken.into_inner()).clone()
     }
 }
 
 impl Scheduled for FakeThread {
-    fn set_policy(&self, policy: Policy) -> Result<(), Refused> {
-        if self.refuses_fifo && matches!(policy, Policy::Fifo(_)) {
-            return Err(Refused::new(Asked::Policy(policy), Errno::PERM));
+    fn set_policy(&self, policy: ThreadPolicy) -> Result<(), Refused> {
+        if self.refuses_fifo && matches!(policy, ThreadPolicy::Fifo(_)) {
+            return Err(Refused::new(KernelRequest::Policy(policy), Errno::PERM));
         }
         self.policies.lock().unwrap_or_else(|broken| broken.into_inner()).push(policy);
         Ok(())
@@ -88,21 +88,21 @@ impl Scheduled for FakeThread {
     }
 }
 
-/// Switches that are given to it, as the kernel would tell them.
+/// Switches that the test supplies, in the place of the kernel's.
 #[derive(Debug)]
 pub struct FakeSwitches {
-    sight: Sight,
+    visibility: SwitchVisibility,
     arrived: std::collections::VecDeque<(u64, Switched)>,
 }
 
 impl FakeSwitches {
-    /// A source that sees so much, and nothing yet.
-    pub fn new(sight: Sight) -> Self {
-        FakeSwitches { sight, arrived: Default::default() }
+    /// A source with this sight, and no events yet.
+    pub fn new(visibility: SwitchVisibility) -> Self {
+        FakeSwitches { visibility, arrived: Default::default() }
     }
 
-    /// Something happened at a time of `CLOCK_MONOTONIC`, in nanoseconds.
-    pub fn tell(&mut self, at: u64, switched: Switched) {
+    /// Adds an event at a time of `CLOCK_MONOTONIC`, in nanoseconds.
+    pub fn push(&mut self, at: u64, switched: Switched) {
         self.arrived.push_back((at, switched));
     }
 }
@@ -112,8 +112,8 @@ impl SwitchSource for FakeSwitches {
         self.arrived.drain(..).for_each(|(at, switched)| each(at, switched));
     }
 
-    fn sight(&self) -> Sight {
-        self.sight
+    fn visibility(&self) -> SwitchVisibility {
+        self.visibility
     }
 }
 
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn a_fake_thread_refuses_as_the_kernel_does_and_records_the_rest() {
         let thread = FakeThread::unprivileged();
-        assert!(thread.set_policy(Policy::Fifo(50)).is_err());
-        assert_eq!(thread.set_policy(Policy::Idle), Ok(()));
-        assert_eq!(thread.policies(), [Policy::Idle]);
+        assert!(thread.set_policy(ThreadPolicy::Fifo(50)).is_err());
+        assert_eq!(thread.set_policy(ThreadPolicy::Idle), Ok(()));
+        assert_eq!(thread.policies(), [ThreadPolicy::Idle]);
     }
 }

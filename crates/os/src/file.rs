@@ -1,4 +1,4 @@
-//! Locks on files: one process at a time works with what is kept in a directory.
+//! Locks on files: only one process at a time uses the data of a directory.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-/// Flags to open a file with so that no link is followed in its place, and no pipe there blocks (open(2)).
+/// Flags to open a file without following a link in its place, and without blocking on a pipe (open(2)).
 pub const NOT_FOLLOWED: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// The effective user of this process.
@@ -14,12 +14,13 @@ pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Takes the file for this process until it is closed, however the process ends (flock(2)). False if another has it.
+/// Locks the file for this process until it is closed, however the process ends (flock(2)). False if another process
+/// holds the lock.
 ///
 /// # Errors
 ///
-/// Of file systems without locks.
-pub fn take(file: &File) -> io::Result<bool> {
+/// From file systems without locks.
+pub fn lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
@@ -27,12 +28,12 @@ pub fn take(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether another has taken the file. Those who ask at the same time do not see each other.
+/// Whether another process holds the lock. Concurrent callers of this function do not see each other.
 ///
 /// # Errors
 ///
-/// As of [`take`].
-pub fn is_taken(file: &File) -> io::Result<bool> {
+/// As for [`lock`].
+pub fn is_locked(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(flock(file, FlockOperation::Unlock).map(|()| false)?),
         Err(Errno::WOULDBLOCK) => Ok(true),
@@ -49,12 +50,12 @@ mod tests {
         let path = std::env::temp_dir().join(format!("hyoshi-os-lock-{}", std::process::id()));
         let open = || File::options().write(true).create(true).truncate(false).open(&path).unwrap();
         let first = open();
-        assert!(take(&first).unwrap());
-        assert!(!take(&open()).unwrap());
-        assert!(is_taken(&open()).unwrap());
+        assert!(lock(&first).unwrap());
+        assert!(!lock(&open()).unwrap());
+        assert!(is_locked(&open()).unwrap());
         drop(first);
-        assert!(!is_taken(&open()).unwrap());
-        assert!(take(&open()).unwrap());
+        assert!(!is_locked(&open()).unwrap());
+        assert!(lock(&open()).unwrap());
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -6,21 +6,21 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::OFlags;
 
-/// Where the kernel takes the request (Documentation/power/pm_qos_interface.rst).
+/// The kernel's file for the request (Documentation/power/pm_qos_interface.rst).
 pub const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 
-/// Keeps every CPU of the machine out of idle states that take any time to leave, until it is dropped.
+/// Keeps every CPU of the machine out of idle states that are slow to leave, until it is dropped.
 ///
-/// It costs energy, not CPU time. cyclictest asks for the same.
+/// It costs energy, not CPU time. cyclictest makes the same request.
 #[derive(Debug)]
 pub struct AwakeCpus(#[allow(dead_code)] File);
 
 impl AwakeCpus {
-    /// Asks for a wake-up latency of 0 us.
+    /// Requests a wake-up latency of 0 us.
     ///
     /// # Errors
     ///
-    /// Where the file is missing (many virtual machines and containers), or this user may not write to it.
+    /// If the file is missing (many virtual machines and containers), or this user may not write to it.
     pub fn hold() -> io::Result<AwakeCpus> {
         let mut file =
             File::options().write(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(CPU_DMA_LATENCY)?;

@@ -1,4 +1,4 @@
-//! Whether somebody types (poll(2)).
+//! Waiting for standard input (poll(2)).
 
 use std::io;
 
@@ -7,12 +7,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-/// Sleeps until standard input has something to read, or has ended: true. False if that did not happen within `most`, or
-/// if a signal came first.
+/// Sleeps until standard input has data, or has ended: true. False if that did not happen within `most`, or if a signal
+/// arrived first.
 ///
 /// # Errors
 ///
-/// Of the kernel.
+/// From the kernel.
 pub fn wait_for_input(most: Span) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut input = [PollFd::new(&stdin, PollFlags::IN)];

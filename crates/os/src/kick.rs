@@ -1,7 +1,7 @@
-//! Calling a thread out of a wait in the kernel: with a signal that does nothing (signal(7)).
+//! Interrupts a thread's wait in the kernel, with a signal without effect (signal(7)).
 //!
-//! SIGURG, for whoever does not handle it ignores it, and whoever does must expect one at any time; other handlers of it
-//! are called too. System calls that the kernel starts again are started again: only waits with a timeout of a socket
+//! SIGURG, because programs that do not handle it ignore it, and those that do must expect one at any time; other
+//! handlers of it are called too. The kernel restarts most system calls: only waits with a timeout of a socket
 //! ([`May::Linger`](crate::May::Linger)) and a few others return (signal(7), "Interruption of system calls").
 
 use std::io;
@@ -12,7 +12,7 @@ use signal_hook::low_level;
 
 use crate::thread::ThreadHandle;
 
-/// From now on threads of this process can be kicked. Once is enough.
+/// From now on threads of this process can be kicked. Call it once.
 ///
 /// # Errors
 ///
@@ -35,10 +35,11 @@ pub fn handle_signals() {
 }
 
 impl ThreadHandle {
-    /// Ends a wait of the thread that can be ended ([`May::Linger`](crate::May::Linger)), if it is in one now. One that it
-    /// is just about to begin is not: whoever must be sure asks again. Nothing happens to a thread that has ended.
+    /// Ends a wait of the thread that can be interrupted ([`May::Linger`](crate::May::Linger)), if it is in one now. A
+    /// wait that it is just about to begin is not ended: repeat the call to be sure. No effect on a thread that has
+    /// ended.
     pub fn kick(&self) {
-        self.while_it_lives(|tid| {
+        self.with_live_thread(|tid| {
             let signal = libc::c_long::from(SIGURG);
             // SAFETY: no memory is passed; the number is that of a thread of this process, which has not ended.
             unsafe {
@@ -53,14 +54,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::{Address, Listener, May, Stream};
+    use crate::net::{Listener, May, SocketAddress, SocketStream};
     use crate::thread::Spawn;
 
     #[test]
     fn a_kick_ends_a_read_that_lingers_and_no_other() {
         allow_kicks().unwrap();
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         let server = listener.accept().unwrap().unwrap();
         server.read_timeout(Some(Duration::from_secs(60))).unwrap();
         let thread = Spawn::new("lingers")
@@ -69,7 +70,7 @@ mod tests {
                 (lingered, server.read(&mut [0], May::Wait).unwrap(), server)
             })
             .unwrap();
-        // The first may come too early.
+        // The first may be too early.
         for _ in 0..10 {
             thread.handle.kick();
             std::thread::sleep(Duration::from_millis(5));

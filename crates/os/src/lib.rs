@@ -1,20 +1,19 @@
-//! Every Linux call of Hyoshi: what threads, clocks, locks and wake-ups the machine has, what of
-//! them it grants to this process, and what to do where it refuses.
+//! Every Linux call of Hyoshi: threads, clocks, locks and wake-ups, the privileges that they need, and the remedies if
+//! the kernel refuses.
 //!
-//! The only room with `unsafe`. What it offers is safe, small and honest: a request that the
-//! kernel turns down comes back as data ([`Refused`]), never as a silent fallback. What the rooms
-//! above drive stands behind a trait with a [`fake`], so that they are tested unprivileged. Kernel
-//! facts cite the manual page or were measured (kernel 6.18 and 6.1); nothing asks for a kernel
-//! *version*, features are probed.
+//! The only crate with `unsafe`. Its interface is safe and small. A request that the kernel refuses is returned as data
+//! ([`Refused`]), never as a silent fallback. Mechanisms that upper crates drive have a trait with a [`fake`], so they
+//! are tested unprivileged. Kernel facts cite the manual page or were measured (kernel 6.18 and 6.1); nothing tests a
+//! kernel *version*, features are probed.
 //!
-//! A thread above ordinary ones, woken through a [`Wake`], sharing a value through a [`PiMutex`]:
+//! A thread above ordinary ones, woken through a [`Wake`], that shares a value through a [`PiMutex`]:
 //!
 //! ```
 //! use std::sync::Arc;
-//! use hyoshi_os::{PiMutex, Policy, Spawn, Wake, priority::lane_priority};
+//! use hyoshi_os::{PiMutex, ThreadPolicy, Spawn, Wake, priority::lane_priority};
 //!
 //! let (go, count) = (Arc::new(Wake::new()), Arc::new(PiMutex::new(0)));
-//! let lane = Spawn::new("lane-0").policy(Policy::Fifo(lane_priority(0))).spawn({
+//! let lane = Spawn::new("lane-0").policy(ThreadPolicy::Fifo(lane_priority(0))).spawn({
 //!     let (go, count) = (go.clone(), count.clone());
 //!     move || {
 //!         go.wait();
@@ -69,29 +68,29 @@ pub mod waits;
 pub mod wake;
 pub mod wakeups;
 
-pub use alarm::{Alarm, Alarms, Rang};
+pub use alarm::{Alarm, AlarmReport, Alarms};
 pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;
-pub use doctor::{Finding, Verdict, probe};
+pub use doctor::{DoctorFinding, DoctorVerdict, probe};
 pub use environment::{secure_var, secure_var_os};
 pub use input::wait_for_input;
 pub use kick::{allow_kicks, handle_signals};
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
-pub use net::{Address, Credentials, Lack, Listener, May, Stream, host_name, raise_file_limit};
+pub use net::{Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, host_name, raise_file_limit};
 pub use notify::Notifier;
 pub use poller::{Poller, Ready};
-pub use refusal::{Asked, Reason, Refused};
+pub use refusal::{KernelRequest, RefusalReason, Refused};
 pub use signals::{Hangup, Interrupt};
 pub use steal::StealReader;
-pub use switches::{CpuSwitches, Sight, SwitchSource, Switched, thread_name};
+pub use switches::{CpuSwitches, SwitchSource, SwitchVisibility, Switched, thread_name};
 pub use thread::{
-    Granted, Policy, Scheduled, Spawn, Thread, ThreadHandle, may_leave_idle, own_cpu, own_cpu_time, own_thread, pin_to,
-    set_own_policy,
+    Granted, Scheduled, Spawn, SpawnedThread, ThreadHandle, ThreadPolicy, may_leave_idle, own_cpu, own_cpu_time,
+    own_thread, pin_to, set_own_policy,
 };
 pub use throttle::{FifoLimit, LimitedBy, fifo_limit};
-pub use waits::Wait;
-pub use wake::{Wake, Woken};
+pub use waits::BlockedOn;
+pub use wake::{WaitOutcome, Wake};
 
 #[cfg(test)]
 #[path = "../tests/common/privileges.rs"]

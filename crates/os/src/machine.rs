@@ -1,4 +1,4 @@
-//! What machine this is, in words, so that figures say where they come from.
+//! A description of the machine, as the origin of figures.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,10 +9,10 @@ pub fn kernel() -> String {
     format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())
 }
 
-/// The model of the first CPU as the kernel names it (proc_cpuinfo(5)), else the architecture.
+/// The model of the first CPU as in proc_cpuinfo(5), else the architecture.
 pub fn cpu_model() -> String {
     let mut text = Vec::new();
-    // Some kilobytes for each CPU, and the first has it.
+    // Some kilobytes for each CPU; the first is enough.
     let read = File::open("/proc/cpuinfo").and_then(|file| file.take(16 << 10).read_to_end(&mut text));
     let text = read.map_or_else(|_| "".into(), |_| String::from_utf8_lossy(&text));
     model(&text).unwrap_or_else(|| rustix::system::uname().machine().to_string_lossy().into_owned())
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_is_found_where_the_kernel_tells_it() {
+    fn the_model_is_read_from_the_kernels_file() {
         assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n").as_deref(), Some("Some CPU @ 2 GHz"));
         assert_eq!(model("processor\t: 0\nBogoMIPS\t: 50\n"), None);
     }

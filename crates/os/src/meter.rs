@@ -1,11 +1,10 @@
-//! What programs that are not ours have consumed, also while they run on another CPU.
+//! The CPU time of other programs, also while they run on another CPU.
 //!
-//! The kernel's task clock tells it fresh (perf_event_open(2), PERF_COUNT_SW_TASK_CLOCK): one
-//! counter for each thread that is there at the start, inherited by all that are born of them
-//! afterwards, so that threads and children count which came and went between two looks. Where
-//! that is refused (`kernel.perf_event_paranoid`, another user's process), the CPU clock of each
-//! process does (clock_getcpuclockid(3)): exact of what has stopped, up to a tick (4 ms at 250 Hz)
-//! behind of what runs, and without children that were never seen.
+//! The kernel's task clock is current (perf_event_open(2), PERF_COUNT_SW_TASK_CLOCK): one counter for each thread that
+//! exists at the start, inherited by all its later children, so short-lived threads and children count. If that is
+//! refused (`kernel.perf_event_paranoid`, another user's process), the CPU clock of each process is used
+//! (clock_getcpuclockid(3)): exact for stopped threads, up to a tick (4 ms at 250 Hz) late for running ones, and
+//! without short-lived children.
 
 use std::fmt;
 use std::io;
@@ -16,25 +15,25 @@ use perf_event::events::Software;
 use perf_event::{Builder, Counter};
 use serde::Serialize;
 
-use crate::process::{Identity, Process, is_same};
+use crate::process::{Process, ProcessIdentity, is_same};
 
-/// Where readings come from.
+/// The source of readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// The kernel's task clock: fresh, and with all that is born of the metered threads.
+pub enum MeterSource {
+    /// The kernel's task clock: current, including all children of the metered threads.
     TaskClock,
-    /// The CPU clock of each process: up to a tick behind while it runs.
+    /// The CPU clock of each process: up to a tick late while it runs.
     CpuClock,
 }
 
-/// The consumption of some processes from when each was added. Readings never go back.
+/// The consumption of some processes from when each was added. Readings never decrease.
 pub struct Meter {
     counters: Vec<Counter>,
     clocks: Vec<ProcessClock>,
     /// Of processes that have ended, by their clocks.
     past: Span,
-    /// What had been counted before [`Meter::turn_to`].
+    /// The count before [`Meter::set_processes`].
     before: Span,
     /// Nothing was refused so far.
     fresh: bool,
@@ -42,33 +41,33 @@ pub struct Meter {
 }
 
 struct ProcessClock {
-    identity: Identity,
+    identity: ProcessIdentity,
     at_start: Span,
     last: Span,
 }
 
-/// How often the threads of a process are listed anew until no unmetered one was born meanwhile.
-/// A program that always has new ones: those that its first threads bore are counted anyhow.
+/// How often the threads of a process are listed again until no unmetered one was born meanwhile. If a program always
+/// has new ones, those that its first threads started are counted anyway.
 const PASSES: usize = 4;
 
-/// Processes with more threads are metered by their CPU clocks: reading a counter for each would take as long as a
+/// Processes with more threads are metered by their CPU clocks: reading a counter for each would last as long as a
 /// period.
 const MOST_COUNTERS: usize = 1_024;
 
 impl Meter {
-    /// Of nobody yet.
+    /// Without processes.
     pub fn new() -> Self {
         let (counters, clocks) = (Vec::new(), Vec::new());
         Meter { counters, clocks, past: Span::ZERO, before: Span::ZERO, fresh: true, last: Span::ZERO }
     }
 
-    /// Of nobody yet, and by CPU clocks alone.
+    /// Without processes, and only by CPU clocks.
     pub fn coarse() -> Self {
         Meter { fresh: false, ..Meter::new() }
     }
 
-    /// Counts a process too, from now on. Of one that was born of a metered thread only the clock
-    /// is kept: it is counted already. One descriptor a thread is taken.
+    /// Also counts a process from now on. Of a child of a metered thread only the clock is stored: it is already
+    /// counted. One descriptor for each thread is used.
     pub fn add(&mut self, process: &Process, born_of_metered: bool) {
         let identity = process.identity();
         if self.fresh && !born_of_metered && self.counters.len() + process.count_threads() > MOST_COUNTERS {
@@ -86,15 +85,15 @@ impl Meter {
         }
     }
 
-    /// From now on counts these and no others; what was consumed before stays counted. For those who leave: what they
-    /// consume is in the counters of those who bore them.
-    pub fn turn_to<'a>(&mut self, processes: impl IntoIterator<Item = &'a Process>) {
+    /// Counts only these from now on; earlier consumption stays counted. Processes that are removed: their consumption
+    /// is in the counters of their parents.
+    pub fn set_processes<'a>(&mut self, processes: impl IntoIterator<Item = &'a Process>) {
         let so_far = self.read();
         *self = Meter { past: so_far, before: so_far, last: so_far, fresh: self.fresh, ..Meter::new() };
         processes.into_iter().for_each(|process| self.add(process, false));
     }
 
-    /// Consumed so far: 0.3 us a counter, some us for one whose thread runs elsewhere.
+    /// Consumption so far: 0.3 us for each counter, some us for one whose thread runs elsewhere.
     pub fn read(&mut self) -> Span {
         if self.fresh {
             let mut sum = self.before;
@@ -111,9 +110,9 @@ impl Meter {
         self.last
     }
 
-    /// Where the next reading comes from.
-    pub fn source(&self) -> Source {
-        if self.fresh { Source::TaskClock } else { Source::CpuClock }
+    /// The source of the next reading.
+    pub fn source(&self) -> MeterSource {
+        if self.fresh { MeterSource::TaskClock } else { MeterSource::CpuClock }
     }
 
     /// Drops what belongs to processes that have ended; their consumption stays counted.
@@ -128,7 +127,7 @@ impl Meter {
         });
     }
 
-    /// The counters do not tell all: from here on the clocks do, from where the counters stood.
+    /// The counters are incomplete: from here on the clocks are used, from the counters' last values.
     fn fall_back(&mut self) {
         let counted = self.last;
         self.fresh = false;
@@ -145,8 +144,8 @@ impl Meter {
     fn by_clocks(&mut self) -> Span {
         let mut sum = self.past;
         for clock in &mut self.clocks {
-            // One that has ended keeps its last reading; a number that another has since shows a
-            // clock that went back, or is dropped by `forget_ended`.
+            // An ended one keeps its last reading; if another process has its number, its clock has decreased, or
+            // `forget_ended` drops it.
             if let Some(now) = process_time(clock.identity.number) {
                 clock.last = clock.last.max(now);
             }
@@ -162,8 +161,8 @@ impl Default for Meter {
     }
 }
 
-/// What a counter has counted: the first of the words that the kernel writes (perf_event_open(2)). The crate's own way takes
-/// as long as the system call.
+/// The value of a counter: the first of the words that the kernel writes (perf_event_open(2)). The crate's own way is
+/// as slow as the system call.
 fn count(counter: &Counter) -> Option<u64> {
     // SAFETY: the counter is open for as long as it is borrowed.
     let fd = unsafe { BorrowedFd::borrow_raw(counter.as_raw_fd()) };
@@ -172,7 +171,7 @@ fn count(counter: &Counter) -> Option<u64> {
     Some(u64::from_ne_bytes(*words[..got].first_chunk()?))
 }
 
-/// A counter for each thread of a process, all that will be born of them included.
+/// A counter for each thread of a process, including its later children.
 fn task_clocks(process: &Process) -> io::Result<Vec<Counter>> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let mut counters = Vec::new();
@@ -202,8 +201,8 @@ fn task_clock(tid: u32) -> io::Result<Counter> {
     builder.build()
 }
 
-/// The CPU clock of a process with all its threads, also those that have ended; `None` once it is
-/// gone. 0.2 us. Its id is what clock_getcpuclockid(3) makes: `~pid << 3 | CPUCLOCK_SCHED`.
+/// The CPU clock of a process with all its threads, also those that have ended; `None` after it has ended. 0.2 us. Its
+/// id is that of clock_getcpuclockid(3): `~pid << 3 | CPUCLOCK_SCHED`.
 fn process_time(pid: u32) -> Option<Span> {
     crate::thread::cpu_time_by((!pid as libc::clockid_t) << 3 | 2)
 }
@@ -214,11 +213,11 @@ impl fmt::Debug for Meter {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for MeterSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Source::TaskClock => "the kernel's task clock, fresh",
-            Source::CpuClock => "the CPU clock of processes, up to a tick behind",
+            MeterSource::TaskClock => "the kernel's task clock, current",
+            MeterSource::CpuClock => "the CPU clock of processes, up to a tick late",
         })
     }
 }
@@ -240,7 +239,7 @@ mod tests {
             (Shell(child), process)
         }
 
-        /// Lets it go on, and waits for its end.
+        /// Lets it continue, and waits for its end.
         fn finish(&mut self) {
             drop(self.0.stdin.take());
             self.0.wait().unwrap();
@@ -263,11 +262,11 @@ mod tests {
             meter.add(&process, false);
             let first = meter.read();
             shell.finish();
-            // Read after its end: a coarse meter knows what it saw last.
+            // Read after its end: a coarse meter keeps its last reading.
             let last = meter.read();
             meter.forget_ended();
             assert!(meter.read() >= last && last >= first);
-            if meter.source() == Source::TaskClock {
+            if meter.source() == MeterSource::TaskClock {
                 assert!(last >= first + Span::from_millis(10), "{first} then {last} by {}", meter.source());
             }
         }
@@ -278,7 +277,7 @@ mod tests {
         let (mut shell, process) = Shell::run(&format!("read go; for n in 1 2 3 4; do ({SPIN}) & done; wait"));
         let mut meter = Meter::new();
         meter.add(&process, false);
-        if meter.source() != Source::TaskClock {
+        if meter.source() != MeterSource::TaskClock {
             return missing("the task clock of other processes");
         }
         let before = meter.read();
@@ -292,9 +291,9 @@ mod tests {
             let (mut shell, process) = Shell::run(&format!("{SPIN}; read go; {SPIN}"));
             meter.add(&process, false);
             let before = meter.read();
-            meter.turn_to([&process]);
+            meter.set_processes([&process]);
             assert!(meter.read() >= before);
-            meter.turn_to([]);
+            meter.set_processes([]);
             let last = meter.read();
             shell.finish();
             assert_eq!(meter.read(), last, "by {}", meter.source());

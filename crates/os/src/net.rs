@@ -1,9 +1,9 @@
-//! Stream sockets, TCP and Unix, as an ORB needs them: the same socket read and written in a
-//! blocking way by the thread that has it, and without blocking by one that must not stay.
+//! Stream sockets, TCP and Unix, for an ORB: the same socket is read and written with blocking by the thread that
+//! serves it, and without blocking by one that must not wait.
 //!
-//! Sockets stay in blocking mode; a call that must not wait says so with `MSG_DONTWAIT`
-//! (recv(2), send(2)), which costs no system call of its own. Timeouts are those of the socket
-//! (`SO_RCVTIMEO`, `SO_SNDTIMEO`, socket(7)): set once, they too cost nothing for each message.
+//! Sockets stay in blocking mode; a call that must not wait uses `MSG_DONTWAIT` (recv(2), send(2)), which needs no
+//! further system call. Timeouts are those of the socket (`SO_RCVTIMEO`, `SO_SNDTIMEO`, socket(7)): set once, they cost
+//! nothing for each message.
 
 use std::fmt;
 use std::io;
@@ -25,9 +25,9 @@ use rustix::time::Timespec;
 /// Connections that the kernel queues until they are accepted, at most net.core.somaxconn (4,096 since Linux 5.4).
 const BACKLOG: i32 = 4096;
 
-/// Where a socket listens or connects to.
+/// The address of a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Address {
+pub enum SocketAddress {
     /// TCP over IPv4 or IPv6.
     Tcp(SocketAddr),
     /// A Unix socket in the file system.
@@ -39,7 +39,7 @@ pub enum Address {
 pub enum May {
     /// Up to the socket's timeout; then [`io::ErrorKind::WouldBlock`].
     Wait,
-    /// The same, but not if the thread is kicked meanwhile ([`ThreadHandle::kick`](crate::ThreadHandle::kick)): then
+    /// The same, but also until the thread is kicked ([`ThreadHandle::kick`](crate::ThreadHandle::kick)): then
     /// [`io::ErrorKind::WouldBlock`] too.
     Linger,
     /// [`io::ErrorKind::WouldBlock`] rather than wait.
@@ -48,16 +48,16 @@ pub enum May {
 
 /// A connected stream socket.
 #[derive(Debug)]
-pub struct Stream {
+pub struct SocketStream {
     socket: OwnedFd,
     tcp: bool,
 }
 
-/// Who is at the other end of a Unix socket, as the kernel knows it (unix(7), SO_PEERCRED, SO_PEERGROUPS): the process
-/// that connected, at the time when it did.
+/// The process at the other end of a Unix socket, from the kernel (unix(7), SO_PEERCRED, SO_PEERGROUPS): the one that
+/// connected, at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its process; 0 if that is in a namespace from where it cannot be seen.
+    /// Its process; 0 if that is in a namespace that is not visible from here.
     pub pid: u32,
     /// Its effective user.
     pub uid: u32,
@@ -68,7 +68,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of this process, as the other end of a socket would see them.
+    /// Those of this process, as visible at the other end of a socket.
     pub fn own() -> Credentials {
         use rustix::process::{getegid, geteuid, getgroups, getpid};
         let groups = getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
@@ -77,31 +77,33 @@ impl Credentials {
     }
 }
 
-/// How long a peer that does not answer at all keeps a TCP connection: probes after 10 s of
-/// silence, every 5 s, three of them; and 30 s for data that nobody acknowledges (tcp(7)).
+/// How long a peer that does not answer at all keeps a TCP connection: probes after 10 s of silence, every 5 s, three
+/// of them; and 30 s for unacknowledged data (tcp(7)).
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 const UNACKNOWLEDGED_MS: u32 = 30_000;
 
-impl Stream {
+impl SocketStream {
     /// Connects within `timeout`.
-    pub fn connect(to: &Address, timeout: Duration) -> io::Result<Stream> {
+    pub fn connect(to: &SocketAddress, timeout: Duration) -> io::Result<SocketStream> {
         let stream = match to {
-            Address::Tcp(address) => Stream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true },
-            Address::Unix(path) => {
+            SocketAddress::Tcp(address) => {
+                SocketStream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true }
+            }
+            SocketAddress::Unix(path) => {
                 let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-                // A full backlog makes connect(2) wait, for as long as sending may.
+                // A full backlog makes connect(2) wait, up to the timeout of sending.
                 sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
                 connect(&socket, &SocketAddrUnix::new(path)?)?;
-                Stream { socket, tcp: false }
+                SocketStream { socket, tcp: false }
             }
         };
         stream.tune()?;
         Ok(stream)
     }
 
-    /// Small messages leave at once, and a peer that is gone is noticed.
+    /// Small messages leave at once, and a dead peer is detected.
     fn tune(&self) -> io::Result<()> {
         if self.tcp {
             sockopt::set_tcp_nodelay(&self.socket, true)?;
@@ -114,7 +116,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What has arrived, at least an octet; 0 when the peer has ended.
+    /// Reads available data, at least an octet; 0 when the peer has ended.
     #[inline]
     pub fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
         let flags = if wait == May::Never { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
@@ -128,7 +130,7 @@ impl Stream {
         }
     }
 
-    /// Sends a first part of `octets`, and says how much.
+    /// Sends a first part of `octets`, and returns its length.
     #[inline]
     pub fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
         let wait = if wait == May::Never { SendFlags::DONTWAIT } else { SendFlags::empty() };
@@ -140,7 +142,7 @@ impl Stream {
         }
     }
 
-    /// Sends everything; each part of it within the socket's timeout. An error tells how much had gone.
+    /// Sends everything; each part of it within the socket's timeout. An error contains how much was sent.
     pub fn write_all(&self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut sent = 0;
         while sent < octets.len() {
@@ -151,21 +153,21 @@ impl Stream {
 
     /// How long a read waits; `None` for ever.
     pub fn read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Recv, at_least_something(timeout))?)
+        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Recv, nonzero_timeout(timeout))?)
     }
 
     /// How long a write waits for room; `None` for ever.
     pub fn write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Send, at_least_something(timeout))?)
+        Ok(sockopt::set_socket_timeout(&self.socket, Timeout::Send, nonzero_timeout(timeout))?)
     }
 
-    /// Waits until something has arrived or the peer has ended, or with `output` until there is room to write. False when
-    /// `timeout` is over; without one it waits for ever (poll(2)).
+    /// Waits until data has arrived or the peer has ended, or with `output` until there is room to write. False after
+    /// `timeout`; without one it waits for ever (poll(2)).
     pub fn ready(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
         self.poll(output, timeout, false)
     }
 
-    /// The same; false also if the thread is kicked meanwhile ([`May::Linger`]).
+    /// The same; also false if the thread is kicked meanwhile ([`May::Linger`]).
     pub fn ready_or_kicked(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
         self.poll(output, timeout, true)
     }
@@ -188,29 +190,29 @@ impl Stream {
         }
     }
 
-    /// True once the peer will send nothing more, even while some of its octets wait to be read (poll(2), POLLRDHUP).
+    /// True when the peer will send nothing more, even if some of its octets are unread (poll(2), POLLRDHUP).
     pub fn has_ended(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Some(&now)), Ok(1..))
     }
 
-    /// True if nothing has arrived and the peer has not ended: a connection at rest.
-    pub fn at_rest(&self) -> bool {
+    /// True if no data has arrived and the peer has not ended.
+    pub fn is_quiet(&self) -> bool {
         let mut one = [0];
         matches!(recv(&self.socket, &mut one[..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
     }
 
-    /// Ends both directions: whoever waits in a read or write of it returns.
+    /// Ends both directions: threads that wait in a read or write return.
     pub fn close(&self) {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Ends sending; what the peer still sends can be read.
+    /// Ends sending; data from the peer can still be read.
     pub fn close_writing(&self) {
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
-    /// The peer's address, for people.
+    /// The peer's address, for messages.
     pub fn peer(&self) -> String {
         let address = rustix::net::getpeername(&self.socket).ok().flatten();
         match address.and_then(|address| SocketAddr::try_from(address).ok()) {
@@ -219,7 +221,7 @@ impl Stream {
         }
     }
 
-    /// Who connected, if it is a Unix socket. Two system calls.
+    /// The process that connected, if it is a Unix socket. Two system calls.
     pub fn credentials(&self) -> Option<Credentials> {
         if self.tcp {
             return None;
@@ -227,7 +229,7 @@ impl Stream {
         let mut found = [libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX }];
         (socket_option(&self.socket, libc::SO_PEERCRED, &mut found).ok()? == 1).then_some(())?;
         let [found] = found;
-        // Most users have a few groups; ERANGE asks for more room, of which the kernel never needs more (NGROUPS_MAX).
+        // Most users have a few groups; ERANGE means more room, which the kernel bounds (NGROUPS_MAX).
         let mut groups = vec![0u32; 64];
         let count = socket_option(&self.socket, libc::SO_PEERGROUPS, &mut groups).or_else(|_| {
             groups.resize(1 << 16, 0);
@@ -248,7 +250,7 @@ impl Stream {
     }
 }
 
-/// Values of a socket's option (getsockopt(2)), as many as there are.
+/// Values of a socket's option (getsockopt(2)).
 fn socket_option<T: Copy>(socket: &OwnedFd, option: libc::c_int, into: &mut [T]) -> io::Result<usize> {
     let mut size = size_of_val(into) as libc::socklen_t;
     // SAFETY: the kernel writes at most `size` octets, those of `into`; both kinds of option that are asked for, ucred and
@@ -263,8 +265,8 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Lets the process have as many files and sockets open as its hard limit allows; returns how many (getrlimit(2)).
-/// Many systems start programs with 1,024.
+/// Raises the process's limit of open files to its hard limit; returns it (getrlimit(2)). Many systems start programs
+/// with 1,024.
 pub fn raise_file_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -276,61 +278,65 @@ pub fn raise_file_limit() -> Option<u64> {
 }
 
 /// A timeout of zero means none to the kernel.
-fn at_least_something(timeout: Option<Duration>) -> Option<Duration> {
+fn nonzero_timeout(timeout: Option<Duration>) -> Option<Duration> {
     timeout.map(|timeout| timeout.max(Duration::from_micros(1)))
 }
 
-impl AsFd for Stream {
+impl AsFd for SocketStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// A socket that takes connections; never waits for one.
+/// A socket that accepts connections; never waits for one.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Bound,
-    address: Address,
+    socket: ListeningSocket,
+    address: SocketAddress,
 }
 
 #[derive(Debug)]
-enum Bound {
+enum ListeningSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// Listens; port 0 lets the kernel choose. A Unix socket that a program left behind is
-    /// replaced, one that answers is not.
-    pub fn bind(address: &Address) -> io::Result<Listener> {
+    /// Listens; port 0 lets the kernel choose. A Unix socket that an ended program left is replaced, one that answers
+    /// is not.
+    pub fn bind(address: &SocketAddress) -> io::Result<Listener> {
         match address {
-            Address::Tcp(address) => {
+            SocketAddress::Tcp(address) => {
                 let socket = TcpListener::bind(address)?;
                 socket.set_nonblocking(true)?;
                 // Rust's default is 128, less than a burst of connections (it may be changed later: listen(2)).
                 rustix::net::listen(&socket, BACKLOG)?;
-                let address = Address::Tcp(socket.local_addr()?);
-                Ok(Listener { socket: Bound::Tcp(socket), address })
+                let address = SocketAddress::Tcp(socket.local_addr()?);
+                Ok(Listener { socket: ListeningSocket::Tcp(socket), address })
             }
-            Address::Unix(path) => {
-                clear_the_way(path)?;
+            SocketAddress::Unix(path) => {
+                remove_stale_socket(path)?;
                 let socket = UnixListener::bind(path)?;
                 socket.set_nonblocking(true)?;
-                Ok(Listener { socket: Bound::Unix(socket), address: address.clone() })
+                Ok(Listener { socket: ListeningSocket::Unix(socket), address: address.clone() })
             }
         }
     }
 
-    /// Where it listens, with the port that the kernel chose.
-    pub fn address(&self) -> &Address {
+    /// Its address, with the port that the kernel chose.
+    pub fn address(&self) -> &SocketAddress {
         &self.address
     }
 
-    /// The next connection, if one is there.
-    pub fn accept(&self) -> io::Result<Option<Stream>> {
+    /// The next connection, if there is one.
+    pub fn accept(&self) -> io::Result<Option<SocketStream>> {
         let accepted = match &self.socket {
-            Bound::Tcp(socket) => socket.accept().map(|(socket, _)| Stream { socket: socket.into(), tcp: true }),
-            Bound::Unix(socket) => socket.accept().map(|(socket, _)| Stream { socket: socket.into(), tcp: false }),
+            ListeningSocket::Tcp(socket) => {
+                socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: true })
+            }
+            ListeningSocket::Unix(socket) => {
+                socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: false })
+            }
         };
         match accepted {
             Ok(stream) => {
@@ -343,35 +349,35 @@ impl Listener {
     }
 }
 
-/// What the system lacks to take another connection in. Any other error of [`Listener::accept`] is that of one client,
-/// which has gone again: the next one may be in order (accept(2)).
+/// What the system lacks to accept another connection. Any other error of [`Listener::accept`] is that of one client,
+/// which has disconnected: the next one may succeed (accept(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum MissingResource {
     /// The process or the system has no file descriptor left.
     Descriptors,
     /// The kernel has no memory for it.
     Memory,
 }
 
-impl Lack {
+impl MissingResource {
     /// None if it lacks nothing.
-    pub fn of(error: &io::Error) -> Option<Lack> {
+    pub fn of(error: &io::Error) -> Option<MissingResource> {
         match Errno::from_io_error(error)? {
-            Errno::MFILE | Errno::NFILE => Some(Lack::Descriptors),
-            Errno::NOMEM | Errno::NOBUFS => Some(Lack::Memory),
+            Errno::MFILE | Errno::NFILE => Some(MissingResource::Descriptors),
+            Errno::NOMEM | Errno::NOBUFS => Some(MissingResource::Memory),
             _ => None,
         }
     }
 }
 
-/// Removes the file of a Unix socket on which nobody listens any more (unix(7)).
-fn clear_the_way(path: &Path) -> io::Result<()> {
+/// Removes the file of a Unix socket on which no process listens any more (unix(7)).
+fn remove_stale_socket(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match path.symlink_metadata() {
         Ok(found) if found.file_type().is_socket() => {
-            match Stream::connect(&Address::Unix(path.to_owned()), Duration::from_secs(1)) {
+            match SocketStream::connect(&SocketAddress::Unix(path.to_owned()), Duration::from_secs(1)) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-                _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there")),
+                _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another program already listens at this address")),
             }
         }
         _ => Ok(()),
@@ -380,10 +386,10 @@ fn clear_the_way(path: &Path) -> io::Result<()> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A child that another thread just forks has a copy of the descriptor until it runs its program: closing
-        // alone would leave the port open for as long, and who connects then would wait for nobody.
+        // A child that another thread just forks has a copy of the descriptor until it executes its program: closing
+        // alone would leave the port open for as long, and new clients would wait without an answer.
         let _ = rustix::net::shutdown(&*self, rustix::net::Shutdown::Read);
-        if let Address::Unix(path) = &self.address {
+        if let SocketAddress::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -392,17 +398,17 @@ impl Drop for Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
-            Bound::Tcp(socket) => socket.as_fd(),
-            Bound::Unix(socket) => socket.as_fd(),
+            ListeningSocket::Tcp(socket) => socket.as_fd(),
+            ListeningSocket::Unix(socket) => socket.as_fd(),
         }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for SocketAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp(address) => address.fmt(f),
-            Address::Unix(path) => path.display().fmt(f),
+            SocketAddress::Tcp(address) => address.fmt(f),
+            SocketAddress::Unix(path) => path.display().fmt(f),
         }
     }
 }
@@ -411,9 +417,9 @@ impl fmt::Display for Address {
 mod tests {
     use super::*;
 
-    fn pair() -> (Stream, Stream) {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+    fn pair() -> (SocketStream, SocketStream) {
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         (client, listener.accept().unwrap().unwrap())
     }
 
@@ -423,7 +429,7 @@ mod tests {
         assert_eq!(server.credentials(), None, "TCP does not tell");
         let mut into = [0; 8];
         assert_eq!(server.read(&mut into, May::Never).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        assert!(server.at_rest());
+        assert!(server.is_quiet());
         assert!(!server.ready(false, Some(Duration::from_millis(1))).unwrap());
         assert!(server.ready(true, None).unwrap());
         client.write_all(b"GIOP").unwrap();
@@ -431,7 +437,7 @@ mod tests {
         assert_eq!(server.read(&mut into, May::Wait).unwrap(), 4);
         drop(client);
         assert_eq!(server.read(&mut into, May::Wait).unwrap(), 0);
-        assert!(!server.at_rest());
+        assert!(!server.is_quiet());
     }
 
     #[test]
@@ -452,15 +458,15 @@ mod tests {
         let path = std::env::temp_dir().join(format!("hyoshi-net-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         drop(UnixListener::bind(&path).unwrap());
-        let address = Address::Unix(path.clone());
+        let address = SocketAddress::Unix(path.clone());
         let listener = Listener::bind(&address).unwrap();
         assert_eq!(Listener::bind(&address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        let client = Stream::connect(&address, Duration::from_secs(5)).unwrap();
+        let client = SocketStream::connect(&address, Duration::from_secs(5)).unwrap();
         client.write_all(b"x").unwrap();
         let mut accepted = listener.accept().unwrap();
         while accepted
             .as_ref()
-            .is_some_and(|stream| !stream.at_rest() && stream.read(&mut [0], May::Wait).unwrap() == 0)
+            .is_some_and(|stream| !stream.is_quiet() && stream.read(&mut [0], May::Wait).unwrap() == 0)
         {
             accepted = listener.accept().unwrap(); // the probe for life came first
         }

@@ -1,5 +1,5 @@
-//! Telling the service manager how a service is doing (sd_notify(3)): a datagram to the socket that it names in the
-//! environment. Whoever was started by hand has none, and tells nobody.
+//! Reports a service's state to the service manager (sd_notify(3)): a datagram to the socket in the environment. A
+//! process started by hand has none, and reports nothing.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -9,26 +9,26 @@ use hyoshi_model::Span;
 
 use crate::environment::{secure_var, secure_var_os};
 
-/// Where messages go.
+/// The receiver of messages.
 #[derive(Debug, Default)]
 pub struct Notifier {
     to: Option<(UnixDatagram, SocketAddr)>,
-    /// The manager takes a service for hung that does not say that it lives for so long.
+    /// The manager assumes that a service hangs if it is silent for this long.
     watchdog: Option<Span>,
 }
 
 impl Notifier {
-    /// To nobody.
+    /// No receiver.
     pub fn none() -> Notifier {
         Notifier::default()
     }
 
-    /// To the manager that started this process, if one did that wants to know (`NOTIFY_SOCKET`; `WATCHDOG_USEC`, if it is for
-    /// this process).
+    /// The manager that started this process, if it wants reports (`NOTIFY_SOCKET`; `WATCHDOG_USEC`, if it is for this
+    /// process).
     ///
     /// # Errors
     ///
-    /// Of an address that is none.
+    /// If the address is invalid.
     pub fn of_environment() -> io::Result<Notifier> {
         let Some(name) = secure_var_os("NOTIFY_SOCKET") else { return Ok(Notifier::none()) };
         let number = |name| secure_var(name).ok()?.parse::<u64>().ok();
@@ -37,7 +37,7 @@ impl Notifier {
         Ok(Notifier { watchdog, ..Notifier::to(name.as_encoded_bytes())? })
     }
 
-    /// To a socket: a path, or, after `@`, a name of the abstract kind (unix(7)).
+    /// A socket: a path, or, after `@`, a name of the abstract kind (unix(7)).
     fn to(name: &[u8]) -> io::Result<Notifier> {
         let address = match name {
             [b'/', ..] => SocketAddr::from_pathname(std::str::from_utf8(name).map_err(io::Error::other)?)?,
@@ -45,12 +45,12 @@ impl Notifier {
             _ => return Err(io::Error::other("NOTIFY_SOCKET is neither a path nor an abstract name")),
         };
         let socket = UnixDatagram::unbound()?;
-        // A manager that does not read holds up nobody.
+        // A manager that does not read must not block the service.
         socket.set_nonblocking(true)?;
         Ok(Notifier { to: Some((socket, address)), watchdog: None })
     }
 
-    /// It serves now. `status` is for people, on one line.
+    /// The service is ready. `status` is one line of text for users.
     ///
     /// # Errors
     ///
@@ -59,13 +59,13 @@ impl Notifier {
         self.send(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")))
     }
 
-    /// How often it has to say that it lives, as [`Notifier::alive`] does; none if nobody watches.
+    /// The interval at which to call [`Notifier::alive`]; none if no manager watches.
     pub fn watched(&self) -> Option<Span> {
         // Half of it, as sd_watchdog_enabled(3) recommends.
         self.watchdog.map(|span| Span::from_nanos(span.as_nanos() / 2))
     }
 
-    /// It lives. That this cannot be told is for the manager to find out.
+    /// The service is alive. A failure to report it is for the manager to detect.
     pub fn alive(&self) {
         let _ = self.send("WATCHDOG=1");
     }

@@ -1,7 +1,7 @@
-//! Waiting for many sockets at once: epoll(7), one-shot, and an eventfd(2) to be woken by hand.
+//! Waits for many sockets at once: epoll(7), one-shot, and an eventfd(2) to wake a waiter.
 //!
-//! Every source is taken out when it becomes ready and must be put back ([`arm`](Poller::arm)):
-//! so exactly one of the threads that wait gets it. The kernel wakes one waiter for each event.
+//! Every source is disabled when it becomes ready and must be enabled again ([`arm`](Poller::arm)): so exactly one of
+//! the waiting threads gets it. The kernel wakes one waiter for each event.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::time::Timespec;
 /// The number of the eventfd among the sources.
 const POKED: u64 = u64::MAX;
 
-/// A set of sources, waited for by any number of threads.
+/// A set of sources, for any number of waiting threads.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -24,9 +24,9 @@ pub struct Poller {
 /// What became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// The source that was added under this number; it is out until it is armed again.
+    /// The source with this number; it is disabled until it is armed again.
     Source(u64),
-    /// Somebody poked.
+    /// [`Poller::poke`] was called.
     Poked,
 }
 
@@ -34,13 +34,13 @@ impl Poller {
     /// Without sources.
     pub fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // A semaphore: each poke lets one wait through.
+        // A semaphore: each poke releases one wait.
         let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
         epoll::add(&epoll, &poke, epoll::EventData::new_u64(POKED), epoll::EventFlags::IN)?;
         Ok(Poller { epoll, poke })
     }
 
-    /// Waits for a source to be readable (to have ended counts), or to take output.
+    /// Waits for a source to be readable (an end counts), or writable.
     pub fn add(&self, source: impl AsFd, number: u64, output: bool) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(number), flags(output))?)
     }
@@ -55,25 +55,25 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, source, epoll::EventData::new_u64(number), flags(output))?)
     }
 
-    /// No longer a source of it: another poller may have it.
+    /// Removes a source: another poller may have it.
     pub fn remove(&self, source: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, source)?)
     }
 
-    /// The next that is ready; `None` when `timeout` is over.
+    /// The next ready source; `None` after `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Ready>> {
-        Ok(self.wait_and_see(timeout)?.map(|(ready, _)| ready))
+        Ok(self.wait_with_hangup(timeout)?.map(|(ready, _)| ready))
     }
 
     /// The same, and whether the source's peer has closed its end: earlier octets can still be read.
-    pub fn wait_and_see(&self, timeout: Option<Duration>) -> io::Result<Option<(Ready, bool)>> {
+    pub fn wait_with_hangup(&self, timeout: Option<Duration>) -> io::Result<Option<(Ready, bool)>> {
         let mut found = [(Ready::Poked, false)];
-        let count = self.wait_for_some(timeout, &mut found)?;
+        let count = self.wait_for_several(timeout, &mut found)?;
         Ok(found[..count].first().copied())
     }
 
-    /// The same of several that are ready, at most 16. Returns how many were `found`; 0 when `timeout` is over.
-    pub fn wait_for_some(&self, timeout: Option<Duration>, found: &mut [(Ready, bool)]) -> io::Result<usize> {
+    /// The same for several ready sources, at most 16. Returns how many were `found`; 0 after `timeout`.
+    pub fn wait_for_several(&self, timeout: Option<Duration>, found: &mut [(Ready, bool)]) -> io::Result<usize> {
         let timeout = timeout.map(timespec);
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 16];
         let most = found.len().min(events.len());
@@ -90,7 +90,7 @@ impl Poller {
                 // It is packed: no reference to a field.
                 let (flags, number) = (event.flags, event.data.u64());
                 found[count] = if number == POKED {
-                    // Somebody else may have been let through by it.
+                    // It may have released another wait.
                     if rustix::io::read(&self.poke, &mut [0; 8][..]).is_err() {
                         continue;
                     }
@@ -107,7 +107,7 @@ impl Poller {
         }
     }
 
-    /// Waits until something is ready, and takes nothing out. False when `timeout` is over.
+    /// Waits until a source is ready, and disables none. False after `timeout`.
     pub fn is_ready(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = timeout.map(timespec);
         loop {
@@ -118,13 +118,13 @@ impl Poller {
         }
     }
 
-    /// Lets one wait through, now or the next that comes.
+    /// Ends one wait, now or the next.
     pub fn poke(&self) {
         let _ = rustix::io::write(&self.poke, &1u64.to_ne_bytes());
     }
 }
 
-/// Readable while something is ready: another poller may wait for it.
+/// Readable while a source is ready: another poller may wait for it.
 impl AsFd for Poller {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -144,16 +144,16 @@ fn flags(output: bool) -> epoll::EventFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::{Address, Listener, Stream};
+    use crate::net::{Listener, SocketAddress, SocketStream};
 
     #[test]
     fn a_source_is_told_once_until_it_is_armed_again() {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let poller = Poller::new().unwrap();
         poller.add(&listener, 7, false).unwrap();
         let brief = Some(Duration::from_millis(1));
         assert_eq!(poller.wait(brief).unwrap(), None);
-        let _client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let _client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         assert!(poller.is_ready(None).unwrap() && poller.is_ready(brief).unwrap());
         assert_eq!(poller.wait(None).unwrap(), Some(Ready::Source(7)));
         assert!(!poller.is_ready(brief).unwrap());
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn a_source_added_unarmed_is_reported_once_it_is_armed() {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let poller = Poller::new().unwrap();
         poller.add_unarmed(&listener, 7).unwrap();
-        let _client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let _client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         assert_eq!(poller.wait(Some(Duration::from_millis(20))).unwrap(), None);
         poller.arm(&listener, 7, false).unwrap();
         assert_eq!(poller.wait(None).unwrap(), Some(Ready::Source(7)));
@@ -177,36 +177,36 @@ mod tests {
 
     #[test]
     fn a_source_whose_other_end_has_ended_says_so_beside_what_it_sent() {
-        let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let poller = Poller::new().unwrap();
-        let client = Stream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         let server = listener.accept().unwrap().unwrap();
         client.write_all(b"x").unwrap();
         poller.add(&server, 1, false).unwrap();
-        assert_eq!(poller.wait_and_see(None).unwrap(), Some((Ready::Source(1), false)));
+        assert_eq!(poller.wait_with_hangup(None).unwrap(), Some((Ready::Source(1), false)));
         assert!(!server.has_ended());
         drop(client);
         while !server.has_ended() {
             std::thread::yield_now();
         }
         poller.arm(&server, 1, false).unwrap();
-        assert_eq!(poller.wait_and_see(None).unwrap(), Some((Ready::Source(1), true)));
+        assert_eq!(poller.wait_with_hangup(None).unwrap(), Some((Ready::Source(1), true)));
     }
 
     #[test]
     fn several_that_are_ready_are_found_at_once() {
-        let listeners = [(); 3].map(|()| Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap());
+        let listeners = [(); 3].map(|()| Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap());
         let poller = Poller::new().unwrap();
         listeners.iter().zip(1..).for_each(|(listener, number)| poller.add(listener, number, false).unwrap());
         let address = |at: usize| listeners[at].address();
-        let _clients = [0, 2].map(|at| Stream::connect(address(at), Duration::from_secs(5)).unwrap());
+        let _clients = [0, 2].map(|at| SocketStream::connect(address(at), Duration::from_secs(5)).unwrap());
         poller.poke();
         let mut found = [(Ready::Poked, true); 4];
-        assert_eq!(poller.wait_for_some(None, &mut found).unwrap(), 3);
+        assert_eq!(poller.wait_for_several(None, &mut found).unwrap(), 3);
         for ready in [Ready::Source(1), Ready::Source(3), Ready::Poked] {
             assert!(found[..3].contains(&(ready, false)), "{ready:?}");
         }
-        assert_eq!(poller.wait_for_some(Some(Duration::ZERO), &mut found).unwrap(), 0);
+        assert_eq!(poller.wait_for_several(Some(Duration::ZERO), &mut found).unwrap(), 0);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! One map of priorities. `doctor` prints it, the file may move lanes within it, and every thread
-//! of ours takes its priority from here, so that "who runs above whom" is answered on one page.
+//! The map of priorities. `doctor` prints it, the file may move lanes within it, and every thread of Hyoshi takes its
+//! priority from here, so one page shows which thread runs above which.
 //!
 //! ```text
 //! 99       watchdog
@@ -9,25 +9,25 @@
 //! 0        everything else, at normal priority
 //! ```
 //!
-//! 80..=89 stays free: a user's own drivers and interrupt threads (moved there with `chrt`) run
-//! above lanes and below releases. Linux's own interrupt threads are at 50 on PREEMPT_RT kernels,
-//! that is among the lanes: those that lanes depend on must be raised (`doctor` names this).
+//! 80..=89 stays free: a user's own drivers and interrupt threads (moved there with `chrt`) run above lanes and below
+//! releases. Linux's own interrupt threads are at 50 on PREEMPT_RT kernels, which is among the lanes: those on which
+//! lanes depend must be raised (`doctor` reports this).
 
 use std::ops::RangeInclusive;
 
-/// Stops a runaway: nothing of ours may run above it.
+/// Stops a runaway thread: no thread of Hyoshi may run above it.
 pub const WATCHDOG: u8 = 99;
-/// Each processor's release thread: it enqueues all that is due before any lane runs.
+/// Each processor's release thread: it enqueues all due releases before any lane runs.
 pub const RELEASE: u8 = 95;
 /// The feedback lane, which samples and actuates utilisation control.
 pub const FEEDBACK: u8 = 92;
-/// The broker: below releases, above every lane, or a lane that never sleeps would stop it.
+/// The broker: below releases and above every lane; otherwise a lane that never sleeps would stop it.
 pub const BROKER: u8 = 90;
-/// Everything that stands between the watchdog and the lanes.
+/// All priorities between the watchdog and the lanes.
 pub const ABOVE_LANES: RangeInclusive<u8> = 90..=95;
-/// Lanes; which level is where, [`lane_priority`] tells.
+/// Lanes; [`lane_priority`] maps their levels.
 pub const LANES: RangeInclusive<u8> = 40..=79;
-/// Windows of processor time that the broker opens for programs nobody will change.
+/// The broker's windows of CPU time for unmodified programs.
 pub const WINDOWS: RangeInclusive<u8> = 20..=39;
 /// How many levels of a strategy have a priority of their own.
 pub const LANE_LEVELS: usize = (*LANES.end() - *LANES.start() + 1) as usize;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_band_stands_clear_of_the_one_below() {
+    fn each_band_is_separate_from_the_one_below() {
         assert!(WATCHDOG > *ABOVE_LANES.end());
         assert!(ABOVE_LANES.start() > LANES.end());
         assert!(LANES.start() > WINDOWS.end());

@@ -1,16 +1,16 @@
-//! What /proc tells of a process or thread in one line (proc_pid_stat(5)), and of its CPU time (the kernel's sched-stats.rst).
+//! A process or thread in one line of /proc (proc_pid_stat(5)), and its CPU time (the kernel's sched-stats.rst).
 
 use std::fs;
 use std::io;
 
 use hyoshi_model::{Span, printable};
 
-/// The line `stat`, as far as we read it.
+/// The line `stat`, as far as it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     /// The program's name, printable.
     pub name: String,
-    /// Of a zombie `Z`, or `X` for a moment.
+    /// `Z` for a zombie, or `X` for a moment.
     pub state: u8,
     pub parent: u32,
     pub session: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Of the folder in /proc of a process or thread; `None` if the line is not understood.
+    /// From the folder in /proc of a process or thread; `None` if the line has an unknown form.
     pub fn read(folder: &str) -> io::Result<Option<Self>> {
         Ok(Stat::parse(&line(folder)?))
     }
@@ -46,14 +46,14 @@ impl Stat {
     }
 }
 
-/// Whether it wants to run, or does; `None` if it is no more.
+/// Whether it wants to run, or runs; `None` after it has ended.
 pub(crate) fn wants_to_run(folder: &str) -> Option<bool> {
     let line = line(folder).ok()?;
     name_and_rest(&line).map(|(_, rest)| rest.starts_with('R'))
 }
 
-/// How long it has run, as of the kernel's last tick or, once it has stopped, exactly; `None` if it is no more, or where the
-/// kernel does not tell (CONFIG_SCHED_INFO). 2.2 us.
+/// How long it has run, as of the kernel's last tick or, if it has stopped, exactly; `None` after it has ended, or if
+/// the kernel does not report it (CONFIG_SCHED_INFO). 2.2 us.
 pub(crate) fn ran(folder: &str) -> Option<Span> {
     let text = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     text.split_ascii_whitespace().next()?.parse().ok().map(Span::from_nanos)
@@ -69,7 +69,7 @@ fn line(folder: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(format!("{folder}/stat"))?).into_owned())
 }
 
-/// `pid (name) state ppid ...`; the name may hold spaces and parentheses, so the last one ends it.
+/// `pid (name) state ppid ...`; the name may contain spaces and parentheses, so the last one ends it.
 fn name_and_rest(line: &str) -> Option<(&str, &str)> {
     let (head, rest) = line.rsplit_once(')')?;
     let (_, name) = head.split_once('(')?;

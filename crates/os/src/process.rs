@@ -1,6 +1,5 @@
-//! Processes that are not ours: who they are, so that a number which the kernel gave to another
-//! since is not mistaken for them, and which threads and children they have (proc_pid_stat(5),
-//! pidfd_open(2)).
+//! Other processes: their identity, which is safe against reuse of numbers, their threads and their children
+//! (proc_pid_stat(5), pidfd_open(2)).
 
 mod children;
 mod credentials;
@@ -24,45 +23,45 @@ use crate::proc::Stat;
 pub use children::Children;
 pub use credentials::{Owner, set_no_new_privileges};
 
-/// Names a process or a thread for good: numbers are used again, pairs of number and start are not
-/// within the kernel's resolution of 10 ms.
+/// Identifies a process or a thread permanently: numbers are reused, pairs of number and start are not within the
+/// kernel's resolution of 10 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// The kernel's number of it.
     pub number: u32,
-    /// When it started, in clock ticks since the machine did.
+    /// When it started, in clock ticks since boot.
     pub start: u64,
 }
 
-/// A process that was there when it was opened.
+/// A process that existed when it was opened.
 #[derive(Debug)]
 pub struct Process {
-    identity: Identity,
+    identity: ProcessIdentity,
     session: u32,
     name: String,
-    /// `None` where the kernel or a filter has no such descriptors: then /proc is asked.
+    /// `None` if the kernel or a filter has no such descriptors: then /proc is used.
     pidfd: Option<OwnedFd>,
     tasks: OwnedFd,
 }
 
-/// Why a process cannot be worked with.
+/// Why a process cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoProcess {
-    /// There is none of that number.
+    /// No process has the number.
     Gone(u32),
-    /// The number belongs to another process than the one that was meant.
+    /// Another process has the number now.
     Reused(u32),
     /// It is a thread of the kernel's own.
     Kernel(u32, String),
-    /// /proc was not to be read; the text is the kernel's.
+    /// /proc cannot be read; the text is the kernel's.
     Unreadable(u32, String),
 }
 
-/// Asks the group of processes that `leader` began to end (SIGTERM), or ends it (SIGKILL; kill(2)).
+/// Sends SIGTERM, or SIGKILL, to the group of processes that `leader` began (kill(2)).
 ///
 /// # Errors
 ///
-/// The kernel's: nobody is in it, or others may not.
+/// The kernel's: the group is empty, or belongs to others.
 pub fn end_group(leader: u32, at_once: bool) -> io::Result<()> {
     let group = i32::try_from(leader).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     let signal = if at_once { Signal::KILL } else { Signal::TERM };
@@ -72,7 +71,7 @@ pub fn end_group(leader: u32, at_once: bool) -> io::Result<()> {
 /// PF_KTHREAD of the kernel's sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// No process is followed into more threads or children than this.
+/// The most threads or children of a process that are followed.
 pub const MOST_THREADS: usize = 16_384;
 
 impl Process {
@@ -83,7 +82,7 @@ impl Process {
     /// If there is none, or it is the kernel's own.
     pub fn open(pid: u32) -> Result<Self, NoProcess> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(NoProcess::Gone(pid))?;
-        // The descriptor first: what /proc tells afterwards is of the same process if that still lives.
+        // The descriptor first: later reads of /proc are of the same process if that still lives.
         let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => Some(fd),
             // INVAL and, from Linux 6.14 on, NOENT: the number is a thread's, not a process's.
@@ -96,27 +95,28 @@ impl Process {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let tasks = open(format!("/proc/{pid}/task"), flags, Mode::empty()).map_err(|errno| unread(pid, errno))?;
-        let identity = Identity { number: pid, start: stat.start };
+        let identity = ProcessIdentity { number: pid, start: stat.start };
         let process = Process { identity, session: stat.session, name: stat.name, pidfd, tasks };
         if process.has_ended() { Err(NoProcess::Gone(pid)) } else { Ok(process) }
     }
 
-    /// Opens the process that was meant, and no other that has its number since.
+    /// Opens this process, and no other that has its number since.
     ///
     /// # Errors
     ///
-    /// As of [`Process::open`], and if it is another.
-    pub fn open_same(meant: Identity) -> Result<Self, NoProcess> {
+    /// As for [`Process::open`], and if it is another.
+    pub fn open_same(meant: ProcessIdentity) -> Result<Self, NoProcess> {
         let found = Process::open(meant.number)?;
         if found.identity == meant { Ok(found) } else { Err(NoProcess::Reused(meant.number)) }
     }
 
-    /// Who it is.
-    pub fn identity(&self) -> Identity {
+    /// Its identity.
+    pub fn identity(&self) -> ProcessIdentity {
         self.identity
     }
 
-    /// Its session when it was opened (setsid(2)): what a program starts is in the same, unless it begins one of its own.
+    /// Its session when it was opened (setsid(2)): programs that it starts are in the same, unless they begin their
+    /// own.
     pub fn session(&self) -> u32 {
         self.session
     }
@@ -127,12 +127,12 @@ impl Process {
         &self.name
     }
 
-    /// The kernel's name for it at present, as [`Process::name`]; `None` once it has ended.
+    /// The kernel's name for it at present, as [`Process::name`]; `None` after it has ended.
     pub fn name_now(&self) -> Option<String> {
         stat_of(self.identity.number).ok().filter(|stat| stat.start == self.identity.start).map(|stat| stat.name)
     }
 
-    /// True once all its threads have ended.
+    /// True when all its threads have ended.
     pub fn has_ended(&self) -> bool {
         match &self.pidfd {
             Some(fd) => ends_within(fd, Span::ZERO),
@@ -140,7 +140,7 @@ impl Process {
         }
     }
 
-    /// Sleeps until it has ended, and at most so long. False if it has not.
+    /// Sleeps until it has ended, at most this long. False if it has not.
     pub fn ends_within(&self, span: Span) -> bool {
         match &self.pidfd {
             Some(fd) => ends_within(fd, span),
@@ -151,8 +151,8 @@ impl Process {
         }
     }
 
-    /// The numbers of its threads, at most [`MOST_THREADS`], into `threads`; none once it has ended.
-    /// About 1 us and 0.3 us a thread.
+    /// The numbers of its threads, at most [`MOST_THREADS`], into `threads`; none after it has ended. About 1 us and
+    /// 0.3 us for each thread.
     pub fn threads(&self, threads: &mut Vec<u32>) {
         threads.clear();
         let mut space = [MaybeUninit::<u8>::uninit(); 8192];
@@ -170,38 +170,38 @@ impl Process {
         }
     }
 
-    /// Number of threads, without listing them; 0 once it has ended. 0.5 us: the link count of the directory.
+    /// Number of threads, without listing them; 0 after it has ended. 0.5 us: the link count of the directory.
     pub fn count_threads(&self) -> usize {
         #[allow(clippy::useless_conversion, reason = "it has 32 bits on some architectures")]
         let links = fstat(&self.tasks).map_or(2, |stat| u64::from(stat.st_nlink));
         usize::try_from(links.saturating_sub(2)).unwrap_or(0)
     }
 
-    /// True once its first thread has ended, also while others go on: that one is listed among them still, and is what
-    /// must not be scheduled any more (the kernel would take bandwidth for it and never return it).
+    /// True when its first thread has ended, also while others continue: it is still listed among them, and must not be
+    /// scheduled any more (the kernel would take bandwidth for it and never return it).
     pub fn first_thread_has_ended(&self) -> bool {
         stat_of(self.identity.number).is_ok_and(|stat| stat.start != self.identity.start || stat.has_ended())
     }
 
-    /// Number of threads; 0 once it has ended. 2 us.
+    /// Number of threads; 0 after it has ended. 2 us.
     pub fn thread_count(&self) -> usize {
         let stat = stat_of(self.identity.number).ok();
         stat.filter(|stat| stat.start == self.identity.start && !stat.has_ended()).map_or(0, |stat| stat.threads)
     }
 
-    /// The number of the process that has started it, or has taken it in since that ended; `None` once it has ended.
+    /// The number of its parent, or of the process that adopted it; `None` after it has ended.
     pub fn parent(&self) -> Option<u32> {
         stat_of(self.identity.number).ok().filter(|stat| stat.start == self.identity.start).map(|stat| stat.parent)
     }
 
-    /// How long it may compute at a real-time priority before the kernel ends it (RLIMIT_RTTIME, getrlimit(2)):
-    /// `None` for ever, which is usual.
+    /// How long it may compute at a real-time priority before the kernel ends it (RLIMIT_RTTIME, getrlimit(2)): `None`
+    /// for ever, the usual value.
     pub fn realtime_limit(&self) -> Option<Span> {
         let limits = fs::read_to_string(format!("/proc/{}/limits", self.identity.number)).ok()?;
         realtime_limit(&limits)
     }
 
-    /// Its users at present; `None` once it has ended. Under 1 us from Linux 6.13 on, some 12 us before.
+    /// Its users at present; `None` after it has ended. Under 1 us from Linux 6.13 on, some 12 us before.
     pub fn owner(&self) -> Option<Owner> {
         let told = self.pidfd.as_ref().and_then(credentials::of_descriptor);
         let owner = told.or_else(|| credentials::of_number(self.identity.number))?;
@@ -209,7 +209,7 @@ impl Process {
     }
 }
 
-/// A signal may end the sleep sooner.
+/// A signal may interrupt the sleep.
 fn ends_within(process: &OwnedFd, span: Span) -> bool {
     let nanos = span.as_nanos();
     let span = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
@@ -220,11 +220,11 @@ fn ends_within(process: &OwnedFd, span: Span) -> bool {
 ///
 /// # Errors
 ///
-/// Where processes have no descriptors (pidfd_open(2), before Linux 5.3).
+/// If processes have no descriptors (pidfd_open(2), before Linux 5.3).
 pub fn wait_for_either(first: &Process, second: &Process) -> io::Result<usize> {
     let both = [first, second].map(|process| process.pidfd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
     let [Some(first), Some(second)] = both else {
-        let why = "the kernel cannot tell when a process ends (pidfd_open)";
+        let why = "the kernel cannot report the end of a process (pidfd_open)";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     };
     let mut both = [first, second];
@@ -240,7 +240,7 @@ pub fn wait_for_either(first: &Process, second: &Process) -> io::Result<usize> {
     }
 }
 
-/// Asks a child to end (SIGTERM): it may put things in order first.
+/// Sends SIGTERM to a child, which may then end in an orderly way.
 ///
 /// # Errors
 ///
@@ -249,7 +249,7 @@ pub fn ask_to_end(child: &Child) -> io::Result<()> {
     Ok(kill_process(Pid::from_child(child), Signal::TERM)?)
 }
 
-/// Programs that this process becomes or starts from now on get none of its descriptors from `first` on
+/// Programs that this process executes or starts from now on inherit none of its descriptors from `first` on
 /// (close_range(2), Linux 5.11).
 ///
 /// # Errors
@@ -261,58 +261,58 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// Whether a process or thread can have this number, and can have started (`PID_MAX_LIMIT`, proc_sys_kernel(5)).
     pub fn is_possible(self) -> bool {
         (1..=1 << 22).contains(&self.number) && self.start <= start_of_now()
     }
 }
 
-/// Who has this number of a process or thread now, also one that has ended and that nobody has waited for.
+/// The identity of the process or thread that has this number now, also an ended one that was not waited for.
 ///
 /// # Errors
 ///
-/// If nobody has.
-pub fn identity(number: u32) -> Result<Identity, NoProcess> {
-    stat_of(number).map(|stat| Identity { number, start: stat.start })
+/// If there is none.
+pub fn identity(number: u32) -> Result<ProcessIdentity, NoProcess> {
+    stat_of(number).map(|stat| ProcessIdentity { number, start: stat.start })
 }
 
-/// True if the process or thread of this number is still the one that was meant.
-pub fn is_same(meant: Identity) -> bool {
+/// True if the process or thread of this number is still the same.
+pub fn is_same(meant: ProcessIdentity) -> bool {
     identity(meant.number).is_ok_and(|found| found == meant)
 }
 
-/// The numbers of a process's threads, about `most` of them; none once it has ended. For one that is not open: 5 us and 0.3 us a
-/// thread.
-pub fn threads_of(meant: Identity, most: usize) -> Vec<u32> {
+/// The numbers of a process's threads, about `most` of them; none after it has ended. For one that is not open: 5 us
+/// and 0.3 us for each thread.
+pub fn threads_of(meant: ProcessIdentity, most: usize) -> Vec<u32> {
     let there = fs::read_dir(format!("/proc/{}/task", meant.number)).ok().filter(|_| is_same(meant));
     let names = there.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     names.take(most).collect()
 }
 
-/// The identity of a thread of a process; `None` if that has no such thread now, or one that has ended while
-/// others go on.
-pub fn identity_of_thread(pid: u32, tid: u32) -> Option<Identity> {
+/// The identity of a thread of a process; `None` if that has no such thread now, or one that has ended while others
+/// continue.
+pub fn identity_of_thread(pid: u32, tid: u32) -> Option<ProcessIdentity> {
     let stat = Stat::read(&format!("/proc/{pid}/task/{tid}")).ok()??;
-    (!stat.has_ended()).then_some(Identity { number: tid, start: stat.start })
+    (!stat.has_ended()).then_some(ProcessIdentity { number: tid, start: stat.start })
 }
 
-/// What an [`Identity`] has for a start of now.
+/// The value of `start` in a [`ProcessIdentity`] for a start of now.
 pub fn start_of_now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ticks = clock_ticks_per_second();
     now.tv_sec as u64 * ticks + now.tv_nsec as u64 * ticks / 1_000_000_000
 }
 
-/// The machine's present start: identities of an earlier one mean nothing.
+/// The machine's present boot: identities of an earlier one are meaningless.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| "unknown".into(), |id| id.trim().into())
 }
 
-/// Bytes that no other call gets, on any machine.
+/// Random bytes, unique on any machine.
 pub fn unique() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    // Up to 256 bytes come whole (getrandom(2)).
+    // Up to 256 bytes are never partial (getrandom(2)).
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
 }
@@ -320,7 +320,7 @@ pub fn unique() -> io::Result<[u8; 16]> {
 fn stat_of(pid: u32) -> Result<Stat, NoProcess> {
     match Stat::read(&format!("/proc/{pid}")) {
         Ok(Some(stat)) => Ok(stat),
-        Ok(None) => Err(NoProcess::Unreadable(pid, "its line in /proc is not understood".into())),
+        Ok(None) => Err(NoProcess::Unreadable(pid, "its line in /proc has an unknown form".into())),
         Err(error) => Err(unread(pid, error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))),
     }
 }
@@ -343,7 +343,7 @@ pub struct RealTimeRight {
 }
 
 impl RealTimeRight {
-    /// For a thread of a process; none if it has ended or cannot be read.
+    /// Of a thread of a process; none if it has ended or cannot be read.
     pub fn of(pid: u32, tid: u32) -> RealTimeRight {
         let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
         let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
@@ -384,7 +384,7 @@ fn realtime_limit(limits: &str) -> Option<Span> {
     line.split_ascii_whitespace().next()?.parse().ok().map(Span::from_micros)
 }
 
-impl fmt::Display for Identity {
+impl fmt::Display for ProcessIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.number)
     }
@@ -393,19 +393,18 @@ impl fmt::Display for Identity {
 impl fmt::Display for NoProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoProcess::Gone(pid) => write!(f, "there is no process {pid} (any more): `ps -e` lists those that are"),
+            NoProcess::Gone(pid) => write!(f, "no process {pid}: `ps -e` lists processes"),
             NoProcess::Reused(pid) => write!(
                 f,
-                "process {pid} has ended, and its number is another's now (or it is in another namespace of processes, such as \
-                 a container's): name that one anew if it is meant"
+                "process {pid} has ended, and another process has its number (or it is in another PID namespace, such \
+                    as a container's): select that one again if it is meant"
             ),
             NoProcess::Kernel(pid, name) => {
-                write!(f, "{pid} is {name}, a thread of the kernel: it schedules its own, and nothing is changed")
+                write!(f, "{pid} is {name}, a kernel thread, whose scheduling Hyoshi does not change")
             }
-            NoProcess::Unreadable(pid, why) => write!(
-                f,
-                "/proc does not tell of process {pid}: {why}; is /proc mounted with hidepid? Then run as root"
-            ),
+            NoProcess::Unreadable(pid, why) => {
+                write!(f, "/proc does not show process {pid}: {why}; if /proc is mounted with hidepid, run as root")
+            }
         }
     }
 }
@@ -418,7 +417,7 @@ mod tests {
 
     use super::*;
 
-    /// Ended and reaped when it goes out of scope.
+    /// Ended and reaped when it is dropped.
     struct Sleeper(Child);
 
     impl Sleeper {
@@ -485,7 +484,7 @@ mod tests {
     fn a_process_is_itself_until_it_ends() {
         let mut sleeper = Sleeper::start();
         let process = Process::open(sleeper.0.id()).unwrap();
-        // A tick for those that begin with it, and one for rounding.
+        // A tick for those that start in it, and one for rounding.
         assert!(start_of_now().abs_diff(process.identity().start) <= 500, "{} {process:?}", start_of_now());
         assert!(!process.has_ended() && is_same(process.identity()));
         assert!(Process::open_same(process.identity()).is_ok());
@@ -508,14 +507,14 @@ mod tests {
     #[test]
     fn a_number_that_another_has_is_refused() {
         let sleeper = Sleeper::start();
-        let meant = Identity { start: 1, ..Process::open(sleeper.0.id()).unwrap().identity() };
+        let meant = ProcessIdentity { start: 1, ..Process::open(sleeper.0.id()).unwrap().identity() };
         assert_eq!(Process::open_same(meant).unwrap_err(), NoProcess::Reused(sleeper.0.id()));
         assert!(!is_same(meant));
     }
 
     #[test]
-    fn the_kernels_own_and_numbers_of_nobody_are_refused() {
-        // kthreadd, where this process sees it (not in a container).
+    fn kernel_threads_and_unused_numbers_are_refused() {
+        // kthreadd, if it is visible to this process (not in a container).
         if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
             let refused = Process::open(2).unwrap_err();
             assert!(refused.to_string().contains("a thread of the kernel"), "{refused}");
@@ -562,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setuid_program_belongs_to_nobody_alone() {
+    fn a_setuid_program_belongs_to_no_single_user() {
         let mixed = credentials::of_status("Name:\tx\nUid:\t1000\t0\t0\t0\n").unwrap();
         assert!(!mixed.is_only(1000) && !mixed.is_only(0));
         assert!(credentials::of_status("Uid:\t7\t7\t7\t7\n").unwrap().is_only(7));

@@ -1,8 +1,9 @@
-//! Whether a thread that is not ours gets on.
+//! Whether another program's thread makes progress.
 //!
-//! A thread that left SCHED_DEADLINE while it was throttled, and takes it again before the kernel has forgotten that (at
-//! its zero-lag instant), is throttled for ever (kernel 6.18): nothing replenishes it, no signal reaches it. Who gives
-//! bandwidth therefore looks whether it is used; [`Scheduling::free`](crate::scheduling::Scheduling::free) frees one that hangs.
+//! A thread that left SCHED_DEADLINE while it was throttled, and returns before the kernel has forgotten that (at its
+//! zero-lag instant), is throttled for ever (kernel 6.18): nothing replenishes it, no signal reaches it. Code that
+//! reserves bandwidth must therefore check that it is used; [`Scheduling::free`](crate::scheduling::Scheduling::free)
+//! frees a thread that hangs.
 
 use std::fs;
 
@@ -10,29 +11,29 @@ use hyoshi_model::Span;
 
 use crate::proc;
 
-/// How far a thread has got.
+/// The progress of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct ThreadProgress {
     /// It wants to run.
     pub wants: bool,
-    /// How long it has run altogether, as of the kernel's last tick.
+    /// How long it has run in total, as of the kernel's last tick.
     pub ran: Span,
 }
 
-impl Progress {
-    /// Of a thread, by its number; `None` once it has ended, or where the kernel does not tell (CONFIG_SCHED_INFO).
+impl ThreadProgress {
+    /// Of a thread, by its number; `None` after it has ended, or if the kernel does not report it (CONFIG_SCHED_INFO).
     /// 4 us.
-    pub fn of(tid: u32) -> Option<Progress> {
+    pub fn of(tid: u32) -> Option<ThreadProgress> {
         let folder = format!("/proc/{tid}");
         let (wants, ran) = (proc::wants_to_run(&folder)?, proc::ran(&folder)?);
-        Some(Progress { wants, ran })
+        Some(ThreadProgress { wants, ran })
     }
 }
 
-/// Whether a SCHED_DEADLINE thread has used up its budget and waits for the next period, which is to want to run; false
-/// where the kernel does not tell (before Linux 6.15, without CONFIG_SCHED_DEBUG).
+/// Whether a SCHED_DEADLINE thread has used up its budget and waits for the next period, which counts as wanting to
+/// run; false if the kernel does not report it (before Linux 6.15, without CONFIG_SCHED_DEBUG).
 pub fn is_throttled(tid: u32) -> bool {
-    if !Progress::of(tid).is_some_and(|progress| progress.wants) {
+    if !ThreadProgress::of(tid).is_some_and(|progress| progress.wants) {
         return false;
     }
     let told = fs::read_to_string(format!("/proc/{tid}/sched")).unwrap_or_default();
@@ -48,9 +49,9 @@ mod tests {
     #[test]
     fn one_that_runs_gets_on_and_an_ordinary_one_is_never_throttled() {
         let tid = crate::own_thread();
-        let first = Progress::of(tid).unwrap();
+        let first = ThreadProgress::of(tid).unwrap();
         assert!(first.wants && !is_throttled(tid));
-        while Progress::of(tid).unwrap().ran == first.ran {}
-        assert!(Progress::of(4_194_305).is_none() && !is_throttled(4_194_305));
+        while ThreadProgress::of(tid).unwrap().ran == first.ran {}
+        assert!(ThreadProgress::of(4_194_305).is_none() && !is_throttled(4_194_305));
     }
 }

@@ -1,4 +1,4 @@
-//! Which CPUs real-time threads of other programs are on.
+//! Real-time threads of other programs, and their CPUs.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ pub struct RealTimeThread {
     pub pid: u32,
     /// The thread's name.
     pub name: String,
-    /// The one CPU that it may use.
+    /// Its only CPU.
     pub cpu: u32,
     /// Its priority, from 1 to 99.
     pub priority: u8,
@@ -21,7 +21,7 @@ pub struct RealTimeThread {
 const KERNEL: u64 = 0x0020_0000;
 
 /// All threads but this process's own that are pinned to one CPU at a real-time priority in `priorities`, of all users.
-/// A process that hides in another namespace, or ends meanwhile, is left out. About 10 us a thread.
+/// Processes of another namespace, or that end meanwhile, are omitted. About 10 us for each thread.
 pub fn real_time_threads(priorities: std::ops::RangeInclusive<u8>) -> Vec<RealTimeThread> {
     let mut found = Vec::new();
     let own = std::process::id();
@@ -44,7 +44,7 @@ fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The CPU of a thread that may use just one (proc_pid_status(5)).
+/// The CPU of a thread that may use only one (proc_pid_status(5)).
 fn only_cpu(status: &str) -> Option<u32> {
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     allowed.trim().parse().ok()

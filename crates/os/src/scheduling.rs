@@ -1,15 +1,15 @@
-//! How threads that are not ours are scheduled: read, changed, and put back exactly
-//! (sched_getattr(2), sched_setscheduler(2), sched_setaffinity(2)).
+//! The scheduling of other programs' threads: read, changed, and restored exactly (sched_getattr(2),
+//! sched_setscheduler(2), sched_setaffinity(2)).
 //!
-//! Facts that this file stands on, each tested below where the machine allows:
+//! Facts on which this file relies, each tested below if the machine allows it:
 //!
-//! - sched_setscheduler(2) to and from SCHED_FIFO keeps a thread's nice value and its slice, and
-//!   what the program itself changes of them meanwhile; so neither is ever written here.
-//! - A thread that is born of one with SCHED_RESET_ON_FORK is ordinary, and has a nice value of 0:
-//!   nobody is left at a real-time priority because he was born while nobody looked.
+//! - sched_setscheduler(2) to and from SCHED_FIFO keeps a thread's nice value and its slice, and the program's own
+//!   changes of them meanwhile; so neither is ever written here.
+//! - A child of a thread with SCHED_RESET_ON_FORK is ordinary, and has a nice value of 0: no thread stays at a
+//!   real-time priority because it was born between two checks.
 //! - Leaving SCHED_DEADLINE while asleep leaks the bandwidth for ever (kernels 6.1 and 6.18), and leaving it while
-//!   throttled leaves a mark: a thread that comes back with it never runs again, not even to be killed (6.18). See
-//!   [`Scheduling::put_back`] and [`crate::progress`].
+//!   throttled leaves a mark: a thread that returns with it never runs again, not even to be killed (6.18). See
+//!   [`Scheduling::restore`] and [`crate::progress`].
 
 use std::fmt;
 
@@ -19,21 +19,21 @@ use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::progress::is_throttled;
-use crate::refusal::{Asked, Refused};
-use crate::thread::{Policy, last_errno};
+use crate::refusal::{KernelRequest, Refused};
+use crate::thread::{ThreadPolicy, last_errno};
 
-/// How a thread is scheduled, as the kernel tells it.
+/// The scheduling of a thread, from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduling {
-    /// Its class and what belongs to that.
-    pub class: Class,
+    /// Its class with its parameters.
+    pub class: SchedulingClass,
     /// Its children do not inherit a real-time class, nor a nice value below 0.
     pub reset_on_fork: bool,
 }
 
 /// The classes of sched(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-pub enum Class {
+pub enum SchedulingClass {
     /// SCHED_OTHER, SCHED_BATCH, SCHED_IDLE or SCHED_EXT, by the kernel's number: they share time.
     Fair(u32),
     /// SCHED_FIFO at a priority.
@@ -44,14 +44,14 @@ pub enum Class {
     Deadline(Bandwidth),
 }
 
-/// What SCHED_DEADLINE gives a thread (sched_setattr(2)).
+/// The parameters of SCHED_DEADLINE (sched_setattr(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Bandwidth {
     /// Nanoseconds of CPU time in each period, at least 1024.
     pub runtime: u64,
     /// Nanoseconds within which it has it.
     pub deadline: u64,
-    /// Nanoseconds, up to 4.19 s where the kernel's settings are untouched.
+    /// Nanoseconds, up to 4.19 s if the kernel's settings are unchanged.
     pub period: u64,
     /// SCHED_FLAG_RECLAIM and SCHED_FLAG_DL_OVERRUN, as they were.
     pub flags: u64,
@@ -61,10 +61,10 @@ pub struct Bandwidth {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Affinity(CpuSet);
 
-/// What a thread is shrunk to before it leaves SCHED_DEADLINE: the least the kernel takes.
+/// The bandwidth of a thread before it leaves SCHED_DEADLINE: the kernel's minimum.
 const LEAST: Bandwidth = Bandwidth { runtime: 1_100, deadline: 4_194_000_000, period: 4_194_000_000, flags: 0 };
 
-/// How often a thread that undoes it is lowered at once.
+/// How often a thread that raises itself again is lowered at once.
 const LOWERINGS: u32 = 16;
 
 const RESET_ON_FORK: u64 = 0x01;
@@ -85,18 +85,19 @@ struct Attributes {
     period: u64,
 }
 
-impl Class {
+impl SchedulingClass {
     /// Whether a kernel has such a class: of those that share time, SCHED_OTHER, SCHED_BATCH, SCHED_IDLE and SCHED_EXT.
     pub fn is_known(&self) -> bool {
         const EXT: u32 = 7;
         let fair = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32, libc::SCHED_IDLE as u32, EXT];
-        !matches!(self, Class::Fair(number) if !fair.contains(number))
+        !matches!(self, SchedulingClass::Fair(number) if !fair.contains(number))
     }
 }
 
 impl Scheduling {
     /// SCHED_OTHER, as threads are born.
-    pub const ORDINARY: Scheduling = Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
+    pub const ORDINARY: Scheduling =
+        Scheduling { class: SchedulingClass::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false };
 
     /// Of a thread, by its number. 0.4 us.
     ///
@@ -110,44 +111,46 @@ impl Scheduling {
         // SAFETY: the kernel writes at most `size` bytes behind the pointer, during the call only.
         let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut found, size, 0) };
         if done != 0 {
-            return Err(Refused::new(Asked::Policy(Policy::Other), last_errno()));
+            return Err(Refused::new(KernelRequest::Policy(ThreadPolicy::Other), last_errno()));
         }
         let priority = found.priority.min(99) as u8;
         let class = match found.policy as i32 {
-            libc::SCHED_FIFO => Class::Fifo(priority),
-            libc::SCHED_RR => Class::RoundRobin(priority),
-            libc::SCHED_DEADLINE => Class::Deadline(Bandwidth {
+            libc::SCHED_FIFO => SchedulingClass::Fifo(priority),
+            libc::SCHED_RR => SchedulingClass::RoundRobin(priority),
+            libc::SCHED_DEADLINE => SchedulingClass::Deadline(Bandwidth {
                 runtime: found.runtime,
                 deadline: found.deadline,
                 period: found.period,
                 flags: found.flags & (RECLAIM | DL_OVERRUN),
             }),
-            _ => Class::Fair(found.policy),
+            _ => SchedulingClass::Fair(found.policy),
         };
         Ok(Scheduling { class, reset_on_fork: found.flags & RESET_ON_FORK != 0 })
     }
 
-    /// Gives a thread this scheduling, its nice value aside, which nobody took. One that is
-    /// SCHED_DEADLINE is shrunk to the least bandwidth before it leaves: if it sleeps, the kernel
-    /// would keep what it had as taken, also after its end. One that was throttled is marked so for hours then: whoever gives it
-    /// bandwidth again must look whether it runs, and [free](Scheduling::free) it if not.
+    /// Restores a thread's scheduling, except for its nice value, which was not changed. A SCHED_DEADLINE thread is
+    /// shrunk to the least bandwidth before it leaves: if it sleeps, the kernel would otherwise keep its bandwidth
+    /// reserved, even after its end. One that was throttled stays marked for hours: code that gives it bandwidth again
+    /// must check that it runs, and [free](Scheduling::free) it if not.
     ///
     /// # Errors
     ///
-    /// If the thread is gone, or without the privilege; EAGAIN if the thread undoes it again and again.
-    pub fn put_back(&self, tid: u32) -> Result<(), Refused> {
+    /// If the thread has ended, or without the privilege; EAGAIN if the thread undoes it again and again.
+    pub fn restore(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
-        // The calling thread does not sleep; were it throttled between the two calls, it would be for hours, and not to be killed.
+        // The calling thread does not sleep; if it were throttled between the two calls, it would be so for hours, and
+        // could not be killed.
         if tid != crate::own_thread()
-            && let Ok(Scheduling { class: Class::Deadline(_), .. }) = Scheduling::of(tid)
+            && let Ok(Scheduling { class: SchedulingClass::Deadline(_), .. }) = Scheduling::of(tid)
         {
             set_deadline(tid, LEAST, true)?;
         }
         if tid == crate::own_thread() || !self.is_fair() { self.give(tid) } else { self.lower(tid) }
     }
 
-    /// The kernel checks what a thread may do to its own priority before it takes the lock: a call that found the thread still
-    /// raised can undo this one. Setting it twice lets calls that already wait for the lock come first; then it is looked at.
+    /// The kernel checks whether a thread may change its own priority before it takes the lock: a call that found the
+    /// thread still raised can undo this one. Setting it twice lets calls that already wait for the lock run first;
+    /// then check the result.
     fn lower(&self, tid: u32) -> Result<(), Refused> {
         for _ in 0..LOWERINGS {
             self.give(tid)?;
@@ -156,54 +159,56 @@ impl Scheduling {
                 return Ok(());
             }
         }
-        Err(Refused::new(Asked::Policy(Policy::Other), rustix::io::Errno::AGAIN))
+        Err(Refused::new(KernelRequest::Policy(ThreadPolicy::Other), rustix::io::Errno::AGAIN))
     }
 
-    /// As [`Scheduling::put_back`], for a thread that hangs ([`crate::progress`]): leaving with the bandwidth that it has, long
-    /// after what it owed was due, takes the mark from it. Of one that sleeps this would lose the bandwidth.
+    /// As [`Scheduling::restore`], for a thread that hangs ([`crate::progress`]): leaving with its present bandwidth,
+    /// long after its debt was due, removes the mark. For a sleeping thread this would leak the bandwidth.
     ///
     /// # Errors
     ///
-    /// If the thread is gone, or without the privilege.
+    /// If the thread has ended, or without the privilege.
     pub fn free(&self, tid: u32) -> Result<(), Refused> {
         number(tid)?;
-        if is_throttled(tid) { self.give(tid) } else { self.put_back(tid) }
+        if is_throttled(tid) { self.give(tid) } else { self.restore(tid) }
     }
 
     fn give(&self, tid: u32) -> Result<(), Refused> {
         match self.class {
-            Class::Fair(number) => set_scheduler(tid, number as i32, 0, self.reset_on_fork, Policy::Other),
-            Class::Fifo(priority) => {
-                set_scheduler(tid, libc::SCHED_FIFO, priority, self.reset_on_fork, Policy::Fifo(priority))
+            SchedulingClass::Fair(number) => {
+                set_scheduler(tid, number as i32, 0, self.reset_on_fork, ThreadPolicy::Other)
             }
-            Class::RoundRobin(priority) => {
-                set_scheduler(tid, libc::SCHED_RR, priority, self.reset_on_fork, Policy::Fifo(priority))
+            SchedulingClass::Fifo(priority) => {
+                set_scheduler(tid, libc::SCHED_FIFO, priority, self.reset_on_fork, ThreadPolicy::Fifo(priority))
             }
-            Class::Deadline(bandwidth) => set_deadline(tid, bandwidth, self.reset_on_fork),
+            SchedulingClass::RoundRobin(priority) => {
+                set_scheduler(tid, libc::SCHED_RR, priority, self.reset_on_fork, ThreadPolicy::Fifo(priority))
+            }
+            SchedulingClass::Deadline(bandwidth) => set_deadline(tid, bandwidth, self.reset_on_fork),
         }
     }
 
-    /// True of SCHED_OTHER and its like: what a window may raise.
+    /// True of SCHED_OTHER and similar classes: those that a window may raise.
     pub fn is_fair(&self) -> bool {
-        matches!(self.class, Class::Fair(_))
+        matches!(self.class, SchedulingClass::Fair(_))
     }
 }
 
-/// Raises a thread to SCHED_FIFO; what is born of it is ordinary. 0.5 us if it sleeps, 10 if it runs elsewhere.
+/// Raises a thread to SCHED_FIFO; its children are ordinary. 0.5 us if it sleeps, 10 if it runs elsewhere.
 ///
 /// # Errors
 ///
-/// If the thread is gone, without the privilege, or in a control group without real-time budget.
+/// If the thread has ended, without the privilege, or in a control group without real-time budget.
 pub fn raise(tid: u32, priority: u8) -> Result<(), Refused> {
-    set_scheduler(tid, libc::SCHED_FIFO, priority, true, Policy::Fifo(priority))
+    set_scheduler(tid, libc::SCHED_FIFO, priority, true, ThreadPolicy::Fifo(priority))
 }
 
-/// Gives a thread bandwidth of its own; what is born of it is ordinary.
+/// Gives a thread its own bandwidth; its children are ordinary.
 ///
 /// # Errors
 ///
-/// EBUSY if the kernel has promised too much already, EPERM without the privilege or where the
-/// thread may not run on every CPU.
+/// EBUSY if the kernel has already reserved too much, EPERM without the privilege or if the thread may not run on every
+/// CPU.
 pub fn reserve(tid: u32, runtime: Span, deadline: Span, period: Span) -> Result<(), Refused> {
     let [runtime, deadline, period] = [runtime, deadline, period].map(Span::as_nanos);
     number(tid)?;
@@ -216,26 +221,34 @@ pub fn reserve(tid: u32, runtime: Span, deadline: Span, period: Span) -> Result<
 ///
 /// If there is no such thread.
 pub fn nice_of(tid: u32) -> Result<i32, Refused> {
-    getpriority_process(Some(number(tid)?)).map_err(|errno| Refused::new(Asked::Policy(Policy::Other), errno))
+    getpriority_process(Some(number(tid)?))
+        .map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
 }
 
-/// Gives a thread a nice value.
+/// Sets a thread's nice value.
 ///
 /// # Errors
 ///
-/// If the thread is gone, or without the privilege.
+/// If the thread has ended, or without the privilege.
 pub fn set_nice(tid: u32, nice: i32) -> Result<(), Refused> {
-    setpriority_process(Some(number(tid)?), nice).map_err(|errno| Refused::new(Asked::Policy(Policy::Other), errno))
+    setpriority_process(Some(number(tid)?), nice)
+        .map_err(|errno| Refused::new(KernelRequest::Policy(ThreadPolicy::Other), errno))
 }
 
 /// By system call: musl's sched_setscheduler always fails, and glibc's is the same call. Thread 0 is the calling one.
-pub(crate) fn set_scheduler(tid: u32, number: i32, priority: u8, reset: bool, asked: Policy) -> Result<(), Refused> {
+pub(crate) fn set_scheduler(
+    tid: u32,
+    number: i32,
+    priority: u8,
+    reset: bool,
+    asked: ThreadPolicy,
+) -> Result<(), Refused> {
     // A struct of one int, on Linux, whatever else musl's type has.
     let priority = libc::c_int::from(priority);
     let number = if reset { number | libc::SCHED_RESET_ON_FORK } else { number };
     // SAFETY: the kernel reads one int behind the pointer, during the call only.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, number, &raw const priority) };
-    if done == 0 { Ok(()) } else { Err(Refused::new(Asked::Policy(asked), last_errno())) }
+    if done == 0 { Ok(()) } else { Err(Refused::new(KernelRequest::Policy(asked), last_errno())) }
 }
 
 fn set_deadline(tid: u32, bandwidth: Bandwidth, reset: bool) -> Result<(), Refused> {
@@ -250,7 +263,7 @@ fn set_deadline(tid: u32, bandwidth: Bandwidth, reset: bool) -> Result<(), Refus
     };
     // SAFETY: the kernel reads `size` bytes behind the pointer, during the call only.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
-    if done == 0 { Ok(()) } else { Err(Refused::new(Asked::Deadline(bandwidth), last_errno())) }
+    if done == 0 { Ok(()) } else { Err(Refused::new(KernelRequest::Deadline(bandwidth), last_errno())) }
 }
 
 impl Affinity {
@@ -260,24 +273,24 @@ impl Affinity {
     ///
     /// If there is no such thread.
     pub fn of(tid: u32) -> Result<Self, Refused> {
-        sched_getaffinity(Some(number(tid)?)).map(Affinity).map_err(|errno| Refused::new(Asked::Cpu(0), errno))
+        sched_getaffinity(Some(number(tid)?)).map(Affinity).map_err(|errno| Refused::new(KernelRequest::Cpu(0), errno))
     }
 
-    /// These CPUs; those that no set can hold are left out.
+    /// These CPUs; those beyond the size of a set are omitted.
     pub fn to(cpus: impl IntoIterator<Item = u32>) -> Self {
         let mut set = CpuSet::new();
         cpus.into_iter().filter(|cpu| (*cpu as usize) < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu as usize));
         Affinity(set)
     }
 
-    /// Gives it to a thread.
+    /// Sets it for a thread.
     ///
     /// # Errors
     ///
-    /// If the thread is gone, without the privilege, or if none of the CPUs is allowed to it.
+    /// If the thread has ended, without the privilege, or if none of the CPUs is allowed to it.
     pub fn put(&self, tid: u32) -> Result<(), Refused> {
         let first = self.cpus().next().unwrap_or_default();
-        sched_setaffinity(Some(number(tid)?), &self.0).map_err(|errno| Refused::new(Asked::Cpu(first), errno))
+        sched_setaffinity(Some(number(tid)?), &self.0).map_err(|errno| Refused::new(KernelRequest::Cpu(first), errno))
     }
 
     /// True if the CPU is among them.
@@ -298,7 +311,7 @@ impl Affinity {
 
 fn number(tid: u32) -> Result<Pid, Refused> {
     // 0 would be the calling thread.
-    i32::try_from(tid).ok().and_then(Pid::from_raw).ok_or(Refused::new(Asked::Cpu(0), Errno::SRCH))
+    i32::try_from(tid).ok().and_then(Pid::from_raw).ok_or(Refused::new(KernelRequest::Cpu(0), Errno::SRCH))
 }
 
 impl fmt::Debug for Affinity {
@@ -307,18 +320,18 @@ impl fmt::Debug for Affinity {
     }
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for SchedulingClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Class::Fair(number) => match *number as i32 {
+            SchedulingClass::Fair(number) => match *number as i32 {
                 libc::SCHED_OTHER => f.write_str("SCHED_OTHER"),
                 libc::SCHED_BATCH => f.write_str("SCHED_BATCH"),
                 libc::SCHED_IDLE => f.write_str("SCHED_IDLE"),
                 _ => write!(f, "policy {number}"),
             },
-            Class::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
-            Class::RoundRobin(priority) => write!(f, "SCHED_RR {priority}"),
-            Class::Deadline(bandwidth) => write!(f, "SCHED_DEADLINE {bandwidth}"),
+            SchedulingClass::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+            SchedulingClass::RoundRobin(priority) => write!(f, "SCHED_RR {priority}"),
+            SchedulingClass::Deadline(bandwidth) => write!(f, "SCHED_DEADLINE {bandwidth}"),
         }
     }
 }
@@ -337,7 +350,7 @@ mod tests {
 
     use super::*;
     use crate::privileges::missing;
-    use crate::progress::Progress;
+    use crate::progress::ThreadProgress;
 
     struct Sleeper(Child);
 
@@ -364,18 +377,21 @@ mod tests {
         let tid = sleeper.tid();
         set_nice(tid, 3).unwrap();
         let before = Scheduling::of(tid).unwrap();
-        assert_eq!(before, Scheduling { class: Class::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false });
+        assert_eq!(before, Scheduling { class: SchedulingClass::Fair(libc::SCHED_OTHER as u32), reset_on_fork: false });
         if let Err(refused) = raise(tid, 21) {
             return missing(format_args!("root or CAP_SYS_NICE: {refused}"));
         }
-        assert_eq!(Scheduling::of(tid).unwrap(), Scheduling { class: Class::Fifo(21), reset_on_fork: true });
+        assert_eq!(Scheduling::of(tid).unwrap(), Scheduling { class: SchedulingClass::Fifo(21), reset_on_fork: true });
         set_nice(tid, 7).unwrap();
-        before.put_back(tid).unwrap();
+        before.restore(tid).unwrap();
         assert_eq!((Scheduling::of(tid).unwrap(), nice_of(tid).unwrap()), (before, 7));
-        for class in [Class::Fair(libc::SCHED_BATCH as u32), Class::Fair(libc::SCHED_IDLE as u32), Class::RoundRobin(3)]
-        {
+        for class in [
+            SchedulingClass::Fair(libc::SCHED_BATCH as u32),
+            SchedulingClass::Fair(libc::SCHED_IDLE as u32),
+            SchedulingClass::RoundRobin(3),
+        ] {
             let other = Scheduling { class, reset_on_fork: true };
-            other.put_back(tid).unwrap();
+            other.restore(tid).unwrap();
             assert_eq!(Scheduling::of(tid).unwrap(), other);
         }
     }
@@ -402,7 +418,7 @@ mod tests {
         }
     }
 
-    /// What SCHED_DEADLINE still admits, in millionths of a CPU: binary search with a sleeper.
+    /// The bandwidth that SCHED_DEADLINE still admits, in millionths of a CPU: binary search with a sleeper.
     fn admitted(tid: u32) -> u64 {
         let before = Scheduling::of(tid).unwrap();
         let (mut fits, mut not) = (0, 1_000_001);
@@ -413,14 +429,14 @@ mod tests {
                 Ok(()) => fits = tried,
                 Err(_) => not = tried,
             }
-            before.put_back(tid).unwrap();
+            before.restore(tid).unwrap();
         }
         fits
     }
 
-    /// Of a thread that computes without end: how much more it has computed after a while.
+    /// Of a thread that computes without end: its further CPU time after a while.
     fn runs_on(tid: u32) -> bool {
-        let ran = || Progress::of(tid).unwrap().ran;
+        let ran = || ThreadProgress::of(tid).unwrap().ran;
         let before = ran();
         (0..10).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -445,7 +461,7 @@ mod tests {
                 is_throttled(tid)
             });
             assert!(used_up, "{round}");
-            before.put_back(tid).unwrap();
+            before.restore(tid).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(60));
             reserve(tid, Span::from_millis(8), period, period).unwrap();
             let mut runs = runs_on(tid);
@@ -457,14 +473,14 @@ mod tests {
                     runs = runs_on(tid);
                 }
             }
-            before.put_back(tid).unwrap();
+            before.restore(tid).unwrap();
             assert!(runs, "{round}: it hangs");
         }
         println!("{hung} of 4 hung until they were freed");
     }
 
-    /// Twenty sleepers of 40 % each pass one after the other, and so do twenty that end while they
-    /// have it: were a single one's bandwidth kept, the fifth would be refused on two CPUs.
+    /// Twenty sleepers of 40 % each run one after the other, and so do twenty that end while they have it: if a single
+    /// one's bandwidth were kept, the fifth would be refused on two CPUs.
     #[test]
     fn a_sleeper_that_leaves_its_bandwidth_gives_it_back() {
         let probe = Sleeper::start();
@@ -472,7 +488,7 @@ mod tests {
         if let Err(refused) = reserve(probe.tid(), Span::from_millis(1), period, period) {
             return missing(format_args!("root and SCHED_DEADLINE: {refused}"));
         }
-        Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(probe.tid()).unwrap();
+        Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.restore(probe.tid()).unwrap();
         let free = admitted(probe.tid());
         let cpus = fs::read_to_string("/proc/cpuinfo").map_or(1, |text| text.matches("processor\t").count());
         for round in 0..cpus * 10 {
@@ -480,14 +496,14 @@ mod tests {
             let before = Scheduling::of(sleeper.tid()).unwrap();
             if free >= 400_000 {
                 reserve(sleeper.tid(), budget, period, period).unwrap_or_else(|refused| panic!("{round}: {refused}"));
-                assert!(matches!(Scheduling::of(sleeper.tid()).unwrap().class, Class::Deadline(_)));
+                assert!(matches!(Scheduling::of(sleeper.tid()).unwrap().class, SchedulingClass::Deadline(_)));
             }
             if round % 2 == 0 {
-                before.put_back(sleeper.tid()).unwrap();
+                before.restore(sleeper.tid()).unwrap();
                 assert_eq!(Scheduling::of(sleeper.tid()).unwrap(), before);
             }
         }
-        // The kernel returns the bandwidth of one that has ended a while after its end, at its zero-lag instant.
+        // The kernel returns the bandwidth of an ended thread a while after its end, at its zero-lag instant.
         let mut left = admitted(probe.tid());
         for _ in 0..100 {
             if left + 2_000 >= free {

@@ -1,4 +1,4 @@
-//! A value that core dumps leave out, and that is overwritten when it is dropped.
+//! A value that core dumps omit, and that is overwritten when it is dropped.
 
 use std::fmt;
 use std::hint::black_box;
@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// A value in pages of its own: core dumps leave them out (madvise(2), MADV_DONTDUMP), and they are overwritten before
-/// they return to the kernel. Memory that the value itself has on the heap is not in them.
+/// A value in separate pages: core dumps omit them (madvise(2), MADV_DONTDUMP), and they are overwritten before they
+/// return to the kernel. Memory that the value itself has on the heap is not in them.
 pub struct Secret<T> {
     at: NonNull<T>,
     octets: usize,
@@ -33,8 +33,8 @@ impl<T> Secret<T> {
         let at = unsafe {
             mmap_anonymous(std::ptr::null_mut(), octets, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
-        // SAFETY: the mapping was just made, and nobody else knows it. Where the kernel has no such advice the value is
-        // dumped: no reason to do without it.
+        // SAFETY: the mapping was just made, and is not shared. If the kernel has no such advice the value is dumped:
+        // that is no reason to fail.
         let _ = unsafe { madvise(at, octets, Advice::LinuxDontDump) };
         let at = NonNull::new(at.cast::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: it is mapped, writable, aligned to a page and large enough.
@@ -73,7 +73,7 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// Overwrites 64 KiB of stack below the caller: what functions that have returned left there.
+/// Overwrites 64 KiB of stack below the caller: the data that returned functions left there.
 #[inline(never)]
 pub fn scrub_stack() {
     let mut unused = [0u8; 64 << 10];

@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM as a request to stop: a flag, and a wake-up of whoever sleeps. A second
-//! one ends the process at once, for the run that does not stop when it is asked to.
+//! SIGINT and SIGTERM as a request to stop: a flag, and a wake-up of the waiting thread. A second one ends the process
+//! at once, if a run does not stop on request.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 use crate::clock::MonotonicClock;
-use crate::wake::{Wake, Woken};
+use crate::wake::{WaitOutcome, Wake};
 
 /// A request to stop, from the keyboard, another process, or this program itself.
 #[derive(Clone, Debug)]
@@ -40,19 +40,19 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Asks to stop.
+    /// Requests a stop.
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
         self.wake.post();
     }
 
-    /// True once somebody asked to stop.
+    /// True after a stop was requested.
     pub fn requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
     }
 }
 
-/// A request to reload files (SIGHUP), as services have it; the process continues.
+/// A request to reload files (SIGHUP), as services use it; the process continues.
 #[derive(Clone, Debug)]
 pub struct Hangup {
     asked: Arc<AtomicBool>,
@@ -60,7 +60,7 @@ pub struct Hangup {
 }
 
 impl Hangup {
-    /// From now on SIGHUP sets a flag and posts a wake-up of its own.
+    /// From now on SIGHUP sets a flag and posts its own wake-up.
     pub fn on_signal() -> io::Result<Self> {
         let hangup = Hangup { asked: Arc::default(), wake: Arc::new(Wake::new()) };
         let heard = hangup.clone();
@@ -78,7 +78,7 @@ impl Hangup {
     pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> bool {
         // A leftover post is not a request.
         while !self.asked.swap(false, Ordering::AcqRel) {
-            if self.wake.wait_until(clock, at) == Woken::TimedOut {
+            if self.wake.wait_until(clock, at) == WaitOutcome::TimedOut {
                 return false;
             }
         }
@@ -111,7 +111,7 @@ mod tests {
         low_level::raise(SIGTERM).unwrap();
         let clock = MonotonicClock::start();
         let limit: Instant = clock.now() + Span::from_secs(10);
-        assert_eq!(wake.wait_until(&clock, limit), Woken::Posted);
+        assert_eq!(wake.wait_until(&clock, limit), WaitOutcome::Posted);
         assert!(interrupt.requested());
     }
 }

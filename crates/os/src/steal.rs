@@ -1,5 +1,4 @@
-//! Time that the hypervisor took from a CPU, so that a report can say "stolen" where nothing on
-//! this machine was to blame for a late job.
+//! Time that the hypervisor took from a CPU, so reports can show "stolen" as the cause of a late job.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +6,9 @@ use std::os::unix::fs::FileExt;
 
 use hyoshi_model::Span;
 
-/// Reads the steal time of one CPU: /proc/stat (proc_stat(5)), kept open. A reading allocates
-/// nothing but takes some 9 us, for the kernel writes the whole file: once a window, not once a
-/// job. It advances in steps of 10 ms (USER_HZ), so it explains a late job, not a jitter.
+/// Reads the steal time of one CPU: /proc/stat (proc_stat(5)), kept open. A reading allocates nothing but lasts some 9
+/// us, because the kernel writes the whole file: use it once a window, not once a job. It advances in steps of 10 ms
+/// (USER_HZ), so it explains a late job, not a jitter.
 #[derive(Debug)]
 pub struct StealReader {
     stat: File,
@@ -27,7 +26,7 @@ impl StealReader {
         Ok(StealReader { stat: File::open("/proc/stat")?, cpu, tick, text })
     }
 
-    /// Stolen since the machine started; `None` if the CPU is offline or the kernel does not tell.
+    /// Stolen time since boot; `None` if the CPU is offline or the kernel does not report it.
     pub fn stolen(&mut self) -> Option<Span> {
         let length = self.stat.read_at(&mut self.text, 0).ok()?;
         steal_ticks(self.text.get(..length)?, self.cpu).map(|ticks| self.tick * ticks)

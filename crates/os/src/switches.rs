@@ -1,7 +1,7 @@
-//! Who has a CPU, as the kernel's scheduler tells it: a record for each switch, read from a ring
-//! in shared memory (perf_event_open(2), `context_switch` on a software event that counts nothing).
+//! Which thread has a CPU, from the kernel's scheduler: a record for each switch, read from a ring in shared memory
+//! (perf_event_open(2), `context_switch` on a software event that counts nothing).
 //!
-//! What is granted depends on `kernel.perf_event_paranoid`, and comes back as a [`Sight`]:
+//! The access depends on `kernel.perf_event_paranoid`, and is returned as a [`SwitchVisibility`]:
 //!
 //! ```text
 //! every switch of a CPU, with both threads     CAP_PERFMON (or root), or paranoid <= 0
@@ -9,9 +9,9 @@
 //! nothing                                      paranoid 3 and above (Debian, Ubuntu)
 //! ```
 //!
-//! Where every switch is seen, and the kernel shows where its functions are (CAP_SYSLOG, or `kernel.kptr_restrict` 0),
-//! a thread that gives its CPU up by its own will is seen to wait for something, too ([`Wait`]): the same event then
-//! samples the kernel's call chain at each switch.
+//! If every switch is recorded, and the kernel shows the addresses of its functions (CAP_SYSLOG, or
+//! `kernel.kptr_restrict` 0), it is also recorded what a thread that gives up its CPU waits for ([`BlockedOn`]): the
+//! same event then samples the kernel's call chain at each switch.
 
 use std::fmt;
 use std::fs;
@@ -21,88 +21,89 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use serde::Serialize;
 
-use crate::waits::{Functions, Wait};
+use crate::waits::{BlockedOn, Functions};
 
-/// How much of the switches can be seen.
+/// How much of the switches is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sight {
-    /// Nothing: what a thread lacks is inferred from its CPU time.
+pub enum SwitchVisibility {
+    /// Nothing: waiting time is inferred from CPU time.
     Nothing,
-    /// When threads of this process come and go, not who else has the CPU.
+    /// When threads of this process get and lose the CPU, but not which other thread has it.
     OwnThreads,
-    /// Who has the CPU at every instant.
+    /// Which thread has the CPU at every instant.
     Everything,
 }
 
-/// One thing that the scheduler did.
+/// One event of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switched {
     /// This thread has the CPU from now on.
     To {
         /// Its number; 0 for the idle thread, and in a container for threads outside it.
         tid: u32,
-        /// Who had it before could have gone on.
+        /// The thread before could have continued.
         preempted: bool,
     },
-    /// A thread of this process has the CPU no more. Who has it is not known.
+    /// A thread of this process loses the CPU. The next thread is not known.
     From {
         /// Its number.
         tid: u32,
-        /// It could have gone on.
+        /// It could have continued.
         preempted: bool,
     },
-    /// The thread that has the CPU gives it up, with the switch that follows, to wait for this.
-    Waits(Wait),
-    /// So many records did not fit into the ring.
+    /// The thread that has the CPU gives it up, with the next switch, to wait for this.
+    Waits(BlockedOn),
+    /// This many records did not fit into the ring.
     Lost(u64),
 }
 
-/// Where switches of one CPU come from. [`crate::fake::FakeSwitches`] has what it is given.
+/// A source of switches of one CPU. [`crate::fake::FakeSwitches`] returns those that a test supplies.
 pub trait SwitchSource: fmt::Debug + Send {
-    /// Hands over what has arrived, in its order, with the times of `CLOCK_MONOTONIC` in nanoseconds.
+    /// Passes on the events that have arrived, in order, with the times of `CLOCK_MONOTONIC` in nanoseconds.
     fn drain(&mut self, each: &mut dyn FnMut(u64, Switched));
-    /// How much it sees.
-    fn sight(&self) -> Sight;
+    /// How much it records.
+    fn visibility(&self) -> SwitchVisibility;
 }
 
-/// The kernel's own.
+/// The kernel's switches.
 pub struct CpuSwitches {
     sampler: Sampler,
-    sight: Sight,
-    chains: Chains,
+    visibility: SwitchVisibility,
+    chains: CallStacks,
 }
 
-/// Bytes of a ring, and what to try where so much memory cannot be locked. 2 MiB hold 8,000 switches with their call
-/// chains; 512 KiB hold as many without, and are what `kernel.perf_event_mlock_kb` allows everybody for each CPU.
+/// Bytes of a ring, and the sizes to try if so much memory cannot be locked. 2 MiB hold 8,000 switches with their call
+/// chains; 512 KiB hold as many without, and are the amount of `kernel.perf_event_mlock_kb` for each CPU.
 const RINGS: [usize; 4] = [2 << 20, 512 << 10, 128 << 10, 32 << 10];
 
 impl CpuSwitches {
-    /// Watches a CPU, as closely as the kernel allows. An error says why it allows nothing.
+    /// Watches a CPU, as closely as the kernel allows. An error contains the reason why it allows nothing.
     ///
-    /// Where only threads of this process can be seen, it is those that the calling thread starts
-    /// from now on, and theirs: call it before starting any.
+    /// If only threads of this process can be recorded, it is those that the calling thread starts from now on, and
+    /// theirs: call it before starting any.
     pub fn of(cpu: u32) -> io::Result<Self> {
         let chains = || Functions::of_kernel().ok_or(io::Error::from(io::ErrorKind::PermissionDenied));
-        let plain = |sight| CpuSwitches::open(cpu, sight, None);
-        let with_waits = chains().and_then(|functions| CpuSwitches::open(cpu, Sight::Everything, Some(functions)));
-        with_waits.or_else(|_| plain(Sight::Everything)).or_else(|_| plain(Sight::OwnThreads))
+        let plain = |visibility| CpuSwitches::open(cpu, visibility, None);
+        let with_waits =
+            chains().and_then(|functions| CpuSwitches::open(cpu, SwitchVisibility::Everything, Some(functions)));
+        with_waits.or_else(|_| plain(SwitchVisibility::Everything)).or_else(|_| plain(SwitchVisibility::OwnThreads))
     }
 
-    fn open(cpu: u32, sight: Sight, functions: Option<&'static Functions>) -> io::Result<Self> {
+    fn open(cpu: u32, visibility: SwitchVisibility, functions: Option<&'static Functions>) -> io::Result<Self> {
         let mut refused = io::Error::from(io::ErrorKind::Unsupported);
         for ring in if functions.is_some() { &RINGS[..] } else { &RINGS[1..] }.iter().copied() {
             let mut builder = switches(ring, functions.is_some());
             builder.one_cpu(cpu as usize);
-            match sight {
-                Sight::Everything => builder.any_pid(),
+            match visibility {
+                SwitchVisibility::Everything => builder.any_pid(),
                 // Inherited by threads: pinned ones are on this CPU all the time.
                 _ => builder.observe_self().inherit(true),
             };
             match builder.build().and_then(|counter| counter.sampled(ring)) {
                 Ok(mut sampler) => {
                     sampler.enable()?;
-                    return Ok(CpuSwitches { sampler, sight, chains: Chains { functions, last: None } });
+                    return Ok(CpuSwitches { sampler, visibility, chains: CallStacks { functions, last: None } });
                 }
                 Err(error) => refused = error,
             }
@@ -117,19 +118,19 @@ impl SwitchSource for CpuSwitches {
         drain(sampler, RINGS[0], |kind, misc, body| chains.record(kind, misc, body, each));
     }
 
-    fn sight(&self) -> Sight {
-        self.sight
+    fn visibility(&self) -> SwitchVisibility {
+        self.visibility
     }
 }
 
 impl fmt::Debug for CpuSwitches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CpuSwitches").field("sight", &self.sight).finish_non_exhaustive()
+        f.debug_struct("CpuSwitches").field("sight", &self.visibility).finish_non_exhaustive()
     }
 }
 
-/// A thread's own switches, wherever it runs: as far as `kernel.perf_event_paranoid` lets a user see their own processes
-/// (2 and below), or with CAP_PERFMON.
+/// A thread's own switches, wherever it runs: as far as `kernel.perf_event_paranoid` allows a user for their own
+/// processes (2 and below), or with CAP_PERFMON.
 pub(crate) struct ThreadSwitches(Sampler);
 
 /// Bytes of a thread's ring: 680 switches.
@@ -150,18 +151,19 @@ impl ThreadSwitches {
     }
 }
 
-/// The calls that a thread is in when it gives its CPU up: the kernel samples them just before it reports the switch.
+/// The calls in which a thread gives up its CPU: the kernel samples them just before it reports the switch.
 #[derive(Debug)]
-struct Chains {
+struct CallStacks {
     functions: Option<&'static Functions>,
     /// What the thread of the last sample waits for.
-    last: Option<(u32, Wait)>,
+    last: Option<(u32, BlockedOn)>,
 }
 
-/// So many calls are sampled, the innermost. Those that say what a thread waits for are ten deep at most; each costs 0.1 us.
+/// This many calls are sampled, the innermost. Those that show what a thread waits for are at most ten deep; each costs
+/// 0.1 us.
 const DEEPEST: u16 = 16;
 
-impl Chains {
+impl CallStacks {
     fn record(&mut self, kind: u32, misc: u16, body: &[u8], each: &mut dyn FnMut(u64, Switched)) {
         if kind == RECORD_SAMPLE {
             self.last = self.functions.and_then(|functions| sampled(functions, body));
@@ -169,7 +171,7 @@ impl Chains {
         }
         let Some((at, switched)) = read(kind, misc, body) else { return };
         let last = self.last.take();
-        // One that was preempted waits for nothing.
+        // A preempted thread waits for nothing.
         if let (Switched::To { preempted: false, .. }, Some((tid, wait))) = (switched, last)
             && u32_at(body, body.len() - 12) == Some(tid)
         {
@@ -179,8 +181,8 @@ impl Chains {
     }
 }
 
-/// A sample: pid, tid, time, the number of calls, and where each is.
-fn sampled(functions: &Functions, body: &[u8]) -> Option<(u32, Wait)> {
+/// A sample: pid, tid, time, the number of calls, and the address of each.
+fn sampled(functions: &Functions, body: &[u8]) -> Option<(u32, BlockedOn)> {
     let calls = body.get(24..)?.chunks_exact(8).map(|call| u64::from_ne_bytes(call.try_into().unwrap_or_default()));
     Some((u32_at(body, 4)?, functions.wait(calls)?))
 }
@@ -193,13 +195,13 @@ fn switches(ring: usize, chains: bool) -> Builder<'static> {
         builder.sample_period(1).sample(SampleFlag::CALLCHAIN).sample_max_stack(DEEPEST);
         builder.include_kernel().exclude_callchain_user(true);
     }
-    // Nobody waits for it: it is read now and then.
+    // No thread waits for it: it is read at intervals.
     builder.wakeup_watermark(ring);
     builder
 }
 
 fn drain(sampler: &mut Sampler, ring: usize, mut each: impl FnMut(u32, u16, &[u8])) {
-    // Bounded: a CPU that switches faster than this reads does not keep the caller here.
+    // Bounded: a CPU that switches faster than this reads must not keep the caller here.
     for _ in 0..ring / SHORTEST {
         let Some(record) = sampler.next_record() else { return };
         each(record.ty(), record.misc(), &record.to_contiguous());
@@ -217,7 +219,7 @@ const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 /// The shortest record: a header, and the identity at its end.
 const SHORTEST: usize = 8 + 16;
 
-/// A record's body. It ends with who was on the CPU and when: pid, tid, time.
+/// A record's body. It ends with the thread on the CPU and the time: pid, tid, time.
 fn read(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Switched)> {
     let (own, identity) = body.split_at_checked(body.len().checked_sub(16)?)?;
     let (tid, at) = (u32_at(identity, 4)?, u64_at(identity, 8)?);
@@ -225,7 +227,7 @@ fn read(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Switched)> {
     let switched = match (kind, misc & MISC_SWITCH_OUT != 0) {
         (RECORD_SWITCH, true) => Switched::From { tid, preempted },
         (RECORD_SWITCH, false) => Switched::To { tid, preempted: false },
-        // The same switch is reported twice, by the thread that goes and by the one that comes: once is enough.
+        // The same switch is reported twice, for the old and the new thread: one is enough.
         (RECORD_SWITCH_CPU_WIDE, true) => Switched::To { tid: u32_at(own, 4)?, preempted },
         (RECORD_LOST, _) => Switched::Lost(u64_at(own, 8)?),
         _ => return None,
@@ -241,7 +243,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// The kernel's name for a thread of any process (proc_pid_comm(5)), with control characters escaped; `None` once it
+/// The kernel's name for a thread of any process (proc_pid_comm(5)), with control characters escaped; `None` after it
 /// has ended.
 pub fn thread_name(tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{tid}/comm")).ok()?;
@@ -249,7 +251,7 @@ pub fn thread_name(tid: u32) -> Option<String> {
     Some(hyoshi_model::printable(name.strip_suffix('\n').unwrap_or(&name)))
 }
 
-/// True if this process sees every thread by its number: elsewhere 0 may be anybody.
+/// True if this process sees every thread by its number: otherwise 0 may be any thread.
 pub fn sees_every_thread() -> bool {
     // The first namespace has a number of its own (PROC_PID_INIT_INO of the kernel).
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
@@ -287,13 +289,13 @@ mod tests {
         let Some(functions) = Functions::of_kernel() else {
             return crate::privileges::missing("addresses of functions");
         };
-        let sleeps = functions.first_of(Wait::Sleep);
+        let sleeps = functions.first_of(BlockedOn::Sleep);
         let sample = |tid: u32| {
             let words = [60, tid, 5, 0, 2, 0].into_iter().flat_map(u32::to_ne_bytes);
             words.chain([u64::MAX - 127, sleeps].into_iter().flat_map(u64::to_ne_bytes)).collect::<Vec<u8>>()
         };
         let reported = |sampled: u32, misc: u16| {
-            let (mut chains, mut all) = (Chains { functions: Some(functions), last: None }, Vec::new());
+            let (mut chains, mut all) = (CallStacks { functions: Some(functions), last: None }, Vec::new());
             chains.record(RECORD_SAMPLE, 0, &sample(sampled), &mut |_, switched| all.push(switched));
             let switch = record(&[70, 71], [60, 61], 5);
             for _ in 0..2 {
@@ -302,7 +304,7 @@ mod tests {
             all
         };
         let to = |preempted| Switched::To { tid: 71, preempted };
-        assert_eq!(reported(61, MISC_SWITCH_OUT), [Switched::Waits(Wait::Sleep), to(false), to(false)]);
+        assert_eq!(reported(61, MISC_SWITCH_OUT), [Switched::Waits(BlockedOn::Sleep), to(false), to(false)]);
         assert_eq!(reported(62, MISC_SWITCH_OUT), [to(false), to(false)]);
         assert_eq!(reported(61, MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT), [to(true), to(true)]);
         for length in 0..sample(61).len() {
@@ -331,7 +333,7 @@ mod tests {
             assert!(at >= last);
             last = at;
             came += u32::from(matches!(switched, Switched::To { tid: to, .. } if to == tid));
-            slept += u32::from(switched == Switched::Waits(Wait::Sleep));
+            slept += u32::from(switched == Switched::Waits(BlockedOn::Sleep));
         });
         assert!(came >= 20, "{came} of {tid} {switches:?}");
         match switches.chains.functions {

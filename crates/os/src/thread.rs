@@ -1,8 +1,7 @@
-//! Threads at a real-time priority, on a CPU of their own, with their stack in memory.
+//! Threads at a real-time priority, on a fixed CPU, with a resident stack.
 //!
-//! Asking is not getting: without CAP_SYS_NICE or RLIMIT_RTPRIO, or in a control group without
-//! real-time budget, the kernel refuses. Then the thread runs all the same, at normal priority,
-//! and [`Granted`] tells what was refused.
+//! The kernel may refuse: without CAP_SYS_NICE or RLIMIT_RTPRIO, or in a control group without real-time budget. Then
+//! the thread runs at normal priority, and [`Granted`] contains the refusal.
 
 use std::fmt;
 use std::io;
@@ -21,61 +20,61 @@ use serde::Serialize;
 use crate::clock::span_of;
 use crate::lock::{PiMutex, tid};
 use crate::memory::prefault_stack;
-use crate::refusal::{Asked, Refused};
+use crate::refusal::{KernelRequest, Refused};
 use crate::scheduling::set_scheduler;
 
-/// How the kernel orders a thread among others (sched(7)).
+/// The scheduling policy of a thread (sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub enum Policy {
+pub enum ThreadPolicy {
     /// SCHED_FIFO at a priority from 1 to 99: runs until it sleeps or a higher one wakes up.
     Fifo(u8),
     /// SCHED_OTHER: an ordinary thread.
     Other,
-    /// SCHED_IDLE: in what ordinary threads leave.
+    /// SCHED_IDLE: in the time that ordinary threads leave.
     Idle,
 }
 
-/// What schedules and meters a thread from outside. [`crate::fake::FakeThread`] records it.
+/// Schedules and meters a thread from outside. [`crate::fake::FakeThread`] records it.
 pub trait Scheduled {
     /// Changes the policy at once, also while the thread runs on another CPU. Allocates nothing;
     /// about 1 us for a thread that sleeps, 10 us for one that runs elsewhere.
-    fn set_policy(&self, policy: Policy) -> Result<(), Refused>;
-    /// What the thread has consumed; `None` once it has ended.
+    fn set_policy(&self, policy: ThreadPolicy) -> Result<(), Refused>;
+    /// The thread's CPU time; `None` after it has ended.
     fn cpu_time(&self) -> Option<Span>;
 }
 
-/// A thread about to be.
+/// The settings of a new thread.
 #[derive(Clone, Debug)]
 pub struct Spawn {
     name: String,
     stack: usize,
     cpu: Option<u32>,
-    policy: Policy,
+    policy: ThreadPolicy,
 }
 
-/// A thread that runs.
+/// A running thread.
 #[derive(Debug)]
-pub struct Thread<T> {
+pub struct SpawnedThread<T> {
     /// To schedule and meter it.
     pub handle: ThreadHandle,
-    /// What it was given.
+    /// The granted part of its settings.
     pub granted: Granted,
     join: thread::JoinHandle<T>,
 }
 
-/// What a new thread was given of what was asked.
+/// The settings that a new thread was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Granted {
     /// The policy it runs at.
-    pub policy: Policy,
-    /// The one CPU it runs on; `None` if it may roam.
+    pub policy: ThreadPolicy,
+    /// Its only CPU; `None` if it may use any.
     pub cpu: Option<u32>,
-    /// What it was not given.
+    /// The refused settings.
     pub refused: Vec<Refused>,
 }
 
-/// Names a thread to the kernel. It may outlive the thread: then requests are refused, also when
-/// the kernel has given the thread's number to another.
+/// Names a thread to the kernel. It may outlive the thread: then requests are refused, also if another thread has the
+/// number.
 #[derive(Clone, Debug)]
 pub struct ThreadHandle {
     thread: Arc<Life>,
@@ -87,7 +86,7 @@ struct Life {
     ended: AtomicBool,
     /// Held while the number is used to change something, and while `ended` is set.
     changing: PiMutex<()>,
-    /// What it had consumed when it ended, in nanoseconds.
+    /// Its CPU time at its end, in nanoseconds.
     used: AtomicU64,
 }
 
@@ -102,50 +101,50 @@ impl Spawn {
     /// 15 bytes of the name.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into().replace('\0', "?");
-        Spawn { name, stack: 256 << 10, cpu: None, policy: Policy::Other }
+        Spawn { name, stack: 256 << 10, cpu: None, policy: ThreadPolicy::Other }
     }
 
-    /// The size of the stack in bytes, at least 64 KiB. It is touched before the body runs, so
-    /// that using it takes no page fault.
+    /// The size of the stack in bytes, at least 64 KiB. It is touched before the body runs, so its use causes no page
+    /// fault.
     pub fn stack(mut self, bytes: usize) -> Self {
         self.stack = bytes.max(64 << 10);
         self
     }
 
-    /// Runs on this CPU only.
+    /// Binds the thread to this CPU.
     pub fn cpu(mut self, cpu: u32) -> Self {
         self.cpu = Some(cpu);
         self
     }
 
-    /// Runs at this policy. Threads that it spawns by other means start at normal priority
-    /// (SCHED_RESET_ON_FORK): a body's helper thread must not slip in among the lanes.
-    pub fn policy(mut self, policy: Policy) -> Self {
+    /// Sets the policy. Threads that it spawns by other means start at normal priority (SCHED_RESET_ON_FORK): a body's
+    /// helper thread must not be among the lanes.
+    pub fn policy(mut self, policy: ThreadPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Starts the thread; returns when it is pinned, prefaulted and scheduled, just before the
-    /// body runs. Fails only when there can be no further thread at all.
-    pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<Thread<T>> {
+    /// Starts the thread; returns when it is pinned, prefaulted and scheduled, just before the body runs. Fails only if
+    /// no further thread is possible at all.
+    pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<SpawnedThread<T>> {
         let (tell, told) = mpsc::sync_channel(1);
         let Spawn { name, stack, cpu, policy } = self;
         let join = thread::Builder::new().name(name).stack_size(stack).spawn(move || {
             prefault_stack();
-            let granted = take_place(cpu, policy);
+            let granted = pin_and_schedule(cpu, policy);
             let life = Arc::new(Life::of(tid()));
             let _ended = EndOfLife(life.clone());
             let _ = tell.send((ThreadHandle { thread: life }, granted));
             call(body)
         })?;
         match told.recv() {
-            Ok((handle, granted)) => Ok(Thread { handle, granted, join }),
+            Ok((handle, granted)) => Ok(SpawnedThread { handle, granted, join }),
             Err(_) => Err(io::Error::other("a new thread ended before its body ran")),
         }
     }
 }
 
-impl<T> Thread<T> {
+impl<T> SpawnedThread<T> {
     /// Waits for the end of the thread; an error is the body's panic.
     pub fn join(self) -> thread::Result<T> {
         self.join.join()
@@ -165,14 +164,14 @@ impl Granted {
 }
 
 impl ThreadHandle {
-    /// What the thread has consumed, or had when it ended.
+    /// The thread's CPU time, up to its end.
     pub fn used(&self) -> Span {
         let at_end = || Span::from_nanos(self.thread.used.load(Ordering::Relaxed));
         self.cpu_time().unwrap_or_else(at_end)
     }
 
-    /// Does something with the thread's number, which is no other's meanwhile. Not if it has ended.
-    pub(crate) fn while_it_lives(&self, with: impl FnOnce(u32)) {
+    /// Calls a function with the thread's number, which no other thread gets meanwhile. Not if it has ended.
+    pub(crate) fn with_live_thread(&self, with: impl FnOnce(u32)) {
         let _held = self.thread.changing.lock();
         if !self.thread.ended.load(Ordering::Relaxed) {
             with(self.thread.tid);
@@ -184,18 +183,18 @@ impl ThreadHandle {
         self.thread.tid
     }
 
-    /// How long the thread of this process has waited for a CPU although it could run; `None` once it has ended, or
-    /// where the kernel does not count it (CONFIG_SCHED_INFO). 3 us.
+    /// How long the thread of this process has waited for a CPU although it could run; `None` after it has ended, or if
+    /// the kernel does not count it (CONFIG_SCHED_INFO). 3 us.
     pub fn waited(&self) -> Option<Span> {
         crate::proc::waited(&format!("/proc/self/task/{}", self.tid()))
     }
 }
 
 impl Scheduled for ThreadHandle {
-    fn set_policy(&self, policy: Policy) -> Result<(), Refused> {
+    fn set_policy(&self, policy: ThreadPolicy) -> Result<(), Refused> {
         let _held = self.thread.changing.lock();
         if self.thread.ended.load(Ordering::Relaxed) {
-            return Err(Refused::new(Asked::Policy(policy), Errno::SRCH));
+            return Err(Refused::new(KernelRequest::Policy(policy), Errno::SRCH));
         }
         set_policy_of(self.thread.tid, policy)
     }
@@ -204,7 +203,7 @@ impl Scheduled for ThreadHandle {
     /// while it does not run.
     fn cpu_time(&self) -> Option<Span> {
         let time = cpu_time_of(self.thread.tid)?;
-        // Read afterwards: if it lived on until now, the number was its own all the while.
+        // Check afterwards: if it lived until now, the number was its own all the time.
         (!self.thread.ended.load(Ordering::Acquire)).then_some(time)
     }
 }
@@ -219,22 +218,22 @@ pub fn own_cpu() -> u32 {
     u32::try_from(rustix::thread::sched_getcpu()).unwrap_or_default()
 }
 
-/// Sets the policy of the calling thread, which may be one that [`Spawn`] did not make.
-pub fn set_own_policy(policy: Policy) -> Result<(), Refused> {
+/// Sets the policy of the calling thread, which may have been started without [`Spawn`].
+pub fn set_own_policy(policy: ThreadPolicy) -> Result<(), Refused> {
     set_policy_of(0, policy)
 }
 
 /// Whether a thread of this process may return from SCHED_IDLE: that needs CAP_SYS_NICE or an RLIMIT_NICE of 20
-/// (sched(7)). Tried on a thread of its own.
+/// (sched(7)). Tested on a separate thread.
 pub fn may_leave_idle() -> bool {
     let tried = std::thread::Builder::new()
-        .spawn(|| set_own_policy(Policy::Idle).is_ok() && set_own_policy(Policy::Other).is_ok());
+        .spawn(|| set_own_policy(ThreadPolicy::Idle).is_ok() && set_own_policy(ThreadPolicy::Other).is_ok());
     tried.is_ok_and(|thread| thread.join().unwrap_or(false))
 }
 
-/// Lets the calling thread run on one CPU only.
+/// Binds the calling thread to one CPU.
 pub fn pin_to(cpu: u32) -> Result<(), Refused> {
-    let refused = |errno| Refused::new(Asked::Cpu(cpu), errno);
+    let refused = |errno| Refused::new(KernelRequest::Cpu(cpu), errno);
     let mut one = CpuSet::new();
     if cpu as usize >= CpuSet::MAX_CPU {
         return Err(refused(Errno::INVAL));
@@ -248,8 +247,7 @@ pub fn own_cpu_time() -> Span {
     span_of(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// A frame of its own: the body's, if it were part of the caller's, would lie above what the
-/// caller prefaults.
+/// A separate frame: otherwise the body's frame would be above the stack that the caller prefaults.
 #[inline(never)]
 fn call<T>(body: impl FnOnce() -> T) -> T {
     body()
@@ -265,40 +263,40 @@ impl Drop for EndOfLife {
     }
 }
 
-/// Pins and schedules the calling thread as far as the kernel lets it.
-fn take_place(cpu: Option<u32>, policy: Policy) -> Granted {
+/// Pins and schedules the calling thread as far as the kernel allows.
+fn pin_and_schedule(cpu: Option<u32>, policy: ThreadPolicy) -> Granted {
     let mut granted = Granted { policy, cpu, refused: Vec::new() };
     if let Some(Err(refused)) = cpu.map(pin_to) {
         granted.cpu = None;
         granted.refused.push(refused);
     }
-    // Timers of ordinary threads are 50 us late by default, to save power (prctl(2)); those of
-    // real-time threads never are. Set for all: a lane may be demoted.
+    // Timers of ordinary threads are 50 us late by default, to save power (prctl(2)); those of real-time threads never
+    // are. Set for all: a lane may be demoted.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     if let Err(refused) = set_own_policy(policy) {
-        granted.policy = Policy::Other;
+        granted.policy = ThreadPolicy::Other;
         granted.refused.push(refused);
-        let _ = set_own_policy(Policy::Other);
+        let _ = set_own_policy(ThreadPolicy::Other);
     }
     granted
 }
 
-fn set_policy_of(tid: u32, policy: Policy) -> Result<(), Refused> {
+fn set_policy_of(tid: u32, policy: ThreadPolicy) -> Result<(), Refused> {
     let (number, priority) = match policy {
-        Policy::Fifo(priority) => (libc::SCHED_FIFO, priority),
-        Policy::Other => (libc::SCHED_OTHER, 0),
-        Policy::Idle => (libc::SCHED_IDLE, 0),
+        ThreadPolicy::Fifo(priority) => (libc::SCHED_FIFO, priority),
+        ThreadPolicy::Other => (libc::SCHED_OTHER, 0),
+        ThreadPolicy::Idle => (libc::SCHED_IDLE, 0),
     };
     set_scheduler(tid, number, priority, true, policy)
 }
 
-/// The clock of any thread of this process, by its number: `~tid << 3 | CPUCLOCK_PERTHREAD_MASK |
-/// CPUCLOCK_SCHED`, which is what pthread_getcpuclockid(3) makes of a `pthread_t`.
+/// The clock of any thread of this process, by its number: `~tid << 3 | CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED`,
+/// which pthread_getcpuclockid(3) computes from a `pthread_t`.
 fn cpu_time_of(tid: u32) -> Option<Span> {
     cpu_time_by((!tid as libc::clockid_t) << 3 | 4 | 2)
 }
 
-/// What a CPU clock shows; `None` if there is no such clock.
+/// The time of a CPU clock; `None` if there is no such clock.
 pub(crate) fn cpu_time_by(clock: libc::clockid_t) -> Option<Span> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for the kernel to write; an unknown clock is an error, not undefined.
@@ -310,12 +308,12 @@ pub(crate) fn last_errno() -> Errno {
     Errno::from_raw_os_error(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for ThreadPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Policy::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
-            Policy::Other => f.write_str("normal priority"),
-            Policy::Idle => f.write_str("SCHED_IDLE"),
+            ThreadPolicy::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+            ThreadPolicy::Other => f.write_str("normal priority"),
+            ThreadPolicy::Idle => f.write_str("SCHED_IDLE"),
         }
     }
 }
@@ -334,10 +332,11 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_gets_its_place_or_is_told_what_it_did_not_get() {
-        let thread = Spawn::new("placed").cpu(0).policy(Policy::Fifo(45)).spawn(rustix::thread::sched_getcpu).unwrap();
+    fn a_thread_gets_its_settings_or_the_refusals() {
+        let thread =
+            Spawn::new("placed").cpu(0).policy(ThreadPolicy::Fifo(45)).spawn(rustix::thread::sched_getcpu).unwrap();
         let granted = thread.granted.clone();
-        assert_eq!(granted.in_full(), granted.policy == Policy::Fifo(45) && granted.cpu == Some(0));
+        assert_eq!(granted.in_full(), granted.policy == ThreadPolicy::Fifo(45) && granted.cpu == Some(0));
         let cpu = thread.join().unwrap();
         assert!(granted.cpu.is_none() || cpu == 0);
     }
@@ -347,7 +346,7 @@ mod tests {
         for cpu in [1000, 100_000] {
             let thread = Spawn::new("nowhere").cpu(cpu).spawn(|| 7).unwrap();
             assert_eq!((thread.granted.cpu, thread.granted.refused.len()), (None, 1));
-            assert_eq!(thread.granted.refused[0].asked, Asked::Cpu(cpu));
+            assert_eq!(thread.granted.refused[0].asked, KernelRequest::Cpu(cpu));
             assert_eq!(thread.join().unwrap(), 7);
         }
     }
@@ -381,17 +380,17 @@ mod tests {
         });
         let thread = thread.unwrap();
         let handle = thread.handle.clone();
-        handle.set_policy(Policy::Idle).unwrap();
+        handle.set_policy(ThreadPolicy::Idle).unwrap();
         wake.post();
         ending.wait();
         assert_eq!(thread.join().unwrap(), libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK);
-        assert!(handle.set_policy(Policy::Other).unwrap_err().is_gone());
+        assert!(handle.set_policy(ThreadPolicy::Other).unwrap_err().is_gone());
         assert_eq!(handle.cpu_time(), None);
     }
 
     #[test]
     fn threads_that_a_body_starts_do_not_inherit_its_priority() {
-        let thread = Spawn::new("parent").policy(Policy::Fifo(41)).spawn(|| {
+        let thread = Spawn::new("parent").policy(ThreadPolicy::Fifo(41)).spawn(|| {
             // SAFETY: no pointers are passed.
             std::thread::spawn(|| unsafe { libc::sched_getscheduler(0) }).join().unwrap()
         });

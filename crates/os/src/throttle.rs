@@ -1,10 +1,9 @@
-//! How much of a CPU the kernel lets real-time threads have before it takes the CPU from them.
+//! The kernel's limits of real-time threads on a CPU.
 //!
-//! Three mechanisms do that, and which are there is probed: the throttle of real-time classes
-//! (`sched_rt_runtime_us`, sched(7)), the budget of a version 1 control group, and on newer kernels
-//! the fair server, a deadline reservation for ordinary threads. FIFO threads that spin on every
-//! core were measured to get 95.6 to 95.8 %. The cap of lanes stays below this share, so that the
-//! lanes that lose time are the ones *we* choose.
+//! Three mechanisms limit them, and a probe finds which exist: the throttle of real-time classes
+//! (`sched_rt_runtime_us`, sched(7)), the budget of a version 1 control group, and on newer kernels the fair server, a
+//! deadline reservation for ordinary threads. FIFO threads that spin on every core measured 95.6 to 95.8 %. The cap of
+//! lanes stays below this share, so Hyoshi, not the kernel, chooses the lanes that lose time.
 
 use std::fs;
 
@@ -18,10 +17,10 @@ use crate::cgroup::CpuGroup;
 pub struct FifoLimit {
     /// Parts per million of a CPU.
     pub ppm: u32,
-    /// Over which the kernel counts; zero when there is no limit.
+    /// The kernel's window; zero if there is no limit.
     #[serde(serialize_with = "as_nanos")]
     pub window: Span,
-    /// What takes the rest.
+    /// The mechanism that sets it.
     pub set_by: LimitedBy,
 }
 
@@ -38,7 +37,7 @@ pub enum LimitedBy {
     FairServer,
 }
 
-/// The tightest of the limits in force. Takes milliseconds: ask once, at the start of a run.
+/// The tightest of the limits in force. Takes milliseconds: call it once, at the start of a run.
 pub fn fifo_limit() -> FifoLimit {
     let group = CpuGroup::of_this_process().rt_budget;
     [(throttle(), LimitedBy::Throttle), (group, LimitedBy::Group), (fair_server(), LimitedBy::FairServer)]
@@ -53,8 +52,8 @@ pub(crate) fn throttle() -> Option<(i64, i64)> {
     number("sched_rt_runtime_us").zip(number("sched_rt_period_us"))
 }
 
-/// What the fair server leaves of a second, in microseconds; `None` if the kernel has none. Its
-/// settings are in debugfs, often unreadable: then its default is taken, 50 ms a second.
+/// The time that the fair server leaves of a second, in microseconds; `None` if the kernel has none. Its settings are
+/// in debugfs, often unreadable: then the default is assumed, 50 ms a second.
 pub(crate) fn fair_server() -> Option<(i64, i64)> {
     let setting = |name: &str| {
         let nanos = fs::read_to_string(format!("/sys/kernel/debug/sched/fair_server/cpu0/{name}")).ok()?;

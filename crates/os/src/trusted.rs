@@ -13,7 +13,7 @@
 //!
 //! These two exceptions do not apply to the directory of the file: there other users could create a file before this
 //! process does. The file itself is never a link, belongs to root or this user, and no other user may write to it.
-//! Write rights of groups and users in an access list show in the permissions of the group (acl(5)).
+//! Write permissions of groups and users in an access list appear in the permissions of the group (acl(5)).
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -41,8 +41,8 @@ pub struct Folder {
 
 /// The mode of opening a file. A new file gets mode 600.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
-    /// Lines are added at its end. It may be a device, such as `/dev/null`.
+pub enum OpenMode {
+    /// Lines are appended. It may be a device, such as `/dev/null`.
     Appending,
     /// It is read, and written at any place.
     Changing,
@@ -53,7 +53,7 @@ pub enum For {
 /// Why a path is not used.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Mistrust {
+pub enum UntrustedPath {
     /// Another user owns it, or may write to it.
     Open {
         /// The directory, link or file.
@@ -65,9 +65,9 @@ pub enum Mistrust {
     },
     /// The file itself is a link.
     Link(PathBuf),
-    /// It is neither a directory nor a file.
+    /// It is neither a directory nor a regular file.
     Kind(PathBuf),
-    /// It cannot be opened or made.
+    /// It cannot be opened or created.
     System {
         /// The directory or file.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum Mistrust {
 const MOST_LINKS: usize = 40;
 /// Groups below this are the system's: root decides who is in them (`SYS_GID_MAX`, login.defs(5)).
 const SYSTEM_GROUPS: u32 = 1000;
-/// Group `users`, in which some distributions put all people.
+/// Group `users`, in which some distributions put all users.
 const USERS: u32 = 100;
 
 impl Folder {
@@ -88,8 +88,8 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// If there is none, or another user controls its path.
-    pub fn open(path: &Path) -> Result<Folder, Mistrust> {
+    /// If it does not exist, or another user controls its path.
+    pub fn open(path: &Path) -> Result<Folder, UntrustedPath> {
         Folder::of_user(path, None, geteuid().as_raw())
     }
 
@@ -98,7 +98,7 @@ impl Folder {
     /// # Errors
     ///
     /// If it cannot be created, or another user controls its path.
-    pub fn make(path: &Path, mode: u32) -> Result<Folder, Mistrust> {
+    pub fn make(path: &Path, mode: u32) -> Result<Folder, UntrustedPath> {
         Folder::of_user(path, Some(mode), geteuid().as_raw())
     }
 
@@ -107,18 +107,18 @@ impl Folder {
     /// # Errors
     ///
     /// As for [`Folder::open`], and if the path ends without a name.
-    pub fn of_file(path: &Path) -> Result<(Folder, OsString), Mistrust> {
+    pub fn of_file(path: &Path) -> Result<(Folder, OsString), UntrustedPath> {
         let Some(name) = path.file_name() else { return Err(system(path, Errno::ISDIR)) };
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Ok((Folder::open(above)?, name.to_owned()))
     }
 
-    fn of_user(path: &Path, make: Option<u32>, user: u32) -> Result<Folder, Mistrust> {
-        let Found { descriptor, stat, path } = walk(path, make, user)?;
+    fn of_user(path: &Path, make: Option<u32>, user: u32) -> Result<Folder, UntrustedPath> {
+        let OpenedPath { descriptor, stat, path } = walk(path, make, user)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(system(&path, Errno::NOTDIR));
         }
-        check(&stat, &path, user, Place::Last)?;
+        check(&stat, &path, user, PathComponent::Last)?;
         Ok(Folder { descriptor, path, user })
     }
 
@@ -131,43 +131,43 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// If it cannot be opened or made, if it is a link or no file, or if other users may write to it.
-    pub fn file(&self, name: &OsStr, purpose: For) -> Result<File, Mistrust> {
+    /// If it cannot be opened or created, if it is a link or not a file, or if other users may write to it.
+    pub fn file(&self, name: &OsStr, purpose: OpenMode) -> Result<File, UntrustedPath> {
         let path = self.path.join(name);
         let (access, kept) = match purpose {
-            For::Appending => (OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, OFlags::APPEND),
-            For::Changing => (OFlags::RDWR | OFlags::CREATE, OFlags::empty()),
-            For::Making => (OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, OFlags::empty()),
+            OpenMode::Appending => (OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, OFlags::APPEND),
+            OpenMode::Changing => (OFlags::RDWR | OFlags::CREATE, OFlags::empty()),
+            OpenMode::Making => (OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, OFlags::empty()),
         };
-        // Not blocking: a pipe in its place is detected, not waited for.
+        // Not blocking: detects a pipe in its place without waiting for it.
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let opened =
             openat(&self.descriptor, name, flags, Mode::from_raw_mode(0o600)).map_err(|errno| match errno {
-                Errno::LOOP => Mistrust::Link(path.clone()),
-                Errno::NXIO => Mistrust::Kind(path.clone()),
+                Errno::LOOP => UntrustedPath::Link(path.clone()),
+                Errno::NXIO => UntrustedPath::Kind(path.clone()),
                 errno => system(&path, errno),
             })?;
         let stat = fstat(&opened).map_err(|errno| system(&path, errno))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => check(&stat, &path, self.user, Place::Last)?,
-            FileType::CharacterDevice if purpose == For::Appending => {}
-            _ => return Err(Mistrust::Kind(path)),
+            FileType::RegularFile => check(&stat, &path, self.user, PathComponent::Last)?,
+            FileType::CharacterDevice if purpose == OpenMode::Appending => {}
+            _ => return Err(UntrustedPath::Kind(path)),
         }
         fcntl_setfl(&opened, kept).map_err(|errno| system(&path, errno))?;
         Ok(opened.into())
     }
 
-    /// Creates an empty file, in place of any of that name.
+    /// Creates an empty file; replaces any of that name.
     ///
     /// # Errors
     ///
     /// If it cannot be created.
-    pub fn anew(&self, name: &OsStr) -> io::Result<File> {
+    pub fn create_empty(&self, name: &OsStr) -> io::Result<File> {
         match unlinkat(&self.descriptor, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(system(&self.path.join(name), errno).into()),
         }
-        Ok(self.file(name, For::Making)?)
+        Ok(self.file(name, OpenMode::Making)?)
     }
 
     /// Replaces a file: writes it under the name `beside`, then renames it. The file stays open.
@@ -176,13 +176,13 @@ impl Folder {
     ///
     /// If it cannot be written; the old file remains.
     pub fn replace(&self, name: &OsStr, beside: &OsStr, text: &[u8]) -> io::Result<File> {
-        let mut file = self.anew(beside)?;
+        let mut file = self.create_empty(beside)?;
         io::Write::write_all(&mut file, text)?;
         self.rename(beside, name)?;
         Ok(file)
     }
 
-    /// Renames a file, in place of any file of that name.
+    /// Renames a file; replaces any file of that name.
     ///
     /// # Errors
     ///
@@ -192,26 +192,26 @@ impl Folder {
     }
 }
 
-/// The path, without links, of a file to read, if only root and this user can have written or can replace it.
+/// The path, without links, of a file to read, if only root and this user can have written it or can replace it.
 ///
 /// # Errors
 ///
 /// If it does not exist, or another user controls it or its path.
-pub fn file(path: &Path) -> Result<PathBuf, Mistrust> {
+pub fn file(path: &Path) -> Result<PathBuf, UntrustedPath> {
     file_of(path, geteuid().as_raw())
 }
 
 /// The same, for a user.
-pub(crate) fn file_of(path: &Path, user: u32) -> Result<PathBuf, Mistrust> {
-    let Found { stat, path, .. } = walk(path, None, user)?;
+pub(crate) fn file_of(path: &Path, user: u32) -> Result<PathBuf, UntrustedPath> {
+    let OpenedPath { stat, path, .. } = walk(path, None, user)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => check(&stat, &path, user, Place::Last).map(|()| path),
-        _ => Err(Mistrust::Kind(path)),
+        FileType::RegularFile => check(&stat, &path, user, PathComponent::Last).map(|()| path),
+        _ => Err(UntrustedPath::Kind(path)),
     }
 }
 
-/// What a path leads to, as it was opened (`O_PATH`).
-struct Found {
+/// The target of a path, as it was opened (`O_PATH`).
+struct OpenedPath {
     descriptor: OwnedFd,
     stat: Stat,
     /// Without links.
@@ -219,14 +219,14 @@ struct Found {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PathComponent {
     OnTheWay,
     Last,
 }
 
 /// Follows a path by the rules of the module. Its last element is not checked yet.
-fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
-    let whole = std::path::absolute(path).map_err(|error| Mistrust::System { path: path.to_owned(), error })?;
+fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<OpenedPath, UntrustedPath> {
+    let whole = std::path::absolute(path).map_err(|error| UntrustedPath::System { path: path.to_owned(), error })?;
     let mut names: VecDeque<OsString> = names(&whole).collect();
     let mut at = root()?;
     let mut links = 0;
@@ -234,7 +234,7 @@ fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
         if FileType::from_raw_mode(at.stat.st_mode) != FileType::Directory {
             return Err(system(&at.path, Errno::NOTDIR));
         }
-        check(&at.stat, &at.path, user, Place::OnTheWay)?;
+        check(&at.stat, &at.path, user, PathComponent::OnTheWay)?;
         let mut path = at.path.clone();
         if name == ".." {
             path.pop();
@@ -244,7 +244,7 @@ fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
         let (descriptor, stat) = step(&at.descriptor, &name, make).map_err(|errno| system(&path, errno))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             if stat.st_uid != 0 && stat.st_uid != user {
-                return Err(Mistrust::Open { path, owner: stat.st_uid, mode: stat.st_mode & 0o7777 });
+                return Err(UntrustedPath::Open { path, owner: stat.st_uid, mode: stat.st_mode & 0o7777 });
             }
             links += 1;
             let to = if links > MOST_LINKS { Err(Errno::LOOP) } else { readlinkat(&descriptor, "", Vec::new()) };
@@ -255,12 +255,12 @@ fn walk(path: &Path, make: Option<u32>, user: u32) -> Result<Found, Mistrust> {
             self::names(&to).collect::<Vec<_>>().into_iter().rev().for_each(|name| names.push_front(name));
             continue;
         }
-        at = Found { descriptor, stat, path };
+        at = OpenedPath { descriptor, stat, path };
     }
     Ok(at)
 }
 
-/// One name further: the existing entry, or a new directory.
+/// The next name: the existing entry, or a new directory.
 fn step(at: &OwnedFd, name: &OsStr, make: Option<u32>) -> Result<(OwnedFd, Stat), Errno> {
     let look = || openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     let found = look().or_else(|errno| match make {
@@ -277,12 +277,12 @@ fn step(at: &OwnedFd, name: &OsStr, make: Option<u32>) -> Result<(OwnedFd, Stat)
     Ok((found, stat))
 }
 
-fn root() -> Result<Found, Mistrust> {
+fn root() -> Result<OpenedPath, UntrustedPath> {
     let path = PathBuf::from("/");
     let opened = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let found = opened.and_then(|descriptor| Ok((fstat(&descriptor)?, descriptor)));
     let (stat, descriptor) = found.map_err(|errno| system(&path, errno))?;
-    Ok(Found { descriptor, stat, path })
+    Ok(OpenedPath { descriptor, stat, path })
 }
 
 fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {
@@ -293,65 +293,66 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     })
 }
 
-fn check(stat: &Stat, path: &Path, user: u32, place: Place) -> Result<(), Mistrust> {
+fn check(stat: &Stat, path: &Path, user: u32, place: PathComponent) -> Result<(), UntrustedPath> {
     let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
     let foreign = owner != 0 && owner != user;
-    let on_the_way = place == Place::OnTheWay;
+    let on_the_way = place == PathComponent::OnTheWay;
     let sticky = on_the_way && mode & 0o1000 != 0;
     let system = on_the_way && stat.st_gid < SYSTEM_GROUPS && stat.st_gid != USERS;
     let writable = (mode & 0o002 != 0 && !sticky) || (mode & 0o020 != 0 && !sticky && !system);
-    if foreign || writable { Err(Mistrust::Open { path: path.to_owned(), owner, mode }) } else { Ok(()) }
+    if foreign || writable { Err(UntrustedPath::Open { path: path.to_owned(), owner, mode }) } else { Ok(()) }
 }
 
-fn system(path: &Path, errno: Errno) -> Mistrust {
-    Mistrust::System { path: path.to_owned(), error: errno.into() }
+fn system(path: &Path, errno: Errno) -> UntrustedPath {
+    UntrustedPath::System { path: path.to_owned(), error: errno.into() }
 }
 
-impl Mistrust {
+impl UntrustedPath {
     /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
-            Mistrust::Open { path, .. } => format!(
-                "chmod go-w {0}, or chown it to yourself; or name a path in directories that only root and you can write to",
+            UntrustedPath::Open { path, .. } => format!(
+                "chmod go-w {0}, or chown it to yourself; or use a path in directories that only root and you can \
+                    write to",
                 path.display()
             ),
-            Mistrust::Link(path) => format!("name the file itself instead of {}", path.display()),
-            Mistrust::Kind(_) => "name a regular file".to_owned(),
-            Mistrust::System { .. } => "name another path, in a directory that you can write to".to_owned(),
+            UntrustedPath::Link(path) => format!("use the file itself instead of {}", path.display()),
+            UntrustedPath::Kind(_) => "use a regular file".to_owned(),
+            UntrustedPath::System { .. } => "use another path, in a directory that you can write to".to_owned(),
         }
     }
 
-    /// The one that an error was made of.
-    pub fn of(error: &io::Error) -> Option<&Mistrust> {
+    /// The mistrust inside an error.
+    pub fn of(error: &io::Error) -> Option<&UntrustedPath> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-impl From<Mistrust> for io::Error {
-    fn from(mistrust: Mistrust) -> io::Error {
+impl From<UntrustedPath> for io::Error {
+    fn from(mistrust: UntrustedPath) -> io::Error {
         match mistrust {
-            Mistrust::System { error, .. } => error,
+            UntrustedPath::System { error, .. } => error,
             mistrust => io::Error::new(io::ErrorKind::PermissionDenied, mistrust),
         }
     }
 }
 
-impl fmt::Display for Mistrust {
+impl fmt::Display for UntrustedPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Mistrust::Open { path, owner, mode } => write!(
+            UntrustedPath::Open { path, owner, mode } => write!(
                 f,
                 "other users could replace it: {} belongs to user {owner} and has mode {mode:o}",
                 path.display()
             ),
-            Mistrust::Link(path) => write!(f, "{} is a symbolic link", path.display()),
-            Mistrust::Kind(path) => write!(f, "{} is not a regular file", path.display()),
-            Mistrust::System { path, error } => write!(f, "{}: {error}", path.display()),
+            UntrustedPath::Link(path) => write!(f, "{} is a symbolic link", path.display()),
+            UntrustedPath::Kind(path) => write!(f, "{} is not a regular file", path.display()),
+            UntrustedPath::System { path, error } => write!(f, "{}: {error}", path.display()),
         }
     }
 }
 
-impl std::error::Error for Mistrust {}
+impl std::error::Error for UntrustedPath {}
 
 #[cfg(test)]
 mod tests {
@@ -390,15 +391,16 @@ mod tests {
         assert_eq!(folder.path(), place.0.join("a/b"));
         assert_eq!(fs::metadata(folder.path()).unwrap().mode() & 0o777, 0o700);
         for text in ["one\n", "two\n"] {
-            io::Write::write_all(&mut folder.file("log".as_ref(), For::Appending).unwrap(), text.as_bytes()).unwrap();
+            io::Write::write_all(&mut folder.file("log".as_ref(), OpenMode::Appending).unwrap(), text.as_bytes())
+                .unwrap();
         }
         assert_eq!(fs::read_to_string(folder.path().join("log")).unwrap(), "one\ntwo\n");
         folder.replace("log".as_ref(), "log.new".as_ref(), b"three").unwrap();
         let mut text = String::new();
-        io::Read::read_to_string(&mut folder.file("log".as_ref(), For::Changing).unwrap(), &mut text).unwrap();
+        io::Read::read_to_string(&mut folder.file("log".as_ref(), OpenMode::Changing).unwrap(), &mut text).unwrap();
         assert_eq!(text, "three");
         assert_eq!(fs::metadata(folder.path().join("log")).unwrap().mode() & 0o777, 0o600);
-        assert!(matches!(folder.file("log".as_ref(), For::Making), Err(Mistrust::System { .. })));
+        assert!(matches!(folder.file("log".as_ref(), OpenMode::Making), Err(UntrustedPath::System { .. })));
         let (again, name) = Folder::of_file(&place.0.join("a/../a/b/log")).unwrap();
         assert_eq!((again.path(), name.to_str()), (folder.path(), Some("log")));
     }
@@ -416,7 +418,7 @@ mod tests {
         }
         place.mode("open", 0o777);
         let refused = Folder::make(&place.0.join("open/new"), 0o700).unwrap_err();
-        assert!(matches!(&refused, Mistrust::Open { mode: 0o777, .. }), "{refused}");
+        assert!(matches!(&refused, UntrustedPath::Open { mode: 0o777, .. }), "{refused}");
         assert!(refused.remedy().contains("chmod go-w") && !place.0.join("open/new").exists());
     }
 
@@ -430,16 +432,19 @@ mod tests {
         let other = own + 1;
         let refused = |path: &str| Folder::of_user(&place.0.join(path), None, other).unwrap_err();
         if own != 0 {
-            assert!(matches!(refused("theirs"), Mistrust::Open { .. }));
+            assert!(matches!(refused("theirs"), UntrustedPath::Open { .. }));
             return missing("root, for the rest");
         }
         chown(place.0.join("theirs"), Some(65534), None).unwrap();
-        assert!(matches!(refused("theirs/deeper"), Mistrust::Open { owner: 65534, .. }));
-        assert!(matches!(Folder::open(&place.0.join("theirs")), Err(Mistrust::Open { owner: 65534, .. })));
+        assert!(matches!(refused("theirs/deeper"), UntrustedPath::Open { owner: 65534, .. }));
+        assert!(matches!(Folder::open(&place.0.join("theirs")), Err(UntrustedPath::Open { owner: 65534, .. })));
         chown(place.0.join("file"), Some(65534), None).unwrap();
         let folder = Folder::open(&place.0).unwrap();
-        assert!(matches!(folder.file("file".as_ref(), For::Changing), Err(Mistrust::Open { owner: 65534, .. })));
-        assert!(matches!(file(&place.0.join("file")), Err(Mistrust::Open { owner: 65534, .. })));
+        assert!(matches!(
+            folder.file("file".as_ref(), OpenMode::Changing),
+            Err(UntrustedPath::Open { owner: 65534, .. })
+        ));
+        assert!(matches!(file(&place.0.join("file")), Err(UntrustedPath::Open { owner: 65534, .. })));
         // A directory that a system group may write to, and one that an ordinary group may write to.
         fs::create_dir_all(place.0.join("log/hyoshi")).unwrap();
         for (group, passed) in [(SYSTEM_GROUPS - 1, true), (SYSTEM_GROUPS, false)] {
@@ -460,17 +465,17 @@ mod tests {
         assert_eq!(Folder::open(&place.0.join("own")).unwrap().path(), place.0.join("real"));
         assert_eq!(file(&place.0.join("name")).unwrap(), place.0.join("real/file"), "to read");
         let folder = Folder::open(&place.0).unwrap();
-        for purpose in [For::Appending, For::Changing] {
-            assert!(matches!(folder.file("name".as_ref(), purpose), Err(Mistrust::Link(_))));
+        for purpose in [OpenMode::Appending, OpenMode::Changing] {
+            assert!(matches!(folder.file("name".as_ref(), purpose), Err(UntrustedPath::Link(_))));
         }
         folder.replace("other".as_ref(), "name".as_ref(), b"new").unwrap();
         assert_eq!(fs::read_to_string(place.0.join("real/file")).unwrap(), "kept");
         symlink("round", place.0.join("round")).unwrap();
-        assert!(matches!(Folder::open(&place.0.join("round")), Err(Mistrust::System { .. })));
+        assert!(matches!(Folder::open(&place.0.join("round")), Err(UntrustedPath::System { .. })));
         if lchown(place.0.join("own"), Some(65534), None).is_err() {
             return missing("root, for the rest");
         }
-        assert!(matches!(Folder::open(&place.0.join("own")), Err(Mistrust::Open { owner: 65534, .. })));
+        assert!(matches!(Folder::open(&place.0.join("own")), Err(UntrustedPath::Open { owner: 65534, .. })));
     }
 
     #[test]
@@ -480,13 +485,13 @@ mod tests {
         assert!(made.unwrap().success());
         fs::create_dir(place.0.join("folder")).unwrap();
         let folder = Folder::open(&place.0).unwrap();
-        for purpose in [For::Appending, For::Changing] {
-            assert!(matches!(folder.file("pipe".as_ref(), purpose), Err(Mistrust::Kind(_))));
+        for purpose in [OpenMode::Appending, OpenMode::Changing] {
+            assert!(matches!(folder.file("pipe".as_ref(), purpose), Err(UntrustedPath::Kind(_))));
             assert!(folder.file("folder".as_ref(), purpose).is_err());
         }
         assert!(folder.replace("x".as_ref(), "folder".as_ref(), b"").is_err());
         let (devices, name) = Folder::of_file(Path::new("/dev/null")).unwrap();
-        devices.file(&name, For::Appending).unwrap();
-        assert!(matches!(devices.file(&name, For::Changing), Err(Mistrust::Kind(_))));
+        devices.file(&name, OpenMode::Appending).unwrap();
+        assert!(matches!(devices.file(&name, OpenMode::Changing), Err(UntrustedPath::Kind(_))));
     }
 }

@@ -1,7 +1,7 @@
-//! What a thread waits for that gives its CPU up: read from the kernel functions that it is in (the call chain of the
-//! switch, and their addresses from /proc/kallsyms).
+//! What a thread that gives up its CPU waits for, from the kernel functions in the call chain of the switch, and their
+//! addresses in /proc/kallsyms.
 //!
-//! Only functions that mean one thing are known here. What is in none of them may wait for anything.
+//! The table contains only functions with one meaning. A thread in none of them may wait for anything.
 
 use std::fs;
 use std::ops::Range;
@@ -9,23 +9,23 @@ use std::sync::OnceLock;
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// For time to pass.
+pub enum BlockedOn {
+    /// A sleep.
     Sleep,
-    /// For a lock, or for another thread: in a futex.
+    /// A lock or another thread: a futex.
     Lock,
-    /// For a page of memory that is not there: a page fault.
+    /// A missing page of memory: a page fault.
     Page,
-    /// For input or output: of a disk.
+    /// Input or output of a disk.
     Io,
 }
 
-/// What it means that a thread is in a function.
+/// The meaning of a function in a call chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// It waits for this, whatever called the function.
-    Waits(Wait),
-    /// It waits for a disk; the functions around this one know on whose behalf.
+    /// The thread waits for this, whatever called the function.
+    Waits(BlockedOn),
+    /// The thread waits for a disk; the functions around this one show the reason.
     Disk,
 }
 
@@ -33,16 +33,16 @@ enum Meaning {
 fn meaning(function: &[u8]) -> Option<Meaning> {
     Some(match function {
         b"io_schedule" | b"io_schedule_timeout" => Meaning::Disk,
-        b"handle_mm_fault" => Meaning::Waits(Wait::Page),
-        b"hrtimer_nanosleep" => Meaning::Waits(Wait::Sleep),
-        b"do_futex" | b"futex_wait" | b"__futex_wait" | b"futex_wait_multiple" => Meaning::Waits(Wait::Lock),
-        // A journal's commit is waited for as if it were no disk.
-        b"do_fsync" | b"vfs_fsync_range" | b"ksys_sync" | b"sync_filesystem" => Meaning::Waits(Wait::Io),
+        b"handle_mm_fault" => Meaning::Waits(BlockedOn::Page),
+        b"hrtimer_nanosleep" => Meaning::Waits(BlockedOn::Sleep),
+        b"do_futex" | b"futex_wait" | b"__futex_wait" | b"futex_wait_multiple" => Meaning::Waits(BlockedOn::Lock),
+        // Waiting for a journal's commit does not count as waiting for a disk.
+        b"do_fsync" | b"vfs_fsync_range" | b"ksys_sync" | b"sync_filesystem" => Meaning::Waits(BlockedOn::Io),
         _ => return None,
     })
 }
 
-/// Where these functions are.
+/// The addresses of these functions.
 #[derive(Debug, Default)]
 pub(crate) struct Functions(Vec<(Range<u64>, Meaning)>);
 
@@ -74,12 +74,12 @@ impl Functions {
     }
 
     #[cfg(test)]
-    pub fn first_of(&self, wait: Wait) -> u64 {
+    pub fn first_of(&self, wait: BlockedOn) -> u64 {
         self.0.iter().find(|(_, meaning)| *meaning == Meaning::Waits(wait)).map_or(0, |(range, _)| range.start)
     }
 
     /// What a thread waits for, from the addresses in its call chain, the innermost first.
-    pub fn wait(&self, chain: impl Iterator<Item = u64>) -> Option<Wait> {
+    pub fn wait(&self, chain: impl Iterator<Item = u64>) -> Option<BlockedOn> {
         let mut disk = false;
         for address in chain {
             match self.0.iter().find(|(range, _)| range.contains(&address)) {
@@ -88,7 +88,7 @@ impl Functions {
                 None => {}
             }
         }
-        disk.then_some(Wait::Io)
+        disk.then_some(BlockedOn::Io)
     }
 }
 
@@ -106,12 +106,12 @@ mod tests {
     fn the_innermost_function_that_means_something_says_what_is_waited_for() {
         let functions = Functions::read(SYMBOLS);
         let wait = |chain: &[u64]| functions.wait(chain.iter().copied());
-        assert_eq!(wait(&[0x10, 0x3040, 0x9000]), Some(Wait::Sleep));
-        assert_eq!(wait(&[0x2010]), Some(Wait::Lock));
+        assert_eq!(wait(&[0x10, 0x3040, 0x9000]), Some(BlockedOn::Sleep));
+        assert_eq!(wait(&[0x2010]), Some(BlockedOn::Lock));
         // A fault within a futex call, which waits for the disk.
-        assert_eq!(wait(&[0x510, 0x1010, 0x2010]), Some(Wait::Page));
-        assert_eq!(wait(&[0x510, 0x9000]), Some(Wait::Io));
-        assert_eq!(wait(&[0x9000, 0x4010]), Some(Wait::Io));
+        assert_eq!(wait(&[0x510, 0x1010, 0x2010]), Some(BlockedOn::Page));
+        assert_eq!(wait(&[0x510, 0x9000]), Some(BlockedOn::Io));
+        assert_eq!(wait(&[0x9000, 0x4010]), Some(BlockedOn::Io));
         // Past the end of each.
         assert_eq!(wait(&[0x590, 0x1100, 0x2080, 0x3100, 0x4100]), None);
         assert_eq!(wait(&[]), None);

@@ -1,8 +1,7 @@
-//! How a thread sleeps until there is something to do: one futex word (futex(2)).
+//! A wake-up: a thread sleeps until there is work, on one futex word (futex(2)).
 //!
-//! Lanes sleep here and nowhere else. A post costs one atomic instruction when nobody sleeps and
-//! one system call when somebody does; neither side allocates, spins or takes a lock, so a thread
-//! that is preempted at any instruction delays nobody.
+//! Lanes sleep only here. A post costs one atomic instruction if no thread sleeps and one system call if one does;
+//! neither side allocates, spins or takes a lock, so a thread that is preempted at any instruction delays no other.
 
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
@@ -15,7 +14,7 @@ use rustix::thread::futex::{self, Flags};
 use crate::alarm::Alarms;
 use crate::clock::{Clock, MonotonicClock};
 
-/// A binary event: *something was posted since somebody last looked*.
+/// A binary event: *something was posted since the last wait*.
 ///
 /// ```text
 ///            post                     wait (at once)
@@ -26,12 +25,12 @@ use crate::clock::{Clock, MonotonicClock};
 ///   Empty, n asleep ────┘
 /// ```
 ///
-/// Posts coalesce: ten posts before a look are one. So post *after* pushing to a ring, and after
-/// each wake-up empty the ring: whatever was pushed before a post is visible to the thread that
-/// consumes it. No post is lost: one that finds nobody asleep is kept for the next to look.
+/// Posts coalesce: ten posts before a wait are one. So post *after* pushing to a ring, and after each wake-up empty the
+/// ring: everything that was pushed before a post is visible to the thread that consumes it. No post is lost: one that
+/// finds no sleeper is kept for the next wait.
 ///
-/// Any number of threads may post and wait, at any priorities. With several waiters each post
-/// that does not coalesce lets one of them through.
+/// Any number of threads may post and wait, at any priorities. With several waiters each post that does not coalesce
+/// releases one of them.
 #[derive(Debug, Default)]
 pub struct Wake {
     /// Bit 0: posted. The rest: how many threads sleep or are about to.
@@ -42,10 +41,10 @@ pub struct Wake {
 
 /// Why [`Wake::wait_until`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
+pub enum WaitOutcome {
     /// There was a post, and this thread consumed it.
     Posted,
-    /// The instant came first.
+    /// The instant was reached first.
     TimedOut,
 }
 
@@ -53,7 +52,7 @@ const POSTED: u32 = 1;
 const SLEEPER: u32 = 2;
 
 impl Wake {
-    /// Nothing posted, nobody asleep.
+    /// Nothing posted, no sleeper.
     pub const fn new() -> Self {
         Wake { word: AtomicU32::new(0), attended: OnceLock::new() }
     }
@@ -64,10 +63,10 @@ impl Wake {
         let _ = self.attended.set(alarms.clone());
     }
 
-    /// Lets one waiting thread through, or the next that comes. Safe in a signal handler.
+    /// Releases one waiting thread, or the next one. Safe in a signal handler.
     pub fn post(&self) {
-        // Always a write, even if the bit is set: the release is what makes this thread's pushes
-        // visible to whoever consumes the earlier post.
+        // Always a write, even if the bit is set: the release makes this thread's pushes visible to the thread that
+        // consumes the earlier post.
         let before = self.word.fetch_or(POSTED, Ordering::AcqRel);
         if before & POSTED == 0 && before >= SLEEPER {
             let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
@@ -96,40 +95,40 @@ impl Wake {
         }
     }
 
-    /// Sleeps until there is a post or it is `at`, whichever is first. A post wins over an instant
-    /// that has passed too: `wait_until(clock, Instant::ZERO)` is [`Wake::try_wait`].
-    pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> Woken {
+    /// Sleeps until there is a post, or until `at`. A post takes precedence over an instant that has passed:
+    /// `wait_until(clock, Instant::ZERO)` is [`Wake::try_wait`].
+    pub fn wait_until(&self, clock: &MonotonicClock, at: Instant) -> WaitOutcome {
         if let Some(alarms) = self.attended.get() {
             return self.attend_until(alarms, clock, at);
         }
         if self.try_wait() || self.sleep(Some((clock, at)).filter(|_| at != Instant::NEVER)) {
-            Woken::Posted
+            WaitOutcome::Posted
         } else {
-            Woken::TimedOut
+            WaitOutcome::TimedOut
         }
     }
 
-    /// Where the alarms are reported, instead of on the futex.
-    fn attend_until(&self, alarms: &Alarms, clock: &MonotonicClock, at: Instant) -> Woken {
+    /// Sleeps where the alarms are reported, instead of on the futex.
+    fn attend_until(&self, alarms: &Alarms, clock: &MonotonicClock, at: Instant) -> WaitOutcome {
         if self.try_wait() {
-            return Woken::Posted;
+            return WaitOutcome::Posted;
         }
         let left = at.since(clock.now());
         if !left.is_zero() {
             alarms.wait((at != Instant::NEVER).then_some(left));
         }
-        // A poke without a post belongs to one that was consumed before: an early return does no harm.
-        if self.try_wait() || clock.now() < at { Woken::Posted } else { Woken::TimedOut }
+        // A poke without a post belongs to one that was consumed before: an early return is harmless.
+        if self.try_wait() || clock.now() < at { WaitOutcome::Posted } else { WaitOutcome::TimedOut }
     }
 
-    /// True once it has consumed a post, false when the time was up first.
+    /// True if it consumed a post, false after the timeout.
     fn sleep(&self, until: Option<(&MonotonicClock, Instant)>) -> bool {
         let timeout = until.map(|(clock, at)| clock.timespec(at));
         let mut word = self.word.fetch_add(SLEEPER, Ordering::AcqRel) + SLEEPER;
         let mut time_is_up = false;
         loop {
-            // A post is looked for after every return from the kernel, a time-out's too: the
-            // sleeper that a post woke must consume it, or the post would be lost on the others.
+            // Check for a post after every return from the kernel, also a timeout: the sleeper that a post woke must
+            // consume it, or the post would be lost on the others.
             let (posted, next) = (word & POSTED != 0, (word & !POSTED) - SLEEPER);
             if posted || time_is_up {
                 match self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire) {
@@ -138,7 +137,7 @@ impl Wake {
                 }
                 continue;
             }
-            // FUTEX_WAIT_BITSET, for its timeout is absolute and on CLOCK_MONOTONIC.
+            // FUTEX_WAIT_BITSET, because its timeout is absolute and on CLOCK_MONOTONIC.
             match futex::wait_bitset(&self.word, Flags::PRIVATE, word, timeout.as_ref(), NonZeroU32::MAX) {
                 Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(Errno::TIMEDOUT) => time_is_up = true,
@@ -174,11 +173,11 @@ mod tests {
     fn a_wait_without_a_post_ends_at_its_instant() {
         let (wake, clock) = (Wake::new(), MonotonicClock::start());
         let until = clock.now() + Span::from_millis(2);
-        assert_eq!(wake.wait_until(&clock, until), Woken::TimedOut);
+        assert_eq!(wake.wait_until(&clock, until), WaitOutcome::TimedOut);
         assert!(clock.now() >= until);
         wake.post();
-        assert_eq!(wake.wait_until(&clock, Instant::ZERO), Woken::Posted);
-        assert_eq!(wake.wait_until(&clock, Instant::ZERO), Woken::TimedOut);
+        assert_eq!(wake.wait_until(&clock, Instant::ZERO), WaitOutcome::Posted);
+        assert_eq!(wake.wait_until(&clock, Instant::ZERO), WaitOutcome::TimedOut);
         assert_eq!(wake.word.load(Ordering::Relaxed), 0, "nobody is counted as asleep any more");
     }
 

@@ -1,9 +1,9 @@
-//! When threads of other programs wake up.
+//! The wake-ups of threads of other programs.
 //!
-//! The kernel records each switch of a watched thread (perf_event_open(2), `context_switch`): one that was not preempted
-//! has gone to sleep, so that the next time it gets the CPU it has woken up. Where that is refused
+//! The kernel records each switch of a watched thread (perf_event_open(2), `context_switch`): one that was not
+//! preempted has gone to sleep, so the next time it gets the CPU it has woken up. If that is refused
 //! (`kernel.perf_event_paranoid`, another user's process, no memory to lock), the count of its voluntary switches in
-//! /proc/PID/task/TID/status is looked at every so often: coarser, and dearer.
+//! /proc/PID/task/TID/status is sampled: coarser, and more expensive.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,66 +15,67 @@ use hyoshi_model::{Instant, Span};
 use crate::proc;
 use crate::switches::{Switched, ThreadSwitches};
 
-/// How wake-ups are seen.
+/// The source of wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// Each, by the kernel's records of switches.
+pub enum WakeupSource {
+    /// Each, by the kernel's records of context switches.
     Switches,
-    /// By looking every so often whether there was one since.
+    /// Samples: whether there was a wake-up since the last one.
     Samples,
 }
 
-impl Seen {
-    /// How long they may wait to be collected. A ring holds the switches of a thread that wakes up 3,400 times a second.
+impl WakeupSource {
+    /// The longest time between two collections. A ring holds the switches of a thread that wakes up 3,400 times a
+    /// second.
     pub const fn every(self) -> Span {
         match self {
-            Seen::Switches => Span::from_millis(100),
-            Seen::Samples => Span::from_millis(2),
+            WakeupSource::Switches => Span::from_millis(100),
+            WakeupSource::Samples => Span::from_millis(2),
         }
     }
 
-    /// No more threads of one program are watched than this: those that have computed most.
+    /// At most this many threads of one program are watched: those that have computed most.
     pub const fn most(self) -> usize {
         match self {
-            Seen::Switches => 32,
-            Seen::Samples => 4,
+            WakeupSource::Switches => 32,
+            WakeupSource::Samples => 4,
         }
     }
 
-    /// What watching one thread takes, as many times that of one whose switches are recorded.
+    /// The cost of watching one thread, as a multiple of one whose switches are recorded.
     pub const fn cost(self) -> usize {
         match self {
-            Seen::Switches => 1,
-            Seen::Samples => 8,
+            WakeupSource::Switches => 1,
+            WakeupSource::Samples => 8,
         }
     }
 
-    /// What comes round more often cannot be told from what comes without a period.
+    /// Shorter periods cannot be distinguished from random wake-ups.
     pub const fn shortest(self) -> Span {
         match self {
-            Seen::Switches => Span::from_micros(200),
-            Seen::Samples => Span::from_millis(10),
+            WakeupSource::Switches => Span::from_micros(200),
+            WakeupSource::Samples => Span::from_millis(10),
         }
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for WakeupSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Seen::Switches => "the kernel's records of switches",
-            Seen::Samples => "looking every 2 ms, as the kernel's records of switches are refused",
+            WakeupSource::Switches => "the kernel's records of context switches",
+            WakeupSource::Samples => "samples every 2 ms, because the kernel refuses its records of context switches",
         })
     }
 }
 
-/// What became of a thread.
+/// An event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// It woke up: the instants of one thread can be compared with each other.
     At(Instant),
-    /// Some of its wake-ups were not seen.
+    /// Some of its wake-ups were not recorded.
     Lost,
-    /// It has consumed so much since the last time.
+    /// It has consumed this much since the last time.
     Ran(Span),
 }
 
@@ -82,12 +83,12 @@ pub enum Woken {
 #[derive(Debug)]
 pub struct Wakeups {
     threads: BTreeMap<u32, Watched>,
-    seen: Seen,
+    seen: WakeupSource,
 }
 
 struct Watched {
     process: u32,
-    /// None where samples are taken.
+    /// None if samples are taken.
     switches: Option<ThreadSwitches>,
     asleep: bool,
     /// Voluntary switches so far.
@@ -98,19 +99,19 @@ struct Watched {
 }
 
 impl Wakeups {
-    /// Of nobody yet, as closely as the kernel lets us.
+    /// Without threads, as closely as the kernel allows.
     pub fn new() -> Self {
-        Wakeups { threads: BTreeMap::new(), seen: Seen::Switches }
+        Wakeups { threads: BTreeMap::new(), seen: WakeupSource::Switches }
     }
 
-    /// Of nobody yet, by samples alone.
+    /// Without threads, only by samples.
     pub fn sampled() -> Self {
-        Wakeups { seen: Seen::Samples, ..Wakeups::new() }
+        Wakeups { seen: WakeupSource::Samples, ..Wakeups::new() }
     }
 
-    /// These threads are there, pairs of process and thread; at most `most` of them are watched, those that have computed
-    /// most, and all others no more. Returns whether wake-ups are seen otherwise from now on; those
-    /// seen before are then not to be compared with those to come. Of each thread, `each` is told what it consumed.
+    /// Sets the present threads, pairs of process and thread; at most `most` of them are watched, those that have
+    /// computed most, and no others. Returns whether the source of wake-ups changes now; earlier instants must then not
+    /// be compared with later ones. `each` is called with the consumption of each thread.
     pub fn watch(&mut self, threads: &[(u32, u32)], most: usize, each: &mut dyn FnMut(u32, Woken)) -> bool {
         let consumed = |(process, thread): &(u32, u32)| (consumed(*process, *thread), *process, *thread);
         let mut there: Vec<_> = threads.iter().map(consumed).collect();
@@ -126,7 +127,7 @@ impl Wakeups {
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
                     Err(_) => {
                         *self = Wakeups::sampled();
-                        // Within what was granted for records.
+                        // Within the memory that was granted for records.
                         self.watch(threads, most / self.seen.cost(), each);
                         return true;
                     }
@@ -144,7 +145,7 @@ impl Wakeups {
         self.threads.keys().copied().collect()
     }
 
-    /// Hands over what happened since the last time. `now` is when it is looked at.
+    /// Passes on the events since the last time. `now` is the time of this call.
     pub fn collect(&mut self, now: Instant, each: &mut dyn FnMut(u32, Woken)) {
         for (tid, watched) in &mut self.threads {
             match &mut watched.switches {
@@ -165,20 +166,20 @@ impl Wakeups {
         }
     }
 
-    /// What watching them takes, as [`Seen::cost`] has it.
+    /// The cost of watching them, as in [`WakeupSource::cost`].
     pub fn cost(&self) -> usize {
         self.threads.len() * self.seen.cost()
     }
 
-    /// How wake-ups are seen.
-    pub fn seen(&self) -> Seen {
+    /// The source of wake-ups.
+    pub fn source(&self) -> WakeupSource {
         self.seen
     }
 
     fn open(&self, process: u32, tid: u32) -> io::Result<Watched> {
         let switches = match self.seen {
-            Seen::Samples => None,
-            Seen::Switches => Some(ThreadSwitches::of(tid)?),
+            WakeupSource::Samples => None,
+            WakeupSource::Switches => Some(ThreadSwitches::of(tid)?),
         };
         Ok(Watched { process, switches, asleep: false, count: None, running: 0, consumed: None })
     }
@@ -206,7 +207,7 @@ fn woken(asleep: &mut bool, at: u64, switched: Switched) -> Option<Woken> {
 }
 
 impl Watched {
-    /// One that has gone to sleep since the last sample has woken up, or will.
+    /// A thread that has gone to sleep since the last sample has woken up, or will.
     fn sample(&mut self, tid: u32, now: Instant) -> Option<Woken> {
         /// A thread that sleeps in each sample does so more often than samples are taken.
         const TOO_OFTEN: u32 = 3;
@@ -225,7 +226,7 @@ fn voluntary_switches(status: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
 }
 
-/// CPU time of a thread; none where the kernel does not tell: then no thread matters more than another.
+/// CPU time of a thread; none if the kernel does not report it: then all threads rank equal.
 fn consumed(process: u32, tid: u32) -> Span {
     proc::ran(&format!("/proc/{process}/task/{tid}")).unwrap_or_default()
 }
@@ -269,7 +270,7 @@ mod tests {
         const NAPS: usize = 20;
         let clock = MonotonicClock::start();
         for mut wakeups in [Wakeups::new(), Wakeups::sampled()] {
-            let wanted = wakeups.seen();
+            let wanted = wakeups.source();
             let done = Arc::new(AtomicBool::new(false));
             let until = done.clone();
             let thread = Spawn::new("naps").spawn(move || {
@@ -283,13 +284,13 @@ mod tests {
             let thread = thread.unwrap();
             let tid = thread.handle.tid();
             wakeups.watch(&[(std::process::id(), tid)], 8, &mut |_, _| {});
-            if wakeups.seen() != wanted {
+            if wakeups.source() != wanted {
                 println!("not tested: records of switches are refused here");
             }
             // A busy machine takes longer.
             let (mut instants, until) = (Vec::new(), clock.now() + Span::from_secs(30));
             while instants.len() < NAPS && clock.now() < until {
-                clock.sleep_until(clock.now() + Seen::Samples.every());
+                clock.sleep_until(clock.now() + WakeupSource::Samples.every());
                 wakeups.collect(clock.now(), &mut |thread, woken| {
                     assert_eq!(thread, tid);
                     if let Woken::At(at) = woken {
@@ -300,7 +301,7 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             thread.join().unwrap();
             assert!(instants.is_sorted());
-            assert!(instants.len() >= NAPS, "{} by {:?}", instants.len(), wakeups.seen());
+            assert!(instants.len() >= NAPS, "{} by {:?}", instants.len(), wakeups.source());
         }
     }
 }

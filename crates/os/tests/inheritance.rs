@@ -1,10 +1,10 @@
-//! Shows what priority inheritance is for: a low thread holds a lock, a high one wants it, a
-//! middle one computes. Order is asserted, no times: on one CPU under SCHED_FIFO it is certain.
+//! The effect of priority inheritance: a low thread holds a lock, a high one wants it, a middle one computes. Order is
+//! asserted, not times: on one CPU under SCHED_FIFO it is certain.
 
 use std::sync::{Arc, Mutex};
 
 use hyoshi_model::Span;
-use hyoshi_os::{PiMutex, Policy, Spawn, Wake, allowed_cpus, own_cpu_time};
+use hyoshi_os::{PiMutex, Spawn, ThreadPolicy, Wake, allowed_cpus, own_cpu_time};
 
 /// CPU time, so that preemption and a stolen CPU do not count.
 fn compute(span: Span) {
@@ -12,14 +12,14 @@ fn compute(span: Span) {
     while own_cpu_time() < until {}
 }
 
-/// Runs the three threads on one CPU with a lock that `section` takes around what it is given;
-/// tells who came first, or `None` where real-time priorities are refused.
+/// Runs the three threads on one CPU with a lock around each `section`; returns the first to finish, or `None` if
+/// real-time priorities are refused.
 fn order(section: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Option<Vec<&'static str>> {
     let section = Arc::new(section);
     let log = Arc::new(Mutex::new(Vec::new()));
     let (high_may, middle_may, low_may) = (Arc::new(Wake::new()), Arc::new(Wake::new()), Arc::new(Wake::new()));
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
-    let lane = |name, priority| Spawn::new(name).cpu(cpu).policy(Policy::Fifo(priority));
+    let lane = |name, priority| Spawn::new(name).cpu(cpu).policy(ThreadPolicy::Fifo(priority));
 
     let high = lane("high", 43).spawn({
         let (section, log, may) = (section.clone(), log.clone(), high_may.clone());

@@ -1,18 +1,18 @@
-//! Everything that lanes exchange through, on one CPU at different real-time priorities: rings,
-//! wake-ups and the lock with inheritance. A design in which anybody spins on a preempted thread
-//! hangs here within a few thousand wake-ups; this must get through, whoever preempts whom.
+//! All channels between lanes, on one CPU at different real-time priorities: rings, wake-ups and the lock with
+//! inheritance. A design in which a thread spins on a preempted one hangs here within a few thousand wake-ups; this
+//! must finish under any preemption.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Wake, Woken, allowed_cpus};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex, Spawn, ThreadPolicy, WaitOutcome, Wake, allowed_cpus};
 
 const ITEMS: u64 = 12_000;
-/// Fewer than items are sent at a time, so that producers run into full rings too.
+/// Less than the number of items sent at a time, so producers also find full rings.
 const RING: usize = 4;
 
-/// What all threads share: who looks at it holds the lock of a thread below or above.
+/// The shared data of all threads: a reader holds the lock of a thread below or above.
 #[derive(Default)]
 struct Totals {
     sent: u64,
@@ -40,7 +40,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             for item in 1..=ITEMS {
                 while push.push(item).is_err() {
                     slept.fetch_add(1, Ordering::Relaxed);
-                    if space.wait_until(&clock, limit) == Woken::TimedOut {
+                    if space.wait_until(&clock, limit) == WaitOutcome::TimedOut {
                         return Err(format!("producer {number} waits for space at item {item}"));
                     }
                 }
@@ -49,7 +49,9 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             }
             Ok(())
         };
-        threads.push(Spawn::new(format!("producer-{number}")).cpu(cpu).policy(Policy::Fifo(priority)).spawn(produce));
+        threads.push(
+            Spawn::new(format!("producer-{number}")).cpu(cpu).policy(ThreadPolicy::Fifo(priority)).spawn(produce),
+        );
     }
 
     // A relay that drains all rings into one more, and a sink above it.
@@ -59,7 +61,9 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
         let (sink_work, sink_space, slept) = (sink_work.clone(), sink_space.clone(), slept.clone());
         let wait = move |wake: &Wake, what: &str| {
             slept.fetch_add(1, Ordering::Relaxed);
-            (wake.wait_until(&clock, limit) == Woken::Posted).then_some(()).ok_or(format!("relay waits for {what}"))
+            (wake.wait_until(&clock, limit) == WaitOutcome::Posted)
+                .then_some(())
+                .ok_or(format!("relay waits for {what}"))
         };
         move || {
             let mut left = ITEMS * rings.len() as u64;
@@ -81,7 +85,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             Ok(())
         }
     };
-    threads.push(Spawn::new("relay").cpu(cpu).policy(Policy::Fifo(50)).spawn(relay));
+    threads.push(Spawn::new("relay").cpu(cpu).policy(ThreadPolicy::Fifo(50)).spawn(relay));
     let sink = {
         let (totals, slept) = (totals.clone(), slept.clone());
         move || {
@@ -91,7 +95,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
                         Ok(item) => break item,
                         Err(_) => {
                             slept.fetch_add(1, Ordering::Relaxed);
-                            if sink_work.wait_until(&clock, limit) == Woken::TimedOut {
+                            if sink_work.wait_until(&clock, limit) == WaitOutcome::TimedOut {
                                 return Err("sink waits for work".to_owned());
                             }
                         }
@@ -105,7 +109,7 @@ fn producers_and_consumers_of_all_priorities_get_through_on_one_cpu() {
             Ok(())
         }
     };
-    threads.push(Spawn::new("sink").cpu(cpu).policy(Policy::Fifo(60)).spawn(sink));
+    threads.push(Spawn::new("sink").cpu(cpu).policy(ThreadPolicy::Fifo(60)).spawn(sink));
 
     for thread in threads {
         let thread = thread.unwrap();

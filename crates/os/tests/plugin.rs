@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hyoshi_os::plugin::abi::{Reservation, Status};
-use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin};
+use hyoshi_os::plugin::abi::{PluginReservation, PluginStatus};
+use hyoshi_os::plugin::{AdvocatePlugin, LoadError, NamedAsk, PolicyPlugin};
 
-/// A directory of its own, where libraries are built.
+/// A separate directory, where libraries are built.
 struct Bench(PathBuf);
 
 impl Bench {
-    /// None, with a word about it, where there is no C compiler.
+    /// None, with a message, if there is no C compiler.
     fn new(name: &str) -> Option<Bench> {
         if Command::new("cc").arg("--version").output().is_err() {
             eprintln!("skipped, for there is no C compiler `cc`");
@@ -49,8 +49,8 @@ fn broker(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../broker").join(name)
 }
 
-/// An example's library. `cargo test` builds it only if no single target is asked for; where it is missing or older than its
-/// sources, it is built.
+/// An example's library. `cargo test` builds it only if no single target is selected; if it is missing or older than
+/// its sources, it is built.
 fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let built = own.ancestors().nth(2).unwrap();
@@ -70,7 +70,7 @@ fn example(name: &str) -> PathBuf {
     cargo.arg("--target-dir").arg(built.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
     match cargo.status() {
         Ok(status) => assert!(status.success(), "{cargo:?}: {status}"),
-        // On a machine that only runs what another has built.
+        // On a machine that only runs binaries built elsewhere.
         Err(error) => eprintln!("{name} is as it was built before: no cargo, {error}"),
     }
     library
@@ -78,12 +78,12 @@ fn example(name: &str) -> PathBuf {
 
 const MS: u64 = 1_000_000;
 
-fn millis(budget: u64, period: u64) -> Reservation {
-    Reservation { budget: budget * MS, period: period * MS, deadline: period * MS }
+fn millis(budget: u64, period: u64) -> PluginReservation {
+    PluginReservation { budget: budget * MS, period: period * MS, deadline: period * MS }
 }
 
-fn cycle(consumed: u64) -> Status {
-    Status { consumed: consumed * MS, cycles: 1, mode: -1, ..Status::default() }
+fn cycle(consumed: u64) -> PluginStatus {
+    PluginStatus { consumed: consumed * MS, cycles: 1, mode: -1, ..PluginStatus::default() }
 }
 
 fn given(parameters: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -109,8 +109,8 @@ fn an_advocate_in_c_is_loaded_asked_and_gone() {
         refused.to_string().ends_with("refuses: its one parameter is margin, in percent, from 0 to 100"),
         "{refused}"
     );
-    assert!(matches!(AdvocatePlugin::load(&path, "a\0", &[]), Err(NotLoaded::Nul)));
-    assert!(matches!(PolicyPlugin::load(&path, &[]), Err(NotLoaded::NoFunction { .. })));
+    assert!(matches!(AdvocatePlugin::load(&path, "a\0", &[]), Err(LoadError::Nul)));
+    assert!(matches!(PolicyPlugin::load(&path, &[]), Err(LoadError::NoFunction { .. })));
 }
 
 #[test]
@@ -161,13 +161,13 @@ fn what_is_no_plug_in_of_this_version_is_refused_before_it_is_asked_anything() {
     };
     let load = |path: &Path| AdvocatePlugin::load(path, "a", &[]).unwrap_err();
     let newer = bench.cc_text("newer.c", &table(".version = 2, .size = sizeof table,"));
-    assert!(matches!(load(&newer), NotLoaded::Version { version: 2, .. }));
+    assert!(matches!(load(&newer), LoadError::Version { version: 2, .. }));
     let short = bench.cc_text("short.c", &table(".version = 1, .size = 16,"));
-    assert!(matches!(load(&short), NotLoaded::NoTable { .. }));
+    assert!(matches!(load(&short), LoadError::NoTable { .. }));
     let lacking = bench.cc_text("lacking.c", &table(".version = 1, .size = sizeof table,"));
-    assert!(matches!(load(&lacking), NotLoaded::NoTable { .. }), "it cannot advise");
+    assert!(matches!(load(&lacking), LoadError::NoTable { .. }), "it cannot advise");
     let none = bench.cc_text("none.c", "const struct hyoshi_advocate *hyoshi_advocate_plugin(void) { return 0; }\n");
-    assert!(matches!(load(&none), NotLoaded::NoTable { .. }));
+    assert!(matches!(load(&none), LoadError::NoTable { .. }));
     let unresolved =
         "int missing(void);\nconst struct hyoshi_advocate *hyoshi_advocate_plugin(void) { missing(); return 0; }\n";
     let refused = load(&bench.cc_text("unresolved.c", unresolved));
@@ -175,5 +175,5 @@ fn what_is_no_plug_in_of_this_version_is_refused_before_it_is_asked_anything() {
     let text = bench.0.join("text.so");
     fs::write(&text, "no library").unwrap();
     let refused = load(&text);
-    assert!(matches!(refused, NotLoaded::Loader { .. }) && !refused.remedy().is_empty(), "{refused}");
+    assert!(matches!(refused, LoadError::Loader { .. }) && !refused.remedy().is_empty(), "{refused}");
 }

@@ -1,5 +1,5 @@
-//! What was prefaulted or locked takes no page fault when it is used, counted by the kernel.
-//! A process of its own, for locking is for the whole process.
+//! Prefaulted or locked memory causes no page fault when it is used, counted by the kernel. A separate process, because
+//! locking is for the whole process.
 
 use std::fs;
 use std::hint::black_box;

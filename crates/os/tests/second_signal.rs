@@ -1,4 +1,4 @@
-//! One SIGINT asks, two insist. In a process of its own, for the second one ends it.
+//! One SIGINT requests, two insist. In a separate process, because the second one ends it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyoshi_os::{Interrupt, Wake};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What the process under test does; started by the test below only.
+/// The process under test; started only by the test below.
 #[test]
 #[ignore = "is a process that waits to be ended"]
 fn waits_and_ignores_the_request() {

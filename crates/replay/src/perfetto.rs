@@ -508,6 +508,7 @@ fn name_of(operation: OperationId) -> u64 {
 /// The arrow from a job to what it triggers.
 fn flow(from: JobId, to: OperationId) -> u64 {
     let job = u64::from(from.operation.0) << 32 ^ u64::from(to.0);
-    let mixed = hyoshi_model::takes::bits(job, JobId { leg: 0, ..from }, hyoshi_model::takes::Stream::Other);
+    let mixed =
+        hyoshi_model::execution_time::bits(job, JobId { leg: 0, ..from }, hyoshi_model::execution_time::Stream::Other);
     mixed.max(1)
 }

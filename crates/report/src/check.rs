@@ -9,7 +9,7 @@ use crossterm::style::Color;
 use hyoshi_control::file::HostAdmission;
 use hyoshi_model::{OperationId, System, Trigger};
 use hyoshi_sched::analysis::{
-    ChainReport, Counted, CountedFrom, OperationReport, Outcome, Report, Requirement, SceneReport, Sensitivity,
+    ChainReport, CountedFrom, OperationReport, Outcome, OutcomeScope, Report, Requirement, SceneReport, Sensitivity,
     UtilisationBound, Verdict,
 };
 use serde::Serialize;
@@ -248,7 +248,7 @@ impl<'a> Checked<'a> {
 
     /// The outcome, and the first thing that decided it.
     pub fn sentence(&self) -> String {
-        let everything = self.report.counted == Counted::Everything;
+        let everything = self.report.counted == OutcomeScope::Everything;
         let what = if everything { "operation" } else { "critical operation and chain" };
         let (word, decides): (_, fn(&Verdict) -> bool) = match self.outcome() {
             Outcome::Holds if self.admissions.is_empty() => {

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use hyoshi_model::{Instant, Span, System, read};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, lane_priority};
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Wake, allowed_cpus};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::Node;
 use hyoshi_runtime::measure::Exchange;
 use hyoshi_sched::{Plan, Strategies};
@@ -73,7 +73,7 @@ fn requests(strategy: &str, rounds: usize, nothing: u64) -> u64 {
     let (mut high, mut low) = (exchange.side(), exchange.side());
     let (ready, taken, over) = (Arc::new(Wake::new()), Arc::new(Wake::new()), Arc::new(AtomicBool::new(false)));
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
-    let consumer = Spawn::new("low").cpu(cpu).policy(Policy::Fifo(41)).spawn({
+    let consumer = Spawn::new("low").cpu(cpu).policy(ThreadPolicy::Fifo(41)).spawn({
         let (ready, taken, over) = (ready.clone(), taken.clone(), over.clone());
         move || {
             let mut nanos = Vec::with_capacity(rounds * BATCH as usize);
@@ -99,7 +99,7 @@ fn requests(strategy: &str, rounds: usize, nothing: u64) -> u64 {
             }
         }
     });
-    let producer = Spawn::new("high").cpu(cpu).policy(Policy::Fifo(60)).spawn(move || {
+    let producer = Spawn::new("high").cpu(cpu).policy(ThreadPolicy::Fifo(60)).spawn(move || {
         let mut nanos = Vec::with_capacity(rounds * BATCH as usize);
         let mut at = Instant::ZERO;
         for _ in 0..rounds {
@@ -178,7 +178,7 @@ fn start(wakes: u64, every: Span) {
 fn bare_sleeps(wakes: u64, every: Span) -> Vec<u64> {
     let clock = MonotonicClock::start();
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
-    let sleeper = Spawn::new("sleeper").cpu(cpu).policy(Policy::Fifo(lane_priority(0))).spawn(move || {
+    let sleeper = Spawn::new("sleeper").cpu(cpu).policy(ThreadPolicy::Fifo(lane_priority(0))).spawn(move || {
         let instants = (1..=wakes).map(|number| Instant::ZERO + every * number);
         let late = instants.map(|at| {
             clock.sleep_until(at);
@@ -196,7 +196,7 @@ fn bare_wakes(wakes: u64, every: Span, timed: bool) -> Vec<u64> {
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
     let (wake, own) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
     let (posted, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let lane = Spawn::new("woken").cpu(cpu).policy(Policy::Fifo(lane_priority(0))).spawn({
+    let lane = Spawn::new("woken").cpu(cpu).policy(ThreadPolicy::Fifo(lane_priority(0))).spawn({
         let (wake, posted, over) = (wake.clone(), posted.clone(), over.clone());
         move || {
             let mut nanos = Vec::with_capacity(wakes as usize + 1);
@@ -210,7 +210,7 @@ fn bare_wakes(wakes: u64, every: Span, timed: bool) -> Vec<u64> {
             }
         }
     });
-    let driver = Spawn::new("driver").cpu(cpu).policy(Policy::Fifo(41)).spawn({
+    let driver = Spawn::new("driver").cpu(cpu).policy(ThreadPolicy::Fifo(41)).spawn({
         let (own, over) = (own.clone(), over.clone());
         move || {
             let times = (1..).take_while(|_| !timed && !over.load(Ordering::Acquire));
@@ -220,7 +220,7 @@ fn bare_wakes(wakes: u64, every: Span, timed: bool) -> Vec<u64> {
             });
         }
     });
-    let poster = Spawn::new("poster").cpu(cpu).policy(Policy::Fifo(RELEASE)).spawn(move || {
+    let poster = Spawn::new("poster").cpu(cpu).policy(ThreadPolicy::Fifo(RELEASE)).spawn(move || {
         for number in 1..=wakes {
             match timed {
                 true => drop(own.wait_until(&clock, Instant::ZERO + every * number)),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{Span, System, read};
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{Clock, CpuSwitches, MonotonicClock, Policy, Spawn, SwitchSource, Wake, allowed_cpus};
+use hyoshi_os::{Clock, CpuSwitches, MonotonicClock, Spawn, SwitchSource, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, Header, Seen, Who, Writer};
@@ -88,11 +88,11 @@ fn run(system: &Arc<System>, plan: &Arc<Plan>, length: Span, recorded: bool) -> 
 fn switches(rounds: u32) {
     let cpu = allowed_cpus()[0];
     let mut times = [Vec::new(), Vec::new()];
-    let mut sight = None;
+    let mut visibility = None;
     for turn in 0..10 {
         let watched = turn % 2 == 1;
         let mut source = if watched { CpuSwitches::of(cpu).ok() } else { None };
-        sight = source.as_ref().map(SwitchSource::sight).or(sight);
+        visibility = source.as_ref().map(SwitchSource::visibility).or(visibility);
         times[usize::from(watched)].push(ping_pong(cpu, rounds));
         source.iter_mut().for_each(|source| source.drain(&mut |_, _| ()));
     }
@@ -100,14 +100,17 @@ fn switches(rounds: u32) {
         times.sort_unstable();
         times[times.len() / 2]
     });
-    println!("a switch between two threads: {off} ns, watched ({sight:?}) {on} ns: {} ns more", on.saturating_sub(off));
+    println!(
+        "a switch between two threads: {off} ns, watched ({visibility:?}) {on} ns: {} ns more",
+        on.saturating_sub(off)
+    );
 }
 
 /// Nanoseconds for each switch.
 fn ping_pong(cpu: u32, rounds: u32) -> u64 {
     let (ping, pong) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
     let clock = MonotonicClock::start();
-    let thread = |name: &str| Spawn::new(name).cpu(cpu).policy(Policy::Fifo(lane_priority(0)));
+    let thread = |name: &str| Spawn::new(name).cpu(cpu).policy(ThreadPolicy::Fifo(lane_priority(0)));
     let (waits, posts) = (ping.clone(), pong.clone());
     let other = thread("bench-pong").spawn(move || {
         for _ in 0..rounds {

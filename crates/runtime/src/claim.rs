@@ -39,7 +39,7 @@ pub(crate) fn occupied(cpus: &[u32], folder: Option<&Path>) -> BTreeMap<u32, Occ
     let mut occupied = by_threads(cpus);
     for cpu in cpus {
         let Some(Ok(mut file)) = folder.map(|folder| open(folder, *cpu)) else { continue };
-        if let Ok(true) = file::is_taken(&file) {
+        if let Ok(true) = file::is_locked(&file) {
             let pid = read_pid(&mut file);
             occupied.insert(*cpu, Occupied { cpu: *cpu, pid, by: "a run of hyoshi".to_owned() });
         }
@@ -85,7 +85,7 @@ impl Claims {
 /// Takes a lock that another run may probe at the same time.
 fn patiently(file: &File) -> io::Result<bool> {
     for _ in 0..20 {
-        if file::take(file)? {
+        if file::lock(file)? {
             return Ok(true);
         }
         std::thread::sleep(Duration::from_millis(1));

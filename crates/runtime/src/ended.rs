@@ -109,7 +109,7 @@ pub enum Note {
     NotReturned {
         /// The operation.
         operation: String,
-        /// CPU time that its job had used since it began: a body that waits has used next to nothing.
+        /// CPU time that its job had used since it began: a body that waits has used almost nothing.
         consumed: Span,
     },
     /// The hard cap paused a processor's lanes.

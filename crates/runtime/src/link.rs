@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_dispatch::transport::IN_FLIGHT;
-use hyoshi_dispatch::{InFlight, Transport};
+use hyoshi_dispatch::{CompletionTransport, InFlight};
 use hyoshi_model::{HostId, Instant, ProcessorId, Span};
 use hyoshi_trace::Signal;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -120,7 +120,7 @@ impl Memory {
     }
 }
 
-impl Transport for Memory {
+impl CompletionTransport for Memory {
     type Data = Data;
 
     fn send(&mut self, to: ProcessorId, mut signal: Signal, data: Data) {

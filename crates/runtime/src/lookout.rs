@@ -7,8 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::switches::{Sight, SwitchSource, Switched, sees_every_thread, thread_name};
-use hyoshi_os::{Clock, MonotonicClock, Wait};
+use hyoshi_os::switches::{SwitchSource, SwitchVisibility, Switched, sees_every_thread, thread_name};
+use hyoshi_os::{BlockedOn, Clock, MonotonicClock};
 use hyoshi_trace::recording::MOST_NAMES;
 use hyoshi_trace::{Event, RingDrain, Seen, Who};
 
@@ -151,14 +151,14 @@ impl Pending {
     }
 
     /// The thread that has the CPU is about to wait. Only this processor's own threads, which have jobs, are reported.
-    fn waits(&mut self, at: Instant, wait: Wait) {
+    fn waits(&mut self, at: Instant, wait: BlockedOn) {
         let own = matches!(self.has, Some(Who::Lane(_) | Who::Below));
         if own && at > Instant::ZERO {
             let wait = match wait {
-                Wait::Sleep => hyoshi_trace::Wait::Sleep,
-                Wait::Lock => hyoshi_trace::Wait::Lock,
-                Wait::Page => hyoshi_trace::Wait::Page,
-                Wait::Io => hyoshi_trace::Wait::Io,
+                BlockedOn::Sleep => hyoshi_trace::Wait::Sleep,
+                BlockedOn::Lock => hyoshi_trace::Wait::Lock,
+                BlockedOn::Page => hyoshi_trace::Wait::Page,
+                BlockedOn::Io => hyoshi_trace::Wait::Io,
             };
             self.seen.push_back((at, Seen::Waits(wait)));
         }
@@ -207,9 +207,9 @@ impl Lookout {
     }
 
     /// What is seen of a CPU.
-    pub fn sight(&self, cpu: u32) -> Sight {
+    pub fn visibility(&self, cpu: u32) -> SwitchVisibility {
         let watched = self.watched.iter().find(|watched| watched.cpu == cpu);
-        watched.map_or(Sight::Nothing, |watched| watched.source.sight())
+        watched.map_or(SwitchVisibility::Nothing, |watched| watched.source.visibility())
     }
 
     /// Takes what the kernel has told since the last time. `parts` are the processors' CPUs and
@@ -282,9 +282,9 @@ mod tests {
     const CLOCK: MonotonicClock = MonotonicClock::from_origin(1_000);
 
     /// What one processor with lane 0 in thread 10 and lane 1 in thread 11 is told.
-    fn told(sight: Sight, switches: &[(u64, Switched)]) -> Vec<(u64, Seen)> {
-        let mut source = FakeSwitches::new(sight);
-        switches.iter().for_each(|(at, switched)| source.tell(*at, *switched));
+    fn told(visibility: SwitchVisibility, switches: &[(u64, Switched)]) -> Vec<(u64, Seen)> {
+        let mut source = FakeSwitches::new(visibility);
+        switches.iter().for_each(|(at, switched)| source.push(*at, *switched));
         let mut lookout = Lookout::new(vec![Watched { cpu: 3, source: Box::new(source) }]);
         lookout.sees_all = true;
         let (mut pending, mut elsewhere) = (Pending::default(), Pending::default());
@@ -311,7 +311,7 @@ mod tests {
             switch(2_600, 0, false),
             switch(2_700, 11, false),
         ];
-        let seen = told(Sight::Everything, &switches);
+        let seen = told(SwitchVisibility::Everything, &switches);
         let expected = [
             (1_000, to(Who::Lane(0), false)),
             (1_500, to(Who::Other(0), true)),
@@ -324,7 +324,8 @@ mod tests {
     #[test]
     fn before_the_run_only_the_last_switch_counts() {
         let switch = |at, tid| (at, Switched::To { tid, preempted: false });
-        let seen = told(Sight::Everything, &[switch(10, 10), switch(500, 0), switch(900, 11), switch(1_400, 0)]);
+        let seen =
+            told(SwitchVisibility::Everything, &[switch(10, 10), switch(500, 0), switch(900, 11), switch(1_400, 0)]);
         assert_eq!(seen, [(0, to(Who::Lane(1), false)), (400, to(Who::Idle, false))]);
     }
 
@@ -340,13 +341,13 @@ mod tests {
             (89_000, to(Who::Unknown, false)),
             (189_000, to(Who::Lane(1), false)),
         ];
-        assert_eq!(told(Sight::OwnThreads, &switches), expected);
+        assert_eq!(told(SwitchVisibility::OwnThreads, &switches), expected);
     }
 
     #[test]
     fn what_the_kernel_lost_is_a_gap_and_the_next_switch_is_told() {
         let switch = |at| (at, Switched::To { tid: 0, preempted: false });
-        let seen = told(Sight::Everything, &[switch(2_000), (3_000, Switched::Lost(7)), switch(4_000)]);
+        let seen = told(SwitchVisibility::Everything, &[switch(2_000), (3_000, Switched::Lost(7)), switch(4_000)]);
         let idle = to(Who::Idle, false);
         assert_eq!(seen, [(1_000, idle), (2_000, Seen::Gap), (3_000, idle)]);
     }

@@ -10,8 +10,8 @@ use hyoshi_model::{HostId, Instant, OnOverrun, OperationId, ProcessorId, Span, S
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, WATCHDOG};
 use hyoshi_os::{
-    Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Policy, Spawn, StealReader, Thread, allowed_cpus,
-    lock_memory,
+    Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Spawn, SpawnedThread, StealReader, ThreadPolicy,
+    allowed_cpus, lock_memory,
 };
 use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
@@ -128,7 +128,7 @@ impl Node {
     }
 
     /// Whether the kernel is asked who has the CPUs, at each switch: see [`hyoshi_os::switches`]. How
-    /// much of it is granted, [`Running::sight`] tells.
+    /// much of it is granted, [`Running::visibility`] tells.
     pub fn watch(mut self, watch: bool) -> Self {
         self.watch = watch;
         self
@@ -257,7 +257,7 @@ impl Node {
         let watchdog = Watchdog { common: common.clone(), watched: watched.collect(), period: WATCHDOG_PERIOD };
         let ready = Arc::new(hyoshi_os::Wake::new());
         let begin = ready.clone();
-        let spawn = Spawn::new("hyoshi-watch").policy(Policy::Fifo(WATCHDOG)).stack(SMALL_STACK);
+        let spawn = Spawn::new("hyoshi-watch").policy(ThreadPolicy::Fifo(WATCHDOG)).stack(SMALL_STACK);
         match spawn.spawn(move || {
             begin.wait();
             watchdog.watch()
@@ -346,18 +346,18 @@ impl Node {
             requests: Arc::default(),
         });
         let part = parts.add(processor.clone(), drain, cpu, StealReader::of(cpu).ok());
-        let spawn = |name: String, policy: Policy| Spawn::new(name).cpu(cpu).policy(policy);
+        let spawn = |name: String, policy: ThreadPolicy| Spawn::new(name).cpu(cpu).policy(policy);
         let own = processor.clone();
-        let release = spawn(format!("{name:.7}-release"), Policy::Fifo(RELEASE)).stack(SMALL_STACK);
+        let release = spawn(format!("{name:.7}-release"), ThreadPolicy::Fifo(RELEASE)).stack(SMALL_STACK);
         part.others.push(refusals.check(release.spawn(move || own.release()), name)?);
         if any_demoted {
             let own = processor.clone();
-            let below = spawn(format!("{name:.9}-below"), Policy::Other).stack(SMALL_STACK);
+            let below = spawn(format!("{name:.9}-below"), ThreadPolicy::Other).stack(SMALL_STACK);
             part.others.push(refusals.check(below.spawn(move || own.serve_below()), name)?);
         }
         for (thread, lane, priority) in lanes {
             let own = processor.clone();
-            let lane = spawn(format!("{name:.12}-{lane}"), Policy::Fifo(priority)).stack(stack);
+            let lane = spawn(format!("{name:.12}-{lane}"), ThreadPolicy::Fifo(priority)).stack(stack);
             let spawned = refusals.check(lane.spawn(move || own.serve(thread)), name)?;
             processor.crew.lock().arrive(thread, spawned.handle.clone(), spawned.granted.policy);
             part.lanes.push(spawned);
@@ -461,7 +461,7 @@ fn exchanges(parts: &Parts, remote: Remote) -> (Vec<Departures>, Vec<Arrivals>) 
 
 /// Whether this process gets real-time priorities.
 fn real_time_granted() -> bool {
-    let probe = Spawn::new("hyoshi-probe").policy(Policy::Fifo(RELEASE)).stack(SMALL_STACK).spawn(|| ());
+    let probe = Spawn::new("hyoshi-probe").policy(ThreadPolicy::Fifo(RELEASE)).stack(SMALL_STACK).spawn(|| ());
     probe.is_ok_and(|probe| {
         let granted = probe.granted.in_full();
         // It does nothing that could panic.
@@ -515,7 +515,7 @@ impl Refusals {
     fn take(&mut self, thread: &str, refused: &[hyoshi_os::Refused]) {
         for refused in refused {
             let alike = |(_, _, other): &&mut (String, usize, hyoshi_os::Refused)| {
-                use hyoshi_os::Asked::Policy as Of;
+                use hyoshi_os::KernelRequest::Policy as Of;
                 let policies = matches!((other.asked, refused.asked), (Of(_), Of(_)));
                 other.errno == refused.errno && (policies || other.asked == refused.asked)
             };
@@ -526,7 +526,7 @@ impl Refusals {
         }
     }
 
-    fn check<T>(&mut self, spawned: io::Result<Thread<T>>, name: &str) -> Result<Thread<T>, StartError> {
+    fn check<T>(&mut self, spawned: io::Result<SpawnedThread<T>>, name: &str) -> Result<SpawnedThread<T>, StartError> {
         let thread = spawned.map_err(StartError::Thread)?;
         let Granted { refused, .. } = &thread.granted;
         self.take(name, refused);
@@ -535,7 +535,7 @@ impl Refusals {
 
     /// True if some thread was refused its priority.
     fn priorities(&self) -> bool {
-        self.0.iter().any(|(_, _, refused)| matches!(refused.asked, hyoshi_os::Asked::Policy(_)))
+        self.0.iter().any(|(_, _, refused)| matches!(refused.asked, hyoshi_os::KernelRequest::Policy(_)))
     }
 
     fn into_notes(self) -> Vec<Note> {

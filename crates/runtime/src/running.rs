@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
-use hyoshi_os::{Clock, Interrupt, Policy, Scheduled, Sight, StealReader, Thread, Wake};
+use hyoshi_os::{Clock, Interrupt, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake};
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Event, RingDrain, Who};
 
@@ -67,9 +67,9 @@ impl Running {
     }
 
     /// How much is seen of the switches of a processor's CPU.
-    pub fn sight(&self, processor: ProcessorId) -> Sight {
+    pub fn visibility(&self, processor: ProcessorId) -> SwitchVisibility {
         let part = self.parts.processors.iter().find(|part| part.processor.id == processor);
-        part.map_or(Sight::Nothing, |part| self.parts.lookout.sight(part.cpu))
+        part.map_or(SwitchVisibility::Nothing, |part| self.parts.lookout.visibility(part.cpu))
     }
 
     /// The names of other threads that were seen, also those that are still to come. An event
@@ -152,7 +152,7 @@ impl Running {
 pub(crate) struct Parts {
     pub common: Arc<Common>,
     pub processors: Vec<Part>,
-    pub watchdog: Option<(Thread<Vec<Late>>, Arc<Wake>)>,
+    pub watchdog: Option<(SpawnedThread<Vec<Late>>, Arc<Wake>)>,
     lookout: Lookout,
     interrupt: Option<Interrupt>,
     ended_at: Instant,
@@ -169,9 +169,9 @@ pub(crate) struct Parts {
 pub(crate) struct Part {
     pub processor: Arc<Processor>,
     /// By thread of the crew.
-    pub lanes: Vec<Thread<()>>,
+    pub lanes: Vec<SpawnedThread<()>>,
     /// Release thread, and the one below the lanes.
-    pub others: Vec<Thread<()>>,
+    pub others: Vec<SpawnedThread<()>>,
     drain: RingDrain,
     cpu: u32,
     steal: Option<StealReader>,
@@ -214,7 +214,7 @@ impl Parts {
             part.processor.crew.lock().without_priorities();
             part.processor.ask_the_kernel();
             for thread in &part.others {
-                let _ = thread.handle.set_policy(Policy::Other);
+                let _ = thread.handle.set_policy(ThreadPolicy::Other);
             }
         }
     }
@@ -282,7 +282,7 @@ impl Parts {
             for (thread, signs) in left {
                 // Whatever it still does, it must not do above the rest of the machine.
                 signs.abandoned.store(true, Ordering::SeqCst);
-                let _ = thread.handle.set_policy(Policy::Other);
+                let _ = thread.handle.set_policy(ThreadPolicy::Other);
             }
         }
         common.watchdog.post();
@@ -303,7 +303,7 @@ impl Parts {
     fn wait(&mut self, span: Span, sink: &mut Sink<'_>) {
         let clock = *self.common.clock();
         let started = std::time::Instant::now();
-        let ended = |part: &Part| part.lanes.iter().all(Thread::is_finished);
+        let ended = |part: &Part| part.lanes.iter().all(SpawnedThread::is_finished);
         while !self.processors.iter().all(ended) && started.elapsed().as_nanos() < u128::from(span.as_nanos()) {
             self.drain(sink);
             clock.sleep_until(clock.now() + Span::from_millis(1));
@@ -400,7 +400,7 @@ impl Drop for Parts {
         for part in &mut self.processors {
             // Those that have not ended are left behind: joining them would wait for ever.
             let threads = part.lanes.drain(..).chain(part.others.drain(..));
-            threads.filter(Thread::is_finished).for_each(|thread| drop(thread.join()));
+            threads.filter(SpawnedThread::is_finished).for_each(|thread| drop(thread.join()));
         }
     }
 }

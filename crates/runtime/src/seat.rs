@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
-use hyoshi_os::{PiMutex, Policy, Scheduled};
+use hyoshi_os::{PiMutex, Scheduled, ThreadPolicy};
 
 use crate::common::Signs;
 
@@ -16,20 +16,20 @@ use crate::common::Signs;
 pub(crate) struct Seat<S> {
     pub thread: S,
     wanted: AtomicU16,
-    given: PiMutex<Policy>,
+    given: PiMutex<ThreadPolicy>,
     refused: AtomicBool,
     signs: Arc<Signs>,
 }
 
 impl<S: Scheduled> Seat<S> {
     /// A thread that was given `policy`.
-    pub fn new(thread: S, policy: Policy, signs: Arc<Signs>) -> Self {
+    pub fn new(thread: S, policy: ThreadPolicy, signs: Arc<Signs>) -> Self {
         let (wanted, refused) = (AtomicU16::new(number(policy)), AtomicBool::new(false));
         Seat { thread, wanted, given: PiMutex::new(policy), refused, signs }
     }
 
     /// Decides what it should run at.
-    pub fn want(&self, policy: Policy) {
+    pub fn want(&self, policy: ThreadPolicy) {
         self.wanted.store(number(policy), Ordering::Release);
     }
 
@@ -39,7 +39,7 @@ impl<S: Scheduled> Seat<S> {
         let mut given = self.given.lock();
         let wanted = policy(self.wanted.load(Ordering::Acquire));
         let refused_before = self.refused();
-        let wanted = if refused_before { Policy::Other } else { wanted };
+        let wanted = if refused_before { ThreadPolicy::Other } else { wanted };
         if *given == wanted {
             return true;
         }
@@ -48,9 +48,9 @@ impl<S: Scheduled> Seat<S> {
             Err(_) => self.refused.store(true, Ordering::Release),
         }
         // The watchdog marks the thread first, then lowers it: whichever comes last lowers it.
-        if self.signs.abandoned.load(Ordering::SeqCst) && *given != Policy::Other {
-            let _ = self.thread.set_policy(Policy::Other);
-            *given = Policy::Other;
+        if self.signs.abandoned.load(Ordering::SeqCst) && *given != ThreadPolicy::Other {
+            let _ = self.thread.set_policy(ThreadPolicy::Other);
+            *given = ThreadPolicy::Other;
         }
         refused_before || !self.refused()
     }
@@ -61,19 +61,19 @@ impl<S: Scheduled> Seat<S> {
     }
 }
 
-fn number(policy: Policy) -> u16 {
+fn number(policy: ThreadPolicy) -> u16 {
     match policy {
-        Policy::Other => 0,
-        Policy::Idle => 1,
-        Policy::Fifo(priority) => 256 + u16::from(priority),
+        ThreadPolicy::Other => 0,
+        ThreadPolicy::Idle => 1,
+        ThreadPolicy::Fifo(priority) => 256 + u16::from(priority),
     }
 }
 
-fn policy(number: u16) -> Policy {
+fn policy(number: u16) -> ThreadPolicy {
     match number {
-        0 => Policy::Other,
-        1 => Policy::Idle,
-        fifo => Policy::Fifo(fifo as u8),
+        0 => ThreadPolicy::Other,
+        1 => ThreadPolicy::Idle,
+        fifo => ThreadPolicy::Fifo(fifo as u8),
     }
 }
 
@@ -85,21 +85,21 @@ mod tests {
 
     #[test]
     fn the_kernel_is_asked_for_what_was_decided_last_and_once() {
-        let seat = Seat::new(FakeThread::new(), Policy::Fifo(79), Arc::default());
-        seat.want(Policy::Other);
-        seat.want(Policy::Fifo(1));
+        let seat = Seat::new(FakeThread::new(), ThreadPolicy::Fifo(79), Arc::default());
+        seat.want(ThreadPolicy::Other);
+        seat.want(ThreadPolicy::Fifo(1));
         assert!(seat.settle() && seat.settle());
-        assert_eq!(seat.thread.policies(), [Policy::Fifo(1)]);
-        seat.want(Policy::Other);
-        seat.want(Policy::Fifo(1));
+        assert_eq!(seat.thread.policies(), [ThreadPolicy::Fifo(1)]);
+        seat.want(ThreadPolicy::Other);
+        seat.want(ThreadPolicy::Fifo(1));
         assert!(seat.settle());
-        assert_eq!(seat.thread.policies(), [Policy::Fifo(1)]);
+        assert_eq!(seat.thread.policies(), [ThreadPolicy::Fifo(1)]);
     }
 
     #[test]
     fn what_the_kernel_refuses_it_is_not_asked_again() {
-        let seat = Seat::new(FakeThread::unprivileged(), Policy::Other, Arc::default());
-        seat.want(Policy::Fifo(40));
+        let seat = Seat::new(FakeThread::unprivileged(), ThreadPolicy::Other, Arc::default());
+        seat.want(ThreadPolicy::Fifo(40));
         assert!(!seat.settle() && seat.refused());
         assert!(seat.settle(), "it counts once");
     }
@@ -107,16 +107,16 @@ mod tests {
     #[test]
     fn an_abandoned_thread_stays_at_ordinary_priority() {
         let signs = Arc::new(Signs::default());
-        let seat = Seat::new(FakeThread::new(), Policy::Other, signs.clone());
+        let seat = Seat::new(FakeThread::new(), ThreadPolicy::Other, signs.clone());
         signs.abandoned.store(true, Ordering::SeqCst);
-        seat.want(Policy::Fifo(79));
+        seat.want(ThreadPolicy::Fifo(79));
         assert!(seat.settle());
-        assert_eq!(seat.thread.policies().last(), Some(&Policy::Other));
+        assert_eq!(seat.thread.policies().last(), Some(&ThreadPolicy::Other));
     }
 
     #[test]
     fn every_policy_has_a_number() {
-        let all = (0..=99).map(Policy::Fifo).chain([Policy::Other, Policy::Idle]);
+        let all = (0..=99).map(ThreadPolicy::Fifo).chain([ThreadPolicy::Other, ThreadPolicy::Idle]);
         all.for_each(|one| assert_eq!(policy(number(one)), one));
     }
 }

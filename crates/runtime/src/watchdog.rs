@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{OperationId, Span, System};
-use hyoshi_os::{Clock, Policy, Scheduled, ThreadHandle};
+use hyoshi_os::{Clock, Scheduled, ThreadHandle, ThreadPolicy};
 
 use crate::common::Common;
 use crate::ended::EndedBy;
@@ -42,7 +42,7 @@ impl Watchdog {
         let clock = *self.common.clock();
         let mut late = vec![Late::default(); self.watched.len()];
         let mut next = clock.now() + self.period;
-        while self.common.watchdog.wait_until(&clock, next) == hyoshi_os::Woken::TimedOut {
+        while self.common.watchdog.wait_until(&clock, next) == hyoshi_os::WaitOutcome::TimedOut {
             let now = clock.now();
             for ((processor, threads), late) in self.watched.iter().zip(&mut late) {
                 for (signs, thread) in processor.signs.iter().zip(threads) {
@@ -52,7 +52,7 @@ impl Watchdog {
                     // Unless it is another job's by now.
                     if consumed > limit && signs.body() == Some((operation, since)) {
                         signs.abandoned.store(true, Ordering::SeqCst);
-                        let _ = thread.set_policy(Policy::Other);
+                        let _ = thread.set_policy(ThreadPolicy::Other);
                         let operation = self.common.system.operation(operation).name.clone();
                         self.common.end(EndedBy::Runaway { operation, consumed, limit });
                     }
@@ -73,7 +73,7 @@ impl Watchdog {
 pub(crate) fn limit(system: &System, operation: OperationId) -> Span {
     let settings = system.epochs.iter().map(|epoch| &epoch.settings[operation.index()]);
     // Built-in work that is told to take long has not run away.
-    let longest = settings.map(|setting| setting.wcet.max(setting.takes.longest())).max().unwrap_or_default();
+    let longest = settings.map(|setting| setting.wcet.max(setting.execution_time.longest())).max().unwrap_or_default();
     let times = longest.checked_mul(TIMES_WORST_CASE).unwrap_or(Span::from_nanos(u64::MAX));
     times.max(LEAST_LIMIT)
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(processor: &Processor, me: u16, begin: &Begin, posts: &mut Pos
     let began = own_cpu_time();
     let system = &processor.common.system;
     let operation = begin.job.operation;
-    let total = system.setting(usize::from(begin.epoch), operation).takes.draw(system.seed, begin.job);
+    let total = system.setting(usize::from(begin.epoch), operation).execution_time.draw(system.seed, begin.job);
     let end = began + total;
     let clock = processor.common.clock();
     let mut cpu = began;

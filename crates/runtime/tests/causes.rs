@@ -16,15 +16,15 @@ use std::time::Duration;
 use cold::Cold;
 use common::{Ran, missing, privileged, run_beside, undisturbed, work};
 use hyoshi_model::{Span, System};
-use hyoshi_os::{Policy, Sight, Spawn, Thread, allowed_cpus};
+use hyoshi_os::{Spawn, SpawnedThread, SwitchVisibility, ThreadPolicy, allowed_cpus};
 use hyoshi_replay::blame::{Account, Blame, Interest, Kind};
 use hyoshi_runtime::{Node, Shared};
 use hyoshi_trace::Wait;
 
 /// What another thread does again and again: its name and policy.
-type Other = (&'static str, Policy, Box<dyn FnMut() + Send>);
+type Other = (&'static str, ThreadPolicy, Box<dyn FnMut() + Send>);
 
-fn other(name: &'static str, policy: Policy, body: impl FnMut() + Send + 'static) -> Other {
+fn other(name: &'static str, policy: ThreadPolicy, body: impl FnMut() + Send + 'static) -> Other {
     (name, policy, Box::new(body))
 }
 
@@ -37,7 +37,7 @@ struct Explained {
 /// Threads that do so until this is dropped.
 struct Others {
     over: Arc<AtomicBool>,
-    threads: Vec<Thread<()>>,
+    threads: Vec<SpawnedThread<()>>,
 }
 
 impl Others {
@@ -69,13 +69,13 @@ impl Drop for Others {
 /// Runs one processor for a second while other threads do `meanwhile` on its CPU; `None` without privileges.
 fn explained(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwhile: Vec<Other>) -> Option<Explained> {
     let cpu = *allowed_cpus().last().unwrap();
-    meanwhile.push(other("spinner", Policy::Other, || work(Span::from_micros(100))));
+    meanwhile.push(other("spinner", ThreadPolicy::Other, || work(Span::from_micros(100))));
     let text = format!("duration = \"1s\"\n[processor.main]\ncpu = {cpu}\nstrategy = \"DM\"\n{text}");
     let ran = run_beside(&text, |node, system| (prepare(node.watch(true), system), Others::start(cpu, meanwhile)));
     if !privileged(&ran) {
         return None;
     }
-    if ran.sight != Sight::Everything {
+    if ran.visibility != SwitchVisibility::Everything {
         missing("every switch of a CPU");
         return None;
     }
@@ -141,7 +141,7 @@ fn a_body_that_waits_for_a_lock_of_another_thread() {
         let lock = Arc::new(Mutex::new(()));
         let held = lock.clone();
         // It holds the lock nearly always, and for longer than jobs take by far.
-        let holder = other("holder", Policy::Other, move || {
+        let holder = other("holder", ThreadPolicy::Other, move || {
             let held = held.lock();
             std::thread::sleep(Duration::from_millis(30));
             drop(held);
@@ -190,7 +190,7 @@ fn a_body_that_writes_to_the_disk() {
 #[test]
 fn a_thread_above_the_lanes() {
     undisturbed(|| {
-        let intruder = other("intruder", Policy::Fifo(99), || {
+        let intruder = other("intruder", ThreadPolicy::Fifo(99), || {
             work(Span::from_millis(10));
             std::thread::sleep(Duration::from_millis(10));
         });
@@ -204,7 +204,7 @@ fn a_body_that_sleeps_while_a_thread_above_the_lanes_comes_does_not_sleep_longer
     undisturbed(|| {
         let (begins, begun) = std::sync::mpsc::channel();
         // It has the CPU when the body wakes up.
-        let intruder = other("intruder", Policy::Fifo(99), move || {
+        let intruder = other("intruder", ThreadPolicy::Fifo(99), move || {
             if begun.recv_timeout(Duration::from_millis(100)).is_ok() {
                 std::thread::sleep(Duration::from_millis(4));
                 work(Span::from_millis(20));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant as WallClock};
 
 use common::{Ran, privileged, run_on};
 use hyoshi_model::Span;
-use hyoshi_os::{Policy, Spawn};
+use hyoshi_os::{Spawn, ThreadPolicy};
 use hyoshi_runtime::{EndedBy, Node, Note};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Outcome};
@@ -115,7 +115,7 @@ fn waits(load: &str, hard_cap: &str, seconds: u64) -> (Vec<Duration>, Vec<Note>)
     let running = node.start().unwrap_or_else(|error| panic!("this trial needs real-time priorities: {error}"));
     let over = Arc::new(AtomicBool::new(false));
     let stop = over.clone();
-    let ordinary = Spawn::new("ordinary").policy(Policy::Other).cpu(cpu).spawn(move || {
+    let ordinary = Spawn::new("ordinary").policy(ThreadPolicy::Other).cpu(cpu).spawn(move || {
         let (mut waits, mut seed) = (Vec::new(), 7u64);
         while !stop.load(Ordering::Relaxed) {
             // At no fixed phase of any window: 20 to 60 ms.

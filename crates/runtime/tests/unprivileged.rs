@@ -29,7 +29,7 @@ fn without_privileges(act: impl FnOnce() + Send + 'static) -> bool {
             sets.permitted.remove(CapabilitySet::SYS_NICE);
             let _ = set_capabilities(None, sets);
         }
-        let granted = hyoshi_os::set_own_policy(hyoshi_os::Policy::Fifo(99)).is_ok();
+        let granted = hyoshi_os::set_own_policy(hyoshi_os::ThreadPolicy::Fifo(99)).is_ok();
         if !granted {
             act();
         }
@@ -66,8 +66,8 @@ fn where_a_limit_grants_the_lower_priorities_only_no_lane_runs_above_a_more_urge
         return;
     }
     without_privileges(|| {
-        assert!(hyoshi_os::set_own_policy(hyoshi_os::Policy::Fifo(50)).is_ok());
-        hyoshi_os::set_own_policy(hyoshi_os::Policy::Other).unwrap();
+        assert!(hyoshi_os::set_own_policy(hyoshi_os::ThreadPolicy::Fifo(50)).is_ok());
+        hyoshi_os::set_own_policy(hyoshi_os::ThreadPolicy::Other).unwrap();
         let mut text = "duration = \"200ms\"\n[processor.main]\nstrategy = \"RMS\"\n".to_owned();
         for number in 1..40 {
             text += &format!("[operation.o{number}]\nevery = \"{}ms\"\nwcet = \"0.1ms\"\n", 10 + number);

@@ -1,4 +1,4 @@
-//! How long a verdict takes: 1,000 operations on 16 processors.
+//! The duration of an analysis: 1,000 operations on 16 processors.
 
 use divan::{Bencher, black_box};
 use hyoshi_model::*;
@@ -32,7 +32,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         jitter: Span::from_micros(20),
         wcet: Span::from_nanos(period(index).as_nanos() * percent / 100 / here),
         bcet: Span::ZERO,
-        takes: Takes::Fixed(Span::ZERO),
+        execution_time: ExecutionTime::Fixed(Span::ZERO),
         deadline: Deadline::Own(period(index)),
         legs: 1,
         critical_legs: u16::from(index.is_multiple_of(4)),
@@ -93,7 +93,7 @@ fn analyses(bencher: Bencher<'_, '_>, strategy: &str, preemption: Preemption, pe
     analyse_all(bencher, &system(strategy, preemption, percent));
 }
 
-/// The same with what scheduling costs: 15 % of the CPU at these rates.
+/// The same with the costs of scheduling: 15 % of the CPU at these rates.
 fn with_costs(bencher: Bencher<'_, '_>, strategy: &str, preemption: Preemption, percent: u64) {
     let mut system = system(strategy, preemption, percent).into_contents();
     let ns = Span::from_nanos;
@@ -172,7 +172,7 @@ fn plan() {
     let _ = black_box(Plan::new(black_box(&system), &Strategies::built_in()));
 }
 
-/// By how much each operation could change: one sample takes seconds.
+/// The margin of each operation: one sample takes seconds.
 #[divan::bench(args = ["RMS", "EDF", "RMS+MLF"], sample_count = 3, sample_size = 1)]
 fn sensitivity_at_70(bencher: Bencher<'_, '_>, strategy: &str) {
     let preemption = if strategy == "EDF" { Preemption::Full } else { Preemption::Levels };

@@ -1,9 +1,8 @@
-//! Who is how urgent, and whether that is in time: strategies, the plans they make, and
-//! schedulability analysis. Pure: no clock, no thread.
+//! Priorities and proofs: strategies, the plans they produce, and schedulability analysis. Pure: no clock, no thread.
 //!
-//! A [`Strategy`] gives each operation a level and a discipline (Kokyu's configuration); a [`Plan`]
-//! numbers the levels of each processor for the dispatcher; [`analyse`] proves deadlines under a
-//! plan, or says what fails or is missing, and names its sources.
+//! A [`Strategy`] assigns each operation a level and a discipline (Kokyu's configuration). A [`Plan`] numbers the
+//! levels of each processor for the dispatcher. [`analyse`] proves deadlines under a plan, or names the failure or the
+//! missing bound, and its sources.
 //!
 //! ```
 //! # #[cfg(feature = "analysis")] {
@@ -49,7 +48,7 @@ pub mod ranking;
 pub mod strategy;
 
 #[cfg(feature = "analysis")]
-pub use analysis::{Bounds, Options, Outcome, Report, Verdict, analyse, analyse_with};
+pub use analysis::{AnalysisOptions, Bounds, Outcome, Report, Verdict, analyse, analyse_with};
 pub use plan::{Level, Placement, Plan, ProcessorPlan, UnknownStrategy};
-pub use ranking::{MOST_LEVELS, Place, Ranking};
+pub use ranking::{LevelPosition, MOST_LEVELS, Ranking};
 pub use strategy::{Discipline, Strategies, Strategy, Traits, Urgency};

@@ -1,32 +1,32 @@
 //! A plan: for each processor its levels, most urgent first, and in each epoch the level of each
 //! operation. It joins a strategy (policy) with the dispatcher (mechanism), and can be printed.
 //!
-//! Levels are made once, over the operations of all epochs together, so that a lane keeps its
-//! meaning when a region changes; what an epoch changes is which level an operation is in.
+//! Levels are created once, over the operations of all epochs together, so a lane keeps its meaning when a region
+//! changes; an epoch changes only the level of an operation.
 
 use alloc::{boxed::Box, format, string::String, vec, vec::Vec};
 use core::fmt;
 
 use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger};
 
-use crate::ranking::{Place, Ranking, Wanted};
+use crate::ranking::{LevelPosition, Ranking, RankingInput};
 use crate::strategy::{Discipline, Strategies, Strategy, Traits, Urgency};
 
-/// How every processor of a system orders its work.
+/// The order of work on every processor of a system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// One per processor, in their order.
     pub processors: Vec<ProcessorPlan>,
 }
 
-/// How one processor orders its work.
+/// The order of work on one processor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessorPlan {
     /// The processor.
     pub processor: ProcessorId,
     /// The strategy's name.
     pub strategy: String,
-    /// Which jobs may interrupt which.
+    /// Which jobs may preempt which.
     pub preemption: Preemption,
     /// Levels, most urgent first.
     pub levels: Vec<Level>,
@@ -34,9 +34,8 @@ pub struct ProcessorPlan {
     pub operations: Vec<OperationId>,
     /// For each epoch, for each of `operations`, its place.
     pub placements: Vec<Vec<Placement>>,
-    /// The most urgent level among the users of each resource on this processor, if it has any;
-    /// level 0 for a resource that other processors use too, so that its holder is delayed by nobody.
-    /// The same under both strategies, if there are two.
+    /// The most urgent level among the users of each resource on this processor, if it has any; level 0 for a resource
+    /// that other processors also use, so its holder is not delayed. The same under both strategies, if there are two.
     pub ceilings: Vec<Option<u8>>,
     /// For each of `operations`, a bit mask of the levels that its jobs can have: by epochs, adapted rates and requests.
     pub reach: Vec<u64>,
@@ -44,9 +43,9 @@ pub struct ProcessorPlan {
     pub merged: usize,
     /// Numbers the levels.
     pub ranking: Ranking,
-    /// The plan of the second strategy, which rules in overload, if the processor has one. Its
-    /// level `n` is the same lane as level `n` here: the processor has as many lanes as the longer
-    /// of the two has levels. It has no further one.
+    /// The plan of the second strategy, which applies in overload, if the processor has one. Its level `n` is the same
+    /// lane as level `n` here: the processor has as many lanes as the longer of the two has levels. It has no further
+    /// one.
     pub overload: Option<Box<ProcessorPlan>>,
 }
 
@@ -55,22 +54,22 @@ pub struct ProcessorPlan {
 pub struct Level {
     /// The order of waiting jobs.
     pub discipline: Discipline,
-    /// What is in it, in words, such as `critical, every 25ms`.
+    /// A description of its contents, such as `critical, every 25ms`.
     pub label: String,
     /// True if critical jobs can be in it.
     pub critical: bool,
 }
 
-/// Where an operation's jobs go. Only load chains with critical first legs use both.
+/// The positions of an operation's jobs. Only load chains with critical first legs use both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Of its critical jobs.
-    pub critical: Place,
+    pub critical: LevelPosition,
     /// Of its other jobs.
-    pub other: Place,
+    pub other: LevelPosition,
 }
 
-/// A processor names a strategy that nobody knows.
+/// A processor names an unknown strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownStrategy {
     /// The name.
@@ -84,14 +83,14 @@ pub struct UnknownStrategy {
 impl fmt::Display for UnknownStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UnknownStrategy { name, processor, known } = self;
-        write!(f, "processor {processor:?} asks for the strategy {name:?}; known are {}", known.join(", "))
+        write!(f, "processor {processor:?} has the unknown strategy {name:?}; known: {}", known.join(", "))
     }
 }
 
 impl core::error::Error for UnknownStrategy {}
 
 impl Plan {
-    /// Asks each processor's strategy how urgent its operations are.
+    /// Builds the plan from the urgencies that each processor's strategy assigns.
     pub fn new(system: &System, strategies: &Strategies) -> Result<Plan, UnknownStrategy> {
         let processors = system.processor_ids().map(|processor| {
             let named = system.processor(processor);
@@ -129,7 +128,11 @@ impl ProcessorPlan {
         let varies: Vec<_> = operations.iter().map(varies).collect();
         let each = wanted.iter().flat_map(|epoch| epoch.iter().zip(&varies));
         let each = each.flat_map(|(kinds, (by, requested))| {
-            kinds.iter().flatten().map(|urgency| Wanted { urgency: *urgency, adapted_by: *by, requested: *requested })
+            kinds.iter().flatten().map(|urgency| RankingInput {
+                urgency: *urgency,
+                adapted_by: *by,
+                requested: *requested,
+            })
         });
         let ranking = Ranking::new(strategy, each);
         let place = |urgency: Option<Urgency>| urgency.map(|urgency| ranking.place(&urgency));
@@ -137,7 +140,7 @@ impl ProcessorPlan {
             epoch
                 .iter()
                 .map(|[critical, other]| {
-                    // An operation has jobs of at least one kind; the kind it lacks shares that place.
+                    // An operation has jobs of at least one kind; the missing kind shares that position.
                     let (critical, other) = (place(*critical), place(*other));
                     Placement {
                         critical: critical.or(other).unwrap_or_default(),
@@ -187,7 +190,7 @@ impl ProcessorPlan {
         }
     }
 
-    /// The place of an operation of this processor in an epoch.
+    /// The position of an operation of this processor in an epoch.
     pub fn placement(&self, epoch: usize, operation: OperationId) -> Option<Placement> {
         let position = self.operations.binary_search(&operation).ok()?;
         Some(self.placements[epoch][position])
@@ -227,7 +230,7 @@ fn traits(system: &System, epoch: usize, id: OperationId, critical: bool) -> Tra
     }
 }
 
-/// The urgency of an operation's critical and other jobs, where it has such.
+/// The urgency of an operation's critical and other jobs, if it has such.
 fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Strategy) -> [Option<Urgency>; 2] {
     let (operation, setting) = (system.operation(id), system.setting(epoch, id));
     let traits = |critical| traits(system, epoch, id, critical);
@@ -236,7 +239,7 @@ fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Stra
     [some_critical.then(|| strategy.urgency(&traits(true))), (!all_critical).then(|| strategy.urgency(&traits(false)))]
 }
 
-/// Whose jobs are in a level, in any epoch: whether critical, and their setting.
+/// The jobs in a level, in any epoch: whether critical, and their setting.
 fn residents<'a>(
     system: &'a System,
     operations: &[OperationId],
@@ -256,7 +259,7 @@ fn residents<'a>(
     residents
 }
 
-/// What is in a level: `critical, every 25ms`; `non-critical, least laxity`.
+/// The contents of a level: `critical, every 25ms`; `non-critical, least laxity`.
 fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
     let critical = residents.iter().filter(|(critical, _)| *critical).count();
     let who = match critical {
@@ -280,7 +283,7 @@ fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
     }
 }
 
-/// The most urgent level among the users of each resource, 0 where other processors use it too.
+/// The most urgent level among the users of each resource, 0 if other processors also use it.
 fn ceilings(system: &System, operations: &[OperationId], reach: &[u64]) -> Vec<Option<u8>> {
     let mut ceilings: Vec<Option<u8>> = vec![None; system.resources.len()];
     let mut elsewhere = vec![false; system.resources.len()];

@@ -10,21 +10,21 @@ use hyoshi_model::OperationId;
 
 use crate::strategy::{Discipline, Strategy, Traits, Urgency};
 
-/// The most levels of a processor: lanes have the real-time priorities 40 to 79. Beyond that, the least urgent levels of the
-/// largest classes are merged.
+/// The most levels of a processor: lanes have the real-time priorities 40 to 79. Beyond that, the least urgent levels
+/// of the largest classes are merged.
 pub const MOST_LEVELS: usize = 40;
 
 /// A level, and the order among jobs of equal key within it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct LevelPosition {
     /// Index into [`ProcessorPlan::levels`](crate::ProcessorPlan::levels).
     pub level: u8,
     /// Smaller first.
     pub tie: u16,
 }
 
-/// The levels of a processor under its strategy, class by class. Each class keeps its levels, however its operations are
-/// ranked within it.
+/// The levels of a processor under its strategy, class by class. Each class keeps its levels, whatever the ranks of its
+/// operations.
 #[derive(Clone)]
 pub struct Ranking {
     strategy: &'static dyn Strategy,
@@ -39,7 +39,7 @@ struct Class {
     number: u8,
     discipline: Discipline,
     levels: Range<u8>,
-    /// Jobs of one operation can be at any of them: its rate is adapted, or requests say how urgent they are.
+    /// Jobs of one operation can be at any of them: its rate is adapted, or requests set their urgency.
     varies: bool,
     /// Distinct, most urgent first.
     ranks: Vec<u64>,
@@ -47,8 +47,8 @@ struct Class {
     ties: Vec<u32>,
 }
 
-/// One operation's jobs of one kind in one epoch, as a [`Ranking`] is made for them.
-pub(crate) struct Wanted {
+/// One operation's jobs of one kind in one epoch: an input of a [`Ranking`].
+pub(crate) struct RankingInput {
     pub urgency: Urgency,
     /// The root whose adapted rate changes this rank. Each such root gets one level.
     pub adapted_by: Option<OperationId>,
@@ -56,8 +56,8 @@ pub(crate) struct Wanted {
     pub requested: bool,
 }
 
-/// What is asked for in one class.
-struct Asked {
+/// The requirements of one class.
+struct ClassRequirements {
     discipline: Discipline,
     varies: bool,
     ranks: BTreeSet<u64>,
@@ -68,10 +68,10 @@ struct Asked {
     ties: BTreeSet<u32>,
 }
 
-impl Asked {
-    fn new(discipline: Discipline) -> Asked {
+impl ClassRequirements {
+    fn new(discipline: Discipline) -> ClassRequirements {
         let (ranks, fixed) = (BTreeSet::new(), BTreeSet::new());
-        Asked { discipline, varies: false, ranks, fixed, roots: BTreeSet::new(), ties: BTreeSet::new() }
+        ClassRequirements { discipline, varies: false, ranks, fixed, roots: BTreeSet::new(), ties: BTreeSet::new() }
     }
 
     fn level_count(&self) -> usize {
@@ -80,11 +80,11 @@ impl Asked {
 }
 
 impl Ranking {
-    /// Makes the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly.
-    pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = Wanted>) -> Ranking {
-        let mut classes: BTreeMap<u8, Asked> = BTreeMap::new();
-        for Wanted { urgency, adapted_by, requested } in wanted {
-            let asked = classes.entry(urgency.class).or_insert_with(|| Asked::new(urgency.discipline));
+    /// Creates the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly.
+    pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = RankingInput>) -> Ranking {
+        let mut classes: BTreeMap<u8, ClassRequirements> = BTreeMap::new();
+        for RankingInput { urgency, adapted_by, requested } in wanted {
+            let asked = classes.entry(urgency.class).or_insert_with(|| ClassRequirements::new(urgency.discipline));
             asked.varies |= adapted_by.is_some() || requested;
             asked.ranks.insert(urgency.rank);
             asked.ties.insert(urgency.tie);
@@ -93,7 +93,7 @@ impl Ranking {
                 None => asked.fixed.insert(urgency.rank),
             };
         }
-        let mut counts: Vec<usize> = classes.values().map(Asked::level_count).collect();
+        let mut counts: Vec<usize> = classes.values().map(ClassRequirements::level_count).collect();
         let merged = counts.iter().sum::<usize>().saturating_sub(MOST_LEVELS);
         for _ in 0..merged {
             // Of equal classes the least urgent one; each keeps a level.
@@ -105,7 +105,7 @@ impl Ranking {
             // More classes than levels: the rest share the last.
             let levels = next.min(MOST_LEVELS - 1) as u8..(next + count).min(MOST_LEVELS) as u8;
             next += count;
-            let Asked { discipline, varies, ranks, ties, .. } = asked;
+            let ClassRequirements { discipline, varies, ranks, ties, .. } = asked;
             Class {
                 number,
                 discipline,
@@ -118,7 +118,7 @@ impl Ranking {
         Ranking { strategy, classes: classes.collect(), merged }
     }
 
-    /// Reserves for `kinds` urgencies, so that [`renumber`](Self::renumber) allocates nothing.
+    /// Reserves memory for `kinds` urgencies, so [`renumber`](Self::renumber) allocates nothing.
     pub fn reserve(&mut self, kinds: usize) {
         self.classes.iter_mut().for_each(|class| class.ranks.reserve_exact(kinds));
     }
@@ -128,7 +128,7 @@ impl Ranking {
         self.classes.iter().any(|class| class.varies)
     }
 
-    /// How urgent jobs with these traits are.
+    /// The urgency of jobs with these traits.
     pub fn urgency(&self, traits: &Traits) -> Urgency {
         self.strategy.urgency(traits)
     }
@@ -150,11 +150,11 @@ impl Ranking {
         }
     }
 
-    /// The place of this urgency. An unknown rank goes to the next less urgent level of its class, an unknown class to the last
-    /// level.
-    pub fn place(&self, urgency: &Urgency) -> Place {
+    /// The position of this urgency. An unknown rank gets the next less urgent level of its class, an unknown class the
+    /// last level.
+    pub fn place(&self, urgency: &Urgency) -> LevelPosition {
         let own = self.classes.iter().find(|class| class.number == urgency.class);
-        let Some(class) = own.or(self.classes.last()) else { return Place::default() };
+        let Some(class) = own.or(self.classes.last()) else { return LevelPosition::default() };
         let seat = own.map_or(usize::MAX, |own| own.ranks.partition_point(|rank| *rank < urgency.rank));
         let level = usize::from(class.levels.start).saturating_add(seat).min(usize::from(class.levels.end.max(1)) - 1);
         // Known ties are odd, others even.
@@ -163,10 +163,10 @@ impl Ranking {
             Err(between) => 2 * between,
         };
         let tie = if class.discipline == Discipline::Fifo { 0 } else { tie.min(usize::from(u16::MAX)) as u16 };
-        Place { level: level as u8, tie }
+        LevelPosition { level: level as u8, tie }
     }
 
-    /// The levels that jobs of a level's class can be in: more than that one if their urgency varies.
+    /// The levels in which jobs of a level's class can be: several if their urgency varies.
     pub(crate) fn reach(&self, level: u8) -> Range<u8> {
         let class = self.classes.iter().find(|class| class.levels.contains(&level));
         class.filter(|class| class.varies).map_or(level..level + 1, |class| class.levels.clone())

@@ -1,5 +1,5 @@
-//! Strategies: who is how urgent. A strategy gives each operation a level, each level a queue
-//! discipline, and jobs of equal key a tie-break; it knows nothing of threads and queues.
+//! Strategies assign urgencies: each operation gets a level, each level a queue discipline, and jobs of equal key a
+//! tie-break. They are independent of threads and queues.
 //!
 //! A new strategy is one implementation of [`Strategy`] and one line in `TABLE`; users add their
 //! own to a [`Strategies`] without touching this crate.
@@ -9,16 +9,16 @@ use core::fmt;
 
 use hyoshi_model::{OperationId, Span};
 
-/// What a strategy may look at: one operation, in one epoch.
+/// The inputs of a strategy: one operation, in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// Which operation.
+    /// The operation.
     pub operation: OperationId,
-    /// Whether the jobs in question are critical (of a load chain the first legs may be).
+    /// Whether the jobs are critical (of a load chain the first legs may be).
     pub critical: bool,
     /// Period of releases.
     pub period: Span,
-    /// Relative deadline, whatever it counts from.
+    /// Relative deadline, whatever its start.
     pub deadline: Span,
     /// Declared worst case.
     pub wcet: Span,
@@ -26,7 +26,7 @@ pub struct Traits {
     pub importance: u32,
 }
 
-/// How urgent an operation's jobs are.
+/// The urgency of an operation's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Urgency {
     /// Static level: operations of equal `(class, rank)` share one; smaller is more urgent.
@@ -70,15 +70,15 @@ pub trait Strategy: Send + Sync {
     /// The name a file uses, such as `RMS+MLF`.
     fn name(&self) -> &str;
 
-    /// One line: what it does and where it comes from.
+    /// One line: what it does, and its source.
     fn summary(&self) -> &str;
 
-    /// How urgent an operation's jobs are. Must depend on `operation` only. Class and discipline must not depend on period or
-    /// deadline: adapted rates change both.
+    /// The urgency of an operation's jobs. It must depend only on `operation`. Class and discipline must not depend on
+    /// period or deadline: adapted rates change both.
     fn urgency(&self, operation: &Traits) -> Urgency;
 }
 
-/// A built-in strategy: its place in the table says everything.
+/// A built-in strategy, defined by its entry in the table.
 struct BuiltIn {
     name: &'static str,
     summary: &'static str,
@@ -150,7 +150,7 @@ fn critical_by_rate(discipline: Discipline, operation: &Traits) -> Urgency {
     if operation.critical { fixed(0, operation.period) } else { dynamic(1, discipline, operation) }
 }
 
-/// The strategies a program knows: the built-in ones and the user's own.
+/// The strategies that a program knows: the built-in ones and the user's own.
 #[derive(Clone, Default)]
 pub struct Strategies {
     own: Vec<&'static dyn Strategy>,
@@ -162,7 +162,7 @@ impl Strategies {
         Strategies::default()
     }
 
-    /// Adds a strategy; one of the same name as an earlier one replaces it.
+    /// Adds a strategy; it replaces an earlier one of the same name.
     pub fn with(mut self, strategy: &'static dyn Strategy) -> Self {
         self.own.push(strategy);
         self

@@ -34,7 +34,7 @@ fn several(count: u32, strategy: &str, preemption: Preemption) -> System {
     System::new(build.0)
 }
 
-/// Caps that never hold anything back, as files have them by default.
+/// Caps that never act, with the files' defaults.
 #[divan::bench]
 fn rms_with_caps(bencher: divan::Bencher) {
     let mut system = hundred("RMS", Preemption::Levels).into_contents();
@@ -83,8 +83,8 @@ fn rms(bencher: divan::Bencher) {
     bench(bencher, "RMS", Preemption::Levels);
 }
 
-/// Every fifth operation is critical; the second strategy has to be asked about at every release
-/// and completion, or there is none.
+/// Every fifth operation is critical; the trigger of the second strategy is tested at every release and completion, or
+/// there is none.
 fn critical_fifth(second: Option<&str>) -> System {
     let mut system = hundred("RMS", Preemption::Levels).into_contents();
     system.operations.iter_mut().step_by(5).for_each(|operation| operation.critical = true);

@@ -1,27 +1,27 @@
-//! One CPU under a model of the kernel: of all lanes that have something to run, the most urgent
-//! runs; what the dispatcher paused or demoted runs when nothing else does.
+//! One CPU under a model of the kernel: of all lanes with a job to run, the most urgent runs; paused and demoted jobs
+//! run when no other does.
 
 use std::collections::VecDeque;
 
 use hyoshi_dispatch::kernel::BACKGROUND;
-use hyoshi_dispatch::{Dispatcher, Effects, Kernel, LaneMask, Overrun, Run, State, Transport};
+use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Event, Input, Probe, Request, Seen, Signal, Slot};
 
-use crate::Given;
-use crate::links::Simulated;
+use crate::KnownJobs;
+use crate::links::SimulatedLinks;
 use crate::locks::Locks;
-use crate::overhead::Overhead;
+use crate::overhead::CpuOverhead;
 
-/// A processor: its dispatcher, and what the kernel keeps of the jobs it has started.
-pub(crate) struct Cpu<'a, P> {
+/// A processor: its dispatcher, and the kernel's state of its started jobs.
+pub(crate) struct SimulatedCpu<'a, P> {
     system: &'a System,
-    given: Option<Given<'a>>,
+    known: Option<KnownJobs<'a>>,
     pub dispatcher: Dispatcher<P>,
     effects: Effects,
-    pub links: Simulated<'a>,
-    /// What still comes from outside.
+    pub links: SimulatedLinks<'a>,
+    /// The remaining inputs from outside.
     inputs: VecDeque<(Instant, Input)>,
     /// A processor that starts late handles nothing before.
     begins: Instant,
@@ -32,8 +32,8 @@ pub(crate) struct Cpu<'a, P> {
     kernel: Kernel,
     /// The job whose body runs.
     current: Option<Slot>,
-    /// What scheduling costs here, if it costs anything.
-    overhead: Option<Box<Overhead>>,
+    /// The costs of scheduling here, if there are any.
+    overhead: Option<Box<CpuOverhead>>,
     /// When the present job stops by itself: at its end, or at the end of a critical section.
     stop: Instant,
     /// The last instant up to which `current` has been accounted for.
@@ -42,11 +42,11 @@ pub(crate) struct Cpu<'a, P> {
     any_resources: bool,
     any_overrun_rule: bool,
     preemptive: bool,
-    /// Something has happened here at the present instant.
+    /// An event happened here at the present instant.
     pub due: bool,
     /// CPU time used by jobs.
     pub busy: Span,
-    /// When jobs or scheduling had the CPU, where somebody wants to know, and until when that was told.
+    /// When jobs or scheduling had the CPU, if that is recorded, and the end of the recorded time.
     watched: Option<(Vec<(Instant, Instant)>, Instant)>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Cpu<'a, P> {
 struct Execution {
     consumed: Span,
     total: Span,
-    /// Which of its operation's critical sections it is in or before; past the last: none.
+    /// The index of its operation's critical section that it is in or before; past the last: none.
     section: u16,
     /// When the present section ends, in terms of `consumed`; `total` outside.
     section_end: Span,
@@ -67,8 +67,8 @@ struct Execution {
     ended: bool,
 }
 
-impl<'a, P: Probe> Cpu<'a, P> {
-    pub fn new(system: &'a System, plan: &ProcessorPlan, given: Option<Given<'a>>, probe: P) -> Self {
+impl<'a, P: Probe> SimulatedCpu<'a, P> {
+    pub fn new(system: &'a System, plan: &ProcessorPlan, given: Option<KnownJobs<'a>>, probe: P) -> Self {
         let mut dispatcher = Dispatcher::new(system, plan, probe);
         if let Some(late) = given.and_then(|given| given.late) {
             dispatcher.release_late(late);
@@ -85,13 +85,13 @@ impl<'a, P: Probe> Cpu<'a, P> {
         let interval = |id: &OperationId| Some((Instant::ZERO, *id, system.operation(*id).min_interval?));
         let requests: Vec<_> = requested.filter_map(interval).collect();
         let first = if requests.is_empty() { Instant::NEVER } else { Instant::ZERO };
-        Cpu {
+        SimulatedCpu {
             system,
-            given,
+            known: given,
             execution: Vec::new(),
             kernel: Kernel::default(),
             current: None,
-            overhead: Overhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
+            overhead: CpuOverhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
             timer: inputs.front().map_or(effects.timer, |(at, _)| effects.timer.min(*at)).min(first).max(begins),
@@ -103,19 +103,19 @@ impl<'a, P: Probe> Cpu<'a, P> {
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
             dispatcher,
             effects,
-            links: Simulated::new(system, plan.processor, given.and_then(|given| given.links)),
+            links: SimulatedLinks::new(system, plan.processor, given.and_then(|given| given.links)),
             due: false,
             busy: Span::ZERO,
             watched: None,
         }
     }
 
-    /// From now on it is kept when the CPU is had.
+    /// From now on records when the CPU is used.
     pub fn watch(&mut self) {
         self.watched = Some((Vec::new(), Instant::ZERO));
     }
 
-    /// When the CPU was had, since it was asked last, until `now`.
+    /// When the CPU was used, from the last call until `now`.
     pub fn take_busy(&mut self, now: Instant, each: &mut impl FnMut(Instant, Instant)) {
         let has = self.has_the_cpu();
         let Some((spans, told)) = &mut self.watched else { return };
@@ -131,7 +131,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.current.is_some() || self.overhead.as_ref().is_some_and(|overhead| overhead.is_spending())
     }
 
-    /// When something happens here next.
+    /// The next event here.
     #[inline]
     pub fn next(&self) -> Instant {
         self.stop.min(self.timer)
@@ -154,7 +154,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
                 return;
             }
             if let Some(slot) = overhead.paid() {
-                self.goes_on(now, slot, locks);
+                self.continue_job(now, slot, locks);
             }
         }
         if self.any_overrun_rule {
@@ -168,7 +168,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         if self.overhead.is_some() {
             self.tick_at_a_cost(now);
         } else if self.due_next() <= now {
-            // A completion elsewhere may have moved the timer since `self.timer` was set.
+            // A completion on another processor may have moved the timer since `self.timer` was set.
             self.catch_up(now);
         }
         // Jobs that were cancelled after their start end at once.
@@ -182,7 +182,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
     }
 
-    /// When the release thread has something to do next.
+    /// When the release thread is due next.
     #[inline]
     fn due_next(&self) -> Instant {
         let requests = self.requests.iter().map(|(at, ..)| *at).min().unwrap_or(Instant::NEVER);
@@ -190,7 +190,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.inputs.front().map_or(timer, |(at, _)| timer.min(*at)).max(self.begins)
     }
 
-    /// Everything that is due: how many jobs entered queues, and how many releases were refused.
+    /// Handles everything that is due; returns how many jobs entered queues, and how many releases were refused.
     #[inline]
     fn catch_up(&mut self, now: Instant) -> (u32, u32) {
         let (mut enqueued, mut refused) = (0, 0);
@@ -242,7 +242,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
     }
 
-    /// Third: what runs from `now` on.
+    /// Third: decides what runs from `now` on.
     #[inline]
     pub fn dispatch(&mut self, now: Instant, locks: &mut Locks) {
         loop {
@@ -264,7 +264,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
                 if self.effects.woken.contains(lane) {
                     let executed = self.execution[slot.0 as usize].consumed;
                     self.start(now, lane, executed, locks);
-                    // It has just decided: giving the token up and taking it again is no news to it.
+                    // It has just decided: releasing the token and taking it again needs no decision.
                     self.effects.woken.remove(lane);
                     continue;
                 }
@@ -280,7 +280,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
     }
 
-    /// A completion is on its way here from another processor.
+    /// A completion is in transit to here from another processor.
     pub fn arrives(&mut self, now: Instant, signal: Signal) {
         self.links.arrives(signal);
         if !self.is_held(now) {
@@ -288,7 +288,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
     }
 
-    /// A resource that a job here waits for is its own now.
+    /// A job here gets the resource for which it waits.
     pub fn granted(&mut self, now: Instant, slot: Slot, resource: ResourceId) {
         self.execution[slot.0 as usize].blocked = false;
         self.acquire(now, slot, resource);
@@ -304,7 +304,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
 
-    /// Completions leave for other processors.
+    /// Sends completions to other processors.
     pub fn send(&mut self, into: &mut Vec<(ProcessorId, Signal)>) {
         self.effects.sends.drain(..).for_each(|(to, signal)| self.links.send(to, signal, ()));
         self.links.take_sent(into);
@@ -323,7 +323,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     fn best_started(&self) -> (Option<Slot>, u8) {
         let blocks = |slot: Slot| self.execution[slot.0 as usize].blocked;
         match self.kernel.best_started(&self.dispatcher, &self.effects, blocks) {
-            (_, BACKGROUND) if self.given.is_some_and(|given| given.crowded) => (None, BACKGROUND),
+            (_, BACKGROUND) if self.known.is_some_and(|given| given.crowded) => (None, BACKGROUND),
             best => best,
         }
     }
@@ -337,11 +337,11 @@ impl<'a, P: Probe> Cpu<'a, P> {
         }
         let Some(run) = run.filter(|run| !run.resumed) else { return };
         let job = self.dispatcher.job(run.slot);
-        let takes = &self.system.epochs[usize::from(job.epoch)].settings[run.job.operation.index()].takes;
+        let takes = &self.system.epochs[usize::from(job.epoch)].settings[run.job.operation.index()].execution_time;
         let drawn = takes.draw(self.system.seed, run.job);
         let execution = Execution {
             consumed: Span::ZERO,
-            total: self.given.as_ref().map_or(drawn, |given| (given.takes)(run.job, drawn)),
+            total: self.known.as_ref().map_or(drawn, |given| (given.execution_time)(run.job, drawn)),
             section: 0,
             section_end: Span::ZERO,
             level: lane,
@@ -393,7 +393,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.overhead.as_ref().map_or(timer, |overhead| timer.min(overhead.next()))
     }
 
-    /// Books the time since the last event on the job that ran.
+    /// Accounts the time since the last event to the job that ran.
     #[inline]
     pub fn account(&mut self, now: Instant) {
         if self.watched.is_some() && self.has_the_cpu() {
@@ -427,7 +427,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.overhead.as_ref().map_or(Span::ZERO, |overhead| overhead.spent)
     }
 
-    /// A body has ended; what it triggers is part of the job.
+    /// A body has ended; triggering its successors is part of the job.
     #[inline]
     fn body_ends(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
         let Some(overhead) = &mut self.overhead else { return self.complete(now, slot, locks) };
@@ -463,14 +463,14 @@ impl<'a, P: Probe> Cpu<'a, P> {
     fn observe_overdue(&mut self, now: Instant, locks: &mut Locks) {
         while let Some(slot) = self.dispatcher.overdue(now) {
             let execution = &self.execution[slot.0 as usize];
-            // A body that took its whole worst case and has ended did not overrun while it pays what it owes.
+            // A body that used its whole worst case and has ended did not overrun while it pays its costs.
             let within = self.dispatcher.job(slot).wcet.saturating_sub(Span::from_nanos(1));
             let consumed = if execution.ended { execution.consumed.min(within) } else { execution.consumed };
             self.handle(now, Input::Observe { slot, consumed });
             match self.effects.overrun {
-                Overrun::Within => {}
-                Overrun::Demote => self.kernel.demoted.push_back(slot),
-                Overrun::Stop => self.complete(now, slot, locks),
+                OverrunAction::Within => {}
+                OverrunAction::Demote => self.kernel.demoted.push_back(slot),
+                OverrunAction::Stop => self.complete(now, slot, locks),
             }
         }
     }
@@ -481,15 +481,15 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.overhead.as_ref().is_some_and(|overhead| overhead.held(now).is_some())
     }
 
-    /// True if no lane has the CPU now: what they do has to wait.
+    /// True if no lane has the CPU now: their work has to wait.
     fn park(&mut self, now: Instant) -> bool {
         let Some(until) = self.overhead.as_ref().and_then(|overhead| overhead.held(now)) else { return false };
         (self.current, self.accounted, self.stop, self.timer) = (None, now, until, Instant::NEVER);
         true
     }
 
-    /// True if something has to be paid first, by the one that has the CPU.
-    fn pay(&mut self, now: Instant, best: Option<Slot>, due: impl FnOnce(&mut Overhead) -> Option<Span>) -> bool {
+    /// True if the user of the CPU must pay a cost first.
+    fn pay(&mut self, now: Instant, best: Option<Slot>, due: impl FnOnce(&mut CpuOverhead) -> Option<Span>) -> bool {
         let Some(left) = self.overhead.as_mut().and_then(|overhead| due(overhead)) else { return false };
         (self.current, self.kernel.holder, self.accounted) = (None, best, now);
         self.stop = now.saturating_add(left);
@@ -497,7 +497,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         true
     }
 
-    /// What is due is seen together; where that is above the lanes, they wait.
+    /// Due events are handled together; if that is above the lanes, they wait.
     fn tick_at_a_cost(&mut self, now: Instant) {
         let Some(overhead) = &mut self.overhead else { return };
         if overhead.held(now).is_none() {
@@ -531,8 +531,8 @@ impl<'a, P: Probe> Cpu<'a, P> {
         overhead.released(now, false, self.effects.work.released_when_idle);
     }
 
-    /// A job has paid: its body begins, or goes on, or it completes.
-    fn goes_on(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+    /// A job has paid: its body begins or continues, or it completes.
+    fn continue_job(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
         let execution = self.execution[slot.0 as usize];
         if execution.ended {
             self.complete(now, slot, locks);
@@ -544,7 +544,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
     /// The lane whose thread a job runs on.
     fn thread_lane(&self, slot: Slot) -> u8 {
         let job = self.dispatcher.job(slot);
-        if job.state == State::Demoted { BACKGROUND } else { job.lane }
+        if job.state == JobState::Demoted { BACKGROUND } else { job.lane }
     }
 
     // ---- critical sections: built-in work holds its resources first, one after the other ----
@@ -584,7 +584,7 @@ impl<'a, P: Probe> Cpu<'a, P> {
         self.enter_section(now, slot, operation, locks);
     }
 
-    /// A job that ends within a section lets go of what it holds.
+    /// A job that ends within a section releases its resources.
     fn leave_all(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
         let operation = self.dispatcher.job(slot).id.operation;
         let section = usize::from(self.execution[slot.0 as usize].section);

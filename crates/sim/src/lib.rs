@@ -1,6 +1,5 @@
-//! The dispatcher in virtual time: the same decisions as on Linux, over a model of the kernel
-//! (fixed priorities between lanes, budgets for what is capped), deterministic to the bit and
-//! thousands of times faster than real time.
+//! The dispatcher in virtual time: the same decisions as on Linux, over a model of the kernel (fixed priorities between
+//! lanes, budgets for capped ones), deterministic to the bit and thousands of times faster than real time.
 //!
 //! Time advances from event to event. At one instant, on all processors: completions, then
 //! releases, signals and guards, then dispatch.
@@ -21,20 +20,20 @@ use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
 use hyoshi_trace::{Input, Probe};
 
-use cpu::Cpu;
+use cpu::SimulatedCpu;
 use locks::Locks;
 use programs::Programs;
 
-pub use links::{Carried, Journey, Journeys};
+pub use links::{Journey, Journeys, LinkCounts};
 pub use refute::refute;
 
-/// What a simulation leaves behind, besides what its probes saw.
+/// The result of a simulation, in addition to the probes.
 #[derive(Debug)]
 pub struct Simulated<P> {
     /// For each processor, in their order.
     pub processors: Vec<SimulatedProcessor<P>>,
     /// Counts for each link; the last entry counts signals between processors without a link.
-    pub links: Vec<Carried>,
+    pub links: Vec<LinkCounts>,
 }
 
 /// One processor after a simulation.
@@ -44,7 +43,7 @@ pub struct SimulatedProcessor<P> {
     pub busy: Span,
     /// CPU time that scheduling used: [`hyoshi_model::Costs`], spent.
     pub overhead: Span,
-    /// How often the hard cap has paused its lanes, and for how long in all.
+    /// How often the hard cap has paused its lanes, and for how long in total.
     pub pauses: (u64, Span),
     /// Jobs lost when its host was switched off.
     pub lost_jobs: u64,
@@ -56,9 +55,8 @@ pub struct SimulatedProcessor<P> {
 
 /// Simulates a system from its start until `until`.
 ///
-/// `probe` makes the probe of each processor. Nothing of a job is kept after its end: memory does
-/// not grow with simulated time. `keep_on` is asked now and then with the present virtual time;
-/// false ends the simulation there.
+/// `probe` creates the probe of each processor. No data of a job is kept after its end: memory does not grow with
+/// simulated time. `keep_on` is called now and then with the present virtual time; false ends the simulation there.
 pub fn simulate<P: Probe>(
     system: &System,
     plan: &Plan,
@@ -66,19 +64,20 @@ pub fn simulate<P: Probe>(
     probe: impl FnMut(ProcessorId) -> P,
     keep_on: impl FnMut(Instant) -> bool,
 ) -> Simulated<P> {
-    simulate_given(system, plan, until, None, None, probe, keep_on)
+    simulate_known(system, plan, until, None, None, probe, keep_on)
 }
 
-/// What is known of jobs beforehand: it takes the place of what the file has drawn for them.
+/// Known data of jobs: it replaces the values drawn from the file.
 #[derive(Clone, Copy)]
-pub struct Given<'a> {
-    /// The execution time of a job, asked once as it starts, with what was drawn for it.
-    pub takes: &'a dyn Fn(JobId, Span) -> Span,
-    /// How much later than nominal periodic releases come, where not as drawn.
+pub struct KnownJobs<'a> {
+    /// The execution time of a job, called once when it starts, with the drawn value.
+    pub execution_time: &'a dyn Fn(JobId, Span) -> Span,
+    /// How late periodic releases are, if not as drawn.
     pub late: Option<&'a Arc<BTreeMap<JobId, Span>>>,
     /// Ordinary threads use all time that lanes leave: jobs below the lanes get no CPU.
     pub crowded: bool,
-    /// What comes from outside, in the order of time: requests, rates, regions, cancellation, the late start of a processor.
+    /// Inputs from outside, in the order of time: requests, rates, regions, cancellation, the late start of a
+    /// processor.
     pub inputs: &'a [(Instant, ProcessorId, Input)],
     /// Whether requests arrive at the least interval of their operations, in addition to those in `inputs`.
     pub requests: bool,
@@ -86,27 +85,27 @@ pub struct Given<'a> {
     pub links: Option<Journeys<'a>>,
 }
 
-/// Simulates as [`simulate`] does, with what is known of jobs beforehand, and with programs of the system, if they are given.
-pub fn simulate_given<'a, P: Probe>(
+/// Simulates as [`simulate`] does, with known data of jobs, and with programs of the system, if there are any.
+pub fn simulate_known<'a, P: Probe>(
     system: &'a System,
     plan: &Plan,
     until: Instant,
-    given: Option<Given<'a>>,
+    given: Option<KnownJobs<'a>>,
     mut programs: Option<&mut Programs<'_>>,
     mut probe: impl FnMut(ProcessorId) -> P,
     mut keep_on: impl FnMut(Instant) -> bool,
 ) -> Simulated<P> {
-    let mut cpus: Vec<Cpu<'_, P>> =
-        plan.processors.iter().map(|plan| Cpu::new(system, plan, given, probe(plan.processor))).collect();
+    let mut cpus: Vec<SimulatedCpu<'_, P>> =
+        plan.processors.iter().map(|plan| SimulatedCpu::new(system, plan, given, probe(plan.processor))).collect();
     if programs.is_some() {
-        cpus.iter_mut().for_each(Cpu::watch);
+        cpus.iter_mut().for_each(SimulatedCpu::watch);
     }
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
     let mut end = until;
     let mut steps = 0u32;
     loop {
-        let now = cpus.iter().map(Cpu::next).min().unwrap_or(Instant::NEVER);
+        let now = cpus.iter().map(SimulatedCpu::next).min().unwrap_or(Instant::NEVER);
         if now > end {
             break;
         }
@@ -125,8 +124,8 @@ pub fn simulate_given<'a, P: Probe>(
     if let Some(programs) = &mut programs {
         play(&mut cpus, programs, end);
     }
-    let mut links = vec![Carried::default(); system.links.len() + 1];
-    let close = |mut cpu: Cpu<'_, P>| {
+    let mut links = vec![LinkCounts::default(); system.links.len() + 1];
+    let close = |mut cpu: SimulatedCpu<'_, P>| {
         cpu.stop_at(end);
         let overhead = cpu.spent();
         links.iter_mut().zip(cpu.links.close()).for_each(|(link, carried)| link.add(&carried));
@@ -143,11 +142,11 @@ pub fn simulate_given<'a, P: Probe>(
     Simulated { processors, links }
 }
 
-/// Steps after which programs are told what lanes took.
+/// Steps after which programs get the use of lanes.
 const TOLD: u32 = 1 << 10;
 
-/// Programs have what lanes left of the time until `now`.
-fn play<P: Probe>(cpus: &mut [Cpu<'_, P>], programs: &mut Programs<'_>, now: Instant) {
+/// Simulates programs in the time that lanes left until `now`.
+fn play<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], programs: &mut Programs<'_>, now: Instant) {
     for cpu in cpus {
         let processor = cpu.dispatcher.processor();
         cpu.take_busy(now, &mut |from, to| programs.taken(processor, from, to));
@@ -155,10 +154,10 @@ fn play<P: Probe>(cpus: &mut [Cpu<'_, P>], programs: &mut Programs<'_>, now: Ins
     programs.play_until(now);
 }
 
-/// Everything that happens at one instant.
+/// All events of one instant.
 #[inline]
 fn step<P: Probe>(
-    cpus: &mut [Cpu<'_, P>],
+    cpus: &mut [SimulatedCpu<'_, P>],
     now: Instant,
     locks: &mut Locks,
     sends: &mut Vec<(ProcessorId, hyoshi_trace::Signal)>,
@@ -196,7 +195,7 @@ fn step<P: Probe>(
             touched = true;
         }
     }
-    // Of jobs that were cancelled.
+    // Of cancelled jobs.
     while let Some((resource, processor, slot)) = locks.take_granted() {
         cpus[processor.index()].account(now);
         cpus[processor.index()].granted(now, slot, resource);

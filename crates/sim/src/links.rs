@@ -1,6 +1,6 @@
 //! Links in virtual time: they draw the delay of each completion, and whether it is lost.
 
-use hyoshi_dispatch::{InFlight, Transport};
+use hyoshi_dispatch::{CompletionTransport, InFlight};
 use hyoshi_model::{Instant, LinkSetting, ProcessorId, Span, System};
 use hyoshi_trace::Signal;
 
@@ -8,7 +8,7 @@ use hyoshi_trace::Signal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journey {
     /// It arrived after this delay.
-    Takes(Span),
+    Delay(Span),
     /// It arrived at this instant, or at once if it is sent later.
     Until(Instant),
     /// It did not arrive.
@@ -17,14 +17,14 @@ pub enum Journey {
 
 /// Counts of a link: sent = received + lost + refused + in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct LinkCounts {
     /// Completions that were sent.
     pub sent: u64,
     /// Those that reached their processor.
     pub received: u64,
     /// Those that were lost on the way.
     pub lost: u64,
-    /// Those that reached a host that was off.
+    /// Those whose host was off.
     pub refused: u64,
     /// Those in transit at the end.
     pub in_flight: u64,
@@ -32,10 +32,10 @@ pub struct Carried {
     pub recorded: u64,
 }
 
-impl Carried {
+impl LinkCounts {
     /// Adds the counts of another end of the link.
-    pub fn add(&mut self, other: &Carried) {
-        let Carried { sent, received, lost, refused, in_flight, recorded } = other;
+    pub fn add(&mut self, other: &LinkCounts) {
+        let LinkCounts { sent, received, lost, refused, in_flight, recorded } = other;
         self.sent += sent;
         self.received += received;
         self.lost += lost;
@@ -49,7 +49,7 @@ impl Carried {
 pub type Journeys<'a> = &'a dyn Fn(&Signal) -> Option<Journey>;
 
 /// One processor's end.
-pub(crate) struct Simulated<'a> {
+pub(crate) struct SimulatedLinks<'a> {
     system: &'a System,
     here: ProcessorId,
     /// To each processor, in the epoch of the last sending.
@@ -64,14 +64,14 @@ pub(crate) struct Simulated<'a> {
     /// Sent at this instant.
     leaving: Vec<(ProcessorId, Signal)>,
     /// For each link, and past the last for signals without a link.
-    carried: Vec<Carried>,
+    carried: Vec<LinkCounts>,
 }
 
-impl<'a> Simulated<'a> {
+impl<'a> SimulatedLinks<'a> {
     pub fn new(system: &'a System, here: ProcessorId, journeys: Option<Journeys<'a>>) -> Self {
         let host = |processor: ProcessorId| system.processor(processor).host;
         let link = |there: ProcessorId| system.link(host(here), host(there)).unwrap_or(system.links.len());
-        let mut simulated = Simulated {
+        let mut simulated = SimulatedLinks {
             system,
             here,
             ways: Vec::new(),
@@ -81,7 +81,7 @@ impl<'a> Simulated<'a> {
             ever_off: system.epochs.iter().any(|epoch| !epoch.environment.enables(host(here))),
             arriving: InFlight::with_capacity(0),
             leaving: Vec::new(),
-            carried: vec![Carried::default(); system.links.len() + 1],
+            carried: vec![LinkCounts::default(); system.links.len() + 1],
         };
         simulated.enter(0);
         simulated
@@ -99,7 +99,7 @@ impl<'a> Simulated<'a> {
         into.append(&mut self.leaving);
     }
 
-    /// One that another end has sent; it is lost where too many are on their way.
+    /// A signal that another end has sent; it is lost if too many are in transit.
     pub fn arrives(&mut self, signal: Signal) {
         if !self.arriving.push(signal, ()) {
             self.carried_from(&signal).lost += 1;
@@ -107,7 +107,7 @@ impl<'a> Simulated<'a> {
     }
 
     /// Its counts after the simulation.
-    pub fn close(mut self) -> Vec<Carried> {
+    pub fn close(mut self) -> Vec<LinkCounts> {
         while let Some((signal, ())) = self.arriving.pop(Instant::NEVER) {
             self.carried_from(&signal).in_flight += 1;
         }
@@ -120,18 +120,18 @@ impl<'a> Simulated<'a> {
         self.ever_off && !self.system.epochs[self.system.epoch_at(at)].environment.enables(host)
     }
 
-    fn carried_from(&mut self, signal: &Signal) -> &mut Carried {
+    fn carried_from(&mut self, signal: &Signal) -> &mut LinkCounts {
         &mut self.carried[self.links[self.system.operation(signal.from).on.index()]]
     }
 }
 
-impl std::fmt::Debug for Simulated<'_> {
+impl std::fmt::Debug for SimulatedLinks<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Simulated").field("here", &self.here).field("carried", &self.carried).finish_non_exhaustive()
     }
 }
 
-impl Transport for Simulated<'_> {
+impl CompletionTransport for SimulatedLinks<'_> {
     type Data = ();
 
     fn send(&mut self, to: ProcessorId, mut signal: Signal, _: ()) {
@@ -146,14 +146,14 @@ impl Transport for Simulated<'_> {
         let Signal { to: operation, position, number, .. } = signal;
         let journey = recorded.unwrap_or_else(|| match self.system.draw_loss(loss_ppm, operation, position, number) {
             true => Journey::Lost,
-            false => Journey::Takes(self.system.draw_delay(delay, operation, position, number)),
+            false => Journey::Delay(self.system.draw_delay(delay, operation, position, number)),
         });
         signal.due = match journey {
             Journey::Lost => {
                 carried.lost += 1;
                 return;
             }
-            Journey::Takes(span) => signal.due.saturating_add(span),
+            Journey::Delay(span) => signal.due.saturating_add(span),
             Journey::Until(arrival) => signal.due.max(arrival),
         };
         self.leaving.push((to, signal));

@@ -1,10 +1,10 @@
-//! Shared resources across processors: one holder each; a waiter of a better level goes first,
-//! of equal ones the earlier. On one processor the priority ceiling leaves nothing to wait for.
+//! Shared resources across processors: one holder each; of the waiters the one with the best level is first, of equal
+//! ones the earlier. On one processor the priority ceiling prevents waiting.
 
 use hyoshi_model::{ProcessorId, ResourceId};
 use hyoshi_trace::Slot;
 
-/// Who holds each resource, and who waits.
+/// The holder and the waiters of each resource.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     held: Vec<bool>,
@@ -26,7 +26,7 @@ impl Locks {
         free
     }
 
-    /// The holder lets go; the best waiter, if there is one, has it from now on.
+    /// The holder releases it; the best waiter, if there is one, gets it.
     pub fn release(&mut self, resource: ResourceId) {
         let waiting = &mut self.waiting[resource.index()];
         match waiting.iter().enumerate().min_by_key(|(position, (level, ..))| (*level, *position)) {
@@ -43,7 +43,7 @@ impl Locks {
         self.waiting.iter_mut().for_each(|waiting| waiting.retain(|(_, at, waits)| (*at, *waits) != (processor, slot)));
     }
 
-    /// A resource that changed hands since the last call.
+    /// A resource that changed its holder since the last call.
     pub fn take_granted(&mut self) -> Option<(ResourceId, ProcessorId, Slot)> {
         self.granted.pop()
     }

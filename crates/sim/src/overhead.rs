@@ -1,6 +1,5 @@
-//! What scheduling itself costs, spent on the CPU as [`Costs`] says. The decisions stay the
-//! dispatcher's and are taken with the time at which they are really taken; the costs delay what
-//! follows.
+//! The costs of scheduling, spent on the CPU by the rules of [`Costs`]. The dispatcher decides with the delayed times;
+//! the costs delay what follows.
 //!
 //! ```text
 //!                release or watchdog due                        nothing is due any more
@@ -11,7 +10,7 @@
 //!       └─────────────────────► switching ──────────► owing ─► body ──────────────► owing ─► complete
 //! ```
 //!
-//! Switching and what a lane or job owes are spent at the lane's priority: whatever is more urgent interrupts it.
+//! Switching and the costs of a lane or job are spent at the lane's priority: more urgent lanes interrupt them.
 
 use hyoshi_dispatch::LaneMask;
 use hyoshi_dispatch::kernel::BACKGROUND;
@@ -19,54 +18,54 @@ use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{Costs, Instant, Span};
 use hyoshi_trace::{Slot, Who};
 
-/// Nobody's lane: whoever has the CPU next pays a switch.
+/// No lane: the next user of the CPU pays a switch.
 const NOBODY: u8 = u8::MAX - 1;
 
-/// What the CPU does while it runs no body.
+/// The use of the CPU while it runs no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spending {
     /// It idles, or a body runs.
     Nothing,
     /// Above every lane, until `held_until`.
     Above(Who),
-    /// It goes to the thread of this lane.
+    /// A switch to the thread of this lane.
     Switch(u8),
     /// Before or after this job's body, at its lane's priority.
     Job(Slot, u8),
-    /// For jobs of this lane that were cancelled.
+    /// For cancelled jobs of this lane.
     Lane(u8),
 }
 
-/// A CPU's overhead: what is being spent, and what is owed.
+/// A CPU's overhead: the present spending, and the outstanding costs.
 #[derive(Debug)]
-pub(crate) struct Overhead {
+pub(crate) struct CpuOverhead {
     pub costs: Costs,
     spending: Spending,
-    /// Nothing in a lane runs, and no release is seen, before.
+    /// No lane runs, and no release is handled, before.
     held_until: Instant,
-    /// When the watchdog looks next.
+    /// The next check by the watchdog.
     watchdog: Instant,
-    /// Whose thread had the CPU last; an idle CPU keeps it.
+    /// The thread that had the CPU last; an idle CPU keeps it.
     thread: Option<u8>,
-    /// Whether that thread has run nothing since the CPU came to it.
+    /// Whether that thread has run nothing since its switch.
     fresh: bool,
-    /// What is left of a switch, and to whom.
+    /// The rest of a switch, and its target.
     switch: (u8, Span),
-    /// What each lane owes for jobs that it cancelled, and which lanes owe anything.
+    /// The outstanding costs of each lane for cancelled jobs, and the lanes that have any.
     lanes: Vec<Span>,
     indebted: LaneMask,
-    /// By slot: what each started job owes before or after its body.
+    /// By slot: the outstanding costs of each started job before or after its body.
     jobs: Vec<Span>,
-    /// All that was spent.
+    /// All costs spent.
     pub spent: Span,
 }
 
-impl Overhead {
-    /// `None` where nothing costs anything.
-    pub fn of(costs: Costs, lanes: usize) -> Option<Box<Overhead>> {
+impl CpuOverhead {
+    /// `None` if all costs are zero.
+    pub fn of(costs: Costs, lanes: usize) -> Option<Box<CpuOverhead>> {
         let watchdog = if costs.watchdog.is_zero() { Instant::NEVER } else { Instant::ZERO + WATCHDOG_PERIOD };
         (!costs.is_none()).then(|| {
-            Box::new(Overhead {
+            Box::new(CpuOverhead {
                 costs,
                 spending: Spending::Nothing,
                 held_until: Instant::ZERO,
@@ -87,7 +86,7 @@ impl Overhead {
         !matches!(self.spending, Spending::Nothing)
     }
 
-    /// Books `ran` on what was being spent; who spent it.
+    /// Accounts `ran` to the present spending; returns whose it was.
     pub fn account(&mut self, ran: Span) -> Option<Who> {
         let who = match self.spending {
             _ if ran.is_zero() => return None,
@@ -122,13 +121,13 @@ impl Overhead {
 
     // ---- above every lane ----
 
-    /// Until when nothing in a lane runs, if that is later than `now`.
+    /// Until when no lane runs, if that is later than `now`.
     #[inline]
     pub fn held(&self, now: Instant) -> Option<Instant> {
         (self.held_until > now).then_some(self.held_until)
     }
 
-    /// Nothing in a lane runs for so much longer.
+    /// No lane runs for this much longer.
     pub fn hold(&mut self, now: Instant, who: Who, span: Span) {
         if !span.is_zero() {
             self.held_until = self.held_until.max(now).saturating_add(span);
@@ -136,13 +135,13 @@ impl Overhead {
         }
     }
 
-    /// The release thread saw `released` jobs into their queues, in an expiry of its timer or not.
+    /// The release thread has enqueued `released` jobs, in an expiry of its timer or not.
     pub fn released(&mut self, now: Instant, expired: bool, released: u32) {
         let expiry = if expired { self.costs.timer } else { Span::ZERO };
         self.hold(now, Who::Release, sum(expiry, times(self.costs.enqueue, released)));
     }
 
-    /// The watchdog looks, if it is due.
+    /// The watchdog checks, if it is due.
     pub fn watchdog(&mut self, now: Instant) {
         if self.watchdog <= now {
             let missed = now.since(self.watchdog).as_nanos() / WATCHDOG_PERIOD.as_nanos();
@@ -151,21 +150,21 @@ impl Overhead {
         }
     }
 
-    /// When the watchdog looks next.
+    /// The next check by the watchdog.
     pub fn next(&self) -> Instant {
         self.watchdog
     }
 
     // ---- at the lanes' priorities ----
 
-    /// Lanes that have something to pay before they decide again.
+    /// Lanes with costs to pay before they decide again.
     #[inline]
     pub fn indebted(&self) -> LaneMask {
         self.indebted
     }
 
-    /// What `lane` has to spend from `now` on before it can decide; `None` if nothing. To be asked
-    /// at the time at which it has the CPU.
+    /// The spending of `lane` from `now` on before it can decide; `None` if there is none. To be called when it has the
+    /// CPU.
     pub fn before_lane(&mut self, lane: u8) -> Option<Span> {
         if let Some(left) = self.come_to(lane) {
             return Some(left);
@@ -175,7 +174,7 @@ impl Overhead {
         (!owed.is_zero()).then_some(owed)
     }
 
-    /// What has to be spent before the body of a started job, or its end, can go on.
+    /// The spending before the body of a started job, or its end, can continue.
     pub fn before_job(&mut self, slot: Slot, lane: u8) -> Option<Span> {
         if let Some(left) = self.come_to(lane) {
             return Some(left);
@@ -192,7 +191,7 @@ impl Overhead {
             return None;
         }
         if self.switch.0 != lane {
-            // One that was begun for another is lost. The first thread of all comes to nobody.
+            // One that was begun for another is lost. The first thread of all needs no switch.
             self.switch = (lane, if self.thread.is_none() { Span::ZERO } else { self.costs.switch });
         }
         if self.switch.1.is_zero() {
@@ -208,14 +207,14 @@ impl Overhead {
         self.spending = Spending::Nothing;
     }
 
-    /// Within a lane the CPU goes to the thread of another job, unless it has just come to the lane.
+    /// Within a lane the CPU switches to the thread of another job, unless it has just switched to the lane.
     pub fn another_thread(&mut self) {
         if !self.fresh {
             self.thread = Some(NOBODY);
         }
     }
 
-    /// A lane has taken `taken` jobs from its queue and asked of `asked` whether they can still finish.
+    /// A lane has taken `taken` jobs from its queue and decided for `asked` whether they can still finish.
     pub fn took(&mut self, lane: u8, running: Option<Slot>, taken: u32, asked: u32) {
         let cost = sum(times(self.costs.dequeue, taken), times(self.costs.cancel, asked));
         match running {
@@ -229,7 +228,7 @@ impl Overhead {
         }
     }
 
-    /// The body of a job has ended, and triggers so many jobs here.
+    /// The body of a job has ended, and triggers this many jobs here.
     pub fn triggers(&mut self, slot: Slot, jobs: u32) {
         self.owe(slot, times(self.costs.enqueue, jobs));
     }
@@ -242,13 +241,13 @@ impl Overhead {
         self.jobs[place] = sum(self.jobs[place], cost);
     }
 
-    /// What a job owes.
+    /// The outstanding costs of a job.
     #[inline]
     pub fn owed(&self, slot: Slot) -> Span {
         self.jobs.get(slot.0 as usize).copied().unwrap_or_default()
     }
 
-    /// A job is over, paid or not.
+    /// A job has ended, paid or not.
     pub fn forget(&mut self, slot: Slot) {
         if let Some(owed) = self.jobs.get_mut(slot.0 as usize) {
             *owed = Span::ZERO;
@@ -256,7 +255,7 @@ impl Overhead {
         self.spending = Spending::Nothing;
     }
 
-    /// The job that has just paid what it owes.
+    /// The job that has just paid its costs.
     pub fn paid(&self) -> Option<Slot> {
         match self.spending {
             Spending::Job(slot, _) if self.owed(slot).is_zero() => Some(slot),

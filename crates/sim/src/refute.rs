@@ -1,5 +1,5 @@
-//! Simulates what no analysis decides: if a behaviour that the file allows misses, the verdict is *fails* and has a
-//! counterexample.
+//! Simulates the cases that no analysis decides: if a behaviour that the file allows misses, the verdict is *fails* and
+//! has a counterexample.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
 
 use crate::simulate;
 
-/// Total number of simulated jobs, and of operations in behaviours that are built: about a second. The same system
-/// always has the same verdicts.
+/// Total number of simulated jobs, and of operations in generated behaviours: about a second. The same system always
+/// has the same verdicts.
 const MOST_JOBS: u64 = 1_000_000;
 
 /// Simulates behaviours of the regions with unknown verdicts, and changes those that miss to *fails*.

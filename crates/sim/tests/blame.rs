@@ -1,5 +1,4 @@
-//! Who was in the way: what must hold of every simulated job's account, on random systems with
-//! everything the model has.
+//! Blame: properties of every simulated job's account, on random systems with all features of the model.
 
 use crate::common;
 
@@ -53,7 +52,7 @@ fn the_parts_add_up_and_nothing_is_unexplained() {
                 assert_eq!(ran, account.end.consumed, "seed {seed}: {account:?}");
             }
             assert_eq!(account.total(|kind| kind == Kind::Overran), account.end.consumed.saturating_sub(account.wcet));
-            // Nobody less urgent is in the way but for what had begun where jobs finish what they begin.
+            // No less urgent job is to blame, except for a started one where jobs finish without preemption.
             let preemption = system.processor(system.operation(account.end.job.operation).on).preemption;
             let less = |kind: Kind| match kind {
                 Kind::Waited { rank, .. } | Kind::Preempted { rank, .. } => rank == Rank::LessUrgent,
@@ -75,7 +74,7 @@ fn the_parts_of_a_job_s_time_are_its_phases() {
         let system = random::system(seed);
         for account in accounts(&system, UNTIL) {
             let end = &account.end;
-            // What has not run to its end tells no CPU time, or is stopped in the middle of it.
+            // A job that has not ended has no CPU time yet, or is stopped in the middle of it.
             if !end.outcome.finished() || end.end >= UNTIL {
                 continue;
             }
@@ -126,7 +125,7 @@ fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
 fn a_job_alone_on_its_processor_is_blamed_on_nobody() {
     for seed in 0..200 {
         let mut system = random::system(seed).into_contents();
-        // Each operation gets a processor of its own, and what it waits for lies before its arrival.
+        // Each operation gets a separate processor, and its predecessors finish before its arrival.
         system.resources.clear();
         for index in 0..system.operations.len() {
             system.processors.push(Processor { cap_ppm: 1_000_000, ..system.processors[0].clone() });
@@ -168,7 +167,7 @@ fn interest_in_a_few_jobs_gives_the_same_accounts_with_timelines() {
         for account in accounts_of(&system, &all, &Interest::Jobs(jobs.clone())) {
             let same = every.iter().find(|other| other.end == account.end).unwrap();
             assert_eq!(same.parts, account.parts, "seed {seed}");
-            // Stretch follows on stretch, from the release to the end.
+            // Each stretch follows the one before, from the release to the end.
             let mut at = account.from;
             for stretch in &account.timeline {
                 assert_eq!(stretch.from, at, "seed {seed}: {account:?}");
@@ -182,7 +181,7 @@ fn interest_in_a_few_jobs_gives_the_same_accounts_with_timelines() {
     }
 }
 
-/// A processor's events with its switches, as the kernel would tell them.
+/// A processor's events with its switches, as from the kernel.
 fn with_switches(system: &System, plan: &ProcessorPlan, own: &[(Instant, Event)]) -> Vec<(Instant, Event)> {
     let mut law = Blame::new(system, plan, true, Interest::Jobs(BTreeSet::new()));
     let mut all = Vec::new();
@@ -205,7 +204,7 @@ fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
     let mut named = 0;
     for seed in 0..SYSTEMS / 4 {
         let mut system = random::system(seed).into_contents();
-        // Switches do not tell which of several demoted jobs runs.
+        // Switches do not show which of several demoted jobs runs.
         system.operations.iter_mut().for_each(|operation| operation.on_overrun = OnOverrun::Report);
         let system = System::new(system);
         let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
@@ -225,7 +224,7 @@ fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
                 events.iter().filter_map(|(now, event)| law.event(*now, event)).collect::<Vec<_>>()
             };
             let whole = accounts(&own);
-            // Until the dispatcher decides otherwise than the recording tells nothing says that there is a gap.
+            // Until the dispatcher's decision differs from the recording nothing shows that there is a gap.
             let mut replay = Replay::new(&system, plan);
             let Some((known, _)) = kept.iter().find(|(now, event)| replay.event(*now, *event).is_err()) else {
                 continue;
@@ -250,10 +249,10 @@ fn the_order_of_operations_in_the_file_does_not_change_who_is_blamed() {
     let mut compared = 0;
     for seed in 0..400 {
         let mut system = random::system(seed).into_contents();
-        // What is drawn depends on an operation's position: nothing is.
+        // Draws depend on an operation's position: nothing is drawn.
         for epoch in &mut system.epochs {
             let fixed = |setting: &Setting| Setting {
-                takes: Takes::Fixed(setting.wcet),
+                execution_time: ExecutionTime::Fixed(setting.wcet),
                 jitter: Span::ZERO,
                 ..setting.clone()
             };
@@ -324,7 +323,7 @@ fn each_cause_is_told_by_its_name() {
     ];
     assert_eq!(low.parts, expected);
 
-    // Without preemption, what is less urgent but has begun.
+    // Without preemption, a less urgent job that has begun.
     let none = Build::new("RMS", 1)
         .periodic("high", 0, 10.0, 2.0)
         .set(|setting| setting.phase = ms(1.0))
@@ -379,7 +378,9 @@ fn each_cause_is_told_by_its_name() {
     assert_eq!(late.total(|kind| kind == Kind::Jitter), late.end.ready.since(late.end.release));
 
     // An overrun, and the cap.
-    let over = Build::new("RMS", 1).periodic("over", 0, 50.0, 2.0).set(|setting| setting.takes = Takes::Fixed(ms(5.0)));
+    let over = Build::new("RMS", 1)
+        .periodic("over", 0, 50.0, 2.0)
+        .set(|setting| setting.execution_time = ExecutionTime::Fixed(ms(5.0)));
     assert_eq!(find(&over.system(), "over", 0).parts, [(Kind::Overran, ms(3.0)), (Kind::Executed, ms(2.0))]);
     let capped = Build::new("RMS", 1)
         .periodic("greedy", 0, 100.0, 90.0)

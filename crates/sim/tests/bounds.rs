@@ -1,5 +1,5 @@
-//! Soundness: on random systems whose jobs take at most what is declared, no simulated response
-//! exceeds its proved bound, and what is proved misses nothing.
+//! Soundness: on random systems whose jobs take at most the declared times, no simulated response exceeds its proved
+//! bound, and no proved operation misses.
 
 use crate::common;
 
@@ -19,16 +19,16 @@ fn system(seed: u64) -> System {
         for setting in &mut settings {
             setting.wcet = Span::from_nanos((setting.wcet.as_nanos() / shrink).max(1_000));
             setting.bcet = setting.bcet.min(setting.wcet);
-            setting.takes = match setting.takes {
-                Takes::Uniform(least, _) => Takes::Uniform(least.min(setting.wcet), setting.wcet),
-                _ => Takes::Fixed(setting.wcet),
+            setting.execution_time = match setting.execution_time {
+                ExecutionTime::Uniform(least, _) => ExecutionTime::Uniform(least.min(setting.wcet), setting.wcet),
+                _ => ExecutionTime::Fixed(setting.wcet),
             };
         }
         epoch.settings = settings.into();
     }
     let mut choose = random::Choices::new(seed ^ 0xb0d5);
     if choose.one_in(2) {
-        // What scheduling costs, now and then as much as short operations.
+        // Costs of scheduling, now and then as long as short operations.
         let most = choose.of(&[5, 30, 300]);
         for processor in &mut system.processors {
             let mut cost = || Span::from_nanos(choose.below(1_000 * most + 1));
@@ -169,7 +169,7 @@ fn across_regions(seed: u64, system: &System, report: &Report, all: &[(Processor
     }
 }
 
-/// An analysis that leaves out one of the costs is refuted by a simulation that spends it.
+/// A simulation that spends a cost refutes an analysis without it.
 #[test]
 fn an_analysis_that_forgets_a_cost_is_caught() {
     type Forget = (&'static str, fn(&mut Costs));

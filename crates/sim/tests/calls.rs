@@ -1,5 +1,5 @@
-//! Calls: while a job waits for an answer the next one of its lane runs, and what is proved of systems with calls
-//! holds in simulation.
+//! Calls: while a job waits for an answer the next one of its lane runs, and proofs of systems with calls hold in
+//! simulation.
 
 use crate::common;
 
@@ -42,7 +42,7 @@ fn who_waits_for_an_answer_holds_no_run_token() {
     assert!(ended.contains(&("other".into(), 5_000)) && ended.contains(&("plan".into(), 7_000)), "{ended:?}");
 }
 
-/// A file with two processors, some methods and some who call them.
+/// A file with two processors, some methods and some callers.
 fn drawn(seed: u64) -> String {
     let mut choose = Choices::new(seed);
     let mut text = String::from("name = 'drawn'\n[host.a]\n[host.b]\n[[link]]\nbetween = ['a', 'b']\n");
@@ -77,7 +77,7 @@ fn drawn(seed: u64) -> String {
         if choose.one_in(2) {
             text += "critical = true\n";
         }
-        // The first two see to it that each method is called.
+        // The first two ensure that each method is called.
         if caller < 2 || choose.one_in(2) {
             let method = if caller < 2 { caller } else { choose.below(2) };
             let (after, oneway) = (100 + choose.below(800), choose.one_in(3));

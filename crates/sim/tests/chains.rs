@@ -1,5 +1,5 @@
-//! Soundness end to end: on random chains over several processors, with links, guards, joins and reads, no
-//! latency, age or reaction that a simulation shows exceeds its bound.
+//! Soundness end to end: on random chains over several processors, with links, guards, joins and reads, no simulated
+//! latency, age or reaction exceeds its bound.
 
 use crate::common;
 
@@ -33,7 +33,7 @@ fn system(seed: u64) -> System {
     let mut path: Vec<OperationId> = Vec::new();
     let segments = 1 + choose.below(3);
     for segment in 0..segments {
-        // What reads over a link is not measured.
+        // Reads over a link are not measured.
         let on = choose.below(2) as u32;
         let odd = us(5_003 + choose.below(30_000));
         let period = choose.of(&[us(10_000), us(20_000), odd]);
@@ -81,7 +81,11 @@ fn system(seed: u64) -> System {
     for setting in &mut settings {
         let least = Span::from_nanos(setting.wcet.as_nanos() / (1 + choose.below(4)));
         setting.bcet = least;
-        setting.takes = if choose.one_in(2) { Takes::Uniform(least, setting.wcet) } else { Takes::Fixed(setting.wcet) };
+        setting.execution_time = if choose.one_in(2) {
+            ExecutionTime::Uniform(least, setting.wcet)
+        } else {
+            ExecutionTime::Fixed(setting.wcet)
+        };
         if let Deadline::Origin(_) = setting.deadline {
             setting.deadline = Deadline::Origin(setting.period * 3);
         }
@@ -119,7 +123,7 @@ fn nothing_observed_of_a_chain_exceeds_its_bound() {
             // The worst case of sampling is approached, period by period, to the finest step in the system.
             met += u64::from(most + 2_000 >= bound);
             close += u64::from(most * 10 >= bound * 9);
-            sampling += u64::from(chain.method == hyoshi_sched::analysis::Method::Sampling);
+            sampling += u64::from(chain.method == hyoshi_sched::analysis::AnalysisMethod::Sampling);
         }
     }
     println!("{bounds} bounds ({sampling} through reads): {met} met to 2 us, {close} within 10 %");

@@ -1,4 +1,4 @@
-//! What scheduling costs is spent as `hyoshi_model::Costs` says.
+//! The costs of scheduling are spent by the rules of `hyoshi_model::Costs`.
 
 use crate::common;
 
@@ -132,16 +132,16 @@ fn tiny_costs_change_no_order_where_times_are_whole_microseconds() {
     }
 }
 
-/// What a recording says must have been paid is what was spent, but for what the end cut off.
+/// The costs in a recording equal those spent, except for those that the end cut off.
 #[test]
 fn every_cost_is_paid_once_for_what_the_trace_shows() {
     for seed in 0..600 {
         let mut system = costly(seed).into_contents();
         for processor in &mut system.processors {
-            // How often the CPU switched is not to be seen in what a dispatcher decides.
+            // The dispatcher's decisions do not show how often the CPU switched.
             processor.costs.switch = Span::ZERO;
         }
-        // Idle points pay without a timer: left out here.
+        // Idle points pay without a timer: omitted here.
         for operation in &mut system.operations {
             operation.guard = if operation.guard == Guard::Idle { Guard::On } else { operation.guard };
         }
@@ -202,7 +202,7 @@ fn every_cost_is_paid_once_for_what_the_trace_shows() {
                 + costs.dequeue * decided
                 + costs.cancel * asked
                 + costs.watchdog * looks;
-            // What is under way at the end: an expiry and what it releases, a look, each lane's decisions.
+            // Unfinished at the end: an expiry and its releases, a check, each lane's decisions.
             let open = costs.timer + costs.watchdog + (costs.enqueue + costs.dequeue + costs.cancel) * 200;
             let spent = simulated.overhead;
             assert!(spent <= owed + open && owed <= spent + open, "seed {seed}: {spent} spent, {owed} owed");

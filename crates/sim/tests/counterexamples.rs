@@ -1,5 +1,4 @@
-//! Whatever is said to fail is seen to: of random systems that are too much for their processors every
-//! counterexample misses in simulation.
+//! Every failure is confirmed: for random overloaded systems every counterexample misses in simulation.
 
 use crate::common;
 
@@ -30,7 +29,8 @@ fn system(seed: u64) -> System {
             if choose.one_in(2) {
                 (setting.phase, setting.offset, setting.jitter) = (Span::ZERO, Span::ZERO, Span::ZERO);
             }
-            setting.takes = Takes::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
+            setting.execution_time =
+                ExecutionTime::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
         }
         epoch.settings = settings.into();
     }
@@ -50,7 +50,7 @@ fn system(seed: u64) -> System {
     System::new(system)
 }
 
-/// A few periodic operations that begin together, with deadlines of which some are too short.
+/// A few periodic operations that begin together, some with too short deadlines.
 fn together(seed: u64) -> System {
     let mut choose = random::Choices::new(seed ^ 0xdead);
     let mut build = Build::new(choose.of(&["EDF", "DM", "RMS", "MUF", "MLF"]), 1);
@@ -110,7 +110,7 @@ fn nothing_fails_without_a_counterexample_that_misses() {
         }
     }
     println!("{seen:?}");
-    // Every kind of failure that there is.
+    // Every kind of failure.
     let several = |(what, least): (&str, u64)| seen.iter().any(|((_, kind), many)| *kind == what && *many > least);
     assert!(
         [("too long", 150), ("first job", 15), ("overload", 100), ("demand", 5), ("seen", 100)]

@@ -1,5 +1,5 @@
-//! The flight program of Kokyu's paper behaves as the paper says where it can (claims K1, K2, K6,
-//! K7), at the full 150 s a region.
+//! The flight program of Kokyu's paper behaves as described there, where this is possible (claims K1, K2, K6, K7), at
+//! the full 150 s a region.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn regions(strategy: &str, cancel: bool) -> Vec<Region> {
     switching(strategy, None, cancel, 1).0
 }
 
-/// What becomes of each region, and how often the strategy changed.
+/// The results of each region, and how often the strategy changed.
 fn switching(strategy: &str, second: Option<Overload>, cancel: bool, seed: u64) -> (Vec<Region>, u64) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/flight-program.toml");
     let system = read_file(file).unwrap_or_else(|errors| panic!("{}", errors.render(false))).system;
@@ -90,8 +90,8 @@ fn rate_monotonic_with_cancellation_cancels_nothing() {
 
 #[test]
 fn requests_rise_from_3100_to_4500_in_a_sample_of_seven_seconds() {
-    // Under RMS, which runs the legs first. A strategy that lets them wait has fewer from region 7
-    // on: a leg is requested only when the one before has run.
+    // Under RMS, which runs the legs first. A strategy that delays them has fewer from region 7 on: a leg is requested
+    // only when the one before has run.
     let per_sample = |region: Region| region.requests * 7 / 150;
     let regions = regions("RMS", false);
     let (first, last) = (per_sample(regions[0]), per_sample(regions[11]));
@@ -109,7 +109,7 @@ fn switching_makes_what_the_best_fixed_strategy_makes_in_every_region() {
         assert!(switches > 0);
         for (index, region) in both.iter().enumerate() {
             assert_eq!(region.critical_missed, 0, "region {index}: {region:?}");
-            // A strategy that misses critical deadlines is not the best, whatever else it makes.
+            // A strategy that misses critical deadlines is not the best, whatever else it meets.
             let safe = fixed.iter().map(|fixed| fixed[index]).filter(|fixed| fixed.critical_missed == 0);
             let best = safe.map(|fixed| fixed.other_made).max().unwrap();
             assert!(region.other_made * 100 >= best * 99, "region {index}: {region:?}, best {best}");
@@ -117,7 +117,7 @@ fn switching_makes_what_the_best_fixed_strategy_makes_in_every_region() {
     }
 }
 
-/// What docs/strategies.md shows of it, and docs/reproducing.md of the critical deadlines that RMS misses.
+/// The tables in docs/strategies.md, and the critical deadlines that RMS misses in docs/reproducing.md.
 #[test]
 fn the_tables_of_the_documentation_are_what_is_simulated() {
     let page = |name: &str| {
@@ -145,7 +145,7 @@ fn the_tables_of_the_documentation_are_what_is_simulated() {
     assert!(page("reproducing.md").contains(&row), "docs/reproducing.md has no row\n{row}");
 }
 
-/// A count as people write it.
+/// A count in readable form.
 fn thousands(count: u64) -> String {
     if count < 1_000 { count.to_string() } else { format!("{},{:03}", thousands(count / 1_000), count % 1_000) }
 }

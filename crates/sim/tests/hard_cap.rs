@@ -66,7 +66,7 @@ fn non_critical_work_is_gated_in_any_hundred_milliseconds_and_critical_work_is_n
         .critical();
     let decisions = decisions(&build, 3_000.0);
     assert!(decisions.iter().all(|(_, decision)| !matches!(decision, Decision::Pause { .. })));
-    // A job that has started goes on below ordinary threads, which do not want the CPU here.
+    // A started job continues below ordinary threads, which do not want the CPU here.
     let starts = decisions.iter().filter_map(|(at, decision)| match decision {
         Decision::Run { job, .. } if job.operation == OperationId(0) => Some(*at),
         _ => None,
@@ -90,7 +90,7 @@ fn systems_that_stay_below_it_are_as_if_there_were_none() {
             .periodic("slow", 0, 100.0, 30.0)
             .critical()
     };
-    // It looks at the clock more often, and decides the same.
+    // It accounts more often, and decides the same.
     assert_eq!(decisions(&build(940_000), 2_000.0), decisions(&build(1_000_000), 2_000.0));
 }
 
@@ -106,7 +106,7 @@ fn lasting_overload_demotes_the_least_important_critical_operation_and_the_other
     assert_eq!(relegated.len(), 1, "{relegated:?}");
     let last = decisions.iter().rev().find(|(_, decision)| matches!(decision, Decision::Pause { on: true }));
     assert!(last.unwrap().0 < relegated[0] + 2_000.0, "{last:?}");
-    // A job of it that was critical may still be there.
+    // A job of it that was critical may still be pending.
     let late = |(at, decision): &&(f64, Decision)| match decision {
         Decision::End(end) => {
             *at > relegated[0] + 2_500.0 && end.job.operation == OperationId(0) && end.end > end.deadline
@@ -129,7 +129,7 @@ fn a_job_that_holds_a_resource_goes_on_until_it_lets_it_go() {
         decisions(build, 390.0).into_iter().find(|(_, decision)| matches!(decision, Decision::Pause { on: true }))
     };
     assert!((93.9..=94.0).contains(&pause(&build(1.0)).unwrap().0));
-    // It holds the resource from its start: the pause begins, and it is not lowered before it lets go.
+    // It holds the resource from its start: the pause begins, and it is lowered only after it releases the resource.
     let holding = build(96.0);
     assert!((93.9..=94.0).contains(&pause(&holding).unwrap().0));
     let opens = decisions(&holding, 390.0).into_iter().find(|(_, decision)| *decision == Decision::Pause { on: false });

@@ -6,7 +6,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::{Carried, Given, Journey, Simulated, simulate, simulate_given};
+use hyoshi_sim::{Journey, KnownJobs, LinkCounts, Simulated, simulate, simulate_known};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Signal};
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ proptest! {
             system = off_for_a_while(system);
         }
         let simulated = play(&system, at(200.0));
-        let sum = simulated.links.iter().fold(Carried::default(), |mut sum, link| {
+        let sum = simulated.links.iter().fold(LinkCounts::default(), |mut sum, link| {
             sum.add(link);
             sum
         });
@@ -158,7 +158,7 @@ fn loss_changes_neither_the_delays_of_what_arrives_nor_what_else_is_lost() {
     assert!((750..850).contains(&some.len()), "{}", some.len());
     assert!((230..370).contains(&few.len()), "{}", few.len());
     assert!(some.iter().all(|signal| whole.contains(signal)));
-    // A higher loss takes more of the same draw.
+    // A higher loss includes more of the same draws.
     assert!(few.iter().all(|signal| some.contains(signal)));
 }
 
@@ -200,7 +200,7 @@ fn jobs_and_signals_of_a_host_that_goes_off_are_counted() {
     let mut build = across(0).periodic("long", 1, 100.0, 70.0);
     build.0.links[0].delay = (ms(3.0), ms(3.0));
     let simulated = play(&off_for_a_while(build.system()), at(200.0));
-    // `long` runs at 60 ms. `sense` goes on: 5 signals arrive from 64 to 104 ms, while the host is off.
+    // `long` runs at 60 ms. `sense` continues: 5 signals arrive from 64 to 104 ms, while the host is off.
     assert_eq!(simulated.processors[1].lost_jobs, 1);
     assert_eq!(simulated.links[0].refused, 5);
     assert_eq!(simulated.links[0].received + 5, simulated.links[0].sent);
@@ -229,22 +229,22 @@ fn journeys_that_are_known_are_not_drawn() {
     let system = across(0).system();
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let journeys = |signal: &Signal| match signal.number {
-        0 => Some(Journey::Takes(ms(5.0))),
+        0 => Some(Journey::Delay(ms(5.0))),
         1 => Some(Journey::Lost),
         _ => None,
     };
-    let given = Given {
-        takes: &|_, drawn| drawn,
+    let given = KnownJobs {
+        execution_time: &|_, drawn| drawn,
         late: None,
         crowded: false,
         inputs: &[],
         requests: true,
         links: Some(&journeys),
     };
-    let simulated = simulate_given(&system, &plan, at(30.0), Some(given), None, |_| Vec::new(), |_| true);
+    let simulated = simulate_known(&system, &plan, at(30.0), Some(given), None, |_| Vec::new(), |_| true);
     let arrived: Vec<_> = received(&simulated.processors[1].probe).iter().map(|one| (one.number, one.due)).collect();
     assert_eq!(arrived[0], (0, at(6.0)));
     assert_eq!(arrived[1].0, 2);
-    let Carried { sent, received, lost, recorded, .. } = simulated.links[0];
+    let LinkCounts { sent, received, lost, recorded, .. } = simulated.links[0];
     assert_eq!((sent, received, lost, recorded), (3, 2, 1, 2));
 }

@@ -1,4 +1,4 @@
-//! What comes from outside while a system runs: requests, adapted rates, regions out of turn, cancellation.
+//! Inputs from outside while a system runs: requests, adapted rates, regions out of turn, cancellation.
 
 use crate::common;
 
@@ -6,7 +6,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::{Given, simulate_given};
+use hyoshi_sim::{KnownJobs, simulate_known};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Request};
 
 const P: ProcessorId = ProcessorId(0);
@@ -28,9 +28,15 @@ fn ranges(mut build: Build, slowest: f64) -> Build {
 fn play(system: &System, millis: f64, inputs: &[(f64, Input)]) -> Vec<(Instant, Event)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(millis, input)| (at(*millis), P, *input)).collect();
-    let given =
-        Given { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs, requests: true, links: None };
-    let simulated = simulate_given(system, &plan, at(millis), Some(given), None, |_| Vec::new(), |_| true);
+    let given = KnownJobs {
+        execution_time: &|_, drawn| drawn,
+        late: None,
+        crowded: false,
+        inputs: &inputs,
+        requests: true,
+        links: None,
+    };
+    let simulated = simulate_known(system, &plan, at(millis), Some(given), None, |_| Vec::new(), |_| true);
     let events = simulated.processors.into_iter().next().unwrap().probe;
     replay(system, &plan.processors[0], events.iter().copied()).unwrap_or_else(|divergence| panic!("{divergence}"));
     events
@@ -58,7 +64,7 @@ fn an_adapted_rate_counts_after_the_armed_timer_and_ranks_the_levels_again() {
     assert_eq!(millis(fast.iter().map(|end| end.release)), [0.0, 10.0, 20.0, 30.0, 70.0, 110.0]);
     assert_eq!(fast[3].deadline, at(70.0));
     assert_eq!(fast[2].deadline, at(30.0));
-    // Before, it preempted `slow`; from 25 ms on that goes first.
+    // Before, it preempted `slow`; from 25 ms on that runs first.
     assert_eq!(millis(of(&events, 1).map(|end| end.end)), [15.0, 31.0, 47.0, 67.0, 87.0, 107.0]);
     assert_eq!(millis(fast.iter().map(|end| end.end)), [4.0, 14.0, 24.0, 35.0, 74.0, 114.0]);
 }
@@ -79,7 +85,7 @@ fn a_processor_that_starts_late_leaves_out_what_was_due_before() {
     let build = Build::new("RMS", 1).periodic("fast", 0, 10.0, 4.0).periodic("slow", 0, 20.0, 7.0);
     let events = play(&build.system(), 50.0, &[(20.0, Input::Begin)]);
     assert_eq!(events[1], (at(20.0), Event::Input(Input::Begin)));
-    // What is due at its start is released, with the numbers that it would have had.
+    // Releases due at its start occur, with the usual numbers.
     assert_eq!(of(&events, 0).map(|end| end.job.number).collect::<Vec<_>>(), [2, 3, 4]);
     assert_eq!(millis(of(&events, 1).map(|end| end.end)), [35.0]);
     let events = play(&build.system(), 50.0, &[(20.1, Input::Begin)]);
@@ -169,7 +175,7 @@ fn a_rate_adapted_while_the_region_has_one_rate_counts_in_the_next() {
     let events = play(&build.system(), 120.0, &[(5.0, retime)]);
     let released = millis(of(&events, 0).map(|end| end.release));
     assert_eq!(released, [0.0, 10.0, 20.0, 30.0, 40.0, 70.0, 100.0]);
-    // At 40 and 100 ms both are released, and `b` goes first.
+    // At 40 and 100 ms both are released, and `b` runs first.
     assert_eq!(millis(of(&events, 1).map(|end| end.start)), [4.0, 24.0, 40.0, 60.0, 80.0, 100.0]);
 }
 
@@ -185,12 +191,18 @@ fn a_cancelled_job_that_waits_for_a_resource_gets_it_no_more() {
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let job = JobId { operation: OperationId(1), number: 0, leg: 0 };
     let inputs = [(at(8.0), ProcessorId(1), Input::Cancel { job, chain: false })];
-    let given =
-        Given { takes: &|_, drawn| drawn, late: None, crowded: false, inputs: &inputs, requests: true, links: None };
-    let simulated = simulate_given(&system, &plan, at(99.0), Some(given), None, |_| Vec::new(), |_| true);
+    let given = KnownJobs {
+        execution_time: &|_, drawn| drawn,
+        late: None,
+        crowded: false,
+        inputs: &inputs,
+        requests: true,
+        links: None,
+    };
+    let simulated = simulate_known(&system, &plan, at(99.0), Some(given), None, |_| Vec::new(), |_| true);
     let events = &simulated.processors[1].probe;
     assert_eq!(millis(of(events, 1).map(|end| end.end)), [8.0]);
-    // It has the resource as soon as `holds` lets it go.
+    // It has the resource as soon as `holds` releases it.
     assert_eq!(millis(of(events, 2).map(|end| end.end)), [25.0]);
     replay(&system, &plan.processors[1], events.iter().copied()).unwrap();
 }

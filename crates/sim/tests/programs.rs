@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use hyoshi_control::file::{Verdict, admit};
+use hyoshi_control::file::{AdmissionVerdict, admit};
 use hyoshi_model::{HostId, Instant, Span, System, read};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::programs::{Played, Programs};
-use hyoshi_sim::simulate_given;
+use hyoshi_sim::programs::{ProgramResults, Programs};
+use hyoshi_sim::simulate_known;
 use hyoshi_trace::NoProbe;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -17,11 +17,11 @@ fn system(text: &str) -> System {
     read(&format!("name = 'one'\n{text}"), "one.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{text}")).system
 }
 
-fn played(system: &System) -> Vec<Played> {
+fn played(system: &System) -> Vec<ProgramResults> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let mut programs = Programs::new(system).unwrap();
     let until = Instant::ZERO + system.duration;
-    simulate_given(system, &plan, until, None, Some(&mut programs), |_| NoProbe, |_| true);
+    simulate_known(system, &plan, until, None, Some(&mut programs), |_| NoProbe, |_| true);
     programs.close()
 }
 
@@ -30,13 +30,13 @@ fn program(name: &str, period: u64, takes: u64, rest: &str) -> String {
 }
 
 /// Held in each period.
-fn held(played: &Played) -> Vec<Span> {
+fn held(played: &ProgramResults) -> Vec<Span> {
     played.stretches.iter().map(|stretch| stretch.sums.held).collect()
 }
 
 #[test]
 fn a_reservation_follows_what_the_program_takes() {
-    // The paper's figure 4, in short: nothing is missed but what nobody could have known.
+    // The paper's figure 4, in short: only unpredictable cycles miss.
     let text = program("p", 100, 20, "") + &program("q", 100, 60, "");
     let text = format!(
         "duration = '6s'\nbroker = {{ cap = '95%' }}\n{text}[[epoch]]\nat = '2s'\nset = {{ 'reservation.p.takes' = '30ms' }}\n\
@@ -45,7 +45,7 @@ fn a_reservation_follows_what_the_program_takes() {
     let played = played(&system(&text));
     let held = held(&played[0]);
     assert_eq!(played[0].all.periods, 60);
-    assert_eq!(held[0], Span::from_micros(100), "next to nothing");
+    assert_eq!(held[0], Span::from_micros(100), "almost nothing");
     assert!(held[1..20].iter().all(|held| *held == MS * 21), "the demand and its headroom from the first report on");
     assert!(held[21..40].iter().all(|held| *held == Span::from_micros(31_500)), "up at once");
     assert!(held[40..44].iter().all(|held| *held > MS * 30), "down only when five reports are lower");
@@ -62,7 +62,7 @@ fn the_more_important_goes_first_and_the_other_is_late() {
     let (low, high) = (&played[0].all, &played[1].all);
     assert_eq!((high.missed, high.cut), (0, 0));
     assert_eq!((low.met, low.cut, low.held), (0, 50, MS * 15 * 50));
-    // The CPU is never idle: what one does not have the other has.
+    // The CPU is never idle: time that one does not use goes to the other.
     assert_eq!(low.consumed + high.consumed, Span::from_secs(5));
 }
 
@@ -117,7 +117,7 @@ fn what_check_admits_is_never_late() {
         let system = system(&text);
         let admission = admit(&system, HostId(0)).unwrap();
         let played = played(&system);
-        let whole = admission.programs.iter().all(|one| one.verdict() == Verdict::Admitted);
+        let whole = admission.programs.iter().all(|one| one.verdict() == AdmissionVerdict::Admitted);
         admitted.set(admitted.get() + u32::from(whole));
         for (one, program) in played.iter().zip(&admission.programs) {
             prop_assert_eq!(one.all.met + one.all.missed, one.all.periods);

@@ -1,5 +1,5 @@
-//! What must hold of every simulation, on random systems with everything the model has. A failure
-//! names the seed: `common::random::system(seed)` is the system.
+//! Properties of every simulation, on random systems with all features of the model. A failure names the seed:
+//! `common::random::system(seed)` is the system.
 
 use crate::common;
 
@@ -55,7 +55,7 @@ fn every_released_job_ends_once_and_has_had_what_it_takes() {
             }
             assert!(end.ready >= end.release && end.start >= end.ready && end.end >= end.start, "seed {seed}: {end:?}");
             if end.outcome.finished() && end.end < UNTIL {
-                assert_eq!(end.consumed, setting.takes.draw(system.seed, end.job), "seed {seed}: {end:?}");
+                assert_eq!(end.consumed, setting.execution_time.draw(system.seed, end.job), "seed {seed}: {end:?}");
                 assert_eq!(end.outcome == Outcome::Made, end.end <= end.deadline, "seed {seed}: {end:?}");
             }
         }
@@ -69,7 +69,7 @@ fn critical_jobs_are_never_cancelled_and_cancelled_ones_never_start() {
         for end in ends(&events(&system, UNTIL)).filter(|end| end.outcome == Outcome::Cancelled) {
             let setting = system.setting(usize::from(end.epoch), end.job.operation);
             assert!(!end.critical && end.start == Instant::NEVER, "seed {seed}: {end:?}");
-            // Strictly: equality runs.
+            // Strictly: a job that just fits runs.
             assert!(end.end.saturating_add(setting.wcet) > end.deadline, "seed {seed}: {end:?}");
         }
     }
@@ -98,7 +98,7 @@ fn one_processor_runs_one_job_at_a_time() {
 
 #[test]
 fn a_lane_that_can_start_something_never_waits_behind_a_less_urgent_one() {
-    // Where nothing is held, capped or demoted: the start of a job means that no more urgent lane had any ready.
+    // If nothing is held, capped or demoted: the start of a job means that no more urgent lane had a ready one.
     for seed in 0..SYSTEMS {
         let mut system = random::system(seed).into_contents();
         for processor in &mut system.processors {

@@ -1,5 +1,5 @@
-//! Paper 4, section 3.4: the example in which greedy releases miss and guarded ones do not.
-//! One millisecond here is a second there.
+//! Paper 4, section 3.4: the example in which greedy releases miss and guarded ones do not. One millisecond here is a
+//! second there.
 
 use crate::common;
 
@@ -59,7 +59,7 @@ fn rule_three_gives_the_greedy_schedule_again() {
     assert_eq!(greedy.schedule("T3", 200.0), idle.schedule("T3", 200.0));
 }
 
-/// Without a bound on what comes before it, a guard that idle points open may use up the hard cap.
+/// Without a bound on its predecessors, a guard that idle points open may use up the hard cap.
 #[test]
 fn a_guard_that_idle_points_open_counts_for_the_hard_cap() {
     let file = |guard: &str| {

@@ -14,7 +14,7 @@ fn a_job_that_just_fits_is_not_cancelled_and_one_that_does_not_is() {
             .processors(|processor| processor.cancel = true)
             .periodic("first", 0, 9.0, 4.0)
             .periodic("late", 0, 10.0, wcet)
-            .set(|setting| setting.takes = Takes::Fixed(ms(1.0)))
+            .set(|setting| setting.execution_time = ExecutionTime::Fixed(ms(1.0)))
     };
     assert_eq!(build(6.0).count("late", 9.0, Outcome::Cancelled), 0);
     assert_eq!(build(6.000001).count("late", 9.0, Outcome::Cancelled), 1);
@@ -116,7 +116,7 @@ fn a_job_beyond_its_worst_case_is_stopped_or_demoted_if_told_to() {
     let build = |on_overrun| {
         Build::new("RMS", 1)
             .periodic("wild", 0, 20.0, 2.0)
-            .set(|setting| setting.takes = Takes::Fixed(ms(6.0)))
+            .set(|setting| setting.execution_time = ExecutionTime::Fixed(ms(6.0)))
             .with(|operation| operation.on_overrun = on_overrun)
             .periodic("tame", 0, 40.0, 3.0)
     };
@@ -177,7 +177,7 @@ fn the_cap_takes_from_the_non_critical_and_never_from_the_critical() {
     let events = build.run(5_000.0);
     assert!(ends(&events).filter(|end| end.critical).all(|end| end.outcome == Outcome::Made));
     let busy: Span = ends(&events).filter(|end| !end.critical).map(|end| end.consumed).sum();
-    // 40 % of the time is left under the cap; what is paused goes on as an ordinary thread.
+    // 40 % of the time is left under the cap; paused jobs continue as ordinary threads.
     assert!(ms(1_950.0) < busy && busy <= ms(2_500.0), "{busy}");
     assert!(events.iter().any(|(.., event)| matches!(event, Event::Decision(Decision::Gate { lane: 0 | 1 }))));
 }
@@ -187,7 +187,7 @@ fn an_epoch_changes_settings_and_armed_timers_keep_their_expiry() {
     let mut build = Build::new("RMS", 1).periodic("p", 0, 10.0, 1.0);
     let mut faster = build.0.epochs[0].settings.to_vec();
     faster[0].period = ms(4.0);
-    faster[0].takes = Takes::Fixed(ms(2.0));
+    faster[0].execution_time = ExecutionTime::Fixed(ms(2.0));
     build.0.epochs.push(Epoch {
         name: "1".into(),
         at: Instant::ZERO + ms(15.0),
@@ -243,7 +243,7 @@ fn jitter_delays_releases_but_not_deadlines() {
 
 #[test]
 fn under_full_preemption_a_holder_yields_only_to_what_never_needs_its_resource() {
-    // Stack resource policy: `middle` could need nothing that `low` holds, but would delay `high`.
+    // Stack resource policy: `middle` could need no resource of `low`, but would delay `high`.
     let build = |uses: bool| {
         let mut build = Build::new("EDF", 1)
             .processors(|processor| processor.preemption = Preemption::Full)
@@ -268,7 +268,7 @@ fn under_full_preemption_a_holder_yields_only_to_what_never_needs_its_resource()
 fn a_job_kept_from_the_cpu_just_short_of_its_worst_case_costs_no_storm_of_observations() {
     let build = Build::new("DM", 1)
         .periodic("short", 0, 1_000.0, 1.0)
-        .set(|setting| setting.takes = Takes::Fixed(ms(2.0)))
+        .set(|setting| setting.execution_time = ExecutionTime::Fixed(ms(2.0)))
         .with(|operation| operation.on_overrun = OnOverrun::Stop)
         .periodic("urgent", 0, 900.0, 50.0)
         .set(|setting| setting.phase = ms(0.999999));
@@ -311,7 +311,7 @@ fn the_cap_pauses_a_long_job_though_nothing_else_happens() {
 fn an_operation_that_leaves_jobs_behind_costs_others_none_of_theirs() {
     let build = Build::new("MUF", 1)
         .periodic("wild", 0, 10.0, 2.0)
-        .set(|setting| setting.takes = Takes::Fixed(ms(30.0)))
+        .set(|setting| setting.execution_time = ExecutionTime::Fixed(ms(30.0)))
         .with(|operation| operation.on_overrun = OnOverrun::Demote)
         .periodic("critical", 0, 10.0, 6.0)
         .critical();
@@ -363,7 +363,7 @@ fn a_join_behind_a_merge_goes_on_for_ever() {
         .after("x", 0, &[2, 3], 0.1)
         .with(|operation| operation.trigger = Trigger::Any(vec![OperationId(2), OperationId(3)]))
         .after("j", 0, &[1, 4], 0.1);
-    // Late, for it joins with the older of two merged completions; but it never starves.
+    // Late, because it joins with the older of two merged completions; but it never starves.
     assert!(build.schedule("j", 2_000.0).len() >= 95);
 }
 
@@ -389,7 +389,7 @@ fn a_burst_comes_within_its_time_in_each_period_and_its_bounds_hold() {
         assert!(one.verdict.is_proved(), "{:?}", one.verdict);
         Span::from_nanos(one.bound_ns.unwrap())
     };
-    // All three jobs come at once, at worst, before it begins.
+    // In the worst case all three jobs arrive at once, before it begins.
     assert_eq!(bound(OperationId(3)), ms(5.0));
     let events = events(&system, Instant::ZERO + Span::from_secs(20));
     let mut periods = std::collections::BTreeMap::<u64, (u64, Span)>::new();

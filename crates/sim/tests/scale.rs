@@ -25,14 +25,14 @@ fn many(strategy: &str, preemption: Preemption, count: u64, percent: u64) -> Sys
         .collect();
     let settings = (0..count).map(|index| {
         let (every, wcet) = (Span::from_nanos(period(index)), Span::from_nanos(period(index) * percent / 100 / count));
-        let takes = Takes::Fixed(wcet);
+        let takes = ExecutionTime::Fixed(wcet);
         Setting {
             period: every,
             slowest: every,
             deadline: Deadline::Own(every),
             wcet,
             bcet: wcet,
-            takes,
+            execution_time: takes,
             ..setting.clone()
         }
     });

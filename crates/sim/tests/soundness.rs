@@ -1,5 +1,5 @@
-//! Soundness: on random systems whose jobs take at most what is declared, no simulated response
-//! exceeds its proved bound, what is proved misses nothing, and what fails is seen to fail.
+//! Soundness: on random systems whose jobs take at most the declared times, no simulated response exceeds its proved
+//! bound, no proved operation misses, and every failure is confirmed.
 //!
 //! A share of it runs with every `cargo test`; all of it is
 //! `cargo test --release -p hyoshi-sim --test suite soundness:: -- --ignored --nocapture`, for which
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use common::drawn::{self, ROWS};
 use common::sound::{Account, Judged, Tally, check, smallest};
 
-/// What came of one strategy's systems.
+/// The results of one strategy's systems.
 #[derive(Default)]
 struct Row {
     systems: u64,
     account: Account,
 }
 
-/// Checks systems of each row, in turn, on all CPUs, until there are enough or the time is up.
+/// Checks systems of each row, in turn, on all CPUs, until there are enough or the time has passed.
 fn rows(systems: u64, limit: Duration) -> Vec<Row> {
     let started = Instant::now();
     let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));

@@ -64,14 +64,18 @@ fn every_job_ends_once_and_limits_hold_across_switches() {
                     assert!(ended.insert((end.job, end.release)), "seed {seed}: {end:?} ended twice");
                     let setting = system.setting(usize::from(end.epoch), end.job.operation);
                     if end.outcome.finished() && end.start != Instant::NEVER && end.end < UNTIL {
-                        assert_eq!(end.consumed, setting.takes.draw(system.seed, end.job), "seed {seed}: {end:?}");
+                        assert_eq!(
+                            end.consumed,
+                            setting.execution_time.draw(system.seed, end.job),
+                            "seed {seed}: {end:?}"
+                        );
                     }
                     assert!(end.outcome != Outcome::Cancelled || !end.critical, "seed {seed}: {end:?}");
                 }
                 _ => {}
             }
         }
-        // What was released and has not ended could still be in time when the simulation ended.
+        // Released jobs that have not ended could still be in time at the end of the simulation.
         for (_, job, release) in ready.keys().filter(|(_, job, release)| !ended.contains(&(*job, *release))) {
             let setting = system.epochs.iter().map(|epoch| &epoch.settings[job.operation.index()]);
             let longest = setting.map(|setting| setting.deadline.span()).max().unwrap();
@@ -117,7 +121,7 @@ fn started_jobs_finish_in_their_lane_and_waiting_ones_start_where_the_ruling_str
                     let rules =
                         if second.get(processor) == Some(&true) { plan.overload.as_ref().unwrap() } else { plan };
                     let operation = system.operation(job.operation);
-                    // Held jobs take their place at their release, an epoch earlier perhaps.
+                    // Held jobs get their position at their release, an epoch earlier perhaps.
                     if plan.preemption != Preemption::None && operation.guard == Guard::Off && system.epochs.len() == 1
                     {
                         let place = rules.placement(epoch[&(*processor, *job)], job.operation).unwrap();
@@ -152,18 +156,18 @@ fn after_a_switch_waiting_jobs_of_a_deadline_level_start_in_its_order() {
         build.0.processors[0].overload = second;
         build
     };
-    // Rate monotonic lets `soon` wait behind `long` and, by arrival, behind `late`.
+    // Under rate monotonic `soon` waits behind `long` and, by arrival, behind `late`.
     assert_eq!(build(None).schedule("soon", 20.0), [(8.0, 10.0)]);
     let edf = Overload { strategy: "EDF".into(), margin: ms(0.0), calm: ms(100.0) };
     let switched = build(Some(edf));
     let plan = plan(&switched.system());
     assert_eq!(plan.processors[0].overload.as_ref().unwrap().levels[0].discipline, Discipline::Deadline);
-    // The trigger is met at once: by deadline `soon` goes before `late`.
+    // The trigger is met at once: by deadline `soon` precedes `late`.
     assert_eq!(switched.schedule("soon", 20.0), [(6.0, 8.0)]);
     assert_eq!(switched.count("late", 39.0, Outcome::Missed), 0);
 }
 
-/// What `check` proves across any sequence of switches holds in each that happens.
+/// The proofs of `check` across any sequence of switches hold in each actual one.
 #[test]
 fn no_response_exceeds_what_is_proved_across_switches() {
     let (mut proved, mut switches) = (0, 0);
@@ -175,7 +179,8 @@ fn no_response_exceeds_what_is_proved_across_switches() {
         for setting in &mut settings {
             setting.wcet = Span::from_nanos((setting.wcet.as_nanos() / shrink).max(1_000));
             setting.bcet = setting.bcet.min(setting.wcet);
-            setting.takes = Takes::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
+            setting.execution_time =
+                ExecutionTime::Uniform(Span::from_nanos(setting.wcet.as_nanos() / 2), setting.wcet);
         }
         system.epochs[0].settings = settings.into();
         for (_, span) in system.operations.iter_mut().flat_map(|operation| &mut operation.uses) {

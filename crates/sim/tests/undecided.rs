@@ -1,5 +1,5 @@
-//! How often `check` leaves an unschedulable set undecided: single processors, against exact tests of their own, which
-//! are independent of the analysis.
+//! How often `check` leaves an unschedulable set undecided: single processors, compared with separate exact tests,
+//! which are independent of the analysis.
 //!
 //! A part of it runs with every `cargo test`; all of it is
 //! `cargo test --release -p hyoshi-sim --test suite undecided:: -- --ignored --nocapture`.
@@ -33,7 +33,7 @@ const JITTER: &str = "fixed priority, jitter";
 
 #[test]
 fn the_search_in_a_large_system_is_bounded_by_its_size() {
-    // Given phases leave no alignment to try: each behaviour is built for nothing.
+    // With given phases there is no alignment to try: building behaviours is useless.
     let mut build = Build::new("RMS", 1).processors(|one| one.cap_ppm = 500_000);
     for index in 0..5_000 {
         build = build.periodic(&format!("o{index}"), 0, 10_000.0, 1.9);
@@ -131,7 +131,7 @@ fn fixed_misses(tasks: &[Task], preemptive: bool) -> bool {
         // Deadlines are within periods: of its level there is one job of each before it, itself last.
         let ahead: u64 = beside.iter().map(|one| one.wcet).sum();
         if preemptive {
-            // Deadlines are within periods, so a job that is not late is over before the next is due.
+            // Deadlines are within periods, so a job that is not late has ended before the next is due.
             let mut end = ahead;
             loop {
                 let next =
@@ -202,7 +202,7 @@ fn phases_that_the_file_gives_stay() {
     for (urgent, long) in [("phase = \"0s\"", "phase = \"0s\""), ("phase = \"5ms\"", "phase = \"0s\"")] {
         assert_eq!(checked(&file(urgent, long, false)).outcome, Holds::Unknown);
     }
-    // One that is left free may begin just before the other.
+    // One without a phase may begin just before the other.
     for (urgent, long) in [("", "phase = \"0s\""), ("phase = \"5ms\"", "")] {
         assert_eq!(checked(&file(urgent, long, false)).outcome, Holds::DoesNotHold, "{urgent} {long}");
     }

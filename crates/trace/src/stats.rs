@@ -367,7 +367,8 @@ impl Row {
     fn new(system: &System, id: OperationId, critical: bool, digits: u8) -> Row {
         let settings = || system.epochs.iter().map(|epoch| &epoch.settings[id.index()]);
         let deadline = settings().map(|setting| setting.deadline.span()).max().unwrap_or_default();
-        let shortest = settings().map(|setting| setting.bcet.min(setting.takes.shortest())).min().unwrap_or_default();
+        let shortest =
+            settings().map(|setting| setting.bcet.min(setting.execution_time.shortest())).min().unwrap_or_default();
         // Two digits of the shortest job, but not finer than a thousandth of a percent of the deadline:
         // that keeps a row at some 10 kB.
         let finest = (shortest.as_nanos() / 128).max(deadline.as_nanos() / 100_000);

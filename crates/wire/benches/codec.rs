@@ -1,4 +1,4 @@
-//! What encoding and decoding cost, beside a copy of the same octets. `cargo bench -p hyoshi-wire`
+//! The cost of encoding and decoding, compared with a copy of the same octets. `cargo bench -p hyoshi-wire`
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
@@ -189,7 +189,7 @@ fn any_of_8192_doubles(bencher: Bencher, order: ByteOrder) {
     decoding(bencher, order, &Any::of(&vec![1.5f64; 8192]).unwrap());
 }
 
-/// What memory gives.
+/// The speed of memory.
 #[divan::bench]
 fn copy_64_kib(bencher: Bencher) {
     let (from, mut to) = (vec![1u8; 65536], Vec::with_capacity(65536));

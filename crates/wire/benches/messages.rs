@@ -1,4 +1,4 @@
-//! What a request and its reply cost beside the octets they carry. `cargo bench -p hyoshi-wire --bench messages`
+//! The cost of a request and its reply in addition to their octets. `cargo bench -p hyoshi-wire --bench messages`
 
 use divan::{Bencher, black_box};
 use hyoshi_wire::giop::{

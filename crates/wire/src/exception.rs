@@ -1,4 +1,4 @@
-//! Exceptions: the standard's own, and what user exceptions are.
+//! System exceptions, and the trait of user exceptions.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -12,31 +12,31 @@ pub trait UserException: Encode + for<'a> Decode<'a> + core::error::Error {
     const ID: &'static str;
 }
 
-/// Whether the operation had been carried out when the exception was raised.
+/// Whether the operation was carried out before the exception was raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Completed {
-    /// It had.
+    /// It was.
     Yes,
-    /// It had not: it is safe to ask again.
+    /// It was not: a retry is safe.
     No,
-    /// That is not known.
+    /// Unknown.
     Maybe,
 }
 
-/// A standard exception (CORBA 3.3 part 1, annex A), raised by an ORB rather than by an object.
+/// A standard exception (CORBA 3.3 part 1, annex A), raised by an ORB, not by an object.
 ///
-/// Its `Display` and `Debug` say all that is known: `TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:2809: Nobody
-/// listens at the address`. Two are equal if they say the same of whatever server.
+/// `Display` and `Debug` print all known data: `TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:2809: No server
+/// listens at the address`. Equality ignores the server.
 #[derive(Clone, Copy)]
 pub struct SystemException {
-    /// Which.
+    /// The exception.
     pub kind: SystemKind,
-    /// What precisely: the upper twenty bits name the vendor.
+    /// The exact cause: the upper twenty bits name the vendor.
     pub minor: u32,
     /// Whether the operation was carried out.
     pub completed: Completed,
-    /// Which server raised it, or could not be called: its address. Known to the client's ORB, for calls over the wire;
-    /// it does not travel.
+    /// The address of the server that raised it, or that could not be called. The client's ORB sets it for remote
+    /// calls; it is not sent.
     pub peer: Option<&'static str>,
 }
 
@@ -56,7 +56,7 @@ macro_rules! kinds {
                 match self { $(SystemKind::$variant => $name,)* }
             }
 
-            /// What it says, in a sentence.
+            /// Its description, in one sentence.
             pub const fn description(self) -> &'static str {
                 match self { $(SystemKind::$variant => $doc,)* }
             }
@@ -70,65 +70,65 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Unknown "UNKNOWN" "Something that is no exception of the operation was raised.";
-    BadParam "BAD_PARAM" "An argument that may not be passed.";
-    NoMemory "NO_MEMORY" "Memory is used up.";
-    ImpLimit "IMP_LIMIT" "A limit of the implementation was passed.";
+    Unknown "UNKNOWN" "The operation raised an undeclared exception.";
+    BadParam "BAD_PARAM" "An invalid argument.";
+    NoMemory "NO_MEMORY" "Out of memory.";
+    ImpLimit "IMP_LIMIT" "An implementation limit was exceeded.";
     CommFailure "COMM_FAILURE" "The connection was lost after the request was sent.";
-    InvObjref "INV_OBJREF" "A reference that is none.";
-    NoPermission "NO_PERMISSION" "The caller may not.";
-    Internal "INTERNAL" "A fault of the ORB.";
-    Marshal "MARSHAL" "A message that does not hold what it should.";
-    Initialize "INITIALIZE" "The ORB could not be set up.";
-    NoImplement "NO_IMPLEMENT" "Declared, but not there.";
-    BadTypecode "BAD_TYPECODE" "A type code that is none.";
+    InvObjref "INV_OBJREF" "An invalid object reference.";
+    NoPermission "NO_PERMISSION" "The caller lacks permission.";
+    Internal "INTERNAL" "An internal error of the ORB.";
+    Marshal "MARSHAL" "A message that cannot be encoded or decoded.";
+    Initialize "INITIALIZE" "The ORB could not be initialized.";
+    NoImplement "NO_IMPLEMENT" "Declared, but not implemented.";
+    BadTypecode "BAD_TYPECODE" "An invalid type code.";
     BadOperation "BAD_OPERATION" "The object has no such operation.";
-    NoResources "NO_RESOURCES" "Something needed is used up.";
-    NoResponse "NO_RESPONSE" "The answer is not there yet.";
-    PersistStore "PERSIST_STORE" "What should be kept could not be stored.";
-    BadInvOrder "BAD_INV_ORDER" "Called at the wrong moment.";
-    Transient "TRANSIENT" "The request could not be delivered now; another time it may be.";
+    NoResources "NO_RESOURCES" "A resource is exhausted.";
+    NoResponse "NO_RESPONSE" "The answer has not arrived yet.";
+    PersistStore "PERSIST_STORE" "Persistent storage failed.";
+    BadInvOrder "BAD_INV_ORDER" "Called in the wrong order.";
+    Transient "TRANSIENT" "The request could not be delivered now; a retry may succeed.";
     FreeMem "FREE_MEM" "Memory could not be freed.";
-    InvIdent "INV_IDENT" "A name that is no IDL identifier.";
-    InvFlag "INV_FLAG" "A flag that is none.";
+    InvIdent "INV_IDENT" "A name that is not an IDL identifier.";
+    InvFlag "INV_FLAG" "An invalid flag.";
     IntfRepos "INTF_REPOS" "The interface repository cannot be reached.";
     BadContext "BAD_CONTEXT" "A context that the operation needs is missing.";
     ObjAdapter "OBJ_ADAPTER" "The adapter failed.";
-    DataConversion "DATA_CONVERSION" "A character that the connection's code set lacks.";
-    ObjectNotExist "OBJECT_NOT_EXIST" "There is no such object, and there will be none.";
+    DataConversion "DATA_CONVERSION" "A character that is not in the connection's code set.";
+    ObjectNotExist "OBJECT_NOT_EXIST" "The object does not exist.";
     TransactionRequired "TRANSACTION_REQUIRED" "A transaction is needed.";
-    TransactionRolledback "TRANSACTION_ROLLEDBACK" "The transaction was taken back.";
-    InvalidTransaction "INVALID_TRANSACTION" "The transaction is none.";
-    InvPolicy "INV_POLICY" "Policies that exclude each other.";
+    TransactionRolledback "TRANSACTION_ROLLEDBACK" "The transaction was rolled back.";
+    InvalidTransaction "INVALID_TRANSACTION" "An invalid transaction.";
+    InvPolicy "INV_POLICY" "Policies that conflict.";
     CodesetIncompatible "CODESET_INCOMPATIBLE" "Client and server share no code set.";
-    Rebind "REBIND" "The client would have to bind again, and may not.";
-    Timeout "TIMEOUT" "The time given for the call is over.";
-    TransactionUnavailable "TRANSACTION_UNAVAILABLE" "Transactions are not there.";
-    TransactionMode "TRANSACTION_MODE" "The transaction's mode does not fit.";
-    BadQos "BAD_QOS" "The quality of service asked for cannot be had.";
-    InvalidActivity "INVALID_ACTIVITY" "The activity is none.";
-    ActivityCompleted "ACTIVITY_COMPLETED" "The activity is over.";
+    Rebind "REBIND" "The client would have to rebind, which its policy forbids.";
+    Timeout "TIMEOUT" "The time limit of the call has passed.";
+    TransactionUnavailable "TRANSACTION_UNAVAILABLE" "Transactions are not available.";
+    TransactionMode "TRANSACTION_MODE" "The transaction's mode does not match.";
+    BadQos "BAD_QOS" "The requested quality of service is not available.";
+    InvalidActivity "INVALID_ACTIVITY" "An invalid activity.";
+    ActivityCompleted "ACTIVITY_COMPLETED" "The activity has ended.";
     ActivityRequired "ACTIVITY_REQUIRED" "An activity is needed.";
     ThreadCancelled "THREAD_CANCELLED" "The distributable thread was cancelled (Real-time CORBA).";
 }
 
 impl SystemKind {
-    /// The one with this repository id; one that is not known counts as `UNKNOWN` (4.12.3).
+    /// The one with this repository id; `UNKNOWN` for an unknown id (4.12.3).
     pub fn from_id(id: &str) -> SystemKind {
         Self::ALL.iter().copied().find(|kind| kind.id() == id).unwrap_or(SystemKind::Unknown)
     }
 
-    /// Raised before anything was done.
+    /// Raised before the operation was carried out.
     pub const fn not_done(self, minor: u32) -> SystemException {
         SystemException { kind: self, minor, completed: Completed::No, peer: None }
     }
 
-    /// Raised when it cannot be known whether anything was done.
+    /// Raised when it is unknown whether the operation was carried out.
     pub const fn maybe_done(self, minor: u32) -> SystemException {
         SystemException { kind: self, minor, completed: Completed::Maybe, peer: None }
     }
 
-    /// Raised after it was done.
+    /// Raised after the operation was carried out.
     pub const fn done(self, minor: u32) -> SystemException {
         SystemException { kind: self, minor, completed: Completed::Yes, peer: None }
     }
@@ -141,13 +141,13 @@ impl SystemException {
         SystemException { peer, ..self }
     }
 
-    /// What the minor code says: this ORB's, and OMG's.
+    /// The meaning of the minor code: this ORB's, and OMG's.
     pub fn meaning(&self) -> Option<&'static str> {
         let (vendor, number) = (self.minor & 0xffff_f000, self.minor & 0xfff);
         match vendor {
             minor::OMG => standard::meaning(self.kind, number),
             minor::HYOSHI => {
-                // "No adapter of that name is there (OBJECT_NOT_EXIST)."
+                // "No adapter has that name (OBJECT_NOT_EXIST)."
                 let text = minor::meaning(self.minor)?;
                 Some(text.rsplit_once(" (").map_or(text, |(text, _)| text))
             }
@@ -155,7 +155,7 @@ impl SystemException {
         }
     }
 
-    /// Whose minor code it is, if that is known.
+    /// The vendor of the minor code, if known.
     pub fn vendor(&self) -> Option<&'static str> {
         Some(match self.minor & 0xffff_f000 {
             minor::OMG => "OMG",
@@ -187,7 +187,7 @@ impl fmt::Display for SystemException {
     }
 }
 
-/// As people read it: that is what a test or an `unwrap` shows.
+/// In readable form, which a test or an `unwrap` prints.
 impl fmt::Debug for SystemException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -210,7 +210,8 @@ impl Hash for SystemException {
 
 impl core::error::Error for SystemException {}
 
-/// Arguments that cannot be read: DATA_CONVERSION for characters, else MARSHAL, both before anything was done.
+/// Arguments that cannot be decoded: DATA_CONVERSION for characters, else MARSHAL, both before the operation was
+/// carried out.
 impl From<DecodeError> for SystemException {
     fn from(error: DecodeError) -> Self {
         match error.kind {
@@ -220,7 +221,7 @@ impl From<DecodeError> for SystemException {
     }
 }
 
-/// Its repository id, minor code and completion, as a reply's body has it (9.4.3.2).
+/// Its repository id, minor code and completion, as in a reply's body (9.4.3.2).
 impl Encode for SystemException {
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
         self.kind.id().encode(to)?;

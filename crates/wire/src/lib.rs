@@ -1,8 +1,8 @@
 //! CORBA on the wire, without sockets: CDR in both byte orders, GIOP 1.0 to 1.2, object references.
 //!
-//! Follows CORBA 3.3 part 2 (Interoperability), chapters 7 and 9. Bytes come from anyone: every
-//! length is checked against what has arrived, and against [`Limits`], before anything is allocated
-//! for it; strings and octet sequences are borrowed from the message.
+//! Follows CORBA 3.3 part 2 (Interoperability), chapters 7 and 9. Octets are untrusted: every length is checked against
+//! the received octets, and against [`Limits`], before any allocation for it. Strings and octet sequences are borrowed
+//! from the message.
 //!
 //! ```
 //! use hyoshi_wire::{ByteOrder, Decode, Decoder, Encode, Encoder};
@@ -48,4 +48,4 @@ pub use cdr::{
 pub use exception::{Completed, SystemException, SystemKind, UserException};
 pub use nilable::{FromIor, ToIor};
 pub use typecode::{TypeCode, TypeIndex, TypeKind, Typed, Types};
-pub use types::{Decimal, Fixed, FixedError, LongDouble, WChar, WString};
+pub use types::{Fixed, FixedDecimal, FixedError, LongDouble, WChar, WString};

@@ -1,14 +1,14 @@
-//! Minor codes: what precisely a system exception of this ORB means. [`SystemException::meaning`] tells it of OMG's own
-//! codes too, which mean something else for each exception.
+//! Minor codes: the exact cause of this ORB's system exceptions. [`SystemException::meaning`] also describes OMG's own
+//! codes, whose meaning depends on the exception.
 //!
 //! [`SystemException::meaning`]: crate::SystemException::meaning
 //!
-//! Where OMG defines a code (CORBA 3.3 part 1, annex A.6) that one is used; the others are ours,
-//! under a vendor id of their own. `docs/orb.md` has the table for readers.
+//! A code of OMG's is used if there is one (CORBA 3.3 part 1, annex A.6); the others have this ORB's own vendor id.
+//! `docs/orb.md` has the table for readers.
 
 /// OMG's vendor id.
 pub const OMG: u32 = 0x4f4d_0000;
-/// Ours: `HY`. Not registered with OMG.
+/// This ORB's: `HY`. Not registered with OMG.
 pub const HYOSHI: u32 = 0x4859_0000;
 
 macro_rules! codes {
@@ -17,7 +17,7 @@ macro_rules! codes {
 
         const CODES: &[(u32, &str)] = &[$(($name, $meaning),)*];
 
-        /// What a minor code means, if this ORB raises it; OMG's have one meaning for each exception.
+        /// The meaning of a minor code, if this ORB raises it; OMG's have one meaning for each exception.
         pub fn meaning(minor: u32) -> Option<&'static str> {
             CODES.iter().find(|(code, _)| *code == minor).map(|(_, meaning)| *meaning)
         }
@@ -25,67 +25,75 @@ macro_rules! codes {
 }
 
 codes! {
-    OMG + 1 DISCARDED "The adapter discards requests, or too many wait while it holds them (TRANSIENT)."
+    OMG + 1 DISCARDED "The adapter discards requests, or too many wait while it is holding (TRANSIENT)."
     OMG + 2 NO_USABLE_PROFILE "The reference has no profile that this ORB can use (TRANSIENT), or no object has the key (OBJECT_NOT_EXIST)."
-    OMG + 1 CODE_SETS "The server's code sets are none that this ORB speaks (CODESET_INCOMPATIBLE); or the adapter discards requests, or too many wait while it holds them (TRANSIENT)."
-    OMG + 2 CODE_SET_REFUSED "The client chose a code set that this server does not speak (CODESET_INCOMPATIBLE); or the reference has no profile that this ORB can use (TRANSIENT), or no object has the key (OBJECT_NOT_EXIST)."
-    HYOSHI + 0x01 NO_ADAPTER "No adapter of that name is there (OBJECT_NOT_EXIST)."
+    OMG + 1 CODE_SETS "The server has no code set that this ORB supports (CODESET_INCOMPATIBLE); or the adapter \
+        discards requests, or too many wait while it is holding (TRANSIENT)."
+    OMG + 2 CODE_SET_REFUSED "The client chose a code set that this server does not support (CODESET_INCOMPATIBLE); or \
+        the reference has no profile that this ORB can use (TRANSIENT), or no object has the key (OBJECT_NOT_EXIST)."
+    HYOSHI + 0x01 NO_ADAPTER "No adapter has that name (OBJECT_NOT_EXIST)."
     HYOSHI + 0x02 NO_OBJECT "The adapter has no such object (OBJECT_NOT_EXIST)."
     HYOSHI + 0x03 OLD_INCARNATION "The reference is to a transient object of an earlier run of the server (OBJECT_NOT_EXIST)."
     HYOSHI + 0x05 NO_OPERATION "The interface has no such operation (BAD_OPERATION)."
     HYOSHI + 0x06 NO_REPOSITORY "There is no interface repository (INTF_REPOS)."
     HYOSHI + 0x07 ARGUMENTS "The arguments cannot be decoded (MARSHAL, before the call)."
     HYOSHI + 0x08 RESULTS "The result cannot be encoded or decoded (MARSHAL, after the call)."
-    HYOSHI + 0x09 NO_REPLY "The servant returned without a reply: a fault of generated code (INTERNAL)."
+    HYOSHI + 0x09 NO_REPLY "The servant returned without a reply: an error in generated code (INTERNAL)."
     HYOSHI + 0x0a PANICKED "The servant panicked (UNKNOWN)."
-    HYOSHI + 0x0b UNDECLARED "An exception was raised that the operation does not declare (UNKNOWN)."
-    HYOSHI + 0x0c CHARACTER "A character that the connection's code set lacks (DATA_CONVERSION)."
-    HYOSHI + 0x10 CONNECT "No connection could be made, though somebody may listen: the network or host is unreachable (TRANSIENT)."
-    HYOSHI + 0x11 CONNECT_TIMEOUT "No connection was made in time, finding the host's address included (TIMEOUT)."
+    HYOSHI + 0x0b UNDECLARED "The operation raised an exception that it does not declare (UNKNOWN)."
+    HYOSHI + 0x0c CHARACTER "A character that is not in the connection's code set (DATA_CONVERSION)."
+    HYOSHI + 0x10 CONNECT "No connection could be made, though a server may listen: the network or host is unreachable \
+        (TRANSIENT)."
+    HYOSHI + 0x11 CONNECT_TIMEOUT "No connection was made in time; this includes finding the host's address (TIMEOUT)."
     HYOSHI + 0x12 SEND "The request could not be sent (COMM_FAILURE, not done)."
-    HYOSHI + 0x13 LOST "The connection was lost before the reply came (COMM_FAILURE, perhaps done)."
+    HYOSHI + 0x13 LOST "The connection was lost before the reply arrived (COMM_FAILURE, perhaps done)."
     HYOSHI + 0x14 CLOSED "The server closes connections without serving requests (TRANSIENT)."
-    HYOSHI + 0x15 REPLY_TIMEOUT "The reply did not come in time (TIMEOUT, perhaps done)."
-    HYOSHI + 0x16 IN_FLIGHT "As many requests as allowed wait for replies (TRANSIENT)."
+    HYOSHI + 0x15 REPLY_TIMEOUT "The reply did not arrive in time (TIMEOUT, perhaps done)."
+    HYOSHI + 0x16 IN_FLIGHT "The limit of requests that wait for replies is reached (TRANSIENT)."
     HYOSHI + 0x17 FORWARD_LOOP "The request was forwarded too often (TRANSIENT)."
-    HYOSHI + 0x18 BAD_REPLY "The reply cannot be understood (MARSHAL, perhaps done)."
-    HYOSHI + 0x19 NOT_UNDERSTOOD "The server did not understand the request: MessageError (COMM_FAILURE, not done)."
-    HYOSHI + 0x1a NO_ORB "The reference belongs to no ORB that still runs (BAD_INV_ORDER)."
+    HYOSHI + 0x18 BAD_REPLY "The reply cannot be decoded (MARSHAL, perhaps done)."
+    HYOSHI + 0x19 NOT_UNDERSTOOD "The server could not decode the request: MessageError (COMM_FAILURE, not done)."
+    HYOSHI + 0x1a NO_ORB "The reference belongs to an ORB that has ended (BAD_INV_ORDER)."
     HYOSHI + 0x1b SHUT_DOWN "The ORB is shut down (BAD_INV_ORDER)."
     HYOSHI + 0x1c HOST_UNKNOWN "The host's name cannot be resolved, or too many names are being looked up (TRANSIENT)."
-    HYOSHI + 0x1d REFUSED "Nobody listens at the address: the connection was refused, or there is no such socket (TRANSIENT)."
+    HYOSHI + 0x1d REFUSED "No server listens at the address: the connection was refused, or there is no such socket \
+        (TRANSIENT)."
     HYOSHI + 0x1e NOT_RESOLVED "The address cannot be resolved or read (INV_OBJREF)."
-    HYOSHI + 0x1f WRONG_INTERFACE "The object does not have the interface asked for (BAD_PARAM)."
-    HYOSHI + 0x20 ADDRESSING "The server asks for a form of address again and again (TRANSIENT)."
-    HYOSHI + 0x21 INACTIVE "The adapter takes no requests any more (OBJ_ADAPTER)."
+    HYOSHI + 0x1f WRONG_INTERFACE "The object does not have the requested interface (BAD_PARAM)."
+    HYOSHI + 0x20 ADDRESSING "The server requests a form of address repeatedly (TRANSIENT)."
+    HYOSHI + 0x21 INACTIVE "The adapter accepts no more requests (OBJ_ADAPTER)."
     HYOSHI + 0x22 ENCODE "The arguments cannot be encoded (BAD_PARAM)."
-    HYOSHI + 0x23 NO_MEMORY_LIMIT "A message beyond the limit (IMP_LIMIT)."
+    HYOSHI + 0x23 NO_MEMORY_LIMIT "A message over the size limit (IMP_LIMIT)."
     HYOSHI + 0x24 NO_WAY_BACK "The object's ORB listens nowhere, and the connection that it opened is gone (TRANSIENT)."
-    HYOSHI + 0x25 SEND_TIMEOUT "The server took nothing of the request in time, or not all of it (TIMEOUT, not done)."
-    HYOSHI + 0x28 NOT_MADE "The object was made or ended by an activator for too long (TRANSIENT)."
-    HYOSHI + 0x29 OWN_OBJECT "An activator calls the object that it is just making or ending (BAD_INV_ORDER)."
-    HYOSHI + 0x30 NAMING_LIMIT "The naming service holds as much as it may, or the name or reference is too long (IMP_LIMIT)."
+    HYOSHI + 0x25 SEND_TIMEOUT "The server did not read the whole request in time (TIMEOUT, not done)."
+    HYOSHI + 0x28 NOT_MADE "An activator took too long to create or end the object (TRANSIENT)."
+    HYOSHI + 0x29 OWN_OBJECT "An activator calls the object that it is creating or ending (BAD_INV_ORDER)."
+    HYOSHI + 0x30 NAMING_LIMIT "The naming service has reached its limit, or the name or reference is too long \
+        (IMP_LIMIT)."
     HYOSHI + 0x31 NAMING_STORE "The naming service could not write to its disk: nothing was changed (PERSIST_STORE)."
     HYOSHI + 0x32 NAMING_ROOT "The root context cannot be destroyed (NO_PERMISSION)."
     HYOSHI + 0x33 NAMING_NIL "A nil reference cannot be bound to a name (BAD_PARAM)."
-    HYOSHI + 0x34 NAMING_NONE "An iterator was asked for no bindings at all (BAD_PARAM)."
+    HYOSHI + 0x34 NAMING_NONE "An iterator was asked for zero bindings (BAD_PARAM)."
     HYOSHI + 0x35 NAME_UNBOUND "The naming service has nothing bound to the name (INV_OBJREF)."
-    HYOSHI + 0x36 NAME_WAY "The way to the name leads through a naming service that does not answer (INV_OBJREF)."
-    HYOSHI + 0x37 NO_INITIAL "No initial reference of that name was given to the ORB (INV_OBJREF)."
-    HYOSHI + 0x38 NAMING_STORE_DOUBT "The naming service could not write to its disk, nor undo what was written: the change may be there after a restart (PERSIST_STORE)."
+    HYOSHI + 0x36 NAME_WAY "A naming service on the path to the name does not answer (INV_OBJREF)."
+    HYOSHI + 0x37 NO_INITIAL "The ORB has no initial reference of that name (INV_OBJREF)."
+    HYOSHI + 0x38 NAMING_STORE_DOUBT "The naming service could not write to its disk, nor undo the write: the change \
+        may exist after a restart (PERSIST_STORE)."
     HYOSHI + 0x40 TLS_UNKNOWN_CA "No trusted authority signed the server's certificate (NO_PERMISSION)."
     HYOSHI + 0x41 TLS_EXPIRED "The server's certificate has expired or is not valid yet (NO_PERMISSION)."
-    HYOSHI + 0x42 TLS_NAME "The server's certificate is for another host than the reference names (NO_PERMISSION)."
+    HYOSHI + 0x42 TLS_NAME "The server's certificate is for another host than the reference's (NO_PERMISSION)."
     HYOSHI + 0x43 TLS_CERTIFICATE "The server's certificate is invalid for another reason (NO_PERMISSION)."
     HYOSHI + 0x44 TLS_REFUSED "The server refused this client's certificate, or requires one (NO_PERMISSION)."
     HYOSHI + 0x45 TLS_HANDSHAKE "The TLS handshake failed; the port may use another protocol (COMM_FAILURE)."
-    HYOSHI + 0x46 TLS_EXPECTED "The server uses TLS at an address that the reference calls plain (COMM_FAILURE)."
+    HYOSHI + 0x46 TLS_EXPECTED "The server uses TLS at an address that the reference declares as plain (COMM_FAILURE)."
     HYOSHI + 0x47 TLS_NOT_SET_UP "The object needs TLS and the ORB has no settings for it, or it needs plain TCP and the settings forbid that (NO_PERMISSION)."
     HYOSHI + 0x48 TLS_INCOMPATIBLE "Client and server have no common TLS version or cipher (COMM_FAILURE)."
-    HYOSHI + 0x49 TRANSPORT_RULE "The transport rules (ORBclientTransportRule) forbid every way to the object (NO_PERMISSION)."
+    HYOSHI + 0x49 TRANSPORT_RULE "The transport rules (ORBclientTransportRule) forbid every path to the object \
+        (NO_PERMISSION)."
     HYOSHI + 0x4a NOT_RUN "The server's program discarded the request before it was carried out (TRANSIENT)."
-    HYOSHI + 0x50 BROKER_NAME "The caller's certificate has no name that may do this (NO_PERMISSION)."
-    HYOSHI + 0x51 BROKER_BUSY "This user asks the broker more often than its limits in /etc/hyoshi/broker.toml allow: ask again later (TRANSIENT)."
+    HYOSHI + 0x50 BROKER_NAME "The caller's certificate has no name that is allowed to do this (NO_PERMISSION)."
+    HYOSHI + 0x51 BROKER_BUSY "This user calls the broker more often than its limits in /etc/hyoshi/broker.toml allow: \
+        retry later (TRANSIENT)."
 }
 
 #[cfg(test)]
@@ -98,7 +106,7 @@ mod tests {
     #[test]
     fn each_of_our_codes_means_one_thing() {
         let mut seen = BTreeMap::new();
-        // OMG gives a number to each exception anew.
+        // OMG numbers the codes of each exception separately.
         for (code, meaning) in CODES.iter().filter(|(code, _)| code & 0xffff_f000 == HYOSHI) {
             if let Some(other) = seen.insert(code, meaning) {
                 panic!("{code:#010x} means both \"{other}\" and \"{meaning}\"");

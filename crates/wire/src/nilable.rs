@@ -1,15 +1,15 @@
-//! Parameters and members that are references to objects: they can be nil, so in Rust they are `Option<Stub>`.
+//! Parameters and members that are object references: they can be nil, so in Rust they are `Option<Stub>`.
 
 use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 use crate::ior::Ior;
 
-/// A stub, seen as the reference it holds.
+/// The reference of a stub.
 pub trait ToIor {
     /// The reference.
     fn to_ior(&self) -> &Ior;
 }
 
-/// A stub made from a reference that came.
+/// A stub from a received reference.
 pub trait FromIor {
     /// The stub; the reference is not nil.
     fn from_ior(ior: Ior) -> Self;

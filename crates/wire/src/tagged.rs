@@ -1,15 +1,15 @@
-//! What CORBA tags with a number so that others may skip it: service contexts, profiles, components.
+//! Data with a tag, which readers may skip: service contexts, profiles, components.
 
 use alloc::vec::Vec;
 
 use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
 
-/// Octets whose meaning a number tells: a service context, a profile or a component of a reference.
+/// Octets whose meaning depends on a number: a service context, a profile or a component of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tagged<'a> {
     /// The number: a service context's id, the tag of a profile or component.
     pub tag: u32,
-    /// Mostly an encapsulation.
+    /// Usually an encapsulation.
     pub data: &'a [u8],
 }
 
@@ -29,8 +29,7 @@ impl Encode for Tagged<'_> {
     }
 }
 
-/// A sequence of them within a message: checked as a whole when it was decoded, read again one by
-/// one, never copied.
+/// A sequence of them within a message: checked as a whole when it was decoded, then read one by one, never copied.
 #[derive(Clone, Debug)]
 pub struct TaggedList<'a> {
     left: usize,
@@ -85,7 +84,7 @@ impl PartialEq for TaggedList<'_> {
     }
 }
 
-/// An encapsulation that stands alone (9.3.3), as the data of most of them is: the byte order, then what `body` writes.
+/// A separate encapsulation (9.3.3), the usual data of a tag: the byte order, then the output of `body`.
 ///
 /// # Errors
 ///
@@ -100,14 +99,14 @@ pub fn encapsulation(
     Ok(to.into_bytes())
 }
 
-/// A string that is no text of users, whatever the connection's character set: an operation's name, a repository
-/// id, a host. Borrowed.
+/// A string that is not users' text, whatever the connection's character set: an operation's name, a repository id, a
+/// host. Borrowed.
 #[inline]
 pub(crate) fn identifier<'a>(from: &mut Decoder<'a>) -> Result<&'a str, DecodeError> {
     let start = from.at();
     let octets = <&[u8]>::decode(from)?;
     let text = match octets {
-        // Against the standard, but some peers write an empty string so.
+        // Against the standard, but some peers write an empty string like this.
         [] => b"",
         [text @ .., 0] if !text.contains(&0) => text,
         _ => return Err(DecodeError { at: start, kind: DecodeErrorKind::String }),
@@ -115,7 +114,7 @@ pub(crate) fn identifier<'a>(from: &mut Decoder<'a>) -> Result<&'a str, DecodeEr
     core::str::from_utf8(text).map_err(|_| DecodeError { at: start, kind: DecodeErrorKind::CharSet })
 }
 
-/// Writes one as [`identifier`] reads it.
+/// Writes one in the form that [`identifier`] reads.
 #[inline]
 pub(crate) fn put_identifier(text: &str, to: &mut Encoder) -> Result<(), EncodeError> {
     if text.as_bytes().contains(&0) {

@@ -1,5 +1,5 @@
-//! What has a fixed size is written into a warm encoder and read again without a single allocation; so are the messages
-//! around it.
+//! Values of fixed size are written into a warm encoder and read again without any allocation; so are the messages
+//! around them.
 
 use hyoshi_wire::giop::{
     Message, Reassembler, ReplyHeader, ReplyStatus, RequestHeader, Response, ServiceContext, Target,
@@ -53,7 +53,7 @@ fn fixed_sizes_allocate_nothing() {
     }
 }
 
-/// Whatever a message claims, what is allocated for it keeps to what has arrived.
+/// Whatever a message claims, allocations stay in proportion to the received octets.
 #[test]
 fn claims_are_not_believed() {
     // A length of four thousand million in front of sixty octets.
@@ -71,7 +71,7 @@ fn claims_are_not_believed() {
     assert_eq!(allocated::<String>(&octets), 0);
     assert_eq!(allocated::<hyoshi_wire::WString>(&octets), 0);
     assert_eq!(allocated::<Vec<Vec<String>>>(&octets), 0);
-    // A claim that what has arrived could hold, at each of three levels.
+    // A claim that the received octets could satisfy, at each of three levels.
     octets = vec![];
     for level in 0..3u32 {
         octets.extend((250_000 - level).to_be_bytes());
@@ -115,7 +115,7 @@ fn requests_and_replies_allocate_nothing() {
     assert_eq!(counted, 0);
 }
 
-/// The smallest parts of a type code, as many as there can be: memory in proportion to octets.
+/// The smallest parts of a type code, as many as possible: memory in proportion to octets.
 #[test]
 fn type_codes_take_memory_in_proportion() {
     let names = vec![""; 100_000];

@@ -1,9 +1,9 @@
-//! Octets put together by hand from the standard's rules (CORBA 3.3 part 2, 9.3 and 9.3.5), one type at a time.
+//! Octets composed by hand from the standard's rules (CORBA 3.3 part 2, 9.3 and 9.3.5), one type at a time.
 
 use hyoshi_wire::{Any, ByteOrder, CharSet, Decode, Decoder, Encode, Encoder, Fixed, LongDouble, TypeCode};
 use hyoshi_wire::{Typed, Types, Value, Version, WChar, WString};
 
-/// Hexadecimal digits; blanks do not count, nor does what follows `|` on a line.
+/// Hexadecimal digits; blanks and text after `|` on a line are ignored.
 fn octets(text: &str) -> Vec<u8> {
     let lines = text.lines().map(|line| line.split('|').next().unwrap_or(""));
     let digits: String = lines.collect::<String>().split_whitespace().collect();
@@ -92,7 +92,7 @@ fn strings() {
 fn sequences_and_arrays() {
     both(vec![1u8, 2, 3], "00000003 010203", "03000000 010203");
     both(vec![1u16, 2], "00000002 0001 0002", "02000000 0100 0200");
-    // Doubles are aligned to eight, and an empty sequence has none to align.
+    // Doubles are aligned to eight, and an empty sequence has none.
     both(vec![1.0f64], "00000001 00000000 3ff0000000000000", "01000000 00000000 000000000000f03f");
     both(Vec::<f64>::new(), "00000000", "00000000");
     both(vec![vec![1u8], vec![]], "00000002 00000001 01 000000 00000000", "02000000 01000000 01 000000 00000000");
@@ -109,7 +109,7 @@ fn fixed() {
     let number = |unscaled| Fixed::<5, 2>::from_unscaled(unscaled).unwrap();
     both(number(12345), "12345c", "12345c");
     both(number(-7), "00007d", "00007d");
-    // An even number of digits: a half octet of zero in front.
+    // An even number of digits: the first half octet is zero.
     both(Fixed::<4, 0>::from_unscaled(1234).unwrap(), "01234c", "01234c");
     let thirty_one = Fixed::<31, 31>::MAX;
     both(thirty_one, "9999999999999999999999999999999c", "9999999999999999999999999999999c");
@@ -166,7 +166,7 @@ fn type_codes_in_encapsulations() {
     );
 }
 
-/// The label lies as its type does, and the default's is zero.
+/// The label is encoded as its type, and the default's is zero.
 #[test]
 fn the_type_code_of_a_union() {
     let cases = |types: &mut Types| {

@@ -1,5 +1,5 @@
-//! What omniORB 4.2.5's client and server sent each other over one connection, in GIOP 1.0, 1.1 and 1.2, what
-//! JacORB 3.9 answered to omniORB, and what omniORBpy 4.3.1's sent each other in 1.1, is read.
+//! Reads the streams of other ORBs: omniORB 4.2.5's client and server over one connection, in GIOP 1.0, 1.1 and 1.2,
+//! JacORB 3.9's answers to omniORB, and omniORBpy 4.3.1's in 1.1.
 //!
 //! `peers/ORB-VERSION-SIDE.bin` are streams between the peers of `crates/orb/tests/peers`, shortened to some
 //! messages of each kind: requests, replies of every status, locating, fragments, the end of a connection.
@@ -10,7 +10,7 @@ use hyoshi_wire::giop::{CodeSet, Context, LocateStatus, Message, Reassembler, Re
 use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{Decode, Limits, SystemException, SystemKind};
 
-/// How many messages of each kind are in a stream that comes in pieces of that size.
+/// How many messages of each kind are in a stream that arrives in pieces of this size.
 fn read(stream: &[u8], piece: usize, mut check: impl FnMut(&Message<'_>)) -> BTreeMap<String, usize> {
     let mut messages = Reassembler::new(Limits::default());
     let mut counts = BTreeMap::new();
@@ -160,7 +160,7 @@ fn jacorbs_messages_are_read_in_any_pieces() {
     }
 }
 
-/// In 1.1 a number is aligned by its place in the fragment, which is another than in the message put together. In
+/// In 1.1 a number is aligned by its position in the fragment, which differs from that in the whole message. In
 /// sequences omniORBpy aligns each number so, omniORB only the first.
 #[test]
 fn numbers_behind_a_fragment_of_1_1_are_read() {
@@ -177,7 +177,7 @@ fn numbers_behind_a_fragment_of_1_1_are_read() {
             read(stream, piece, |message| {
                 let (mut body, expected) = match message {
                     Message::Request(request) => (request.arguments.clone(), vec![long.clone(), vec![1.0, 2.0, 3.0]]),
-                    // The result, what was the first argument; then the second one.
+                    // The result, which was the first argument; then the second one.
                     Message::Reply(reply) => {
                         (reply.body.clone(), vec![long.clone(), long.clone(), vec![1.0, 2.0, 3.0]])
                     }

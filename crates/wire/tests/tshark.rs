@@ -1,5 +1,5 @@
-//! Wireshark's GIOP dissector reads what this crate writes: each message of each version and byte order, whole and
-//! in fragments. Skipped where `tshark` is not installed.
+//! Wireshark's GIOP dissector reads this crate's messages: each message of each version and byte order, whole and in
+//! fragments. Skipped if `tshark` is not installed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,7 @@ use hyoshi_wire::ior::{Component, Ior, ORB_HYOSHI, Profile};
 use hyoshi_wire::tagged::Tagged;
 use hyoshi_wire::{ByteOrder, CharSet, Encode, Encoder, SystemKind, Version};
 
-/// The port that is told to be GIOP.
+/// The port to dissect as GIOP.
 const PORT: u16 = 2809;
 
 /// Packets of one TCP connection in a capture file, headers written by hand (libpcap's format, raw IPv4).
@@ -53,7 +53,7 @@ impl Capture {
         self.bytes.extend(packet);
     }
 
-    /// For each packet these fields.
+    /// These fields of each packet.
     fn dissected(&self, name: &str, fields: &[&str]) -> Vec<Vec<String>> {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, &self.bytes).expect("the capture is written");
@@ -98,7 +98,7 @@ fn reference() -> Ior {
     Ior { type_id: "IDL:Tracking/Tracker:1.0".into(), profiles: vec![profile] }
 }
 
-/// A message, and what the dissector is to show of it.
+/// A message, and the expected output of the dissector.
 struct Sent {
     /// The client (0) or the server (1).
     from: usize,
@@ -196,7 +196,7 @@ fn wiresharks_dissector_reads_every_message() {
             for (Sent { kind, id, shows, .. }, seen) in messages.iter().zip(&seen) {
                 let what = format!("GIOP {version} {order:?} {seen:?}");
                 assert_eq!(number(&seen[0]), Some(u32::from(*kind)), "{what}");
-                // Some versions of the dissector show no id of the short messages.
+                // Some versions of the dissector do not show the id of short messages.
                 assert!(seen[1].is_empty() || number(&seen[1]) == *id, "{what}");
                 assert!(!matches!(kind, 0 | 1) || !seen[1].is_empty(), "{what}");
                 match kind {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyoshi_control::Ask;
-use hyoshi_control::policy::{AnyPolicy, Foreign};
+use hyoshi_control::policy::{AnyPolicy, ExternalPolicy};
 use hyoshi_model::{Share, Span};
 use hyoshi_os::PiMutex;
 
@@ -147,7 +147,7 @@ impl Source for External {
     const NAME: &'static str = "external";
     const WHICH: &'static str = "the external policy";
 
-    fn hear(&mut self, foreign: &mut Foreign, _: &[Ask], _: Share) {
+    fn hear(&mut self, foreign: &mut ExternalPolicy, _: &[Ask], _: Share) {
         match self.exchange.talk.lock().outcome.take() {
             None => (),
             Some(Ok((asks, budgets))) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Thread, Wake, priority};
+use hyoshi_os::{Clock, MonotonicClock, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake, priority};
 
 use super::{About, Bulletin};
 use crate::trouble::Trouble;
@@ -44,7 +44,7 @@ pub(super) struct Pool {
     wake: Wake,
     clock: MonotonicClock,
     ends: AtomicBool,
-    threads: PiMutex<Vec<Thread<()>>>,
+    threads: PiMutex<Vec<SpawnedThread<()>>>,
     bulletin: Arc<Bulletin>,
 }
 
@@ -90,7 +90,8 @@ impl Pool {
         while threads.len() < self.most {
             let pool = self.clone();
             // As urgent as the broker: an answer that is late for want of the CPU helps nobody.
-            let spawn = Spawn::new(format!("{}-{}", self.name, threads.len())).policy(Policy::Fifo(priority::BROKER));
+            let spawn =
+                Spawn::new(format!("{}-{}", self.name, threads.len())).policy(ThreadPolicy::Fifo(priority::BROKER));
             threads.push(spawn.spawn(move || pool.work()).map_err(|error| {
                 let what = format!("no thread for what other processes are asked: {error}");
                 Trouble::refused(what, "end some of the system's threads")

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
-use hyoshi_os::process::Identity;
+use hyoshi_os::process::ProcessIdentity;
 
 use crate::kernel::{Lanes, NotReserved};
 use crate::proxy::moves::Moves;
@@ -199,7 +199,7 @@ impl SchedulerProxy for ExternalScheduler {
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
         if self.here.contains(&task) {
             self.own.dismiss(task, left, ground);
         }

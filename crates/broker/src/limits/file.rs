@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use hyoshi_model::{Diagnostic, quantity};
-use hyoshi_os::trusted::Mistrust;
+use hyoshi_os::trusted::UntrustedPath;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
@@ -23,7 +23,7 @@ pub enum BadFile {
     /// It cannot be read.
     System(PathBuf, io::Error),
     /// Another user controls its path, or it is not a file.
-    Mistrust(Mistrust),
+    UntrustedPath(UntrustedPath),
     /// It is larger than 1 MiB.
     TooLarge(PathBuf),
     /// Its content is wrong.
@@ -35,7 +35,7 @@ impl BadFile {
     pub fn remedy(&self) -> String {
         match self {
             BadFile::System(..) => "make it readable for the broker, or name another with --limits".to_owned(),
-            BadFile::Mistrust(mistrust) => mistrust.remedy(),
+            BadFile::UntrustedPath(mistrust) => mistrust.remedy(),
             BadFile::TooLarge(_) => "name a text file of at most 1 MiB".to_owned(),
             BadFile::Wrong(error) => error.help.clone().unwrap_or_default(),
         }
@@ -46,7 +46,7 @@ impl fmt::Display for BadFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BadFile::System(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            BadFile::Mistrust(mistrust) => write!(f, "the limits cannot be read: {mistrust}"),
+            BadFile::UntrustedPath(mistrust) => write!(f, "the limits cannot be read: {mistrust}"),
             BadFile::TooLarge(path) => write!(f, "{} has more than 1 MiB", path.display()),
             BadFile::Wrong(error) => error.fmt(f),
         }
@@ -164,8 +164,8 @@ fn octets<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 /// The text of a file that no other user controls ([`hyoshi_os::trusted`]).
 fn trusted(path: &Path) -> Result<String, BadFile> {
     let path = hyoshi_os::trusted::file(path).map_err(|mistrust| match mistrust {
-        Mistrust::System { path, error } => BadFile::System(path, error),
-        mistrust => BadFile::Mistrust(mistrust),
+        UntrustedPath::System { path, error } => BadFile::System(path, error),
+        mistrust => BadFile::UntrustedPath(mistrust),
     })?;
     let failed = |error| BadFile::System(path.clone(), error);
     let mut text = String::new();

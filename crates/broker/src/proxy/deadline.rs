@@ -12,9 +12,9 @@ use std::sync::Arc;
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Reservation, Span};
-use hyoshi_os::process::{Identity, identity_of_thread};
-use hyoshi_os::progress::Progress;
-use hyoshi_os::scheduling::{Affinity, Bandwidth, Class, Scheduling, reserve};
+use hyoshi_os::process::{ProcessIdentity, identity_of_thread};
+use hyoshi_os::progress::ThreadProgress;
+use hyoshi_os::scheduling::{Affinity, Bandwidth, Scheduling, SchedulingClass, reserve};
 use hyoshi_os::{Refused, Spawn};
 
 use super::groups::Groups;
@@ -66,7 +66,7 @@ impl DeadlineProxy {
         let tried = Spawn::new("probe").spawn(|| {
             let (tid, period) = (hyoshi_os::own_thread(), Span::from_millis(100));
             reserve(tid, Span::from_millis(1), period, period)?;
-            Scheduling { class: Class::Fair(0), reset_on_fork: false }.put_back(tid)
+            Scheduling { class: SchedulingClass::Fair(0), reset_on_fork: false }.restore(tid)
         });
         let thread = tried.map_err(|error| error.to_string())?;
         match thread.join() {
@@ -79,7 +79,7 @@ impl DeadlineProxy {
         }
     }
 
-    fn put_back(&mut self, task: TaskId, touched: &mut Touched) {
+    fn restore(&mut self, task: TaskId, touched: &mut Touched) {
         if let Some(held) = self.held.remove(&task) {
             self.due.remove(&(held.due, task));
             held.threads.values().for_each(|given| leave(&given.before, touched));
@@ -118,7 +118,7 @@ impl Reserved {
         for member in members {
             let Ok(found) = Scheduling::of(member.tid) else { continue };
             match (found.class, self.threads.get_mut(&member.tid)) {
-                (Class::Deadline(bandwidth), Some(given)) => {
+                (SchedulingClass::Deadline(bandwidth), Some(given)) => {
                     given.help(now, self.reservation.period());
                     if self.is(bandwidth, part) {
                         continue;
@@ -126,8 +126,8 @@ impl Reserved {
                 }
                 // A thread that has executed a program has the number of the first thread, and the bandwidth that it
                 // was given.
-                (Class::Deadline(_), None) if !is_bandwidth(found, member.process, member.tid) => continue,
-                (Class::Fair(_), _) | (Class::Deadline(_), None) => {
+                (SchedulingClass::Deadline(_), None) if !is_bandwidth(found, member.process, member.tid) => continue,
+                (SchedulingClass::Fair(_), _) | (SchedulingClass::Deadline(_), None) => {
                     let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };
                     let Ok(affinity) = Affinity::of(member.tid) else { continue };
                     let scheduling = if found.is_fair() { found } else { Scheduling::ORDINARY };
@@ -161,7 +161,7 @@ impl Given {
     /// back, which frees it, and has bandwidth again from the next look on.
     fn help(&mut self, now: Instant, period: Span) {
         let tid = self.before.thread.number;
-        let Some(Progress { ran, .. }) = Progress::of(tid).filter(|progress| progress.wants) else {
+        let Some(ThreadProgress { ran, .. }) = ThreadProgress::of(tid).filter(|progress| progress.wants) else {
             self.stands = None;
             return;
         };
@@ -225,27 +225,27 @@ impl SchedulerProxy for DeadlineProxy {
             return Ok(());
         };
         if before.is_none() {
-            self.put_back(task, &mut ground.touched);
+            self.restore(task, &mut ground.touched);
         }
         self.cap(task, ground);
         Err(NotReserved { most: before, why: in_words(refused, member.process.number) })
     }
 
     fn release(&mut self, task: TaskId, ground: &mut Ground) {
-        self.put_back(task, &mut ground.touched);
+        self.restore(task, &mut ground.touched);
         let members = ground.tasks.get_mut(&task).into_iter().flat_map(|members| {
             members.look_at_threads();
             members.threads()
         });
         for member in members {
             if Scheduling::of(member.tid).is_ok_and(|found| is_bandwidth(found, member.process, member.tid)) {
-                let _ = Scheduling::ORDINARY.put_back(member.tid);
+                let _ = Scheduling::ORDINARY.restore(member.tid);
             }
         }
         self.cap(task, ground);
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
         if let Ok(groups) = &mut self.groups {
             groups.dismiss(task, left, ground);
         }
@@ -293,11 +293,11 @@ impl SchedulerProxy for DeadlineProxy {
     }
 }
 
-/// Puts a thread back, if it has bandwidth still: shrinks it before, see [`Scheduling::put_back`].
+/// Puts a thread back, if it has bandwidth still: shrinks it before, see [`Scheduling::restore`].
 fn leave(before: &Before, touched: &mut Touched) {
     let tid = before.thread.number;
     let left = match Scheduling::of(tid) {
-        Ok(Scheduling { class: Class::Deadline(_), .. }) => before.scheduling.put_back(tid),
+        Ok(Scheduling { class: SchedulingClass::Deadline(_), .. }) => before.scheduling.restore(tid),
         Ok(_) => Ok(()),
         Err(refused) => Err(refused),
     };

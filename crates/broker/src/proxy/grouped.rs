@@ -11,7 +11,7 @@ use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Reservation};
 use hyoshi_os::Wake;
-use hyoshi_os::process::Identity;
+use hyoshi_os::process::ProcessIdentity;
 
 use super::groups::Groups;
 use super::moves::Moves;
@@ -134,7 +134,7 @@ impl SchedulerProxy for GroupedProxy {
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
         self.windows.dismiss(task, left, ground);
         if let Ok(groups) = &mut self.groups {
             groups.dismiss(task, left, ground);

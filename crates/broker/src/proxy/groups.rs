@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::cgroup::own::dissolve;
-use hyoshi_os::cgroup::{CpuGroup, OwnGroup, Subtree, Version};
-use hyoshi_os::process::{Identity, Process, is_same};
+use hyoshi_os::cgroup::own::remove;
+use hyoshi_os::cgroup::{CgroupVersion, CpuGroup, OwnGroup, Subtree};
+use hyoshi_os::process::{Process, ProcessIdentity, is_same};
 
 use super::Ground;
 use super::moves::{Herald, Moves, Readiness, SOON};
@@ -44,9 +44,9 @@ const LOOK: Span = Span::from_millis(500);
 #[derive(Debug)]
 struct Outside {
     /// One of them, and why.
-    first: (Identity, String),
+    first: (ProcessIdentity, String),
     /// They are not tried at each look.
-    all: BTreeSet<Identity>,
+    all: BTreeSet<ProcessIdentity>,
     /// All are again then.
     again: Instant,
 }
@@ -97,7 +97,7 @@ impl Groups {
     ///
     /// The reason why not, in words.
     pub fn may_hold(&self, task: TaskId, ground: &Ground) -> Result<(), String> {
-        if self.subtree.version() == Version::One || !ground.confined.contains(&task) {
+        if self.subtree.version() == CgroupVersion::One || !ground.confined.contains(&task) {
             return Ok(());
         }
         let why = "in a control group of the task's own its processes would leave the one that they are in, and what \
@@ -160,7 +160,7 @@ impl Groups {
             if let Some(from) = ground.touched.came_from(identity) {
                 // Somebody else may have the number by now; and to move one that has ended takes as long as another.
                 if !process.has_ended() && is_same(identity) {
-                    let _ = hyoshi_os::cgroup::own::send_home(identity.number, from);
+                    let _ = hyoshi_os::cgroup::own::move_back(identity.number, from);
                 }
                 ground.touched.done(identity);
             }
@@ -168,7 +168,7 @@ impl Groups {
         // Children that were born here have no other home than their parents'. A group that cannot be removed yet is in
         // the state file.
         let home = ground.touched.home_of(group.folder()).map(Path::to_owned);
-        if dissolve(group.folder(), home.as_deref()).is_ok() {
+        if remove(group.folder(), home.as_deref()).is_ok() {
             ground.touched.group_done(group.folder());
         }
         if self.held.is_empty() {
@@ -177,7 +177,7 @@ impl Groups {
     }
 
     /// These are the task's no more: those that are in its group go where they came from.
-    pub fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    pub fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
         let Some((group, _)) = self.held.get(&task) else { return };
         let there = group.processes();
         for process in left {
@@ -188,7 +188,7 @@ impl Groups {
                 && is_same(*process)
                 && let Some(home) = home
             {
-                let _ = hyoshi_os::cgroup::own::send_home(process.number, home);
+                let _ = hyoshi_os::cgroup::own::move_back(process.number, home);
             }
             ground.touched.done(*process);
         }
@@ -258,7 +258,7 @@ impl Groups {
         let (Some((group, _)), Some(members)) = (self.held.get(&task), ground.tasks.get(&task)) else { return Ok(()) };
         let (there, confined) = (group.processes(), ground.confined.contains(&task));
         // Without the one whose reason is told, all are tried again.
-        let stays = |who: Identity| members.has(who) && !there.contains(&who.number);
+        let stays = |who: ProcessIdentity| members.has(who) && !there.contains(&who.number);
         let before = self.outside.remove(&task).filter(|outside| stays(outside.first.0));
         let (mut inside, mut refused, mut all) = (false, 0, BTreeSet::new());
         let (mut first, again) = before.as_ref().map_or((None, Instant::ZERO), |it| (Some(it.first.clone()), it.again));
@@ -301,7 +301,7 @@ impl Groups {
             refuge.make().and_then(|()| refuge.take(std::process::id())).map_err(refused)?;
             self.refuge = Some(refuge);
         }
-        self.passed_on |= self.subtree.pass_on().map_err(refused)?;
+        self.passed_on |= self.subtree.delegate_cpu().map_err(refused)?;
         Ok(())
     }
 
@@ -312,9 +312,9 @@ impl Groups {
         }
         if let Some(refuge) = self.refuge.take() {
             let own = self.herald.moves().stay();
-            let _ = self.subtree.come_back();
+            let _ = self.subtree.move_back();
             drop(own);
-            if dissolve(refuge.folder(), None).is_ok() {
+            if remove(refuge.folder(), None).is_ok() {
                 touched.group_done(refuge.folder());
             }
         }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
 use hyoshi_os::Wake;
-use hyoshi_os::process::Identity;
+use hyoshi_os::process::ProcessIdentity;
 
 use crate::kernel::{Lanes, NotReserved};
 use crate::members::Members;
@@ -104,7 +104,7 @@ pub trait SchedulerProxy: Send {
     fn release(&mut self, task: TaskId, ground: &mut Ground);
 
     /// These processes belong to the task no more: their threads are as they were before.
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
         let _ = (task, left, ground);
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::cgroup::own::prepare_to_move;
-use hyoshi_os::{PiGuard, PiMutex, Policy, Spawn, Thread, Wake, priority};
+use hyoshi_os::{PiGuard, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake, priority};
 
 /// What clients' threads know of moves.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Moves {
 #[derive(Debug, Default)]
 pub(super) struct Herald {
     moves: Arc<Moves>,
-    thread: Option<Thread<()>>,
+    thread: Option<SpawnedThread<()>>,
     /// Since when it is asked.
     asked: Option<Instant>,
 }
@@ -83,7 +83,7 @@ impl Herald {
     pub fn ask(&mut self, now: Instant) {
         if self.thread.is_none() {
             let moves = self.moves.clone();
-            let below = Policy::Fifo(priority::WINDOWS.start() - 1);
+            let below = ThreadPolicy::Fifo(priority::WINDOWS.start() - 1);
             self.thread = Spawn::new("moves").policy(below).spawn(move || herald(&moves)).ok();
         }
         // Without the thread nobody waits for it.
@@ -107,7 +107,7 @@ impl Drop for Herald {
         self.moves.ends.store(true, Ordering::Release);
         self.moves.wake.post();
         // A panic of the thread would have been told by itself.
-        let _ = self.thread.take().map(Thread::join);
+        let _ = self.thread.take().map(SpawnedThread::join);
     }
 }
 

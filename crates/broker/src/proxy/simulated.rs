@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use hyoshi_control::TaskId;
-use hyoshi_control::window::placement::Placement;
+use hyoshi_control::window::placement::WindowPlacement;
 use hyoshi_model::{Instant, Reservation, Share};
 
 use super::window::placement;
@@ -16,7 +16,7 @@ use crate::lanes::Above;
 #[derive(Debug)]
 pub struct SimulatedProxy {
     cpus: Vec<u32>,
-    placement: Placement,
+    placement: WindowPlacement,
     above: Above,
     news: VecDeque<(TaskId, Reservation, NotReserved)>,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use hyoshi_control::TaskId;
 use hyoshi_control::group::Terms;
 use hyoshi_model::{Instant, Reservation};
-use hyoshi_os::process::Identity;
+use hyoshi_os::process::ProcessIdentity;
 
 use super::groups::Groups;
 use super::moves::Moves;
@@ -59,7 +59,7 @@ impl SchedulerProxy for WeightsProxy {
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
         self.groups.dismiss(task, left, ground);
     }
 
@@ -88,7 +88,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use hyoshi_model::Span;
-    use hyoshi_os::cgroup::{CpuGroup, Subtree, Version};
+    use hyoshi_os::cgroup::{CgroupVersion, CpuGroup, Subtree};
     use hyoshi_os::process::Process;
 
     use super::*;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// A task with a sleeping program, and where its group would be made.
-    fn sleeping(fixture: &Fixture, version: Version) -> (Sleeper, TaskId, Ground, WeightsProxy) {
+    fn sleeping(fixture: &Fixture, version: CgroupVersion) -> (Sleeper, TaskId, Ground, WeightsProxy) {
         let subtree = Subtree::at(&fixture.groups(), version).unwrap();
         let (touched, _) = Touched::open(&fixture.0.join("state")).unwrap();
         let sleeper = Sleeper::start();
@@ -151,7 +151,7 @@ mod tests {
     fn programs_of_ordinary_users_stay_in_their_groups_of_version_two() {
         let fixture = Fixture::new("confined", "cpu");
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
-        for (version, may) in [(Version::Two, false), (Version::One, true)] {
+        for (version, may) in [(CgroupVersion::Two, false), (CgroupVersion::One, true)] {
             let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, version);
             ground.confined.insert(task);
             let capped = CpuGroup::of_process(sleeper.0.id()).capped_by().is_some();
@@ -172,7 +172,7 @@ mod tests {
         let home = fixture.0.join("home");
         fs::create_dir(&home).unwrap();
         fs::write(home.join("cgroup.procs"), "").unwrap();
-        let (mut sleeper, task, mut ground, mut proxy) = sleeping(&fixture, Version::Two);
+        let (mut sleeper, task, mut ground, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
         let whose = ground.tasks[&task].processes().next().unwrap().identity();
         sleeper.0.kill().unwrap();
         sleeper.0.wait().unwrap();
@@ -189,7 +189,7 @@ mod tests {
     fn who_comes_later_is_moved_at_a_look_for_which_the_kernel_is_ready() {
         let fixture = Fixture::new("later", "cpu");
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
-        let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, Version::Two);
+        let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
         proxy.reserve(task, third, Instant::ZERO, &mut ground).unwrap();
         let group = PathBuf::from(proxy.told(task).unwrap().rsplit(' ').next().unwrap());
         let moved_last = || fs::read_to_string(group.join("cgroup.procs")).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_group_of_version_two_gets_the_weight_the_cap_and_the_process() {
         let fixture = Fixture::new("two", "cpu");
-        let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, Version::Two);
+        let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
         ground.hard.insert(task);
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
         proxy.reserve(task, third, Instant::ZERO, &mut ground).unwrap();

@@ -1,6 +1,6 @@
 //! Who may do what to which task, and with which processes.
 
-use hyoshi_control::{Chain, TaskId};
+use hyoshi_control::{AdvocateChain, TaskId};
 use hyoshi_os::process::{NoProcess, Process};
 
 use super::State;
@@ -54,8 +54,8 @@ impl State {
     }
 
     pub(super) fn allow_settings(&self, caller: &Caller, settings: &[Setting]) -> Result<(), Trouble> {
-        if settings.len() > Chain::LONGEST {
-            let (what, most) = (format!("{} advocates", settings.len()), Chain::LONGEST);
+        if settings.len() > AdvocateChain::LONGEST {
+            let (what, most) = (format!("{} advocates", settings.len()), AdvocateChain::LONGEST);
             return Err(Trouble::refused(what, format!("a task has {most} at most: leave some of them out")));
         }
         if let Some(octets) = settings.iter().map(Setting::size).find(|octets| *octets > MOST_SETTING) {

@@ -1,8 +1,8 @@
 //! Periods that nobody told: found from when the tasks' threads wake up, and followed.
 
-use hyoshi_control::{Finder, Finding, TaskId};
+use hyoshi_control::{Finder, PeriodEstimate, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
-use hyoshi_os::wakeups::Seen;
+use hyoshi_os::wakeups::WakeupSource;
 
 use super::State;
 use super::join::next_multiple;
@@ -34,7 +34,7 @@ pub(super) struct Auto {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The period, and how sure it is.
-    pub finding: Finding,
+    pub finding: PeriodEstimate,
     /// Since when that is so.
     pub ago: Span,
     /// All of it in words.
@@ -48,8 +48,8 @@ impl State {
         self.kernel.watch(id, owner);
         self.autos.remove(&id);
         if on {
-            let finder = Finder::new(Seen::Switches.shortest());
-            let watching = Watching::By(Seen::Switches);
+            let finder = Finder::new(WakeupSource::Switches.shortest());
+            let watching = Watching::By(WakeupSource::Switches);
             self.autos.insert(id, Auto { finder, watching, judged: Instant::ZERO, next: Instant::ZERO });
             self.next = Instant::ZERO;
         }
@@ -64,7 +64,7 @@ impl State {
                 watching => auto.watching = watching,
             }
             (auto.judged, auto.next) = (now, now.saturating_add(JUDGE));
-            auto.finder.look(now);
+            auto.finder.update(now);
             found.extend(auto.finder.finding().period.map(|period| (*id, period)));
         }
         for (id, period) in found {
@@ -133,7 +133,7 @@ impl State {
 }
 
 /// A period that was found has at least one.
-pub(crate) fn percent(finding: Finding) -> u32 {
+pub(crate) fn percent(finding: PeriodEstimate) -> u32 {
     match finding.confidence {
         0 => 0,
         some => (some / 10).max(1),

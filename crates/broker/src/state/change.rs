@@ -1,6 +1,6 @@
 //! What people change about tasks while they run, and about the policy.
 
-use hyoshi_control::{Arbiter, Change, Decision, GroupId, Refusal, TaskId};
+use hyoshi_control::{Arbiter, Decision, GroupId, Refusal, ReservationChange, TaskId};
 use hyoshi_model::{Instant, Share, Span};
 
 use super::State;
@@ -71,7 +71,7 @@ impl State {
         let task = self.task(id)?;
         (task.hard, task.hard_before) = (to, false);
         let held = self.arbiter.held(id);
-        self.backlog.push(Change { task: id, from: held, to: held });
+        self.backlog.push(ReservationChange { task: id, from: held, to: held });
         self.apply(now);
         Ok(())
     }

@@ -33,7 +33,7 @@ impl Inhabited {
     /// Of a group that there is not, of the root's and the broker's own, and where one of its processes is another user's.
     pub fn look(access: &Access, caller: &Caller, path: &str) -> Result<Inhabited, Trouble> {
         if path.len() > LONGEST_PATH {
-            let what = format!("a path of {} octets is no control group's", path.len());
+            let what = format!("a path of {} octets is not a control group's", path.len());
             return Err(Trouble::refused(what, format!("a path has {LONGEST_PATH} octets at most")));
         }
         let group = Group::open(path)?;

@@ -2,7 +2,7 @@
 
 use hyoshi_control::{GroupId, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::process::{Identity, Process};
+use hyoshi_os::process::{Process, ProcessIdentity};
 
 use super::{PATIENCE, PROVISIONAL, State, Task};
 use crate::access::Caller;
@@ -21,7 +21,7 @@ pub struct Joining {
     pub period: Option<Span>,
     /// Within the period; none for the period.
     pub deadline: Option<Span>,
-    /// What is asked for until it is known better; none for next to nothing.
+    /// What is asked for until it is known better; none for almost nothing.
     pub first: Option<Span>,
     /// The least that is of use to it in a period.
     pub least: Option<Span>,
@@ -57,7 +57,7 @@ impl Joining {
     }
 
     fn declared(&self) -> Result<Reservation, Trouble> {
-        // Reservations begin with next to nothing, as the paper's do, if nobody says otherwise.
+        // Reservations begin with almost nothing, as the paper's do, if nobody says otherwise.
         let period = self.period.unwrap_or(PROVISIONAL);
         let named = [("deadline", self.deadline), ("budget", self.first), ("least budget", self.least)];
         if let (None, Some((what, _))) = (self.period, named.iter().find(|(_, span)| span.is_some())) {
@@ -237,7 +237,7 @@ impl State {
         self.allow(caller, id)?;
         let process = match started {
             0 => Process::open(pid),
-            start => Process::open_same(Identity { number: pid, start }),
+            start => Process::open_same(ProcessIdentity { number: pid, start }),
         }?;
         // A container's first process may be a program that joins by itself.
         if pid == 1 && caller.pid() != Some(1) {
@@ -273,7 +273,7 @@ impl State {
         let hard = task.hard;
         self.look_at(id, next_multiple(now, period));
         if held.is_some() || hard {
-            self.backlog.push(hyoshi_control::Change { task: id, from: None, to: held });
+            self.backlog.push(hyoshi_control::ReservationChange { task: id, from: None, to: held });
             self.apply(now);
         }
         self.next = Instant::ZERO;
@@ -339,7 +339,7 @@ impl State {
             externals.bulletin().forget(id);
         }
         self.autos.remove(&id);
-        self.unsettled.extend(self.upkeep.remove(id));
+        self.unsettled.extend(self.service_budget.remove(id));
         if !self.tasks.values().any(|other| other.owner == task.owner) {
             self.share_own_time(task.owner);
         }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::upkeep::{Demand, Unserved};
-use hyoshi_control::{AccountId, TaskId, Upkeep};
+use hyoshi_control::service_budget::{ServiceDemand, Unserved};
+use hyoshi_control::{AccountId, ServiceBudget, TaskId};
 use hyoshi_model::{Share, Span};
 
 use super::State;
@@ -14,7 +14,7 @@ pub(super) const UNSERVED: Span = Span::from_secs(1);
 impl State {
     /// The CPU time that the broker may use, of one CPU.
     pub fn set_own_time(&mut self, budget: Share) {
-        self.upkeep = Upkeep::new(budget);
+        self.service_budget = ServiceBudget::new(budget);
     }
 
     /// Divides it as the limits divide the cap: each entry has its share, in equal parts for its users with tasks;
@@ -35,24 +35,24 @@ impl State {
             Share::from_millionths(u64::from(self.rules.limits(account).share) / counts[&account])
         };
         let shares = users.into_iter().map(|(user, account)| (user, share(account))).collect();
-        self.unsettled.extend(self.upkeep.set_shares(shares));
+        self.unsettled.extend(self.service_budget.set_shares(shares));
     }
 
     /// The broker's budget, and the cost of serving all tasks by its model.
     pub fn own_time(&self) -> (Share, Share) {
-        (self.upkeep.budget(), self.upkeep.taken())
+        (self.service_budget.budget(), self.service_budget.taken())
     }
 
     /// The part of a CPU that the broker used lately, by its thread's clock.
     pub(crate) fn measured(&mut self, share: Share) {
         let counted = self.tasks.iter().filter(|(_, task)| task.waits.is_none());
         let demands: Vec<_> = counted.map(|(id, _)| (*id, self.demand(*id))).collect();
-        self.unsettled.extend(self.upkeep.measured(share, demands));
+        self.unsettled.extend(self.service_budget.measured(share, demands));
     }
 
     /// The cost of a task at present: its threads and its period may have changed.
-    fn demand(&self, id: TaskId) -> Demand {
-        Demand { period: self.period(id), threads: self.kernel.threads(id) }
+    fn demand(&self, id: TaskId) -> ServiceDemand {
+        ServiceDemand { period: self.period(id), threads: self.kernel.threads(id) }
     }
 
     /// Keeps out tasks that the broker's own time does not suffice for or whose users have too many threads, and lets in
@@ -61,7 +61,8 @@ impl State {
         let mut any = false;
         while let Some(id) = self.unsettled.pop_front() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
-            let why = self.upkeep.unserved(id).map(|why| refused(&why)).or_else(|| State::crowded(&self.rules, task));
+            let why =
+                self.service_budget.unserved(id).map(|why| refused(&why)).or_else(|| State::crowded(&self.rules, task));
             let decision = match why {
                 Some(_) => self.arbiter.keep_out(id),
                 None => self.arbiter.let_in(id),
@@ -79,7 +80,7 @@ impl State {
 
     /// Whether the task is refused because the broker's own time does not suffice.
     pub(super) fn is_unserved(&self, id: TaskId) -> bool {
-        self.upkeep.unserved(id).is_some()
+        self.service_budget.unserved(id).is_some()
     }
 }
 

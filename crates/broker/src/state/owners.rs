@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_control::TaskId;
 use hyoshi_model::Instant;
-use hyoshi_os::process::{Identity, Process};
+use hyoshi_os::process::{Process, ProcessIdentity};
 
 use super::State;
 use crate::access::Caller;
@@ -14,7 +14,7 @@ use crate::trouble::Trouble;
 
 /// Processes of other users that an operator has added to a task, and their children.
 #[derive(Debug, Default)]
-pub(super) struct Vouched(BTreeSet<Identity>);
+pub(super) struct Vouched(BTreeSet<ProcessIdentity>);
 
 impl Vouched {
     /// Whether an operator added this process or its parent.
@@ -32,7 +32,7 @@ impl Vouched {
     }
 
     /// An operator added it.
-    pub fn add(&mut self, process: Identity, members: &[Identity]) {
+    pub fn add(&mut self, process: ProcessIdentity, members: &[ProcessIdentity]) {
         self.0.retain(|one| members.contains(one));
         self.0.insert(process);
     }
@@ -69,7 +69,7 @@ impl State {
     }
 
     fn expel(&mut self, id: TaskId, strangers: &[Stranger]) {
-        let processes: Vec<Identity> = strangers.iter().map(|stranger| stranger.process).collect();
+        let processes: Vec<ProcessIdentity> = strangers.iter().map(|stranger| stranger.process).collect();
         self.kernel.expel(id, &processes);
         let Some((name, owner)) = self.tasks.get(&id).map(|task| (task.name.clone(), task.owner)) else { return };
         let who = strangers.iter().map(|Stranger { process, name }| format!("{process} ({name})"));

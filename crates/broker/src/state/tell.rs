@@ -87,7 +87,7 @@ fn because(grant: &Grant, why: Option<&str>, accounts: &Accounts) -> String {
         }
         Reason::NoGroup(group) => format!("the policy has no group {}", group.0),
         Reason::Scheduler => "the kernel takes no more".to_owned(),
-        Reason::Policy => "the policy gives no more".to_owned(),
+        Reason::Policy => "the policy grants no more".to_owned(),
         Reason::Unanswered => "the policy returned nothing for it".to_owned(),
     };
     match why.filter(|_| grant.reason == Reason::Scheduler) {

@@ -73,7 +73,7 @@ impl State {
             self.notice(format!("the log of reports is incomplete: {trouble}"));
         }
         let due = self.due.first().map_or(Instant::NEVER, |(due, _)| *due);
-        self.next = machine.min(due).min(periods).min(runs).min(owners).min(self.arbiter.next_look());
+        self.next = machine.min(due).min(periods).min(runs).min(owners).min(self.arbiter.next_check());
         self.next
     }
 
@@ -119,7 +119,7 @@ impl State {
 
     /// A sleeping task reports when it wakes, or once in [`LONGEST_REST`]; any other at `next`, the end of its period.
     fn rest(&mut self, id: TaskId, next: Instant, consumed: Span) -> Instant {
-        let looks = self.arbiter.looks(id);
+        let looks = self.arbiter.has_checks(id);
         let rests = consumed.is_zero() && !looks && self.kernel.sleeps(id);
         let Some(task) = self.tasks.get_mut(&id) else { return next };
         // Remote ones are called once a period, not many times at once.
@@ -172,7 +172,7 @@ impl State {
         let next = std::mem::replace(&mut self.next, Instant::NEVER);
         self.report(id, Status { cycles: cycles.max(1), mode, values, ..Status::of_cycle(now, consumed) });
         // It says itself what it consumed. For those who look between its reports it is counted from this one on.
-        if self.arbiter.looks(id)
+        if self.arbiter.has_checks(id)
             && let (Some(total), Some(task)) = (self.kernel.consumed(id), self.tasks.get_mut(&id))
         {
             task.total = total;
@@ -189,13 +189,13 @@ impl State {
             (true, true) if self.kernel.awaits(id) => Instant::ZERO,
             (true, true) => self.kernel.due(),
         };
-        self.next = next.min(due).min(self.arbiter.next_look());
+        self.next = next.min(due).min(self.arbiter.next_check());
         Ok(())
     }
 
     /// What a task has consumed that reports itself, if nobody needs to know how much it was at its last report.
     pub(super) fn count_up(&mut self, id: TaskId) {
-        if self.arbiter.looks(id) || !self.tasks.get(&id).is_some_and(|task| task.own) {
+        if self.arbiter.has_checks(id) || !self.tasks.get(&id).is_some_and(|task| task.own) {
             return;
         }
         if let (Some(total), Some(task)) = (self.kernel.consumed(id), self.tasks.get_mut(&id)) {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hyoshi_os::process::{Children, Identity, Process, identity_of_thread, is_same, threads_of};
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
+use hyoshi_os::process::{Children, Process, ProcessIdentity, identity_of_thread, is_same, threads_of};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass};
 use hyoshi_os::{Refused, allowed_cpus};
 
 use super::{Before, PutBack};
@@ -12,13 +12,13 @@ use crate::raised;
 
 /// True if it was changed. A thread is ours only while it has a window's priority or bandwidth, or what it can only
 /// have derived from them ([`raised`]). Any other scheduling is its own choice.
-pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
+pub(super) fn restore(before: &Before) -> Result<bool, Refused> {
     let tid = before.thread.number;
     if before.has_ended() {
         return Ok(false);
     }
     let ours = Scheduling::of(tid).is_ok_and(|found| match found.class {
-        Class::Deadline(_) => found.reset_on_fork,
+        SchedulingClass::Deadline(_) => found.reset_on_fork,
         _ => raised::is_ours(found, before.process, tid),
     });
     if !ours {
@@ -26,8 +26,9 @@ pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
     }
     // In the order of `lower`: affinity is ours only while the priority is. Where its cpuset has none of these CPUs any
     // more, that has bound it to others.
-    let freed = before.affinity.put(tid).or_else(|refused| if refused.is_elsewhere() { Ok(()) } else { Err(refused) });
-    match freed.and_then(|()| before.scheduling.put_back(tid)) {
+    let freed =
+        before.affinity.put(tid).or_else(|refused| if refused.is_cpu_forbidden() { Ok(()) } else { Err(refused) });
+    match freed.and_then(|()| before.scheduling.restore(tid)) {
         Ok(()) => Ok(true),
         Err(refused) if refused.is_gone() => Ok(false),
         Err(refused) => Err(refused),
@@ -35,7 +36,7 @@ pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
 }
 
 /// Of each process with threads in a window, one of them: the first, if it is noted.
-pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a Before>) -> BTreeMap<Identity, Before> {
+pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a Before>) -> BTreeMap<ProcessIdentity, Before> {
     let mut kin = BTreeMap::new();
     for before in threads.filter(|before| before.window.is_some()) {
         let one = kin.entry(before.process).or_insert(*before);
@@ -48,10 +49,10 @@ pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a Before>) -> BTreeMap<Ide
 
 /// Threads and children that were born in a window, and that nobody has looked at since, have inherited that they may run on its
 /// CPU alone: they may again where their kin may, as the window itself would have it.
-pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, Before>) {
+pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<ProcessIdentity, Before>) {
     let children = Children::default();
-    let mut seen: BTreeSet<Identity> = kin.keys().copied().collect();
-    let mut next: Vec<(Identity, Before)> = kin.into_iter().collect();
+    let mut seen: BTreeSet<ProcessIdentity> = kin.keys().copied().collect();
+    let mut next: Vec<(ProcessIdentity, Before)> = kin.into_iter().collect();
     while let Some((process, before)) = next.pop() {
         let Some(here) = before.window.map(|cpu| Affinity::to([cpu])).filter(|here| *here != before.affinity) else {
             continue;
@@ -78,7 +79,7 @@ const MOST_UNBOUND: usize = 4 * MOST_PROCESSES;
 /// scheduling that only a window or bandwidth gives, unless the process may set it by itself. The thread's earlier
 /// scheduling is unknown, so it becomes ordinary. If it was bound to one CPU, as in a window, it may run on all of the
 /// broker's CPUs.
-pub fn put_back_unnoted(processes: impl IntoIterator<Item = Identity>) -> PutBack {
+pub fn put_back_unnoted(processes: impl IntoIterator<Item = ProcessIdentity>) -> PutBack {
     let mut report = PutBack::default();
     for process in processes {
         for tid in threads_of(process, MOST_PROCESSES) {
@@ -90,7 +91,7 @@ pub fn put_back_unnoted(processes: impl IntoIterator<Item = Identity>) -> PutBac
                 // If its cpuset has none of them, its CPUs stay.
                 let _ = Affinity::to(allowed_cpus()).put(tid);
             }
-            match Scheduling::ORDINARY.put_back(tid) {
+            match Scheduling::ORDINARY.restore(tid) {
                 Ok(()) => report.threads += 1,
                 Err(refused) if refused.is_gone() || !is_same(process) => {}
                 Err(refused) => report.failed.push(format!("thread {tid} of process {process}: {refused}")),

@@ -16,8 +16,8 @@
 use std::path::{Path, PathBuf};
 
 use hyoshi_os::cpu::{cpu_list, parse_cpu_list};
-use hyoshi_os::process::{Identity, boot_id};
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
+use hyoshi_os::process::{ProcessIdentity, boot_id};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass};
 
 use super::Before;
 
@@ -27,11 +27,11 @@ pub(super) enum Line {
     /// A thread as it was.
     Thread(Before),
     /// A process, and the control group that it was in.
-    Moved(Identity, PathBuf),
+    Moved(ProcessIdentity, PathBuf),
     /// A control group, and where whoever is left in it goes.
     Group(PathBuf, PathBuf),
     /// A thread or process that is as it was.
-    Done(Identity),
+    Done(ProcessIdentity),
 }
 
 /// The content of a file.
@@ -119,9 +119,9 @@ fn checked<'a>(line: &'a str, boot: &str) -> Option<&'a str> {
 pub(super) fn thread(before: &Before) -> String {
     let Before { process, thread, scheduling, affinity, window } = before;
     let class = match scheduling.class {
-        Class::Fair(number) => number,
+        SchedulingClass::Fair(number) => number,
         // Only ordinary threads are changed.
-        Class::Fifo(_) | Class::RoundRobin(_) | Class::Deadline(_) => 0,
+        SchedulingClass::Fifo(_) | SchedulingClass::RoundRobin(_) | SchedulingClass::Deadline(_) => 0,
     };
     let reset = u8::from(scheduling.reset_on_fork);
     let cpus = cpu_list(&affinity.cpus().collect::<Vec<_>>());
@@ -130,7 +130,7 @@ pub(super) fn thread(before: &Before) -> String {
     summed(&format!("thread {p} {t} fair:{class} {reset} {cpus} {window}"))
 }
 
-pub(super) fn moved(process: Identity, from: &Path) -> String {
+pub(super) fn moved(process: ProcessIdentity, from: &Path) -> String {
     summed(&format!("moved {} {} {}", process.number, process.start, from.display()))
 }
 
@@ -138,7 +138,7 @@ pub(super) fn group(group: &Path, home: &Path) -> String {
     summed(&format!("group {}\t{}", group.display(), home.display()))
 }
 
-pub(super) fn done(whose: Identity) -> String {
+pub(super) fn done(whose: ProcessIdentity) -> String {
     summed(&format!("done {} {}", whose.number, whose.start))
 }
 
@@ -180,14 +180,17 @@ fn parse_thread(rest: &str) -> Option<Before> {
     Some(Before {
         process: identity(pid, start)?,
         thread: identity(tid, tid_start)?,
-        scheduling: Scheduling { class: Some(Class::Fair(class)).filter(Class::is_known)?, reset_on_fork },
+        scheduling: Scheduling {
+            class: Some(SchedulingClass::Fair(class)).filter(SchedulingClass::is_known)?,
+            reset_on_fork,
+        },
         affinity: Affinity::to(cpus),
         window,
     })
 }
 
-fn identity(number: &str, start: &str) -> Option<Identity> {
-    Some(Identity { number: number.parse().ok()?, start: start.parse().ok()? }).filter(|who| who.is_possible())
+fn identity(number: &str, start: &str) -> Option<ProcessIdentity> {
+    Some(ProcessIdentity { number: number.parse().ok()?, start: start.parse().ok()? }).filter(|who| who.is_possible())
 }
 
 /// `hyoshi-PID-NUMBER`: no other group is removed.
@@ -210,11 +213,11 @@ mod tests {
         read(text, &any_group).unwrap()
     }
 
-    const PROCESS: Identity = Identity { number: 7, start: 11 };
+    const PROCESS: ProcessIdentity = ProcessIdentity { number: 7, start: 11 };
 
     fn before(class: u32, window: Option<u32>) -> Before {
-        let scheduling = Scheduling { class: Class::Fair(class), reset_on_fork: class == 3 };
-        let thread = Identity { number: 8, ..PROCESS };
+        let scheduling = Scheduling { class: SchedulingClass::Fair(class), reset_on_fork: class == 3 };
+        let thread = ProcessIdentity { number: 8, ..PROCESS };
         Before { process: PROCESS, thread, scheduling, affinity: Affinity::to([0, 2, 3]), window }
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use hyoshi_os::process::{Process, boot_id};
-use hyoshi_os::scheduling::{Class, raise};
+use hyoshi_os::scheduling::{SchedulingClass, raise};
 
 use super::*;
 
@@ -66,14 +66,14 @@ fn a_thread_that_was_raised_is_put_back_by_the_next_start_and_others_are_left() 
     [raised, own, gone].into_iter().for_each(|before| touched.thread(before).unwrap());
     Affinity::to([raised.affinity.cpus().next().unwrap()]).put(raised.thread.number).unwrap();
     // The second chose a priority of its own since, with which the broker never had to do.
-    Scheduling { class: Class::RoundRobin(5), reset_on_fork: false }.put_back(own.thread.number).unwrap();
+    Scheduling { class: SchedulingClass::RoundRobin(5), reset_on_fork: false }.restore(own.thread.number).unwrap();
     drop(three);
     drop(touched);
     let (touched, report) = reopen(&place);
     assert_eq!((report.threads, report.failed, touched.threads()), (1, vec![], 0));
     assert_eq!(Scheduling::of(raised.thread.number).unwrap(), raised.scheduling);
     assert_eq!(Affinity::of(raised.thread.number).unwrap(), raised.affinity);
-    assert_eq!(Scheduling::of(own.thread.number).unwrap().class, Class::RoundRobin(5));
+    assert_eq!(Scheduling::of(own.thread.number).unwrap().class, SchedulingClass::RoundRobin(5));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_long_life_does_not_make_a_long_file() {
     let (_sleeper, before) = Sleeper::start();
     let (mut touched, _) = Touched::open(&place.0).unwrap();
     for start in 0..20_000 {
-        let thread = Identity { number: 1, start };
+        let thread = ProcessIdentity { number: 1, start };
         touched.thread(Before { thread, ..before }).unwrap();
         touched.done(thread);
     }

@@ -16,7 +16,7 @@ use hyoshi_broker::machine::Machine;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::process::Process;
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Thread, priority, set_own_policy};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, SpawnedThread, ThreadPolicy, priority, set_own_policy};
 
 /// A process of this very program; killed and reaped at the end of its scope. Those of one test that are raised are older than
 /// their machine, which lowers them first: one behind another at the same priority would never come to its end.
@@ -146,7 +146,7 @@ pub struct Above {
 impl Above {
     pub fn all() -> Above {
         let alone = alone();
-        let _ = set_own_policy(Policy::Fifo(priority::WINDOWS.end() + 1));
+        let _ = set_own_policy(ThreadPolicy::Fifo(priority::WINDOWS.end() + 1));
         Above { _alone: alone }
     }
 }
@@ -159,7 +159,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 impl Drop for Above {
     fn drop(&mut self) {
-        let _ = set_own_policy(Policy::Other);
+        let _ = set_own_policy(ThreadPolicy::Other);
     }
 }
 
@@ -183,7 +183,7 @@ impl Drop for Place {
 /// A thread that drives a machine, as the broker's does.
 pub struct Driver {
     stop: Arc<AtomicBool>,
-    thread: Option<Thread<Span>>,
+    thread: Option<SpawnedThread<Span>>,
 }
 
 impl Driver {
@@ -191,7 +191,7 @@ impl Driver {
     pub fn start(mut machine: Machine, process: Process, reservation: Reservation, clock: MonotonicClock) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let theirs = stop.clone();
-        let thread = Spawn::new("broker").policy(Policy::Fifo(priority::BROKER)).spawn(move || {
+        let thread = Spawn::new("broker").policy(ThreadPolicy::Fifo(priority::BROKER)).spawn(move || {
             let task = TaskId(1);
             machine.add(task, process).expect("a process that lives");
             machine.reserve(task, reservation, clock.now()).expect("there is room for one");

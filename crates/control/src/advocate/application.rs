@@ -1,4 +1,4 @@
-//! Advocates that listen to the application: its modes, and its own numbers.
+//! Advocates that use the application's reports: its modes, and its own numbers.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,19 +6,19 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, AdvocateParameter, HEADROOM, ParameterUnit};
 use super::max_decay::LastReports;
 use super::{Advice, Advocate, with_headroom};
 use crate::task::{Status, Values};
 
-pub(super) const MODES: Kind = Kind {
+pub(super) const MODES: AdvocateKind = AdvocateKind {
     name: "modes",
-    about: "max-decay for each mode of the application: entering a mode asks at once for what it needed last time",
+    about: "max-decay for each mode of the application: when a mode begins, requests at once what it needed last time",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "reports",
             about: "how many reports of a mode count",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 1,
             most: 1_000,
             default: Some(5),
@@ -28,30 +28,30 @@ pub(super) const MODES: Kind = Kind {
     build: |settings| Box::new(Modes::new(settings[0] as usize, settings[1] as u32)),
 };
 
-pub(super) const VALUE: Kind = Kind {
+pub(super) const VALUE: AdvocateKind = AdvocateKind {
     name: "value",
-    about: "asks in proportion to a number that the application reports: so much for each target that it tracks",
+    about: "requests in proportion to a number that the application reports: so much for each target that it tracks",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "each",
             about: "the budget for one",
-            measure: Measure::Time,
+            measure: ParameterUnit::Time,
             least: 1,
             most: Reservation::LONGEST.as_nanos(),
             default: None,
         },
-        Parameter {
+        AdvocateParameter {
             name: "base",
             about: "the budget for none",
-            measure: Measure::Time,
+            measure: ParameterUnit::Time,
             least: 0,
             most: Reservation::LONGEST.as_nanos(),
             default: Some(0),
         },
-        Parameter {
+        AdvocateParameter {
             name: "index",
             about: "which of the application's numbers, from 0",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 0,
             most: Values::MOST as u64 - 1,
             default: Some(0),
@@ -59,14 +59,14 @@ pub(super) const VALUE: Kind = Kind {
     ],
     build: |settings| {
         let (each, base) = (Span::from_nanos(settings[0]), Span::from_nanos(settings[1]));
-        Box::new(Value { each, base, index: settings[2] as usize, last: None })
+        Box::new(ProportionalBudget { each, base, index: settings[2] as usize, last: None })
     },
 };
 
-/// A [`MaxDecay`](super::MaxDecay) for each mode: a mode change is an expected event, and what the mode
-/// needed when it was last on is known before its first report.
+/// A [`MaxDecay`](super::MaxDecay) for each mode: a mode change is an expected event, and the demand of the mode's last
+/// time is known before its first report.
 ///
-/// A status tells the mode that the application is in *now*; what it consumed it consumed in the mode before.
+/// A status has the *present* mode of the application; the consumption in it belongs to the mode before.
 #[derive(Clone, Debug)]
 pub struct Modes {
     reports: usize,
@@ -77,7 +77,7 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// How many modes are remembered; what comes after them is not told apart.
+    /// How many modes are remembered; later ones share one memory.
     pub const MOST: usize = 32;
 
     /// Over the last `reports` of each mode, with `headroom` in millionths.
@@ -114,7 +114,7 @@ impl Advocate for Modes {
 
     fn advise(&mut self, status: &Status, asked: Reservation) -> Advice {
         if let Some(demand) = status.demand() {
-            // The first report of all has no mode before it.
+            // The first report has no mode before it.
             let mode = if self.known.is_empty() { status.mode } else { self.now };
             self.learn(mode, demand);
             self.now = status.mode;
@@ -134,18 +134,18 @@ impl Advocate for Modes {
 
 /// A budget in proportion to one of the application's numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Value {
+pub struct ProportionalBudget {
     /// The budget for one.
     pub each: Span,
     /// The budget for none.
     pub base: Span,
-    /// Which number of [`Status::values`].
+    /// The index in [`Status::values`].
     pub index: usize,
-    /// The number last seen.
+    /// The last number.
     pub last: Option<i64>,
 }
 
-impl Advocate for Value {
+impl Advocate for ProportionalBudget {
     fn name(&self) -> &'static str {
         VALUE.name
     }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_value_asks_for_each_and_the_base() {
         let ms = Span::from_millis;
-        let mut value = Value { each: ms(5), base: ms(2), index: 1, last: None };
+        let mut value = ProportionalBudget { each: ms(5), base: ms(2), index: 1, last: None };
         let mut report = |numbers: &[i64]| {
             let values = Values::new(numbers).unwrap();
             let status = Status { values, ..Status::of_cycle(Instant::ZERO, ms(1)) };

@@ -1,4 +1,4 @@
-//! Several advocates, one after the other.
+//! A chain of advocates.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,25 +9,25 @@ use hyoshi_model::{Instant, Reservation};
 use super::{Advocate, Emission};
 use crate::task::{Grant, Status};
 
-/// A task's advocates: the first is given what was declared, each next one what the one before asks, and
-/// the last one's advice goes to the policy. What was granted travels back up.
+/// A task's advocates. The input of the first is the declared reservation, that of each other the request of the one
+/// before; the last one's request is the policy's input. Grants are passed back up.
 ///
-/// An empty chain asks for what was declared.
+/// An empty chain requests the declared reservation.
 #[derive(Debug, Default)]
-pub struct Chain {
-    links: Vec<Link>,
+pub struct AdvocateChain {
+    links: Vec<ChainLink>,
 }
 
 #[derive(Debug)]
-struct Link {
+struct ChainLink {
     advocate: Box<dyn Advocate>,
     asked: Option<Reservation>,
 }
 
-/// Why an advocate cannot be added or taken away.
+/// Why an advocate cannot be added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainError {
-    /// [`Chain::LONGEST`] advocates are there.
+    /// The chain has [`AdvocateChain::LONGEST`] advocates.
     Full,
     /// No advocate has this position.
     NoSuch {
@@ -42,7 +42,7 @@ impl fmt::Display for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChainError::Full => {
-                write!(f, "the chain has {} advocates, the most it can: remove one first", Chain::LONGEST)
+                write!(f, "the chain has {} advocates, which is the limit: remove one first", AdvocateChain::LONGEST)
             }
             ChainError::NoSuch { position, of: 0 } => {
                 write!(f, "there is no advocate {position}: the chain is empty")
@@ -59,29 +59,29 @@ impl fmt::Display for ChainError {
 
 impl core::error::Error for ChainError {}
 
-impl Chain {
-    /// How many advocates one task can have.
+impl AdvocateChain {
+    /// The most advocates of one task.
     pub const LONGEST: usize = 16;
 
     /// A chain of one.
     pub fn of(advocate: impl Advocate + 'static) -> Self {
-        Chain { links: alloc::vec![Link { advocate: Box::new(advocate), asked: None }] }
+        AdvocateChain { links: alloc::vec![ChainLink { advocate: Box::new(advocate), asked: None }] }
     }
 
     /// Adds an advocate at `position`, or at the end.
     pub fn insert(&mut self, advocate: Box<dyn Advocate>, position: Option<usize>) -> Result<(), ChainError> {
         let position = position.unwrap_or(self.links.len());
-        if self.links.len() == Chain::LONGEST {
+        if self.links.len() == AdvocateChain::LONGEST {
             return Err(ChainError::Full);
         }
         if position > self.links.len() {
             return Err(ChainError::NoSuch { position, of: self.links.len() });
         }
-        self.links.insert(position, Link { advocate, asked: None });
+        self.links.insert(position, ChainLink { advocate, asked: None });
         Ok(())
     }
 
-    /// Takes the advocate at `position` away.
+    /// Removes the advocate at `position`.
     pub fn remove(&mut self, position: usize) -> Result<Box<dyn Advocate>, ChainError> {
         if position >= self.links.len() {
             return Err(ChainError::NoSuch { position, of: self.links.len() });
@@ -89,8 +89,8 @@ impl Chain {
         Ok(self.links.remove(position).advocate)
     }
 
-    /// Passes a status down the chain and returns what its last advocate asks; pushes at most
-    /// [`Chain::LONGEST`] emissions.
+    /// Passes a status down the chain and returns its last advocate's request; pushes at most
+    /// [`AdvocateChain::LONGEST`] emissions.
     pub fn advise(&mut self, status: &Status, declared: Reservation, mut emit: impl FnMut(Emission)) -> Reservation {
         let mut asked = declared;
         for (position, link) in self.links.iter_mut().enumerate() {
@@ -113,12 +113,12 @@ impl Chain {
         }
     }
 
-    /// The earliest instant at which one of the advocates wants to be asked without a report.
-    pub fn next_look(&self) -> Instant {
-        self.links.iter().map(|link| link.advocate.next_look()).min().unwrap_or(Instant::NEVER)
+    /// The earliest instant at which one of the advocates wants a status without a report.
+    pub fn next_check(&self) -> Instant {
+        self.links.iter().map(|link| link.advocate.next_check()).min().unwrap_or(Instant::NEVER)
     }
 
-    /// The advocates in their order, each with what it asked last.
+    /// The advocates in their order, each with its last request.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&dyn Advocate, Option<Reservation>)> {
         self.links.iter().map(|link| (&*link.advocate, link.asked))
     }
@@ -128,7 +128,7 @@ impl Chain {
         self.links.len()
     }
 
-    /// Whether there is none.
+    /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }

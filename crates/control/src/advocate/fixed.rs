@@ -1,44 +1,44 @@
-//! Advocates that hold to what a person set: a rate, a cap, a floor.
+//! Advocates with a fixed setting: a rate, a cap, a floor.
 
 use alloc::boxed::Box;
 use core::fmt;
 
 use hyoshi_model::{Reservation, Share, Span};
 
-use super::kind::{Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, AdvocateParameter, ParameterUnit};
 use super::{Advice, Advocate};
 use crate::task::Status;
 
-const fn share(about: &'static str) -> Parameter {
-    Parameter { name: "share", about, measure: Measure::Share, least: 1, most: 1_000_000, default: None }
+const fn share(about: &'static str) -> AdvocateParameter {
+    AdvocateParameter { name: "share", about, measure: ParameterUnit::Share, least: 1, most: 1_000_000, default: None }
 }
 
-pub(super) const RATE: Kind = Kind {
+pub(super) const RATE: AdvocateKind = AdvocateKind {
     name: "rate",
-    about: "asks for the same share of a CPU whatever was consumed, as aperiodic and continuous work wants it",
+    about: "requests the same share of a CPU whatever was consumed, for aperiodic and continuous work",
     parameters: &[share("the share of one CPU")],
-    build: |settings| Box::new(Rate(Share::from_millionths(settings[0]))),
+    build: |settings| Box::new(FixedRate(Share::from_millionths(settings[0]))),
 };
 
-pub(super) const CAP: Kind = Kind {
+pub(super) const CAP: AdvocateKind = AdvocateKind {
     name: "cap",
-    about: "lets through what is asked up to a share of a CPU",
-    parameters: &[share("the most, of one CPU")],
+    about: "limits requests to a share of a CPU",
+    parameters: &[share("the limit, of one CPU")],
     build: |settings| Box::new(Cap(Share::from_millionths(settings[0]))),
 };
 
-pub(super) const FLOOR: Kind = Kind {
+pub(super) const FLOOR: AdvocateKind = AdvocateKind {
     name: "floor",
-    about: "asks for at least a share of a CPU",
-    parameters: &[share("the least, of one CPU")],
+    about: "requests at least a share of a CPU",
+    parameters: &[share("the least share, of one CPU")],
     build: |settings| Box::new(Floor(Share::from_millionths(settings[0]))),
 };
 
-/// Asks for this share of each period (the continuous-rate advocate of the paper's section V-B).
+/// Requests this share of each period (the continuous-rate advocate of the paper's section V-B).
 #[derive(Clone, Copy, Debug)]
-pub struct Rate(pub Share);
+pub struct FixedRate(pub Share);
 
-impl Advocate for Rate {
+impl Advocate for FixedRate {
     fn name(&self) -> &'static str {
         RATE.name
     }
@@ -52,7 +52,7 @@ impl Advocate for Rate {
     }
 }
 
-/// Asks for no more than this share.
+/// Requests at most this share.
 #[derive(Clone, Copy, Debug)]
 pub struct Cap(pub Share);
 
@@ -71,7 +71,7 @@ impl Advocate for Cap {
     }
 }
 
-/// Asks for no less than this share.
+/// Requests at least this share.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor(pub Share);
 
@@ -100,7 +100,7 @@ mod tests {
         let status = Status::of_cycle(Instant::ZERO, Span::from_millis(70));
         let asks = |advocate: &mut dyn Advocate| advocate.advise(&status, asked).ask.budget().as_nanos() / 1_000_000;
         let percent = Share::from_percent;
-        assert_eq!((asks(&mut Rate(percent(10))), asks(&mut Rate(percent(50)))), (10, 50));
+        assert_eq!((asks(&mut FixedRate(percent(10))), asks(&mut FixedRate(percent(50)))), (10, 50));
         assert_eq!((asks(&mut Cap(percent(10))), asks(&mut Cap(percent(50)))), (10, 30));
         assert_eq!((asks(&mut Floor(percent(10))), asks(&mut Floor(percent(50)))), (30, 50));
     }

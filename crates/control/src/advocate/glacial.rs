@@ -1,22 +1,22 @@
-//! Glacial: slowly towards the demand.
+//! Glacial: approaches the demand slowly.
 
 use alloc::boxed::Box;
 use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, AdvocateParameter, HEADROOM, ParameterUnit};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "glacial",
-    about: "moves a fraction of the way to each report's demand: single spikes hardly count",
+    about: "moves a fraction of the way to each report's demand, so single spikes hardly count",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "fraction",
-            about: "how much of the difference each report moves it",
-            measure: Measure::Share,
+            about: "the fraction of the difference that each report adds",
+            measure: ParameterUnit::Share,
             least: 1_000,
             most: 1_000_000,
             default: Some(100_000),
@@ -28,8 +28,8 @@ pub(super) const KIND: Kind = Kind {
 
 /// Moves its request by a fraction of the difference to each report's demand (the paper's section IV-C).
 ///
-/// The paper takes the difference to the *current reservation*; where a policy grants less than is asked, that
-/// difference never closes and the request would grow without bound, so it is taken to what was asked last.
+/// The paper uses the difference to the *current reservation*. If a policy grants less than requested, that difference
+/// never closes and the request would grow without bound. So this uses the difference to the last request.
 #[derive(Clone, Debug)]
 pub struct Glacial {
     fraction: u32,
@@ -53,7 +53,7 @@ impl Advocate for Glacial {
         if let Some(demand) = status.demand() {
             let (from, to) = (self.level.unwrap_or(asked.budget()), demand);
             let difference = u128::from(from.as_nanos().abs_diff(to.as_nanos()));
-            // Rounded up: the last nanosecond is reached.
+            // Rounded up, so the last nanosecond is reached.
             let step = (difference * u128::from(self.fraction)).div_ceil(1_000_000) as u64;
             let step = Span::from_nanos(step);
             self.level = Some(if to > from { from + step } else { from - step });
@@ -64,7 +64,7 @@ impl Advocate for Glacial {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.level {
             None => f.write_str("no report yet"),
-            Some(level) => write!(f, "has come to {level:.4}"),
+            Some(level) => write!(f, "is now at {level:.4}"),
         }
     }
 }

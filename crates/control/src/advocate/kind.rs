@@ -1,4 +1,4 @@
-//! What a kind of advocate says of itself: its name, what it does, its parameters.
+//! The description of a kind of advocate: name, purpose, parameters.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -11,37 +11,37 @@ use super::Advocate;
 
 /// A kind of advocate.
 #[derive(Debug)]
-pub struct Kind {
+pub struct AdvocateKind {
     /// Its name in commands and files.
     pub name: &'static str,
-    /// What it does, in one line without a capital or a full stop.
+    /// Its purpose, in one line without a capital or a full stop.
     pub about: &'static str,
-    /// Its parameters, at most [`Kind::MOST_PARAMETERS`]; the first may be written without its name.
-    pub parameters: &'static [Parameter],
-    /// Makes one of values within the parameters' ranges, one for each, in their order.
-    pub(super) build: fn(&[u64; Kind::MOST_PARAMETERS]) -> Box<dyn Advocate>,
+    /// Its parameters, at most [`AdvocateKind::MOST_PARAMETERS`]; the first may be written without its name.
+    pub parameters: &'static [AdvocateParameter],
+    /// Creates one from values within the parameters' ranges, one for each, in their order.
+    pub(super) build: fn(&[u64; AdvocateKind::MOST_PARAMETERS]) -> Box<dyn Advocate>,
 }
 
 /// A parameter of a kind of advocate.
 #[derive(Debug)]
-pub struct Parameter {
+pub struct AdvocateParameter {
     /// Its name in commands and files.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub about: &'static str,
-    /// What it measures.
-    pub measure: Measure,
+    /// Its unit.
+    pub measure: ParameterUnit,
     /// The least value.
     pub least: u64,
     /// The largest value.
     pub most: u64,
-    /// The value where none is given; `None`: one must be.
+    /// The default; `None`: a value is required.
     pub default: Option<u64>,
 }
 
-/// What a parameter measures, and how its number is written.
+/// The unit of a parameter, and the syntax of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
+pub enum ParameterUnit {
     /// A whole number.
     Count,
     /// A percentage; the number counts millionths.
@@ -50,70 +50,70 @@ pub enum Measure {
     Time,
 }
 
-/// How much more than the demand is asked, which several kinds have.
-pub(super) const HEADROOM: Parameter = Parameter {
+/// How much more than the demand to request, a parameter of several kinds.
+pub(super) const HEADROOM: AdvocateParameter = AdvocateParameter {
     name: "headroom",
-    about: "how much more than the demand it asks",
-    measure: Measure::Share,
+    about: "how much more than the demand it requests",
+    measure: ParameterUnit::Share,
     least: 0,
     most: 1_000_000,
     default: Some(50_000),
 };
 
-impl Kind {
-    /// How many parameters a kind can have.
+impl AdvocateKind {
+    /// The most parameters of a kind.
     pub const MOST_PARAMETERS: usize = 4;
 }
 
-/// Whether a name is meant, written with dashes or with underscores.
+/// Whether two names are equal, with dashes or underscores.
 pub(super) fn same(name: &str, written: &str) -> bool {
     name.len() == written.len() && name.bytes().zip(written.bytes()).all(|(a, b)| a == b || (a == b'-' && b == b'_'))
 }
 
-impl Measure {
-    /// Reads a value as people write it.
-    pub fn read(self, text: &str) -> Result<u64, NotRead> {
+impl ParameterUnit {
+    /// Reads a value in its written form.
+    pub fn read(self, text: &str) -> Result<u64, ParameterError> {
         match self {
-            Measure::Count => text.trim().parse().map_err(|_| NotRead::Count),
-            Measure::Share => text.parse::<Share>().map(Share::as_millionths).map_err(NotRead::Quantity),
-            Measure::Time => quantity::span(text).map(Span::as_nanos).map_err(NotRead::Quantity),
+            ParameterUnit::Count => text.trim().parse().map_err(|_| ParameterError::Count),
+            ParameterUnit::Share => text.parse::<Share>().map(Share::as_millionths).map_err(ParameterError::Quantity),
+            ParameterUnit::Time => quantity::span(text).map(Span::as_nanos).map_err(ParameterError::Quantity),
         }
     }
 
-    /// Writes a value so that [`Measure::read`] reads it.
+    /// Writes a value in the form that [`ParameterUnit::read`] reads.
     pub fn write(self, value: u64) -> String {
         match self {
-            Measure::Count => value.to_string(),
-            Measure::Share => Share::from_millionths(value).to_string(),
-            Measure::Time => Span::from_nanos(value).to_string(),
+            ParameterUnit::Count => value.to_string(),
+            ParameterUnit::Share => Share::from_millionths(value).to_string(),
+            ParameterUnit::Time => Span::from_nanos(value).to_string(),
         }
     }
 }
 
-/// Why a text is not a value of a measure.
+/// Why a text is not a value of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotRead {
+pub enum ParameterError {
     /// Not a whole number.
     Count,
     /// Not the quantity.
     Quantity(QuantityError),
 }
 
-impl NotRead {
-    /// What to write instead.
+impl ParameterError {
+    /// The remedy.
     pub fn remedy(&self, text: &str) -> String {
         match self {
-            NotRead::Count => "write a whole number, such as 10".to_string(),
-            NotRead::Quantity(error) => error.remedy(text),
+            ParameterError::Count => "write a whole number, such as 10".to_string(),
+            ParameterError::Quantity(error) => error.remedy(text),
         }
     }
 }
 
-impl fmt::Display for NotRead {
+impl fmt::Display for ParameterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotRead::Count => f.write_str("is not a whole number"),
-            NotRead::Quantity(error) => error.fmt(f),
+            ParameterError::Count => f.write_str("is not a whole number"),
+            ParameterError::Quantity(error) => error.fmt(f),
         }
     }
 }

@@ -6,18 +6,18 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, AdvocateParameter, HEADROOM, ParameterUnit};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "max-decay",
-    about: "asks for the greatest demand of the last reports: up at once, down only after as many lower ones",
+    about: "requests the greatest demand of the last reports: rises at once, falls only after as many lower ones",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "reports",
             about: "how many reports count",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 1,
             most: 1_000,
             default: Some(5),
@@ -27,8 +27,8 @@ pub(super) const KIND: Kind = Kind {
     build: |settings| Box::new(MaxDecay::new(settings[0] as usize, settings[1] as u32)),
 };
 
-/// Asks for the greatest demand of the last `reports` reports, with some headroom (the paper's section IV-C):
-/// up at once, down only when the demand has been lower for so many reports.
+/// Requests the greatest demand of the last `reports` reports, with some headroom (the paper's section IV-C): rises at
+/// once, falls only when the demand has been lower for this many reports.
 #[derive(Clone, Debug)]
 pub struct MaxDecay {
     headroom: u32,
@@ -63,8 +63,8 @@ impl Advocate for MaxDecay {
     }
 }
 
-/// The demands of the last so many reports, and their maximum without a search: a monotonic queue holds
-/// only those that are greater than all after them.
+/// The demands of the last reports, and their maximum without a search: a monotonic queue holds only those that are
+/// greater than all after them.
 #[derive(Clone, Debug)]
 pub(super) struct LastReports {
     most: usize,

@@ -1,7 +1,7 @@
-//! Advocates: what to ask on behalf of one task (the paper's section III-A).
+//! Advocates: the requests for one task (the paper's section III-A).
 //!
-//! An advocate takes a task's status and the reservation that is asked so far, and asks for another;
-//! several make a [`Chain`].
+//! An advocate gets a task's status and the request so far, and returns another request; several form an
+//! [`AdvocateChain`].
 
 mod application;
 mod chain;
@@ -11,9 +11,9 @@ mod kind;
 mod max_decay;
 mod percentile;
 mod proactive;
+mod reporting;
 mod spec;
 mod table;
-mod telling;
 mod watchdog;
 
 use core::fmt;
@@ -22,48 +22,48 @@ use hyoshi_model::{Instant, Reservation, Span};
 
 use crate::task::{Grant, Status};
 
-pub use application::{Modes, Value};
-pub use chain::{Chain, ChainError};
-pub use fixed::{Cap, Floor, Rate};
+pub use application::{Modes, ProportionalBudget};
+pub use chain::{AdvocateChain, ChainError};
+pub use fixed::{Cap, FixedRate, Floor};
 pub use glacial::Glacial;
-pub use kind::{Kind, Measure, NotRead, Parameter};
+pub use kind::{AdvocateKind, AdvocateParameter, ParameterError, ParameterUnit};
 pub use max_decay::MaxDecay;
 pub use percentile::Percentile;
 pub use proactive::Proactive;
+pub use reporting::{Conditions, LogAdvocate};
 pub use spec::{Spec, SpecError};
 pub use table::KINDS;
-pub use telling::{Conditions, Log};
 pub use watchdog::Watchdog;
 
-/// What an advocate wants told to the world around the broker: the shell that drives the arbiter writes it.
+/// Output of an advocate for the caller of the arbiter to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emission {
     /// A line for the log file of the chain's advocate at `position`.
     Log {
-        /// Which advocate of the chain.
+        /// The advocate's position in the chain.
         position: u8,
         /// The task's status.
         status: Status,
-        /// What was asked for it so far.
+        /// The request so far.
         asked: Reservation,
     },
-    /// Values of the system conditions that the chain's advocate at `position` keeps.
+    /// Values of the system conditions of the chain's advocate at `position`.
     Conditions {
-        /// Which advocate of the chain.
+        /// The advocate's position in the chain.
         position: u8,
         /// The task's status.
         status: Status,
-        /// What was asked for it so far.
+        /// The request so far.
         asked: Reservation,
     },
 }
 
-/// What an advocate makes of a status.
+/// An advocate's result for a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// What it asks.
+    /// Its request.
     pub ask: Reservation,
-    /// What it wants told. Its position is the chain's to fill in.
+    /// Its output. The chain fills in the position.
     pub emitted: Option<Emission>,
 }
 
@@ -73,31 +73,31 @@ impl From<Reservation> for Advice {
     }
 }
 
-/// Asks for CPU on behalf of one task; a plain state machine.
+/// Requests CPU for one task; a plain state machine.
 pub trait Advocate: fmt::Debug + Send {
     /// Its name in commands and files.
     fn name(&self) -> &'static str;
 
-    /// Takes a status and what the advocates before it ask (the first: what was declared), and asks for more,
-    /// less or the same. A status without a cycle ([`Status::demand`] is `None`) teaches nothing of demand:
-    /// advocates that learn repeat their last.
+    /// From a status and the request of the advocates before it (for the first: the declared reservation) computes its
+    /// request. A status without a cycle ([`Status::demand`] is `None`) does not show any demand: advocates that learn
+    /// repeat their last request.
     fn advise(&mut self, status: &Status, asked: Reservation) -> Advice;
 
-    /// What became of the chain's ask, told when it changes, from the last advocate up to the first.
+    /// The grant for the chain's request, passed when it changes, from the last advocate up to the first.
     fn granted(&mut self, grant: &Grant) {
         let _ = grant;
     }
 
-    /// When it wants to be asked although no report came: [`Instant::NEVER`] for most.
-    fn next_look(&self) -> Instant {
+    /// When it wants a status without a report: [`Instant::NEVER`] for most.
+    fn next_check(&self) -> Instant {
         Instant::NEVER
     }
 
-    /// In a few words, what it does now, for `explain`: "the greatest of the last 10 reports is 21ms".
+    /// A short description of its present state, for `explain`: "the greatest of the last 10 reports is 21ms".
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-/// An advocate's own words, to be printed.
+/// An advocate's description, for printing.
 pub struct Words<'a>(pub &'a dyn Advocate);
 
 impl fmt::Display for Words<'_> {
@@ -106,8 +106,8 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// `demand` with `headroom` millionths more, in whole thousandths of the period: small enough a step for
-/// any figure, large enough that measurement noise does not become a change of the reservation.
+/// `demand` with `headroom` millionths more, in whole thousandths of the period: a step fine enough for any figure, and
+/// coarse enough that measurement noise does not change the reservation.
 fn with_headroom(demand: Span, headroom: u32, like: Reservation) -> Reservation {
     let grain = u128::from((like.period().as_nanos() / 1_000).max(1));
     let exact = u128::from(demand.as_nanos()) * (1_000_000 + u128::from(headroom));

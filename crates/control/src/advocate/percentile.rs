@@ -1,4 +1,4 @@
-//! Percentile: what so many of a hundred cycles need.
+//! Percentile: the demand of a percentage of cycles.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -7,26 +7,26 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Share, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, AdvocateParameter, HEADROOM, ParameterUnit};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "percentile",
-    about: "asks for what a percentage of the last reports got along with: rare spikes are left to unreserved time",
+    about: "requests what was enough for a percentage of the last reports: rare spikes use unreserved time",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "percentile",
-            about: "how many of the reports it is to suffice for",
-            measure: Measure::Share,
+            about: "the percentage of reports for which the budget is enough",
+            measure: ParameterUnit::Share,
             least: 10_000,
             most: 1_000_000,
             default: Some(950_000),
         },
-        Parameter {
+        AdvocateParameter {
             name: "reports",
             about: "how many reports count",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 2,
             most: 1_000,
             default: Some(100),
@@ -36,7 +36,7 @@ pub(super) const KIND: Kind = Kind {
     build: |settings| Box::new(Percentile::new(settings[0] as u32, settings[1] as usize, settings[2] as u32)),
 };
 
-/// Asks for a percentile of the demands of the last reports, by nearest rank.
+/// Requests a percentile of the demands of the last reports, by nearest rank.
 #[derive(Clone, Debug)]
 pub struct Percentile {
     percentile: u32,
@@ -87,7 +87,9 @@ impl Advocate for Percentile {
         let percentile = Share::from_millionths(u64::from(self.percentile));
         match self.value() {
             None => f.write_str("no report yet"),
-            Some(value) => write!(f, "{value:.4} suffice for {percentile} of the last {} reports", self.arrived.len()),
+            Some(value) => {
+                write!(f, "{value:.4} is enough for {percentile} of the last {} reports", self.arrived.len())
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Proactive: learns when spikes come, and asks for them just before.
+//! Proactive: learns the period of spikes, and requests time for them just before.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,26 +6,27 @@ use core::fmt;
 
 use hyoshi_model::{Reservation, Span};
 
-use super::kind::{HEADROOM, Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, AdvocateParameter, HEADROOM, ParameterUnit};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "proactive",
-    about: "learns how often spikes come (garbage collections, key frames) and asks for one only when it is due",
+    about: "learns the period of spikes (garbage collections, key frames) and requests time for one only when it is \
+        due",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "memory",
-            about: "how many reports it learns from: four times what lies between two spikes, or more",
-            measure: Measure::Count,
+            about: "how many reports it learns from: at least four times the distance of two spikes",
+            measure: ParameterUnit::Count,
             least: 16,
             most: Proactive::LONGEST_MEMORY as u64,
             default: Some(256),
         },
-        Parameter {
+        AdvocateParameter {
             name: "spike",
             about: "how far above the usual a demand is a spike",
-            measure: Measure::Share,
+            measure: ParameterUnit::Share,
             least: 10_000,
             most: 10_000_000,
             default: Some(300_000),
@@ -35,18 +36,18 @@ pub(super) const KIND: Kind = Kind {
     build: |settings| Box::new(Proactive::new(settings[0] as usize, settings[1] as u32, settings[2] as u32)),
 };
 
-/// Predicts spikes in demand from the intervals between the last ones: what the paper wrote for the
-/// garbage collections of one program (section V-C), without being told the period.
+/// Predicts spikes in demand from the intervals between the last ones: the paper has a similar advocate for the garbage
+/// collections of one program (section V-C), with a known period.
 ///
-/// The usual demand is the lower quartile of what it remembers; reports far enough above it are a spike,
-/// several in a row one long spike. Once the intervals between spikes are alike, it asks for the usual until
-/// the next can be due, then for the greatest spike until it has come. Before that, and when spikes stay
-/// away or come at random, it is careful: a MaxDecay over a quarter of its memory.
+/// The usual demand is the lower quartile of its memory; reports far enough above it are a spike, several in a row one
+/// long spike. When the intervals between spikes are alike, it requests the usual demand until the next spike can be
+/// due, then the greatest spike until it has occurred. Before that, and if spikes stop or are random, it is careful: a
+/// MaxDecay over a quarter of its memory.
 #[derive(Clone, Debug)]
 pub struct Proactive {
     spike: u32,
     headroom: u32,
-    /// The last demands in nanoseconds, a ring; `next` is where the next one goes.
+    /// The last demands in nanoseconds, a ring; `next` is the position of the next one.
     ring: Vec<u64>,
     memory: usize,
     next: usize,
@@ -54,27 +55,27 @@ pub struct Proactive {
     forecast: Option<Forecast>,
 }
 
-/// What the next report is expected to be.
+/// The expectation for the next report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Forecast {
     demand: u64,
     usual: u64,
-    why: Why,
+    why: ForecastReason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
-    /// Nothing stood out so far.
+enum ForecastReason {
+    /// No spikes so far.
     Steady,
     /// Spikes, but no rhythm in them.
     Careful,
-    /// The next spike is due after so many more reports at the soonest.
+    /// The next spike is due in this many reports at the earliest.
     Between { more: usize, shortest: usize, longest: usize },
-    /// A spike is due, or under way.
+    /// A spike is due, or has begun.
     Due { shortest: usize, longest: usize },
 }
 
-/// What the spikes in memory have in common.
+/// The common properties of the spikes in memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spikes {
     count: usize,
@@ -85,20 +86,20 @@ struct Spikes {
     intervals: usize,
     greatest: u64,
     longest_run: usize,
-    /// Length of the spike that is under way, 0 between spikes.
+    /// Length of the present spike, 0 between spikes.
     run: usize,
 }
 
 impl Proactive {
-    /// The most reports it can remember.
+    /// The most reports in its memory.
     pub const LONGEST_MEMORY: usize = 1_024;
-    /// A spike of more reports than this is no spike but a change of the usual.
+    /// A longer sequence is not a spike but a change of the usual demand.
     const LONGEST_SPIKE: usize = 8;
-    /// How many of the latest intervals count: what it learned long ago does not widen what it expects for ever.
+    /// How many of the latest intervals count: old ones must not widen the expectation for ever.
     const INTERVALS: usize = 12;
 
-    /// With a memory of so many reports; a demand `spike` millionths above the usual is a spike; `headroom`
-    /// in millionths of the demand.
+    /// With a memory of this many reports; a demand `spike` millionths above the usual is a spike; `headroom` in
+    /// millionths of the demand.
     pub fn new(memory: usize, spike: u32, headroom: u32) -> Self {
         let memory = memory.clamp(16, Proactive::LONGEST_MEMORY);
         Proactive { spike, headroom, ring: Vec::new(), memory, next: 0, scratch: Vec::new(), forecast: None }
@@ -124,36 +125,36 @@ impl Proactive {
         let usual = self.usual();
         let above = u128::from(usual) * (1_000_000 + u128::from(self.spike)) / 1_000_000;
         let above = u64::try_from(above).unwrap_or(u64::MAX);
-        // The greatest of what is no spike: the usual has its own small changes.
+        // The greatest demand that is not a spike: the usual demand varies a little.
         let base = self.history().rev().filter(|demand| *demand <= above).take(16).max().unwrap_or(usual);
         let careful = self.memory / 4;
         let recent = self.history().rev().take(careful).max().unwrap_or(base);
         let spikes = self.spikes(above);
         let is_level = spikes.run > Proactive::LONGEST_SPIKE;
         if spikes.count == 0 || is_level {
-            return Forecast { demand: recent.max(base), usual, why: Why::Steady };
+            return Forecast { demand: recent.max(base), usual, why: ForecastReason::Steady };
         }
         let spread = spikes.longest - spikes.shortest;
         if spikes.intervals < 2 || spread > spikes.shortest.max(2) {
-            return Forecast { demand: recent, usual, why: Why::Careful };
+            return Forecast { demand: recent, usual, why: ForecastReason::Careful };
         }
-        // Few intervals tell little of how far apart they can lie.
+        // A few intervals do not show how much they can vary.
         let margin = 1 + spread / spikes.intervals.min(4);
         let (shortest, longest) = (spikes.shortest, spikes.longest);
         let soonest = shortest.saturating_sub(margin).max(1);
         if spikes.run > 0 && spikes.run < spikes.longest_run {
-            let why = Why::Due { shortest, longest };
+            let why = ForecastReason::Due { shortest, longest };
             return Forecast { demand: spikes.greatest.max(base), usual, why };
         }
         if spikes.since < soonest {
-            let why = Why::Between { more: soonest - spikes.since, shortest, longest };
+            let why = ForecastReason::Between { more: soonest - spikes.since, shortest, longest };
             return Forecast { demand: base, usual, why };
         }
         if spikes.since <= longest + careful {
-            let why = Why::Due { shortest, longest };
+            let why = ForecastReason::Due { shortest, longest };
             return Forecast { demand: spikes.greatest.max(base), usual, why };
         }
-        Forecast { demand: recent.max(base), usual, why: Why::Careful }
+        Forecast { demand: recent.max(base), usual, why: ForecastReason::Careful }
     }
 
     /// The lower quartile: spikes, even of every third report, do not move it.
@@ -167,7 +168,7 @@ impl Proactive {
         *self.scratch.select_nth_unstable(rank).1
     }
 
-    /// Finds the spikes above `above`, newest first, so that only the latest intervals count.
+    /// Finds the spikes above `above`, newest first, so only the latest intervals count.
     fn spikes(&self, above: u64) -> Spikes {
         let mut found = Spikes::default();
         let mut run = 0; // of the spike that the walk back is in
@@ -223,20 +224,20 @@ impl Advocate for Proactive {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(forecast) = self.forecast else { return f.write_str("no report yet") };
         let between = |f: &mut fmt::Formatter<'_>, shortest, longest| match shortest == longest {
-            true => write!(f, "spikes come every {shortest} reports"),
-            false => write!(f, "spikes come every {shortest} to {longest} reports"),
+            true => write!(f, "spikes occur every {shortest} reports"),
+            false => write!(f, "spikes occur every {shortest} to {longest} reports"),
         };
         match forecast.why {
-            Why::Steady => write!(f, "no spikes: usually {:.4}", Span::from_nanos(forecast.usual)),
-            Why::Careful => {
+            ForecastReason::Steady => write!(f, "no spikes: usually {:.4}", Span::from_nanos(forecast.usual)),
+            ForecastReason::Careful => {
                 let demand = Span::from_nanos(forecast.demand);
-                write!(f, "spikes without a rhythm: holds {demand:.4}, the greatest of late")
+                write!(f, "spikes without a rhythm: holds {demand:.4}, the greatest recent demand")
             }
-            Why::Between { more, shortest, longest } => {
+            ForecastReason::Between { more, shortest, longest } => {
                 between(f, shortest, longest)?;
-                write!(f, ": the next in {more} at the soonest")
+                write!(f, ": the next in {more} at the earliest")
             }
-            Why::Due { shortest, longest } => {
+            ForecastReason::Due { shortest, longest } => {
                 between(f, shortest, longest)?;
                 write!(f, ": one is due, of up to {:.4}", Span::from_nanos(forecast.demand))
             }

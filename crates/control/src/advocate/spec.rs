@@ -1,25 +1,25 @@
-//! An advocate as people write it: `max-decay --reports 10`, `{ max_decay = { reports = 10 } }`.
+//! An advocate in its written form: `max-decay --reports 10`, `{ max_decay = { reports = 10 } }`.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::kind::{Kind, NotRead, Parameter, same};
+use super::kind::{AdvocateKind, AdvocateParameter, ParameterError, same};
 use super::table::KINDS;
-use super::{Advocate, Chain};
+use super::{Advocate, AdvocateChain};
 
 /// A kind of advocate with a value for each of its parameters, all in range.
 #[derive(Clone, Copy)]
 pub struct Spec {
-    kind: &'static Kind,
-    values: [u64; Kind::MOST_PARAMETERS],
+    kind: &'static AdvocateKind,
+    values: [u64; AdvocateKind::MOST_PARAMETERS],
 }
 
-/// Why a text is no advocate.
+/// Why a text is not an advocate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// Nothing is written at all.
+    /// The text is empty.
     Empty,
     /// No kind has this name.
     Kind(String),
@@ -30,14 +30,14 @@ pub enum SpecError {
         /// The name.
         name: String,
     },
-    /// A value that belongs to no parameter.
+    /// A value without a parameter.
     Stray {
         /// The kind.
         kind: &'static str,
         /// The value.
         text: String,
     },
-    /// A parameter is named twice.
+    /// A parameter is repeated.
     Twice {
         /// The kind.
         kind: &'static str,
@@ -51,7 +51,7 @@ pub enum SpecError {
         /// The parameter.
         parameter: &'static str,
     },
-    /// A parameter without a default is not given.
+    /// A required parameter is missing.
     Missing {
         /// The kind.
         kind: &'static str,
@@ -66,8 +66,8 @@ pub enum SpecError {
         parameter: &'static str,
         /// The value.
         text: String,
-        /// Why.
-        why: NotRead,
+        /// The reason.
+        why: ParameterError,
     },
     /// A value out of range.
     Range {
@@ -85,11 +85,11 @@ pub enum SpecError {
 }
 
 impl SpecError {
-    /// What to write instead.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         let names = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
         let parameters = |kind: &str| {
-            let kind = Kind::named(kind).map_or(&[][..], |kind| kind.parameters);
+            let kind = AdvocateKind::named(kind).map_or(&[][..], |kind| kind.parameters);
             if kind.is_empty() {
                 return "it has no parameters".to_string();
             }
@@ -100,13 +100,14 @@ impl SpecError {
                 alloc::format!("the kinds are {}", names(&mut KINDS.iter().map(|kind| kind.name)))
             }
             SpecError::Parameter { kind, .. } | SpecError::Stray { kind, .. } => parameters(kind),
-            SpecError::Twice { .. } => "leave one of them out".to_string(),
+            SpecError::Twice { .. } => "remove one of them".to_string(),
             SpecError::NoValue { kind, parameter } | SpecError::Missing { kind, parameter } => {
-                let wanted = Kind::named(kind).and_then(|kind| kind.parameters.iter().find(|p| p.name == *parameter));
+                let wanted =
+                    AdvocateKind::named(kind).and_then(|kind| kind.parameters.iter().find(|p| p.name == *parameter));
                 match wanted {
                     None => parameters(kind),
                     Some(wanted) => alloc::format!(
-                        "give {}, from {} to {}",
+                        "add {}, from {} to {}",
                         wanted.about,
                         wanted.measure.write(wanted.least),
                         wanted.measure.write(wanted.most)
@@ -114,21 +115,21 @@ impl SpecError {
                 }
             }
             SpecError::Value { why, text, .. } => why.remedy(text),
-            SpecError::Range { least, most, .. } => alloc::format!("give {least} to {most}"),
+            SpecError::Range { least, most, .. } => alloc::format!("use {least} to {most}"),
         }
     }
 }
 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What others wrote is shown with its control characters escaped.
+        // Control characters in others' text are escaped.
         match self {
-            SpecError::Empty => f.write_str("no advocate is named"),
-            SpecError::Kind(name) => write!(f, "there is no advocate `{}`", name.escape_debug()),
+            SpecError::Empty => f.write_str("no advocate is given"),
+            SpecError::Kind(name) => write!(f, "unknown advocate `{}`", name.escape_debug()),
             SpecError::Parameter { kind, name } => write!(f, "`{kind}` has no parameter `{}`", name.escape_debug()),
-            SpecError::Stray { kind, text } => write!(f, "`{kind}` has no place for `{}`", text.escape_debug()),
-            SpecError::Twice { kind, parameter } => write!(f, "`{parameter}` of `{kind}` is given twice"),
-            SpecError::NoValue { kind, parameter } => write!(f, "`{parameter}` of `{kind}` is given no value"),
+            SpecError::Stray { kind, text } => write!(f, "`{kind}` takes no further value `{}`", text.escape_debug()),
+            SpecError::Twice { kind, parameter } => write!(f, "`{parameter}` of `{kind}` is repeated"),
+            SpecError::NoValue { kind, parameter } => write!(f, "`{parameter}` of `{kind}` has no value"),
             SpecError::Missing { kind, parameter } => write!(f, "`{kind}` needs its `{parameter}`"),
             SpecError::Value { kind, parameter, text, why } => {
                 write!(f, "`{parameter}` of `{kind}`: `{}` {why}", text.escape_debug())
@@ -146,8 +147,8 @@ impl Spec {
     /// An advocate by the name of its kind and the settings that differ from the defaults. An empty name
     /// of a setting means the kind's first parameter: `cap = "60%"`.
     pub fn new<'a>(kind: &str, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, SpecError> {
-        let kind = Kind::named(kind).ok_or_else(|| SpecError::Kind(kind.to_string()))?;
-        let mut given = [None; Kind::MOST_PARAMETERS];
+        let kind = AdvocateKind::named(kind).ok_or_else(|| SpecError::Kind(kind.to_string()))?;
+        let mut given = [None; AdvocateKind::MOST_PARAMETERS];
         for (name, text) in settings {
             let found = kind.parameters.iter().position(|parameter| same(parameter.name, name));
             let index = match found {
@@ -163,7 +164,7 @@ impl Spec {
                 return Err(SpecError::Twice { kind: kind.name, parameter: parameter.name });
             }
         }
-        let mut values = [0; Kind::MOST_PARAMETERS];
+        let mut values = [0; AdvocateKind::MOST_PARAMETERS];
         for ((place, given), parameter) in values.iter_mut().zip(given).zip(kind.parameters) {
             *place =
                 given.or(parameter.default).ok_or(SpecError::Missing { kind: kind.name, parameter: parameter.name })?;
@@ -176,7 +177,7 @@ impl Spec {
     pub fn from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, SpecError> {
         let mut words = words.into_iter();
         let name = words.next().ok_or(SpecError::Empty)?;
-        let kind = Kind::named(name).ok_or_else(|| SpecError::Kind(name.to_string()))?;
+        let kind = AdvocateKind::named(name).ok_or_else(|| SpecError::Kind(name.to_string()))?;
         let mut settings = Vec::new();
         while let Some(word) = words.next() {
             let Some(option) = word.strip_prefix("--") else {
@@ -199,23 +200,23 @@ impl Spec {
     }
 
     /// Its kind.
-    pub fn kind(&self) -> &'static Kind {
+    pub fn kind(&self) -> &'static AdvocateKind {
         self.kind
     }
 
     /// Its parameters with their values.
-    pub fn settings(&self) -> impl Iterator<Item = (&'static Parameter, u64)> {
+    pub fn settings(&self) -> impl Iterator<Item = (&'static AdvocateParameter, u64)> {
         self.kind.parameters.iter().zip(self.values)
     }
 
-    /// A new advocate, which has seen nothing yet.
+    /// A new advocate without any history.
     pub fn build(&self) -> Box<dyn Advocate> {
         (self.kind.build)(&self.values)
     }
 
     /// A chain of several.
-    pub fn chain(specs: &[Spec]) -> Result<Chain, super::ChainError> {
-        let mut chain = Chain::default();
+    pub fn chain(specs: &[Spec]) -> Result<AdvocateChain, super::ChainError> {
+        let mut chain = AdvocateChain::default();
         for spec in specs {
             chain.insert(spec.build(), None)?;
         }
@@ -223,7 +224,7 @@ impl Spec {
     }
 }
 
-fn value(kind: &'static Kind, parameter: &'static Parameter, text: &str) -> Result<u64, SpecError> {
+fn value(kind: &'static AdvocateKind, parameter: &'static AdvocateParameter, text: &str) -> Result<u64, SpecError> {
     let (kind, name) = (kind.name, parameter.name);
     let measure = parameter.measure;
     let value =
@@ -235,7 +236,7 @@ fn value(kind: &'static Kind, parameter: &'static Parameter, text: &str) -> Resu
     Err(SpecError::Range { kind, parameter: name, text: text.to_string(), least, most })
 }
 
-/// As on a command line, every parameter written out.
+/// In the syntax of a command line, with every parameter.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name)?;
@@ -283,7 +284,7 @@ mod tests {
     #[test]
     fn every_kind_reads_back_as_it_prints() {
         for kind in &KINDS {
-            assert!(kind.parameters.len() <= Kind::MOST_PARAMETERS);
+            assert!(kind.parameters.len() <= AdvocateKind::MOST_PARAMETERS);
             let settings = kind.parameters.iter().map(|p| (p.name, p.measure.write(p.default.unwrap_or(p.most))));
             let settings: Vec<_> = settings.collect();
             let spec = Spec::new(kind.name, settings.iter().map(|(name, text)| (*name, text.as_str()))).unwrap();
@@ -297,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_advocate_is_told_what_to_write() {
+    fn invalid_advocates_are_rejected_with_a_remedy() {
         assert_eq!(
             refused("maxdecay"),
-            "there is no advocate `maxdecay`: the kinds are max-decay, glacial, percentile, proactive, rate, cap, \
+            "unknown advocate `maxdecay`: the kinds are max-decay, glacial, percentile, proactive, rate, cap, \
              floor, watchdog, modes, value, log, conditions"
         );
         assert_eq!(
@@ -312,14 +313,14 @@ mod tests {
             "`reports` of `max-decay`: `ten` is not a whole number: write a whole number, such as 10"
         );
         assert_eq!(refused("max-decay --reports 0"), "`reports` of `max-decay`: `0` is out of range: give 1 to 1000");
-        assert_eq!(refused("max-decay 3 4"), "`reports` of `max-decay` is given twice: leave one of them out");
-        assert_eq!(refused("cap"), "`cap` needs its `share`: give the most, of one CPU, from 0.0001% to 100%");
+        assert_eq!(refused("max-decay 3 4"), "`reports` of `max-decay` is repeated: remove one of them");
+        assert_eq!(refused("cap"), "`cap` needs its `share`: give the limit, of one CPU, from 0.0001% to 100%");
         assert_eq!(refused("cap 60"), "`share` of `cap`: `60` has no unit: write a percentage, such as \"75%\"");
         assert_eq!(
             refused("cap --share"),
-            "`share` of `cap` is given no value: give the most, of one CPU, from 0.0001% to 100%"
+            "`share` of `cap` has no value: give the limit, of one CPU, from 0.0001% to 100%"
         );
-        assert_eq!(refused("conditions 3"), "`conditions` has no place for `3`: it has no parameters");
-        assert!(refused("").starts_with("no advocate is named: the kinds are"));
+        assert_eq!(refused("conditions 3"), "`conditions` takes no further value `3`: it has no parameters");
+        assert!(refused("").starts_with("no advocate is given: the kinds are"));
     }
 }

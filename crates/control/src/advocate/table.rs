@@ -1,10 +1,10 @@
-//! The one table of advocates, from which commands, files, IDL and docs are read.
+//! The one table of advocates, used by commands, files, IDL and docs.
 
-use super::kind::{Kind, same};
-use super::{application, fixed, glacial, max_decay, percentile, proactive, telling, watchdog};
+use super::kind::{AdvocateKind, same};
+use super::{application, fixed, glacial, max_decay, percentile, proactive, reporting, watchdog};
 
-/// Every kind of advocate. A new one is a file and a line here.
-pub static KINDS: [Kind; 12] = [
+/// Every kind of advocate. A new one needs a file and a line here.
+pub static KINDS: [AdvocateKind; 12] = [
     max_decay::KIND,
     glacial::KIND,
     percentile::KIND,
@@ -15,13 +15,13 @@ pub static KINDS: [Kind; 12] = [
     watchdog::KIND,
     application::MODES,
     application::VALUE,
-    telling::LOG,
-    telling::CONDITIONS,
+    reporting::LOG,
+    reporting::CONDITIONS,
 ];
 
-impl Kind {
-    /// The kind of this name; dashes may be underscores, as in files.
-    pub fn named(name: &str) -> Option<&'static Kind> {
+impl AdvocateKind {
+    /// The kind of this name; underscores may replace dashes, as in files.
+    pub fn named(name: &str) -> Option<&'static AdvocateKind> {
         KINDS.iter().find(|kind| same(kind.name, name))
     }
 }

@@ -1,30 +1,30 @@
-//! Watchdog: asks for more when reports stay away.
+//! Watchdog: requests more if reports are missing.
 
 use alloc::boxed::Box;
 use core::fmt;
 
 use hyoshi_model::{Instant, Reservation, Share};
 
-use super::kind::{Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, AdvocateParameter, ParameterUnit};
 use super::{Advice, Advocate, with_headroom};
 use crate::task::Status;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: AdvocateKind = AdvocateKind {
     name: "watchdog",
-    about: "asks for more when reports stay away although the task is busy: a cycle may need far more than it holds",
+    about: "requests more if reports are missing although the task is busy: a cycle may need far more than it holds",
     parameters: &[
-        Parameter {
+        AdvocateParameter {
             name: "periods",
             about: "how many periods without a report it waits",
-            measure: Measure::Count,
+            measure: ParameterUnit::Count,
             least: 1,
             most: 1_000,
             default: Some(2),
         },
-        Parameter {
+        AdvocateParameter {
             name: "raise",
-            about: "how much more it asks then, and again after each further period, of what is asked",
-            measure: Measure::Share,
+            about: "how much more it then requests, and again after each further period, relative to the request",
+            measure: ParameterUnit::Share,
             least: 10_000,
             most: 10_000_000,
             default: Some(500_000),
@@ -33,8 +33,8 @@ pub(super) const KIND: Kind = Kind {
     build: |settings| Box::new(Watchdog::new(settings[0], settings[1] as u32)),
 };
 
-/// Wakes when some expected reports have not come (the paper's section III-A), looks whether its task uses
-/// up what it holds, and asks for more and more until it reports.
+/// Wakes up when some expected reports are missing (the paper's section III-A), checks whether its task uses up its
+/// reservation, and requests more and more until it reports.
 ///
 /// ```text
 ///               report                      `periods` without one, and busy
@@ -43,12 +43,12 @@ pub(super) const KIND: Kind = Kind {
 ///                              └──┘ another period without one, and busy: n + 1
 /// ```
 ///
-/// A task that consumed less than half of what it held meanwhile is not starved but idle, and stays as it is.
+/// A task that consumed less than half of its reservation meanwhile is not starved but idle; its request stays.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     periods: u64,
     raise: u32,
-    /// The last report, or when the watch began.
+    /// The last report, or the start of the watch.
     since: Option<Instant>,
     look: Instant,
     raised: u32,
@@ -56,7 +56,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// After `periods` without a report, by `raise` millionths of what is asked.
+    /// After `periods` without a report, by `raise` millionths of the request.
     pub fn new(periods: u64, raise: u32) -> Self {
         Watchdog { periods: periods.max(1), raise, since: None, look: Instant::NEVER, raised: 0, idle: false }
     }
@@ -95,20 +95,20 @@ impl Advocate for Watchdog {
         with_headroom(asked.budget(), self.raise.saturating_mul(self.raised), asked).into()
     }
 
-    fn next_look(&self) -> Instant {
+    fn next_check(&self) -> Instant {
         self.look
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.raised, self.since) {
             (0, None) => f.write_str("no report yet"),
-            (0, _) if self.idle => f.write_str("reports stay away, but the task is idle"),
-            (0, _) => f.write_str("reports come"),
+            (0, _) if self.idle => f.write_str("reports are missing, but the task is idle"),
+            (0, _) => f.write_str("reports arrive"),
             (times, _) => {
                 let more = Share::from_millionths(u64::from(self.raise) * u64::from(times));
                 match self.periods + u64::from(times) - 1 {
-                    1 => write!(f, "no report for a period: asks for {more} more"),
-                    periods => write!(f, "no report for {periods} periods: asks for {more} more"),
+                    1 => write!(f, "no report for a period: requests {more} more"),
+                    periods => write!(f, "no report for {periods} periods: requests {more} more"),
                 }
             }
         }
@@ -131,7 +131,7 @@ mod tests {
         let mut advise = |status: Status| {
             let status = Status { held: Some(asked), ..status };
             let ask = watchdog.advise(&status, asked).ask.budget().as_nanos() / 1_000_000;
-            (ask, watchdog.next_look().as_nanos() / 1_000_000)
+            (ask, watchdog.next_check().as_nanos() / 1_000_000)
         };
         let ms = Span::from_millis;
         assert_eq!(advise(Status::of_cycle(at(0), ms(9))), (10, 200));

@@ -1,4 +1,4 @@
-//! Why a task holds what it holds, as data and in words.
+//! Why a task has its reservation, as data and in words.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -12,79 +12,79 @@ use crate::advocate::Words;
 use crate::policy::PolicyWords;
 use crate::task::{Confirmation, Grant, GroupId, Limit, Reason, Status, TaskId};
 
-/// Everything that led to a task's grant.
+/// The history of a task's grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// When this was asked.
+    /// When the explanation was made.
     pub at: Instant,
-    /// Whose grant.
+    /// The task.
     pub task: TaskId,
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// Its importance.
     pub importance: u32,
     /// Its weight.
     pub weight: u32,
-    /// Its group, by name where it has one.
+    /// Its group, by name if it has one.
     pub group: Option<String>,
     /// The name of the account that pays for it.
     pub account: Option<String>,
-    /// The least that is of use to it.
+    /// The least useful share.
     pub least: Share,
-    /// How many reports came.
+    /// How many reports arrived.
     pub reports: u64,
-    /// The last of them.
+    /// The last report.
     pub status: Option<Status>,
-    /// What was declared.
+    /// The declared reservation.
     pub declared: Reservation,
-    /// What each advocate made of it.
-    pub advocates: Vec<Asked>,
-    /// What it was granted.
+    /// The request of each advocate.
+    pub advocates: Vec<AdvocateRequest>,
+    /// The grant.
     pub grant: Grant,
-    /// Who holds what it lacks, the largest first; empty if it lacks nothing.
+    /// The tasks that hold the missing share, the largest first; empty if nothing is missing.
     pub because: Vec<Holder>,
-    /// The policy that settled it.
+    /// The policy that decided.
     pub policy: String,
-    /// Whom that policy favours.
+    /// The policy's order of preference.
     pub manner: String,
-    /// How much may be reserved altogether.
+    /// The limit of all reservations together.
     pub cap: Share,
-    /// How much is.
+    /// The sum of all reservations.
     pub reserved: Share,
-    /// The most that the scheduler takes, if it has refused something: `Some(None)` is nothing.
+    /// The most that the scheduler accepts, if it has refused something: `Some(None)` is nothing.
     pub ceiling: Option<Option<Reservation>>,
-    /// What the scheduler last said it holds.
+    /// The scheduler's last confirmation.
     pub confirmed: Option<Confirmation>,
 }
 
-/// What one advocate asked.
+/// The request of one advocate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct AdvocateRequest {
     /// Its kind.
     pub name: &'static str,
-    /// What it asked; `None` before its first status.
+    /// Its request; `None` before its first status.
     pub asked: Option<Reservation>,
-    /// Its own words.
+    /// Its own description.
     pub words: String,
 }
 
-/// A task that holds what another lacks.
+/// A task that holds a part of what another lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Which.
+    /// The task.
     pub task: TaskId,
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// Its importance.
     pub importance: u32,
     /// Its weight.
     pub weight: u32,
-    /// How much it holds.
+    /// The share that it holds.
     pub share: Share,
 }
 
 impl Arbiter {
-    /// Why a task holds what it holds, as it is now.
+    /// Explains a task's present reservation.
     pub fn explain(&self, task: TaskId, now: Instant) -> Option<Explanation> {
         let entry = self.tasks.get(&task)?;
         let joining = &entry.joining;
@@ -115,7 +115,7 @@ impl Arbiter {
         }
         let advocates = joining.chain.iter().map(|(advocate, asked)| {
             let words = Words(advocate).to_string();
-            Asked { name: advocate.name(), asked, words }
+            AdvocateRequest { name: advocate.name(), asked, words }
         });
         Some(Explanation {
             at: now,
@@ -147,7 +147,7 @@ impl Arbiter {
     }
 }
 
-/// How many holders the words name one by one.
+/// How many holders are named.
 const NAMED: usize = 5;
 
 fn reserved(f: &mut fmt::Formatter<'_>, reservation: Option<Reservation>) -> fmt::Result {
@@ -157,15 +157,15 @@ fn reserved(f: &mut fmt::Formatter<'_>, reservation: Option<Reservation>) -> fmt
     }
 }
 
-/// To the nearest hundredth of a percent, which is as fine as anybody reads.
+/// To the nearest hundredth of a percent.
 fn about(share: Share) -> Share {
     Share::from_millionths((share.as_millionths() + 50) / 100 * 100)
 }
 
-/// How long ago something was, as finely as anybody reads: whoever asks knows no clock of the broker's.
-struct Ago(Span);
+/// How long ago something was, coarsely: users do not see the broker's clock.
+struct Elapsed(Span);
 
-impl fmt::Display for Ago {
+impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_nanos() / 1_000_000;
         match millis {
@@ -189,16 +189,16 @@ impl Explanation {
         }
     }
 
-    /// Whom the policy favours matters where there are others.
+    /// The order of preference matters only if there are other tasks.
     fn write_manner(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.because.is_empty() || self.manner.is_empty() { Ok(()) } else { write!(f, "; {}", self.manner) }
     }
 
     fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.grant.reason {
-            Reason::Granted => f.write_str("all that was asked"),
+            Reason::Granted => f.write_str("the whole request"),
             Reason::Cut(limit) => {
-                f.write_str("less than was asked: ")?;
+                f.write_str("less than requested: ")?;
                 self.write_limit(f, limit)?;
                 f.write_str(" leaves no more")?;
                 self.write_manner(f)
@@ -210,22 +210,22 @@ impl Explanation {
             }
             Reason::BelowLeast(limit, left) => {
                 self.write_limit(f, limit)?;
-                write!(f, " leaves {}, and less than {} is of no use to it", about(left), about(self.least))
+                write!(f, " leaves {}, less than the least useful budget {}", about(left), about(self.least))
             }
             Reason::NoGroup(GroupId(group)) => {
                 write!(f, "group {group} has no part of the CPU under this policy: move the task to another group")
             }
             Reason::Scheduler => match self.ceiling {
-                Some(Some(most)) => write!(f, "the scheduler takes no more than {most:.4} for it"),
-                _ => f.write_str("the scheduler takes nothing for it"),
+                Some(Some(most)) => write!(f, "the scheduler accepts no more than {most:.4} for it"),
+                _ => f.write_str("the scheduler accepts nothing for it"),
             },
-            Reason::Policy => f.write_str("the policy gives no more"),
-            Reason::Unanswered => f.write_str("the policy gave no answer for it"),
+            Reason::Policy => f.write_str("the policy grants no more"),
+            Reason::Unanswered => f.write_str("the policy returned no budget for it"),
         }
     }
 }
 
-/// Some lines, the first of which says it all.
+/// A few lines; the first is a summary.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (task {}): ", self.name, self.task.0)?;
@@ -239,16 +239,16 @@ impl fmt::Display for Explanation {
                     cycles => write!(f, "{:.4} in its last {cycles} cycles", status.consumed)?,
                 }
                 let reports = if self.reports == 1 { "report" } else { "reports" };
-                write!(f, ", reported {}; {} {reports}", Ago(self.at.since(status.at)), self.reports)?;
+                write!(f, ", reported {}; {} {reports}", Elapsed(self.at.since(status.at)), self.reports)?;
                 if let Some(mode) = status.mode {
                     write!(f, "; mode {mode}")?;
                 }
             }
         }
-        write!(f, "\n  asks       ")?;
+        write!(f, "\n  requests   ")?;
         reserved(f, Some(self.grant.asked))?;
         write!(f, "\n               declared: {:.4}", self.declared)?;
-        for Asked { name, asked, words } in &self.advocates {
+        for AdvocateRequest { name, asked, words } in &self.advocates {
             write!(f, "\n               {name}: ")?;
             match asked {
                 None => f.write_str("nothing yet")?,
@@ -276,13 +276,13 @@ impl fmt::Display for Explanation {
         if let Some(group) = &self.group {
             write!(f, ", its group {group}")?;
         }
-        write!(f, "\n               reserved altogether: {} of {}", about(self.reserved), about(self.cap))?;
+        write!(f, "\n               reserved in total: {} of {}", about(self.reserved), about(self.cap))?;
         write!(f, "\n  confirmed  ")?;
         match self.confirmed {
             None => f.write_str("nothing yet"),
             Some(Confirmation { at, proxy, held }) => {
                 reserved(f, held)?;
-                write!(f, " by {proxy}, {}", Ago(self.at.since(at)))?;
+                write!(f, " by {proxy}, {}", Elapsed(self.at.since(at)))?;
                 if held == self.grant.reservation { Ok(()) } else { f.write_str("; not yet what was granted") }
             }
         }
@@ -294,8 +294,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_ago_it_was_is_told_as_finely_as_anybody_reads() {
-        let told = |micros| Ago(Span::from_micros(micros)).to_string();
+    fn elapsed_time_is_printed_coarsely() {
+        let told = |micros| Elapsed(Span::from_micros(micros)).to_string();
         let all = [0, 999, 33_815, 999_999, 1_000_000, 11_337_815, 59_999_999, 60_000_000, 7_260_000_000].map(told);
         let wanted = [
             "just now",

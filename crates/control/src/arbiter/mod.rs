@@ -1,4 +1,4 @@
-//! The broker's whole decision, as one state machine.
+//! The broker's decisions, as one state machine.
 
 mod explain;
 mod refusal;
@@ -12,36 +12,36 @@ use alloc::vec::Vec;
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use crate::accounts::Accounts;
-use crate::advocate::{Advocate, Chain, Emission};
+use crate::advocate::{Advocate, AdvocateChain, Emission};
 use crate::policy::{AnyPolicy, Ask, Policy};
 use crate::task::{Confirmation, Grant, GroupId, Reason, Status, TaskId};
 
-pub use explain::{Asked, Explanation, Holder};
+pub use explain::{AdvocateRequest, Explanation, Holder};
 pub use refusal::Refusal;
 pub use task::Joining;
 use task::Task;
 
 /// A reservation that has to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Whose.
+pub struct ReservationChange {
+    /// The task.
     pub task: TaskId,
-    /// What it held.
+    /// Its reservation before.
     pub from: Option<Reservation>,
-    /// What it is to hold; `None`: nothing.
+    /// Its reservation from now on; `None`: nothing.
     pub to: Option<Reservation>,
 }
 
-/// What an event leads to.
+/// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
-    /// To be carried out in this order: what makes room first, then what takes it.
-    pub changes: &'a [Change],
-    /// To be told by whoever drives the arbiter.
+    /// To be carried out in this order: first the changes that make room, then those that need it.
+    pub changes: &'a [ReservationChange],
+    /// Output for the caller of the arbiter to write.
     pub emitted: &'a [Emission],
 }
 
-/// Takes what happens to tasks and says which reservations change.
+/// Gets the events of tasks and returns the reservations that change.
 ///
 /// ```text
 ///    join, report, leave, set_... ──► chain of advocates ──► policy, within the cap ──► Decision
@@ -51,37 +51,37 @@ pub struct Decision<'a> {
 ///                                                     └──────── refused ◄────────────┘
 /// ```
 ///
-/// It holds no clock: events carry their instants. When the scheduler refuses a reservation, the most it
-/// would take becomes the task's ceiling, until something else makes room or somebody changes the task.
+/// It has no clock: events have their instants. When the scheduler refuses a reservation, the most that it accepts
+/// becomes the task's ceiling, until a change makes room or the task is changed.
 #[derive(Debug)]
 pub struct Arbiter {
     policy: AnyPolicy,
     cap: Share,
     accounts: Accounts,
     tasks: BTreeMap<TaskId, Task>,
-    /// Of all tasks for which the scheduler takes anything: sorted as [`Policy::arbitrate`] wants them.
+    /// The requests of all tasks for which the scheduler accepts anything, sorted as [`Policy::arbitrate`] requires.
     asks: Vec<Ask>,
     /// In the order of `asks`.
     grants: Vec<Grant>,
-    /// What advocates want, before the scheduler's ceilings; in the order of `asks`.
+    /// The requests of advocates, before the scheduler's ceilings; in the order of `asks`.
     wanted: Vec<Reservation>,
     /// Sum of `asks`.
     total: Share,
     /// Tasks with a ceiling.
     ceilings: BTreeSet<TaskId>,
-    looks: BTreeSet<(Instant, TaskId)>,
-    // Space kept from one decision to the next.
+    checks: BTreeSet<(Instant, TaskId)>,
+    // Buffers that are reused between decisions.
     settled: Vec<Grant>,
-    changes: Vec<Change>,
-    raises: Vec<Change>,
+    changes: Vec<ReservationChange>,
+    raises: Vec<ReservationChange>,
     emitted: Vec<Emission>,
 }
 
 impl Arbiter {
-    /// How many tasks there can be.
+    /// The most tasks.
     pub const MOST_TASKS: usize = 4_096;
 
-    /// Without tasks, under `policy`, which may reserve `cap` altogether.
+    /// Without tasks, under `policy`, which may reserve `cap` in total.
     pub fn new(policy: AnyPolicy, cap: Share) -> Self {
         Arbiter {
             policy,
@@ -93,7 +93,7 @@ impl Arbiter {
             wanted: Vec::new(),
             total: Share::ZERO,
             ceilings: BTreeSet::new(),
-            looks: BTreeSet::new(),
+            checks: BTreeSet::new(),
             settled: Vec::new(),
             changes: Vec::new(),
             raises: Vec::new(),
@@ -112,7 +112,7 @@ impl Arbiter {
         &self.accounts
     }
 
-    /// A task comes under the broker and is granted something, or nothing.
+    /// A task joins the broker and gets a grant, possibly of nothing.
     pub fn join(&mut self, task: TaskId, joining: Joining, now: Instant) -> Result<Decision<'_>, Refusal> {
         if self.tasks.contains_key(&task) {
             return Err(Refusal::Twice(task));
@@ -131,13 +131,13 @@ impl Arbiter {
     pub fn leave(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
         let gone = self.tasks.remove(&task).ok_or(Refusal::Unknown(task))?;
         self.begin();
-        self.looks.remove(&(gone.look, task));
+        self.checks.remove(&(gone.look, task));
         self.ceilings.remove(&task);
         self.forget(task, gone.joining.importance, gone.joining.account);
         Ok(self.settle())
     }
 
-    /// A task's report, or a look at it ([`Arbiter::due`]).
+    /// A task's report, or a check of it ([`Arbiter::due`]).
     pub fn report(&mut self, task: TaskId, status: Status) -> Result<Decision<'_>, Refusal> {
         if !self.tasks.contains_key(&task) {
             return Err(Refusal::Unknown(task));
@@ -154,20 +154,20 @@ impl Arbiter {
         Ok(self.settle())
     }
 
-    /// The task that waits longest to be looked at although no report came: measure what it consumed since its
-    /// last report and call [`Arbiter::report`] with [`Status::overdue`].
+    /// The task whose check without a report has been due for longest: measure its consumption since its last report
+    /// and call [`Arbiter::report`] with [`Status::overdue`].
     pub fn due(&self, now: Instant) -> Option<TaskId> {
-        self.looks.first().filter(|(at, _)| *at <= now).map(|(_, task)| *task)
+        self.checks.first().filter(|(at, _)| *at <= now).map(|(_, task)| *task)
     }
 
-    /// Whether one of the task's advocates looks at it between reports.
-    pub fn looks(&self, task: TaskId) -> bool {
+    /// Whether one of the task's advocates checks it between reports.
+    pub fn has_checks(&self, task: TaskId) -> bool {
         self.tasks.get(&task).is_some_and(|entry| entry.look < Instant::NEVER)
     }
 
-    /// When [`Arbiter::due`] will name a task next.
-    pub fn next_look(&self) -> Instant {
-        self.looks.first().map_or(Instant::NEVER, |(at, _)| *at)
+    /// When [`Arbiter::due`] will return a task next.
+    pub fn next_check(&self) -> Instant {
+        self.checks.first().map_or(Instant::NEVER, |(at, _)| *at)
     }
 
     /// Sets a task's importance, for policies that use it (fair, strict).
@@ -175,7 +175,7 @@ impl Arbiter {
         self.change(task, |joining| joining.importance = importance)
     }
 
-    /// Sets how little Weighted policies degrade a task.
+    /// Sets a task's weight: Weighted policies reduce heavier tasks less.
     pub fn set_weight(&mut self, task: TaskId, weight: u32) -> Result<Decision<'_>, Refusal> {
         if weight == 0 {
             return Err(Refusal::NoWeight);
@@ -188,23 +188,23 @@ impl Arbiter {
         self.change(task, |joining| joining.group = group)
     }
 
-    /// Sets the least that is of use to a task.
+    /// Sets a task's least useful share.
     pub fn set_least(&mut self, task: TaskId, least: Share) -> Result<Decision<'_>, Refusal> {
         self.change(task, |joining| joining.least = least)
     }
 
-    /// Declares another reservation: another period, deadline, or budget to begin with.
+    /// Declares another reservation: another period, deadline, or initial budget.
     pub fn declare(&mut self, task: TaskId, declared: Reservation, now: Instant) -> Result<Decision<'_>, Refusal> {
         self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.declared = declared;
         self.advise_again(task, now)
     }
 
-    /// Declares another period, with advocates that have seen nothing of the one before.
+    /// Declares another period, with advocates that have no history of the one before.
     pub fn retime(
         &mut self,
         task: TaskId,
         declared: Reservation,
-        chain: Chain,
+        chain: AdvocateChain,
         now: Instant,
     ) -> Result<Decision<'_>, Refusal> {
         let joining = &mut self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining;
@@ -213,7 +213,7 @@ impl Arbiter {
     }
 
     /// Replaces all of a task's advocates.
-    pub fn set_chain(&mut self, task: TaskId, chain: Chain, now: Instant) -> Result<Decision<'_>, Refusal> {
+    pub fn set_chain(&mut self, task: TaskId, chain: AdvocateChain, now: Instant) -> Result<Decision<'_>, Refusal> {
         self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain = chain;
         self.advise_again(task, now)
     }
@@ -230,7 +230,7 @@ impl Arbiter {
         self.advise_again(task, now)
     }
 
-    /// Takes the advocate at `position` out of a task's chain.
+    /// Removes the advocate at `position` from a task's chain.
     pub fn remove_advocate(&mut self, task: TaskId, position: usize, now: Instant) -> Result<Decision<'_>, Refusal> {
         self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain.remove(position)?;
         self.advise_again(task, now)
@@ -243,15 +243,15 @@ impl Arbiter {
         self.settle()
     }
 
-    /// Sets how much may be reserved altogether.
+    /// Sets the limit of all reservations together.
     pub fn set_cap(&mut self, cap: Share) -> Decision<'_> {
         self.begin();
         self.cap = cap;
         self.settle()
     }
 
-    /// Settles again, after the policy's own settings changed or room was made that the arbiter does not
-    /// see: every ceiling that the scheduler set is tried again.
+    /// Arbitrates again, after the policy's settings changed or after a change that the arbiter does not see made room:
+    /// every ceiling of the scheduler is tried again.
     pub fn reconsider(&mut self, change: impl FnOnce(&mut dyn Policy)) -> Decision<'_> {
         self.begin();
         change(&mut *self.policy);
@@ -259,12 +259,12 @@ impl Arbiter {
         self.settle()
     }
 
-    /// The scheduler may take more for a task than it did when it refused.
+    /// The scheduler may accept more for a task than when it refused.
     pub fn retry(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
         self.change(task, |_| ())
     }
 
-    /// Nothing is reserved for a task, whatever it asks and whatever room there is, until [`Arbiter::let_in`].
+    /// Reserves nothing for a task, whatever its request and the room, until [`Arbiter::let_in`].
     pub fn keep_out(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
         let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
         let was = core::mem::replace(&mut entry.out, true);
@@ -278,7 +278,7 @@ impl Arbiter {
         Ok(self.settle())
     }
 
-    /// The end of [`Arbiter::keep_out`].
+    /// Ends [`Arbiter::keep_out`].
     pub fn let_in(&mut self, task: TaskId) -> Result<Decision<'_>, Refusal> {
         let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
         if !core::mem::replace(&mut entry.out, false) {
@@ -289,8 +289,8 @@ impl Arbiter {
         self.change(task, |_| ())
     }
 
-    /// Settles again with what a policy from elsewhere has answered meanwhile. Ceilings stay: to lift them would be
-    /// another question, whose answer another cause to lift them.
+    /// Arbitrates again with the answer of an external policy. Ceilings stay: lifting them would be another question,
+    /// whose answer would be another reason to lift them.
     pub fn answered(&mut self) -> Decision<'_> {
         self.begin();
         self.arbitrate();
@@ -304,7 +304,7 @@ impl Arbiter {
         }
     }
 
-    /// The scheduler refused what was granted; `most` is what it would take. The rest goes to others.
+    /// The scheduler refused the grant; `most` is what it would accept. The rest is granted to others.
     pub fn refused(&mut self, task: TaskId, most: Option<Reservation>) -> Result<Decision<'_>, Refusal> {
         let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
         entry.ceiling = Some(most);
@@ -319,8 +319,8 @@ impl Arbiter {
         Ok(self.apply())
     }
 
-    /// The scheduler refuses what was pending or held: it confirms nothing of the task any more, unless that is something
-    /// else. Whether it is what is granted.
+    /// The scheduler refuses the pending or held reservation: it confirms nothing of the task any more, unless that
+    /// differs. Returns whether it is the present grant.
     pub fn lost(&mut self, task: TaskId, what: Reservation) -> bool {
         let granted = self.held(task) == Some(what);
         if let Some(entry) = self.tasks.get_mut(&task) {
@@ -329,9 +329,9 @@ impl Arbiter {
         granted
     }
 
-    /// The scheduler refused what was granted, and nothing else is to be tried now: the task keeps what was confirmed last,
-    /// which is returned, until something makes room. What it lacks nobody gets. If it keeps nothing, what is there of it is to
-    /// be released.
+    /// The scheduler refused the grant, and nothing else should be tried now: the task keeps what was confirmed last,
+    /// which is returned, until a change makes room. The missing part is granted to no task. If the task keeps nothing,
+    /// its present reservation must be released.
     pub fn keep(&mut self, task: TaskId) -> Option<Reservation> {
         let entry = self.tasks.get_mut(&task)?;
         let held = entry.confirmed.and_then(|confirmation| confirmation.held);
@@ -352,7 +352,7 @@ impl Arbiter {
         held
     }
 
-    /// What a task was granted.
+    /// A task's grant.
     pub fn grant(&self, task: TaskId) -> Option<Grant> {
         let entry = self.tasks.get(&task)?;
         Some(match self.position(task, entry.joining.importance) {
@@ -361,32 +361,32 @@ impl Arbiter {
         })
     }
 
-    /// What a task's advocates ask for.
+    /// The request of a task's advocates.
     pub fn asked(&self, task: TaskId) -> Option<Reservation> {
         self.tasks.get(&task).map(|entry| entry.wanted)
     }
 
-    /// What a task holds, as far as it is for the arbiter to say.
+    /// The reservation of a task, as far as the arbiter knows.
     pub fn held(&self, task: TaskId) -> Option<Reservation> {
         self.grant(task)?.reservation
     }
 
-    /// All tasks, by number, and what is known of them.
+    /// All tasks, by number, and their data.
     pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Joining)> {
         self.tasks.iter().map(|(id, task)| (*id, &task.joining))
     }
 
-    /// What is known of a task.
+    /// The data with which a task joined, as changed since.
     pub fn joining(&self, task: TaskId) -> Option<&Joining> {
         self.tasks.get(&task).map(|task| &task.joining)
     }
 
-    /// Everything that is granted.
+    /// The sum of all grants.
     pub fn reserved(&self) -> Share {
         self.grants.iter().map(Grant::share).sum()
     }
 
-    /// How much may be reserved altogether.
+    /// The limit of all reservations together.
     pub fn cap(&self) -> Share {
         self.cap
     }

@@ -1,4 +1,4 @@
-//! Why an event cannot be taken.
+//! Why an event is rejected.
 
 use core::fmt;
 
@@ -6,23 +6,23 @@ use super::{Arbiter, Joining};
 use crate::advocate::ChainError;
 use crate::task::TaskId;
 
-/// Why the arbiter does not do what was wanted; nothing has changed then.
+/// Why the arbiter rejects an event; nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A task of this number is there already.
+    /// A task of this number exists already.
     Twice(TaskId),
     /// No task has this number.
     Unknown(TaskId),
-    /// [`Arbiter::MOST_TASKS`] are there.
+    /// There are [`Arbiter::MOST_TASKS`] tasks.
     Full,
-    /// A name that is none.
+    /// An invalid name.
     Name {
-        /// How many characters it has.
+        /// Its length in characters.
         length: usize,
     },
-    /// A weight of zero: in inverse proportion to it a task would be degraded without end.
+    /// A weight of zero: the reduction, in inverse proportion to it, would be unbounded.
     NoWeight,
-    /// An advocate cannot be added or taken away.
+    /// An advocate cannot be added or removed.
     Chain(ChainError),
 }
 
@@ -38,14 +38,14 @@ impl fmt::Display for Refusal {
             Refusal::Twice(TaskId(id)) => write!(f, "task {id} is under the broker already"),
             Refusal::Unknown(TaskId(id)) => write!(f, "no task {id} is under the broker: it has left, or never joined"),
             Refusal::Full => {
-                write!(f, "{} tasks are under the broker, the most it takes: detach one first", Arbiter::MOST_TASKS)
+                write!(f, "{} tasks are under the broker, which is its limit: detach one first", Arbiter::MOST_TASKS)
             }
             Refusal::Name { length: 0 } => f.write_str("the task has no name: give it one"),
             Refusal::Name { length } if *length > Joining::LONGEST_NAME => {
-                write!(f, "the task's name has {length} characters: {} are the most", Joining::LONGEST_NAME)
+                write!(f, "the task's name has {length} characters: at most {} are allowed", Joining::LONGEST_NAME)
             }
             Refusal::Name { .. } => f.write_str("the task's name has control characters: use letters and digits"),
-            Refusal::NoWeight => f.write_str("a weight of 0: the least is 1"),
+            Refusal::NoWeight => f.write_str("a weight of 0: the minimum is 1"),
             Refusal::Chain(error) => error.fmt(f),
         }
     }

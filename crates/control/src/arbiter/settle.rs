@@ -1,10 +1,10 @@
-//! From what is asked to what changes.
+//! From requests to changes.
 
 use core::cmp::Reverse;
 
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
-use super::{Arbiter, Change, Decision, Joining, Refusal};
+use super::{Arbiter, Decision, Joining, Refusal, ReservationChange};
 use crate::accounts::AccountId;
 use crate::policy::Ask;
 use crate::task::{Grant, Limit, Reason, Status, TaskId};
@@ -20,12 +20,12 @@ impl Arbiter {
         Decision { changes: &self.changes, emitted: &self.emitted }
     }
 
-    /// Where a task of this importance is among those that ask, or would be.
+    /// The position of a task of this importance among those with requests.
     pub(super) fn position(&self, task: TaskId, importance: u32) -> Result<usize, usize> {
         place_of(&self.asks, task, importance)
     }
 
-    /// Asks a task's advocates; whether what it asks is another than before.
+    /// Runs a task's advocates; returns whether the request differs from before.
     pub(super) fn advise(&mut self, task: TaskId, mut status: Status) -> bool {
         let Some(entry) = self.tasks.get_mut(&task) else { return false };
         let importance = entry.joining.importance;
@@ -33,11 +33,11 @@ impl Arbiter {
         status.held = place.ok().and_then(|place| self.grants[place].reservation);
         let emitted = &mut self.emitted;
         let wanted = entry.joining.chain.advise(&status, entry.joining.declared, |emission| emitted.push(emission));
-        let look = entry.joining.chain.next_look().max(status.at.saturating_add(Reservation::SHORTEST));
+        let look = entry.joining.chain.next_check().max(status.at.saturating_add(Reservation::SHORTEST));
         if look != entry.look {
-            self.looks.remove(&(entry.look, task));
+            self.checks.remove(&(entry.look, task));
             if look < Instant::NEVER {
-                self.looks.insert((look, task));
+                self.checks.insert((look, task));
             }
             entry.look = look;
         }
@@ -53,7 +53,7 @@ impl Arbiter {
         true
     }
 
-    /// After a task was changed: its advocates have their say without a report.
+    /// After a change of a task: runs its advocates without a report.
     pub(super) fn advise_again(&mut self, task: TaskId, now: Instant) -> Result<Decision<'_>, Refusal> {
         self.begin();
         self.lift_ceiling(task);
@@ -61,7 +61,7 @@ impl Arbiter {
         Ok(self.settle())
     }
 
-    /// Changes what a policy knows of a task.
+    /// Changes the data of a task that the policy uses.
     pub(super) fn change(&mut self, task: TaskId, change: impl FnOnce(&mut Joining)) -> Result<Decision<'_>, Refusal> {
         let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
         let importance = entry.joining.importance;
@@ -72,7 +72,7 @@ impl Arbiter {
         Ok(self.settle())
     }
 
-    /// Puts a task's ask where it belongs; `importance` is the one it was placed by before.
+    /// Moves a task's request to its position; `importance` determined the position before.
     pub(super) fn place(&mut self, task: TaskId, importance: u32) {
         let Some(entry) = self.tasks.get(&task) else { return };
         let Some(ask) = entry.ask(task) else { return };
@@ -103,13 +103,13 @@ impl Arbiter {
         self.grants.insert(index, grant);
     }
 
-    /// A task of the account asks for `now` instead of `before`.
+    /// A task of the account requests `now` instead of `before`.
     fn count(&mut self, account: Option<AccountId>, before: Share, now: Share) {
         self.total = self.total.saturating_add(now).saturating_sub(before);
         self.accounts.count(account, before, now);
     }
 
-    /// A task asks no more; what it holds is taken back.
+    /// A task has no request any more; its reservation is taken back.
     pub(super) fn forget(&mut self, task: TaskId, importance: u32, account: Option<AccountId>) {
         let Ok(index) = self.position(task, importance) else { return };
         let ask = self.asks.remove(index);
@@ -117,7 +117,7 @@ impl Arbiter {
         self.wanted.remove(index);
         let from = self.grants.remove(index).reservation;
         if from.is_some() {
-            self.changes.push(Change { task, from, to: None });
+            self.changes.push(ReservationChange { task, from, to: None });
         }
         if let Some(entry) = self.tasks.get_mut(&task) {
             let grant = entry.barred(task);
@@ -125,7 +125,7 @@ impl Arbiter {
         }
     }
 
-    /// Where everything fits before and after, the ask of one task concerns no other.
+    /// If everything fits before and after, the request of one task does not affect any other.
     pub(super) fn grant_alone(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
         let Ok(index) = place_of(&self.asks, task, entry.joining.importance) else { return };
@@ -133,12 +133,12 @@ impl Arbiter {
         let grant = Grant { task, asked, reservation: Some(asked), reason: Reason::Granted };
         let from = core::mem::replace(&mut self.grants[index], grant).reservation;
         if from != grant.reservation {
-            self.changes.push(Change { task, from, to: grant.reservation });
+            self.changes.push(ReservationChange { task, from, to: grant.reservation });
         }
         entry.joining.chain.granted(&grant);
     }
 
-    /// Lets the policy settle; where that makes room, those whom the scheduler refused may try again.
+    /// Lets the policy decide; if that makes room, tasks that the scheduler refused may try again.
     pub(super) fn settle(&mut self) -> Decision<'_> {
         self.arbitrate();
         let less = |(now, before): (&Grant, &Grant)| now.share() < before.share();
@@ -178,7 +178,7 @@ impl Arbiter {
         self.total <= self.cap && self.accounts.fits(account, self.cap)
     }
 
-    /// Makes what is settled what is granted, and tells the advocates.
+    /// Makes the decided grants the present ones, and passes them to the advocates.
     pub(super) fn apply(&mut self) -> Decision<'_> {
         for index in 0..self.settled.len() {
             let mut grant = self.settled[index];
@@ -196,7 +196,7 @@ impl Arbiter {
                 entry.joining.chain.granted(&grant);
             }
             if grant.reservation != before.reservation {
-                let change = Change { task: grant.task, from: before.reservation, to: grant.reservation };
+                let change = ReservationChange { task: grant.task, from: before.reservation, to: grant.reservation };
                 if grant.share() > before.share() { self.raises.push(change) } else { self.changes.push(change) }
             }
         }

@@ -1,4 +1,4 @@
-//! What the arbiter knows of one task.
+//! The arbiter's data of one task.
 
 use alloc::string::{String, ToString};
 
@@ -6,37 +6,37 @@ use hyoshi_model::{Instant, Reservation, Share};
 
 use super::Refusal;
 use crate::accounts::AccountId;
-use crate::advocate::Chain;
+use crate::advocate::AdvocateChain;
 use crate::policy::Ask;
 use crate::task::{Confirmation, Grant, GroupId, Reason, Status, TaskId};
 
-/// What a task says of itself when it joins.
+/// The data with which a task joins.
 #[derive(Debug)]
 pub struct Joining {
-    /// What people call it: 1 to 64 characters, none of them a control character.
+    /// Its name: 1 to 64 characters, none of them a control character.
     pub name: String,
-    /// What it asks for until its advocates know better, and the period for which they ask.
+    /// The request before its advocates have data, and the period of their requests.
     pub declared: Reservation,
     /// Its importance, for Fair and Strict; larger is more.
     pub importance: u32,
-    /// How little it is to be degraded, for Weighted; at least 1, larger is less.
+    /// Its weight, for Weighted; at least 1, larger is reduced less.
     pub weight: u32,
-    /// Its group, where a policy divides the CPU.
+    /// Its group, if a policy divides the CPU.
     pub group: GroupId,
     /// The account that pays for it; `None` for the cap itself.
     pub account: Option<AccountId>,
-    /// The least that is of use to it: rather nothing than less.
+    /// The least useful share: below it, the task gets nothing.
     pub least: Share,
     /// Its advocates.
-    pub chain: Chain,
+    pub chain: AdvocateChain,
 }
 
 impl Joining {
-    /// How long a name can be, in characters.
+    /// The longest name, in characters.
     pub const LONGEST_NAME: usize = 64;
 
-    /// With importance 0, weight 1, in the first group, for which any share is of use.
-    pub fn new(name: impl ToString, declared: Reservation, chain: Chain) -> Self {
+    /// With importance 0, weight 1, in the first group, and any useful share.
+    pub fn new(name: impl ToString, declared: Reservation, chain: AdvocateChain) -> Self {
         Joining {
             name: name.to_string(),
             declared,
@@ -61,11 +61,11 @@ impl Joining {
 #[derive(Debug)]
 pub(super) struct Task {
     pub joining: Joining,
-    /// What its advocates ask.
+    /// The request of its advocates.
     pub wanted: Reservation,
-    /// The most that the scheduler takes, once it has refused something.
+    /// The most that the scheduler accepts, after it refused something.
     pub ceiling: Option<Option<Reservation>>,
-    /// Kept out ([`super::Arbiter::keep_out`]): it asks for nothing.
+    /// Kept out ([`super::Arbiter::keep_out`]): it requests nothing.
     pub out: bool,
     pub look: Instant,
     pub status: Option<Status>,
@@ -88,7 +88,7 @@ impl Task {
         }
     }
 
-    /// What it asks of the policy, within the scheduler's ceiling; `None`: nothing can be reserved for it.
+    /// Its request to the policy, within the scheduler's ceiling; `None`: nothing can be reserved for it.
     pub fn ask(&self, task: TaskId) -> Option<Ask> {
         let asked = match self.ceiling {
             _ if self.out => return None,

@@ -1,83 +1,82 @@
-//! What a host's CPUs admit of its programs.
+//! The reservations that a host's CPUs admit for its programs.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use hyoshi_model::{HostId, Instant, ProgramId, Reservation, Share, Span, System};
 
-use super::{asks_elsewhere, cpu, joining, most, open, order, promises, task};
+use super::{cpu, has_external_advocate, joining, most, open, order, promises, task};
 use crate::task::{Reason, TaskId};
-use crate::window::placement::{Cpu, Placement, Promise, Seat};
-use crate::{Admission, Chain};
+use crate::window::placement::{Cpu, Promise, Seat, WindowPlacement};
+use crate::{Admission, AdvocateChain};
 
-/// What is admitted on a host.
+/// The admitted reservations of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostAdmission {
     /// The host.
     pub host: HostId,
     /// Its broker's policy.
     pub policy: String,
-    /// How much may be reserved altogether.
+    /// The limit of all reservations together.
     pub cap: Share,
-    /// How much is.
+    /// The sum of all reservations.
     pub reserved: Share,
-    /// What lanes take of each of the broker's CPUs.
+    /// The share of lanes on each of the broker's CPUs.
     pub lanes: Vec<(u32, Share)>,
     /// In the file's order.
     pub programs: Vec<Admitted>,
 }
 
-/// What is admitted of one program.
+/// The admitted reservation of one program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admitted {
-    /// Which.
+    /// The program.
     pub program: ProgramId,
-    /// The most that it comes to ask.
+    /// The largest request that it makes.
     pub asked: Reservation,
-    /// Whether that is known: the file says what the program takes, and no advocate from elsewhere has its say.
+    /// Whether that is known: the file has the program's execution times, and no external advocate is involved.
     pub known: bool,
-    /// What it holds when all ask their most.
+    /// Its reservation if all programs request their most.
     pub held: Option<Reservation>,
-    /// The least that is of use to it, in each period.
+    /// The least useful budget, in each period.
     pub least: Option<Span>,
-    /// Where.
+    /// Its window's seat.
     pub seat: Option<Seat>,
-    /// How long after a period's begin it has its whole budget, at the latest.
+    /// The latest instant after a period's start by which it has had its whole budget.
     pub response: Option<Span>,
     /// Why it holds no more.
     pub reason: Reason,
-    /// Who holds what it lacks, the largest first.
+    /// The tasks that hold the missing share, the largest first.
     pub because: Vec<(ProgramId, Share)>,
 }
 
-/// Whether a program can rely on what it asks.
+/// Whether a program can rely on its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// All of it.
+pub enum AdmissionVerdict {
+    /// The whole request.
     Admitted,
-    /// Less, but no less than it says is of use to it.
+    /// Less, but at least the least useful budget.
     Cut,
     /// Less than it needs, or nothing.
     Refused,
 }
 
 impl Admitted {
-    /// Whether it can rely on what it asks.
-    pub fn verdict(&self) -> Verdict {
+    /// Whether it can rely on its request.
+    pub fn verdict(&self) -> AdmissionVerdict {
         match (self.held, self.least) {
-            (Some(held), _) if held.budget() >= self.asked.budget() => Verdict::Admitted,
-            (Some(held), Some(least)) if held.budget() >= least => Verdict::Cut,
-            _ => Verdict::Refused,
+            (Some(held), _) if held.budget() >= self.asked.budget() => AdmissionVerdict::Admitted,
+            (Some(held), Some(least)) if held.budget() >= least => AdmissionVerdict::Cut,
+            _ => AdmissionVerdict::Refused,
         }
     }
 }
 
-/// What a host's CPUs admit when all of its programs ask the most that they come to ask; `None` for a host without
+/// The reservations that a host's CPUs admit if all of its programs request their most; `None` for a host without
 /// programs.
 ///
-/// First the broker's own decision, as before any run has told it of lanes: whom it grants how much, on which CPU. Then what is
-/// true of it beside the lanes of that CPU, by response time: where a window would be late, the most that fits counts,
-/// those with shorter deadlines first.
+/// First the broker's own decision without lanes: the grants, and their CPUs. Then the result beside the lanes of each
+/// CPU, by response time: if a window would be late, it gets the most that fits, those with shorter deadlines first.
 pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     system.programs_on(host).next()?;
     let broker = system.brokered.brokers.get(host.index())?;
@@ -85,9 +84,9 @@ pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     let asked: Vec<(ProgramId, Reservation)> =
         order(system, host).into_iter().filter_map(|id| Some((id, most(system.program(id))?))).collect();
     for (id, asked) in &asked {
-        let Some(mut joining) = joining(system.program(*id), &groups, Chain::default()) else { continue };
+        let Some(mut joining) = joining(system.program(*id), &groups, AdvocateChain::default()) else { continue };
         joining.declared = *asked;
-        // A file has no more programs than there can be tasks, and its names and weights are good.
+        // A file has at most as many programs as there can be tasks, with valid names and weights.
         let _ = admission.join(task(*id), joining, Instant::ZERO);
     }
     admission.reconsider(Instant::ZERO);
@@ -106,16 +105,16 @@ pub fn admit(system: &System, host: HostId) -> Option<HostAdmission> {
     })
 }
 
-/// A window beside lanes: what fits, where, and its response.
-struct Beside {
+/// A window beside lanes: the largest budget that fits, its seat, and its response.
+struct BesideLanes {
     task: TaskId,
     held: Option<Reservation>,
     seat: Option<Seat>,
     response: Option<Span>,
 }
 
-/// The windows of each CPU once more, with what its lanes were promised.
-fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
+/// The windows of each CPU again, with the promises to its lanes.
+fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<BesideLanes> {
     let mut all = Vec::new();
     for cpu in cpus {
         let here = admission.seats().filter(|(_, seat)| seat.cpu == cpu.number);
@@ -123,13 +122,13 @@ fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
             .filter_map(|(task, _)| admission.arbiter().held(task).map(|held| (held.deadline(), task, held)))
             .collect();
         here.sort_by_key(|(deadline, task, _)| (*deadline, *task));
-        let mut placement = Placement::new([cpu.clone()], Placement::SWITCHING);
+        let mut placement = WindowPlacement::new([cpu.clone()], WindowPlacement::SWITCHING);
         let fitted = here.into_iter().map(|(_, task, held)| match placement.admit(task, held, &[]) {
             Ok(_) => (task, Some(held)),
             Err(refused) => (task, refused.most.filter(|most| placement.admit(task, *most, &[]).is_ok())),
         });
         let fitted: Vec<(TaskId, Option<Reservation>)> = fitted.collect();
-        all.extend(fitted.into_iter().map(|(task, held)| Beside {
+        all.extend(fitted.into_iter().map(|(task, held)| BesideLanes {
             task,
             held,
             seat: placement.seat(task),
@@ -142,7 +141,7 @@ fn beside_lanes(admission: &Admission, cpus: &[Cpu]) -> Vec<Beside> {
 fn admitted(
     system: &System,
     admission: &Admission,
-    beside: &[Beside],
+    beside: &[BesideLanes],
     id: ProgramId,
     asked: Reservation,
 ) -> Option<Admitted> {
@@ -160,7 +159,7 @@ fn admitted(
             (Some(own), Some(other)) => own.cpu == other.cpu,
             _ => true,
         });
-        let share = |other: &Beside| other.held.map_or(Share::ZERO, Reservation::share);
+        let share = |other: &BesideLanes| other.held.map_or(Share::ZERO, Reservation::share);
         because = same.map(|other| (ProgramId(other.task.0), share(other))).collect();
         because.sort_by_key(|(other, share)| (core::cmp::Reverse(*share), *other));
     }
@@ -168,7 +167,7 @@ fn admitted(
     Some(Admitted {
         program: id,
         asked,
-        known: program.longest().is_some() && !asks_elsewhere(program),
+        known: program.longest().is_some() && !has_external_advocate(program),
         held,
         least: program.least,
         seat: found.and_then(|found| found.seat),

@@ -1,4 +1,4 @@
-//! A file's programs under the laws: their advocates, what they come to ask, and what a host's CPUs admit of it.
+//! A file's programs under the laws: their advocates, their requests, and the reservations that a host's CPUs admit.
 
 mod admit;
 mod promises;
@@ -10,52 +10,51 @@ use alloc::vec::Vec;
 use hyoshi_model::{AdvocateWords, Broker, HostId, Instant, Program, ProgramId, Reservation, Span, System};
 
 use crate::Admission;
-use crate::advocate::{Chain, Spec, SpecError};
+use crate::advocate::{AdvocateChain, Spec, SpecError};
 use crate::arbiter::Joining;
 use crate::policy::PolicySpec;
 use crate::task::{Grant, GroupId, Reason, Status, TaskId};
-use crate::window::placement::{Cpu, Placement, Promise};
+use crate::window::placement::{Cpu, Promise, WindowPlacement};
 
-pub use admit::{Admitted, HostAdmission, Verdict, admit};
+pub use admit::{AdmissionVerdict, Admitted, HostAdmission, admit};
 pub use promises::{cpus, promises, promises_of_run};
 
-/// Advocates from elsewhere, whose advice only a broker that runs can have: each with its parameters, the first of which has
-/// to be given.
-const ELSEWHERE: [(&str, &[&str], &str); 2] = [
+/// External advocates, which only a running broker can use: each with its parameters, the first of which is required.
+const EXTERNAL_ADVOCATES: [(&str, &[&str], &str); 2] = [
     (
         "external",
         &["object", "timeout"],
         "the object's reference: \"file:adviser.ior\", \"corbaloc:...\" or \"IOR:...\"",
     ),
-    ("library", &["path"], "the library's whole path: \"/DIR/NAME.so\""),
+    ("library", &["path"], "the library's absolute path: \"/DIR/NAME.so\""),
 ];
 
-/// Whether words of a file mean an advocate in another process, or from a shared library.
-pub fn is_elsewhere(words: &AdvocateWords) -> bool {
-    ELSEWHERE.iter().any(|(kind, ..)| words.kind == *kind)
+/// Whether words of a file mean an external advocate: in another process, or from a shared library.
+pub fn is_external(words: &AdvocateWords) -> bool {
+    EXTERNAL_ADVOCATES.iter().any(|(kind, ..)| words.kind == *kind)
 }
 
-/// Whether what a program comes to ask is known to nobody but its advocates elsewhere.
-pub fn asks_elsewhere(program: &Program) -> bool {
-    program.advocates.iter().any(is_elsewhere)
+/// Whether only external advocates determine a program's request.
+pub fn has_external_advocate(program: &Program) -> bool {
+    program.advocates.iter().any(is_external)
 }
 
 /// Whether words of a file mean an advocate.
 ///
 /// # Errors
 ///
-/// Of what is none: what is wrong, and what to write.
+/// For words that are not an advocate: the error, and the remedy.
 pub fn advocate(words: &AdvocateWords) -> Result<(), (String, String)> {
-    let Some((kind, known, give)) = ELSEWHERE.iter().find(|(kind, ..)| words.kind == *kind) else {
+    let Some((kind, known, give)) = EXTERNAL_ADVOCATES.iter().find(|(kind, ..)| words.kind == *kind) else {
         return spec(words).map(drop);
     };
     let first = known.first().copied().unwrap_or_default();
     let mut given: Vec<&str> =
         words.parameters.iter().map(|(name, _)| if name.is_empty() { first } else { name }).collect();
     if !given.contains(&first) {
-        return Err((format!("`{kind}` needs its `{first}`"), format!("give {give}")));
+        return Err((format!("`{kind}` needs its `{first}`"), format!("add {give}")));
     }
-    // A library's other parameters are its own.
+    // Further parameters of a library are its own.
     let stray = given.iter().find(|name| *kind == "external" && !known.contains(name));
     if let Some(name) = stray {
         let known = known.join(", ");
@@ -66,19 +65,19 @@ pub fn advocate(words: &AdvocateWords) -> Result<(), (String, String)> {
     }
     given.sort_unstable();
     match given.windows(2).find(|two| two[0] == two[1]) {
-        Some(two) => Err((format!("`{}` of `{kind}` is given twice", two[0]), "leave one of them out".into())),
+        Some(two) => Err((format!("`{}` of `{kind}` is repeated", two[0]), "remove one of them".into())),
         None => Ok(()),
     }
 }
 
-/// The advocate that words of a file mean, if it is none from elsewhere.
+/// The advocate that words of a file mean, if it is not external.
 ///
 /// # Errors
 ///
-/// Of what is no such advocate: what is wrong, and what to write.
+/// For words that are not such an advocate: the error, and the remedy.
 pub fn spec(words: &AdvocateWords) -> Result<Spec, (String, String)> {
     if words.kind == "conditions" {
-        let help = "leave it out: what it keeps is for contracts, and there are none yet";
+        let help = "remove it: it stores conditions for contracts, which do not exist yet";
         return Err(("`conditions` cannot be used in a file".into(), help.into()));
     }
     let parameters = words.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -95,7 +94,7 @@ pub fn spec(words: &AdvocateWords) -> Result<Spec, (String, String)> {
 ///
 /// # Errors
 ///
-/// Of what is no policy: what is wrong, and what to write.
+/// For words that are not a policy: the error, and the remedy.
 pub fn policy(text: &str) -> Result<PolicySpec, (String, String)> {
     text.parse::<PolicySpec>().map_err(|error| (error.to_string(), error.remedy().into()))
 }
@@ -111,23 +110,23 @@ pub fn task(program: ProgramId) -> TaskId {
     TaskId(program.0)
 }
 
-/// A program's advocates; unless it names some, those of the broker. Those from elsewhere are left out: as while they do not
-/// answer, each passes on what the one before it asks.
-pub fn chain(program: &Program) -> Chain {
-    let mut chain = Chain::default();
+/// A program's advocates; if it names none, those of the broker. External ones are omitted: as while they do not
+/// answer, each passes on the request of the one before it.
+pub fn chain(program: &Program) -> AdvocateChain {
+    let mut chain = AdvocateChain::default();
     let named = program.advocates.iter().filter_map(|words| spec(words).ok());
     let default = || Spec::new("max-decay", []).ok();
     let specs: Vec<Spec> = if program.advocates.is_empty() { default().into_iter().collect() } else { named.collect() };
     for spec in specs {
-        // A file has no more than a chain takes.
+        // A file has at most as many as a chain allows.
         let _ = chain.insert(spec.build(), None);
     }
     chain
 }
 
-/// What a program says of itself as it joins, under a policy with these groups; `None` for what cannot be reserved, which
-/// no file that was read holds.
-pub fn joining(program: &Program, groups: &[String], chain: Chain) -> Option<Joining> {
+/// The data with which a program joins, under a policy with these groups; `None` for an impossible reservation, which a
+/// file that was read never has.
+pub fn joining(program: &Program, groups: &[String], chain: AdvocateChain) -> Option<Joining> {
     let group = groups.iter().position(|group| *group == program.group).unwrap_or(0);
     Some(Joining {
         importance: program.importance,
@@ -141,12 +140,12 @@ pub fn joining(program: &Program, groups: &[String], chain: Chain) -> Option<Joi
 /// Reports after which a chain's advice counts as settled.
 const SETTLED: u64 = 256;
 
-/// The most that a program comes to ask: what it asks at first, or what its advocates ask where each cycle takes the
-/// longest of `takes`, all of the period where the file does not say. What advocates from elsewhere ask nobody knows: the least
-/// that is of use to it counts then, or what it asks at first if that is more.
+/// The largest request of a program: its first request, or that of its advocates if each cycle takes the longest of
+/// `takes` (all of the period if the file has none). Requests of external advocates are unknown: then the least useful
+/// budget counts, or the first request if that is more.
 pub fn most(program: &Program) -> Option<Reservation> {
     let declared = program.declared()?;
-    if asks_elsewhere(program) {
+    if has_external_advocate(program) {
         let least = program.least.map_or(Span::ZERO, |least| least.min(declared.deadline()));
         return Some(declared.with_budget(declared.budget().max(least)));
     }
@@ -168,13 +167,13 @@ pub fn most(program: &Program) -> Option<Reservation> {
     Some(most)
 }
 
-/// The broker of a host, and its policy; that of a file that was read is one.
+/// The broker of a host, and its policy, which a file that was read always has.
 fn policy_of(system: &System, host: HostId) -> Option<(&Broker, PolicySpec)> {
     let broker = system.brokered.brokers.get(host.index())?;
     Some((broker, policy(&broker.policy).ok()?))
 }
 
-/// A broker as the file has it, and its policy's groups: beside the lanes of a run, or before any run.
+/// A broker as in the file, and its policy's groups: beside the lanes of a run, or before any run.
 pub fn open(system: &System, host: HostId, runs: bool) -> Option<(Admission, Vec<String>)> {
     let (broker, spec) = policy_of(system, host)?;
     let lanes = |number| if runs { promises(system, host, number) } else { Vec::new() };
@@ -183,10 +182,10 @@ pub fn open(system: &System, host: HostId, runs: bool) -> Option<(Admission, Vec
 }
 
 fn cpu(number: u32, promises: Vec<Promise>) -> Cpu {
-    Cpu { number, promises, cap: Placement::KERNELS_LIMIT }
+    Cpu { number, promises, cap: WindowPlacement::KERNELS_LIMIT }
 }
 
-/// The programs of a host in the order in which they join: the more important first, as the file has them.
+/// The programs of a host in the order in which they join: the more important first, else in the file's order.
 pub fn order(system: &System, host: HostId) -> Vec<ProgramId> {
     let mut programs: Vec<ProgramId> = system.programs_on(host).collect();
     programs.sort_by_key(|id| core::cmp::Reverse(system.program(*id).importance));

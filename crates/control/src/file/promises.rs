@@ -1,4 +1,4 @@
-//! What the lanes of a host's processors were promised, above all windows.
+//! The promises to the lanes of a host's processors, above all windows.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,11 +7,11 @@ use hyoshi_model::{Costs, HostId, OperationId, ProcessorId, Setting, Span, Syste
 
 use crate::window::placement::Promise;
 
-/// How often the watchdog looks.
+/// The period of the watchdog.
 const WATCHDOG: Span = Span::from_millis(50);
 
-/// The CPU of each processor of a host: the one that the file names, else, as a run places it, one of the broker's that
-/// no other has, from the last down; else the one that fewest have.
+/// The CPU of each processor of a host: the one in the file; else, as a run places it, the last of the broker's CPUs
+/// that has no processor; else the one with the fewest.
 pub fn cpus(system: &System, host: HostId) -> Vec<(ProcessorId, u32)> {
     let Some(broker) = system.brokered.brokers.get(host.index()) else { return Vec::new() };
     let of_host = system.processor_ids().filter(|id| system.processor(*id).host == host);
@@ -24,11 +24,11 @@ pub fn cpus(system: &System, host: HostId) -> Vec<(ProcessorId, u32)> {
     placed.into_iter().map(|(id, cpu)| (id, cpu.unwrap_or(0))).collect()
 }
 
-/// What lanes can take of a CPU at most, operation by operation: those of the processors that name it, and of all that
-/// name none, for a run may place them there.
+/// The most CPU time of lanes on a CPU, operation by operation: those of the processors that name it, and of all that
+/// name none, because a run may place them there.
 ///
-/// In each period an operation's jobs take their worst case and what scheduling costs, in all regions the most; they begin
-/// as late as their deadline allows. So it holds as long as the operations meet their deadlines.
+/// In each period an operation's jobs need their worst case and the costs of scheduling, the largest of all regions;
+/// they begin as late as their deadline allows. So it holds as long as the operations meet their deadlines.
 pub fn promises(system: &System, host: HostId, cpu: u32) -> Vec<Promise> {
     let here = |id: &ProcessorId| {
         let processor = system.processor(*id);
@@ -81,7 +81,7 @@ fn of_operation(system: &System, id: OperationId, costs: Costs, rates: &[Vec<u64
     })
 }
 
-/// All legs of a release, with a release, a queue and a switch there and back for each.
+/// All legs of a release, with a release, a queue and two switches for each.
 fn budget(setting: &Setting, costs: Costs) -> Span {
     let leg = setting.wcet + costs.timer + costs.enqueue + costs.dequeue + costs.cancel + costs.switch * 2;
     Span::from_nanos(leg.as_nanos().saturating_mul(u64::from(setting.legs)))

@@ -1,11 +1,11 @@
-//! How often a program's work comes round, found from when its threads wake up, without being told.
+//! Finds the period of a program's work from the wake-ups of its threads.
 //!
-//! A periodic thread sleeps until its next cycle, so that each wake-up has another one period later ([`rhythm`]). Extra
-//! wake-ups within a cycle, missed ones, jitter and a second, rarer rhythm beside the first lower the confidence; what
-//! wakes at random has no period, and none is made up. Of several threads the one counts that computes most.
+//! A periodic thread sleeps until its next cycle, so each wake-up is followed by another one period later ([`rhythm`]).
+//! Extra wake-ups within a cycle, missed ones, jitter and a second, rarer rhythm lower the confidence; random wake-ups
+//! have no period, and none is reported. Of several threads the one that computes most counts.
 
-pub mod attention;
 pub mod rhythm;
+pub mod watch_budget;
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -13,18 +13,18 @@ use hyoshi_model::{Instant, Reservation, Span};
 
 use self::rhythm::{Rhythm, Rhythms};
 
-/// What is known of a program's period.
+/// The estimate of a program's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The period; while none is found any more, the last one.
+pub struct PeriodEstimate {
+    /// The period; the last one if there is none any more.
     pub period: Option<Span>,
-    /// How much of the wake-ups it explains beyond chance, in thousandths; 0 while none is found.
+    /// The part of the wake-ups that it explains beyond chance, in thousandths; 0 if there is none.
     pub confidence: u32,
-    /// How many wake-ups that is judged by.
+    /// The number of wake-ups behind it.
     pub wakeups: u32,
-    /// The thread that they are of.
+    /// Their thread.
     pub thread: u32,
-    /// When the period became what it is, or was lost.
+    /// When the period was found, changed, or lost.
     pub since: Instant,
 }
 
@@ -38,12 +38,12 @@ pub struct Finding {
 ///         look: it explains the last wake-ups no more
 /// ```
 ///
-/// It reads no clock. Instants of wake-ups may be of another clock than those of looks.
+/// It reads no clock. Instants of wake-ups may be of another clock than those of checks.
 #[derive(Clone, Debug)]
 pub struct Finder {
     threads: BTreeMap<u32, Thread>,
     rhythms: Rhythms,
-    finding: Finding,
+    finding: PeriodEstimate,
     shortest: Span,
 }
 
@@ -54,34 +54,35 @@ struct Thread {
     /// Since the last judgement.
     fresh: usize,
     rhythm: Option<Rhythm>,
-    /// CPU time, half of it forgotten at each look.
+    /// CPU time, halved at each check.
     load: u64,
 }
 
-/// Wake-ups of each thread that are remembered.
+/// The memory of wake-ups of each thread.
 pub const MEMORY: usize = 128;
-/// Threads that are told apart; further ones are not listened to.
+/// The most threads that are distinguished; further ones are ignored.
 pub const MOST_THREADS: usize = 32;
-/// A change is seen in so many wake-ups, where it is certain; else in more of them.
+/// A change is found in this many wake-ups if it is certain; else in more of them.
 const LATEST: [usize; 3] = [24, 64, MEMORY];
 /// A thread is judged again after so many wake-ups.
 const FRESH: usize = 4;
-/// Below that, in thousandths, a period explains the last wake-ups no more.
+/// Below that, in thousandths, a period no longer explains the last wake-ups.
 const LOST: u32 = 250;
-/// A period that is off by less than one part in so many is the same one, told already.
+/// A period that differs by less than one part in this many is the same one, already reported.
 const SAME: u64 = 100;
-/// One that is off by less than that is known more exactly now, and no other.
+/// One that differs by less than that is now more exact, not another.
 const EXACTER: u64 = 20;
 
 impl Finder {
-    /// Without a period yet. Shorter ones than `shortest` are not to be found: wake-ups are not seen finely enough.
+    /// Without a period yet. It does not find shorter ones than `shortest`: the sampling of wake-ups is too coarse for
+    /// them.
     pub fn new(shortest: Span) -> Self {
-        let finding = Finding { period: None, confidence: 0, wakeups: 0, thread: 0, since: Instant::ZERO };
+        let finding = PeriodEstimate { period: None, confidence: 0, wakeups: 0, thread: 0, since: Instant::ZERO };
         let shortest = shortest.max(Reservation::SHORTEST);
         Finder { threads: BTreeMap::new(), rhythms: Rhythms::default(), finding, shortest }
     }
 
-    /// A thread woke up. Instants of one thread do not go back.
+    /// A thread woke up. Instants of one thread never decrease.
     pub fn woke(&mut self, thread: u32, at: Instant) {
         let Some(thread) = self.thread(thread) else { return };
         if thread.wakeups.back().is_some_and(|last| *last >= at.as_nanos()) {
@@ -94,27 +95,27 @@ impl Finder {
         thread.fresh += 1;
     }
 
-    /// A thread has computed for so long.
+    /// A thread has computed for this long.
     pub fn ran(&mut self, thread: u32, span: Span) {
         if let Some(thread) = self.thread(thread) {
             thread.load = thread.load.saturating_add(span.as_nanos());
         }
     }
 
-    /// Wake-ups of a thread were not seen: what came before them does not count.
+    /// Wake-ups of a thread were not recorded: earlier ones do not count.
     pub fn lost(&mut self, thread: u32) {
         if let Some(thread) = self.threads.get_mut(&thread) {
             (thread.wakeups, thread.fresh) = (VecDeque::new(), 0);
         }
     }
 
-    /// These threads are there, sorted; others have ended.
+    /// The present threads, sorted; others have ended.
     pub fn keep(&mut self, threads: &[u32]) {
         self.threads.retain(|thread, _| threads.binary_search(thread).is_ok());
     }
 
-    /// Judges what has come since the last look. True if the period is another now, or was lost.
-    pub fn look(&mut self, now: Instant) -> bool {
+    /// Judges the wake-ups since the last check. True if the period changed, or was lost.
+    pub fn update(&mut self, now: Instant) -> bool {
         for thread in self.threads.values_mut() {
             if thread.fresh >= FRESH {
                 thread.fresh = 0;
@@ -129,12 +130,12 @@ impl Finder {
         }
     }
 
-    /// What is known now.
-    pub fn finding(&self) -> Finding {
+    /// The present estimate.
+    pub fn finding(&self) -> PeriodEstimate {
         self.finding
     }
 
-    /// How many wake-ups were seen of late of the thread that woke most.
+    /// The recent wake-ups of the thread that woke most.
     pub fn seen(&self) -> usize {
         self.threads.values().map(|thread| thread.wakeups.len()).max().unwrap_or(0)
     }
@@ -146,8 +147,8 @@ impl Finder {
         Some(self.threads.entry(thread).or_default())
     }
 
-    /// The thread with a rhythm that computes most. One that hardly computes beside the others is no sign of what the
-    /// program does; the one that was chosen before stays while it computes half as much.
+    /// The thread with a rhythm that computes most. One that hardly computes beside the others does not represent the
+    /// program; the former choice stays while it computes half as much.
     fn choose(&self) -> Option<(&u32, Rhythm)> {
         let most = self.threads.values().map(|thread| thread.load).max()?;
         let rhythmic = self.threads.iter().filter(|(_, thread)| thread.load >= most / 8);
@@ -165,23 +166,23 @@ impl Finder {
         let (same, changed) = (is(SAME), !is(EXACTER) || before.confidence == 0);
         let since = if changed { now } else { before.since };
         let period = rounded(period);
-        // A change too small to matter is none, also after many of them: what is told is what was found first.
+        // A small change is not reported, also after many of them: the report stays that of the first estimate.
         let period = before.period.filter(|_| same).unwrap_or(period);
-        self.finding = Finding { period: Some(period), confidence, wakeups, thread, since };
+        self.finding = PeriodEstimate { period: Some(period), confidence, wakeups, thread, since };
         changed
     }
 
     fn lose(&mut self, now: Instant) -> bool {
         let had = self.finding.confidence > 0;
         if had {
-            self.finding = Finding { confidence: 0, since: now, ..self.finding };
+            self.finding = PeriodEstimate { confidence: 0, since: now, ..self.finding };
         }
         self.finding.wakeups = u32::try_from(self.seen()).unwrap_or(u32::MAX);
         had
     }
 }
 
-/// To what is within a thousandth of it: programs have round periods, and what is finer is chance.
+/// Rounded within a thousandth: programs have round periods, and finer digits are chance.
 fn rounded(period: Span) -> Span {
     let nanos = period.as_nanos();
     let unit = 10_u64.pow((nanos / 500).max(1).ilog10());
@@ -193,7 +194,7 @@ fn is_same(one: Span, other: Span, parts: u64) -> bool {
 }
 
 impl Thread {
-    /// The latest wake-ups first: they tell of a change soonest. Where they are not certain, more of them may be.
+    /// The latest wake-ups first: they show a change soonest. If they are not certain, more of them may be.
     fn judge(&mut self, rhythms: &mut Rhythms, shortest: Span) {
         let all = &*self.wakeups.make_contiguous();
         let from = |latest: usize| &all[all.len().saturating_sub(latest)..];
@@ -204,7 +205,7 @@ impl Thread {
             let before = self.rhythm?;
             let explained =
                 rhythm::explained(from(LATEST[1]), before.period).filter(|rhythm| rhythm.confidence >= LOST);
-            // So few tell whether it is the same still, not which it is.
+            // So few can confirm a period, but not identify it.
             explained.map(|rhythm| Rhythm { period: before.period, ..rhythm })
         };
         self.rhythm = match (certain, self.rhythm) {

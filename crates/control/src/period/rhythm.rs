@@ -4,31 +4,31 @@ use alloc::vec::Vec;
 
 use hyoshi_model::Span;
 
-/// What instants have in common.
+/// The rhythm of instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rhythm {
-    /// How often they come round.
+    /// The period.
     pub period: Span,
-    /// How much of them it explains beyond what it would explain of instants at random, in thousandths.
+    /// The part of them that it explains beyond random instants, in thousandths.
     pub confidence: u32,
-    /// How many instants spoke for it or against it.
+    /// The number of instants for or against it.
     pub instants: u32,
 }
 
 /// A thousandth is the unit of all scores.
 const WHOLE: u64 = 1_000;
-/// Up to so many wake-ups may make up one cycle.
+/// A cycle may contain up to this many wake-ups.
 const WAKEUPS_IN_CYCLE: usize = 8;
-/// Candidates that are looked at closely.
+/// Candidates that are examined closely.
 const CANDIDATES: usize = 8;
-/// Fewer pairs tell nothing.
+/// With fewer pairs there is no result.
 const LEAST_PAIRS: usize = 9;
-/// More instants are not looked at.
+/// Further instants are not examined.
 const MOST_INSTANTS: usize = 128;
-/// An interval is a pause if it is so much longer than the mean.
+/// An interval is a pause if it is this much longer than the mean.
 const PAUSE: u64 = 8;
-/// An instant that comes so much of the mean interval beside where it was expected (one part in ...) counts in full, one
-/// that comes twice as much beside it not at all.
+/// An instant that is off the expected position by this part of the mean interval (one part in ...) counts in full, one
+/// that is twice as far off not at all.
 const FULL: u64 = 8;
 /// What a candidate scores with instants at random: the nearest of a Poisson process with one instant an interval lies
 /// within x of any place with probability 1 - exp(-2x); weighed as above, 1 - (exp(-1/4) - exp(-1/2)) / (1/4).
@@ -50,9 +50,9 @@ struct Fit {
 }
 
 impl Rhythms {
-    /// The rhythm of instants in ns, in their order: the shortest period after which an instant has a successor about as
-    /// often as after any other. Its multiples explain as much and are longer; parts of it have no successors. `None` if
-    /// nothing explains more than chance would.
+    /// The rhythm of instants in ns, in their order: the shortest period after which an instant has a successor about
+    /// as often as after any other. Its multiples explain as much and are longer; parts of it have no successors.
+    /// `None` if nothing explains more than chance would.
     pub fn find(&mut self, instants: &[u64]) -> Option<Rhythm> {
         if instants.len() < LEAST_PAIRS + 1 {
             return None;
@@ -61,8 +61,8 @@ impl Rhythms {
         self.collect(instants, mean);
         let fits = self.candidates.iter().filter_map(|candidate| fit_of(instants, *candidate, mean));
         let best = fits.clone().max_by_key(|fit| fit.score)?;
-        // About as often: within what chance takes away with so few pairs. Where it depends on how much that is, more
-        // instants have to tell.
+        // About as often: within the effect of chance with so few pairs. If it depends on how much that is, more
+        // instants must decide.
         let shortest =
             |deviations| fits.clone().filter(|fit| near(fit, &best, deviations)).min_by_key(|fit| fit.period);
         let (fit, doubtful) = (shortest(2)?, shortest(4)?);
@@ -71,7 +71,7 @@ impl Rhythms {
         (!doubtful).then(|| rhythm(&fit, instants, mean))
     }
 
-    /// The intervals of up to [`WAKEUPS_IN_CYCLE`] steps, and where most of them are alike.
+    /// The intervals of up to [`WAKEUPS_IN_CYCLE`] steps, and the lengths at which most of them are alike.
     fn collect(&mut self, instants: &[u64], mean: u64) {
         self.lags.clear();
         self.candidates.clear();
@@ -84,14 +84,14 @@ impl Rhythms {
             let Some((from, to)) = densest(&self.lags, width) else { return };
             let alike = &self.lags[from..to];
             self.candidates.push(alike[alike.len() / 2]);
-            // What is nearer than that would be the same once more.
+            // Nearer ones would be the same again.
             let near = alike[0].saturating_sub(width)..=alike[alike.len() - 1].saturating_add(width);
             self.lags.retain(|lag| !near.contains(lag));
         }
     }
 }
 
-/// How well a period that is known about already explains instants, and which it is exactly; `None` if they are too few.
+/// How well a roughly known period explains instants, and its exact value; `None` if they are too few.
 pub fn explained(instants: &[u64], period: Span) -> Option<Rhythm> {
     let mean = mean(instants)?;
     fit_of(instants, period.as_nanos(), mean).map(|fit| rhythm(&fit, instants, mean))
@@ -105,13 +105,13 @@ fn rhythm(fit: &Fit, instants: &[u64], mean: u64) -> Rhythm {
     Rhythm { period, confidence: confidence as u32, instants }
 }
 
-/// What any period about as long would score: where instants come in clusters, more than where they come at random.
+/// The score of any period of about this length: if instants are in clusters, more than at random.
 fn by_chance(instants: &[u64], period: u64, mean: u64) -> u64 {
     let beside = [5, 7, 13, 15].map(|tenths| score_at(instants, (period / 10).saturating_mul(tenths), mean));
     (beside.iter().sum::<u64>() / beside.len() as u64).max(AT_RANDOM)
 }
 
-/// How well the instants so much later fit, in the mean of all whose successor could have been seen.
+/// The mean fit of the instants this much later, of all whose successor could have been recorded.
 fn score_at(instants: &[u64], lag: u64, mean: u64) -> u64 {
     let full = (mean / FULL).max(1);
     let (Some(last), mut next, mut score, mut count) = (instants.last(), 0, 0, 0) else { return 0 };
@@ -123,7 +123,7 @@ fn score_at(instants: &[u64], lag: u64, mean: u64) -> u64 {
     score / count.max(1)
 }
 
-/// The instant nearest to `wanted`, which is not before the one that `from` was nearest to.
+/// The instant nearest to `wanted`, not before the one nearest to `from`.
 fn nearest(instants: &[u64], mut from: usize, wanted: u64) -> usize {
     while from + 1 < instants.len() && instants[from + 1].abs_diff(wanted) <= instants[from].abs_diff(wanted) {
         from += 1;
@@ -135,14 +135,14 @@ fn weight(beside: u64, full: u64) -> u64 {
     (2 * full).saturating_sub(beside).min(full) * WHOLE / full
 }
 
-/// Whether it explains as much as `best`, but for so many deviations of chance.
+/// Whether it explains as much as `best`, except for this many deviations of chance.
 fn near(fit: &Fit, best: &Fit, deviations: u64) -> bool {
     fit.score + (deviations * deviation(fit)).max(best.score / 10) >= best.score
 }
 
 impl Rhythm {
-    /// Whether it is more than chance can bring about, looked at again and again: the fewer the instants, the better it
-    /// must fit. What has no period at all passes less than once in 100,000 looks.
+    /// Whether it is more than chance can produce in repeated checks: the fewer the instants, the better it must fit.
+    /// Instants without any period pass in less than one of 100,000 checks.
     pub fn is_certain(&self) -> bool {
         u64::from(self.confidence) >= certain(u64::from(self.instants))
     }
@@ -180,8 +180,9 @@ fn densest(lags: &[u64], width: u64) -> Option<(usize, usize)> {
     best.filter(|(from, to)| to - from >= 4)
 }
 
-/// Each instant that has a predecessor, and whose successor could have been seen, is held against the nearest one that was:
-/// of two interleaved rhythms the members of one go on with certainty, in a pattern within a cycle they do not.
+/// Each instant that has a predecessor, and whose successor could have been recorded, is compared with the nearest
+/// recorded one: of two interleaved rhythms the members of one continue with certainty, in a pattern within a cycle
+/// they do not.
 fn fit_of(instants: &[u64], period: u64, mean: u64) -> Option<Fit> {
     let full = (mean / FULL).max(1);
     let last = *instants.last()?;
@@ -219,7 +220,7 @@ fn fit_of(instants: &[u64], period: u64, mean: u64) -> Option<Fit> {
     Some(Fit { score: score / pairs as u64, pairs, period: sum / matched })
 }
 
-/// Of a score that is the mean of so many yes and no.
+/// Of a score that is the mean of this many yes and no.
 fn deviation(fit: &Fit) -> u64 {
     (fit.score * (WHOLE.saturating_sub(fit.score)) / fit.pairs.max(1) as u64).isqrt()
 }

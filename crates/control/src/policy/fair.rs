@@ -8,14 +8,15 @@ use super::{Ask, Policy, PolicySpec};
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
 /// Serves the most important tasks first, then the next, as [`Strict`](super::Strict) does. Tasks of the same
-/// importance share what is left by progressive filling: all shares rise together, and a task whose demand is met
-/// drops out (max-min fairness; Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2).
+/// importance share the rest by progressive filling: all shares rise together, and a task whose demand is met drops out
+/// (max-min fairness; Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2).
 ///
-/// A task cannot gain by asking for more than its equals, and the order of joining does not matter, so a runaway
-/// does not starve a steady task.
+/// A task gains nothing by requesting more than its equals, and the order of joining does not matter, so a runaway does
+/// not starve a steady task.
 ///
 /// A task that cannot use less than its *least* gets that much if only tasks with larger demands lose by it. Otherwise
-/// it gets nothing, and its share goes to the other tasks. So a large least never gains more than a smaller demand.
+/// it gets nothing, and its share is granted to the other tasks. So a large least never gains more than a smaller
+/// demand.
 ///
 /// Laws, tested by property: a task gets its whole request, or no equal gets more. With a larger cap, or with fewer or
 /// smaller requests of other tasks, no task gets less (both among tasks without a least).
@@ -41,7 +42,7 @@ struct Filled {
 const REFILLS: u32 = 16;
 
 impl Fair {
-    /// Fills the level with at most `room`. Each round that fails takes one task out, or at last all that fail.
+    /// Fills the level with at most `room`. Each round that fails removes one task, or at last all that fail.
     fn fill(&mut self, room: u64) {
         let mut refills = 0;
         while let Some(failed) = self.fill_once(room, refills >= REFILLS) {
@@ -57,14 +58,14 @@ impl Fair {
     fn fill_once(&mut self, room: u64, all: bool) -> Option<usize> {
         let mut left = room;
         let mut others = self.level.iter().filter(|task| task.share.is_some()).count() as u64;
-        // The smallest share so far of a task that got less than it asked for.
+        // The smallest share so far of a task with less than its request.
         let mut smallest = u64::MAX;
         let mut failed = None;
         for (index, task) in self.level.iter_mut().enumerate() {
             if task.share.is_none() {
                 continue;
             }
-            // Rounded up: what is left over by rounding goes to the smaller demands.
+            // Rounded up: the rest of the rounding goes to the smaller demands.
             let equal = left.div_ceil(others.max(1));
             let most = if all { equal } else { left.min(smallest) };
             others -= 1;
@@ -92,7 +93,7 @@ impl Policy for Fair {
     }
 
     fn manner(&self, _: GroupId) -> &str {
-        "the more important go first, equals get equal shares"
+        "more important tasks first; equals get equal shares"
     }
 
     fn spec(&self) -> Option<PolicySpec> {
@@ -116,7 +117,7 @@ impl Policy for Fair {
             self.level.sort_unstable_by_key(|task| (task.demand, task.least, task.place));
             self.fill(left.as_millionths());
             let first = grants.len();
-            // Named to a task that got nothing: the share that it could have had.
+            // Reported to a task with no grant: the share that it could have had.
             let equal = left.as_millionths() / equals.len() as u64;
             grants.extend(equals.iter().map(|ask| ask.granted(None, Reason::NothingLeft(limit))));
             for task in &self.level {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn many_leasts_that_do_not_fit_end_in_bounded_rounds() {
+    fn many_leasts_that_do_not_fit_need_bounded_rounds() {
         let asks: Vec<Ask> = (0..200).map(|task| ask(task, 90, 1, 1 + u64::from(task) % 80)).collect();
         let percents = percents(&asks, 75);
         assert!(percents.iter().sum::<u64>() > 50, "{percents:?}");

@@ -1,7 +1,7 @@
-//! Policies: whom to give how much when not everybody can have what was asked (the paper's section III-B).
+//! Policies: how to divide the CPU if not all requests fit (the paper's section III-B).
 
+mod external;
 mod fair;
-mod foreign;
 mod partition;
 mod spec;
 mod strict;
@@ -15,32 +15,32 @@ use hyoshi_model::{Reservation, Share, Span};
 
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
+pub use external::{ExternalPolicy, LawViolation};
 pub use fair::Fair;
-pub use foreign::{Exceeded, Foreign};
 pub use partition::{GroupError, Partition};
 pub use spec::{POLICIES, PartSpec, PolicyError, PolicySpec};
 pub use strict::Strict;
 pub use weighted::{HEAVIEST, Weighted};
 
-/// What one task asks, and what a policy may know of it.
+/// The request of one task, and the data that a policy may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Who asks.
+    /// The task.
     pub task: TaskId,
-    /// How much more than others it matters; larger is more.
+    /// How important it is; larger is more.
     pub importance: u32,
-    /// How little it is to be degraded; at least 1, larger is less.
+    /// Its weight; at least 1, larger is reduced less.
     pub weight: u32,
-    /// The group it belongs to, where a policy divides the CPU.
+    /// Its group, if a policy divides the CPU.
     pub group: GroupId,
-    /// What its advocates ask.
+    /// The request of its advocates.
     pub asked: Reservation,
-    /// The least that is of use to it: rather nothing than less.
+    /// The least useful share: below it, the task gets nothing.
     pub least: Share,
 }
 
 impl Ask {
-    /// As much of the ask as fits `share`, with the reason why it is not more, if it is not all.
+    /// As much of the request as fits `share`, with the reason if it is not all.
     pub fn grant(&self, share: Share, limit: Limit) -> Grant {
         if share >= self.asked.share() {
             return self.granted(Some(self.asked), Reason::Granted);
@@ -68,23 +68,23 @@ impl Ask {
         self.grant(share.min(left), limit)
     }
 
-    /// Exactly this.
+    /// The given reservation.
     pub fn granted(&self, reservation: Option<Reservation>, reason: Reason) -> Grant {
         Grant { task: self.task, asked: self.asked, reservation, reason }
     }
 }
 
-/// Settles what tasks ask within a limit.
+/// Decides on the requests of tasks within a limit.
 ///
-/// Laws, tested over every policy of this crate: exactly one grant for each ask, in their order; none
-/// above what was asked; their shares add up to at most the limit; the same asks get the same grants.
+/// Laws, tested for every policy of this crate: exactly one grant for each request, in their order; none above the
+/// request; their shares add up to at most the limit; the same requests get the same grants.
 pub trait Policy: fmt::Debug + Send {
     /// Its name in commands and files.
     fn name(&self) -> &'static str;
 
     /// Pushes one grant for each of `asks` to `grants`, in their order.
     ///
-    /// `asks` come most important first, at the same importance by number of the task.
+    /// `asks` are sorted: most important first, at the same importance by number of the task.
     fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>);
 
     /// The same for the tasks of one account, within the account's share: by importance, unless the policy divides by
@@ -93,25 +93,25 @@ pub trait Policy: fmt::Debug + Send {
         Strict.arbitrate(asks, limit, grants);
     }
 
-    /// In a few words, whom it favours in this group, for `explain`: "the more important go first".
+    /// A short description of its order of preference in this group, for `explain`: "more important tasks first".
     fn manner(&self, group: GroupId) -> &str {
         let _ = group;
         ""
     }
 
-    /// What it is called where it decides, for `explain` and `show`: its name, and for one from elsewhere how it fares.
+    /// Its name as the deciding policy, for `explain` and `show`; an external one adds its state.
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 
-    /// Whether everybody gets all that was asked wherever that fits the limit altogether.
-    /// Then most reports touch no other task, and the arbiter asks the policy only in contention.
+    /// Whether all tasks get their whole requests whenever these fit the limit together. Then most reports affect no
+    /// other task, and the arbiter calls the policy only in contention.
     fn grants_all_that_fits(&self) -> bool {
         false
     }
 
-    /// Calls `name` with each task that holds what the one at `index` lacks, and how much it holds;
-    /// only asked of one that did not get everything.
+    /// Calls `name` with each task that holds a part of what the one at `index` lacks, and how much it holds; only
+    /// called for one that did not get everything.
     fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
         for (other, (_, grant)) in asks.iter().zip(grants).enumerate() {
             if other != index && grant.reservation.is_some() {
@@ -120,7 +120,7 @@ pub trait Policy: fmt::Debug + Send {
         }
     }
 
-    /// How many groups it has: their numbers are below that.
+    /// The number of groups: their numbers are below it.
     fn group_count(&self) -> u32 {
         0
     }
@@ -137,20 +137,20 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
-    /// Sets the part of the CPU of a group, or of a partition within; settle again afterwards
+    /// Sets the part of the CPU of a group, or of a partition within; arbitrate again afterwards
     /// ([`Arbiter::reconsider`](crate::Arbiter::reconsider)).
     fn set_share(&mut self, name: &str, share: Share) -> Result<(), GroupError> {
         let _ = (name, share);
         Err(GroupError::NoGroups(self.name()))
     }
 
-    /// What makes the same policy; `None` where it comes from elsewhere (another process, a plug-in).
+    /// The specification of the same policy; `None` if it is external (another process, a plug-in).
     fn spec(&self) -> Option<PolicySpec> {
         None
     }
 }
 
-/// A policy's own words, to be printed.
+/// A policy's description, for printing.
 pub struct PolicyWords<'a>(pub &'a dyn Policy);
 
 impl fmt::Display for PolicyWords<'_> {

@@ -1,4 +1,4 @@
-//! Partition: a part of the CPU for each group, and a policy of its own in it.
+//! Partition: a part of the CPU for each group, with its own policy.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,33 +9,33 @@ use hyoshi_model::Share;
 use super::{AnyPolicy, Ask, Policy};
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
-/// Divides the CPU into parts and settles each by its own policy, which may be a partition again (the
-/// paper's section IV-C). What a group does not use no other group gets: that is the isolation it is for.
+/// Divides the CPU into parts, each with its own policy, which may be a partition again (the paper's section IV-C). No
+/// group gets the unused part of another: this isolates them.
 ///
-/// Made by [`PolicySpec::build`](super::PolicySpec::build), which numbers the groups. Where the shares of groups add up to more than there
-/// is, each gets the part of it that its share is of their sum.
+/// Made by [`PolicySpec::build`](super::PolicySpec::build), which numbers the groups. If the shares of groups add up to
+/// more than the limit, each gets the limit in proportion to its share.
 #[derive(Debug)]
 pub struct Partition {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<PartitionPart>,
 }
 
 /// One part of a partition.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartitionPart {
     name: String,
     share: Share,
     /// The numbers of the groups in it: one, or those of a partition within.
     groups: core::ops::Range<u32>,
     policy: AnyPolicy,
-    // Space kept from one decision to the next.
-    places: Vec<u32>,
+    // Buffers that are reused between decisions.
+    positions: Vec<u32>,
     asks: Vec<Ask>,
     grants: Vec<Grant>,
 }
 
-impl Part {
+impl PartitionPart {
     pub fn new(name: String, share: Share, groups: core::ops::Range<u32>, policy: AnyPolicy) -> Self {
-        Part { name, share, groups, policy, places: Vec::new(), asks: Vec::new(), grants: Vec::new() }
+        PartitionPart { name, share, groups, policy, positions: Vec::new(), asks: Vec::new(), grants: Vec::new() }
     }
 
     /// Whether it is one group, not a partition within.
@@ -67,8 +67,8 @@ impl fmt::Display for GroupError {
 impl core::error::Error for GroupError {}
 
 impl Partition {
-    /// What each part gets of a limit.
-    fn limit_of(&self, part: &Part, limit: Share) -> Share {
+    /// The limit of each part.
+    fn limit_of(&self, part: &PartitionPart, limit: Share) -> Share {
         let together: Share = self.parts.iter().map(|part| part.share).sum();
         if together <= limit {
             return part.share;
@@ -76,7 +76,7 @@ impl Partition {
         limit.scaled(part.share.as_millionths(), together.as_millionths())
     }
 
-    fn part_of(&self, group: GroupId) -> Option<&Part> {
+    fn part_of(&self, group: GroupId) -> Option<&PartitionPart> {
         self.parts.iter().find(|part| part.groups.contains(&group.0))
     }
 }
@@ -96,18 +96,18 @@ impl Policy for Partition {
         for index in 0..self.parts.len() {
             let share = self.limit_of(&self.parts[index], limit.share());
             let part = &mut self.parts[index];
-            part.places.clear();
+            part.positions.clear();
             part.asks.clear();
             part.grants.clear();
             for (place, ask) in asks.iter().enumerate() {
                 if part.groups.contains(&ask.group.0) {
-                    part.places.push(place as u32);
+                    part.positions.push(place as u32);
                     part.asks.push(*ask);
                 }
             }
             let limit = Limit::Group(GroupId(part.groups.start), share);
             part.policy.arbitrate(&part.asks, limit, &mut part.grants);
-            for (place, grant) in part.places.iter().zip(&part.grants) {
+            for (place, grant) in part.positions.iter().zip(&part.grants) {
                 grants[first + *place as usize] = *grant;
             }
         }

@@ -1,4 +1,4 @@
-//! A policy as people write it: `strict`, `partition(video 40% strict, rest 30% weighted)`.
+//! A policy in its written form: `strict`, `partition(video 40% strict, rest 30% weighted)`.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -8,21 +8,21 @@ use core::str::FromStr;
 
 use hyoshi_model::Share;
 
-use super::partition::Part;
+use super::partition::PartitionPart;
 use super::{AnyPolicy, Fair, Partition, Strict, Weighted};
 
-/// The kinds of policies and what they do: the table that commands and docs are read from.
+/// The kinds of policies and their descriptions: the table for commands and docs.
 pub static POLICIES: [(&str, &str); 4] = [
     (
         "fair",
         "serves by importance; tasks of the same importance get equal shares, up to what they ask for; the default",
     ),
-    ("strict", "gives in the order of importance, as long as there is some"),
-    ("weighted", "lets all give way in inverse proportion to their weights"),
-    ("partition", "gives each group its part of the CPU, with a policy of its own in it"),
+    ("strict", "serves in the order of importance until nothing is left"),
+    ("weighted", "reduces all tasks in inverse proportion to their weights"),
+    ("partition", "divides the CPU among groups, each with its own policy"),
 ];
 
-/// What makes a policy.
+/// The specification of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PolicySpec {
     /// [`Fair`].
@@ -39,22 +39,22 @@ pub enum PolicySpec {
 /// One part of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartSpec {
-    /// What people call it: letters, digits, `-`, `_` and `.`, at most [`PolicySpec::LONGEST_NAME`].
+    /// Its name: letters, digits, `-`, `_` and `.`, at most [`PolicySpec::LONGEST_NAME`].
     pub name: String,
     /// Its part, of one CPU.
     pub share: Share,
-    /// Who gets it.
+    /// Its policy.
     pub policy: PolicySpec,
 }
 
-/// Why a text is no policy.
+/// Why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyError {
-    /// Something else is written where one thing was expected.
+    /// An unexpected word.
     Expected {
-        /// What was expected.
+        /// The expected words.
         wanted: &'static str,
-        /// What stands there; empty at the end.
+        /// The word found; empty at the end.
         found: String,
     },
     /// Two groups of one name.
@@ -68,12 +68,12 @@ pub enum PolicyError {
 }
 
 impl PolicyError {
-    /// What to write instead.
+    /// The remedy.
     pub const fn remedy(&self) -> &'static str {
         match self {
             PolicyError::Twice(_) => "give each group and each part its own name",
             PolicyError::TooMany => "one partition has room for 64 groups and parts",
-            PolicyError::TooDeep => "partitions can stand in each other four deep",
+            PolicyError::TooDeep => "partitions can be nested at most four deep",
             PolicyError::LongName(_) => "use at most 32 characters",
             PolicyError::Expected { .. } => {
                 "write \"fair\", \"strict\", \"weighted\" or \"partition(NAME SHARE POLICY, ...)\", such as \
@@ -94,7 +94,7 @@ impl fmt::Display for PolicyError {
             }
             PolicyError::Twice(name) => write!(f, "the policy has two groups `{name}`"),
             PolicyError::TooMany => f.write_str("the policy has too many groups"),
-            PolicyError::TooDeep => f.write_str("the policy's partitions stand too deep in each other"),
+            PolicyError::TooDeep => f.write_str("the policy's partitions are nested too deep"),
             PolicyError::LongName(name) => write!(f, "the group's name `{name}` is too long"),
         }
     }
@@ -103,14 +103,14 @@ impl fmt::Display for PolicyError {
 impl core::error::Error for PolicyError {}
 
 impl PolicySpec {
-    /// How many groups and parts a policy can have altogether.
+    /// The most groups and parts of a policy in total.
     pub const MOST_GROUPS: usize = 64;
-    /// How deep partitions can stand in each other.
+    /// How deep partitions can be nested.
     pub const DEEPEST: usize = 4;
-    /// How long a group's name can be.
+    /// The longest name of a group.
     pub const LONGEST_NAME: usize = 32;
 
-    /// A new policy. Its groups, those that hold tasks, are numbered as they are written.
+    /// A new policy. Its groups, the parts that hold tasks, are numbered in the written order.
     pub fn build(&self) -> AnyPolicy {
         self.build_from(&mut 0)
     }
@@ -128,7 +128,7 @@ impl PolicySpec {
             if !matches!(spec.policy, PolicySpec::Partition(_)) {
                 *next += 1;
             }
-            Part::new(spec.name.clone(), spec.share, first..*next, policy)
+            PartitionPart::new(spec.name.clone(), spec.share, first..*next, policy)
         });
         Box::new(Partition { parts: parts.collect() })
     }
@@ -154,11 +154,11 @@ impl FromStr for PolicySpec {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        let mut reader = Reader { rest: text, names: Vec::new() };
+        let mut reader = SpecParser { rest: text, names: Vec::new() };
         let policy = reader.policy(0)?;
         match reader.word() {
             "" => Ok(policy),
-            word => Err(expected("nothing more", word)),
+            word => Err(expected("the end", word)),
         }
     }
 }
@@ -167,12 +167,12 @@ fn expected(wanted: &'static str, found: &str) -> PolicyError {
     PolicyError::Expected { wanted, found: found.chars().take(32).collect() }
 }
 
-struct Reader<'a> {
+struct SpecParser<'a> {
     rest: &'a str,
     names: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SpecParser<'a> {
     /// The next word or one of `(`, `)` and `,`; empty at the end.
     fn word(&mut self) -> &'a str {
         let rest = self.rest.trim_start();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_told_why() {
+    fn invalid_policies_are_rejected_with_a_reason() {
         let error = |text: &str| text.parse::<PolicySpec>().unwrap_err().to_string();
         assert_eq!(error(""), "expected fair, strict, weighted or partition at the end of the policy");
         assert_eq!(error("fairly"), "expected fair, strict, weighted or partition instead of `fairly` in the policy");
@@ -273,7 +273,7 @@ mod tests {
         let deep = "partition(a% ".repeat(9);
         assert!(error(&deep).starts_with("expected a group's name"));
         let deep: String = (0..9).map(|depth| alloc::format!("partition(a{depth} 5% ")).collect();
-        assert_eq!(error(&deep), "the policy's partitions stand too deep in each other");
+        assert_eq!(error(&deep), "the policy's partitions are nested too deep");
         assert_eq!(
             error(&alloc::format!("partition({} 5% strict)", "x".repeat(33))),
             alloc::format!("the group's name `{}` is too long", "x".repeat(32))

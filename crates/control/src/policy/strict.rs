@@ -1,4 +1,4 @@
-//! Strict: in the order of importance, as long as there is some.
+//! Strict: in the order of importance, until nothing is left.
 
 use alloc::vec::Vec;
 
@@ -7,10 +7,10 @@ use hyoshi_model::Share;
 use super::{Ask, Policy, PolicySpec};
 use crate::task::{Grant, GroupId, Limit, TaskId};
 
-/// Gives the most important task what it asks, then the next, until the limit is reached
-/// (the paper's section IV-C): important tasks starve less important ones.
+/// Grants the most important task its request, then the next, until the limit is reached (the paper's section IV-C):
+/// important tasks starve less important ones.
 ///
-/// At the same importance the task with the lower number, which came first, goes first.
+/// At the same importance the task with the lower number, which joined first, is first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Strict;
 
@@ -20,7 +20,7 @@ impl Policy for Strict {
     }
 
     fn manner(&self, _: GroupId) -> &str {
-        "the more important go first"
+        "more important tasks first"
     }
 
     fn spec(&self) -> Option<PolicySpec> {

@@ -1,4 +1,4 @@
-//! Weighted: everybody is degraded, the heavy less than the light.
+//! Weighted: reduces all tasks, heavy ones less than light ones.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -8,40 +8,40 @@ use hyoshi_model::Share;
 use super::{Ask, Policy, PolicySpec};
 use crate::task::{Grant, GroupId, Limit, Reason};
 
-/// Compresses all requests in inverse proportion to their weights, as springs give way in inverse
-/// proportion to their stiffness: `granted = asked - excess * (1 / weight) / sum of (1 / weight)`, a task
-/// that would fall below the least that is of use to it stays there, and the others give way for it (Abeni and
-/// Buttazzo, "Adaptive bandwidth reservation for multimedia computing", RTCSA 1999; the compression with least
-/// values is that of Buttazzo, Lipari and Abeni, "Elastic task model", RTSS 1998).
+/// Reduces all requests in inverse proportion to their weights, as springs yield in inverse proportion to their
+/// stiffness: `granted = asked - excess * (1 / weight) / sum of (1 / weight)`. A task that would fall below its least
+/// useful share stays there, and the others yield for it (Abeni and Buttazzo, "Adaptive bandwidth reservation for
+/// multimedia computing", RTCSA 1999; the compression with least values is that of Buttazzo, Lipari and Abeni, "Elastic
+/// task model", RTSS 1998).
 ///
-/// Tasks whose least values do not fit together are admitted by weight, and the others get nothing.
+/// If the least values do not fit together, tasks are admitted by weight, and the others get nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Weighted {
-    /// How far each task that is admitted can give way before it is at its least, as a price, and its position.
+    /// How far each admitted task can be reduced before it is at its least, as a price, and its position.
     springs: Vec<(u64, u32)>,
     admitted: Vec<bool>,
     by_weight: Vec<u32>,
 }
 
-/// The largest weight that is told from larger ones.
+/// The largest weight that is distinguished from larger ones.
 pub const HEAVIEST: u32 = 10_000;
 
-/// One over a weight is counted in this many parts.
+/// The inverse of a weight is counted in this many parts.
 const PARTS: u64 = 1 << 32;
-/// A price is counted in so many parts of a millionth of a CPU, per weight.
+/// A price is counted in this many parts of a millionth of a CPU, per weight.
 const FINE: u32 = 16;
 
 fn weight(ask: &Ask) -> u64 {
     u64::from(ask.weight.clamp(1, HEAVIEST))
 }
 
-/// Below this a task does not give way.
+/// A task is not reduced below this.
 fn least(ask: &Ask) -> Share {
     ask.least.min(ask.asked.share())
 }
 
 impl Weighted {
-    /// Who may have at least the least: everybody, if that fits; else the heavy first. What is left then.
+    /// Which tasks get at least their least: all, if that fits; else the heavy ones first. Returns the rest.
     fn admit(&mut self, asks: &[Ask], limit: Share) -> Share {
         self.admitted.clear();
         self.admitted.resize(asks.len(), true);
@@ -64,8 +64,8 @@ impl Weighted {
         left
     }
 
-    /// The price per weight at which all that give way make up for `excess`: a task of weight `w` gives
-    /// `price / w`, or all it can.
+    /// The price per weight at which all reductions make up for `excess`: a task of weight `w` yields `price / w`, or
+    /// all it can.
     fn price(&mut self, asks: &[Ask], mut excess: u64) -> u64 {
         self.springs.clear();
         let mut parts = 0u64;
@@ -76,7 +76,7 @@ impl Weighted {
                 parts += PARTS / weight(ask);
             }
         }
-        // Those that reach their least at the lowest price do so first; the others make up for the rest.
+        // Tasks that reach their least at the lowest price do so first; the others make up for the rest.
         self.springs.sort_unstable();
         for (gives, index) in &self.springs {
             let price = price_of(excess, parts);
@@ -91,7 +91,7 @@ impl Weighted {
     }
 }
 
-/// Rounded up: rather too much is given way than too little.
+/// Rounded up: rather too much is taken than too little.
 fn price_of(excess: u64, parts: u64) -> u64 {
     let price = ((u128::from(excess) << FINE) * u128::from(PARTS)).div_ceil(u128::from(parts.max(1)));
     u64::try_from(price).unwrap_or(u64::MAX)
@@ -103,7 +103,7 @@ impl Policy for Weighted {
     }
 
     fn manner(&self, _: GroupId) -> &str {
-        "all give way, in inverse proportion to their weights"
+        "all tasks are reduced in inverse proportion to their weights"
     }
 
     fn spec(&self) -> Option<PolicySpec> {
@@ -135,8 +135,8 @@ impl Policy for Weighted {
             left = left.saturating_sub(grant.share());
             grants.push(grant);
         }
-        // What rounding left, less than a millionth of a CPU for each task, goes to the most important of those
-        // that gave way in proportion.
+        // The rest of the rounding, less than a millionth of a CPU for each task, is granted to the most important of
+        // the tasks that were reduced in proportion.
         for ((ask, admitted), grant) in asks.iter().zip(&self.admitted).zip(&mut grants[first..]) {
             let has = grant.share();
             if *admitted && !left.is_zero() && has > least(ask) && has < ask.asked.share() {
@@ -174,23 +174,23 @@ mod tests {
     }
 
     #[test]
-    fn the_heavy_give_way_less_than_the_light() {
-        // 20 % too much: weight 1 gives 15, weight 3 gives 5.
+    fn heavy_tasks_are_reduced_less_than_light_ones() {
+        // 20 % too much: weight 1 yields 15, weight 3 yields 5.
         assert_eq!(percents(&[ask(1, 50, 1, 0), ask(2, 50, 3, 0)], 80), [35, 45]);
         assert_eq!(percents(&[ask(1, 50, 1, 0), ask(2, 30, 3, 0)], 80), [50, 30]);
     }
 
     #[test]
-    fn who_is_at_its_least_gives_no_more_and_the_others_give_for_it() {
-        // The first would give 15, but has only 5 to give; the other gives 15.
+    fn a_task_at_its_least_is_not_reduced_further_and_others_make_up_for_it() {
+        // The first would yield 15, but has only 5; the other yields 15.
         assert_eq!(percents(&[ask(1, 50, 1, 45), ask(2, 50, 3, 0)], 80), [45, 35]);
-        // A light task gives all it has.
+        // A light task yields all it has.
         assert_eq!(percents(&[ask(1, 10, 1, 0), ask(2, 90, 3, 0)], 60), [0, 60]);
     }
 
     #[test]
     fn least_values_that_do_not_fit_are_admitted_by_weight() {
-        // Weights 3 and 2 are admitted; of 20 % too much they give 20 * (1/3) / (5/6) = 8 and 12.
+        // Weights 3 and 2 are admitted; of 20 % too much they yield 20 * (1/3) / (5/6) = 8 and 12.
         assert_eq!(percents(&[ask(1, 50, 1, 40), ask(2, 50, 3, 40), ask(3, 50, 2, 30)], 80), [0, 42, 38]);
     }
 }

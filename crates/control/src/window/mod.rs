@@ -1,51 +1,52 @@
-//! The soft window: a task's threads are raised until its budget is consumed, then go on as before.
+//! The soft window: a task's threads are raised until its budget is consumed, and lowered until the next period.
 
 pub mod placement;
 pub mod reach;
 
 use hyoshi_model::{Instant, Reservation, Span};
 
-/// What to do with a task's threads, and when to come back.
+/// The action for a task's threads, and the instant of the next check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Raise the threads; look at their consumption at this instant.
+pub enum WindowStep {
+    /// Raise the threads; check their consumption at this instant.
     Raise(Instant),
-    /// Leave them as they are; look at their consumption at this instant.
-    Look(Instant),
+    /// Leave them unchanged; check their consumption at this instant.
+    Check(Instant),
     /// Lower the threads; the next period begins at this instant.
     Lower(Instant),
     /// They are lowered already; the next period begins at this instant.
     Wait(Instant),
 }
 
-impl Step {
-    /// When to come back with a reading of the meter.
+impl WindowStep {
+    /// The instant of the next check, with a reading of the meter.
     pub const fn at(self) -> Instant {
         match self {
-            Step::Raise(at) | Step::Look(at) | Step::Lower(at) | Step::Wait(at) => at,
+            WindowStep::Raise(at) | WindowStep::Check(at) | WindowStep::Lower(at) | WindowStep::Wait(at) => at,
         }
     }
 }
 
-/// What to wait for between two looks, if the kernel reports a thread's consumption.
+/// The alarms between two checks, if the kernel reports a thread's consumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
-    /// When to look in any case.
+pub struct WindowAlarm {
+    /// The latest next check.
     pub at: Instant,
-    /// CPU time of the task until the report, of which [`Rest::parts`] are set for its threads; `None`: no report is needed.
+    /// CPU time of the task until the report, of which [`WindowAlarm::parts`] are set for its threads; `None`: no
+    /// report is needed.
     pub alarm: Option<Span>,
 }
 
-impl Rest {
-    /// The shortest CPU time that an alarm can be set to.
+impl WindowAlarm {
+    /// The shortest CPU time of an alarm.
     pub const LEAST_ALARM: Span = Span::from_micros(10);
 
-    /// Divides the time until the report among the alarms of `threads`: the part of the thread whose alarm was reported last,
-    /// and that of each other. No more than the whole is consumed before one of them is reported. Seldom do all threads of
-    /// a task consume alike, so that thread has almost everything, unless the whole is too short.
+    /// Divides the time until the report among the alarms of `threads`: the part of the thread whose alarm was reported
+    /// last, and that of each other. At most the whole is consumed before one of them is reported. Threads of a task
+    /// seldom consume alike, so that thread gets almost everything, unless the whole is too short.
     pub fn parts(left: Span, threads: usize) -> (Span, Span) {
         let threads = threads.max(1) as u64;
-        let other = Span::from_nanos(left.as_nanos() / 64).max(Rest::LEAST_ALARM);
+        let other = Span::from_nanos(left.as_nanos() / 64).max(WindowAlarm::LEAST_ALARM);
         let most = left.saturating_sub(other * (threads - 1));
         let equal = Span::from_nanos(left.as_nanos() / threads);
         if most <= equal { (equal, equal) } else { (most, other) }
@@ -65,45 +66,46 @@ impl Rest {
 ///                                                                           or a larger reservation
 /// ```
 ///
-/// The raised threads of a task are confined to one CPU, so what is left of the budget cannot be consumed
-/// before that much time has passed: the window sleeps until then, looks, and sleeps for what is left
-/// again. It never polls at a fixed rate, and never steps by less than [`Window::LEAST_STEP`], by which
-/// it can therefore overshoot. While the meter stands still it sleeps longer, by what the task left of its budgets before
-/// and at most by what [placement] has room for: it can overshoot by that, too, and then has spent it. Periods begin at whole multiples of the period since [`Instant::ZERO`]: all windows
-/// of one machine share that origin, which [`placement`] relies on.
+/// The raised threads of a task are confined to one CPU, so the rest of the budget cannot be consumed before that much
+/// time has passed: the window sleeps until then, checks, and sleeps again for the rest. It never polls at a fixed
+/// rate, and no step is shorter than [`Window::LEAST_STEP`], by which it can therefore overshoot. While the meter
+/// stands still it sleeps longer, by the unused budgets of earlier periods and at most by the room in the [placement]:
+/// it can overshoot by that, too, and then has spent it. Periods begin at whole multiples of the period since
+/// [`Instant::ZERO`]: all windows of one machine share that origin, which [`placement`] relies on.
 ///
-/// A hard window pays back: what was consumed beyond the budgets of the periods that have ended, since a look came late or
-/// the threads had some time while they were lowered, counts as consumed in those that follow, ten budgets of it at most: a
-/// program that was real-time by its own choice for long shall have windows again soon after. So late looks, as of a kernel
-/// whose timers go by its tick, move time from window to window and add none.
+/// A hard window pays back its overshoot. Time consumed beyond the budgets of past periods, because a check was late or
+/// the threads ran while they were lowered, counts as consumed in later ones, at most ten budgets of it: a program that
+/// was real-time by its own choice for long must have windows again soon after. So late checks, as of a kernel whose
+/// timers have the resolution of its tick, move time from window to window and add none.
 ///
-/// Whoever changes its period gains nothing by that: the period that is served goes on until what was consumed in it would
-/// have been granted in equal parts, by the reservation that was held then, and is no shorter than the new length; then, at
-/// the new length's next multiple, comes the next budget. Had it a budget at each begin that it makes for itself, a task that
-/// changes its period again and again would have them all.
+/// A change of period gains nothing. The present period continues until its consumption would have been granted in
+/// equal parts, by the reservation held then, and is no shorter than the new length; the next budget begins at the new
+/// length's next multiple after that. Otherwise a task that changes its period again and again would get a budget at
+/// each start that it makes for itself.
 ///
-/// It holds no clock: the caller says what time it is, and what the meter reads.
+/// It has no clock: the caller passes the time, and the reading of the meter.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     reservation: Reservation,
     hard: bool,
-    /// End of the period that is served; before it, `base` is the meter's reading at its begin.
+    /// End of the present period; before it, `base` is the meter's reading at its start.
     ends: Instant,
     base: Span,
     raised: bool,
-    /// Begin of the period that is served, which is no shorter than the length that is held.
+    /// Start of the present period, which is no shorter than the held length.
     begun: Instant,
-    /// When what was consumed in it, until the meter read `counted`, would have been granted in equal parts.
+    /// When its consumption, up to the meter reading `counted`, would have been granted in equal parts.
     earned: Instant,
     counted: Span,
-    /// What it may consume in the period that is served: the budget, or what an earlier one had granted already.
+    /// The limit of its consumption in the present period: the budget, or what an earlier one had granted already.
     due: Span,
-    /// The meter's reading at the last look.
+    /// The meter's reading at the last check.
     seen: Span,
-    /// What was left of budgets before, for steps while the meter stands still; and what of it was spent in this period.
+    /// The rest of earlier budgets, for steps while the meter stands still; and how much of it was spent in this
+    /// period.
     saved: Span,
     spent: Span,
-    /// Whether the meter had moved at the last look, and whether that opened a period.
+    /// Whether the meter had moved at the last check, and whether that check opened a period.
     ran: bool,
     opened: bool,
     /// Periods in a row without consumption.
@@ -111,23 +113,23 @@ pub struct Window {
 }
 
 impl Window {
-    /// The shortest time between two looks: a shorter one would cost more than it saves.
+    /// The shortest time between two checks: a shorter one would cost more than it saves.
     pub const LEAST_STEP: Span = Span::from_micros(100);
 
     /// A sleeping task counts as awake after this much consumption.
     pub const WAKES_AFTER: Span = Span::from_micros(50);
 
-    /// A sleeping task is looked at this often, or once a period if that is longer, because threads without an alarm
-    /// may run.
+    /// A sleeping task is checked at this interval, or once a period if that is longer, because threads without an
+    /// alarm may run.
     pub const LONGEST_SLEEP: Span = Span::from_millis(250);
 
-    /// The longest step while the meter stands still: whoever is below may wait so long for a task that wakes up.
+    /// The longest step while the meter stands still: less urgent work may wait this long for a task that wakes up.
     const LONGEST_STEP: Span = Span::from_millis(5);
 
-    /// How many budgets a hard one owes at most.
+    /// The most budgets of debt of a hard window.
     const MOST_OWED: u64 = 10;
 
-    /// A window that was never looked at: its first [`Window::look`] opens it.
+    /// A window before its first [`Window::check`], which opens it.
     pub fn new(reservation: Reservation) -> Self {
         Window {
             reservation,
@@ -148,7 +150,7 @@ impl Window {
         }
     }
 
-    /// Makes it hard, or soft again. What was consumed while it was soft is not owed.
+    /// Makes it hard, or soft again. Consumption while it was soft is not a debt.
     pub fn harden(&mut self, hard: bool, meter: Span) {
         if hard && !self.hard {
             self.base = self.base.max(meter.saturating_sub(self.reservation.budget()));
@@ -156,30 +158,30 @@ impl Window {
         self.hard = hard;
     }
 
-    /// The longest step that one part in so many of a period is.
+    /// The longest step, as one part in this many of a period.
     pub fn step(period: Span, part: u64) -> Span {
         Span::from_nanos(period.as_nanos() / part.max(1)).clamp(Window::LEAST_STEP, Window::LONGEST_STEP)
     }
 
-    /// Whether the task has consumed nothing since the last look, although it was raised.
+    /// Whether the task has consumed nothing since the last check, although it was raised.
     pub fn is_still(&self, meter: Span) -> bool {
         self.raised && meter == self.seen
     }
 
-    /// What it holds.
+    /// Its reservation.
     pub const fn reservation(&self) -> Reservation {
         self.reservation
     }
 
-    /// Whether the threads are to be raised now.
+    /// Whether the threads must be raised now.
     pub const fn is_raised(&self) -> bool {
         self.raised
     }
 
-    /// Takes another reservation, in the middle of a period if need be: what was consumed in it counts, and what the old one
-    /// had granted of that is not owed. A new period length takes effect at its first multiple at which what was consumed is
+    /// Changes the reservation, even in the middle of a period: consumption in it counts, and the part that the old one
+    /// had granted is not a debt. A new period length takes effect at its first multiple at which the consumption is
     /// earned, or by which the old one would have granted it anew, and its own length has passed.
-    pub fn reserve(&mut self, reservation: Reservation, now: Instant, meter: Span) -> Step {
+    pub fn reserve(&mut self, reservation: Reservation, now: Instant, meter: Span) -> WindowStep {
         if now >= self.ends && self.ends != Instant::ZERO {
             self.close(now, meter);
         }
@@ -190,12 +192,12 @@ impl Window {
         }
         self.due = reservation.budget().max(self.consumed(meter).min(self.due));
         self.reservation = reservation;
-        self.look(now, meter, None)
+        self.check(now, meter, None)
     }
 
-    /// At the instant that the last step named, or any other: decides by the meter's reading. While that stands still, the
-    /// next step may be as long as this `part` of the period; `None`: it is as if it did not.
-    pub fn look(&mut self, now: Instant, meter: Span, part: Option<u64>) -> Step {
+    /// At the instant of the last step, or any other: decides by the meter's reading. While that stands still, the next
+    /// step may be as long as this `part` of the period; `None`: as if it did not.
+    pub fn check(&mut self, now: Instant, meter: Span, part: Option<u64>) -> WindowStep {
         let still = self.is_still(meter);
         (self.ran, self.opened) = (meter != self.seen, now >= self.ends);
         self.seen = meter;
@@ -208,37 +210,37 @@ impl Window {
             if was {
                 self.spend(meter);
             }
-            return if was { Step::Lower(self.ends) } else { Step::Wait(self.ends) };
+            return if was { WindowStep::Lower(self.ends) } else { WindowStep::Wait(self.ends) };
         }
         let longest = part.filter(|_| still).map(|part| Window::step(self.reservation.period(), part));
         let longer = longest.map_or(Span::ZERO, |longest| (left + self.saved).min(longest));
         let at = now.saturating_add(left.max(Window::LEAST_STEP).max(longer)).min(self.ends);
-        if was { Step::Look(at) } else { Step::Raise(at) }
+        if was { WindowStep::Check(at) } else { WindowStep::Raise(at) }
     }
 
-    /// After a look that led to `step`: what to wait for, if each of the raised `threads` has an alarm.
+    /// After a check that returned `step`: the alarms, if each of the raised `threads` has one.
     ///
     /// One thread consumes the budget by itself, so its alarm is the remaining budget. Of several threads, one has
-    /// consumed its part ([`Rest::parts`]) before all have consumed the rest; after its report the window is watched by
-    /// looks, as without alarms. A task that consumed nothing in a whole period sleeps: looks become rarer, and
-    /// [`Window::WAKES_AFTER`] of consumption end its sleep. That consumption counts in no period, so the task can
-    /// overshoot by it.
-    pub fn rest(&self, step: Step, threads: usize) -> Rest {
+    /// consumed its part ([`WindowAlarm::parts`]) before all have consumed the rest; after its report the window is
+    /// watched by checks, as without alarms. A task that consumed nothing in a whole period sleeps: checks become
+    /// rarer, and [`Window::WAKES_AFTER`] of consumption end its sleep. That consumption counts in no period, so the
+    /// task can overshoot by it.
+    pub fn next_alarm(&self, step: WindowStep, threads: usize) -> WindowAlarm {
         let left = self.reservation.budget().saturating_sub(self.consumed(self.seen));
         if !self.raised || threads == 0 {
-            return Rest { at: step.at(), alarm: None };
+            return WindowAlarm { at: step.at(), alarm: None };
         }
         if self.sleeps() {
             let period = self.reservation.period().as_nanos();
             let longest = Window::LONGEST_SLEEP.as_nanos() / period;
             let periods = longest.min(1 << self.quiet.min(20)).saturating_sub(1);
             let more = Span::from_nanos(period.saturating_mul(periods));
-            return Rest { at: self.ends.saturating_add(more), alarm: Some(left.min(Window::WAKES_AFTER)) };
+            return WindowAlarm { at: self.ends.saturating_add(more), alarm: Some(left.min(Window::WAKES_AFTER)) };
         }
         if threads > 1 && self.ran && !self.opened {
-            return Rest { at: step.at(), alarm: None };
+            return WindowAlarm { at: step.at(), alarm: None };
         }
-        Rest { at: self.ends, alarm: Some(left) }
+        WindowAlarm { at: self.ends, alarm: Some(left) }
     }
 
     /// Whether the task consumed nothing in the whole period before, nor since.
@@ -250,7 +252,7 @@ impl Window {
         meter.saturating_sub(self.base)
     }
 
-    /// Ends the period that is served, and begins the one of `now`.
+    /// Ends the present period, and begins the one of `now`.
     fn close(&mut self, now: Instant, meter: Span) {
         let was_quiet = self.raised && self.ends != Instant::ZERO && self.consumed(meter).is_zero();
         self.quiet = if was_quiet { self.quiet.saturating_add(1) } else { 0 };
@@ -266,8 +268,8 @@ impl Window {
         (self.earned, self.counted) = (self.begun, self.base);
     }
 
-    /// What was consumed since this was last counted is earned by what was held meanwhile. At its end the period has granted
-    /// it all.
+    /// The consumption since the last count is earned by the reservation held meanwhile. At its end the period has
+    /// granted it all.
     fn earn(&mut self, meter: Span) {
         let more = u128::from(meter.saturating_sub(self.counted).as_nanos());
         let takes = more * u128::from(self.reservation.period().as_nanos());
@@ -277,14 +279,14 @@ impl Window {
         self.counted = self.counted.max(meter);
     }
 
-    /// What was consumed raised beyond what was due is taken from what was saved.
+    /// Raised consumption beyond the limit is taken from the saved rest.
     fn spend(&mut self, meter: Span) {
         let spent = self.consumed(meter).saturating_sub(self.due).saturating_sub(self.spent).min(self.saved);
         self.saved = self.saved.saturating_sub(spent);
         self.spent += spent;
     }
 
-    /// Consumed beyond the budgets of the periods that have ended since `base`.
+    /// Consumption beyond the budgets of the periods that have ended since `base`.
     fn owed(&self, now: Instant, meter: Span) -> Span {
         if !self.hard || self.ends == Instant::ZERO {
             return Span::ZERO;

@@ -1,4 +1,4 @@
-//! On which CPU, and above whom: the placement of windows, and how much fits.
+//! The placement of windows: their CPUs, their levels, and how much fits.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,61 +10,61 @@ use hyoshi_model::{Reservation, Share, Span};
 use super::Window;
 use crate::task::TaskId;
 
-/// What somebody above the windows was promised on a CPU: a lane, or a release thread.
+/// The promised CPU time of something above the windows: a lane, or a release thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// Time that it may take in each period.
+    /// Its most CPU time in each period.
     pub budget: Span,
     /// The period.
     pub period: Span,
-    /// How much later than its period's begin it can start: the period less the budget is always safe.
+    /// How much later than its period's start it can start: the period less the budget is always safe.
     pub jitter: Span,
 }
 
 impl Promise {
-    /// How much of the CPU that is.
+    /// The share of the CPU.
     pub fn share(&self) -> Share {
         part(self.budget, self.period)
     }
 }
 
-/// A CPU that windows may be placed on.
+/// A CPU for windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// The kernel's number of it.
+    /// The kernel's number.
     pub number: u32,
-    /// What is promised above the windows.
+    /// The promises above the windows.
     pub promises: Vec<Promise>,
-    /// The most that windows and promises may take together: the rest is the kernel's and everybody else's.
+    /// The most that windows and promises may use together: the rest is for the kernel and ordinary threads.
     pub cap: Share,
 }
 
-/// Where a window is.
+/// The position of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// The kernel's number of the CPU.
     pub cpu: u32,
-    /// How urgent it is among the windows there: 0 is the most, below [`Placement::LEVELS`].
+    /// Its level among the windows there: 0 is the most urgent, below [`WindowPlacement::LEVELS`].
     pub level: u8,
-    /// The number of equal parts of its period in which its budget is served: see [`Placement::RUN`].
+    /// The number of equal parts of its period in which its budget is served: see [`WindowPlacement::RUN`].
     pub slices: u32,
 }
 
 /// A window does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// What was asked.
+    /// The request.
     pub asked: Reservation,
-    /// The largest budget that would fit with this period and deadline; `None`: not a thousandth of the period.
+    /// The largest budget that would fit with this period and deadline; `None`: less than a thousandth of the period.
     pub most: Option<Reservation>,
 }
 
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not fit beside what the CPUs hold: ", self.asked)?;
+        write!(f, "{} does not fit beside the reservations on the CPUs: ", self.asked)?;
         match self.most {
-            None => f.write_str("nothing of this period does"),
-            Some(most) => write!(f, "{most} is the most"),
+            None => f.write_str("no budget of this period fits"),
+            Some(most) => write!(f, "the most that fits is {most}"),
         }
     }
 }
@@ -74,20 +74,20 @@ impl core::error::Error for NoRoom {}
 /// The windows of one machine on their CPUs.
 ///
 /// On each CPU they are ranked by deadline, shortest first (deadline monotonic: Leung and Whitehead 1982), and one is
-/// admitted only if every window there still gets its budget within its deadline of each period's begin. That is
-/// shown by response times (Joseph and Pandya 1986; Audsley et al. 1993), not by a sum under a cap, which proves
-/// nothing. A window keeps its budget until it is wanted, so it interferes as a deferrable server does, with a
-/// jitter of period less budget (Strosnider, Lehoczky and Sha 1995); where one period divides the
-/// other, the periods begin together ([`Window`]) and there is no jitter.
+/// admitted only if every window there still gets its budget within its deadline of each period's start. That is proved
+/// by response times (Joseph and Pandya 1986; Audsley et al. 1993), not by a sum under a cap, which proves nothing. A
+/// window keeps its budget until it is used, so it interferes like a deferrable server, with a jitter of period less
+/// budget (Strosnider, Lehoczky and Sha 1995); if one period divides the other, the periods begin together ([`Window`])
+/// and there is no jitter.
 ///
 /// A budget is served in [slices](sliced) if windows would otherwise run long back to back and delay ordinary threads
 /// of that CPU: a periodic resource of the same share and a shorter period supplies no less in any time (Shin and Lee,
 /// RTSS 2003).
 ///
-/// Each budget is lengthened by what switching costs and by [`Window::LEAST_STEP`], by which a window may overshoot. How much
-/// more it may is what is left when all are admitted: [`Placement::part`].
+/// Each budget is lengthened by the cost of switching and by [`Window::LEAST_STEP`], by which a window may overshoot.
+/// The room for more overshoot is what remains when all are admitted: [`WindowPlacement::part`].
 #[derive(Clone, Debug)]
-pub struct Placement {
+pub struct WindowPlacement {
     cpus: Vec<(Cpu, Vec<Placed>)>,
     overhead: Span,
     /// Windows overshoot by this part of their periods, if that is longer.
@@ -100,7 +100,7 @@ pub struct Placement {
 struct Placed {
     task: TaskId,
     reservation: Reservation,
-    /// Where it may be; empty: anywhere.
+    /// The CPUs on which it may be; empty: any.
     allowed: Arc<[u32]>,
     slices: u32,
 }
@@ -110,14 +110,14 @@ impl Placed {
         Placed { task, reservation, allowed: allowed.into(), slices: 1 }
     }
 
-    /// What is served: the budget in equal parts of the period.
+    /// The served reservation: the budget in equal parts of the period.
     fn served(&self) -> Reservation {
         sliced(self.reservation, self.slices)
     }
 }
 
-/// A reservation in so many slices: each has its part of the budget, rounded up, in its part of the period. A period
-/// without that divisor stays whole, because its slices would not all lie in it.
+/// A reservation in this many slices: each has its part of the budget, rounded up, in its part of the period. A period
+/// without that divisor stays whole, because some slices would be outside it.
 pub fn sliced(reservation: Reservation, slices: u32) -> Reservation {
     let (budget, period, slices) =
         (reservation.budget().as_nanos(), reservation.period().as_nanos(), u64::from(slices));
@@ -141,31 +141,31 @@ fn slices(reservation: Reservation, slot: Span) -> u32 {
     if sliced(reservation, slices) == reservation { 1 } else { slices }
 }
 
-impl Placement {
-    /// What raising and lowering a window's threads costs of each period, with some twenty of them.
+impl WindowPlacement {
+    /// The cost of raising and lowering a window's threads in each period, with some twenty of them.
     pub const SWITCHING: Span = Span::from_micros(100);
-    /// What the kernel leaves real-time threads of a CPU, unless somebody has set that otherwise.
+    /// The kernel's limit of real-time threads of a CPU, unless it was configured otherwise.
     pub const KERNELS_LIMIT: Share = Share::from_percent(95);
-    /// Windows of one CPU run no longer than this back to back, where there is room to have them in slices. Each slice costs
-    /// what a window does in a period, so no finer ones are made than that needs, and none below the last of these:
+    /// Windows of one CPU run no longer than this back to back, if there is room for slices. Each slice costs what a
+    /// window does in a period, so they are as long as possible, and no finer than the last of these:
     pub const RUN: Span = Span::from_millis(12);
     const SLOTS: [Span; 4] = [Span::from_millis(4), Span::from_millis(3), Span::from_millis(2), Span::from_millis(1)];
-    /// How many levels there are for windows: real-time priorities 39 down to 20.
+    /// The number of levels for windows: real-time priorities 39 down to 20.
     pub const LEVELS: u8 = 20;
-    /// How many windows one CPU can have.
+    /// The most windows of one CPU.
     pub const MOST_ON_A_CPU: usize = 128;
-    /// After so many steps a response time counts as too long.
+    /// After this many steps a response time counts as too long.
     const MOST_STEPS: usize = 10_000;
 
     /// Without windows; one period's raising and lowering of a window's threads costs `switching`.
     pub fn new(cpus: impl IntoIterator<Item = Cpu>, switching: Span) -> Self {
         let cpus = cpus.into_iter().map(|cpu| (cpu, Vec::new())).collect();
-        Placement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: Placement::RUN }
+        WindowPlacement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: WindowPlacement::RUN }
     }
 
-    /// Gives a task its window, or another one: on its present CPU if it fits there, else on the least reserved CPU
-    /// where it fits, else by placing all windows again, the largest first. Other windows' seats may change. The
-    /// threads of a task may be bound to some CPUs, `allowed` by the kernel's numbers; empty means any.
+    /// Gives a task a window, or changes it: on its present CPU if it fits there, else on the least reserved CPU where
+    /// it fits, else by placing all windows again, the largest first. Other windows' seats may change. The threads of a
+    /// task may be bound to some CPUs, `allowed` by the kernel's numbers; empty means any.
     pub fn admit(&mut self, task: TaskId, reservation: Reservation, allowed: &[u32]) -> Result<Seat, NoRoom> {
         let before = self.cpus.clone();
         let home = self.release(task);
@@ -177,8 +177,8 @@ impl Placement {
         self.seat(task).ok_or(NoRoom { asked: reservation, most: None })
     }
 
-    /// Whether a task's window is placed with at least this budget and at most twice as much, for the same period, deadline and
-    /// allowed CPUs: then nothing has to be placed again.
+    /// Whether a task's window is placed with at least this budget and at most twice as much, for the same period,
+    /// deadline and allowed CPUs: then no placement is needed.
     pub fn covers(&self, task: TaskId, reservation: Reservation, allowed: &[u32]) -> bool {
         let placed = self.cpus.iter().flat_map(|(_, windows)| windows).find(|window| window.task == task);
         placed.is_some_and(|window| {
@@ -190,7 +190,7 @@ impl Placement {
         })
     }
 
-    /// Places these windows with smaller budgets than they have, which takes no test; others stay.
+    /// Places these windows with smaller budgets than they have, which needs no test; others stay.
     pub fn lessen(&mut self, smaller: impl IntoIterator<Item = (TaskId, Reservation)>) {
         for (task, reservation) in smaller {
             let mut windows = self.cpus.iter_mut().flat_map(|(_, windows)| windows);
@@ -204,7 +204,7 @@ impl Placement {
         self.slice_all();
     }
 
-    /// Places a task's window with a larger budget, where it is and if all fit then.
+    /// Places a task's window with a larger budget on its CPU, if all fit then.
     pub fn enlarge(&mut self, task: TaskId, budget: Span) {
         for cpu in 0..self.cpus.len() {
             let (place, windows) = &self.cpus[cpu];
@@ -218,12 +218,12 @@ impl Placement {
         }
     }
 
-    /// From now on a task may run on these CPUs alone: its window stays where it is if that is one of them, else it is
-    /// placed anew as by [`Placement::admit`].
+    /// From now on a task may run only on these CPUs: its window stays on its CPU if that is one of them, else it is
+    /// placed anew as by [`WindowPlacement::admit`].
     ///
     /// # Errors
     ///
-    /// If it fits none of them; then it is where it was.
+    /// If it fits none of them; then it stays on its CPU.
     pub fn confine(&mut self, task: TaskId, allowed: &[u32]) -> Result<(), NoRoom> {
         let mut windows =
             self.cpus.iter_mut().flat_map(|(cpu, windows)| windows.iter_mut().map(|one| (cpu.number, one)));
@@ -236,8 +236,8 @@ impl Placement {
         self.admit(task, reservation, allowed).map(|_| ())
     }
 
-    /// On its home if it fits there, else on the least reserved CPU where it fits, to leave room for ordinary threads
-    /// on each CPU; else by placing all again.
+    /// On its present CPU if it fits there, else on the least reserved CPU where it fits, to leave room for ordinary
+    /// threads on each CPU; else by placing all again.
     fn put(&mut self, home: Option<usize>, placed: Placed) -> Result<(), NoRoom> {
         // The test for room uses the whole window.
         let placed = Placed { slices: 1, ..placed };
@@ -252,14 +252,14 @@ impl Placement {
             self.cpus[cpu].1.push(placed);
             return Ok(());
         }
-        if self.place_anew(&placed) {
+        if self.place_again(&placed) {
             return Ok(());
         }
         let most = order.iter().filter_map(|cpu| self.most(*cpu, &placed)).max_by_key(|most| most.budget());
         Err(NoRoom { asked: placed.reservation, most })
     }
 
-    /// Takes a task's window away, and says which of the CPUs it was on.
+    /// Removes a task's window, and returns its CPU.
     pub fn release(&mut self, task: TaskId) -> Option<usize> {
         for (index, (_, windows)) in self.cpus.iter_mut().enumerate() {
             if let Some(at) = windows.iter().position(|window| window.task == task) {
@@ -271,9 +271,9 @@ impl Placement {
         None
     }
 
-    /// Replaces what is promised above the windows of a CPU. If one of them is late then, all of them are placed anew in
-    /// the order of `first`, others behind; who does not fit any more keeps the most that does, or has no window, and is
-    /// named.
+    /// Replaces the promises above the windows of a CPU. If one of them is late then, all of them are placed anew in
+    /// the order of `first`, others behind; a window that no longer fits keeps the most that does, or is removed, and
+    /// is returned.
     pub fn promise(&mut self, number: u32, promises: &[Promise], first: &[TaskId]) -> Vec<(TaskId, NoRoom)> {
         let Some(home) = self.cpus.iter().position(|(cpu, _)| cpu.number == number) else { return Vec::new() };
         self.cpus[home].0.promises = merged(promises);
@@ -288,7 +288,7 @@ impl Placement {
         for window in displaced {
             let Err(refusal) = self.put(Some(home), window.clone()) else { continue };
             if let Some(most) = refusal.most {
-                // What fits is not refused.
+                // A fitting window is not refused.
                 let _ = self.put(Some(home), Placed { reservation: most, ..window });
             }
             refused.push((window.task, refusal));
@@ -297,12 +297,12 @@ impl Placement {
         refused
     }
 
-    /// Where a task's window is.
+    /// The seat of a task's window.
     pub fn seat(&self, task: TaskId) -> Option<Seat> {
         self.seats().find(|(owner, _)| *owner == task).map(|(_, seat)| seat)
     }
 
-    /// Where all windows are: levels of others change when one comes or goes.
+    /// The seats of all windows: levels of others change when one is added or removed.
     pub fn seats(&self) -> impl Iterator<Item = (TaskId, Seat)> {
         self.cpus.iter().flat_map(|(cpu, windows)| {
             let levels = levels(windows);
@@ -311,8 +311,8 @@ impl Placement {
         })
     }
 
-    /// How long after a period's begin a task can have to wait for its whole budget; `None` if it has no
-    /// window, or no bound within its deadline.
+    /// The longest wait of a task for its whole budget, from a period's start; `None` if it has no window, or no bound
+    /// within its deadline.
     pub fn response(&self, task: TaskId) -> Option<Span> {
         let (cpu, windows) = self.cpus.iter().find(|(_, windows)| windows.iter().any(|window| window.task == task))?;
         let index = windows.iter().position(|window| window.task == task)?;
@@ -358,15 +358,15 @@ impl Placement {
         (0..self.cpus.len()).for_each(|cpu| self.slice(cpu));
     }
 
-    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`Placement::RUN`] back
+    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`WindowPlacement::RUN`] back
     /// to back. If there are none, it uses the slices with the shortest run. All windows keep their deadlines.
     fn slice(&mut self, cpu: usize) {
         let (place, windows) = &self.cpus[cpu];
         let mut best = whole(windows);
-        if best.iter().any(|window| slices(window.reservation, Placement::SLOTS[3]) > 1) {
+        if best.iter().any(|window| slices(window.reservation, WindowPlacement::SLOTS[3]) > 1) {
             let run = |windows: &[Placed]| self.run_of(windows).map_or(u64::MAX, Span::as_nanos);
             let mut shortest = run(&best);
-            for slot in Placement::SLOTS {
+            for slot in WindowPlacement::SLOTS {
                 if shortest <= self.run.as_nanos() {
                     break;
                 }
@@ -386,7 +386,7 @@ impl Placement {
         let deadline = own.deadline().as_nanos();
         let alone = self.lengthened(own).as_nanos();
         let mut response = alone;
-        for _ in 0..Placement::MOST_STEPS {
+        for _ in 0..WindowPlacement::MOST_STEPS {
             if response > deadline {
                 return None;
             }
@@ -409,7 +409,7 @@ impl Placement {
         None
     }
 
-    /// What a window takes at most in `length` nanoseconds from the begin of one of `own`'s periods.
+    /// The most CPU time of a window in `length` nanoseconds from the start of one of `own`'s periods.
     fn interference(&self, window: Reservation, own: Reservation, length: u64) -> u64 {
         let (period, budget) = (window.period().as_nanos(), window.budget().as_nanos());
         let together = period.is_multiple_of(own.period().as_nanos()) || own.period().as_nanos().is_multiple_of(period);
@@ -422,7 +422,7 @@ impl Placement {
     fn fits(&self, cpu: usize, more: &Placed) -> bool {
         let (cpu, windows) = &self.cpus[cpu];
         let is_allowed = more.allowed.is_empty() || more.allowed.contains(&cpu.number);
-        if !is_allowed || windows.len() >= Placement::MOST_ON_A_CPU {
+        if !is_allowed || windows.len() >= WindowPlacement::MOST_ON_A_CPU {
             return false;
         }
         let mut all = whole(windows);
@@ -449,28 +449,32 @@ impl Placement {
         part(self.lengthened(reservation), reservation.period())
     }
 
-    /// A budget, with what its window takes beside it.
+    /// A budget, with the overhead of its window.
     fn lengthened(&self, reservation: Reservation) -> Span {
         let step = self.part.map_or(Window::LEAST_STEP, |part| Window::step(reservation.period(), part));
         reservation.budget() + self.overhead + step.saturating_sub(Window::LEAST_STEP)
     }
 
     /// The longest steps of the windows of a CPU, as a part of their periods, with which they all still keep their
-    /// deadlines; `None`: there is no room for any but the least.
+    /// deadlines; `None`: there is only room for the least.
     pub fn part(&self, number: u32) -> Option<u64> {
         let (cpu, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
-        let with =
-            |part: &u64| Placement { cpus: Vec::new(), overhead: self.overhead, part: Some(*part), run: self.run };
+        let with = |part: &u64| WindowPlacement {
+            cpus: Vec::new(),
+            overhead: self.overhead,
+            part: Some(*part),
+            run: self.run,
+        };
         [8, 16, 32, 64, 128].into_iter().find(|part| with(part).holds(cpu, windows))
     }
 
-    /// All windows and one more on empty CPUs, each on the first that it fits: those that may not go everywhere first,
-    /// then the largest first.
-    fn place_anew(&mut self, more: &Placed) -> bool {
+    /// All windows and one more on empty CPUs, each on the first that it fits: first those with restricted CPUs, then
+    /// the largest first.
+    fn place_again(&mut self, more: &Placed) -> bool {
         let mut all: Vec<Placed> = self.cpus.iter().flat_map(|(_, windows)| whole(windows)).collect();
         all.push(more.clone());
         all.sort_by_key(|window| (window.allowed.is_empty(), Reverse(window.reservation.share()), window.task));
-        let mut anew = Placement {
+        let mut anew = WindowPlacement {
             cpus: self.cpus.iter().map(|(cpu, _)| (cpu.clone(), Vec::new())).collect(),
             overhead: self.overhead,
             part: self.part,
@@ -508,9 +512,10 @@ fn whole(windows: &[Placed]) -> Vec<Placed> {
     windows.iter().map(|window| Placed { slices: 1, ..window.clone() }).collect()
 }
 
-/// Promises in a few, which take no less in any time: those of one period are one, and neighbours where there are too many.
+/// Combines promises to a few that use at least as much in any time: those of one period are one, and neighbours if
+/// there are too many.
 fn merged(promises: &[Promise]) -> Vec<Promise> {
-    /// So that a decision does not take longer the more operations a system has.
+    /// Bounds the time of a decision in a system with many operations.
     const MOST: usize = 64;
     let mut sorted = promises.to_vec();
     sorted.sort_by_key(|promise| promise.period);
@@ -537,7 +542,7 @@ fn levels(windows: &[Placed]) -> Vec<u8> {
     let mut deadlines: Vec<Span> = windows.iter().map(|window| window.served().deadline()).collect();
     deadlines.sort_unstable();
     deadlines.dedup();
-    let most = usize::from(Placement::LEVELS);
+    let most = usize::from(WindowPlacement::LEVELS);
     let level = |window: &Placed| {
         let rank = deadlines.binary_search(&window.served().deadline()).unwrap_or_else(|rank| rank);
         let level = if deadlines.len() <= most { rank } else { rank * most / deadlines.len() };

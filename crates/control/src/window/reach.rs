@@ -1,8 +1,8 @@
-//! Where a task's window may be, when its threads are bound to CPUs.
+//! The CPUs for a task's window if its threads are bound to CPUs.
 
 use alloc::vec::Vec;
 
-/// On which of the CPUs that have windows how many of a task's threads may run.
+/// How many of a task's threads may run on each of the CPUs that have windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     cpus: Vec<(u32, usize)>,
@@ -10,19 +10,19 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Of no thread as yet.
+    /// Without threads.
     pub fn on(cpus: &[u32]) -> Self {
         Reach { cpus: cpus.iter().map(|cpu| (*cpu, 0)).collect(), threads: 0 }
     }
 
-    /// One thread more, which may run where `may` says.
+    /// Adds a thread, which may run where `may` is true.
     pub fn add(&mut self, may: impl Fn(u32) -> bool) {
         self.threads += 1;
         self.cpus.iter_mut().filter(|(cpu, _)| may(*cpu)).for_each(|(_, threads)| *threads += 1);
     }
 
-    /// The CPUs on which most of the threads may run, which is all of them wherever there is such a CPU: a window
-    /// raises its threads on one CPU. None where no thread may run on any.
+    /// The CPUs on which most of the threads may run, which is all of them if there is such a CPU: a window raises its
+    /// threads on one CPU. None if no thread may run on any.
     pub fn best(&self) -> Vec<u32> {
         let most = self.cpus.iter().map(|(_, threads)| *threads).max().unwrap_or(0);
         let best = self.cpus.iter().filter(|(_, threads)| *threads == most && (most > 0 || self.threads == 0));
@@ -37,7 +37,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_task_whose_threads_are_bound_to_different_cpus_goes_where_most_may_run() {
+    fn a_task_with_threads_bound_to_different_cpus_is_placed_where_most_may_run() {
         let mut reach = Reach::on(&[0, 1, 2]);
         assert_eq!(reach.best(), [0, 1, 2], "who has no threads is bound to nothing");
         reach.add(|cpu| cpu < 2);

@@ -17,15 +17,15 @@ fn window(budget: u64, period: u64) -> Window {
 #[test]
 fn it_sleeps_for_what_is_left_and_lowers_when_nothing_is() {
     let mut window = window(3_000, 10_000);
-    assert_eq!(window.look(at(10_000), us(500), None), Step::Raise(at(13_000)));
+    assert_eq!(window.check(at(10_000), us(500), None), WindowStep::Raise(at(13_000)));
     // It ran half of the time: half is left.
-    assert_eq!(window.look(at(13_000), us(2_000), None), Step::Look(at(14_500)));
-    assert_eq!(window.look(at(14_500), us(3_480), None), Step::Look(at(14_600)), "the least step");
-    assert_eq!(window.look(at(14_600), us(3_580), None), Step::Lower(at(20_000)));
-    assert_eq!(window.look(at(15_000), us(3_980), None), Step::Wait(at(20_000)));
+    assert_eq!(window.check(at(13_000), us(2_000), None), WindowStep::Check(at(14_500)));
+    assert_eq!(window.check(at(14_500), us(3_480), None), WindowStep::Check(at(14_600)), "the least step");
+    assert_eq!(window.check(at(14_600), us(3_580), None), WindowStep::Lower(at(20_000)));
+    assert_eq!(window.check(at(15_000), us(3_980), None), WindowStep::Wait(at(20_000)));
     assert_eq!(
-        window.look(at(20_000), us(8_000), None),
-        Step::Raise(at(23_000)),
+        window.check(at(20_000), us(8_000), None),
+        WindowStep::Raise(at(23_000)),
         "what it took lowered does not count"
     );
 }
@@ -33,82 +33,91 @@ fn it_sleeps_for_what_is_left_and_lowers_when_nothing_is() {
 #[test]
 fn what_is_not_wanted_is_kept_until_the_period_ends_and_then_forfeited() {
     let mut window = window(3_000, 10_000);
-    window.look(at(0), us(0), None);
-    assert_eq!(window.look(at(3_000), us(0), None), Step::Look(at(6_000)));
-    assert_eq!(window.look(at(9_000), us(0), None), Step::Look(at(10_000)), "not past the period's end");
-    assert_eq!(window.look(at(10_000), us(1_000), None), Step::Look(at(13_000)));
+    window.check(at(0), us(0), None);
+    assert_eq!(window.check(at(3_000), us(0), None), WindowStep::Check(at(6_000)));
+    assert_eq!(window.check(at(9_000), us(0), None), WindowStep::Check(at(10_000)), "not past the period's end");
+    assert_eq!(window.check(at(10_000), us(1_000), None), WindowStep::Check(at(13_000)));
 }
 
 #[test]
 fn a_late_look_opens_the_period_it_is_in() {
     let mut window = window(3_000, 10_000);
-    window.look(at(0), us(0), None);
-    assert_eq!(window.look(at(34_000), us(9_000), None), Step::Look(at(37_000)));
-    assert_eq!(window.look(at(37_000), us(12_000), None), Step::Lower(at(40_000)));
+    window.check(at(0), us(0), None);
+    assert_eq!(window.check(at(34_000), us(9_000), None), WindowStep::Check(at(37_000)));
+    assert_eq!(window.check(at(37_000), us(12_000), None), WindowStep::Lower(at(40_000)));
 }
 
 #[test]
 fn another_reservation_counts_what_was_consumed() {
     let mut window = window(3_000, 10_000);
     let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
-    window.look(at(0), us(0), None);
-    assert_eq!(window.reserve(of(2_000, 10_000), at(2_500), us(2_500)), Step::Lower(at(10_000)));
-    assert_eq!(window.reserve(of(4_000, 10_000), at(3_000), us(2_500)), Step::Raise(at(4_500)));
+    window.check(at(0), us(0), None);
+    assert_eq!(window.reserve(of(2_000, 10_000), at(2_500), us(2_500)), WindowStep::Lower(at(10_000)));
+    assert_eq!(window.reserve(of(4_000, 10_000), at(3_000), us(2_500)), WindowStep::Raise(at(4_500)));
     // A shorter period begins at its own first multiple at which what was consumed is earned: 2.5 ms at 3 of 10, then 0.5 ms
     // at 4 of 10, would have been by 9.6 ms.
-    assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), Step::Lower(at(12_000)));
-    assert_eq!(window.look(at(12_000), us(3_000), None), Step::Raise(at(14_000)));
-    // Who takes a longer one and at once the shorter one again has lost nothing, and had nothing more.
-    assert_eq!(window.reserve(of(10_000, 20_000), at(12_500), us(3_500)), Step::Look(at(22_000)));
-    assert_eq!(window.reserve(of(2_000, 4_000), at(12_600), us(3_600)), Step::Look(at(14_000)));
-    assert_eq!(window.look(at(14_000), us(5_000), None), Step::Lower(at(16_000)));
-    assert_eq!(window.look(at(16_000), us(5_000), None), Step::Raise(at(18_000)));
+    assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), WindowStep::Lower(at(12_000)));
+    assert_eq!(window.check(at(12_000), us(3_000), None), WindowStep::Raise(at(14_000)));
+    // A task that changes to a longer one and at once back to the shorter one has lost and gained nothing.
+    assert_eq!(window.reserve(of(10_000, 20_000), at(12_500), us(3_500)), WindowStep::Check(at(22_000)));
+    assert_eq!(window.reserve(of(2_000, 4_000), at(12_600), us(3_600)), WindowStep::Check(at(14_000)));
+    assert_eq!(window.check(at(14_000), us(5_000), None), WindowStep::Lower(at(16_000)));
+    assert_eq!(window.check(at(16_000), us(5_000), None), WindowStep::Raise(at(18_000)));
 }
 
 #[test]
 fn a_larger_share_for_a_moment_earns_nothing_of_what_was_consumed_before() {
     let mut window = window(1_000, 10_000);
     let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
-    window.look(at(0), us(0), None);
-    window.look(at(1_000), us(1_000), None);
-    assert_eq!(window.reserve(of(9_000, 11_000), at(1_000), us(1_000)), Step::Raise(at(9_000)));
-    assert_eq!(window.reserve(of(200, 2_000), at(1_100), us(1_000)), Step::Lower(at(10_000)));
-    // Who has consumed nothing waits for its next multiple, or until its own length has passed, whatever was held before.
-    assert_eq!(window.look(at(35_000), us(1_000), None), Step::Raise(at(35_200)));
-    assert_eq!(window.reserve(of(1_000, 500_000), at(35_100), us(1_000)), Step::Look(at(36_100)));
-    assert_eq!(window.reserve(of(1_000, 10_000), at(36_100), us(1_000)), Step::Look(at(37_100)));
-    assert_eq!(window.reserve(of(200, 2_000), at(77_100), us(1_000)), Step::Look(at(77_300)));
+    window.check(at(0), us(0), None);
+    window.check(at(1_000), us(1_000), None);
+    assert_eq!(window.reserve(of(9_000, 11_000), at(1_000), us(1_000)), WindowStep::Raise(at(9_000)));
+    assert_eq!(window.reserve(of(200, 2_000), at(1_100), us(1_000)), WindowStep::Lower(at(10_000)));
+    // A task that has consumed nothing waits for its next multiple, or until its own length has passed, whatever was
+    // held before.
+    assert_eq!(window.check(at(35_000), us(1_000), None), WindowStep::Raise(at(35_200)));
+    assert_eq!(window.reserve(of(1_000, 500_000), at(35_100), us(1_000)), WindowStep::Check(at(36_100)));
+    assert_eq!(window.reserve(of(1_000, 10_000), at(36_100), us(1_000)), WindowStep::Check(at(37_100)));
+    assert_eq!(window.reserve(of(200, 2_000), at(77_100), us(1_000)), WindowStep::Check(at(77_300)));
 }
 
 #[test]
 fn a_hard_one_pays_back_what_it_had_too_much_and_not_what_it_had_while_it_was_soft() {
     let mut window = window(3_000, 10_000);
-    window.look(at(0), us(0), None);
-    window.look(at(3_000), us(3_000), None);
+    window.check(at(0), us(0), None);
+    window.check(at(3_000), us(3_000), None);
     window.harden(true, us(9_000));
-    assert_eq!(window.look(at(10_000), us(9_000), None), Step::Raise(at(13_000)), "what it had soft is not owed");
-    assert_eq!(window.look(at(14_000), us(13_000), None), Step::Lower(at(20_000)), "a look too late");
-    assert_eq!(window.look(at(20_000), us(13_000), None), Step::Raise(at(22_000)));
-    assert_eq!(window.look(at(29_000), us(22_000), None), Step::Lower(at(30_000)));
-    assert_eq!(window.look(at(30_000), us(22_000), None), Step::Wait(at(40_000)), "it owes more than two budgets");
-    assert_eq!(window.look(at(40_000), us(22_000), None), Step::Wait(at(50_000)), "and has paid one of them");
-    assert_eq!(window.look(at(50_000), us(22_000), None), Step::Raise(at(52_000)));
-    // Periods in which nobody looked pay, too; what they left over is forfeited.
-    assert_eq!(window.look(at(75_000), us(27_000), None), Step::Look(at(78_000)));
+    assert_eq!(
+        window.check(at(10_000), us(9_000), None),
+        WindowStep::Raise(at(13_000)),
+        "what it had soft is not owed"
+    );
+    assert_eq!(window.check(at(14_000), us(13_000), None), WindowStep::Lower(at(20_000)), "a look too late");
+    assert_eq!(window.check(at(20_000), us(13_000), None), WindowStep::Raise(at(22_000)));
+    assert_eq!(window.check(at(29_000), us(22_000), None), WindowStep::Lower(at(30_000)));
+    assert_eq!(
+        window.check(at(30_000), us(22_000), None),
+        WindowStep::Wait(at(40_000)),
+        "it owes more than two budgets"
+    );
+    assert_eq!(window.check(at(40_000), us(22_000), None), WindowStep::Wait(at(50_000)), "and has paid one of them");
+    assert_eq!(window.check(at(50_000), us(22_000), None), WindowStep::Raise(at(52_000)));
+    // Periods without a check pay, too; their unused budget is forfeited.
+    assert_eq!(window.check(at(75_000), us(27_000), None), WindowStep::Check(at(78_000)));
     window.harden(false, us(32_000));
-    assert_eq!(window.look(at(80_000), us(32_000), None), Step::Look(at(83_000)), "a soft one owes nothing");
+    assert_eq!(window.check(at(80_000), us(32_000), None), WindowStep::Check(at(83_000)), "a soft one owes nothing");
 }
 
 #[test]
 fn what_a_hard_one_owes_is_bounded() {
     let mut window = window(3_000, 10_000);
-    window.look(at(0), us(0), None);
+    window.check(at(0), us(0), None);
     window.harden(true, us(0));
     // Real-time by its own choice for a minute.
-    window.look(at(60_000_000), us(60_000_000), None);
+    window.check(at(60_000_000), us(60_000_000), None);
     let closed = (1..).take_while(|period| {
-        let step = window.look(at(60_000_000 + period * 10_000), us(60_000_000), None);
-        matches!(step, Step::Lower(_) | Step::Wait(_))
+        let step = window.check(at(60_000_000 + period * 10_000), us(60_000_000), None);
+        matches!(step, WindowStep::Lower(_) | WindowStep::Wait(_))
     });
     assert_eq!(closed.count(), 9, "ten budgets, the first of them where it was seen");
 }
@@ -118,77 +127,77 @@ fn what_was_granted_before_a_cut_is_not_owed() {
     let of = |budget, period| Reservation::new(us(budget), us(period)).unwrap();
     let mut one = window(20_000, 40_000);
     one.harden(true, us(0));
-    one.look(at(0), us(0), None);
+    one.check(at(0), us(0), None);
     let mut other = one;
-    assert_eq!(one.look(at(20_000), us(20_000), None), Step::Lower(at(40_000)));
-    assert_eq!(one.reserve(of(2_000, 40_000), at(30_000), us(20_000)), Step::Wait(at(40_000)));
-    assert_eq!(one.look(at(40_000), us(20_000), None), Step::Raise(at(42_000)));
-    // The same, where the cut comes before the look that would have closed the period.
-    assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), Step::Look(at(42_500)));
+    assert_eq!(one.check(at(20_000), us(20_000), None), WindowStep::Lower(at(40_000)));
+    assert_eq!(one.reserve(of(2_000, 40_000), at(30_000), us(20_000)), WindowStep::Wait(at(40_000)));
+    assert_eq!(one.check(at(40_000), us(20_000), None), WindowStep::Raise(at(42_000)));
+    // The same, if the cut is before the check that would have closed the period.
+    assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), WindowStep::Check(at(42_500)));
     // What it had beyond the old budget is: 500 us.
-    assert_eq!(other.reserve(of(400, 40_000), at(41_000), us(20_500)), Step::Lower(at(80_000)));
+    assert_eq!(other.reserve(of(400, 40_000), at(41_000), us(20_500)), WindowStep::Lower(at(80_000)));
 }
 
 #[test]
 fn an_idle_task_is_looked_at_ever_less() {
     let mut window = window(33, 33_000);
-    let (mut now, mut looks) = (0, Vec::new());
+    let (mut now, mut checks) = (0, Vec::new());
     for period in 1..=200 {
-        looks.push(0);
+        checks.push(0);
         while now < period * 33_000 {
-            now = window.look(at(now), us(7), Some(8)).at().as_nanos() / 1_000;
-            looks[period as usize - 1] += 1;
+            now = window.check(at(now), us(7), Some(8)).at().as_nanos() / 1_000;
+            checks[period as usize - 1] += 1;
         }
     }
-    assert_eq!((looks[0], looks[199]), (330, 8));
-    assert!(looks.is_sorted_by(|one, next| one >= next));
-    assert!(looks.iter().sum::<u32>() < 5_500, "{looks:?}");
-    // It wakes up: once it has so much, then as little as ever.
-    window.look(at(now), us(7), Some(8));
-    let at_last = window.look(at(now + 4_000), us(4_007), Some(8));
-    assert_eq!(at_last, Step::Lower(at(now + 33_000)));
-    window.look(at(now + 33_000), us(4_007), Some(8));
-    assert!(window.look(at(now + 33_100), us(4_007), Some(8)).at() <= at(now + 34_200));
+    assert_eq!((checks[0], checks[199]), (330, 8));
+    assert!(checks.is_sorted_by(|one, next| one >= next));
+    assert!(checks.iter().sum::<u32>() < 5_500, "{checks:?}");
+    // It wakes up: after this much consumption, then after as little as ever.
+    window.check(at(now), us(7), Some(8));
+    let at_last = window.check(at(now + 4_000), us(4_007), Some(8));
+    assert_eq!(at_last, WindowStep::Lower(at(now + 33_000)));
+    window.check(at(now + 33_000), us(4_007), Some(8));
+    assert!(window.check(at(now + 33_100), us(4_007), Some(8)).at() <= at(now + 34_200));
 }
 
 #[test]
 fn with_alarms_a_task_that_sleeps_is_looked_at_four_times_a_second_and_one_that_wakes_has_its_budget_at_once() {
     let mut window = window(3_000, 10_000);
     let mut look = |now: u64, meter: u64| {
-        let step = window.look(at(now), us(meter), None);
-        (window.rest(step, 1), window.sleeps())
+        let step = window.check(at(now), us(meter), None);
+        (window.next_alarm(step, 1), window.sleeps())
     };
-    assert_eq!(look(0, 0), (Rest { at: at(10_000), alarm: Some(us(3_000)) }, false));
-    let (mut now, mut looks) = (10_000, 0);
+    assert_eq!(look(0, 0), (WindowAlarm { at: at(10_000), alarm: Some(us(3_000)) }, false));
+    let (mut now, mut checks) = (10_000, 0);
     while now < 2_000_000 {
         let (rest, sleeps) = look(now, 0);
         assert!(sleeps && rest.alarm == Some(Window::WAKES_AFTER), "{rest:?}");
-        (now, looks) = (rest.at.as_nanos() / 1_000, looks + 1);
+        (now, checks) = (rest.at.as_nanos() / 1_000, checks + 1);
     }
-    assert!(looks < 16, "{looks}");
+    assert!(checks < 16, "{checks}");
     // The alarm rings in the middle of a later period.
-    assert_eq!(look(now - 129_000 + 7, 50), (Rest { at: at(now - 120_000), alarm: Some(us(3_000)) }, false));
-    assert_eq!(look(now - 129_000 + 3_007, 3_050), (Rest { at: at(now - 120_000), alarm: None }, false));
+    assert_eq!(look(now - 129_000 + 7, 50), (WindowAlarm { at: at(now - 120_000), alarm: Some(us(3_000)) }, false));
+    assert_eq!(look(now - 129_000 + 3_007, 3_050), (WindowAlarm { at: at(now - 120_000), alarm: None }, false));
 }
 
 #[test]
-fn of_several_threads_the_first_alarm_comes_when_all_can_have_consumed_the_budget() {
+fn of_several_threads_the_first_alarm_rings_when_all_can_have_consumed_the_budget() {
     let mut window = window(3_000, 10_000);
     let mut look = |now: u64, meter: u64| {
-        let step = window.look(at(now), us(meter), None);
-        window.rest(step, 3)
+        let step = window.check(at(now), us(meter), None);
+        window.next_alarm(step, 3)
     };
-    assert_eq!(look(0, 0), Rest { at: at(10_000), alarm: Some(us(3_000)) });
-    assert_eq!(look(2_000, 1_800), Rest { at: at(3_200), alarm: None }, "watched by looks from then on");
-    assert_eq!(look(3_200, 3_000), Rest { at: at(10_000), alarm: None });
-    assert_eq!(look(10_000, 3_000), Rest { at: at(20_000), alarm: Some(us(3_000)) });
+    assert_eq!(look(0, 0), WindowAlarm { at: at(10_000), alarm: Some(us(3_000)) });
+    assert_eq!(look(2_000, 1_800), WindowAlarm { at: at(3_200), alarm: None }, "watched by looks from then on");
+    assert_eq!(look(3_200, 3_000), WindowAlarm { at: at(10_000), alarm: None });
+    assert_eq!(look(10_000, 3_000), WindowAlarm { at: at(20_000), alarm: Some(us(3_000)) });
 }
 
 proptest! {
-    /// Of what is left, threads have not consumed more before one is reported than there is, but for the shortest alarms.
+    /// Of the rest, threads have consumed at most all before one is reported, except for the shortest alarms.
     #[test]
     fn parts_of_the_rest_are_the_rest(left in 0u64..10_000_000, threads in 1usize..17) {
-        let (most, other) = Rest::parts(Span::from_nanos(left), threads);
+        let (most, other) = WindowAlarm::parts(Span::from_nanos(left), threads);
         prop_assert!(most.as_nanos() + other.as_nanos() * (threads as u64 - 1) <= left);
         prop_assert!(most >= other && (threads > 1 || most.as_nanos() == left));
         if left > 1_000_000 {
@@ -197,8 +206,7 @@ proptest! {
     }
 
     /// For any behaviour of a task with one thread: with alarms alone it is raised until its budget is consumed, and
-    /// longer only by the end of its sleep and the lateness of alarms. It is looked at no more than three times in a
-    /// period.
+    /// longer only by the end of its sleep and the lateness of alarms. It is checked at most three times in a period.
     #[test]
     fn alarms_end_windows_as_looks_do(
         budget in 100u64..9_000,
@@ -207,7 +215,7 @@ proptest! {
     ) {
         let mut window = window(budget, 10_000);
         let mut runs = stretches.iter().cycle().flat_map(|(runs, long)| core::iter::repeat_n(*runs, *long as usize));
-        let (mut meter, mut raised, mut looks, mut wanted) = (0u64, 0u64, 0u64, true);
+        let (mut meter, mut raised, mut checks, mut wanted) = (0u64, 0u64, 0u64, true);
         let (mut look_at, mut alarm) = (0u64, None::<u64>);
         for now in 0..600_000u64 {
             if now % 10_000 == 0 {
@@ -216,12 +224,12 @@ proptest! {
                 (raised, wanted) = (0, true);
             }
             if now >= look_at || alarm == Some(0) {
-                let step = window.look(at(now), us(meter), None);
-                let rest = window.rest(step, 1);
+                let step = window.check(at(now), us(meter), None);
+                let rest = window.next_alarm(step, 1);
                 look_at = rest.at.as_nanos().div_ceil(1_000);
-                // Rings once it has run for so long, and is heard of later.
+                // Rings when it has run for this long, and is reported later.
                 alarm = rest.alarm.map(|after| after.as_nanos().div_ceil(1_000) + late);
-                looks += 1;
+                checks += 1;
             }
             let ran = runs.next() == Some(true);
             wanted &= ran;
@@ -231,11 +239,11 @@ proptest! {
                 alarm = alarm.map(|left| left.saturating_sub(1));
             }
         }
-        prop_assert!(looks <= 60 * 3 + 10, "{}", looks);
+        prop_assert!(checks <= 60 * 3 + 10, "{}", checks);
     }
 
-    /// Whatever a task does, it has its budgets, in all, and in no period more than the budget and one longest step;
-    /// one that never sleeps is served as if there were no longer steps.
+    /// Under any load, a task has its budgets in total, and in no period more than the budget and one longest step; one
+    /// that never sleeps is served as if there were no longer steps.
     #[test]
     fn longer_steps_are_paid_with_what_was_left(
         budget in 1u64..9_000,
@@ -250,7 +258,7 @@ proptest! {
             if now % 10_000 == 0 {
                 (in_period, closed) = (0, closed + 1);
             }
-            let step = all.look(at(now), us(meter), Some(part));
+            let step = all.check(at(now), us(meter), Some(part));
             let next = step.at().as_nanos().div_ceil(1_000);
             let ran = (now..next).filter(|_| run.next() == Some(true)).count() as u64;
             if all.is_raised() {
@@ -263,13 +271,13 @@ proptest! {
         let (mut one, mut other) = (window(budget, 10_000), all);
         meter += 1;
         for _ in 0..20 {
-            let step = one.look(at(now), us(meter), None);
-            prop_assert_eq!(step.at(), other.look(at(now), us(meter), Some(part)).at());
+            let step = one.check(at(now), us(meter), None);
+            prop_assert_eq!(step.at(), other.check(at(now), us(meter), Some(part)).at());
             (meter, now) = (meter + step.at().as_nanos() / 1_000 - now, step.at().as_nanos() / 1_000);
         }
     }
 
-    /// Who takes what its windows give, and no more, owes nothing: it has one in each period, however its budget changes.
+    /// A task that uses only its windows owes nothing: it has one in each period, however its budget changes.
     #[test]
     fn changes_of_a_budget_leave_no_debt(
         changes in prop::collection::vec((200u64..9_000, 1u64..25_000), 1..40),
@@ -277,7 +285,7 @@ proptest! {
         let mut one = window(changes[0].0, 10_000);
         one.harden(true, us(0));
         let (mut now, mut meter) = (0u64, 0u64);
-        let mut step = one.look(at(0), us(0), None);
+        let mut step = one.check(at(0), us(0), None);
         for (budget, after) in changes {
             let then = now + after;
             loop {
@@ -288,7 +296,7 @@ proptest! {
                     break;
                 }
                 let begins = now % 10_000 == 0;
-                step = one.look(at(now), us(meter), None);
+                step = one.check(at(now), us(meter), None);
                 prop_assert!(one.is_raised() || !begins, "closed at the begin of a period, at {}", now);
             }
             let begins = now % 10_000 == 0;
@@ -297,8 +305,8 @@ proptest! {
         }
     }
 
-    /// However late looks are, as long as ten budgets pay for one, in all periods together a hard window has its budgets,
-    /// and what it had too much at the end; with less of a budget, after what is too much ten periods are closed.
+    /// However late checks are, as long as ten budgets pay for one, over all periods together a hard window has its
+    /// budgets, and at most its last overshoot; with a smaller budget, ten periods are closed after an overshoot.
     #[test]
     fn a_hard_one_has_its_budgets_in_the_long_run(
         budget in 100u64..5_000,
@@ -307,20 +315,20 @@ proptest! {
     ) {
         let mut window = window(budget, 10_000);
         window.harden(true, us(0));
-        let (mut now, mut meter, mut looks) = (0u64, 0u64, 0usize);
+        let (mut now, mut meter, mut checks) = (0u64, 0u64, 0usize);
         while now < 2_000_000 {
-            let step = window.look(at(now), us(meter), part);
-            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[looks % lateness.len()];
+            let step = window.check(at(now), us(meter), part);
+            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[checks % lateness.len()];
             meter += if window.is_raised() { next - now } else { 0 };
-            (now, looks) = (next, looks + 1);
+            (now, checks) = (next, checks + 1);
         }
         let periods = now / 10_000 + 1;
         let beyond = if budget * 10 >= 100 + 6_000 { 1 } else { periods.div_ceil(10) };
         prop_assert!(meter <= periods * budget + beyond * (100 + 6_000), "{} in {}", meter, periods);
     }
 
-    /// Whatever part of the time a task runs and however late the looks are, a window that is always wanted is
-    /// raised until its budget is consumed and for at most one step and one lateness longer.
+    /// For any load of a task and any lateness of checks, a window that is always wanted is raised until its budget is
+    /// consumed and for at most one step and one lateness longer.
     #[test]
     fn it_is_raised_for_the_budget_and_at_most_a_step_longer(
         budget in 1u64..9_000,
@@ -328,31 +336,32 @@ proptest! {
         speeds in prop::collection::vec(1u64..=4, 1..20),
     ) {
         let mut window = window(budget, 10_000);
-        let (mut now, mut meter, mut raised_in_period, mut looks) = (0u64, 0u64, 0u64, 0usize);
+        let (mut now, mut meter, mut raised_in_period, mut checks) = (0u64, 0u64, 0u64, 0usize);
         let (mut period, mut was_raised) = (0, false);
         while now < 200_000 {
-            let step = window.look(at(now), us(meter), None);
-            looks += 1;
+            let step = window.check(at(now), us(meter), None);
+            checks += 1;
             if now / 10_000 != period {
                 let most = budget + 100 + 150;
                 prop_assert!(raised_in_period <= most, "{} of {}", raised_in_period, budget);
                 (period, raised_in_period) = (now / 10_000, 0);
             }
             was_raised = window.is_raised();
-            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[looks % lateness.len()];
+            let next = (step.at().as_nanos() / 1_000).max(now + 1) + lateness[checks % lateness.len()];
             // While raised it runs a quarter, half, three quarters or all of the time; lowered, all of it.
-            let speed = if was_raised { speeds[looks % speeds.len()] } else { 4 };
+            let speed = if was_raised { speeds[checks % speeds.len()] } else { 4 };
             let ran = (next - now) * speed / 4;
             let until_end = (period + 1) * 10_000 - now.min((period + 1) * 10_000);
             raised_in_period += if was_raised { ran.min(until_end) } else { 0 };
             (now, meter) = (next, meter + ran);
         }
-        prop_assert!(looks < 20 * (2 + 100), "{} looks", looks);
+        prop_assert!(checks < 20 * (2 + 100), "{} looks", checks);
         let _ = was_raised;
     }
 
-    /// Whoever keeps its share of a CPU and changes its period, whenever and as often as it likes, consumes no more raised than
-    /// the share of the time, and one budget: with each period closed the look that was too late, which a hard one pays back.
+    /// A task that keeps its share of a CPU and changes its period, at any times, consumes raised at most the share of
+    /// the time, and one budget: with each closed period also the overshoot of its late check, which a hard one pays
+    /// back.
     #[test]
     fn changes_of_the_period_gain_nothing(
         hard: bool,
@@ -377,8 +386,8 @@ proptest! {
         }
     }
 
-    /// In each period that is served a task has at most what the largest share that it held meanwhile is of it, and the period
-    /// is no shorter than the one it held last: whatever is changed, and however often.
+    /// In each served period a task has at most the part of it that the largest share held meanwhile allows, and the
+    /// period is no shorter than the last one held: for any changes, however often.
     #[test]
     fn whatever_is_changed_each_period_has_what_was_granted_for_it(
         hard: bool,
@@ -401,20 +410,20 @@ proptest! {
     }
 }
 
-/// A task that consumes whenever it is raised, or a part of that time; lowered it has nothing.
+/// A task that consumes whenever it is raised, or a part of that time; lowered it gets nothing.
 struct Greedy<'a> {
     window: Window,
-    step: Step,
+    step: WindowStep,
     now: u64,
     meter: u64,
     raised: u64,
     served: Vec<Served>,
-    looks: usize,
+    checks: usize,
     lateness: &'a [u64],
     speeds: &'a [u64],
 }
 
-/// A period that was served, in microseconds: what was consumed in it, the largest budget and its period, the last period.
+/// A served period, in microseconds: its consumption, the largest budget and its period, the last period.
 #[derive(Clone, Copy, Debug)]
 struct Served {
     begun: u64,
@@ -428,9 +437,9 @@ impl<'a> Greedy<'a> {
     fn new(of: (u64, u64), hard: bool, now: u64, lateness: &'a [u64], speeds: &'a [u64]) -> Self {
         let mut window = window(of.0, of.1);
         window.harden(hard, us(0));
-        let step = window.look(at(now), us(0), None);
+        let step = window.check(at(now), us(0), None);
         let mut greedy =
-            Greedy { window, step, now, meter: 0, raised: 0, served: Vec::new(), looks: 0, lateness, speeds };
+            Greedy { window, step, now, meter: 0, raised: 0, served: Vec::new(), checks: 0, lateness, speeds };
         greedy.note();
         greedy
     }
@@ -445,30 +454,30 @@ impl<'a> Greedy<'a> {
         self.note();
     }
 
-    /// So much longer, with looks as the steps say, each as late as it is.
+    /// This much longer, with checks at the steps' instants, each late as given.
     fn go_on(&mut self, long: u64, check: impl Fn(&Self) -> Result<(), TestCaseError>) -> Result<(), TestCaseError> {
         let then = self.now + long;
         while self.now < then {
-            self.looks += 1;
-            let late = self.lateness[self.looks % self.lateness.len()];
+            self.checks += 1;
+            let late = self.lateness[self.checks % self.lateness.len()];
             let look = (self.step.at().as_nanos().div_ceil(1_000)).max(self.now) + late;
             let next = look.min(then);
             if self.window.is_raised() {
-                let ran = (next - self.now) * self.speeds[self.looks % self.speeds.len()] / 4;
+                let ran = (next - self.now) * self.speeds[self.checks % self.speeds.len()] / 4;
                 (self.meter, self.raised) = (self.meter + ran, self.raised + ran);
                 self.served.last_mut().unwrap().raised += ran;
             }
             self.now = next;
             check(self)?;
             if look == next {
-                self.step = self.window.look(at(self.now), us(self.meter), None);
+                self.step = self.window.check(at(self.now), us(self.meter), None);
                 self.note();
             }
         }
         Ok(())
     }
 
-    /// Which period is served, of what reservation.
+    /// Records the served period and its reservation.
     fn note(&mut self) {
         let held = self.window.reservation();
         let [budget, period] = [held.budget(), held.period()].map(|span| span.as_nanos() / 1_000);

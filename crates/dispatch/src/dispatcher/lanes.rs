@@ -5,15 +5,15 @@ use hyoshi_trace::{Decision, JobEnd, Outcome, Probe, Signal, Slot, Ticket};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{Job, State, Transition};
-use crate::join::Token;
-use crate::lane::Lane;
+use crate::job::{Job, JobState, Transition};
+use crate::join::CompletionToken;
+use crate::lane::LaneState;
 use crate::operation::Successor;
-use crate::queue::{Rank, key};
+use crate::queue::{QueueRank, key};
 
 impl<P: Probe> Dispatcher<P> {
-    /// Puts a job into its lane's queue: as one that arrives now when it is released or resumed, else at the place that its
-    /// arrival gave it.
+    /// Puts a job into its lane's queue: as a new arrival when it is released or resumed, else at the position of its
+    /// arrival.
     pub(super) fn enqueue(&mut self, slot: Slot, transition: Transition, effects: &mut Effects) {
         let job = self.jobs.get_mut(slot);
         job.make(transition);
@@ -33,14 +33,14 @@ impl<P: Probe> Dispatcher<P> {
         effects.woken.insert(job.lane);
     }
 
-    pub(super) fn rank(&self, slot: Slot) -> Rank {
+    pub(super) fn rank(&self, slot: Slot) -> QueueRank {
         let job = self.jobs.get(slot);
         let discipline = self.disciplines[usize::from(job.level)];
         let key = if job.carried { 0 } else { key(discipline, job.deadline, job.remaining) };
-        Rank::new(job.level, key, job.tie, job.arrival)
+        QueueRank::new(job.level, key, job.tie, job.arrival)
     }
 
-    /// Keeps the masks true after a job has left a queue of `lane`.
+    /// Updates the masks after a job has left a queue of `lane`.
     #[inline]
     pub(super) fn left_queue(&mut self, lane: u8, slot: Slot) {
         if let Some(switching) = &mut self.switching {
@@ -50,7 +50,7 @@ impl<P: Probe> Dispatcher<P> {
         self.waiting.0.set(lane, critical);
         self.waiting.1.set(lane, other);
     }
-    /// Takes the job out that the lane must run next.
+    /// Removes the job that the lane must run next from the queue.
     pub(super) fn dequeue(&mut self, lane: u8) -> Option<Slot> {
         let critical_only = lane >= self.gate();
         let state = &mut self.lanes[usize::from(lane)];
@@ -67,7 +67,7 @@ impl<P: Probe> Dispatcher<P> {
         Some(slot)
     }
 
-    /// True if the running job of a fully preemptive lane must give way to a better waiting one.
+    /// True if a better waiting job must preempt the running job of a fully preemptive lane.
     pub(super) fn must_yield(&mut self, lane: u8, running: Slot, executed: Span) -> bool {
         if !self.lanes[usize::from(lane)].preemptive {
             return false;
@@ -76,8 +76,8 @@ impl<P: Probe> Dispatcher<P> {
         let job = self.jobs.get_mut(running);
         job.remaining = job.wcet.saturating_sub(executed);
         let Some((rank, waiting)) = self.lanes[usize::from(lane)].best(critical_only) else { return false };
-        // While it holds a resource it runs at the ceiling: above its lane it yields to nobody there,
-        // within it only to what never needs the resource, begun or not.
+        // While it holds a resource it runs at the ceiling. If that is above its lane, no job of the lane preempts it;
+        // within its lane only a job that never needs the resource does, started or not.
         let above = self.effective_level(running) < self.jobs.get(running).level;
         let relative = self.operations[self.jobs.get(waiting).local as usize].deadline.span();
         let held = self.held.iter().filter(|(holder, _)| *holder == running);
@@ -88,15 +88,15 @@ impl<P: Probe> Dispatcher<P> {
             && self.ceilings_admit(lane, waiting)
     }
 
-    /// Stack resource policy (Baker 1991): a job may start only if its preemption level is above
-    /// every ceiling in force in its lane; preemption levels are by relative deadline. So it never
-    /// finds a resource taken, and whoever holds one goes on.
+    /// Stack resource policy (Baker 1991): a job may start only if its preemption level is above every ceiling in force
+    /// in its lane; preemption levels are by relative deadline. So it never finds a resource taken, and the holder of
+    /// one continues.
     fn ceilings_admit(&self, lane: u8, candidate: Slot) -> bool {
         let job = self.jobs.get(candidate);
         let relative = self.operations[job.local as usize].deadline.span();
         let in_force = |(holder, _): &&(Slot, ResourceId)| {
             let holding = self.jobs.get(*holder);
-            *holder != candidate && holding.lane == lane && matches!(holding.state, State::Running | State::Ready)
+            *holder != candidate && holding.lane == lane && matches!(holding.state, JobState::Running | JobState::Ready)
         };
         let mut ceilings =
             self.held.iter().filter(in_force).map(|(_, resource)| self.ceiling_deadlines[resource.index()]);
@@ -105,22 +105,21 @@ impl<P: Probe> Dispatcher<P> {
 
     /// The best job of a lane's queue that has run before.
     fn best_started(&self, lane: u8) -> Option<Slot> {
-        let started = |(_, slot): &(Rank, Slot)| self.jobs.get(*slot).started;
+        let started = |(_, slot): &(QueueRank, Slot)| self.jobs.get(*slot).started;
         self.lanes[usize::from(lane)].waiting().filter(started).min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
     }
 
-    /// Takes a job that waits out of its queue: it was preempted, and ends or is demoted before it
-    /// has the CPU again.
+    /// Removes a waiting job from its queue: it was preempted, and ends or is demoted before it has the CPU again.
     pub(super) fn leave_queue(&mut self, slot: Slot) {
         let job = self.jobs.get(slot);
-        if job.state == State::Ready {
+        if job.state == JobState::Ready {
             let (lane, critical) = (job.lane, job.critical);
             self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
             self.left_queue(lane, slot);
         }
     }
 
-    pub(super) fn give_token_up(&mut self, slot: Slot, effects: &mut Effects) {
+    pub(super) fn release_token(&mut self, slot: Slot, effects: &mut Effects) {
         let lane = self.jobs.get(slot).lane;
         let state = &mut self.lanes[usize::from(lane)];
         if state.running == Some(slot) {
@@ -141,13 +140,13 @@ impl<P: Probe> Dispatcher<P> {
         self.jobs.get_mut(slot).make(transition);
         let job = self.jobs.remove(slot);
         self.return_tickets(&job, effects);
-        if let (Some(switching), false) = (&mut self.switching, job.state == State::Held) {
+        if let (Some(switching), false) = (&mut self.switching, job.state == JobState::Held) {
             switching.follow(&job, false);
         }
         let operation = &mut self.operations[job.local as usize];
         operation.unfinished -= 1;
-        operation.waiting -= u32::from(!job.started && matches!(job.state, State::Held | State::Ready));
-        self.released -= u32::from(job.state != State::Held);
+        operation.waiting -= u32::from(!job.started && matches!(job.state, JobState::Held | JobState::Ready));
+        self.released -= u32::from(job.state != JobState::Held);
         let moves = operation.can_move();
         if operation.on_overrun != OnOverrun::Report && job.started {
             self.watches.retain(|(_, watched)| *watched != slot);
@@ -162,7 +161,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Drops a job that arrives; returns false.
+    /// Drops an arriving job; returns false.
     pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome, effects: &mut Effects) -> bool {
         effects.work.refused += 1;
         self.return_tickets(job, effects);
@@ -173,16 +172,16 @@ impl<P: Probe> Dispatcher<P> {
     #[inline]
     fn return_tickets(&mut self, job: &Job, effects: &mut Effects) {
         if let Some(tickets) = &mut self.operations[job.local as usize].tickets {
-            tickets.give_back(job.tickets, &mut effects.returned);
+            tickets.release(job.tickets, &mut effects.returned);
         }
     }
 
-    /// Pushes out the job of an operation that waits longest: a ready one, else the first held.
+    /// Drops the job of an operation that has waited longest: a ready one, else the first held.
     pub(super) fn drop_oldest(&mut self, now: Instant, local: u32, effects: &mut Effects) {
         effects.work.refused += 1;
         let jobs = &self.jobs;
-        let own = |(_, slot): &(Rank, Slot)| jobs.get(*slot).local == local && !jobs.get(*slot).started;
-        let ready = self.lanes.iter().flat_map(Lane::waiting).filter(own).min_by_key(|(rank, _)| rank.arrival());
+        let own = |(_, slot): &(QueueRank, Slot)| jobs.get(*slot).local == local && !jobs.get(*slot).started;
+        let ready = self.lanes.iter().flat_map(LaneState::waiting).filter(own).min_by_key(|(rank, _)| rank.arrival());
         match ready {
             Some((_, slot)) => {
                 let job = self.jobs.get(slot);
@@ -206,11 +205,11 @@ impl<P: Probe> Dispatcher<P> {
         ticket: Option<Ticket>,
         effects: &mut Effects,
     ) {
-        let token = Token { number: job.id.number, origin: job.origin, period: job.period, ticket };
+        let token = CompletionToken { number: job.id.number, origin: job.origin, period: job.period, ticket };
         for index in 0..self.operations[job.local as usize].successors.len() {
             match self.operations[job.local as usize].successors[index] {
                 Successor::Here { local, position } => {
-                    effects.handed_on += u32::from(ticket.is_some());
+                    effects.passed_on += u32::from(ticket.is_some());
                     self.trigger(now, local, position, token, now, effects);
                 }
                 Successor::There { to, processor, position } => {
@@ -237,7 +236,7 @@ fn job_end(now: Instant, job: &Job, outcome: Outcome, consumed: Span) -> JobEnd 
         job: job.id,
         outcome,
         critical: job.critical,
-        // One that was stopped would have.
+        // A stopped job would have.
         overran: consumed > job.wcet || job.stopped,
         demoted: job.demoted,
         epoch: job.epoch,

@@ -1,16 +1,16 @@
-//! The dispatcher of one processor: [`Dispatcher::handle`] takes what happens and when, and decides what is
-//! released and what each lane runs next. It reads no clock, holds no thread and allocates nothing after start.
+//! The dispatcher of one processor: [`Dispatcher::handle`] gets each input with its instant, and decides what is
+//! released and what each lane runs next. It reads no clock, has no thread and allocates nothing after start.
 //!
 //! The order at one instant is: completions, idle points (rule 3 of the guard), releases, signals
 //! from other processors, guard timers, dispatch. The caller passes completions first, then signals in the order of
 //! `due`, then inputs from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
 
 mod lanes;
-mod outside;
 mod queries;
 mod rates;
 mod region;
 mod releases;
+mod requests;
 mod switching;
 
 use alloc::{vec, vec::Vec};
@@ -21,13 +21,13 @@ use hyoshi_model::{
 use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot, Ticket};
 
-use crate::cap::Cap;
-use crate::effects::{Effects, Overrun, Run, Work};
-use crate::hard_cap::HardCap;
-use crate::job::{JobTable, State, Transition};
-use crate::join::Token;
-use crate::lane::{Lane, LaneMask, plans};
-use crate::operation::{Intake, Operation, numbered_by};
+use crate::cap::CapEnforcer;
+use crate::effects::{Effects, OverrunAction, Run, SchedulerWork};
+use crate::hard_cap::HardCapEnforcer;
+use crate::job::{JobState, JobTable, Transition};
+use crate::join::CompletionToken;
+use crate::lane::{LaneMask, LaneState, plans};
+use crate::operation::{Intake, OperationState, numbered_by};
 use crate::timers::Timers;
 
 /// The dispatcher of one processor. See the [module](self).
@@ -39,14 +39,14 @@ pub struct Dispatcher<P> {
     system_epochs: Vec<Instant>,
     /// Begin of the next epoch.
     next_epoch: Instant,
-    /// Epochs that have begun when it was their time.
+    /// Epochs that began at their own time.
     epochs_begun: usize,
     /// Current epoch.
     epoch: usize,
-    operations: Vec<Operation>,
+    operations: Vec<OperationState>,
     local_of: Vec<u32>,
     disciplines: Vec<Discipline>,
-    lanes: Vec<Lane>,
+    lanes: Vec<LaneState>,
     /// Lanes whose token is taken.
     running: LaneMask,
     /// Lanes where critical jobs wait, and where others do.
@@ -55,7 +55,7 @@ pub struct Dispatcher<P> {
     critical_lanes: LaneMask,
     jobs: JobTable,
     arrivals: Timers,
-    /// How late periodic releases come, where that is known beforehand.
+    /// How late periodic releases are, if known beforehand.
     late: alloc::sync::Arc<alloc::collections::BTreeMap<JobId, Span>>,
     guards: Timers,
     /// Watched jobs: when each may reach its worst case.
@@ -66,33 +66,33 @@ pub struct Dispatcher<P> {
     ceilings: Vec<Option<u8>>,
     /// For each resource the shortest relative deadline that a user here has in any epoch.
     ceiling_deadlines: Vec<Span>,
-    cap: Option<Cap>,
-    hard_cap: Option<HardCap>,
+    cap: Option<CapEnforcer>,
+    hard_cap: Option<HardCapEnforcer>,
     on_overload: OnOverload,
-    /// Lanes whose running jobs held a resource when the hard cap paused all others, and still do.
+    /// Lanes whose running jobs held a resource when the hard cap paused all others, and still hold it.
     spared: LaneMask,
     arrival: u64,
-    /// Released jobs that have not ended: none left is an idle point.
+    /// Released jobs that have not ended: zero is an idle point.
     released: u32,
     any_idle_guard: bool,
     /// The most completions for other processors that one job has.
     most_sends: usize,
-    settings: alloc::sync::Arc<region::Settings>,
+    settings: alloc::sync::Arc<region::EpochSettings>,
     /// The levels of each strategy.
     rankings: Vec<Ranking>,
     /// The host is off.
     off: bool,
-    /// Jobs that were gone with it.
+    /// Jobs that were lost with the host.
     lost_jobs: u64,
-    /// Releases are left out: they were due before this dispatcher began.
+    /// Releases are omitted: they were due before this dispatcher began.
     absent: bool,
-    /// Some rate has been adapted: the plan's placements no longer hold.
-    ranked_again: bool,
+    /// A rate has been adapted: the plan's placements no longer hold.
+    reranked: bool,
     /// Present if the processor has two strategies.
     switching: Option<alloc::boxed::Box<switching::Switching>>,
     probe: P,
 }
-/// A job just short of its worst case that does not get the CPU is observed no more often than this.
+/// A job just short of its worst case that does not get the CPU is observed at this interval.
 const OBSERVE_AGAIN: Span = Span::from_micros(20);
 
 impl<P: Probe> Dispatcher<P> {
@@ -109,22 +109,24 @@ impl<P: Probe> Dispatcher<P> {
                 downstream[from.index()].push((to, position as u16));
             }
         }
-        let operations: Vec<Operation> = plan
+        let operations: Vec<OperationState> = plan
             .operations
             .iter()
             .zip(numbered_by(system, &plan.operations))
-            .map(|(id, by)| Operation::new(system, plan, *id, &downstream[id.index()], by, |id| local_of[id.index()]))
+            .map(|(id, by)| {
+                OperationState::new(system, plan, *id, &downstream[id.index()], by, |id| local_of[id.index()])
+            })
             .collect();
 
-        let lanes = Lane::of(plan, &operations);
-        let settings = region::Settings::new(system, plan);
+        let lanes = LaneState::of(plan, &operations);
+        let settings = region::EpochSettings::new(system, plan);
         let mut rankings: Vec<Ranking> = plans(plan).map(|plan| plan.ranking.clone()).collect();
         if operations.iter().any(|operation| operation.adapted_by.is_some()) {
             rankings[0].reserve(2 * operations.len());
         }
-        // What `admit` lets in.
+        // The bounds that `admit` enforces.
         let bound: usize = operations.iter().map(|operation| operation.queue.most_jobs()).sum();
-        let uses = |one: &&Operation| !system.operation(one.id).uses.is_empty();
+        let uses = |one: &&OperationState| !system.operation(one.id).uses.is_empty();
         let users = operations.iter().filter(uses);
         let users: usize = users.map(|one| one.queue.most_jobs() * system.operation(one.id).uses.len()).sum();
         let late = alloc::sync::Arc::new(alloc::collections::BTreeMap::new());
@@ -143,11 +145,11 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
         }
-        let hard_cap = HardCap::new(processor.hard_cap);
-        let cap = Cap::new(processor.cap_ppm, processor.cap_window, lanes.len());
+        let hard_cap = HardCapEnforcer::new(processor.hard_cap);
+        let cap = CapEnforcer::new(processor.cap_ppm, processor.cap_window, lanes.len());
         let mut disciplines: Vec<Discipline> = plan.levels.iter().map(|level| level.discipline).collect();
         let switching = processor.overload.as_ref().zip(plan.overload.as_deref()).map(|(overload, second)| {
-            // A level that only the other strategy has holds what was carried over.
+            // A level that exists only under the other strategy holds carried-over jobs.
             disciplines.resize(disciplines.len().max(second.levels.len()), Discipline::Fifo);
             switching::Switching::new(system, plan, overload, second, &operations)
         });
@@ -192,19 +194,19 @@ impl<P: Probe> Dispatcher<P> {
             off: false,
             lost_jobs: 0,
             absent: false,
-            ranked_again: false,
+            reranked: false,
             probe,
         };
         dispatcher.begin_next_epoch(Instant::ZERO, &mut Effects::default());
         dispatcher
     }
 
-    /// The effects to pass to [`handle`](Self::handle), with room for what this dispatcher can have.
+    /// The effects to pass to [`handle`](Self::handle), with room for all effects of this dispatcher.
     pub fn effects(&self) -> Effects {
         let mut effects = Effects {
-            // Of several completions between which the caller takes nothing.
+            // Of several completions without a take by the caller in between.
             sends: Vec::with_capacity(self.most_sends.max(1) * 8),
-            returned: Vec::with_capacity(self.operations.iter().map(Operation::most_tickets).sum::<usize>() + 8),
+            returned: Vec::with_capacity(self.operations.iter().map(OperationState::most_tickets).sum::<usize>() + 8),
             cancelled: Vec::with_capacity(self.jobs.capacity()),
             ..Effects::default()
         };
@@ -212,20 +214,20 @@ impl<P: Probe> Dispatcher<P> {
         effects
     }
 
-    /// The only way in: `input` happened at `now`. What follows from it is in `effects`.
+    /// The only input method: `input` happened at `now`. Its consequences are in `effects`.
     ///
     /// # Panics
     ///
     /// If [`accepts`](Self::accepts) is false for the input.
-    // A caller's input is a constant: its arm alone is left.
+    // A caller's input is a constant: the compiler keeps only its arm.
     #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input, effects: &mut Effects) {
         self.probe.event(now, Event::Input(input));
         if self.switching.is_some() {
             self.progress(now);
         }
-        effects.work = Work::default();
-        effects.handed_on = 0;
+        effects.work = SchedulerWork::default();
+        effects.passed_on = 0;
         match input {
             Input::Tick => self.tick(now, effects),
             Input::Signal(signal) => effects.lost = !self.signal(now, signal, effects),
@@ -246,7 +248,7 @@ impl<P: Probe> Dispatcher<P> {
         self.show(effects);
     }
 
-    /// True if `handle` can process the input now. Edited or foreign recordings can hold others.
+    /// True if `handle` can process the input now. Edited or foreign recordings can contain others.
     pub fn accepts(&self, system: &System, at: Instant, input: &Input) -> bool {
         let may = |slot: &Slot, transition: Transition| {
             self.live_job(*slot).is_some_and(|job| transition.is_possible(job.state))
@@ -276,7 +278,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// The state that the caller acts on.
+    /// Copies the state on which the caller acts into the effects.
     #[inline]
     fn show(&self, effects: &mut Effects) {
         effects.timer = self.next_timer();
@@ -286,20 +288,20 @@ impl<P: Probe> Dispatcher<P> {
             return;
         }
         effects.startable = self.may_start() & !self.running;
-        effects.paused_wholly = self.paused_wholly();
+        effects.fully_paused = self.fully_paused();
         effects.paused = self.paused();
     }
 
     // ---- inputs, in the order of a job's life ----
 
-    /// Time has come to `now`: begins epochs, releases what is due, opens guards.
+    /// The time is now `now`: begins epochs, releases due jobs, opens guards.
     fn tick(&mut self, now: Instant, effects: &mut Effects) {
         self.advance(now, now, true, effects);
-        self.consider(now, effects);
+        self.update_strategy(now, effects);
         self.account(now, effects);
     }
 
-    /// Leaves out what was due before `now`.
+    /// Omits all timers due before `now`.
     fn begin(&mut self, now: Instant, effects: &mut Effects) {
         self.absent = true;
         self.advance_before(now, effects);
@@ -317,7 +319,7 @@ impl<P: Probe> Dispatcher<P> {
     /// at `to` wait for signals.
     pub(super) fn advance(&mut self, now: Instant, to: Instant, guards_at_last: bool, effects: &mut Effects) {
         loop {
-            // `<=` in this order keeps it.
+            // `<=` keeps this order.
             let (epoch, arrival, guard) = (self.next_epoch, self.arrivals.next(), self.guards.next());
             let due = epoch.min(arrival).min(guard);
             if due > to || due == Instant::NEVER {
@@ -335,8 +337,8 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// A completion on another processor has arrived, at `signal.due`: what was due before comes first. False if it fits
-    /// no operation of this processor, or the host is off. A `Tick` must follow.
+    /// A completion on another processor has arrived, at `signal.due`: earlier timers are handled first. False if it
+    /// fits no operation of this processor, or the host is off. A `Tick` must follow.
     fn signal(&mut self, now: Instant, signal: Signal, effects: &mut Effects) -> bool {
         let local = self.local_of.get(signal.to.index()).copied().unwrap_or(u32::MAX);
         if self.operations.get(local as usize).is_none_or(|target| signal.position >= target.predecessors) {
@@ -350,13 +352,13 @@ impl<P: Probe> Dispatcher<P> {
             return false;
         }
         let Signal { number, origin, period, ticket, .. } = signal;
-        let token = Token { number, origin, period, ticket };
+        let token = CompletionToken { number, origin, period, ticket };
         self.trigger(now, local, signal.position, token, at, effects);
         true
     }
 
-    /// Lane `lane` has the CPU; its present job, if it has one, has used `executed` so far. The
-    /// job it must run now, or `None` if it goes on with what it has (or with nothing).
+    /// Lane `lane` has the CPU; its present job, if it has one, has used `executed` so far. Returns the job that it
+    /// must run now, or `None` if it continues with the present one (or with none).
     fn decide(&mut self, now: Instant, lane: u8, executed: Span, effects: &mut Effects) -> Option<Run> {
         if self.hard_paused() {
             self.account(now, effects);
@@ -366,7 +368,7 @@ impl<P: Probe> Dispatcher<P> {
         let preempted = match running {
             None => None,
             Some(running) if self.must_yield(lane, running, executed) => {
-                self.give_token_up(running, effects);
+                self.release_token(running, effects);
                 self.enqueue(running, Transition::Preempt, effects);
                 Some(running)
             }
@@ -376,7 +378,7 @@ impl<P: Probe> Dispatcher<P> {
             let Some(slot) = self.dequeue(lane) else { break None };
             let job = self.jobs.get_mut(slot);
             if !job.started {
-                // Once, at the first dispatch; equality runs; never critical operations.
+                // Once, at the first dispatch; a job that just fits runs; never critical operations.
                 if self.cancel && !job.critical && job.wcet > job.deadline.since(now) {
                     effects.work.cancelled += 1;
                     self.end(now, slot, (Transition::Drop, Outcome::Cancelled), Span::ZERO, effects);
@@ -401,7 +403,7 @@ impl<P: Probe> Dispatcher<P> {
             self.idle_point(now, effects);
         }
         self.account(now, effects);
-        // The better job was cancelled and the running one goes on.
+        // The better job was cancelled and the running one continues.
         let run = run.filter(|run| run.preempted != Some(run.slot));
         if let Some(run) = run {
             if let Some(preempted) = preempted {
@@ -413,10 +415,10 @@ impl<P: Probe> Dispatcher<P> {
         run
     }
 
-    /// A body has returned, having used `consumed` in all.
+    /// A body has returned, after it used `consumed` in all.
     fn complete(&mut self, now: Instant, slot: Slot, consumed: Span, ticket: Option<Ticket>, effects: &mut Effects) {
         self.leave_queue(slot);
-        self.give_token_up(slot, effects);
+        self.release_token(slot, effects);
         let job = *self.jobs.get(slot);
         let ends_early = job.stopped || job.cancelled;
         let outcome = match job.cancelled {
@@ -436,42 +438,44 @@ impl<P: Probe> Dispatcher<P> {
         if self.any_idle_guard && self.released == 0 {
             self.idle_point(now, effects);
         }
-        self.consider(now, effects);
+        self.update_strategy(now, effects);
         self.account(now, effects);
     }
 
-    /// A job whose operation asks for more than a report on overrun, and which may have reached
-    /// its worst case by `now`: observe it. Ask again until there is none.
+    /// A job to observe: its operation has a rule for overruns, and it may have reached its worst case by `now`. Call
+    /// again until there is none.
     pub fn overdue(&self, now: Instant) -> Option<Slot> {
         let due = |watch: &&(Instant, Slot)| watch.0 <= now;
         self.watches.iter().find(due).map(|(_, slot)| *slot)
     }
 
-    /// An overdue job was seen to have used `consumed`.
-    fn observe(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) -> Overrun {
+    /// An overdue job was observed to have used `consumed`.
+    fn observe(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) -> OverrunAction {
         let Some(position) = self.watches.iter().position(|(_, watched)| *watched == slot) else {
-            return Overrun::Within;
+            return OverrunAction::Within;
         };
         let job = self.jobs.get_mut(slot);
         let overrun = match self.operations[job.local as usize].on_overrun {
-            _ if consumed < job.wcet => Overrun::Within,
-            OnOverrun::Stop => Overrun::Stop,
-            OnOverrun::Demote => Overrun::Demote,
-            OnOverrun::Report => Overrun::Within,
+            _ if consumed < job.wcet => OverrunAction::Within,
+            OnOverrun::Stop => OverrunAction::Stop,
+            OnOverrun::Demote => OverrunAction::Demote,
+            OnOverrun::Report => OverrunAction::Within,
         };
         match overrun {
-            // It cannot get there earlier, and may get there later: it is observed again then.
-            Overrun::Within => self.watches[position].0 = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN),
-            Overrun::Stop => {
+            // It cannot reach its worst case earlier, and may reach it later: then it is observed again.
+            OverrunAction::Within => {
+                self.watches[position].0 = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN)
+            }
+            OverrunAction::Stop => {
                 job.stopped = true;
                 self.watches.swap_remove(position);
             }
-            Overrun::Demote => {
+            OverrunAction::Demote => {
                 job.demoted = true;
                 let id = job.id;
                 self.watches.swap_remove(position);
                 self.leave_queue(slot);
-                self.give_token_up(slot, effects);
+                self.release_token(slot, effects);
                 self.jobs.get_mut(slot).make(Transition::Demote);
                 self.decision(now, Decision::Demote { job: id });
             }
@@ -483,7 +487,7 @@ impl<P: Probe> Dispatcher<P> {
 
     /// A running job blocks: its lane may run another.
     fn suspend(&mut self, now: Instant, slot: Slot, effects: &mut Effects) {
-        self.give_token_up(slot, effects);
+        self.release_token(slot, effects);
         let job = self.jobs.get_mut(slot);
         job.make(Transition::Suspend);
         let id = job.id;
@@ -491,7 +495,7 @@ impl<P: Probe> Dispatcher<P> {
         self.account(now, effects);
     }
 
-    /// A blocked job can go on: what is left of it enters its lane's queue as a new segment.
+    /// A blocked job can continue: its rest enters its lane's queue as a new segment.
     fn resume(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) {
         let job = self.jobs.get_mut(slot);
         job.remaining = job.wcet.saturating_sub(consumed);
@@ -499,14 +503,14 @@ impl<P: Probe> Dispatcher<P> {
         self.account(now, effects);
     }
 
-    /// A job takes a resource: the level it runs at from now on (immediate priority ceiling).
+    /// A job acquires a resource. Returns its new level (immediate priority ceiling).
     fn acquire(&mut self, slot: Slot, resource: ResourceId) -> u8 {
         assert!(self.held.len() < self.held.capacity(), "a job holds a resource that its operation does not use");
         self.held.push((slot, resource));
         self.effective_level(slot)
     }
 
-    /// A job lets a resource go: the level it runs at from now on.
+    /// A job releases a resource. Returns its new level.
     fn release(&mut self, now: Instant, slot: Slot, resource: ResourceId, effects: &mut Effects) -> u8 {
         if let Some(position) = self.held.iter().rposition(|held| *held == (slot, resource)) {
             self.held.remove(position);
@@ -520,15 +524,15 @@ impl<P: Probe> Dispatcher<P> {
         self.effective_level(slot)
     }
 
-    /// The run is over: jobs that are late by now count as missed, the others as never released.
+    /// The run ends: jobs that are late by now count as missed, the others as never released.
     fn close(&mut self, now: Instant, effects: &mut Effects) {
-        // No more moves.
+        // No more changes.
         self.operations.iter_mut().for_each(|operation| operation.next_placement = None);
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             let Some(job) = self.live_job(slot) else { continue };
-            // A deadline of its own counts from the guarded release, which has not been yet.
+            // Its own deadline counts from the guarded release, which has not happened yet.
             let own = matches!(self.operations[job.local as usize].deadline, Deadline::Own(_));
-            if job.deadline < now && !(own && job.state == State::Held) {
+            if job.deadline < now && !(own && job.state == JobState::Held) {
                 self.end(now, slot, (Transition::Drop, Outcome::Missed), Span::ZERO, effects);
             }
         }

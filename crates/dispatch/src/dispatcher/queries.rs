@@ -1,13 +1,13 @@
-//! What callers ask of a dispatcher: nothing here changes what it decides.
+//! Queries of a dispatcher's state: they change no decision.
 
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, ResourceId, Span};
 use hyoshi_trace::{Probe, Slot, Ticket};
 
 use super::Dispatcher;
-use crate::cap::{Cap, OPEN};
-use crate::hard_cap::HardCap;
+use crate::cap::{CapEnforcer, OPEN};
+use crate::hard_cap::HardCapEnforcer;
 use crate::job::Job;
-use crate::lane::{Lane, LaneMask};
+use crate::lane::{LaneMask, LaneState};
 use crate::operation::Successor;
 
 impl<P: Probe> Dispatcher<P> {
@@ -21,7 +21,7 @@ impl<P: Probe> Dispatcher<P> {
         self.off
     }
 
-    /// How many jobs were gone when the host went off.
+    /// How many jobs were lost when the host went off.
     pub fn lost_jobs(&self) -> u64 {
         self.lost_jobs
     }
@@ -35,7 +35,7 @@ impl<P: Probe> Dispatcher<P> {
         self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
     }
 
-    /// Lanes whose queue holds something that neither cap keeps from starting.
+    /// Lanes whose queue has a job that neither cap keeps from starting.
     #[inline]
     pub(super) fn may_start(&self) -> LaneMask {
         if self.hard_paused() {
@@ -48,24 +48,24 @@ impl<P: Probe> Dispatcher<P> {
     /// cap pauses.
     #[inline]
     pub(super) fn paused(&self) -> LaneMask {
-        self.paused_wholly() | !LaneMask::before(self.gate()) & !self.critical_lanes
+        self.fully_paused() | !LaneMask::before(self.gate()) & !self.critical_lanes
     }
 
-    /// Lanes that the hard cap pauses, ceilings included: all of them but those whose jobs held a resource when it began.
+    /// Lanes that the hard cap pauses, ceilings included: all except those whose jobs held a resource when it began.
     #[inline]
-    pub(super) fn paused_wholly(&self) -> LaneMask {
+    pub(super) fn fully_paused(&self) -> LaneMask {
         if self.hard_paused() { !self.spared } else { LaneMask::EMPTY }
     }
 
     #[inline]
     pub(super) fn hard_paused(&self) -> bool {
-        self.hard_cap.as_ref().is_some_and(HardCap::paused)
+        self.hard_cap.as_ref().is_some_and(HardCapEnforcer::paused)
     }
 
     /// True if an operation here uses a declared resource.
     #[inline]
     pub fn has_resources(&self) -> bool {
-        // It has room for all that live jobs can hold.
+        // It has room for every resource that live jobs can hold.
         self.held.capacity() > 0
     }
 
@@ -74,12 +74,12 @@ impl<P: Probe> Dispatcher<P> {
         self.held.contains(&(slot, resource))
     }
 
-    /// How often the hard cap has paused the lanes, and for how long in all.
+    /// How often the hard cap has paused the lanes, and for how long in total.
     pub fn hard_pauses(&self, now: Instant) -> (u64, Span) {
         self.hard_cap.as_ref().map_or((0, Span::ZERO), |cap| cap.pauses(now))
     }
 
-    /// Operations that are no longer critical since overload has lasted.
+    /// Operations that are no longer critical because overload has lasted.
     pub fn relegated(&self) -> impl Iterator<Item = OperationId> + '_ {
         self.operations.iter().filter(|operation| operation.relegated).map(|operation| operation.id)
     }
@@ -90,7 +90,8 @@ impl<P: Probe> Dispatcher<P> {
         self.jobs.get(slot)
     }
 
-    /// The tickets of what triggered a job, by position of the predecessor; empty if no predecessor has a payload.
+    /// The tickets of the completions that triggered a job, by position of the predecessor; empty if no predecessor has
+    /// a payload.
     pub fn tickets(&self, slot: Slot) -> &[Option<Ticket>] {
         let job = self.jobs.get(slot);
         self.operations[job.local as usize].tickets.as_ref().map_or(&[], |tickets| tickets.of(job.tickets))
@@ -106,20 +107,20 @@ impl<P: Probe> Dispatcher<P> {
         self.jobs.iter()
     }
 
-    /// A job that waits in its lane's queue; mostly that of `lane`.
+    /// A job that waits in its lane's queue, usually that of `lane`.
     pub fn waiting_job(&self, id: JobId, lane: u8) -> Option<&Job> {
         let first = self.lanes.get(usize::from(lane)).into_iter();
-        let waiting = first.chain(&self.lanes).flat_map(Lane::waiting);
+        let waiting = first.chain(&self.lanes).flat_map(LaneState::waiting);
         waiting.map(|(_, slot)| self.jobs.get(slot)).find(|job| job.id == id)
     }
 
     /// How many jobs wait in queues.
     pub fn waiting(&self) -> usize {
-        self.lanes.iter().flat_map(Lane::waiting).count()
+        self.lanes.iter().flat_map(LaneState::waiting).count()
     }
 
     /// The lanes, most urgent first.
-    pub fn lanes(&self) -> &[Lane] {
+    pub fn lanes(&self) -> &[LaneState] {
         &self.lanes
     }
 
@@ -129,18 +130,18 @@ impl<P: Probe> Dispatcher<P> {
         self.lanes[usize::from(lane)].best(lane >= self.gate()).map(|(_, slot)| slot)
     }
 
-    /// The first lane that the cap gates; [`OPEN`] if none. Lanes from there on that hold no
-    /// critical work must not compete with ordinary threads.
+    /// The first lane that the cap gates; [`OPEN`] if none. Lanes from there on without critical work must not compete
+    /// with ordinary threads.
     #[inline]
     pub(super) fn gate(&self) -> u8 {
         match &self.hard_cap {
             Some(hard_cap) if hard_cap.gated() => 0,
-            _ => self.cap.as_ref().map_or(OPEN, Cap::gate),
+            _ => self.cap.as_ref().map_or(OPEN, CapEnforcer::gate),
         }
     }
 
-    /// How many jobs of this processor the completion of a job triggers: the next leg, else one of
-    /// each operation here that follows, whether or not that one can be released at once.
+    /// How many jobs of this processor the completion of a job triggers: the next leg, else one of each successor here,
+    /// whether or not it can be released at once.
     pub fn triggers(&self, slot: Slot) -> u32 {
         let job = self.jobs.get(slot);
         if job.id.leg + 1 < job.legs {
@@ -150,9 +151,9 @@ impl<P: Probe> Dispatcher<P> {
         successors.filter(|successor| matches!(successor, Successor::Here { .. })).count() as u32
     }
 
-    /// Which strategy rules: 0 for the first, 1 for the second.
+    /// The strategy in force: 0 for the first, 1 for the second.
     #[inline]
-    pub fn ruling(&self) -> usize {
+    pub fn strategy_in_force(&self) -> usize {
         self.switching.as_ref().map_or(0, |switching| usize::from(switching.second()))
     }
 
@@ -161,14 +162,14 @@ impl<P: Probe> Dispatcher<P> {
         self.processor
     }
 
-    /// The level a job runs at: its own, or the highest ceiling of what it holds.
+    /// The level at which a job runs: its own, or the highest ceiling of its resources.
     pub fn effective_level(&self, slot: Slot) -> u8 {
         let held = self.held.iter().filter(|(holder, _)| *holder == slot);
         let ceilings = held.filter_map(|(_, resource)| self.ceilings[resource.index()]);
         ceilings.fold(self.jobs.get(slot).level, u8::min)
     }
 
-    /// Of the resources that a job holds the one with the most urgent ceiling.
+    /// The resource with the most urgent ceiling among those that a job holds.
     pub fn highest_held(&self, slot: Slot) -> Option<ResourceId> {
         let held = self.held.iter().filter(|(holder, _)| *holder == slot);
         held.map(|(_, resource)| *resource).min_by_key(|resource| self.ceilings[resource.index()])

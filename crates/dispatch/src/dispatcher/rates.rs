@@ -10,8 +10,8 @@ use hyoshi_trace::{Decision, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{State, Transition};
-use crate::lane::{Lane, LaneMask};
+use crate::job::{JobState, Transition};
+use crate::lane::{LaneMask, LaneState};
 
 impl<P: Probe> Dispatcher<P> {
     pub(super) fn retime(&mut self, now: Instant, root: OperationId, period: Span, effects: &mut Effects) {
@@ -22,13 +22,13 @@ impl<P: Probe> Dispatcher<P> {
             concerned = true;
         }
         if concerned && self.rankings[0].varies() {
-            self.ranked_again = true;
-            self.rank_again(now, effects);
+            self.reranked = true;
+            self.rerank(now, effects);
         }
     }
 
     /// Ranks the operations by their present periods, under the first strategy. The second one keeps the declared order.
-    pub(super) fn rank_again(&mut self, now: Instant, effects: &mut Effects) {
+    pub(super) fn rerank(&mut self, now: Instant, effects: &mut Effects) {
         let ranking = &mut self.rankings[0];
         ranking.renumber(self.operations.iter().flat_map(|operation| operation.kinds().into_iter().flatten()));
         let first = self.switching.as_ref().is_none_or(|switching| !switching.second());
@@ -44,11 +44,11 @@ impl<P: Probe> Dispatcher<P> {
         self.move_operations(now, effects);
     }
 
-    /// Moves operations to their new places, with their waiting jobs, unless a job of theirs has started. Requests are
-    /// placed one by one.
+    /// Moves operations to their new positions, with their waiting jobs, unless one of their jobs has started. Requests
+    /// are placed one by one.
     pub(super) fn move_operations(&mut self, now: Instant, effects: &mut Effects) {
         self.empty_queues();
-        let first = self.ruling() == 0;
+        let first = self.strategy_in_force() == 0;
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             let Some(job) = self.live_job(slot) else { continue };
             let (job, operation) = (*job, &self.operations[job.local as usize]);
@@ -56,20 +56,20 @@ impl<P: Probe> Dispatcher<P> {
             let next = next.map(|next| if job.critical { next.critical } else { next.other });
             let next = match next {
                 _ if job.started => None,
-                _ if operation.is_requested() => Some(self.place_of_request(0, &job)),
+                _ if operation.is_requested() => Some(self.position_of_request(0, &job)),
                 next => next,
             };
             let kept = self.jobs.get_mut(slot);
             match next {
                 Some(place) if first => {
                     (kept.level, kept.tie) = (place.level, place.tie);
-                    kept.lane = Lane::index_of(&self.lanes, place.level);
+                    kept.lane = LaneState::index_of(&self.lanes, place.level);
                 }
                 Some(place) => kept.other = place,
                 None => {}
             }
             let (id, lane) = (kept.id, kept.lane);
-            if job.state == State::Ready {
+            if job.state == JobState::Ready {
                 self.enqueue(slot, Transition::Requeue, effects);
                 if lane != job.lane {
                     self.decision(now, Decision::Move { job: id, lane });
@@ -83,9 +83,9 @@ impl<P: Probe> Dispatcher<P> {
         self.reserve();
     }
 
-    /// Takes every waiting job out of its queue: the caller puts them back.
+    /// Removes every waiting job from its queue: the caller puts them back.
     pub(super) fn empty_queues(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::clear);
+        self.lanes.iter_mut().for_each(LaneState::clear);
         self.waiting = (LaneMask::EMPTY, LaneMask::EMPTY);
     }
 }

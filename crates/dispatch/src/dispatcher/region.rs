@@ -1,4 +1,4 @@
-//! What changes from one operating region to the next, and the cap's view of it.
+//! The changes from one operating region to the next, and the cap's inputs in it.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -8,14 +8,14 @@ use hyoshi_trace::{Decision, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::hard_cap::Change;
-use crate::job::State;
-use crate::lane::{Lane, LaneMask, plans};
-use crate::operation::Operation;
+use crate::hard_cap::HardCapChange;
+use crate::job::JobState;
+use crate::lane::{LaneMask, LaneState, plans};
+use crate::operation::OperationState;
 
-/// What each epoch changes, ready to be copied.
+/// The changes of each epoch, ready to be copied.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct EpochSettings {
     epochs: Vec<Vec<Setting>>,
     /// Under each strategy.
     placements: Vec<Vec<Vec<Placement>>>,
@@ -25,12 +25,12 @@ pub(super) struct Settings {
     off: Vec<bool>,
 }
 
-impl Settings {
+impl EpochSettings {
     pub fn new(system: &System, plan: &ProcessorPlan) -> Self {
         let epochs = 0..system.epochs.len();
         let host = system.processor(plan.processor).host;
         let settings = |epoch| plan.operations.iter().map(|id| system.setting(epoch, *id).clone()).collect();
-        Settings {
+        EpochSettings {
             epochs: epochs.clone().map(settings).collect(),
             placements: plans(plan).map(|plan| plan.placements.clone()).collect(),
             shares: epochs.map(|epoch| shares(system, plan, epoch)).collect(),
@@ -53,7 +53,7 @@ impl<P: Probe> Dispatcher<P> {
         self.off = off;
     }
 
-    /// A region begins out of turn. Epochs still begin when their time comes.
+    /// A region begins at another time than its epoch. Later epochs still begin at their time.
     pub(super) fn enter_region(&mut self, now: Instant, index: u16, effects: &mut Effects) {
         self.advance_before(now, effects);
         while self.next_epoch <= now {
@@ -65,21 +65,24 @@ impl<P: Probe> Dispatcher<P> {
     fn set_region(&mut self, now: Instant, index: usize, effects: &mut Effects) {
         self.epoch = index;
         let settings = Arc::clone(&self.settings);
-        let ruling = self.ruling();
+        let strategy_in_force = self.strategy_in_force();
         for (local, operation) in self.operations.iter_mut().enumerate() {
             operation.enter(&settings.epochs[index][local]);
             let place = |strategy: usize| settings.placements[strategy % settings.placements.len()][index][local];
-            match (self.ranked_again, ruling) {
-                (false, _) => (operation.placement, operation.other_placement) = (place(ruling), place(ruling + 1)),
-                // `rank_again` sets the others.
+            match (self.reranked, strategy_in_force) {
+                (false, _) => {
+                    (operation.placement, operation.other_placement) =
+                        (place(strategy_in_force), place(strategy_in_force + 1))
+                }
+                // `rerank` sets the others.
                 (true, 0) if settings.placements.len() > 1 => operation.other_placement = place(1),
                 (true, 0) => {}
                 (true, _) => operation.placement = place(1),
             }
         }
         self.decision(now, Decision::Epoch { index: index as u16 });
-        if self.ranked_again {
-            self.rank_again(now, effects);
+        if self.reranked {
+            self.rerank(now, effects);
         } else {
             self.reserve();
         }
@@ -91,16 +94,16 @@ impl<P: Probe> Dispatcher<P> {
         let (mut critical, mut other) = (0, [0u64; u64::BITS as usize]);
         for (operation, share) in self.operations.iter().zip(&self.settings.shares[self.epoch]) {
             critical += share.0;
-            other[usize::from(Lane::index_of(&self.lanes, operation.placement.other.level))] += share.1;
+            other[usize::from(LaneState::index_of(&self.lanes, operation.placement.other.level))] += share.1;
         }
         let above = other.iter().scan(critical, |above, lane| Some(core::mem::replace(above, *above + lane)));
         cap.reserve(above);
     }
 
-    /// The caps count whether lanes use the CPU from now on.
+    /// From now on the caps count whether lanes use the CPU.
     #[inline]
     pub(super) fn account(&mut self, now: Instant, effects: &mut Effects) {
-        // A gate that moves changes what uses the CPU. Each cap moves at most once for each lane.
+        // A gate that moves changes which lanes use the CPU. Each cap moves at most once for each lane.
         while self.account_to_caps(now, effects) {}
     }
 
@@ -113,8 +116,8 @@ impl<P: Probe> Dispatcher<P> {
         let busy = !((self.running & !self.paused()) | self.may_start()).is_empty();
         let critical = self.hard_cap.is_some() && busy && self.critical_work_has_the_cpu();
         let moved = self.cap.as_mut().is_some_and(|cap| cap.account(now, busy));
-        let change = self.hard_cap.as_mut().map_or(Change::None, |cap| cap.account(now, busy, critical));
-        if !moved && change == Change::None {
+        let change = self.hard_cap.as_mut().map_or(HardCapChange::None, |cap| cap.account(now, busy, critical));
+        if !moved && change == HardCapChange::None {
             return false;
         }
         self.wake_all(effects);
@@ -122,9 +125,9 @@ impl<P: Probe> Dispatcher<P> {
             self.decision(now, Decision::Gate { lane: self.gate() });
         }
         match change {
-            Change::None | Change::Gate => {}
-            Change::Pause { lasting } => self.pause(now, lasting, effects),
-            Change::Open => {
+            HardCapChange::None | HardCapChange::Gate => {}
+            HardCapChange::Pause { lasting } => self.pause(now, lasting, effects),
+            HardCapChange::Open => {
                 self.spared = LaneMask::EMPTY;
                 self.decision(now, Decision::Pause { on: false });
             }
@@ -135,7 +138,8 @@ impl<P: Probe> Dispatcher<P> {
     #[cold]
     fn pause(&mut self, now: Instant, lasting: bool, effects: &mut Effects) {
         let jobs = &self.jobs;
-        let running = self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == State::Running);
+        let running =
+            self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == JobState::Running);
         self.spared = running.map(|job| job.lane).collect();
         self.decision(now, Decision::Pause { on: true });
         if lasting {
@@ -149,12 +153,12 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Whether the most urgent of what runs or may start is critical. A job that holds a resource may run above it.
+    /// Whether the most urgent job that runs or may start is critical. A job that holds a resource may run above it.
     fn critical_work_has_the_cpu(&self) -> bool {
         let running = self.running & !self.paused();
         let holds = |(holder, _): &(Slot, ResourceId)| {
             let job = self.jobs.get(*holder);
-            job.critical && job.state == State::Running && running.contains(job.lane)
+            job.critical && job.state == JobState::Running && running.contains(job.lane)
         };
         if !self.held.is_empty() && self.held.iter().any(holds) {
             return true;
@@ -166,14 +170,14 @@ impl<P: Probe> Dispatcher<P> {
         first.is_some_and(|slot| self.jobs.get(slot).critical)
     }
 
-    /// Critical overload lasts: what the file says happens now.
+    /// Critical overload lasts: applies the file's rule.
     fn overload_lasts(&mut self, now: Instant, effects: &mut Effects) {
         self.decision(now, Decision::Overload);
         match self.on_overload {
             OnOverload::Report => {}
             OnOverload::Stop => effects.stop = true,
             OnOverload::Demote => {
-                let critical = |one: &&mut Operation| one.enabled && (one.critical || one.critical_legs > 0);
+                let critical = |one: &&mut OperationState| one.enabled && (one.critical || one.critical_legs > 0);
                 if self.operations.iter_mut().filter(critical).count() < 2 {
                     return;
                 }
@@ -194,7 +198,7 @@ fn shares(system: &System, plan: &ProcessorPlan, epoch: usize) -> Vec<(u64, u64)
     let rates = system.release_rates(epoch);
     let share = |id: &OperationId| {
         let (operation, setting) = (system.operation(*id), system.setting(epoch, *id));
-        // Far above any cap, and small enough to be added up.
+        // Far above any cap, and small enough for sums.
         let ppm = |legs: u16| utilisation_ppm(setting.wcet, legs, rates[id.index()]).min(1 << 32);
         let critical = if operation.critical { setting.legs } else { setting.critical_legs.min(setting.legs) };
         (ppm(critical), ppm(setting.legs - critical))

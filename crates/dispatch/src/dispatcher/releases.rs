@@ -8,16 +8,16 @@ use hyoshi_trace::{Decision, Outcome, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{Job, State, Transition};
-use crate::join::Token;
-use crate::lane::Lane;
-use crate::operation::{Intake, Operation};
-use crate::tickets::Set;
+use crate::job::{Job, JobState, Transition};
+use crate::join::CompletionToken;
+use crate::lane::LaneState;
+use crate::operation::{Intake, OperationState};
+use crate::tickets::TicketSet;
 use crate::timers::Timers;
 
 impl<P: Probe> Dispatcher<P> {
-    /// Before anything else: these periodic releases come so much later than nominal, whatever
-    /// jitter is drawn for them. A recording knows.
+    /// To be called before any other input: these periodic releases are later than nominal by the given times, instead
+    /// of the drawn jitter. A recording contains them.
     pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
         self.late = Arc::clone(late);
         self.arrivals = Timers::with_capacity(self.operations.len());
@@ -50,15 +50,15 @@ impl<P: Probe> Dispatcher<P> {
         now: Instant,
         local: u32,
         position: u16,
-        mut token: Token,
+        mut token: CompletionToken,
         at: Instant,
         effects: &mut Effects,
     ) {
-        let Operation { intake, tickets, .. } = &mut self.operations[local as usize];
+        let OperationState { intake, tickets, .. } = &mut self.operations[local as usize];
         if tickets.is_none() {
             effects.returned.extend(token.ticket.take());
         }
-        let mut set = Set::default();
+        let mut set = TicketSet::default();
         match intake {
             Intake::Join(join) => {
                 let Some(joined) = join.arrive(usize::from(position), token, &mut effects.returned) else { return };
@@ -78,7 +78,7 @@ impl<P: Probe> Dispatcher<P> {
         let operation = &mut self.operations[local as usize];
         if !operation.enabled {
             if let Some(tickets) = &mut operation.tickets {
-                tickets.give_back(set, &mut effects.returned);
+                tickets.release(set, &mut effects.returned);
             }
             return;
         }
@@ -92,30 +92,38 @@ impl<P: Probe> Dispatcher<P> {
         self.admit(now, job, effects);
     }
 
-    /// Leg after leg of a load chain, each released by the one before.
+    /// The next leg of a load chain, released by the one before.
     pub(super) fn next_leg(&mut self, now: Instant, before: &Job, effects: &mut Effects) {
-        let token = Token { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
+        let token =
+            CompletionToken { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
         let job =
             self.new_leg(before.local, token, before.release, before.id.leg + 1, (before.legs, before.critical_legs));
         let job = Job { deadline: before.deadline, ..job };
         let job = match self.operations[job.local as usize].is_requested() {
-            true => self.placed_by_itself(Job { critical: before.critical, importance: before.importance, ..job }),
+            true => self.job_at_own_position(Job { critical: before.critical, importance: before.importance, ..job }),
             false => job,
         };
         self.admit(now, job, effects);
     }
 
-    pub(super) fn new_job(&self, local: u32, token: Token, release: Instant) -> Job {
+    pub(super) fn new_job(&self, local: u32, token: CompletionToken, release: Instant) -> Job {
         let operation = &self.operations[local as usize];
         self.new_leg(local, token, release, 0, (operation.legs, operation.critical_legs))
     }
 
-    fn new_leg(&self, local: u32, token: Token, release: Instant, leg: u16, (legs, critical_legs): (u16, u16)) -> Job {
+    fn new_leg(
+        &self,
+        local: u32,
+        token: CompletionToken,
+        release: Instant,
+        leg: u16,
+        (legs, critical_legs): (u16, u16),
+    ) -> Job {
         let operation = &self.operations[local as usize];
         let critical = operation.critical || leg < critical_legs;
         let placed = |placement: Placement| if critical { placement.critical } else { placement.other };
         let (place, other) = (placed(operation.placement), placed(operation.other_placement));
-        let second = if self.ruling() == 1 { operation.placement } else { operation.other_placement };
+        let second = if self.strategy_in_force() == 1 { operation.placement } else { operation.other_placement };
         Job {
             id: JobId { operation: operation.id, number: token.number, leg },
             local,
@@ -133,7 +141,7 @@ impl<P: Probe> Dispatcher<P> {
             legs,
             critical_legs,
             epoch: self.epoch as u16,
-            lane: Lane::index_of(&self.lanes, place.level),
+            lane: LaneState::index_of(&self.lanes, place.level),
             level: place.level,
             tie: place.tie,
             importance: operation.importance,
@@ -142,12 +150,12 @@ impl<P: Probe> Dispatcher<P> {
             carried: false,
             arrival: 0,
             critical,
-            state: State::Held,
+            state: JobState::Held,
             demoted: false,
             stopped: false,
             cancelled: false,
             started: false,
-            tickets: Set::default(),
+            tickets: TicketSet::default(),
         }
     }
 
@@ -158,12 +166,12 @@ impl<P: Probe> Dispatcher<P> {
         if first_leg && operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
             return self.drop_new(now, &job, Outcome::DroppedBusy, effects);
         }
-        // Jobs that were demoted or that block are no longer in the queue, but keep their place in the
-        // table: an operation that leaves too many of them behind loses its own next jobs, nobody else's.
+        // Demoted and blocked jobs are no longer in the queue, but stay in the table: an operation that leaves too many
+        // of them loses only its own next jobs.
         if operation.unfinished as usize >= operation.queue.most_jobs() {
             return self.drop_new(now, &job, Outcome::DroppedFull, effects);
         }
-        // The limit is for frames: what has begun is not cut off.
+        // The limit is for releases: a started one is not cut off.
         if first_leg && operation.waiting >= operation.queue.limit {
             match operation.queue.when_full {
                 WhenFull::DropNewest => return self.drop_new(now, &job, Outcome::DroppedFull, effects),
@@ -172,12 +180,12 @@ impl<P: Probe> Dispatcher<P> {
         }
         let operation = &mut self.operations[job.local as usize];
         let guarded = operation.has_guard && first_leg;
-        // What arrives behind held jobs waits behind them; a release after an offset is held till then.
+        // A job that arrives after held jobs waits behind them; a release with an offset is held until then.
         let earliest = if guarded { operation.guard.earliest(job.release) } else { job.release };
         let wait = earliest > now || (guarded && !operation.held.is_empty());
         let hold = wait && first_leg && !matches!(operation.intake, Intake::Timer);
         if guarded && !hold {
-            // The nominal instant, not the one at which we came to see it: late timers add up to no drift.
+            // The nominal instant, not the observed one: late timers do not accumulate drift.
             operation.guard.release(earliest, job.period);
         }
         let Some(slot) = self.jobs.insert(job) else {
@@ -216,7 +224,7 @@ impl<P: Probe> Dispatcher<P> {
         let job = self.jobs.get_mut(slot);
         let earliest = if operation.has_guard { operation.guard.earliest(job.release) } else { job.release };
         if earliest > due {
-            // The first held job was pushed out since the timer was set.
+            // The first held job was dropped since the timer was set.
             self.arm(local, earliest);
             return;
         }
@@ -237,7 +245,7 @@ impl<P: Probe> Dispatcher<P> {
         self.make_ready(now, slot, effects);
     }
 
-    /// Sets the timer of an operation's first held job, unless one fires before: that sets it again.
+    /// Sets the timer of an operation's first held job, unless one fires before: that one sets it again.
     pub(super) fn arm(&mut self, local: u32, due: Instant) {
         let armed = &mut self.operations[local as usize].armed;
         if due < *armed {
@@ -246,7 +254,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Rule 3 at an idle point: every guard that has it opens.
+    /// Rule 3 at an idle point: opens every guard that has it.
     pub(super) fn idle_point(&mut self, now: Instant, effects: &mut Effects) {
         let before = self.arrival;
         for local in 0..self.operations.len() as u32 {

@@ -1,7 +1,7 @@
-//! Two strategies: what the trigger must know, kept as jobs come and go, and what a switch does.
+//! Two strategies: the inputs of the trigger, updated as jobs are released and end, and the switch itself.
 //!
-//! Every waiting job is keyed anew; one that has started finishes at its old level, before what
-//! waits there. No job is lost: a switch moves jobs between queues and nothing else.
+//! Every waiting job gets a new key; a started one finishes at its old level, before the jobs that wait there. No job
+//! is lost: a switch only moves jobs between queues.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 
@@ -12,28 +12,28 @@ use hyoshi_trace::{Decision, Probe, Slot};
 use super::Dispatcher;
 use crate::effects::Effects;
 use crate::heap::Heap;
-use crate::job::{Job, JobTable, State, Transition};
-use crate::lane::{Lane, LaneMask, levels_of};
-use crate::operation::Operation;
-use crate::switch::{Coming, Level, Switch, endangered};
+use crate::job::{Job, JobState, JobTable, Transition};
+use crate::lane::{LaneMask, LaneState, levels_of};
+use crate::operation::OperationState;
+use crate::switch::{LevelLoad, Switch, UpcomingLoad, endangered};
 
-/// The second strategy, and what is ahead of whom under it.
+/// The second strategy, and the work ahead of each job under it.
 #[derive(Debug)]
 pub(super) struct Switching {
     switch: Switch,
     margin: Span,
-    /// Disciplines of the strategy that does not rule.
+    /// Disciplines of the strategy that is not in force.
     disciplines: Vec<Discipline>,
-    /// By level of the second strategy: worst-case work that waits, and critical jobs by deadline.
-    levels: Vec<Waiting>,
-    /// By epoch: what may come at each level, and the longest job that may start in between.
-    coming: Vec<(Vec<Coming>, Span)>,
-    /// Up to when running jobs' remaining worst cases are known.
+    /// By level of the second strategy: waiting worst-case work, and critical jobs by deadline.
+    levels: Vec<WaitingWork>,
+    /// By epoch: the upcoming load of each level, and the longest job that may start in between.
+    coming: Vec<(Vec<UpcomingLoad>, Span)>,
+    /// The instant up to which running jobs' remaining worst cases are known.
     seen: Instant,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingWork {
     work: Span,
     critical: Heap<(Instant, Slot)>,
 }
@@ -44,7 +44,7 @@ impl Switching {
         plan: &ProcessorPlan,
         overload: &Overload,
         second: &ProcessorPlan,
-        operations: &[Operation],
+        operations: &[OperationState],
     ) -> Box<Switching> {
         let count = plan.levels.len().max(second.levels.len()).max(1);
         let mut room = vec![0usize; count];
@@ -52,7 +52,7 @@ impl Switching {
             let room_for = operation.queue.most_jobs();
             levels_of(plan, position).iter().for_each(|level| room[usize::from(level)] += room_for);
         }
-        let waiting = |room: usize| Waiting { work: Span::ZERO, critical: Heap::with_capacity(room) };
+        let waiting = |room: usize| WaitingWork { work: Span::ZERO, critical: Heap::with_capacity(room) };
         let mut disciplines: Vec<Discipline> = second.levels.iter().map(|level| level.discipline).collect();
         disciplines.resize(count, Discipline::Fifo);
         Box::new(Switching {
@@ -69,7 +69,7 @@ impl Switching {
         self.switch.second()
     }
 
-    /// The level under which a waiting job counts: a started one stays where it is.
+    /// The level under which a waiting job counts: a started one keeps its level.
     fn level(&self, job: &Job) -> usize {
         usize::from(if job.started || self.second() { job.level } else { job.other.level })
     }
@@ -94,7 +94,7 @@ impl Switching {
         }
     }
 
-    /// Legs that will follow a released job, or that will not any more.
+    /// Adds the remaining legs of a released job, or removes them.
     pub fn follow(&mut self, job: &Job, released: bool) {
         let critical = job.critical_legs.saturating_sub(job.id.leg + 1);
         let all = job.legs.saturating_sub(job.id.leg + 1);
@@ -106,12 +106,12 @@ impl Switching {
         }
     }
 
-    fn endangered(&self, now: Instant, epoch: usize, running: LaneMask, lanes: &[Lane], jobs: &JobTable) -> bool {
+    fn endangered(&self, now: Instant, epoch: usize, running: LaneMask, lanes: &[LaneState], jobs: &JobTable) -> bool {
         let (coming, stride) = &self.coming[epoch];
         let levels = self.levels.iter().zip(coming).enumerate().map(|(index, (waiting, coming))| {
             let started = if running.contains(index as u8) { lanes[index].running } else { None };
             let started = started.map(|slot| jobs.get(slot));
-            let level = Level {
+            let level = LevelLoad {
                 waiting: waiting.work,
                 due: waiting.critical.first().map(|(due, _)| *due),
                 started: started.map_or(Span::ZERO, |job| job.remaining),
@@ -127,8 +127,8 @@ fn more(one: Span, other: Span) -> Span {
     one.checked_add(other).unwrap_or(Span::from_nanos(u64::MAX))
 }
 
-/// What may come at each level of the second strategy, and the longest job of non-critical work.
-fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -> (Vec<Coming>, Span) {
+/// The upcoming load of each level of the second strategy, and the longest job of non-critical work.
+fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -> (Vec<UpcomingLoad>, Span) {
     let rates = system.release_rates(epoch);
     let mut levels = vec![(0u64, Span::ZERO, None::<Span>); count];
     let mut stride = Span::ZERO;
@@ -160,15 +160,15 @@ fn coming(system: &System, second: &ProcessorPlan, epoch: usize, count: usize) -
     let each = levels.into_iter().enumerate().map(|(index, (ppm, work, deadline))| {
         let above = share;
         (share, once) = (share.saturating_add(ppm), more(once, work));
-        // What is released later goes before only where it may have the better key.
+        // A job released later precedes only if it may have the better key.
         let fifo = second.levels.get(index).is_none_or(|level| level.discipline == Discipline::Fifo);
-        Coming { share_ppm: if fifo { above } else { share }, once, deadline }
+        UpcomingLoad { share_ppm: if fifo { above } else { share }, once, deadline }
     });
     (each.collect(), stride)
 }
 
 impl<P: Probe> Dispatcher<P> {
-    /// Time has passed: the most urgent started job is what the kernel ran.
+    /// Accounts for time: the kernel ran the most urgent started job.
     #[cold]
     pub(super) fn progress(&mut self, now: Instant) {
         let lane = (self.running & !self.paused()).first();
@@ -181,19 +181,19 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Something was released, or has completed: which strategy rules now?
-    pub(super) fn consider(&mut self, now: Instant, effects: &mut Effects) {
+    /// After a release or a completion: decides which strategy is in force.
+    pub(super) fn update_strategy(&mut self, now: Instant, effects: &mut Effects) {
         let Some(switching) = &mut self.switching else { return };
         let endangered = switching.endangered(now, self.epoch, self.running, &self.lanes, &self.jobs);
         if switching.switch.ask(now, endangered) {
             let second = switching.second();
             core::mem::swap(&mut switching.disciplines, &mut self.disciplines);
             self.decision(now, Decision::Switch { second });
-            self.key_anew(now, effects);
+            self.rekey(now, effects);
         }
     }
 
-    fn key_anew(&mut self, now: Instant, effects: &mut Effects) {
+    fn rekey(&mut self, now: Instant, effects: &mut Effects) {
         for operation in &mut self.operations {
             core::mem::swap(&mut operation.placement, &mut operation.other_placement);
         }
@@ -208,11 +208,12 @@ impl<P: Probe> Dispatcher<P> {
             if job.started {
                 job.carried = true;
             } else {
-                let other = core::mem::replace(&mut job.other, hyoshi_sched::Place { level: job.level, tie: job.tie });
+                let other =
+                    core::mem::replace(&mut job.other, hyoshi_sched::LevelPosition { level: job.level, tie: job.tie });
                 (job.level, job.tie) = (other.level, other.tie);
-                job.lane = Lane::index_of(&self.lanes, job.level);
+                job.lane = LaneState::index_of(&self.lanes, job.level);
             }
-            if job.state == State::Ready {
+            if job.state == JobState::Ready {
                 let (id, lane): (JobId, u8) = (job.id, job.lane);
                 self.enqueue(slot, Transition::Requeue, effects);
                 if lane != before {

@@ -10,7 +10,7 @@ use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Task;
 use hyoshi_model::printable;
 use hyoshi_os::cgroup::find::{NoGroup, of_container, of_unit};
-use hyoshi_os::process::{Identity, Process};
+use hyoshi_os::process::{Process, ProcessIdentity};
 use serde_json::json;
 
 use super::broker::{At, Here, ended, task_json};
@@ -47,7 +47,7 @@ pub(super) struct Attach {
 
 /// Whose time is to be reserved, and what to call the task if nobody says.
 enum Whom {
-    Process(Identity, String),
+    Process(ProcessIdentity, String),
     Group(PathBuf, String),
 }
 

@@ -8,11 +8,11 @@ mod values;
 use std::path::PathBuf;
 
 use clap::Args;
-use hyoshi_idl::tree::{Direction, Interface, Kind};
-use hyoshi_idl::{DefinitionId, Options, Specification, Type, read};
+use hyoshi_idl::tree::{DefinitionKind, Direction, Interface};
+use hyoshi_idl::{DefinitionId, ReadOptions, Specification, Type, read};
 use hyoshi_model::Span;
 use hyoshi_orb::{Object, ObjectRef, Operation, Orb, SystemException, TypeCode, TypeKind, Value};
-use hyoshi_wire::ior::{Endpoint, Reference};
+use hyoshi_wire::ior::{IorEndpoint, Reference};
 use serde_json::{Value as Json, json};
 
 use super::load::span;
@@ -83,7 +83,7 @@ pub(super) fn call(arguments: &Arguments, format: Format) -> Result<Held, Failur
     let object = object.as_ref().within(arguments.timeout);
     let specification = match &arguments.idl {
         Some(file) => {
-            let options = Options { includes: arguments.includes.clone(), ..Options::default() };
+            let options = ReadOptions { includes: arguments.includes.clone(), ..ReadOptions::default() };
             Some(read(file, &options).map_err(Failure::Idl)?)
         }
         None => None,
@@ -115,7 +115,7 @@ fn interface(
 ) -> Result<Result<DefinitionId, SystemException>, Failure> {
     let interfaces: Vec<_> = (0..all.definitions.len() as u32)
         .map(DefinitionId)
-        .filter(|id| matches!(&all[*id].kind, Kind::Interface(interface) if !interface.forward))
+        .filter(|id| matches!(&all[*id].kind, DefinitionKind::Interface(interface) if !interface.forward))
         .collect();
     let names = || interfaces.iter().map(|id| scoped(all, *id)).collect::<Vec<_>>().join(", ");
     let of_id = |wanted: &str| interfaces.iter().copied().find(|id| all[*id].repository_id == wanted);
@@ -177,7 +177,7 @@ fn scoped(all: &Specification, id: DefinitionId) -> String {
 fn lineage(all: &Specification, id: DefinitionId) -> Vec<&Interface> {
     let (mut next, mut seen, mut found) = (vec![id], Vec::new(), Vec::new());
     while let Some(id) = next.pop() {
-        if let (Kind::Interface(interface), false) = (&all[id].kind, seen.contains(&id)) {
+        if let (DefinitionKind::Interface(interface), false) = (&all[id].kind, seen.contains(&id)) {
             seen.push(id);
             found.push(interface);
             next.extend(interface.bases.iter().rev());
@@ -309,7 +309,7 @@ fn passed(called: &Called, texts: &[String], specification: Option<&Specificatio
 
 fn type_named(all: &Specification, name: &str) -> Option<TypeCode> {
     let mut found = (0..all.definitions.len() as u32).map(DefinitionId).filter(|id| {
-        let is_type = !matches!(all[*id].kind, Kind::Module(_) | Kind::Constant(..));
+        let is_type = !matches!(all[*id].kind, DefinitionKind::Module(_) | DefinitionKind::Constant(..));
         is_type && (scoped(all, *id) == name || all[*id].name == name)
     });
     found.next().map(|id| types::of_definition(all, id))
@@ -414,11 +414,11 @@ fn answered(called: &Called, what: &str, outcome: Shown) -> String {
 /// Where the reference says that the object is.
 fn places(object: &ObjectRef) -> Vec<String> {
     let told = |endpoint| match endpoint {
-        Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } if host.contains(':') => {
+        IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } if host.contains(':') => {
             format!("[{host}]:{port}")
         }
-        Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => format!("{host}:{port}"),
-        Endpoint::Unix { path, .. } => path,
+        IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => format!("{host}:{port}"),
+        IorEndpoint::Unix { path, .. } => path,
     };
     object.as_ref().ior().iiop().flatten().flat_map(|profile| profile.endpoints()).map(told).collect()
 }

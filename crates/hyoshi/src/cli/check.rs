@@ -12,7 +12,7 @@ use clap::Args;
 use hyoshi_control::file::admit;
 use hyoshi_model::HostId;
 use hyoshi_report::{Checked, Level, Look};
-use hyoshi_sched::analysis::{Bounds, Options, Progress, Sensitivity, SensitivitySearch, analyse_with};
+use hyoshi_sched::analysis::{AnalysisOptions, Bounds, Progress, Sensitivity, SensitivitySearch, analyse_with};
 use hyoshi_sched::{Outcome, Report, Strategies};
 use hyoshi_sim::refute;
 
@@ -55,7 +55,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
             line.borrow_mut().show(|| format!("response bounds: {} of about {} sums", at.done, at.of));
             true
         };
-        analyse_with(&ready.system, &ready.plan, Options { bounds, progress: &progress })
+        analyse_with(&ready.system, &ready.plan, AnalysisOptions { bounds, progress: &progress })
     };
     refute(&ready.system, &ready.plan, strategies, &mut report, || {
         line.show(|| "simulating what is not proved".into());

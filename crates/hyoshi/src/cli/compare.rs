@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use hyoshi_model::{Instant, JobId, Processor, System};
 use hyoshi_replay::{Feed, Figures, Observer};
 use hyoshi_report::figures::time;
-use hyoshi_sim::{Given, simulate_given};
+use hyoshi_sim::{KnownJobs, simulate_known};
 use hyoshi_trace::agreement::{self, Agreement, Difference, TOLERANCE};
 use hyoshi_trace::{JobEnd, Outcome, Signal};
 use serde_json::{Value, json};
@@ -38,8 +38,8 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
     let inputs = journeys.inputs();
     let journey = |signal: &Signal| journeys.of(signal);
     // Between hosts the network decides when signals arrive: the comparison does not cover it.
-    let given = Given {
-        takes: &|_, drawn| drawn,
+    let given = KnownJobs {
+        execution_time: &|_, drawn| drawn,
         late: None,
         crowded: false,
         inputs: &inputs,
@@ -47,7 +47,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
         links: Some(&journey),
     };
     let feed = |processor| Feed::new(processor, &simulated);
-    simulate_given(system, &recorded.plan, last, Some(given), None, feed, |_| true);
+    simulate_known(system, &recorded.plan, last, Some(given), None, feed, |_| true);
     let mut all = agreements(system, &simulated.borrow_mut().figures(last), &run.figures(last), last);
     let mut processors = system.processor_ids();
     all.retain(|_| processors.next().is_some_and(|processor| recorded.header.contains(processor)));

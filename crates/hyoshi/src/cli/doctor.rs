@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use hyoshi_model::printable_lines;
-use hyoshi_os::doctor::{Finding, Verdict, probe};
+use hyoshi_os::doctor::{DoctorFinding, DoctorVerdict, probe};
 
 use super::{Failure, Format, Held, colours, head, streams};
 
@@ -13,8 +13,8 @@ mod broker;
 pub(super) fn doctor(format: Format) -> Result<Held, Failure> {
     let findings = probe();
     #[cfg(feature = "broker")]
-    let findings: Vec<Finding> = findings.into_iter().chain([broker::finding()]).collect();
-    let holds = findings.iter().all(|finding| finding.verdict != Verdict::Refused);
+    let findings: Vec<DoctorFinding> = findings.into_iter().chain([broker::finding()]).collect();
+    let holds = findings.iter().all(|finding| finding.verdict != DoctorVerdict::Refused);
     match format {
         Format::Text => streams::out(text(&findings, colours(&std::io::stdout())))?,
         Format::Json => {
@@ -26,18 +26,18 @@ pub(super) fn doctor(format: Format) -> Result<Held, Failure> {
 }
 
 /// One finding a line; what follows and what to do below those that are not as a run wishes.
-fn text(findings: &[Finding], colours: bool) -> String {
+fn text(findings: &[DoctorFinding], colours: bool) -> String {
     let width = findings.iter().map(|finding| finding.topic.len()).max().unwrap_or(0);
     let mut text = String::new();
     for finding in findings {
         let (word, colour) = match finding.verdict {
-            Verdict::Granted => ("granted ", "32"),
-            Verdict::Degraded => ("degraded", "33"),
-            Verdict::Refused => ("refused ", "31"),
-            Verdict::Info => ("        ", "0"),
+            DoctorVerdict::Granted => ("granted ", "32"),
+            DoctorVerdict::Degraded => ("degraded", "33"),
+            DoctorVerdict::Refused => ("refused ", "31"),
+            DoctorVerdict::Info => ("        ", "0"),
         };
         let word = if colours { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() };
-        let more = matches!(finding.verdict, Verdict::Degraded | Verdict::Refused);
+        let more = matches!(finding.verdict, DoctorVerdict::Degraded | DoctorVerdict::Refused);
         let indent = width + 12;
         let below = |text: &str, by: usize| printable_lines(text).replace('\n', &format!("\n{:by$}", ""));
         // Writing to a String cannot fail.
@@ -50,7 +50,7 @@ fn text(findings: &[Finding], colours: bool) -> String {
         }
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
-    let _ = match (count(Verdict::Refused), count(Verdict::Degraded)) {
+    let _ = match (count(DoctorVerdict::Refused), count(DoctorVerdict::Degraded)) {
         (0, 0) => writeln!(text, "\nEverything a run wishes for is granted."),
         (0, degraded) => writeln!(text, "\nNothing is refused; {degraded} less than a run wishes for."),
         (refused, _) => writeln!(text, "\n{refused} refused: a run goes on without; with --strict it does not start."),
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn a_refusal_shows_its_remedy_and_a_grant_does_not() {
-        let finding = |topic, verdict| Finding {
+        let finding = |topic, verdict| DoctorFinding {
             topic,
             found: "found".into(),
             verdict,
             consequence: "follows".into(),
             remedy: Some("sudo something".into()),
         };
-        let text = text(&[finding("good", Verdict::Granted), finding("bad", Verdict::Refused)], false);
+        let text = text(&[finding("good", DoctorVerdict::Granted), finding("bad", DoctorVerdict::Refused)], false);
         assert_eq!(text.matches("-> sudo something").count(), 1);
         assert!(text.ends_with("1 refused: a run goes on without; with --strict it does not start.\n"), "{text}");
     }

@@ -25,7 +25,7 @@ use hyoshi_broker::setting::Setting;
 use hyoshi_model::{Span, printable_lines};
 use hyoshi_orb::cpu_broker;
 use hyoshi_os::Credentials;
-use hyoshi_os::process::{Identity, Process, identity, set_no_new_privileges, wait_for_either};
+use hyoshi_os::process::{Process, ProcessIdentity, identity, set_no_new_privileges, wait_for_either};
 
 use super::broker::{At, Here, Period, settled};
 use super::{Failure, Format, Held, streams};
@@ -203,7 +203,7 @@ fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientErro
 }
 
 /// With its start: where the broker has other numbers for processes, it takes no other for this one.
-pub(super) fn add(task: &TaskStub, process: Identity) -> Result<(), ClientError> {
+pub(super) fn add(task: &TaskStub, process: ProcessIdentity) -> Result<(), ClientError> {
     task.add_process(process.number, process.start).map_err(|error| {
         // What nobody is in ends by itself, later.
         let _ = task.leave();
@@ -240,7 +240,7 @@ impl Watch {
     }
 
     /// Which broker answers, if it can be seen from here, and whether the program is in its task there.
-    fn ask(&self) -> Option<(Option<Identity>, bool)> {
+    fn ask(&self) -> Option<(Option<ProcessIdentity>, bool)> {
         let client = Client::connect(Some(&self.socket)).ok()?;
         // One that answers has found all tasks again that it finds.
         client.broker().standing().ok()?;
@@ -258,9 +258,9 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
         own.spawn().map_err(failed)?;
         return Ok(Held::Yes);
     }
-    let meant = Identity { number: watch.program, start: watch.program_start };
+    let meant = ProcessIdentity { number: watch.program, start: watch.program_start };
     let Ok(program) = Process::open_same(meant) else { return Ok(Held::Yes) };
-    let mut broker = Some(Identity { number: watch.broker, start: watch.broker_start });
+    let mut broker = Some(ProcessIdentity { number: watch.broker, start: watch.broker_start });
     let mut reserved = true;
     let who = format!("{} (process {})", watch.name, watch.program);
     // Where the next broker cannot be seen, nobody can say that it ends.

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use hyoshi_model::{Instant, JobId, ProcessorId, Span, System, Trigger, takes};
+use hyoshi_model::{Instant, JobId, ProcessorId, Span, System, Trigger, execution_time};
 use hyoshi_replay::{Figures, Observer};
 use hyoshi_report::Level;
 use hyoshi_report::figures::time;
 use hyoshi_sched::Strategies;
-use hyoshi_sim::Carried;
+use hyoshi_sim::LinkCounts;
 use hyoshi_trace::agreement::{Agreement, TOLERANCE};
 use hyoshi_trace::stats::Counts;
 use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome};
@@ -183,7 +183,7 @@ impl Incident {
     }
 
     /// What became of the incident.
-    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[Carried]) -> Again {
+    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[LinkCounts]) -> Again {
         let before = self.before.figures(self.until);
         let classes = [("critical", true), ("non-critical", false)];
         let classes = classes.map(|(name, critical)| {
@@ -218,7 +218,7 @@ fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
     }
     let epoch = usize::from(end.epoch).min(system.epochs.len().saturating_sub(1));
     let setting = system.setting(epoch, end.job.operation);
-    let drawn = takes::lateness(system.seed, end.job, setting.jitter, setting.period);
+    let drawn = execution_time::lateness(system.seed, end.job, setting.jitter, setting.period);
     let late = end.ready.min(end.end).since(end.release);
     (late.saturating_sub(drawn).max(drawn.saturating_sub(late)) > TOLERANCE).then_some(late)
 }

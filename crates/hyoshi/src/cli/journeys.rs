@@ -42,7 +42,7 @@ impl Journeys {
     /// counts, because that clock decides the receiver's releases.
     pub fn of(&self, signal: &Signal) -> Option<Journey> {
         match *self.known.get(&key(signal))? {
-            (Some(sent), Some(arrived)) if arrived >= sent => Some(Journey::Takes(arrived.since(sent))),
+            (Some(sent), Some(arrived)) if arrived >= sent => Some(Journey::Delay(arrived.since(sent))),
             (_, Some(arrived)) => Some(Journey::Until(arrived)),
             (Some(_), None) => self.contained.get(signal.to.index())?.then_some(Journey::Lost),
             (None, None) => None,

@@ -14,7 +14,7 @@ use hyoshi_broker::idl::cpu_broker::{Broker, LanePromise};
 use hyoshi_control::file::promises_of_run;
 use hyoshi_model::hard_cap::WINDOW;
 use hyoshi_model::{ProcessorId, Share, Span, System};
-use hyoshi_os::{Policy, Spawn, priority};
+use hyoshi_os::{Spawn, ThreadPolicy, priority};
 use hyoshi_report::{Level, Note};
 
 use super::notes::note;
@@ -100,7 +100,7 @@ impl Drop for Lanes {
 
 /// Whether this process gets real-time priorities: without them its lanes are above nobody.
 fn above_windows() -> bool {
-    let probe = Spawn::new("lanes").policy(Policy::Fifo(priority::RELEASE)).spawn(|| ());
+    let probe = Spawn::new("lanes").policy(ThreadPolicy::Fifo(priority::RELEASE)).spawn(|| ());
     probe.is_ok_and(|probe| {
         let granted = probe.granted.in_full();
         // It does nothing that could panic.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_control::file;
 use hyoshi_model::{
-    Contents, Diagnostic, Known, Laws, Overload, Preemption, Span, System, quantity, read_file_knowing,
+    Contents, Diagnostic, Laws, Overload, Preemption, ReadContext, Span, System, quantity, read_file_with,
 };
 use hyoshi_report::Note;
 use hyoshi_sched::{Plan, Strategies};
@@ -162,14 +162,14 @@ pub(super) fn load(
     // One that the command line replaces may be what it likes.
     let named = changes.strategy.is_none().then(|| strategies.names());
     let costs = costs.find()?;
-    let known = Known {
+    let known = ReadContext {
         strategies: named,
         costs: costs.instead(),
         duration: changes.duration,
         laws: Some(LAWS),
-        ..Known::default()
+        ..ReadContext::default()
     };
-    let loaded = read_file_knowing(path, &known).map_err(Failure::File)?;
+    let loaded = read_file_with(path, &known).map_err(Failure::File)?;
     let mut system = loaded.system.into_contents();
     changes.apply(&mut system);
     let (mut files, mut changes) = (loaded.files, changes.arguments());
@@ -177,7 +177,7 @@ pub(super) fn load(
         files.push(file);
         changes.extend(change);
     }
-    let notes = costs.settle(&mut system, loaded.costs_given);
+    let notes = costs.settle(&mut system, loaded.costs_declared);
     let system = System::new(system);
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
@@ -213,7 +213,7 @@ pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Resu
     }
     let names = pair.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten();
     match names.into_iter().find(|name| strategies.find(name).is_none()) {
-        Some(name) => Err(Failure::new(format!("nobody knows the strategy `{name}`")).help(known(strategies))),
+        Some(name) => Err(Failure::new(format!("unknown strategy `{name}`")).help(known(strategies))),
         None => Ok(()),
     }
 }
@@ -227,5 +227,5 @@ pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Fai
 }
 
 fn known(strategies: &Strategies) -> String {
-    format!("known here: {}; a program's own are given to `hyoshi::cli`", strategies.names().join(", "))
+    format!("known: {}; a program's own are given to `hyoshi::cli`", strategies.names().join(", "))
 }

@@ -217,7 +217,7 @@ fn belong_together(parts: &[Part], part: &Part) -> Result<(), Failure> {
     if let Some(same) = parts.iter().find(|known| known.host == part.host) {
         let host = &one.system.hosts[part.host.index()].name;
         let (one, other) = (same.recorded.path.display(), part.recorded.path.display());
-        return Err(Failure::new(format!("{one} and {other} are both of host `{host}`")).help("leave one of them out"));
+        return Err(Failure::new(format!("{one} and {other} are both of host `{host}`")).help("remove one of them"));
     }
     Ok(())
 }

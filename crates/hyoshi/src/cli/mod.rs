@@ -277,7 +277,7 @@ impl Failure {
             }
             #[cfg(feature = "orb")]
             Failure::Idl(errors) => {
-                let object = |error: &hyoshi_idl::Diagnostic| {
+                let object = |error: &hyoshi_idl::IdlDiagnostic| {
                     let place = errors.place(error);
                     serde_json::json!({
                         "message": error.message, "label": error.label, "help": error.help,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use hyoshi_naming::{KEY, NamingLimits, NamingService, NamingServiceError, StoreError};
-use hyoshi_orb::{Endpoint, Orb};
+use hyoshi_orb::{IorEndpoint, Orb};
 use hyoshi_os::{Hangup, Interrupt, Wake};
 use serde_json::json;
 
@@ -236,13 +236,17 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-fn corbaloc(endpoint: &Endpoint) -> String {
+fn corbaloc(endpoint: &IorEndpoint) -> String {
     use hyoshi_wire::Version;
-    use hyoshi_wire::ior::{Address, Corbaloc};
+    use hyoshi_wire::ior::{Corbaloc, CorbalocAddress};
     let address = match endpoint {
-        Endpoint::Tcp { host, port, .. } => Address::Iiop { version: Version::V1_2, host: host.clone(), port: *port },
-        Endpoint::Tls { host, port, .. } => Address::Ssliop { version: Version::V1_2, host: host.clone(), port: *port },
-        Endpoint::Unix { path, .. } => Address::Unix { path: path.clone() },
+        IorEndpoint::Tcp { host, port, .. } => {
+            CorbalocAddress::Iiop { version: Version::V1_2, host: host.clone(), port: *port }
+        }
+        IorEndpoint::Tls { host, port, .. } => {
+            CorbalocAddress::Ssliop { version: Version::V1_2, host: host.clone(), port: *port }
+        }
+        IorEndpoint::Unix { path, .. } => CorbalocAddress::Unix { path: path.clone() },
     };
     Corbaloc { addresses: vec![address], key: KEY.into() }.to_string()
 }

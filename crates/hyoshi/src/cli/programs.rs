@@ -1,9 +1,9 @@
 //! Programs under the CPU broker, for reports.
 
-use hyoshi_control::file::asks_elsewhere;
+use hyoshi_control::file::has_external_advocate;
 use hyoshi_model::{Instant, Program, ProgramId, Span, System};
 use hyoshi_report::{Level, Note, ProgramStretch, ProgramSummary};
-use hyoshi_sim::programs::{Played, Sums};
+use hyoshi_sim::programs::{PeriodSums, ProgramResults};
 
 use super::notes::note;
 
@@ -30,8 +30,8 @@ pub(super) fn notes(system: &System) -> Vec<Note> {
         let remedy = Some(remedy.to_owned());
         (!names.is_empty()).then(|| Note { remedy, ..note(Level::Info, "reservations", format!("{text}: {names}")) })
     };
-    let idle = of(&|program| program.takes.is_empty());
-    let elsewhere = of(&asks_elsewhere);
+    let idle = of(&|program| program.execution_times.is_empty());
+    let elsewhere = of(&has_external_advocate);
     let all = [
         told(idle, "the file does not say what they take, so they do nothing here", "write `takes` in their sections"),
         told(
@@ -44,7 +44,7 @@ pub(super) fn notes(system: &System) -> Vec<Note> {
 }
 
 /// What became of a program in a simulation.
-pub(super) fn played(system: &System, played: &Played) -> ProgramSummary {
+pub(super) fn played(system: &System, played: &ProgramResults) -> ProgramSummary {
     let all = &played.all;
     let consumed = all.consumed.as_nanos();
     let over = u128::from(all.over.as_nanos()) * 1_000_000 / u128::from(consumed.max(1));
@@ -74,6 +74,6 @@ pub(super) fn played(system: &System, played: &Played) -> ProgramSummary {
     }
 }
 
-fn mean(sum: Span, of: &Sums) -> u64 {
+fn mean(sum: Span, of: &PeriodSums) -> u64 {
     sum.as_nanos() / of.periods.max(1)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use hyoshi_model::{Contents, HostId, Instant, Known, ProcessorId, System, read_knowing};
+use hyoshi_model::{Contents, HostId, Instant, ProcessorId, ReadContext, System, read_with};
 use hyoshi_report::Note;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
@@ -46,9 +46,8 @@ impl Recorded {
         drop(opened);
         let name = "system.toml (in the recording)";
         let costs = costs::recalled_instead(&header.files)?;
-        let known = Known { files: header.files.clone(), costs, ..Known::default() };
-        let mut system =
-            read_knowing(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
+        let known = ReadContext { files: header.files.clone(), costs, ..ReadContext::default() };
+        let mut system = read_with(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
         let recalled = Recalled::try_parse_from(words)
             .map_err(|error| Failure::new(format!("the recording names a change that is none: {error}")))?;
@@ -221,7 +220,7 @@ pub(super) fn cannot_read(path: &Path, error: ReadError) -> Failure {
                 ErrorKind::NotFound => "check the name; `hyoshi run FILE --record NAME` makes a recording",
                 ErrorKind::IsADirectory => "name a file in it",
                 ErrorKind::PermissionDenied => "make it readable for this user: chmod +r",
-                _ => "check that it can be read at all: cat",
+                _ => "check that it can be read: cat",
             };
             Failure::new(format!("cannot read {}: {error}", path.display())).help(help)
         }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant as WallClock};
 
 use clap::Args;
 use hyoshi_model::{Instant, ProcessorId, Span, System};
-use hyoshi_os::Asked;
+use hyoshi_os::KernelRequest;
 use hyoshi_os::process::unique;
 use hyoshi_os::signals::Interrupt;
-use hyoshi_os::switches::Sight;
+use hyoshi_os::switches::SwitchVisibility;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
 use hyoshi_report::{Account, Level, Live, Note};
@@ -167,8 +167,7 @@ pub(super) fn run(
         Some(joined) => prepared.begin(joined.clock()),
         None => prepared.start(),
     };
-    let ordinary =
-        |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, Asked::Policy(_)));
+    let ordinary = |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, KernelRequest::Policy(_)));
     if running.notes().iter().any(ordinary) {
         // Without priorities they are above nobody.
         lanes = Lanes::default();
@@ -283,9 +282,13 @@ fn facts(running: &Running, system: &System) -> Vec<Fact> {
         Fact { what: topic.into(), granted: level != Level::Refused, detail: note.to_string() }
     };
     let sights = running.cpus().map(|(processor, _)| {
-        let sight = running.sight(processor);
+        let visibility = running.visibility(processor);
         let name = &system.processor(processor).name;
-        Fact { what: SWITCHES.into(), granted: sight == Sight::Everything, detail: seen(name, sight) }
+        Fact {
+            what: SWITCHES.into(),
+            granted: visibility == SwitchVisibility::Everything,
+            detail: seen(name, visibility),
+        }
     });
     running.notes().iter().map(fact).chain(sights).collect()
 }
@@ -299,11 +302,11 @@ const STEAL: &str = "steal";
 /// The topic of what is seen of context switches.
 pub(super) const SWITCHES: &str = "switches";
 
-fn seen(processor: &str, sight: Sight) -> String {
-    let seen = match sight {
-        Sight::Everything => "every switch of its CPU is seen",
-        Sight::OwnThreads => "it is seen when its lanes lose their CPU, not to whom",
-        Sight::Nothing => "no switch of its CPU is seen: what jobs lack is inferred from their CPU time",
+fn seen(processor: &str, visibility: SwitchVisibility) -> String {
+    let seen = match visibility {
+        SwitchVisibility::Everything => "every switch of its CPU is seen",
+        SwitchVisibility::OwnThreads => "it is seen when its lanes lose their CPU, not to whom",
+        SwitchVisibility::Nothing => "no switch of its CPU is seen: what jobs lack is inferred from their CPU time",
     };
     format!("{processor}: {seen}")
 }

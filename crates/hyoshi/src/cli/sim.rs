@@ -14,7 +14,7 @@ use hyoshi_replay::Observer;
 use hyoshi_report::{Account, LATE_RELEASES, Level};
 use hyoshi_sched::Strategies;
 use hyoshi_sim::programs::Programs;
-use hyoshi_sim::{Carried, Given, Journeys, Simulated, simulate_given};
+use hyoshi_sim::{Journeys, KnownJobs, LinkCounts, Simulated, simulate_known};
 use hyoshi_trace::{Event, Header, Probe, Signal};
 
 use super::costs::CostsFrom;
@@ -141,8 +141,8 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let journeys = incident
         .as_ref()
         .map(|incident| |signal: &Signal| incident.journeys.as_ref().and_then(|journeys| journeys.of(signal)));
-    let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| Given {
-        takes,
+    let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| KnownJobs {
+        execution_time: takes,
         late: Some(&incident.late),
         crowded: false,
         inputs: &incident.inputs,
@@ -150,7 +150,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         links: journeys.as_ref().filter(|_| incident.journeys.is_some()).map(|journey| journey as Journeys<'_>),
     });
     let mut programs = Programs::new(system);
-    let simulated = simulate_given(
+    let simulated = simulate_known(
         system,
         &ready.plan,
         until,
@@ -232,7 +232,7 @@ fn losses<P>(system: &System, simulated: &Simulated<P>) -> Vec<(String, String)>
     let mut losses = Vec::new();
     let signals = |count: u64| if count == 1 { "1 signal".to_string() } else { format!("{count} signals") };
     for (position, carried) in simulated.links.iter().enumerate() {
-        let Carried { sent, received, lost, refused, in_flight, .. } = *carried;
+        let LinkCounts { sent, received, lost, refused, in_flight, .. } = *carried;
         if lost + refused == 0 {
             continue;
         }

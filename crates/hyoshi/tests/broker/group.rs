@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hyoshi_os::scheduling::{Class, Scheduling};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 
 use super::*;
 
@@ -124,15 +124,15 @@ fn a_child_that_leaves_is_put_back_and_stays_outside_though_its_parent_has_not_l
     group.attach(&place, "family").exits(0);
     ask(&place, "broker advocate add family rate 30%").exits(0);
     let class = || Scheduling::of(child).unwrap().class;
-    wait_for(|| matches!(class(), Class::Fifo(_))).expect("it is raised");
+    wait_for(|| matches!(class(), SchedulingClass::Fifo(_))).expect("it is raised");
     fs::write(group.0.parent().unwrap().join("cgroup.procs"), child.to_string()).unwrap();
     let is_in = |task: &Value| task["processes"].as_array().unwrap().contains(&child.into());
     let mut family = task(&place, "family", |task| !is_in(task));
-    assert!(has(&family, &parent) && matches!(class(), Class::Fair(_)), "{:?} {family}", class());
+    assert!(has(&family, &parent) && matches!(class(), SchedulingClass::Fair(_)), "{:?} {family}", class());
     let left = reports(&family);
     while reports(&family) < left + 10 {
         family = task(&place, "family", |_| true);
-        assert!(!is_in(&family) && matches!(class(), Class::Fair(_)), "{:?} {family}", class());
+        assert!(!is_in(&family) && matches!(class(), SchedulingClass::Fair(_)), "{:?} {family}", class());
     }
     // The parent waits, and what the child does is not the task's any more.
     assert!(family["consumed_ns"].as_u64() < Some(1_000_000), "{family}");
@@ -158,7 +158,7 @@ fn what_is_no_group_to_take_is_refused_and_nothing_is_left() {
         let said = ask(&place, &format!("attach {whom} --name a --period 20ms")).exits(1).err;
         assert!(said.contains(why), "{whom}: {said}");
     };
-    refused("--cgroup /no/such/group", "there is no control group /no/such/group");
+    refused("--cgroup /no/such/group", "no control group /no/such/group");
     refused("--cgroup /proc/self", "is no control group");
     refused("--unit no-such-unit", "no control group belongs to a unit no-such-unit.service");
     refused("--container 0123456789abcdef", "no control group belongs to a container 0123456789abcdef");

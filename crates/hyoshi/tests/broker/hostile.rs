@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-use hyoshi_os::scheduling::{Class, Scheduling};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 
 use super::refused::not_started;
 use super::*;
@@ -108,7 +108,7 @@ fn damage_to_the_state_file_is_reported_and_leaves_no_thread_raised() {
     let at = format!("--socket {}", place.path().join("run/broker.sock").display());
     let program = users(&place, &format!("exec {at} --name a --period 100ms"), USER_SPIN);
     let pid = program.0.id();
-    let is_raised = || matches!(scheduling(pid).class, Class::Fifo(20..=39));
+    let is_raised = || matches!(scheduling(pid).class, SchedulingClass::Fifo(20..=39));
     let _above = Above::all();
     // What was noted of it once a second has its process.
     task(&place, "a", |task| reports(task) > 12);

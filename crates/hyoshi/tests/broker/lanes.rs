@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Promised half of a CPU, of which it takes next to nothing.
+/// Promised half of a CPU, of which it takes almost nothing.
 const FLIGHT: &str = "name = 'flight'\nduration = '100s'\n\
                       [operation.steer]\nevery = '20ms'\nwcet = '10ms'\ntakes = '100us'\n";
 

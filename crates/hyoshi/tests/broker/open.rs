@@ -55,7 +55,7 @@ fn file(place: &Place, name: &str) -> String {
     format!("file:{}", place.path().join(name).display())
 }
 
-/// Does next to nothing under the broker, and asks for what its advocate says.
+/// Does almost nothing under the broker, and asks for what its advocate says.
 fn sleeper(place: &Place, name: &str, advocate: &str) -> Program {
     let mut command = place.command(&format!("exec --name {name} --period 20ms --socket"));
     command.arg(place.path().join("run/broker.sock")).args(["--advocate", advocate, "--"]);
@@ -129,10 +129,10 @@ fn a_policy_of_omniorb_divides_and_the_declared_one_does_when_it_stalls() {
     let b = task(&place, "b", |task| held(task) == 6 * MS);
     assert_eq!(
         (&b["because"], held(&task(&place, "a", |task| held(task) == 4 * MS))),
-        (&"the policy gives no more".into(), 4 * MS)
+        (&"the policy grants no more".into(), 4 * MS)
     );
     let explained = ask(&place, "broker explain b").exits(0).out;
-    assert!(explained.contains("by external (the same part for everybody): the policy gives no more"), "{explained}");
+    assert!(explained.contains("by external (the same part for everybody): the policy grants no more"), "{explained}");
 
     elsewhere.signal("-STOP");
     // What it said last counts until it is late; then weighted takes the same from both: 15 % of a CPU.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use hyoshi_os::cgroup::CpuGroup;
-use hyoshi_os::{Policy, priority, set_own_policy};
+use hyoshi_os::{ThreadPolicy, priority, set_own_policy};
 
 use super::Place;
 use super::said::Said;
@@ -63,14 +63,14 @@ pub struct Above;
 
 impl Above {
     pub fn all() -> Above {
-        let _ = set_own_policy(Policy::Fifo(priority::WINDOWS.end() + 1));
+        let _ = set_own_policy(ThreadPolicy::Fifo(priority::WINDOWS.end() + 1));
         Above
     }
 }
 
 impl Drop for Above {
     fn drop(&mut self) {
-        let _ = set_own_policy(Policy::Other);
+        let _ = set_own_policy(ThreadPolicy::Other);
     }
 }
 

@@ -17,7 +17,7 @@ use hyoshi_broker::idl::cpu_broker::{Broker as _, Task as _, TaskStub};
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::process::Process;
-use hyoshi_os::scheduling::{Class, Scheduling};
+use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 
 /// Counts, and when they were printed last.
 struct Did {
@@ -101,9 +101,9 @@ fn lowers(client: &Client, did: &Did) {
     static LOWERED: AtomicU64 = AtomicU64::new(0);
     static OVER: AtomicBool = AtomicBool::new(false);
     let lower = || {
-        let own = Scheduling { class: Class::Fifo(19), reset_on_fork: true };
+        let own = Scheduling { class: SchedulingClass::Fifo(19), reset_on_fork: true };
         while !OVER.load(Ordering::Relaxed) {
-            if own.put_back(hyoshi_os::own_thread()).is_ok() {
+            if own.restore(hyoshi_os::own_thread()).is_ok() {
                 LOWERED.fetch_add(1, Ordering::Relaxed);
             }
         }

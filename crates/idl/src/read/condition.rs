@@ -1,19 +1,24 @@
 //! The conditions of `#if` and `#elif`.
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::IdlDiagnostic;
 use super::lexeme::Lexeme;
 use super::macros::Macros;
 use super::preprocess::Token;
-use super::source::{Sources, Span};
+use super::source::{SourceSpan, Sources};
 
-/// Parentheses and signs may stand in one another this deep.
+/// The deepest nesting of parentheses and signs.
 const DEEPEST: usize = 100;
 
-/// True if the condition holds; `at` is the directive.
-pub(crate) fn holds(at: Span, words: &[Token], macros: &mut Macros, sources: &Sources) -> Result<bool, Diagnostic> {
+/// True if the condition is true; `at` is the directive.
+pub(crate) fn holds(
+    at: SourceSpan,
+    words: &[Token],
+    macros: &mut Macros,
+    sources: &Sources,
+) -> Result<bool, IdlDiagnostic> {
     let mut plain = Vec::new();
     let mut rest = words;
-    // `defined` looks at names before they are expanded.
+    // `defined` uses names before they are expanded.
     while let Some((word, behind)) = rest.split_first() {
         if sources.text(word.text) != "defined" {
             let stretch = 1 + behind.iter().take_while(|next| sources.text(next.text) != "defined").count();
@@ -29,35 +34,35 @@ pub(crate) fn holds(at: Span, words: &[Token], macros: &mut Macros, sources: &So
             [] => (None, 0),
         };
         let Some(name) = name.filter(is_name) else {
-            return Err(Diagnostic::at(word.at, "`defined` needs a name").help("write `defined(NAME)`"));
+            return Err(IdlDiagnostic::at(word.at, "`defined` needs a name").help("write `defined(NAME)`"));
         };
         plain.push(Word::Known(macros.defined(sources.text(name.text))));
         rest = &behind[taken..];
     }
-    let mut reader = Reader { words: &plain, next: 0, at, sources, depth: 0 };
+    let mut reader = ConditionParser { words: &plain, next: 0, at, sources, depth: 0 };
     let value = reader.choice()?;
     match reader.peek() {
         None => Ok(value != 0),
-        Some(_) => Err(reader.strange("an operator or the line's end")),
+        Some(_) => Err(reader.unexpected("an operator or the line's end")),
     }
 }
 
 #[derive(Clone, Copy)]
 enum Word {
     Token(Token),
-    /// What `defined` gave.
+    /// The result of `defined`.
     Known(bool),
 }
 
-struct Reader<'a> {
+struct ConditionParser<'a> {
     words: &'a [Word],
     next: usize,
-    at: Span,
+    at: SourceSpan,
     sources: &'a Sources,
     depth: usize,
 }
 
-/// Operators of two sides, loosest first.
+/// Binary operators, lowest precedence first.
 const LEVELS: [&[Lexeme]; 10] = [
     &[Lexeme::OrOr],
     &[Lexeme::AndAnd],
@@ -71,7 +76,7 @@ const LEVELS: [&[Lexeme]; 10] = [
     &[Lexeme::Star, Lexeme::Slash, Lexeme::Percent],
 ];
 
-impl Reader<'_> {
+impl ConditionParser<'_> {
     fn peek(&self) -> Option<Lexeme> {
         self.words.get(self.next).map(|word| match word {
             Word::Token(token) => token.kind,
@@ -79,33 +84,33 @@ impl Reader<'_> {
         })
     }
 
-    fn place(&self) -> Span {
+    fn place(&self) -> SourceSpan {
         match self.words.get(self.next) {
             Some(Word::Token(token)) => token.at,
             _ => self.at,
         }
     }
 
-    fn strange(&self, wanted: &str) -> Diagnostic {
-        Diagnostic::at(self.place(), format!("in this condition {wanted} is expected here"))
+    fn unexpected(&self, wanted: &str) -> IdlDiagnostic {
+        IdlDiagnostic::at(self.place(), format!("expected {wanted} in this condition"))
     }
 
-    fn deeper(&mut self) -> Result<(), Diagnostic> {
+    fn deeper(&mut self) -> Result<(), IdlDiagnostic> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err(Diagnostic::at(self.place(), format!("this condition is nested more than {DEEPEST} deep")));
+            return Err(IdlDiagnostic::at(self.place(), format!("this condition is nested more than {DEEPEST} deep")));
         }
         Ok(())
     }
 
-    fn choice(&mut self) -> Result<i64, Diagnostic> {
+    fn choice(&mut self) -> Result<i64, IdlDiagnostic> {
         self.deeper()?;
         let mut value = self.sides(0)?;
         if self.peek() == Some(Lexeme::Question) {
             self.next += 1;
             let yes = self.choice()?;
             if self.peek() != Some(Lexeme::Colon) {
-                return Err(self.strange("`:`"));
+                return Err(self.unexpected("`:`"));
             }
             self.next += 1;
             let no = self.choice()?;
@@ -115,7 +120,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    fn sides(&mut self, level: usize) -> Result<i64, Diagnostic> {
+    fn sides(&mut self, level: usize) -> Result<i64, IdlDiagnostic> {
         let Some(operators) = LEVELS.get(level) else { return self.sign() };
         let mut left = self.sides(level + 1)?;
         while let Some(operator) = self.peek().filter(|next| operators.contains(next)) {
@@ -142,13 +147,13 @@ impl Reader<'_> {
                 Lexeme::Slash => left.checked_div(right),
                 _ => left.checked_rem(right),
             };
-            left = value.ok_or_else(|| Diagnostic::at(at, "this has no value: it overflows or divides by zero"))?;
+            left = value.ok_or_else(|| IdlDiagnostic::at(at, "this has no value: it overflows or divides by zero"))?;
         }
         Ok(left)
     }
 
-    fn sign(&mut self) -> Result<i64, Diagnostic> {
-        let Some(word) = self.words.get(self.next).copied() else { return Err(self.strange("a value")) };
+    fn sign(&mut self) -> Result<i64, IdlDiagnostic> {
+        let Some(word) = self.words.get(self.next).copied() else { return Err(self.unexpected("a value")) };
         let at = self.place();
         self.next += 1;
         let token = match word {
@@ -170,12 +175,12 @@ impl Reader<'_> {
             Lexeme::Left => {
                 let value = self.choice()?;
                 if self.peek() != Some(Lexeme::Right) {
-                    return Err(self.strange("`)`"));
+                    return Err(self.unexpected("`)`"));
                 }
                 self.next += 1;
                 Ok(value)
             }
-            // A name that is no macro is 0, as in C.
+            // A name that is not a macro is 0, as in C.
             Lexeme::Word => Ok(i64::from(text == "true")),
             Lexeme::Integer => {
                 // `10L` and `1u` of C.
@@ -186,11 +191,11 @@ impl Reader<'_> {
                     self.next += 1;
                 }
                 let value = super::constant::integer(text).and_then(|value| i64::try_from(value).ok());
-                value.ok_or_else(|| Diagnostic::at(at, format!("`{text}` is no number that a condition can hold")))
+                value.ok_or_else(|| IdlDiagnostic::at(at, format!("`{text}` is not a number that a condition can use")))
             }
             _ => {
                 self.next -= 1;
-                Err(self.strange("a value"))
+                Err(self.unexpected("a value"))
             }
         }
     }

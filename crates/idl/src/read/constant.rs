@@ -1,12 +1,12 @@
 //! Values of constant expressions (7.4.1.4.3 and 7.4.1.4.4): literals, operators, ranges.
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::IdlDiagnostic;
 use super::lexeme::Lexeme;
-use super::source::{Sources, Span};
-use super::syntax::{Expression, ScopedName, StepWhat};
-use crate::tree::{DefinitionId, Value};
+use super::source::{SourceSpan, Sources};
+use super::syntax::{Expression, ScopedName, StepKind};
+use crate::tree::{ConstantValue, DefinitionId};
 
-/// A value on the way, with what the literal said of its type.
+/// An intermediate value, with the type of its literal.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Constant {
     Integer(i128),
@@ -26,9 +26,9 @@ pub(crate) enum Width {
     Wide,
 }
 
-/// What a value is for.
+/// The type of a constant.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub(crate) enum ConstantType {
     Integer {
         name: &'static str,
         least: i128,
@@ -46,27 +46,27 @@ pub(crate) enum Target {
     Enumeration(DefinitionId, String),
 }
 
-impl Target {
+impl ConstantType {
     pub fn unsigned(name: &'static str, bits: u32) -> Self {
-        Target::Integer { name, least: 0, most: (1 << bits) - 1 }
+        ConstantType::Integer { name, least: 0, most: (1 << bits) - 1 }
     }
 
     pub fn signed(name: &'static str, bits: u32) -> Self {
-        Target::Integer { name, least: -(1 << (bits - 1)), most: (1 << (bits - 1)) - 1 }
+        ConstantType::Integer { name, least: -(1 << (bits - 1)), most: (1 << (bits - 1)) - 1 }
     }
 
-    /// What a value of it is called.
+    /// The name of its values.
     fn noun(&self) -> String {
         match self {
-            Target::Integer { .. } => "an integer".into(),
-            Target::Floating { .. } => "a floating-point number".into(),
-            Target::Fixed => "a fixed-point number".into(),
-            Target::Boolean => "a boolean".into(),
-            Target::Char(Width::Narrow) => "a character".into(),
-            Target::Char(Width::Wide) => "a wide character".into(),
-            Target::Text(Width::Narrow, _) => "a string".into(),
-            Target::Text(Width::Wide, _) => "a wide string".into(),
-            Target::Enumeration(_, name) => format!("a name of the enumeration `{name}`"),
+            ConstantType::Integer { .. } => "an integer".into(),
+            ConstantType::Floating { .. } => "a floating-point number".into(),
+            ConstantType::Fixed => "a fixed-point number".into(),
+            ConstantType::Boolean => "a boolean".into(),
+            ConstantType::Char(Width::Narrow) => "a character".into(),
+            ConstantType::Char(Width::Wide) => "a wide character".into(),
+            ConstantType::Text(Width::Narrow, _) => "a string".into(),
+            ConstantType::Text(Width::Wide, _) => "a wide string".into(),
+            ConstantType::Enumeration(_, name) => format!("a name of the enumeration `{name}`"),
         }
     }
 }
@@ -87,32 +87,32 @@ impl Constant {
     }
 }
 
-/// The range of any step in between: what the largest integer types hold.
+/// The range of intermediate results: that of the largest integer types.
 const STEPS: std::ops::RangeInclusive<i128> = -(1 << 63)..=(1 << 64) - 1;
-/// Digits that a fixed-point value may have.
+/// The most digits of a fixed-point value.
 pub(crate) const DIGITS: u32 = 31;
 
 /// Evaluates; `Ok(None)` if a name in it is unknown, which `look_up` reported.
 pub(crate) fn evaluate(
     expression: &Expression,
-    target: &Target,
+    target: &ConstantType,
     sources: &Sources,
     look_up: &mut dyn FnMut(&ScopedName) -> Option<Constant>,
-) -> Result<Option<Value>, Diagnostic> {
+) -> Result<Option<ConstantValue>, IdlDiagnostic> {
     let mut stack: Vec<Constant> = Vec::new();
     for step in &expression.steps {
         let value = match &step.what {
-            StepWhat::Boolean(value) => Constant::Boolean(*value),
-            StepWhat::Literal(kind, texts) => literal(*kind, texts, sources, step.at)?,
-            StepWhat::Name(name) => match look_up(name) {
+            StepKind::Boolean(value) => Constant::Boolean(*value),
+            StepKind::Literal(kind, texts) => literal(*kind, texts, sources, step.at)?,
+            StepKind::Name(name) => match look_up(name) {
                 Some(value) => value,
                 None => return Ok(None),
             },
-            StepWhat::Unary(operator) => match stack.pop() {
+            StepKind::Unary(operator) => match stack.pop() {
                 Some(value) => unary(*operator, value, target, step.at)?,
                 None => return Ok(None),
             },
-            StepWhat::Binary(operator) => match (stack.pop(), stack.pop()) {
+            StepKind::Binary(operator) => match (stack.pop(), stack.pop()) {
                 (Some(right), Some(left)) => binary(*operator, left, right, step.at)?,
                 _ => return Ok(None),
             },
@@ -125,75 +125,75 @@ pub(crate) fn evaluate(
     }
 }
 
-/// Makes a value that of a type, if it is one.
-pub(crate) fn fit(value: Constant, target: &Target, at: Span) -> Result<Value, Diagnostic> {
+/// Converts a value to a type, if it is valid there.
+pub(crate) fn fit(value: Constant, target: &ConstantType, at: SourceSpan) -> Result<ConstantValue, IdlDiagnostic> {
     match (value, target) {
-        (Constant::Integer(value), Target::Integer { name, least, most }) => {
+        (Constant::Integer(value), ConstantType::Integer { name, least, most }) => {
             if (*least..=*most).contains(&value) {
-                return Ok(Value::Integer(value));
+                return Ok(ConstantValue::Integer(value));
             }
-            let error = Diagnostic::at(at, format!("{value} does not fit into `{name}`"));
+            let error = IdlDiagnostic::at(at, format!("{value} does not fit into `{name}`"));
             Err(error.label(format!("`{name}` holds {least} to {most}")))
         }
-        (Constant::Floating(value), Target::Floating { name, single }) => {
+        (Constant::Floating(value), ConstantType::Floating { name, single }) => {
             if value.is_infinite() || (*single && (value as f32).is_infinite()) {
-                return Err(Diagnostic::at(at, format!("this number is too large for `{name}`")));
+                return Err(IdlDiagnostic::at(at, format!("this number is too large for `{name}`")));
             }
-            Ok(Value::Floating(value))
+            Ok(ConstantValue::Floating(value))
         }
-        (Constant::Fixed(digits, scale), Target::Fixed) => Ok(Value::Fixed { digits, scale }),
-        (Constant::Boolean(value), Target::Boolean) => Ok(Value::Boolean(value)),
-        (Constant::Char(value, width), Target::Char(wanted)) if width == *wanted => Ok(Value::Char(value)),
-        (Constant::Text(text, width), Target::Text(wanted, bound)) if width == *wanted => {
+        (Constant::Fixed(digits, scale), ConstantType::Fixed) => Ok(ConstantValue::Fixed { digits, scale }),
+        (Constant::Boolean(value), ConstantType::Boolean) => Ok(ConstantValue::Boolean(value)),
+        (Constant::Char(value, width), ConstantType::Char(wanted)) if width == *wanted => {
+            Ok(ConstantValue::Char(value))
+        }
+        (Constant::Text(text, width), ConstantType::Text(wanted, bound)) if width == *wanted => {
             let length = text.chars().count();
             match bound {
-                Some(bound) if length > *bound as usize => Err(Diagnostic::at(
+                Some(bound) if length > *bound as usize => Err(IdlDiagnostic::at(
                     at,
                     format!("this string has {length} characters, more than its bound of {bound}"),
                 )),
-                _ => Ok(Value::String(text)),
+                _ => Ok(ConstantValue::String(text)),
             }
         }
-        (Constant::Enumerator(of, place), Target::Enumeration(wanted, _)) if of == *wanted => {
-            Ok(Value::Enumerator(of, place))
+        (Constant::Enumerator(of, place), ConstantType::Enumeration(wanted, _)) if of == *wanted => {
+            Ok(ConstantValue::Enumerator(of, place))
         }
         (value, target) => {
             let (wanted, found) = (target.noun(), value.noun());
             let found = match (target, &value) {
-                (Target::Enumeration(..), Constant::Enumerator(..)) => "one of another",
+                (ConstantType::Enumeration(..), Constant::Enumerator(..)) => "one of another",
                 _ => found,
             };
-            let error = Diagnostic::at(at, format!("{wanted} is expected, this is {found}"));
+            let error = IdlDiagnostic::at(at, format!("expected {wanted}, this is {found}"));
             Err(match (target, &value) {
-                (Target::Floating { .. }, Constant::Integer(_)) => error.help("write it with a point: `1.0`"),
-                (Target::Fixed, Constant::Integer(_) | Constant::Floating(_)) => {
-                    error.help("write it with a `d` behind it: `1.5d`")
-                }
+                (ConstantType::Floating { .. }, Constant::Integer(_)) => error.help("write it with a point: `1.0`"),
+                (ConstantType::Fixed, Constant::Integer(_) | Constant::Floating(_)) => error.help("add a `d`: `1.5d`"),
                 (
-                    Target::Char(Width::Wide) | Target::Text(Width::Wide, _),
+                    ConstantType::Char(Width::Wide) | ConstantType::Text(Width::Wide, _),
                     Constant::Char(_, Width::Narrow) | Constant::Text(_, Width::Narrow),
                 ) => error.help("write an `L` before it"),
                 (
-                    Target::Char(Width::Narrow) | Target::Text(Width::Narrow, _),
+                    ConstantType::Char(Width::Narrow) | ConstantType::Text(Width::Narrow, _),
                     Constant::Char(_, Width::Wide) | Constant::Text(_, Width::Wide),
-                ) => error.help("take the `L` before it away, or declare it wide"),
-                (Target::Char(_), Constant::Text(..)) => error.help("write it in single quotes"),
-                (Target::Text(..), Constant::Char(..)) => error.help("write it in double quotes"),
+                ) => error.help("remove the `L`, or declare it wide"),
+                (ConstantType::Char(_), Constant::Text(..)) => error.help("write it in single quotes"),
+                (ConstantType::Text(..), Constant::Char(..)) => error.help("write it in double quotes"),
                 _ => error,
             })
         }
     }
 }
 
-fn unary(operator: Lexeme, value: Constant, target: &Target, at: Span) -> Result<Constant, Diagnostic> {
+fn unary(operator: Lexeme, value: Constant, target: &ConstantType, at: SourceSpan) -> Result<Constant, IdlDiagnostic> {
     Ok(match (operator, value) {
         (Lexeme::Plus, value @ (Constant::Integer(_) | Constant::Floating(_) | Constant::Fixed(..))) => value,
         (Lexeme::Minus, Constant::Integer(value)) => Constant::Integer(in_steps(Some(-value), at)?),
         (Lexeme::Minus, Constant::Floating(value)) => Constant::Floating(-value),
         (Lexeme::Minus, Constant::Fixed(digits, scale)) => Constant::Fixed(-digits, scale),
-        // All bits of the type that the value is for (7.4.1.4.3): at least 32.
+        // All bits of the value's type (7.4.1.4.3): at least 32.
         (Lexeme::Tilde, Constant::Integer(value)) => Constant::Integer(match target {
-            Target::Integer { least: 0, most, .. } if value >= 0 => {
+            ConstantType::Integer { least: 0, most, .. } if value >= 0 => {
                 (*most).max(u32::MAX.into()).max(if value > u32::MAX.into() { u64::MAX.into() } else { 0 }) - value
             }
             _ => -(value + 1),
@@ -206,12 +206,12 @@ fn unary(operator: Lexeme, value: Constant, target: &Target, at: Span) -> Result
             } else {
                 "+"
             };
-            return Err(Diagnostic::at(at, format!("`{sign}` cannot be applied to {}", value.noun())));
+            return Err(IdlDiagnostic::at(at, format!("`{sign}` cannot be applied to {}", value.noun())));
         }
     })
 }
 
-fn binary(operator: Lexeme, left: Constant, right: Constant, at: Span) -> Result<Constant, Diagnostic> {
+fn binary(operator: Lexeme, left: Constant, right: Constant, at: SourceSpan) -> Result<Constant, IdlDiagnostic> {
     match (left, right) {
         (Constant::Integer(left), Constant::Integer(right)) => {
             let shift = |right: i128| u32::try_from(right).ok().filter(|by| *by < 64);
@@ -221,7 +221,7 @@ fn binary(operator: Lexeme, left: Constant, right: Constant, at: Span) -> Result
                 Lexeme::And => Some(left & right),
                 Lexeme::ShiftLeft | Lexeme::ShiftRight => {
                     let Some(by) = shift(right) else {
-                        let error = Diagnostic::at(at, format!("a shift by {right} has no value"));
+                        let error = IdlDiagnostic::at(at, format!("a shift by {right} has no value"));
                         return Err(error.help("shift by 0 to 63"));
                     };
                     if operator == Lexeme::ShiftLeft { left.checked_mul(1 << by) } else { Some(left >> by) }
@@ -229,7 +229,7 @@ fn binary(operator: Lexeme, left: Constant, right: Constant, at: Span) -> Result
                 Lexeme::Plus => left.checked_add(right),
                 Lexeme::Minus => left.checked_sub(right),
                 Lexeme::Star => left.checked_mul(right),
-                _ if right == 0 => return Err(Diagnostic::at(at, "this divides by zero")),
+                _ if right == 0 => return Err(IdlDiagnostic::at(at, "this divides by zero")),
                 Lexeme::Slash => Some(left / right),
                 _ => Some(left % right),
             };
@@ -240,12 +240,12 @@ fn binary(operator: Lexeme, left: Constant, right: Constant, at: Span) -> Result
                 Lexeme::Plus => left + right,
                 Lexeme::Minus => left - right,
                 Lexeme::Star => left * right,
-                Lexeme::Slash if right == 0.0 => return Err(Diagnostic::at(at, "this divides by zero")),
+                Lexeme::Slash if right == 0.0 => return Err(IdlDiagnostic::at(at, "this divides by zero")),
                 Lexeme::Slash => left / right,
-                _ => return Err(Diagnostic::at(at, "this operator is for integers only")),
+                _ => return Err(IdlDiagnostic::at(at, "this operator is for integers only")),
             };
             if !value.is_finite() {
-                return Err(Diagnostic::at(at, "this is too large for any floating-point type"));
+                return Err(IdlDiagnostic::at(at, "this is too large for any floating-point type"));
             }
             Ok(Constant::Floating(value))
         }
@@ -255,7 +255,7 @@ fn binary(operator: Lexeme, left: Constant, right: Constant, at: Span) -> Result
         (left, right) => {
             let number =
                 |value: &Constant| matches!(value, Constant::Integer(_) | Constant::Floating(_) | Constant::Fixed(..));
-            let error = Diagnostic::at(at, format!("{} and {} cannot be combined", left.noun(), right.noun()));
+            let error = IdlDiagnostic::at(at, format!("{} and {} cannot be combined", left.noun(), right.noun()));
             Err(if number(&left) && number(&right) {
                 error.help("write both sides alike: `1`, `1.0` and `1d` are three types")
             } else {
@@ -265,15 +265,20 @@ fn binary(operator: Lexeme, left: Constant, right: Constant, at: Span) -> Result
     }
 }
 
-fn in_steps(value: Option<i128>, at: Span) -> Result<i128, Diagnostic> {
+fn in_steps(value: Option<i128>, at: SourceSpan) -> Result<i128, IdlDiagnostic> {
     match value.filter(|value| STEPS.contains(value)) {
         Some(value) => Ok(value),
-        None => Err(Diagnostic::at(at, "this overflows every integer type")),
+        None => Err(IdlDiagnostic::at(at, "this overflows every integer type")),
     }
 }
 
-/// Exact, but for a quotient: that is cut off where 31 digits end.
-fn fixed_arithmetic(operator: Lexeme, left: (i128, i16), right: (i128, i16), at: Span) -> Result<Constant, Diagnostic> {
+/// Exact, except for a quotient, which is cut off after 31 digits.
+fn fixed_arithmetic(
+    operator: Lexeme,
+    left: (i128, i16),
+    right: (i128, i16),
+    at: SourceSpan,
+) -> Result<Constant, IdlDiagnostic> {
     let power = |by: i16| u32::try_from(by).ok().and_then(|by| 10_i128.checked_pow(by));
     let scale = left.1.max(right.1);
     let aligned = |(digits, of): (i128, i16)| digits.checked_mul(power(scale - of)?);
@@ -284,7 +289,7 @@ fn fixed_arithmetic(operator: Lexeme, left: (i128, i16), right: (i128, i16), at:
             _ => None,
         },
         Lexeme::Star => left.0.checked_mul(right.0).map(|product| (product, left.1 + right.1)),
-        Lexeme::Slash if right.0 == 0 => return Err(Diagnostic::at(at, "this divides by zero")),
+        Lexeme::Slash if right.0 == 0 => return Err(IdlDiagnostic::at(at, "this divides by zero")),
         Lexeme::Slash => {
             let (mut digits, mut scale) = (left.0, left.1 - right.1);
             while let Some(more) = digits.checked_mul(10).filter(|_| scale < 31 && digits % right.0 != 0 || scale < 0) {
@@ -292,14 +297,14 @@ fn fixed_arithmetic(operator: Lexeme, left: (i128, i16), right: (i128, i16), at:
             }
             Some((digits / right.0, scale))
         }
-        _ => return Err(Diagnostic::at(at, "this operator is for integers only")),
+        _ => return Err(IdlDiagnostic::at(at, "this operator is for integers only")),
     };
     let fits = value
         .map(|(digits, scale)| normal(digits, scale))
         .filter(|(digits, scale)| digits_of(*digits, *scale) <= DIGITS);
     match fits {
         Some((digits, scale)) => Ok(Constant::Fixed(digits, scale)),
-        None => Err(Diagnostic::at(at, format!("this has more than {DIGITS} digits"))),
+        None => Err(IdlDiagnostic::at(at, format!("this has more than {DIGITS} digits"))),
     }
 }
 
@@ -311,7 +316,7 @@ fn normal(mut digits: i128, mut scale: i16) -> (i128, i16) {
     (digits, scale)
 }
 
-/// How many digits a fixed-point type for that value needs.
+/// How many digits a fixed-point type needs for that value.
 pub(crate) fn digits_of(digits: i128, scale: i16) -> u32 {
     let written = digits.unsigned_abs().checked_ilog10().map_or(1, |log| log + 1);
     written.max(scale.max(0) as u32)
@@ -328,7 +333,7 @@ pub(crate) fn integer(text: &str) -> Option<u64> {
     }
 }
 
-fn literal(kind: Lexeme, texts: &[Span], sources: &Sources, at: Span) -> Result<Constant, Diagnostic> {
+fn literal(kind: Lexeme, texts: &[SourceSpan], sources: &Sources, at: SourceSpan) -> Result<Constant, IdlDiagnostic> {
     let first = sources.text(texts.first().copied().unwrap_or(at));
     match kind {
         Lexeme::Integer => {
@@ -337,16 +342,18 @@ fn literal(kind: Lexeme, texts: &[Span], sources: &Sources, at: Span) -> Result<
             }
             let octal = first.starts_with('0') && first.contains(['8', '9']) && !first.contains(['x', 'X']);
             Err(if octal {
-                let error =
-                    Diagnostic::at(at, format!("`{first}` is octal, since it begins with 0, and has a digit above 7"));
-                error.help("take the 0 at its beginning away if it is meant as decimal")
+                let error = IdlDiagnostic::at(
+                    at,
+                    format!("`{first}` is octal, since it begins with 0, and has a digit above 7"),
+                );
+                error.help("if it is decimal, remove the 0 at its beginning")
             } else {
-                Diagnostic::at(at, "this number is larger than any integer type holds")
+                IdlDiagnostic::at(at, "this number is larger than any integer type holds")
             })
         }
         Lexeme::Floating => match first.parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(Constant::Floating(value)),
-            _ => Err(Diagnostic::at(at, "this number is larger than any floating-point type holds")),
+            _ => Err(IdlDiagnostic::at(at, "this number is larger than any floating-point type holds")),
         },
         Lexeme::Fixed => {
             let plain = first.trim_end_matches(['d', 'D']);
@@ -358,7 +365,7 @@ fn literal(kind: Lexeme, texts: &[Span], sources: &Sources, at: Span) -> Result<
                 Ok(value) if digits_of(value, scale.min(1_000) as i16) <= DIGITS => {
                     Ok(Constant::Fixed(value, scale as i16))
                 }
-                _ => Err(Diagnostic::at(at, format!("this number has more than {DIGITS} digits"))),
+                _ => Err(IdlDiagnostic::at(at, format!("this number has more than {DIGITS} digits"))),
             }
         }
         Lexeme::Char => {
@@ -367,11 +374,11 @@ fn literal(kind: Lexeme, texts: &[Span], sources: &Sources, at: Span) -> Result<
             match (characters.next(), characters.next()) {
                 (Some(one), None) if width == Width::Wide || u32::from(one) < 256 => Ok(Constant::Char(one, width)),
                 (Some(one), None) => {
-                    let error = Diagnostic::at(at, format!("`{one}` is not in ISO 8859-1, the set of `char`"));
+                    let error = IdlDiagnostic::at(at, format!("`{one}` is not in ISO 8859-1, the set of `char`"));
                     Err(error.help("use a `wchar` and an `L` before the literal"))
                 }
-                (None, _) => Err(Diagnostic::at(at, "there is no character between these quotes")),
-                _ => Err(Diagnostic::at(at, "more than one character stands between these quotes")
+                (None, _) => Err(IdlDiagnostic::at(at, "there is no character between these quotes")),
+                _ => Err(IdlDiagnostic::at(at, "more than one character is between these quotes")
                     .help("write a string in double quotes")),
             }
         }
@@ -380,13 +387,13 @@ fn literal(kind: Lexeme, texts: &[Span], sources: &Sources, at: Span) -> Result<
             for span in texts {
                 let (text, of) = unquote(sources.text(*span), '"', at)?;
                 if width.is_some_and(|width| width != of) {
-                    return Err(Diagnostic::at(at, "narrow and wide strings cannot be joined"));
+                    return Err(IdlDiagnostic::at(at, "narrow and wide strings cannot be joined"));
                 }
                 width = Some(of);
                 whole += &text;
             }
             if whole.contains('\0') {
-                let error = Diagnostic::at(at, "a string cannot hold the character zero");
+                let error = IdlDiagnostic::at(at, "a string cannot hold the character zero");
                 return Err(error.help("use a sequence of octets"));
             }
             Ok(Constant::Text(whole, width.unwrap_or(Width::Narrow)))
@@ -395,7 +402,7 @@ fn literal(kind: Lexeme, texts: &[Span], sources: &Sources, at: Span) -> Result<
 }
 
 /// The characters between quotes, escapes replaced (table 7-9).
-fn unquote(text: &str, quote: char, at: Span) -> Result<(String, Width), Diagnostic> {
+fn unquote(text: &str, quote: char, at: SourceSpan) -> Result<(String, Width), IdlDiagnostic> {
     let (text, width) = match text.strip_prefix('L') {
         Some(text) => (text, Width::Wide),
         None => (text, Width::Narrow),
@@ -434,11 +441,11 @@ fn unquote(text: &str, quote: char, at: Span) -> Result<(String, Width), Diagnos
                 let most = if escape == 'x' { 2 } else { 4 };
                 let length = digits(rest, 16, most);
                 if length == 0 {
-                    let error = Diagnostic::at(at, format!("`\\{escape}` has no hexadecimal digits behind it"));
-                    return Err(error.help(format!("write {most} of them at most")));
+                    let error = IdlDiagnostic::at(at, format!("`\\{escape}` has no hexadecimal digits after it"));
+                    return Err(error.help(format!("write at most {most} of them")));
                 }
                 if escape == 'u' && width == Width::Narrow {
-                    let error = Diagnostic::at(at, "`\\u` stands in a narrow literal");
+                    let error = IdlDiagnostic::at(at, "`\\u` is in a narrow literal");
                     return Err(error.help("write an `L` before the literal"));
                 }
                 let code = u32::from_str_radix(&rest[..length], 16).unwrap_or(0);
@@ -446,15 +453,15 @@ fn unquote(text: &str, quote: char, at: Span) -> Result<(String, Width), Diagnos
                 code
             }
             other => {
-                let error = Diagnostic::at(at, format!("`\\{}` is no escape", other.escape_debug()));
-                return Err(error.help("a backslash itself is written `\\\\`"));
+                let error = IdlDiagnostic::at(at, format!("`\\{}` is not an escape sequence", other.escape_debug()));
+                return Err(error.help("write a backslash as `\\\\`"));
             }
         };
         match char::from_u32(code) {
             Some(character) if width == Width::Wide || code < 256 => plain.push(character),
             _ => {
-                let error = Diagnostic::at(at, format!("{code:#x} is no character here"));
-                return Err(error.help("`char` holds 0 to 0xff; surrogates are no characters"));
+                let error = IdlDiagnostic::at(at, format!("{code:#x} is not a character here"));
+                return Err(error.help("`char` holds 0 to 0xff; surrogates are not characters"));
             }
         }
     }

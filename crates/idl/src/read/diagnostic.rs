@@ -1,81 +1,81 @@
-//! What is wrong with a file, where, and what to do about it.
+//! An error or warning about a file: the cause, the place and the remedy.
 
 use std::fmt;
 use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::source::{Excerpt, Place, Sources, Span};
+use super::source::{SourceLine, SourcePosition, SourceSpan, Sources};
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Diagnostic {
-    /// What is wrong.
+pub struct IdlDiagnostic {
+    /// The error.
     pub message: String,
-    /// Where; `None` when a file as a whole is meant.
-    pub at: Option<Span>,
-    /// What stands at the caret.
+    /// Its place; `None` for a whole file.
+    pub at: Option<SourceSpan>,
+    /// The text at the caret.
     pub label: String,
-    /// Other places that have to do with it, and what they are.
-    pub others: Vec<(Span, String)>,
-    /// What to do about it.
+    /// Related places, each with a text.
+    pub others: Vec<(SourceSpan, String)>,
+    /// The remedy.
     pub help: Option<String>,
 }
 
-impl Diagnostic {
-    /// A finding about a place.
-    pub fn at(at: Span, message: impl Into<String>) -> Self {
+impl IdlDiagnostic {
+    /// A finding at a place.
+    pub fn at(at: SourceSpan, message: impl Into<String>) -> Self {
         let (label, others) = Default::default();
-        Diagnostic { message: message.into(), at: Some(at), label, others, help: None }
+        IdlDiagnostic { message: message.into(), at: Some(at), label, others, help: None }
     }
 
-    /// A finding about a file as a whole, which the message names.
+    /// A finding about a whole file, which the message names.
     pub fn whole(message: impl Into<String>) -> Self {
-        Diagnostic { at: None, ..Diagnostic::at(Span::default(), message) }
+        IdlDiagnostic { at: None, ..IdlDiagnostic::at(SourceSpan::default(), message) }
     }
 
-    /// Sets what stands at the caret.
+    /// Sets the text at the caret.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// Sets what to do about it.
+    /// Sets the remedy.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Adds another place that has to do with it.
-    pub fn other(mut self, at: Span, label: impl Into<String>) -> Self {
+    /// Adds a related place.
+    pub fn other(mut self, at: SourceSpan, label: impl Into<String>) -> Self {
         self.others.push((at, label.into()));
         self
     }
 }
 
-/// Why a file was refused: at least one error, and what else was noticed.
+/// Why a file was rejected: at least one error, and the warnings.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
-    /// By their places, at most a hundred; never empty.
-    pub errors: Vec<Diagnostic>,
-    /// How many more there are.
+    /// In the order of their places, at most a hundred; never empty.
+    pub errors: Vec<IdlDiagnostic>,
+    /// How many more errors there are.
     pub more: usize,
-    /// What is probably not what was meant.
-    pub warnings: Vec<Diagnostic>,
-    /// The files that the places lie in.
+    /// Probable mistakes.
+    pub warnings: Vec<IdlDiagnostic>,
+    /// The files of the places.
     pub sources: Arc<Sources>,
 }
 
-/// More errors than this are counted, not told.
+/// Further errors are counted, not reported.
 const TOLD: usize = 100;
 /// Places further apart than this are shown one after the other instead of together.
 const TOGETHER: usize = 4 * 1024;
-/// Longer lines are told by number only.
+/// Longer lines are referred to only by number.
 const LONGEST_LINE: usize = 1_000;
 
 impl Diagnostics {
-    /// One error, as generators of code find them.
-    pub fn one(error: Diagnostic, sources: Arc<Sources>) -> Self {
+    /// One error, for generators of code.
+    pub fn one(error: IdlDiagnostic, sources: Arc<Sources>) -> Self {
         Diagnostics { errors: vec![error], more: 0, warnings: Vec::new(), sources }
     }
 
@@ -92,8 +92,8 @@ impl Diagnostics {
         text + &format!("{count} error{plural}{shown}\n")
     }
 
-    /// Where an error stands, as people name it.
-    pub fn place(&self, of: &Diagnostic) -> Option<Place> {
+    /// An error's place in readable form.
+    pub fn place(&self, of: &IdlDiagnostic) -> Option<SourcePosition> {
         of.at.map(|at| self.sources.place(at))
     }
 }
@@ -107,7 +107,7 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 /// Writes one finding, with the line and a caret.
-pub fn render(finding: &Diagnostic, sources: &Sources, warning: bool, colours: bool) -> String {
+pub fn render(finding: &IdlDiagnostic, sources: &Sources, warning: bool, colours: bool) -> String {
     let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
     let level = if warning { Level::WARNING } else { Level::ERROR };
     let mut group = Group::with_title(level.primary_title(finding.message.as_str()));
@@ -125,7 +125,7 @@ pub fn render(finding: &Diagnostic, sources: &Sources, warning: bool, colours: b
             group = match snippet(&places) {
                 Some(snippet) => group.element(snippet),
                 None => {
-                    let Place { file, line, column } = sources.place(at);
+                    let SourcePosition { file, line, column } = sources.place(at);
                     group.element(Origin::path(file).line(line).char_column(column))
                 }
             };
@@ -137,9 +137,9 @@ pub fn render(finding: &Diagnostic, sources: &Sources, warning: bool, colours: b
     renderer.render(&[group])
 }
 
-type Marked<'a> = (AnnotationKind, Excerpt<'a>, &'a str);
+type Marked<'a> = (AnnotationKind, SourceLine<'a>, &'a str);
 
-/// The lines from the first to the last of interest, with what is to be marked; `None` if a line is too long.
+/// The lines from the first to the last of interest, with the marked parts; `None` if a line is too long.
 fn snippet<'a>(places: &[Marked<'a>]) -> Option<Snippet<'a, annotate_snippets::Annotation<'a>>> {
     let first = places.iter().map(|(_, excerpt, _)| (excerpt.whole.start, excerpt.line)).min()?;
     let last = places.iter().map(|(_, excerpt, _)| excerpt.whole.end).max()?;
@@ -154,18 +154,18 @@ fn snippet<'a>(places: &[Marked<'a>]) -> Option<Snippet<'a, annotate_snippets::A
     Some(Snippet::source(text).line_start(first.1 + 1).path(places[0].1.name).annotations(annotations))
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    pub errors: Vec<Diagnostic>,
+    pub errors: Vec<IdlDiagnostic>,
     pub more: usize,
-    pub warnings: Vec<Diagnostic>,
+    pub warnings: Vec<IdlDiagnostic>,
 }
 
 impl Findings {
-    pub fn error(&mut self, error: Diagnostic) {
-        // The same words about the same place come from names that are looked up twice.
-        let again = |told: &Diagnostic| told.at == error.at && told.message == error.message;
+    pub fn error(&mut self, error: IdlDiagnostic) {
+        // Two look-ups of a name report the same error at the same place.
+        let again = |told: &IdlDiagnostic| told.at == error.at && told.message == error.message;
         match self.errors.len() {
             _ if self.errors.iter().any(again) => {}
             TOLD.. => self.more += 1,
@@ -173,12 +173,12 @@ impl Findings {
         }
     }
 
-    /// True once errors are only counted.
+    /// True when errors are only counted.
     pub fn full(&self) -> bool {
         self.errors.len() >= TOLD
     }
 
-    pub fn warn(&mut self, warning: Diagnostic) {
+    pub fn warn(&mut self, warning: IdlDiagnostic) {
         if self.warnings.len() < TOLD {
             self.warnings.push(warning);
         }

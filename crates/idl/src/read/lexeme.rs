@@ -1,8 +1,8 @@
-//! The words of IDL and of its preprocessor.
+//! The lexemes of IDL and of its preprocessor.
 
 use logos::{Lexer, Logos};
 
-/// What kind of word a stretch of text is.
+/// The kind of a lexeme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Logos)]
 #[logos(skip r"[ \t\r\f\x0b\u{feff}]+")]
 pub(crate) enum Lexeme {
@@ -74,7 +74,7 @@ pub(crate) enum Lexeme {
     And,
     #[token("@")]
     At,
-    /// Words of the preprocessor only.
+    /// Lexemes of the preprocessor only.
     #[token("#")]
     Hash,
     #[token("##")]
@@ -97,9 +97,9 @@ pub(crate) enum Lexeme {
     Question,
     #[token("...")]
     Dots,
-    /// What begins no word.
+    /// A character that begins no lexeme.
     Unknown,
-    /// Behind the last word.
+    /// After the last lexeme.
     End,
 }
 
@@ -115,7 +115,7 @@ fn block_comment(lexer: &mut Lexer<'_, Lexeme>) -> bool {
     true
 }
 
-/// Words of a text from `start`, with their places.
+/// The lexemes of a text from `start`, with their places.
 pub(crate) fn lexemes(text: &str) -> impl Iterator<Item = (Lexeme, std::ops::Range<usize>)> + '_ {
     Lexeme::lexer(text).spanned().map(|(lexeme, at)| (lexeme.unwrap_or(Lexeme::Unknown), at))
 }

@@ -1,42 +1,42 @@
-//! Macros and their expansion, bounded: no text makes it run long or take much memory.
+//! Macros and their expansion, with bounded time and memory.
 
 use std::collections::{HashMap, HashSet};
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::IdlDiagnostic;
 use super::lexeme::Lexeme;
 use super::preprocess::Token;
-use super::source::{Sources, Span};
+use super::source::{SourceSpan, Sources};
 
-/// All words that a run may have, counted when they are read and at each step of their expansion.
+/// The most tokens of a run, counted when they are read and at each step of their expansion.
 const MOST_TOKENS: usize = 2_000_000;
-/// Macros may stand in macros this deep.
+/// The deepest nesting of macros.
 const DEEPEST: usize = 100;
 
-/// What a name stands for.
+/// The definition of a macro.
 #[derive(Clone, Debug)]
 pub(crate) struct Macro {
     /// `None` for one without parentheses.
     pub parameters: Option<Vec<String>>,
     pub body: Vec<Token>,
     /// Where it was defined; `None` on the command line.
-    pub at: Option<Span>,
+    pub at: Option<SourceSpan>,
 }
 
 impl Macro {
-    /// True if it is written alike.
+    /// True if both are written alike.
     pub fn same(&self, other: &Macro, sources: &Sources) -> bool {
         let texts = |of: &Macro| of.body.iter().map(|token| sources.text(token.text).to_string()).collect::<Vec<_>>();
         self.parameters == other.parameters && texts(self) == texts(other)
     }
 }
 
-/// Those that are defined.
+/// The defined macros.
 pub(crate) struct Macros {
     by_name: HashMap<String, Macro>,
-    /// Tokens that may still be made.
+    /// How many more tokens are allowed.
     left: usize,
-    /// Where macros were used, those in macros left out.
-    pub used: HashSet<Span>,
+    /// Where macros were used, except for those in macros.
+    pub used: HashSet<SourceSpan>,
 }
 
 impl Default for Macros {
@@ -62,20 +62,25 @@ impl Macros {
         self.by_name.contains_key(name)
     }
 
-    /// Counts a word; an error once there are too many.
-    pub fn spend(&mut self, at: Span) -> Result<(), Diagnostic> {
+    /// Counts a token; an error when there are too many.
+    pub fn spend(&mut self, at: SourceSpan) -> Result<(), IdlDiagnostic> {
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
             None => {
-                let error = Diagnostic::at(at, format!("there are more than {MOST_TOKENS} words, macros expanded"));
-                return Err(error.help("a macro that doubles itself step by step, perhaps; or cut the file in several"));
+                let error = IdlDiagnostic::at(at, format!("there are more than {MOST_TOKENS} words, macros expanded"));
+                return Err(error.help("a macro may double itself at each step; or split the file"));
             }
         }
         Ok(())
     }
 
-    /// Gives each word of `run`, macros expanded, to `give`.
-    pub fn expand(&mut self, run: &[Token], sources: &Sources, give: &mut dyn FnMut(Token)) -> Result<(), Diagnostic> {
+    /// Passes each token of `run`, with macros expanded, to `give`.
+    pub fn expand(
+        &mut self,
+        run: &[Token],
+        sources: &Sources,
+        give: &mut dyn FnMut(Token),
+    ) -> Result<(), IdlDiagnostic> {
         self.expand_within(run, sources, None, &mut Vec::new(), give)
     }
 
@@ -84,10 +89,10 @@ impl Macros {
         &mut self,
         run: &[Token],
         sources: &Sources,
-        at: Option<Span>,
+        at: Option<SourceSpan>,
         active: &mut Vec<String>,
         give: &mut dyn FnMut(Token),
-    ) -> Result<(), Diagnostic> {
+    ) -> Result<(), IdlDiagnostic> {
         let mut index = 0;
         while let Some(token) = run.get(index) {
             index += 1;
@@ -100,7 +105,7 @@ impl Macros {
                 continue;
             };
             if active.len() >= DEEPEST {
-                return Err(Diagnostic::at(place, format!("macros stand in macros more than {DEEPEST} deep")));
+                return Err(IdlDiagnostic::at(place, format!("macros are nested more than {DEEPEST} deep")));
             }
             let body = match &found.parameters {
                 None => found.body.clone(),
@@ -113,14 +118,15 @@ impl Macros {
                         give(Token { at: place, ..*token });
                         continue;
                     }
-                    let (arguments, end) = arguments(run, next)
-                        .ok_or_else(|| Diagnostic::at(place, format!("this use of the macro `{name}` has no `)`")))?;
+                    let (arguments, end) = arguments(run, next).ok_or_else(|| {
+                        IdlDiagnostic::at(place, format!("this use of the macro `{name}` has no `)`"))
+                    })?;
                     index = end;
                     let none = parameters.is_empty() && arguments.iter().all(|argument| argument.is_empty());
                     if arguments.len() != parameters.len() && !none {
                         let (takes, given) = (parameters.len(), arguments.len());
                         let error =
-                            Diagnostic::at(place, format!("the macro `{name}` takes {takes}, and is given {given}"));
+                            IdlDiagnostic::at(place, format!("the macro `{name}` has {takes}, but gets {given}"));
                         let error = error.label("number of arguments");
                         return Err(match found.at {
                             Some(at) => error.other(at, "defined here"),
@@ -155,8 +161,8 @@ impl Macros {
         parameters: &[String],
         arguments: &[Vec<Token>],
         sources: &Sources,
-        at: Span,
-    ) -> Result<Vec<Token>, Diagnostic> {
+        at: SourceSpan,
+    ) -> Result<Vec<Token>, IdlDiagnostic> {
         let mut words = Vec::new();
         for token in body {
             let text = sources.text(token.text);
@@ -173,7 +179,7 @@ impl Macros {
     }
 }
 
-/// The arguments of a use whose parenthesis is at `left`, and the index behind its end.
+/// The arguments of a use whose parenthesis is at `left`, and the index after its end.
 fn arguments(run: &[Token], left: usize) -> Option<(Vec<&[Token]>, usize)> {
     let (mut depth, mut from, mut arguments) = (0, left + 1, Vec::new());
     for (index, token) in run.iter().enumerate().skip(left) {

@@ -1,4 +1,4 @@
-//! Reading: files, words, grammar, meaning.
+//! Reads IDL: files, tokens, grammar, meaning.
 
 mod condition;
 mod constant;
@@ -16,24 +16,24 @@ use std::sync::Arc;
 
 use crate::tree::Specification;
 use diagnostic::Findings;
-pub use diagnostic::{Diagnostic, Diagnostics, render};
-pub use source::{Place, Sources, Span};
+pub use diagnostic::{Diagnostics, IdlDiagnostic, render};
+pub use source::{SourcePosition, SourceSpan, Sources};
 
-/// Where a file finds what it includes, and what is defined before it begins.
+/// The search path of included files, and predefined macros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Directories to look in for included files, in order; a quoted name is looked for beside its file first.
+pub struct ReadOptions {
+    /// Directories to search for included files, in order; a quoted name is first looked up beside its file.
     pub includes: Vec<PathBuf>,
-    /// Macros and what they stand for.
+    /// Macros and their values.
     pub defines: Vec<(String, String)>,
 }
 
-/// Reads a file and all that it includes.
+/// Reads a file and all its includes.
 ///
 /// # Errors
 ///
-/// All that is wrong with it, each with its place and what to do about it; or that it cannot be read.
-pub fn read(path: &Path, options: &Options) -> Result<Specification, Diagnostics> {
+/// All its errors, each with its place and a remedy; or that it cannot be read.
+pub fn read(path: &Path, options: &ReadOptions) -> Result<Specification, Diagnostics> {
     let mut sources = Sources::default();
     let name = path.display().to_string();
     match preprocess::read(path) {
@@ -42,25 +42,25 @@ pub fn read(path: &Path, options: &Options) -> Result<Specification, Diagnostics
             sources.add(name, Some(whole), octets);
             read_all(sources, options)
         }
-        Err(why) => Err(Diagnostics::one(Diagnostic::whole(why), Arc::new(sources))),
+        Err(why) => Err(Diagnostics::one(IdlDiagnostic::whole(why), Arc::new(sources))),
     }
 }
 
-/// Reads a text as if it were a file of that name; quoted includes are looked for along the search path only.
+/// Reads a text as if it were a file of that name; quoted includes are looked up only along the search path.
 ///
 /// # Errors
 ///
 /// As [`read`].
-pub fn read_text(text: &str, name: &str, options: &Options) -> Result<Specification, Diagnostics> {
+pub fn read_text(text: &str, name: &str, options: &ReadOptions) -> Result<Specification, Diagnostics> {
     let mut sources = Sources::default();
     if let Err(why) = preprocess::fits(text.as_bytes()) {
-        return Err(Diagnostics::one(Diagnostic::whole(format!("{name} {why}")), Arc::new(sources)));
+        return Err(Diagnostics::one(IdlDiagnostic::whole(format!("{name} {why}")), Arc::new(sources)));
     }
     sources.add(name.to_string(), None, text.as_bytes().to_vec());
     read_all(sources, options)
 }
 
-fn read_all(mut sources: Sources, options: &Options) -> Result<Specification, Diagnostics> {
+fn read_all(mut sources: Sources, options: &ReadOptions) -> Result<Specification, Diagnostics> {
     let mut findings = Findings::default();
     let stream = preprocess::preprocess(0, options, &mut sources, &mut findings);
     let items = parse::parse(&stream, &sources, &mut findings);
@@ -78,9 +78,9 @@ fn read_all(mut sources: Sources, options: &Options) -> Result<Specification, Di
     Ok(Specification { definitions, root, warnings, sources })
 }
 
-/// The known word that a misspelt one was probably meant to be.
+/// The known word that is most similar to a misspelt one.
 fn similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Comparing takes memory by the product of the lengths.
+    // The comparison needs memory in proportion to the product of the lengths.
     if word.len() > LONGEST_COMPARED {
         return None;
     }
@@ -91,5 +91,5 @@ fn similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&
     near.filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// Longer words are not guessed at.
+/// Longer words get no suggestion.
 const LONGEST_COMPARED: usize = 256;

@@ -1,42 +1,42 @@
-//! The preprocessor: one stream of words out of a file and all that it includes.
+//! The preprocessor: turns a file and its includes into one stream of tokens.
 //!
-//! That of the C++ standard as IDL takes it over (OMG IDL 4.2, 7.3), without `#` and `##` in macros.
+//! That of the C++ standard as adopted by IDL (OMG IDL 4.2, 7.3), without `#` and `##` in macros.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, Findings};
+use super::diagnostic::{Findings, IdlDiagnostic};
 use super::lexeme::{Lexeme, lexemes};
 use super::macros::{Macro, Macros};
-use super::source::{Sources, Span};
-use super::{Options, condition, similar};
+use super::source::{SourceSpan, Sources};
+use super::{ReadOptions, condition, similar};
 
-/// One file may have this many octets.
+/// The most octets of one file.
 const LARGEST_FILE: u64 = 16 << 20;
-/// And all that are included together this many.
+/// The most octets of all included files together.
 const LARGEST_SUM: u64 = 256 << 20;
-/// Files may include files this deep.
+/// The deepest nesting of includes.
 const DEEPEST: usize = 64;
-/// What is read when `orb.idl` is included and not found: the sequences of the standard's module CORBA.
+/// The contents of `orb.idl` if it is included and not found: the sequences of the standard's module CORBA.
 const ORB_IDL: &str = include_str!("orb.idl");
 
-/// A word, where to report it, and where its text is: they differ for words out of a macro.
+/// A token, its place for reports, and the place of its text: they differ for tokens from a macro.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub kind: Lexeme,
-    pub at: Span,
-    pub text: Span,
+    pub at: SourceSpan,
+    pub text: SourceSpan,
 }
 
 /// A comment, before the token of that index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Comment {
     pub before: usize,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
-/// What the preprocessor tells the parser between two words.
+/// An event of the preprocessor for the parser, between two tokens.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// An included file begins.
@@ -46,37 +46,42 @@ pub(crate) enum Event {
     /// `#pragma prefix "omg.org"`.
     Prefix(String),
     /// `#pragma ID Name "IDL:..."`.
-    Id { name: String, id: String, at: Span },
+    Id { name: String, id: String, at: SourceSpan },
     /// `#pragma version Name 1.2`.
-    Version { name: String, version: String, at: Span },
+    Version { name: String, version: String, at: SourceSpan },
 }
 
-/// What comes out.
+/// The result.
 #[derive(Default)]
-pub(crate) struct Stream {
+pub(crate) struct Preprocessed {
     pub tokens: Vec<Token>,
     pub comments: Vec<Comment>,
     /// Each before the token of that index.
     pub events: Vec<(usize, Event)>,
     /// Where macros were used.
-    pub macros: HashSet<Span>,
+    pub macros: HashSet<SourceSpan>,
 }
 
-/// Reads a file and all that it includes.
-pub(crate) fn preprocess(main: u32, options: &Options, sources: &mut Sources, findings: &mut Findings) -> Stream {
+/// Reads a file and all its includes.
+pub(crate) fn preprocess(
+    main: u32,
+    options: &ReadOptions,
+    sources: &mut Sources,
+    findings: &mut Findings,
+) -> Preprocessed {
     let mut macros = Macros::default();
     for (name, value) in &options.defines {
         let file = sources.add("the command line".into(), None, value.clone().into_bytes());
         macros.define(name.clone(), Macro { parameters: None, body: words(sources, file), at: None });
     }
-    let stream = Stream::default();
+    let stream = Preprocessed::default();
     let (open, once) = Default::default();
     let mut state = Preprocessor { options, sources, findings, macros, stream, open, once, octets: 0 };
     state.file(main);
-    Stream { macros: state.macros.used, ..state.stream }
+    Preprocessed { macros: state.macros.used, ..state.stream }
 }
 
-/// All words of a small text.
+/// All tokens of a small text.
 fn words(sources: &Sources, file: u32) -> Vec<Token> {
     let meant = |kind: &Lexeme| !matches!(kind, Lexeme::Newline | Lexeme::Comment);
     let words = lexemes(sources.whole(file)).filter(|(kind, _)| meant(kind));
@@ -84,16 +89,16 @@ fn words(sources: &Sources, file: u32) -> Vec<Token> {
 }
 
 fn token(kind: Lexeme, file: u32, at: &std::ops::Range<usize>) -> Token {
-    let at = Span { file, start: at.start as u32, end: at.end as u32 };
+    let at = SourceSpan { file, start: at.start as u32, end: at.end as u32 };
     Token { kind, at, text: at }
 }
 
 struct Preprocessor<'a> {
-    options: &'a Options,
+    options: &'a ReadOptions,
     sources: &'a mut Sources,
     findings: &'a mut Findings,
     macros: Macros,
-    stream: Stream,
+    stream: Preprocessed,
     /// Files being read, the innermost last.
     open: Vec<u32>,
     /// Files with `#pragma once`.
@@ -101,16 +106,16 @@ struct Preprocessor<'a> {
     octets: u64,
 }
 
-/// One `#if` that is open.
+/// An open `#if`.
 struct Branch {
-    at: Span,
-    /// Words here are taken.
+    at: SourceSpan,
+    /// The tokens here are used.
     active: bool,
-    /// One of its branches was taken.
+    /// One of its branches was used.
     taken: bool,
     /// `#else` was seen, here.
-    otherwise: Option<Span>,
-    /// What stands around it is taken.
+    otherwise: Option<SourceSpan>,
+    /// The enclosing branch is used.
     outer: bool,
 }
 
@@ -149,13 +154,13 @@ impl Preprocessor<'_> {
         }
         self.take(&mut run);
         for branch in branches {
-            let error = Diagnostic::at(branch.at, "this condition has no `#endif`");
+            let error = IdlDiagnostic::at(branch.at, "this condition has no `#endif`");
             self.findings.error(error.help("add `#endif`, after the last line that depends on it"));
         }
         self.open.pop();
     }
 
-    /// Expands the macros in a stretch of words and appends it to what comes out.
+    /// Expands the macros in a run of tokens and appends it to the result.
     fn take(&mut self, run: &mut Vec<Token>) {
         for token in &*run {
             if token.kind == Lexeme::Unknown {
@@ -192,7 +197,7 @@ impl Preprocessor<'_> {
                 let defined = match rest {
                     [name] if name.kind == Lexeme::Word => self.macros.defined(self.sources.text(name.text)),
                     _ => {
-                        let error = Diagnostic::at(at, format!("`#{which}` takes one name"));
+                        let error = IdlDiagnostic::at(at, format!("`#{which}` needs one name"));
                         self.findings.error(error.help(format!("write `#{which} NAME`, or `#if` for more")));
                         false
                     }
@@ -202,10 +207,10 @@ impl Preprocessor<'_> {
             }
             which @ ("elif" | "else") => {
                 let Some(branch) = branches.last_mut() else {
-                    return self.findings.error(Diagnostic::at(at, format!("`#{which}` without `#if`")));
+                    return self.findings.error(IdlDiagnostic::at(at, format!("`#{which}` without `#if`")));
                 };
                 if let Some(other) = branch.otherwise {
-                    let error = Diagnostic::at(at, format!("`#{which}` after `#else`"));
+                    let error = IdlDiagnostic::at(at, format!("`#{which}` after `#else`"));
                     return self.findings.error(error.other(other, "`#else` is here"));
                 }
                 let (open, outer) = (!branch.taken && branch.outer, branch.outer);
@@ -220,7 +225,7 @@ impl Preprocessor<'_> {
             }
             "endif" => {
                 if branches.pop().is_none() {
-                    self.findings.error(Diagnostic::at(at, "`#endif` without `#if`"));
+                    self.findings.error(IdlDiagnostic::at(at, "`#endif` without `#if`"));
                 }
             }
             _ if !active => {}
@@ -228,30 +233,30 @@ impl Preprocessor<'_> {
             "define" => self.define(at, rest),
             "undef" => match rest {
                 [name] if name.kind == Lexeme::Word => self.macros.forget(self.sources.text(name.text)),
-                _ => self.findings.error(Diagnostic::at(at, "`#undef` takes one name")),
+                _ => self.findings.error(IdlDiagnostic::at(at, "`#undef` needs one name")),
             },
             "pragma" => self.pragma(at, rest),
             "error" => {
                 let text = self.raw(rest);
-                self.findings.error(Diagnostic::at(at, format!("#error {text}")).help("the file refuses itself here"));
+                self.findings.error(IdlDiagnostic::at(at, format!("#error {text}")).help("this line refuses the file"));
             }
             "warning" => {
                 let text = self.raw(rest);
-                self.findings.warn(Diagnostic::at(at, format!("#warning {text}")));
+                self.findings.warn(IdlDiagnostic::at(at, format!("#warning {text}")));
             }
-            // Line marks of another preprocessor that ran before.
+            // Line marks of an earlier preprocessor.
             "line" | "ident" => {}
             text if text.starts_with(|first: char| first.is_ascii_digit()) => {}
             text => {
                 let known = ["include", "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "pragma"];
-                let error = Diagnostic::at(at, format!("`#{text}` is no directive of the preprocessor"));
+                let error = IdlDiagnostic::at(at, format!("`#{text}` is not a preprocessor directive"));
                 let near = similar(text, known).map(|known| format!("did you mean `#{known}`?"));
-                self.findings.error(Diagnostic { help: near, ..error });
+                self.findings.error(IdlDiagnostic { help: near, ..error });
             }
         }
     }
 
-    fn condition(&mut self, at: Span, words: &[Token]) -> bool {
+    fn condition(&mut self, at: SourceSpan, words: &[Token]) -> bool {
         match condition::holds(at, words, &mut self.macros, self.sources) {
             Ok(holds) => holds,
             Err(error) => {
@@ -261,7 +266,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// The text from the first to the last of some words on a line.
+    /// The text from the first to the last of some tokens on a line.
     fn raw(&self, words: &[Token]) -> String {
         match (words.first(), words.last()) {
             (Some(first), Some(last)) => self.sources.text(first.text.to(last.text)).to_string(),
@@ -269,18 +274,20 @@ impl Preprocessor<'_> {
         }
     }
 
-    fn define(&mut self, at: Span, words: &[Token]) {
+    fn define(&mut self, at: SourceSpan, words: &[Token]) {
         let Some((name, rest)) = words.split_first().filter(|(name, _)| name.kind == Lexeme::Word) else {
             return self
                 .findings
-                .error(Diagnostic::at(at, "`#define` needs a name").help("write `#define NAME value`"));
+                .error(IdlDiagnostic::at(at, "`#define` needs a name").help("write `#define NAME value`"));
         };
         let text = self.sources.text(name.text).to_string();
-        // A parenthesis that touches the name opens parameters; one behind a blank belongs to the value.
+        // A parenthesis directly after the name opens parameters; one after a blank belongs to the value.
         let touches = rest.first().is_some_and(|next| next.kind == Lexeme::Left && next.at.start == name.at.end);
         let (parameters, body) = if touches {
             let Some(close) = rest.iter().position(|token| token.kind == Lexeme::Right) else {
-                return self.findings.error(Diagnostic::at(name.at, format!("the parameters of `{text}` have no `)`")));
+                return self
+                    .findings
+                    .error(IdlDiagnostic::at(name.at, format!("the parameters of `{text}` have no `)`")));
             };
             let inside = &rest[1..close];
             let sound = inside.iter().enumerate().all(|(index, token)| match index % 2 {
@@ -288,7 +295,8 @@ impl Preprocessor<'_> {
                 _ => token.kind == Lexeme::Comma,
             });
             if !sound || (!inside.is_empty() && inside.len() % 2 == 0) {
-                let error = Diagnostic::at(name.at, format!("the parameters of `{text}` are not names between commas"));
+                let error =
+                    IdlDiagnostic::at(name.at, format!("the parameters of `{text}` are not names between commas"));
                 return self.findings.error(error);
             }
             let names = inside.iter().step_by(2).map(|token| self.sources.text(token.text).to_string());
@@ -296,13 +304,13 @@ impl Preprocessor<'_> {
         } else {
             (None, rest)
         };
-        if let Some(strange) = body.iter().find(|token| matches!(token.kind, Lexeme::Hash | Lexeme::Paste)) {
-            let error = Diagnostic::at(strange.at, "`#` and `##` are not supported in macros");
-            return self.findings.error(error.help("write the text out, or run the file through `cpp -P` first"));
+        if let Some(unexpected) = body.iter().find(|token| matches!(token.kind, Lexeme::Hash | Lexeme::Paste)) {
+            let error = IdlDiagnostic::at(unexpected.at, "`#` and `##` are not supported in macros");
+            return self.findings.error(error.help("write the text itself, or run the file through `cpp -P` first"));
         }
         let new = Macro { parameters, body: body.to_vec(), at: Some(name.at) };
         if let Some(old) = self.macros.get(&text).filter(|old| !old.same(&new, self.sources)) {
-            let mut warning = Diagnostic::at(name.at, format!("`{text}` is defined again, differently"));
+            let mut warning = IdlDiagnostic::at(name.at, format!("`{text}` is defined again, differently"));
             if let Some(at) = old.at {
                 warning = warning.other(at, "first here");
             }
@@ -311,7 +319,7 @@ impl Preprocessor<'_> {
         self.macros.define(text, new);
     }
 
-    fn pragma(&mut self, at: Span, words: &[Token]) {
+    fn pragma(&mut self, at: SourceSpan, words: &[Token]) {
         let text: Vec<&str> = words.iter().map(|word| self.sources.text(word.text)).collect();
         let whole = words.last().map_or(at, |last| at.to(last.at));
         let before = self.stream.tokens.len();
@@ -345,19 +353,19 @@ impl Preprocessor<'_> {
                     "ID" => "#pragma ID Name \"IDL:Module/Name:1.0\"",
                     _ => "#pragma version Name 1.0",
                 };
-                let error = Diagnostic::at(whole, format!("`#pragma {}` is not of its form", text[0]));
+                let error = IdlDiagnostic::at(whole, format!("`#pragma {}` has another form", text[0]));
                 self.findings.error(error.help(format!("write `{form}`")));
             }
         }
     }
 
-    fn include(&mut self, at: Span, words: &[Token]) {
+    fn include(&mut self, at: SourceSpan, words: &[Token]) {
         let whole = words.last().map_or(at, |last| at.to(last.at));
         let text = self.raw(words);
         let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         let angled = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
         let Some(name) = quoted.or(angled).filter(|name| !name.is_empty()) else {
-            let error = Diagnostic::at(whole, "`#include` needs a file's name");
+            let error = IdlDiagnostic::at(whole, "`#include` needs a file's name");
             return self.findings.error(error.help("write `#include \"other.idl\"` or `#include <other.idl>`"));
         };
         let file = match self.find(name, quoted.is_some(), whole) {
@@ -367,21 +375,21 @@ impl Preprocessor<'_> {
         if self.once.contains(&file) {
             return;
         }
-        // A second time it may skip itself by its guard; a third time it did not.
+        // At the second time it may skip itself by its guard; at the third time it did not.
         if self.open.iter().filter(|open| **open == file).count() >= 2 {
             let way: Vec<&str> = self.open.iter().map(|open| self.sources.name(*open)).collect();
-            let error = Diagnostic::at(whole, format!("`{name}` includes itself"));
+            let error = IdlDiagnostic::at(whole, format!("`{name}` includes itself"));
             let error = error.label(format!("on the way {}", way.join(" > ")));
             return self.findings.error(error.help("put `#pragma once` at its top, or guard it with `#ifndef`"));
         }
         if self.open.len() >= DEEPEST {
-            let error = Diagnostic::at(whole, format!("files include files more than {DEEPEST} deep"));
+            let error = IdlDiagnostic::at(whole, format!("files include files more than {DEEPEST} deep"));
             return self.findings.error(error);
         }
         self.octets += self.sources.whole(file).len() as u64;
         if self.octets > LARGEST_SUM {
             let message = format!("the included files have more than {} MiB together", LARGEST_SUM >> 20);
-            let error = Diagnostic::at(whole, message).help("a file counts as often as it is included");
+            let error = IdlDiagnostic::at(whole, message).help("a file counts as often as it is included");
             return self.findings.error(error);
         }
         self.stream.events.push((self.stream.tokens.len(), Event::Enter));
@@ -389,8 +397,8 @@ impl Preprocessor<'_> {
         self.stream.events.push((self.stream.tokens.len(), Event::Leave));
     }
 
-    /// Looks for an included file beside the one that includes it (if quoted), then along the search path.
-    fn find(&mut self, name: &str, quoted: bool, at: Span) -> Result<u32, Diagnostic> {
+    /// Looks for an included file beside the including one (if quoted), then along the search path.
+    fn find(&mut self, name: &str, quoted: bool, at: SourceSpan) -> Result<u32, IdlDiagnostic> {
         let here = self.open.last().and_then(|open| self.sources.path(*open)).and_then(Path::parent);
         let here = here.filter(|_| quoted).map(Path::to_path_buf);
         let candidates: Vec<PathBuf> = here.into_iter().chain(self.options.includes.iter().cloned()).collect();
@@ -401,7 +409,7 @@ impl Preprocessor<'_> {
                 return Ok(known.unwrap_or_else(|| self.sources.add("<orb.idl>".into(), None, ORB_IDL.into())));
             }
             let places: Vec<String> = candidates.iter().map(|dir| dir.join("").display().to_string()).collect();
-            let error = Diagnostic::at(at, format!("`{name}` is not found"));
+            let error = IdlDiagnostic::at(at, format!("`{name}` was not found"));
             return Err(match places.is_empty() {
                 true => error.help("name the directories to search with `-I`, or `Options::includes` in build.rs"),
                 false => error.help(format!("looked in {}; add directories with `-I`", places.join(", "))),
@@ -411,7 +419,7 @@ impl Preprocessor<'_> {
         if let Some(file) = self.sources.find(&path) {
             return Ok(file);
         }
-        let octets = read(&path).map_err(|why| Diagnostic::at(at, why))?;
+        let octets = read(&path).map_err(|why| IdlDiagnostic::at(at, why))?;
         Ok(self.sources.add(name.to_string(), Some(path), octets))
     }
 }
@@ -427,7 +435,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     Ok(octets)
 }
 
-/// What is true of every text that is read.
+/// The rules for every text that is read.
 pub(crate) fn fits(octets: &[u8]) -> Result<(), String> {
     if octets.len() as u64 > LARGEST_FILE {
         return Err(format!("is larger than {} MiB", LARGEST_FILE >> 20));
@@ -442,16 +450,16 @@ fn is_version(text: &str) -> bool {
     text.split_once('.').is_some_and(|(major, minor)| major.parse::<u16>().is_ok() && minor.parse::<u16>().is_ok())
 }
 
-/// An error about text that begins no word.
-fn unknown(text: &str, at: Span) -> Diagnostic {
+/// An error about text that begins no lexeme.
+fn unknown(text: &str, at: SourceSpan) -> IdlDiagnostic {
     let mut at = at;
     match text.chars().next().unwrap_or(' ') {
-        '"' => Diagnostic::at(at, "this string has no end on its line").help("close it with `\"`"),
-        '\'' => Diagnostic::at(at, "this character has no end on its line").help("close it with `'`"),
+        '"' => IdlDiagnostic::at(at, "this string does not end on its line").help("close it with `\"`"),
+        '\'' => IdlDiagnostic::at(at, "this character does not end on its line").help("close it with `'`"),
         '/' => {
             at.end = at.start + 2;
-            Diagnostic::at(at, "this comment has no end").help("close it with `*/`")
+            IdlDiagnostic::at(at, "this comment does not end").help("close it with `*/`")
         }
-        first => Diagnostic::at(at, format!("`{}` has no meaning in IDL", first.escape_debug())),
+        first => IdlDiagnostic::at(at, format!("`{}` has no meaning in IDL", first.escape_debug())),
     }
 }

@@ -3,27 +3,27 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A stretch of a file's text.
+/// A range of a file's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Span {
-    /// Which of the [`Sources`]; 0 is the file that was asked for.
+pub struct SourceSpan {
+    /// The index in [`Sources`]; 0 is the requested file.
     pub file: u32,
     /// The first byte.
     pub start: u32,
-    /// The byte behind the last.
+    /// The byte after the last.
     pub end: u32,
 }
 
-impl Span {
-    /// From the beginning of this to the end of the other; this alone if they lie in two files.
-    pub(crate) fn to(self, other: Span) -> Span {
-        if self.file == other.file && other.end >= self.start { Span { end: other.end, ..self } } else { self }
+impl SourceSpan {
+    /// From the start of this to the end of the other; only this if they are in two files.
+    pub(crate) fn to(self, other: SourceSpan) -> SourceSpan {
+        if self.file == other.file && other.end >= self.start { SourceSpan { end: other.end, ..self } } else { self }
     }
 }
 
-/// A place as people and editors name it.
+/// A place in readable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     /// The file, as it was named or found.
     pub file: String,
     /// From 1.
@@ -32,13 +32,13 @@ pub struct Place {
     pub column: usize,
 }
 
-/// Every file that took part, the one that was asked for first.
+/// Every file that was read, the requested one first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sources {
     files: Vec<File>,
 }
 
-/// A text without line splices, and after which of its bytes how many were left out up to there.
+/// A text without line splices, and the positions after which bytes were removed, with their number so far.
 type Joined = (Arc<str>, Vec<(u32, u32)>);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -49,17 +49,17 @@ struct File {
     original: Arc<str>,
     /// Without line splices, if there are any.
     joined: Option<Joined>,
-    /// Where the lines of the original begin.
+    /// The starts of the original's lines.
     starts: Vec<u32>,
 }
 
 impl Sources {
-    /// The files that were read, for a build to watch; texts given without a file are left out.
+    /// The files that were read, for a build to watch; texts without a file are omitted.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().filter_map(|file| file.path.as_deref())
     }
 
-    /// Takes a file in; its length was checked. Octets that are not UTF-8 are read as ISO 8859-1, the standard's set.
+    /// Adds a file; its length was checked. Octets that are not UTF-8 are read as ISO 8859-1, the standard's set.
     pub(crate) fn add(&mut self, name: String, path: Option<PathBuf>, octets: Vec<u8>) -> u32 {
         let original = match String::from_utf8(octets) {
             Ok(text) => text,
@@ -93,28 +93,28 @@ impl Sources {
         file.joined.as_ref().map_or(&file.original, |(text, _)| text)
     }
 
-    /// What stands at a place.
-    pub fn text(&self, at: Span) -> &str {
+    /// The text at a place.
+    pub fn text(&self, at: SourceSpan) -> &str {
         self.whole(at.file).get(at.start as usize..at.end as usize).unwrap_or("")
     }
 
-    /// Where a place begins, as people name it.
-    pub fn place(&self, at: Span) -> Place {
+    /// The start of a place, in readable form.
+    pub fn place(&self, at: SourceSpan) -> SourcePosition {
         let file = &self.files[at.file as usize];
         let start = file.original_offset(at.start, false);
         let line = file.line_of(start);
         let column = file.original[file.starts[line] as usize..start].chars().count() + 1;
-        Place { file: file.name.clone(), line: line + 1, column }
+        SourcePosition { file: file.name.clone(), line: line + 1, column }
     }
 
-    /// The line (from 0) on which a byte of the lexer's text stands.
+    /// The line (from 0) of a byte of the lexer's text.
     pub(crate) fn line(&self, file: u32, byte: u32) -> usize {
         let file = &self.files[file as usize];
         file.line_of(file.original_offset(byte, false))
     }
 
-    /// Its name, the lines, and the part of the text on the first of them: what a report shows.
-    pub(crate) fn excerpt(&self, at: Span) -> Excerpt<'_> {
+    /// Its name, the lines, and the part of the text on the first of them: for reports.
+    pub(crate) fn excerpt(&self, at: SourceSpan) -> SourceLine<'_> {
         let file = &self.files[at.file as usize];
         let start = file.original_offset(at.start, false);
         let end = file.original_offset(at.end, true).max(start);
@@ -122,8 +122,8 @@ impl Sources {
         let from = file.starts[line] as usize;
         let to = file.starts.get(line + 1).map_or(file.original.len(), |next| *next as usize);
         let whole = from + file.original[from..to].trim_end_matches(['\n', '\r']).len();
-        // What goes over several lines is marked on its first: the rest is noise.
-        Excerpt {
+        // A text over several lines is marked only on its first.
+        SourceLine {
             file: at.file,
             name: &file.name,
             text: &file.original,
@@ -134,8 +134,8 @@ impl Sources {
     }
 }
 
-/// One line of a file and what is to be marked in it.
-pub(crate) struct Excerpt<'a> {
+/// One line of a file and its marked part.
+pub(crate) struct SourceLine<'a> {
     pub file: u32,
     pub name: &'a str,
     /// The whole file.
@@ -169,7 +169,7 @@ impl File {
     }
 }
 
-/// Takes out every backslash before a line's end together with that end.
+/// Removes every backslash before a line's end together with that end.
 fn join_lines(text: &str) -> Option<Joined> {
     let (mut joined, mut splices, mut left_out) = (String::new(), Vec::new(), 0);
     let mut rest = text;
@@ -196,11 +196,11 @@ mod tests {
         let mut sources = Sources::default();
         let file = sources.add("a.idl".into(), None, b"ab\\\ncd\\\r\nef\ngh".to_vec());
         assert_eq!(&**sources.whole(file), "abcdef\ngh");
-        let at = |start, end| Span { file, start, end };
-        assert_eq!(sources.place(at(1, 2)), Place { file: "a.idl".into(), line: 1, column: 2 });
-        assert_eq!(sources.place(at(2, 3)), Place { file: "a.idl".into(), line: 2, column: 1 });
-        assert_eq!(sources.place(at(4, 6)), Place { file: "a.idl".into(), line: 3, column: 1 });
-        assert_eq!(sources.place(at(8, 9)), Place { file: "a.idl".into(), line: 4, column: 2 });
+        let at = |start, end| SourceSpan { file, start, end };
+        assert_eq!(sources.place(at(1, 2)), SourcePosition { file: "a.idl".into(), line: 1, column: 2 });
+        assert_eq!(sources.place(at(2, 3)), SourcePosition { file: "a.idl".into(), line: 2, column: 1 });
+        assert_eq!(sources.place(at(4, 6)), SourcePosition { file: "a.idl".into(), line: 3, column: 1 });
+        assert_eq!(sources.place(at(8, 9)), SourcePosition { file: "a.idl".into(), line: 4, column: 2 });
         assert_eq!(sources.excerpt(at(0, 6)).marked, 0..3);
     }
 

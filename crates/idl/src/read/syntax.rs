@@ -1,14 +1,14 @@
-//! What a file says, before its names mean anything.
+//! The syntax tree of a file, before names are resolved.
 
 use super::preprocess::Event;
-use super::source::Span;
+use super::source::SourceSpan;
 use crate::tree::{self, Annotation, Direction};
 
 /// An identifier, without the underscore that escapes a keyword.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub text: String,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 /// `::A::B` or `A::B`.
@@ -16,7 +16,7 @@ pub(crate) struct Name {
 pub(crate) struct ScopedName {
     pub absolute: bool,
     pub parts: Vec<Name>,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 impl ScopedName {
@@ -26,21 +26,21 @@ impl ScopedName {
     }
 }
 
-/// What stands before a declaration.
+/// The part before a declaration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Front {
     pub docs: Vec<String>,
     pub annotations: Vec<Annotation>,
 }
 
-/// What can stand in a file, a module or an interface.
+/// The definitions in a file, a module or an interface.
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(crate) enum SyntaxItem {
     Event(Event),
     Module {
         front: Front,
         name: Name,
-        items: Vec<Item>,
+        items: Vec<SyntaxItem>,
     },
     Constant {
         front: Front,
@@ -70,7 +70,7 @@ pub(crate) enum Item {
     },
     Operation(OperationSyntax),
     Attribute(AttributeSyntax),
-    /// What an included file declares and is not supported: an error only if it is used.
+    /// An unsupported declaration of an included file: an error only if it is used.
     Unsupported {
         name: Name,
         what: &'static str,
@@ -78,7 +78,7 @@ pub(crate) enum Item {
     TypeId {
         name: ScopedName,
         id: String,
-        at: Span,
+        at: SourceSpan,
     },
     TypePrefix {
         name: ScopedName,
@@ -86,7 +86,7 @@ pub(crate) enum Item {
     },
 }
 
-/// A type that is declared where it is used, or alone.
+/// A type that is declared where it is used, or by itself.
 #[derive(Debug)]
 pub(crate) struct Constructed {
     pub front: Front,
@@ -104,12 +104,12 @@ pub(crate) enum Construction {
 /// A type in use.
 #[derive(Debug)]
 pub(crate) struct TypeSyntax {
-    pub at: Span,
-    pub what: TypeWhat,
+    pub at: SourceSpan,
+    pub what: TypeForm,
 }
 
 #[derive(Debug)]
-pub(crate) enum TypeWhat {
+pub(crate) enum TypeForm {
     Basic(tree::Type),
     String {
         wide: bool,
@@ -127,7 +127,7 @@ pub(crate) enum TypeWhat {
 pub(crate) struct Declarator {
     pub name: Name,
     pub dimensions: Vec<Expression>,
-    /// The comment behind it, on its line.
+    /// The comment after it, on its line.
     pub after: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct CaseSyntax {
 #[derive(Debug)]
 pub(crate) enum Label {
     Value(Expression),
-    Default(Span),
+    Default(SourceSpan),
 }
 
 #[derive(Debug)]
@@ -160,14 +160,14 @@ pub(crate) struct InterfaceSyntax {
     pub is_abstract: bool,
     pub bases: Vec<ScopedName>,
     /// `None` for a forward declaration.
-    pub items: Option<Vec<Item>>,
+    pub items: Option<Vec<SyntaxItem>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct OperationSyntax {
     pub front: Front,
     pub name: Name,
-    pub oneway: Option<Span>,
+    pub oneway: Option<SourceSpan>,
     /// `None` for `void`.
     pub result: Option<TypeSyntax>,
     pub parameters: Vec<ParameterSyntax>,
@@ -178,7 +178,7 @@ pub(crate) struct OperationSyntax {
 pub(crate) struct ParameterSyntax {
     pub front: Front,
     pub direction: Direction,
-    pub direction_at: Span,
+    pub direction_at: SourceSpan,
     pub of: TypeSyntax,
     pub name: Name,
 }
@@ -193,23 +193,23 @@ pub(crate) struct AttributeSyntax {
     pub set_raises: Vec<ScopedName>,
 }
 
-/// A constant expression in postfix order, so that no length of it needs a deep stack.
+/// A constant expression in postfix order, so a long one needs no deep stack.
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub steps: Vec<Step>,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 #[derive(Debug)]
 pub(crate) struct Step {
-    pub what: StepWhat,
-    pub at: Span,
+    pub what: StepKind,
+    pub at: SourceSpan,
 }
 
 #[derive(Debug)]
-pub(crate) enum StepWhat {
-    /// Text of a literal; adjacent strings come as several.
-    Literal(super::lexeme::Lexeme, Vec<Span>),
+pub(crate) enum StepKind {
+    /// Text of a literal; adjacent strings are several.
+    Literal(super::lexeme::Lexeme, Vec<SourceSpan>),
     Boolean(bool),
     Name(ScopedName),
     Unary(super::lexeme::Lexeme),

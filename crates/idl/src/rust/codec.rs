@@ -1,5 +1,4 @@
-//! How values of a type are written and read: as the type itself does, unless it has a bound, which
-//! Rust's types do not know.
+//! Encodes and decodes values of a type: by the type itself, unless it has a bound, which Rust's types lack.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +6,10 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::scope::Scope;
-use crate::tree::{DefinitionId, Kind, Type};
+use crate::tree::{DefinitionId, DefinitionKind, Type};
 
 impl Scope<'_> {
-    /// True if some bound stands in the type where no struct or union checks it.
+    /// True if the type has a bound that no struct or union checks.
     pub fn is_bounded(&self, of: &Type) -> bool {
         match self.resolve(of) {
             Type::String(bound) | Type::WString(bound) => bound.is_some(),
@@ -20,7 +19,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Writes several values, one after the other: a block's inside, whose last expression is a `Result`.
+    /// Writes several values, one after the other: the contents of a block whose last expression is a `Result`.
     pub fn encode_in_order<'t>(&self, all: impl Iterator<Item = (&'t Type, TokenStream)>, to: &Ident) -> TokenStream {
         let mut all: Vec<_> = all.map(|(of, value)| self.encode(of, &value, to)).collect();
         let last = match all.pop() {
@@ -116,7 +115,7 @@ impl Scope<'_> {
         }
     }
 
-    /// True for a type that holds itself.
+    /// True for a recursive type.
     pub fn is_recursive(&self, id: DefinitionId) -> bool {
         self.reaches(&Type::Named(id), id, &mut BTreeSet::new())
     }
@@ -131,11 +130,13 @@ impl Scope<'_> {
                     return false;
                 }
                 match &self.get(*id).kind {
-                    Kind::Alias(of) => self.reaches(of, wanted, seen),
-                    Kind::Struct(members) | Kind::Exception(members) => {
+                    DefinitionKind::Alias(of) => self.reaches(of, wanted, seen),
+                    DefinitionKind::Struct(members) | DefinitionKind::Exception(members) => {
                         members.iter().any(|member| self.reaches(&member.of, wanted, seen))
                     }
-                    Kind::Union(union) => union.cases.iter().any(|case| self.reaches(&case.member.of, wanted, seen)),
+                    DefinitionKind::Union(union) => {
+                        union.cases.iter().any(|case| self.reaches(&case.member.of, wanted, seen))
+                    }
                     _ => false,
                 }
             }
@@ -144,7 +145,7 @@ impl Scope<'_> {
     }
 }
 
-/// What an array holds: elements, or arrays of one dimension less.
+/// The parts of an array: elements, or arrays of one dimension less.
 fn inner(of: &Type, dimensions: &[u32]) -> Type {
     match dimensions {
         [_, rest @ ..] if !rest.is_empty() => Type::Array(Box::new(of.clone()), rest.to_vec()),

@@ -9,10 +9,10 @@ use super::docs::{self, docs};
 use super::names::{camel, distinct, ident, snake, unique};
 use super::scope::Scope;
 use super::types::Derive;
-use crate::tree::{Case, Definition, DefinitionId, Enumerator, Kind, Member, Type, Union, Value};
+use crate::tree::{Case, ConstantValue, Definition, DefinitionId, DefinitionKind, Enumerator, Member, Type, Union};
 
 impl Scope<'_> {
-    pub fn constant(&self, definition: &Definition, name: &Ident, of: &Type, value: &Value) -> TokenStream {
+    pub fn constant(&self, definition: &Definition, name: &Ident, of: &Type, value: &ConstantValue) -> TokenStream {
         let docs = docs(&definition.docs, &definition.annotations);
         let ty = match self.resolve(of) {
             Type::String(_) | Type::WString(_) => quote!(&str),
@@ -34,7 +34,7 @@ impl Scope<'_> {
         quote!(#docs pub type #name = #of;)
     }
 
-    /// What a bounded typedef promises, in words: Rust's type does not.
+    /// The documentation of a bounded typedef: Rust's type has no bound.
     fn bound(&self, of: &Type) -> Option<String> {
         Some(match of {
             Type::String(Some(most)) => format!("At most {most} octets; checked when sent and received."),
@@ -129,7 +129,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Counts depth where a type holds itself, for a peer could nest it without end.
+    /// Counts depth in a recursive type, because a peer could nest it without end.
     fn deeper(&self, id: DefinitionId, value: TokenStream, from: &Ident) -> TokenStream {
         if self.is_recursive(id) { quote!(#from.nested(|#from| #value)) } else { value }
     }
@@ -186,23 +186,23 @@ impl Scope<'_> {
             let docs = case.map(|case| docs::of_member(&case.member));
             let of = case.map(|case| self.owned(&case.member.of));
             match shape {
-                Shape::Sole(_) => quote!(#docs #name(#of),),
-                Shape::Labelled { pattern } => {
-                    let told = match pattern {
+                UnionVariant::Sole(_) => quote!(#docs #name(#of),),
+                UnionVariant::Labelled { pattern } => {
+                    let label_docs = match pattern {
                         Some(_) => " Which of its labels it has.",
                         None => " Any that no other variant has.",
                     };
-                    quote!(#docs #name { #[doc = #told] label: #by, #[doc = " What it holds."] value: #of },)
+                    quote!(#docs #name { #[doc = #label_docs] label: #by, #[doc = " Its member."] value: #of },)
                 }
-                Shape::Bare => {
-                    quote!(#[doc = " Holds nothing but a discriminator that no other variant has."] #name(#by),)
+                UnionVariant::Bare => {
+                    quote!(#[doc = " Only a discriminator that no other variant has."] #name(#by),)
                 }
             }
         });
         let discriminators = variants.iter().map(|Variant { name: variant, shape, .. }| match shape {
-            Shape::Sole(label) => quote!(#name::#variant(_) => #label,),
-            Shape::Labelled { .. } => quote!(#name::#variant { label, .. } => *label,),
-            Shape::Bare => quote!(#name::#variant(label) => *label,),
+            UnionVariant::Sole(label) => quote!(#name::#variant(_) => #label,),
+            UnionVariant::Labelled { .. } => quote!(#name::#variant { label, .. } => *label,),
+            UnionVariant::Bare => quote!(#name::#variant(label) => *label,),
         });
         let (encoder, encode_error) = (self.orb("Encoder"), self.orb("EncodeError"));
         let (decoder, decode_error) = (self.orb("Decoder"), self.orb("DecodeError"));
@@ -213,30 +213,32 @@ impl Scope<'_> {
         let writes = variants.iter().map(|Variant { name: variant, case, shape }| {
             let write = case.map(|case| self.encode_in_order([(&case.member.of, quote!(value))].into_iter(), &to));
             match shape {
-                Shape::Sole(_) => quote!(#name::#variant(value) => { #write }),
-                Shape::Labelled { .. } => quote!(#name::#variant { value, .. } => { #write }),
-                Shape::Bare => quote!(#name::#variant(_) => #ok(()),),
+                UnionVariant::Sole(_) => quote!(#name::#variant(value) => { #write }),
+                UnionVariant::Labelled { .. } => quote!(#name::#variant { value, .. } => { #write }),
+                UnionVariant::Bare => quote!(#name::#variant(_) => #ok(()),),
             }
         });
-        // A label that belongs to another variant would come back as that one.
+        // A label that belongs to another variant would be read back as that one.
         let checks: Vec<_> = variants.iter().filter_map(|variant| self.check(&name, variant, union)).collect();
         let rest = (checks.len() < variants.len()).then(|| quote!(_ => true,));
         let check = (!checks.is_empty()).then(|| {
-            let told = format!("a label of {} that belongs to another variant", definition.name);
+            let message = format!("a label of {} that belongs to another variant", definition.name);
             quote! {
                 let fits = match self { #(#checks)* #rest };
-                if !fits { return #err(#encode_error::Value(#told)); }
+                if !fits { return #err(#encode_error::Value(#message)); }
             }
         });
         let reads = variants.iter().map(|Variant { name: variant, case, shape }| {
             let read = case.map(|case| self.decode(&case.member.of, &from));
             match shape {
-                Shape::Sole(label) => quote!(#label => #ok(#name::#variant(#read)),),
-                Shape::Labelled { pattern: Some(pattern) } => {
+                UnionVariant::Sole(label) => quote!(#label => #ok(#name::#variant(#read)),),
+                UnionVariant::Labelled { pattern: Some(pattern) } => {
                     quote!(label @ (#pattern) => #ok(#name::#variant { label, value: #read }),)
                 }
-                Shape::Labelled { pattern: None } => quote!(label => #ok(#name::#variant { label, value: #read }),),
-                Shape::Bare => quote!(label => #ok(#name::#variant(label)),),
+                UnionVariant::Labelled { pattern: None } => {
+                    quote!(label => #ok(#name::#variant { label, value: #read }),)
+                }
+                UnionVariant::Bare => quote!(label => #ok(#name::#variant(label)),),
             }
         });
         let discriminator = self.head(&union.discriminator);
@@ -246,7 +248,7 @@ impl Scope<'_> {
         quote! {
             #docs #derives pub enum #name { #(#declared)* }
             impl #name {
-                /// What says which variant it is.
+                /// The discriminator of a variant.
                 pub fn discriminator(&self) -> #by { match self { #(#discriminators)* } }
             }
             impl #encode for #name {
@@ -266,16 +268,16 @@ impl Scope<'_> {
     }
 }
 
-/// A variant of the Rust enumeration that stands for a union.
+/// A variant of the Rust enumeration for a union.
 struct Variant<'a> {
     name: Ident,
-    /// `None` for what holds nothing.
+    /// `None` for a variant without a member.
     case: Option<&'a Case>,
-    shape: Shape,
+    shape: UnionVariant,
 }
 
-enum Shape {
-    /// One label, so the variant tells it.
+enum UnionVariant {
+    /// One label, so the variant implies it.
     Sole(TokenStream),
     /// Several labels, as a pattern; without one, all that no other variant has.
     Labelled { pattern: Option<TokenStream> },
@@ -284,28 +286,28 @@ enum Shape {
 }
 
 impl Scope<'_> {
-    /// In the order in which they can be matched: what takes any label comes last.
+    /// In the order in which they can be matched: a variant that matches any label is last.
     fn variants<'u>(&self, union: &'u Union) -> Vec<Variant<'u>> {
         let mut taken = BTreeSet::new();
         let mut variants = Vec::new();
         for case in &union.cases {
             let name = ident(&unique(&mut taken, camel(&case.member.name)));
             let shape = match case.labels.as_slice() {
-                _ if case.default => Shape::Labelled { pattern: None },
-                [label] => Shape::Sole(self.value(label, &union.discriminator)),
-                labels => Shape::Labelled { pattern: Some(self.pattern(labels, union)) },
+                _ if case.default => UnionVariant::Labelled { pattern: None },
+                [label] => UnionVariant::Sole(self.value(label, &union.discriminator)),
+                labels => UnionVariant::Labelled { pattern: Some(self.pattern(labels, union)) },
             };
             variants.push(Variant { name, case: Some(case), shape });
         }
-        variants.sort_by_key(|variant| matches!(variant.shape, Shape::Labelled { pattern: None }));
+        variants.sort_by_key(|variant| matches!(variant.shape, UnionVariant::Labelled { pattern: None }));
         if !self.is_exhaustive(union) {
             let name = ident(&unique(&mut taken, "Default".to_owned()));
-            variants.push(Variant { name, case: None, shape: Shape::Bare });
+            variants.push(Variant { name, case: None, shape: UnionVariant::Bare });
         }
         variants
     }
 
-    fn pattern(&self, labels: &[Value], union: &Union) -> TokenStream {
+    fn pattern(&self, labels: &[ConstantValue], union: &Union) -> TokenStream {
         let labels = labels.iter().map(|label| self.value(label, &union.discriminator));
         quote!(#(#labels)|*)
     }
@@ -316,7 +318,7 @@ impl Scope<'_> {
             Type::Boolean => 2,
             Type::Octet | Type::UInt8 | Type::Int8 => 256,
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Enum(all) => all.len(),
+                DefinitionKind::Enum(all) => all.len(),
                 _ => usize::MAX,
             },
             _ => usize::MAX,
@@ -324,31 +326,37 @@ impl Scope<'_> {
         labels == all || union.cases.iter().any(|case| case.default)
     }
 
-    /// The arm that says whether a variant's label is one of its own.
+    /// The arm that checks whether a variant's label is one of its own.
     fn check(&self, name: &Ident, variant: &Variant<'_>, union: &Union) -> Option<TokenStream> {
         let others: Vec<_> =
             union.cases.iter().filter(|case| !case.default).flat_map(|case| case.labels.clone()).collect();
         let of = &variant.name;
-        if let (Type::Boolean, [Value::Boolean(taken)]) = (self.resolve(&union.discriminator), others.as_slice()) {
+        if let (Type::Boolean, [ConstantValue::Boolean(taken)]) =
+            (self.resolve(&union.discriminator), others.as_slice())
+        {
             let free = if *taken { quote!(!*label) } else { quote!(*label) };
             return match &variant.shape {
-                Shape::Bare => Some(quote!(#name::#of(label) => #free,)),
-                Shape::Labelled { pattern: None } => Some(quote!(#name::#of { label, .. } => #free,)),
+                UnionVariant::Bare => Some(quote!(#name::#of(label) => #free,)),
+                UnionVariant::Labelled { pattern: None } => Some(quote!(#name::#of { label, .. } => #free,)),
                 _ => None,
             };
         }
         match &variant.shape {
-            Shape::Sole(_) => None,
-            Shape::Labelled { pattern: Some(_) } if matches!(self.resolve(&union.discriminator), Type::Boolean) => None,
-            Shape::Labelled { pattern: Some(pattern) } => {
+            UnionVariant::Sole(_) => None,
+            UnionVariant::Labelled { pattern: Some(_) }
+                if matches!(self.resolve(&union.discriminator), Type::Boolean) =>
+            {
+                None
+            }
+            UnionVariant::Labelled { pattern: Some(pattern) } => {
                 Some(quote!(#name::#of { label, .. } => matches!(label, #pattern),))
             }
             _ if others.is_empty() => None,
-            Shape::Labelled { pattern: None } => {
+            UnionVariant::Labelled { pattern: None } => {
                 let others = self.pattern(&others, union);
                 Some(quote!(#name::#of { label, .. } => !matches!(label, #others),))
             }
-            Shape::Bare => {
+            UnionVariant::Bare => {
                 let others = self.pattern(&others, union);
                 Some(quote!(#name::#of(label) => !matches!(label, #others),))
             }

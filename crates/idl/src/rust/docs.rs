@@ -5,10 +5,10 @@ use quote::quote;
 
 use crate::tree::{Annotation, Member};
 
-/// A comment, a line each, and what annotations say that a reader should know.
+/// A comment, one string for each line, and the relevant annotations.
 pub(super) fn docs(comment: &[String], annotations: &[Annotation]) -> TokenStream {
     let mut all: Vec<String> = comment.to_vec();
-    all.extend(annotations.iter().filter_map(told));
+    all.extend(annotations.iter().filter_map(annotation_text));
     lines(&all)
 }
 
@@ -26,8 +26,8 @@ pub(super) fn lines(lines: &[String]) -> TokenStream {
     quote!(#(#lines)*)
 }
 
-/// What an annotation says of values, in words; the rest concerns DDS or the IDL itself.
-fn told(annotation: &Annotation) -> Option<String> {
+/// An annotation's statement about values, in words; the rest concerns DDS or the IDL itself.
+fn annotation_text(annotation: &Annotation) -> Option<String> {
     let argument = |key: &str| {
         let found = annotation.arguments.iter().find(|(name, _)| name == key);
         found.map(|(_, value)| value.trim_matches('"').to_owned())

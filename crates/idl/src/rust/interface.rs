@@ -1,10 +1,10 @@
-//! Interfaces: the trait that servants implement and stubs have, the stub, the delegate, the way in.
+//! Interfaces: the trait for servants and stubs, the stub, the delegate, the dispatch.
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::docs::docs;
-use super::methods::{Method, Parameter, tuple};
+use super::methods::{Method, MethodParameter, tuple};
 use super::names::ident;
 use super::scope::Scope;
 use crate::tree::{Definition, DefinitionId, Direction, Interface, Type};
@@ -47,13 +47,13 @@ impl Scope<'_> {
         ident(&self.names.place(id).name)
     }
 
-    /// The interface and what it inherits from, each with its own methods.
+    /// The interface and its ancestors, each with its own methods.
     fn lineage<'t>(&'t self, id: DefinitionId, interface: &'t Interface) -> Vec<(TokenStream, Vec<Method<'t>>)> {
         let own = [(id, interface)].into_iter().chain(self.ancestors(interface));
         own.map(|(id, interface)| (self.definition(id), self.methods(id, interface))).collect()
     }
 
-    /// A call of a method on something; said with the trait where two traits have a method of that name.
+    /// A call of a method; with the trait's name if two traits have a method of that name.
     fn called(
         &self,
         id: DefinitionId,
@@ -75,7 +75,7 @@ impl Scope<'_> {
     fn caller(&self, id: DefinitionId, interface: &Interface) -> TokenStream {
         let (name, stub) = (self.trait_name(id), ident(&self.names.made(id).stub));
         let (reference, from, as_ref) = (self.orb("Reference"), self.prelude("From"), self.prelude("AsRef"));
-        let told = format!(" A reference to an object with the operations of [`{name}`].");
+        let doc = format!(" A reference to an object with the operations of [`{name}`].");
         let traits = self.lineage(id, interface).into_iter().map(|(of, methods)| {
             let methods = methods.iter().map(|method| self.call(id, method));
             quote!(impl #of for #stub { #(#methods)* })
@@ -95,7 +95,7 @@ impl Scope<'_> {
         let later = all.iter().map(|method| self.call_later(id, method));
         let later = (!all.is_empty()).then(|| quote!(impl #stub { #(#later)* }));
         quote! {
-            #[doc = #told]
+            #[doc = #doc]
             #[derive(Clone, Debug, PartialEq, Eq, Hash)]
             pub struct #stub(#reference<dyn #name>);
             #(#traits)*
@@ -121,7 +121,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What writes the arguments, as a closure.
+    /// The closure that writes the arguments.
     fn arguments(&self, method: &Method<'_>) -> TokenStream {
         let to = method.local("to");
         let sent: Vec<_> = method.sent().map(|parameter| (parameter.of, &parameter.name)).collect();
@@ -134,7 +134,7 @@ impl Scope<'_> {
         if count == 1 && !writes.to_string().contains(';') { quote!(|#to| #writes) } else { quote!(|#to| { #writes }) }
     }
 
-    /// What reads the results, as a closure.
+    /// The closure that reads the results.
     fn results(&self, method: &Method<'_>) -> TokenStream {
         let (ok, from) = (self.prelude("Ok"), format_ident!("from"));
         let outputs = method.outputs();
@@ -191,13 +191,13 @@ impl Scope<'_> {
         quote!(#signature { #here let #bound = #called?; #(#set)* #ok(#back) })
     }
 
-    /// The method of the stub that does not wait; oneways have nothing to wait for.
+    /// The method of the stub that does not wait; oneways have none.
     fn call_later(&self, id: DefinitionId, method: &Method<'_>) -> TokenStream {
         let made = self.names.made(id);
         let name = ident(made.asynchronous.get(&method.wire).map_or("", String::as_str));
-        let told =
+        let doc =
             format!(" [`{0}`]({1}::{0}) without waiting for its end.", method.name, self.names.place(method.of).name);
-        let parameters = method.sent().map(|Parameter { name, of, .. }| {
+        let parameters = method.sent().map(|MethodParameter { name, of, .. }| {
             let of = self.borrowed(of);
             quote!(#name: #of)
         });
@@ -205,7 +205,7 @@ impl Scope<'_> {
         let (pending, error, operation) = (self.orb("Pending"), method.error(self), method.operation(self));
         let (arguments, results) = (self.arguments(method), self.results(method));
         quote! {
-            #[doc = #told]
+            #[doc = #doc]
             pub fn #name(&self, #(#parameters),*) -> #pending<#outputs, #error> {
                 self.0.call_async(&#operation, #arguments, #results)
             }
@@ -312,9 +312,9 @@ impl Scope<'_> {
         })
     }
 
-    /// How an argument is read, borrowed where it can be, and how it is passed on.
-    fn argument(&self, parameter: &Parameter<'_>, from: &Ident) -> (TokenStream, TokenStream) {
-        let Parameter { direction, name, of } = parameter;
+    /// How an argument is read, borrowed if possible, and how it is passed on.
+    fn argument(&self, parameter: &MethodParameter<'_>, from: &Ident) -> (TokenStream, TokenStream) {
+        let MethodParameter { direction, name, of } = parameter;
         if *direction == Direction::InOut {
             return (self.decode(of, from), quote!(&mut #name));
         }
@@ -340,7 +340,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What writes the outcome, as a closure.
+    /// The closure that writes the outcome.
     fn replied(&self, method: &Method<'_>) -> TokenStream {
         let (ok, to) = (self.prelude("Ok"), method.local("to"));
         let outputs = method.outputs();
@@ -366,14 +366,14 @@ impl Scope<'_> {
         }
     }
 
-    /// The delegate: every operation within something of the user's.
+    /// The delegate: every operation within a wrapper of the user's.
     fn delegate(&self, id: DefinitionId, interface: &Interface) -> TokenStream {
         let (name, delegate) = (self.trait_name(id), ident(&self.names.made(id).delegate));
         let around = self.orb("Around");
         // Interfaces may be called `A` and `T`.
         let generic = |name| ident(&self.names.unused(name));
         let (inner, wrap, output) = (generic("T"), generic("A"), generic("R"));
-        let told = format!(" Runs every operation of a [`{name}`], servant or stub, within an [`{}`].", "Around");
+        let doc = format!(" Runs every operation of a [`{name}`], servant or stub, within an [`{}`].", "Around");
         let lineage = self.lineage(id, interface);
         let traits = lineage.iter().map(|(of, methods)| {
             let methods = methods.iter().map(|method| {
@@ -395,11 +395,11 @@ impl Scope<'_> {
             }
         });
         quote! {
-            #[doc = #told]
+            #[doc = #doc]
             #[derive(Clone, Debug)]
             pub struct #delegate<#inner, #wrap> { inner: #inner, around: #wrap }
             impl<#inner, #wrap> #delegate<#inner, #wrap> {
-                /// Around all that `inner` does.
+                /// Around all operations of `inner`.
                 pub fn new(inner: #inner, around: #wrap) -> Self { #delegate { inner, around } }
             }
             #invoke

@@ -1,4 +1,4 @@
-//! Operations and attributes as methods: what goes in, what comes out, what is raised.
+//! Operations and attributes as methods: inputs, outputs, and exceptions.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use quote::{format_ident, quote};
 use super::docs::docs;
 use super::names::{distinct, ident, snake};
 use super::scope::Scope;
-use crate::tree::{DefinitionId, Direction, Interface, Kind, Type};
+use crate::tree::{DefinitionId, DefinitionKind, Direction, Interface, Type};
 
 /// A method of an interface's trait.
 pub(super) struct Method<'a> {
@@ -20,37 +20,37 @@ pub(super) struct Method<'a> {
     pub docs: TokenStream,
     pub oneway: bool,
     pub result: Option<&'a Type>,
-    pub parameters: Vec<Parameter<'a>>,
+    pub parameters: Vec<MethodParameter<'a>>,
     pub raises: &'a [DefinitionId],
 }
 
 /// One of its parameters.
-pub(super) struct Parameter<'a> {
+pub(super) struct MethodParameter<'a> {
     pub direction: Direction,
     pub name: Ident,
     pub of: &'a Type,
 }
 
-/// What comes back over the wire, in order.
+/// The outputs on the wire, in order.
 pub(super) struct Output<'a> {
     /// `result`, or the parameter's name.
     pub name: Ident,
     pub of: &'a Type,
-    /// True for a parameter that the caller has passed to be changed.
+    /// True for a parameter that the caller passes and the object changes.
     pub changed: bool,
 }
 
 impl<'a> Method<'a> {
-    /// Parameters that go to the object.
-    pub fn sent(&self) -> impl Iterator<Item = &Parameter<'a>> {
+    /// Parameters that are sent to the object.
+    pub fn sent(&self) -> impl Iterator<Item = &MethodParameter<'a>> {
         self.parameters.iter().filter(|parameter| parameter.direction != Direction::Out)
     }
 
-    /// What comes back: the result first, then parameters as declared.
+    /// The outputs: the result first, then parameters as declared.
     pub fn outputs(&self) -> Vec<Output<'a>> {
         let result = self.result.map(|of| Output { name: self.local("result"), of, changed: false });
         let back = self.parameters.iter().filter(|parameter| parameter.direction != Direction::In);
-        let back = back.map(|Parameter { direction, name, of }| Output {
+        let back = back.map(|MethodParameter { direction, name, of }| Output {
             name: name.clone(),
             of,
             changed: *direction == Direction::InOut,
@@ -58,7 +58,7 @@ impl<'a> Method<'a> {
         result.into_iter().chain(back).collect()
     }
 
-    /// A name for something of ours that no parameter has.
+    /// A name for a local variable that no parameter has.
     pub fn local(&self, name: &str) -> Ident {
         let mut name = name.to_owned();
         while self.parameters.iter().any(|parameter| parameter.name == name) {
@@ -73,7 +73,7 @@ impl<'a> Method<'a> {
         if self.oneway { quote!(#operation::oneway(#wire)) } else { quote!(#operation::new(#wire)) }
     }
 
-    /// What it raises.
+    /// Its error type.
     pub fn error(&self, scope: &Scope<'_>) -> TokenStream {
         match scope.names.made(self.of).errors.get(&self.wire) {
             Some(error) => scope.at(self.of, error),
@@ -81,14 +81,14 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// What it returns if all goes well: nothing, one thing, or several.
+    /// Its result on success: nothing, one value, or several.
     pub fn returned(&self, scope: &Scope<'_>) -> TokenStream {
         tuple(self.outputs().iter().filter(|output| !output.changed).map(|output| scope.owned(output.of)).collect())
     }
 
     /// `fn locate(&self, id: u32) -> Result<Position, LocateError>`.
     pub fn signature(&self, scope: &Scope<'_>) -> TokenStream {
-        let parameters = self.parameters.iter().filter_map(|Parameter { direction, name, of }| match direction {
+        let parameters = self.parameters.iter().filter_map(|MethodParameter { direction, name, of }| match direction {
             Direction::In => {
                 let of = scope.borrowed(of);
                 Some(quote!(#name: #of))
@@ -120,7 +120,7 @@ pub(super) fn tuple(all: Vec<TokenStream>) -> TokenStream {
 }
 
 impl Scope<'_> {
-    /// What an interface declares itself: operations, then attributes.
+    /// An interface's own methods: operations, then attributes.
     pub fn methods<'t>(&'t self, id: DefinitionId, interface: &'t Interface) -> Vec<Method<'t>> {
         let made = self.names.made(id);
         let method = |wire: String| {
@@ -131,7 +131,7 @@ impl Scope<'_> {
         let mut all = Vec::new();
         for operation in &interface.operations {
             let names = distinct(operation.parameters.iter().map(|parameter| parameter.member.name.as_str()), snake);
-            let parameters = operation.parameters.iter().zip(&names).map(|(parameter, name)| Parameter {
+            let parameters = operation.parameters.iter().zip(&names).map(|(parameter, name)| MethodParameter {
                 direction: parameter.direction,
                 name: ident(name),
                 of: &parameter.member.of,
@@ -156,8 +156,8 @@ impl Scope<'_> {
             if !attribute.readonly {
                 let value = format_ident!("value");
                 all.push(Method {
-                    docs: docs(&[format!("Sets what [`{0}`](Self::{0}) tells.", snake(&member.name))], &[]),
-                    parameters: vec![Parameter { direction: Direction::In, name: value, of: &member.of }],
+                    docs: docs(&[format!("Sets the value that [`{0}`](Self::{0}) returns.", snake(&member.name))], &[]),
+                    parameters: vec![MethodParameter { direction: Direction::In, name: value, of: &member.of }],
                     raises: &attribute.set_raises,
                     ..method(format!("_set_{}", member.name))
                 });
@@ -166,12 +166,12 @@ impl Scope<'_> {
         all
     }
 
-    /// All interfaces that one inherits from, each once, nearest first.
+    /// All ancestors of an interface, each once, nearest first.
     pub fn ancestors(&self, interface: &Interface) -> Vec<(DefinitionId, &Interface)> {
         let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
         let mut next: Vec<_> = interface.bases.iter().rev().copied().collect();
         while let Some(id) = next.pop() {
-            if let (Kind::Interface(base), true) = (&self.get(id).kind, seen.insert(id)) {
+            if let (DefinitionKind::Interface(base), true) = (&self.get(id).kind, seen.insert(id)) {
                 found.push((id, base));
                 next.extend(base.bases.iter().rev().copied());
             }

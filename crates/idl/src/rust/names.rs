@@ -1,54 +1,55 @@
-//! What each definition is called in Rust, and in which module it stands.
+//! The Rust name and module of each definition.
 //!
-//! Names of the IDL come first, in order; names that are made from them (`TrackerStub`) give way. Two names
-//! that Rust's conventions make one get an underscore: `fooBar` and `foo_bar` become `foo_bar` and `foo_bar_`.
+//! Names of the IDL are first, in order; derived names (`TrackerStub`) avoid them. If Rust's conventions make two names
+//! equal, the second gets an underscore: `fooBar` and `foo_bar` become `foo_bar` and `foo_bar_`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Span};
 
-use crate::tree::{Definition, DefinitionId, Interface, Kind, Specification};
+use crate::tree::{Definition, DefinitionId, DefinitionKind, Interface, Specification};
 
-/// Where a definition is found in the generated code.
+/// The path of a definition in the generated code.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct RustItemPath {
     /// Rust modules around it, outermost first.
     pub module: Vec<String>,
     /// Its own name.
     pub name: String,
-    /// The path of the Rust module that stands for the outermost of `module`, if that is not generated here.
+    /// The path of the Rust module for the outermost of `module`, if that is not generated here.
     pub external: Option<String>,
 }
 
-/// The names of what is made for an interface.
+/// The derived names of an interface.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Made {
-    /// Of the reference, with the operations as methods.
+pub(super) struct DerivedNames {
+    /// The reference, with the operations as methods.
     pub stub: String,
-    /// Of the wrapper.
+    /// The wrapper.
     pub delegate: String,
-    /// Of what each operation of its own raises, by its name on the wire.
+    /// The error types of its own operations, by their names on the wire.
     pub errors: BTreeMap<String, String>,
-    /// Of the methods, own and inherited, by their names on the wire.
+    /// The methods, own and inherited, by their names on the wire.
     pub methods: BTreeMap<String, String>,
-    /// Of the methods that do not wait for the reply, by their names on the wire.
+    /// The methods that do not wait for the reply, by their names on the wire.
     pub asynchronous: BTreeMap<String, String>,
 }
 
 /// All names.
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    places: Vec<Place>,
-    made: BTreeMap<DefinitionId, Made>,
+pub(super) struct RustNames {
+    places: Vec<RustItemPath>,
+    made: BTreeMap<DefinitionId, DerivedNames>,
     declared: BTreeMap<Vec<String>, BTreeSet<String>>,
-    /// What stands for a module or interface, by its scoped name in IDL.
+    /// The Rust module of a module or interface, by its scoped name in IDL.
     modules: BTreeMap<Vec<String>, String>,
 }
 
-impl Names {
-    pub fn new(of: &Specification, externals: &BTreeMap<String, String>) -> Names {
-        let mut names = Names { places: vec![Place::default(); of.definitions.len()], ..Names::default() };
+impl RustNames {
+    pub fn new(of: &Specification, externals: &BTreeMap<String, String>) -> RustNames {
+        let mut names =
+            RustNames { places: vec![RustItemPath::default(); of.definitions.len()], ..RustNames::default() };
         names.place_all(of, &of.root, &[]);
         for (place, definition) in names.places.iter_mut().zip(&of.definitions) {
             let outermost = definition.scope.first().unwrap_or(&definition.name);
@@ -58,15 +59,15 @@ impl Names {
         names
     }
 
-    pub fn place(&self, id: DefinitionId) -> &Place {
+    pub fn place(&self, id: DefinitionId) -> &RustItemPath {
         &self.places[id.0 as usize]
     }
 
-    pub fn made(&self, id: DefinitionId) -> &Made {
+    pub fn made(&self, id: DefinitionId) -> &DerivedNames {
         &self.made[&id]
     }
 
-    /// The name of the Rust module that stands for a module or for an interface's inside.
+    /// The name of the Rust module for a module or for an interface's contents.
     pub fn module(&self, definition: &Definition) -> &str {
         &self.modules[&scoped(definition)]
     }
@@ -80,7 +81,7 @@ impl Names {
         name
     }
 
-    /// True if a module declares something of that name.
+    /// True if a module declares that name.
     pub fn is_declared(&self, module: &[String], name: &str) -> bool {
         self.declared.get(module).is_some_and(|names| names.contains(name))
     }
@@ -93,17 +94,17 @@ impl Names {
         for id in ids {
             let definition = &of[*id];
             let inner: &[DefinitionId] = match &definition.kind {
-                Kind::Module(inner) => inner,
-                Kind::Interface(interface) => &interface.definitions,
+                DefinitionKind::Module(inner) => inner,
+                DefinitionKind::Interface(interface) => &interface.definitions,
                 _ => &[],
             };
             let name = match &definition.kind {
-                Kind::Module(_) => String::new(),
-                Kind::Constant(..) => self.declare(module, definition.name.to_shouty_snake_case()),
+                DefinitionKind::Module(_) => String::new(),
+                DefinitionKind::Constant(..) => self.declare(module, definition.name.to_shouty_snake_case()),
                 _ => self.declare(module, camel(&definition.name)),
             };
-            self.places[id.0 as usize] = Place { module: module.to_vec(), name, external: None };
-            if matches!(definition.kind, Kind::Module(_)) || !inner.is_empty() {
+            self.places[id.0 as usize] = RustItemPath { module: module.to_vec(), name, external: None };
+            if matches!(definition.kind, DefinitionKind::Module(_)) || !inner.is_empty() {
                 let scope = scoped(definition);
                 if !self.modules.contains_key(&scope) {
                     let name = self.declare(module, snake(&definition.name));
@@ -118,7 +119,7 @@ impl Names {
 
     fn make_all(&mut self, of: &Specification) {
         let interfaces = of.definitions.iter().enumerate().filter_map(|(at, definition)| match &definition.kind {
-            Kind::Interface(interface) if !interface.forward => Some((DefinitionId(at as u32), interface)),
+            DefinitionKind::Interface(interface) if !interface.forward => Some((DefinitionId(at as u32), interface)),
             _ => None,
         });
         let interfaces: Vec<_> = interfaces.collect();
@@ -129,18 +130,18 @@ impl Names {
             }
         }
         for (id, interface) in interfaces {
-            let Place { module, name, .. } = self.place(id).clone();
-            let mut made = Made {
+            let RustItemPath { module, name, .. } = self.place(id).clone();
+            let mut made = DerivedNames {
                 stub: self.declare(&module, format!("{name}Stub")),
                 delegate: self.declare(&module, format!("{name}Delegate")),
-                ..Made::default()
+                ..DerivedNames::default()
             };
             for (wire, error) in errors(interface) {
                 let shared = raising[&(module.clone(), error.clone())] > 1 || self.is_declared(&module, &error);
                 let error = if shared { format!("{name}{error}") } else { error };
                 made.errors.insert(wire, self.declare(&module, error));
             }
-            // Bases are declared before what inherits them, so their methods have names.
+            // Bases are declared before their heirs, so their methods have names.
             let mut taken: BTreeSet<String> = RESERVED.iter().map(|name| (*name).to_owned()).collect();
             for base in &interface.bases {
                 let inherited = self.made.get(base).map(|base| base.methods.clone()).unwrap_or_default();
@@ -177,7 +178,7 @@ const RESERVED: &[&str] = &[
     "type_id",
 ];
 
-/// Names on the wire and in Rust of what an interface declares itself: attributes, then operations.
+/// Names on the wire and in Rust of an interface's own members: attributes, then operations.
 fn methods(interface: &Interface) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for operation in &interface.operations {
@@ -193,7 +194,7 @@ fn methods(interface: &Interface) -> Vec<(String, String)> {
     all
 }
 
-/// Names on the wire of what raises user exceptions, with the name that says so.
+/// Names on the wire of methods with user exceptions, with the name for their error type.
 fn errors(interface: &Interface) -> Vec<(String, String)> {
     let operations = interface.operations.iter().filter(|operation| !operation.raises.is_empty());
     let mut all: Vec<_> =
@@ -215,7 +216,7 @@ fn scoped(definition: &Definition) -> Vec<String> {
     definition.scope.iter().chain([&definition.name]).cloned().collect()
 }
 
-/// The name, with as many underscores as make it new.
+/// The name, with as many underscores as make it unique.
 pub(super) fn unique(taken: &mut BTreeSet<String>, name: String) -> String {
     let mut name = name;
     while !taken.insert(name.clone()) {
@@ -224,7 +225,7 @@ pub(super) fn unique(taken: &mut BTreeSet<String>, name: String) -> String {
     name
 }
 
-/// Of a type, trait or variant. Whatever heck makes of `_1` begins with a digit.
+/// Of a type, trait or variant. heck's result for `_1` begins with a digit.
 pub(super) fn camel(name: &str) -> String {
     lettered(name.to_upper_camel_case(), 'X')
 }
@@ -238,7 +239,7 @@ fn lettered(name: String, first: char) -> String {
     if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { format!("{first}{name}") } else { name }
 }
 
-/// A name as Rust takes it: keywords are raw, or have an underscore where raw ones may not be.
+/// A name as a Rust identifier: keywords are raw, or have an underscore if raw ones are not allowed.
 pub(super) fn ident(name: &str) -> Ident {
     if syn::parse_str::<Ident>(name).is_ok() {
         return Ident::new(name, Span::call_site());

@@ -1,4 +1,4 @@
-//! What operations raise: an enumeration of the declared exceptions and the ORB's own.
+//! The error type of operations: an enumeration of the declared exceptions and the ORB's own.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -14,9 +14,9 @@ impl Scope<'_> {
     pub fn raised(&self, interface: DefinitionId, method: &Method<'_>) -> TokenStream {
         let Some(error) = self.names.made(interface).errors.get(&method.wire) else { return quote!() };
         let (error, place) = (ident(error), self.names.place(interface));
-        let told = format!(" What [`{}::{}`] raises.", place.name, method.name);
+        let doc = format!(" The exceptions of [`{}::{}`].", place.name, method.name);
         let names = method.raises.iter().map(|id| self.names.place(*id).name.as_str());
-        // First of all the ORB's, so that an exception named `System` is the one that gives way.
+        // The ORB's variant is first, so an exception named `System` gets the changed name.
         let names: Vec<_> = distinct(["System"].into_iter().chain(names), str::to_owned);
         let variants: Vec<Ident> = names[1..].iter().map(|name| ident(name)).collect();
         let exceptions: Vec<_> = method.raises.iter().map(|id| self.definition(*id)).collect();
@@ -39,7 +39,7 @@ impl Scope<'_> {
         let decoded = self.option(&self.result(&quote!(Self), &decode_error));
         let found = self.option(&quote!(&#system));
         quote! {
-            #[doc = #told]
+            #[doc = #doc]
             #derives
             pub enum #error {
                 #(#docs #variants(#exceptions),)*

@@ -1,7 +1,7 @@
-//! The Rust module that is being written: how it refers to what stands elsewhere.
+//! The Rust module being written: its references to other items.
 //!
-//! Whatever can be imported is, once, at the module's head; what would clash with a name of the module
-//! is written with its path.
+//! Every item that can be imported is imported once, at the module's head; one that would clash with a name of the
+//! module is written with its path.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +10,15 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::Options;
-use super::names::{Names, Place, ident};
+use super::names::{RustItemPath, RustNames, ident};
 use crate::tree::{Definition, DefinitionId, Specification};
 
 pub(super) struct Scope<'a> {
     pub of: &'a Specification,
-    pub names: &'a Names,
+    pub names: &'a RustNames,
     pub options: &'a Options,
     pub module: &'a [String],
-    /// Name here, and the path it stands for, without the name.
+    /// Name here, and its path without the name.
     uses: RefCell<BTreeMap<String, Import>>,
     /// Traits of the ORB whose methods are called.
     traits: RefCell<BTreeSet<String>>,
@@ -31,13 +31,13 @@ struct Import {
     from: String,
 }
 
-/// What generated code takes from Rust's prelude: never imported from elsewhere.
+/// Names of Rust's prelude in generated code: never imported from elsewhere.
 const PRELUDE: &[&str] = &[
     "AsRef", "Box", "Err", "FnOnce", "From", "None", "Ok", "Option", "Result", "Send", "Some", "String", "Sync", "Vec",
 ];
 
 impl<'a> Scope<'a> {
-    pub fn new(of: &'a Specification, names: &'a Names, options: &'a Options, module: &'a [String]) -> Self {
+    pub fn new(of: &'a Specification, names: &'a RustNames, options: &'a Options, module: &'a [String]) -> Self {
         Scope { of, names, options, module, uses: RefCell::default(), traits: RefCell::default() }
     }
 
@@ -84,14 +84,14 @@ impl<'a> Scope<'a> {
         self.traits.borrow_mut().insert(name.to_owned());
     }
 
-    /// What an IDL file declares, under its own name or one made from it.
+    /// A definition of an IDL file, under its own name or a derived one.
     pub fn definition(&self, id: DefinitionId) -> TokenStream {
         self.at(id, &self.names.place(id).name)
     }
 
-    /// Something that stands beside a definition.
+    /// An item beside a definition.
     pub fn at(&self, id: DefinitionId, name: &str) -> TokenStream {
-        let Place { module, external, .. } = self.names.place(id);
+        let RustItemPath { module, external, .. } = self.names.place(id);
         if let Some(external) = external {
             let from = [external.as_str()].into_iter().chain(module.iter().skip(1).map(String::as_str));
             let from = from.collect::<Vec<_>>().join("::");
@@ -106,7 +106,7 @@ impl<'a> Scope<'a> {
         let from: Vec<_> = supers.into_iter().chain(module[common..].iter().cloned()).collect();
         let from = from.join("::");
         if common == self.module.len() {
-            // In a module of this one: `naming_context::NotFound` tells more than `NotFound`.
+            // In a module of this one: `naming_context::NotFound` is clearer than `NotFound`.
             return path(&from, name);
         }
         self.import(Import { group: 2, from: from.clone() }, name, &from)

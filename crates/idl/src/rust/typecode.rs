@@ -1,11 +1,11 @@
-//! Type codes: each type describes itself, what it is made of included.
+//! Type codes: each type describes itself, including its parts.
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::scope::Scope;
 use super::types::integer;
-use crate::tree::{DefinitionId, Kind, Member, Type, Value};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Member, Type};
 
 impl Scope<'_> {
     /// `impl Typed` of a struct, exception, union or enumeration.
@@ -13,22 +13,22 @@ impl Scope<'_> {
         let definition = self.get(id);
         let (repository_id, written) = (&definition.repository_id, &definition.name);
         let described = match &definition.kind {
-            Kind::Struct(members) => {
+            DefinitionKind::Struct(members) => {
                 let members = self.described_members(members);
                 quote!(types.structure(#repository_id, #written, |types| #members))
             }
-            Kind::Exception(members) if members.is_empty() => {
+            DefinitionKind::Exception(members) if members.is_empty() => {
                 quote!(types.exception(#repository_id, #written, |_| []))
             }
-            Kind::Exception(members) => {
+            DefinitionKind::Exception(members) => {
                 let members = self.described_members(members);
                 quote!(types.exception(#repository_id, #written, |types| #members))
             }
-            Kind::Enum(all) => {
+            DefinitionKind::Enum(all) => {
                 let names = all.iter().map(|one| &one.name);
                 quote!(types.enumeration(#repository_id, #written, &[#(#names),*]))
             }
-            Kind::Union(union) => {
+            DefinitionKind::Union(union) => {
                 let by = self.described_by(&union.discriminator);
                 let cases = union.cases.iter().flat_map(|case| {
                     let (of, name) = (self.described(&case.member.of), &case.member.name);
@@ -75,12 +75,12 @@ impl Scope<'_> {
         quote!([#(#members),*])
     }
 
-    /// True if Rust's type says all: there is no bound, no typedef and no interface in it.
-    fn is_told_by_rust(&self, of: &Type) -> bool {
+    /// True if Rust's type determines it: there is no bound, no typedef and no interface in it.
+    fn is_implied_by_rust(&self, of: &Type) -> bool {
         match of {
-            Type::Sequence(of, None) | Type::Array(of, _) => self.is_told_by_rust(of),
+            Type::Sequence(of, None) | Type::Array(of, _) => self.is_implied_by_rust(of),
             Type::String(bound) | Type::WString(bound) => bound.is_none(),
-            Type::Named(id) => !matches!(self.get(*id).kind, Kind::Alias(_) | Kind::Interface(_)),
+            Type::Named(id) => !matches!(self.get(*id).kind, DefinitionKind::Alias(_) | DefinitionKind::Interface(_)),
             Type::Sequence(_, Some(_)) | Type::Object => false,
             _ => true,
         }
@@ -89,7 +89,7 @@ impl Scope<'_> {
     /// As a function of `types`.
     fn described_by(&self, of: &Type) -> TokenStream {
         match of {
-            Type::Named(id) if matches!(self.get(*id).kind, Kind::Alias(_)) => {
+            Type::Named(id) if matches!(self.get(*id).kind, DefinitionKind::Alias(_)) => {
                 let of = self.described(of);
                 quote!(|types| #of)
             }
@@ -112,7 +112,7 @@ impl Scope<'_> {
                 let most = Literal::u32_unsuffixed(*most);
                 quote!(types.wstring(#most))
             }
-            Type::Sequence(..) | Type::Array(..) if self.is_told_by_rust(of) => {
+            Type::Sequence(..) | Type::Array(..) if self.is_implied_by_rust(of) => {
                 let head = self.head(of);
                 quote!(#head::describe(types))
             }
@@ -129,7 +129,7 @@ impl Scope<'_> {
                 let definition = self.get(*id);
                 let (repository_id, written) = (&definition.repository_id, &definition.name);
                 match &definition.kind {
-                    Kind::Alias(inner) => {
+                    DefinitionKind::Alias(inner) => {
                         let inner = match inner {
                             // `|types| { let of = ..; types.sequence(of, 0) }` is a block already.
                             Type::String(Some(_)) | Type::WString(Some(_)) | Type::Sequence(..) | Type::Array(..) => {
@@ -145,7 +145,7 @@ impl Scope<'_> {
                         };
                         quote!(types.alias(#repository_id, #written, #inner))
                     }
-                    Kind::Interface(_) => quote!(types.interface(#repository_id, #written)),
+                    DefinitionKind::Interface(_) => quote!(types.interface(#repository_id, #written)),
                     _ => {
                         let head = self.definition(*id);
                         quote!(#head::describe(types))
@@ -160,13 +160,13 @@ impl Scope<'_> {
     }
 }
 
-/// As type codes number labels: 0 or 1 for a boolean, a character's code point, an enumerator's place.
-fn label_number(label: &Value) -> i128 {
+/// As in type codes: 0 or 1 for a boolean, a character's code point, an enumerator's position.
+fn label_number(label: &ConstantValue) -> i128 {
     match label {
-        Value::Integer(value) => *value,
-        Value::Boolean(value) => i128::from(*value),
-        Value::Char(value) => i128::from(u32::from(*value)),
-        Value::Enumerator(_, at) => i128::from(*at),
-        Value::Floating(_) | Value::Fixed { .. } | Value::String(_) => 0,
+        ConstantValue::Integer(value) => *value,
+        ConstantValue::Boolean(value) => i128::from(*value),
+        ConstantValue::Char(value) => i128::from(u32::from(*value)),
+        ConstantValue::Enumerator(_, at) => i128::from(*at),
+        ConstantValue::Floating(_) | ConstantValue::Fixed { .. } | ConstantValue::String(_) => 0,
     }
 }

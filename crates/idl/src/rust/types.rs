@@ -1,4 +1,4 @@
-//! Types in use: what each is in Rust, how a parameter is passed, what can be derived.
+//! Types in use: the Rust type, the way to pass a parameter, the derivable traits.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::scope::Scope;
-use crate::tree::{DefinitionId, Interface, Kind, Type, Value};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Interface, Type};
 
-/// What a type can be asked to derive beyond `Clone` and `Debug`.
+/// A trait that a type may derive beyond `Clone` and `Debug`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Derive {
     Copy,
@@ -19,22 +19,22 @@ pub(super) enum Derive {
 }
 
 impl Scope<'_> {
-    /// Behind all typedefs.
+    /// The type behind all typedefs.
     pub fn resolve<'t>(&'t self, of: &'t Type) -> &'t Type {
         match of {
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Alias(inner) => self.resolve(inner),
+                DefinitionKind::Alias(inner) => self.resolve(inner),
                 _ => of,
             },
             _ => of,
         }
     }
 
-    /// The interface that a reference is of, if stubs for it exist.
+    /// The interface of a reference, if it has stubs.
     pub fn interface(&self, of: &Type) -> Option<(DefinitionId, &Interface)> {
         match self.resolve(of) {
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Interface(interface) if !interface.forward => Some((*id, interface)),
+                DefinitionKind::Interface(interface) if !interface.forward => Some((*id, interface)),
                 _ => None,
             },
             _ => None,
@@ -45,12 +45,12 @@ impl Scope<'_> {
     pub fn is_reference(&self, of: &Type) -> bool {
         match self.resolve(of) {
             Type::Object => true,
-            Type::Named(id) => matches!(self.get(*id).kind, Kind::Interface(_)),
+            Type::Named(id) => matches!(self.get(*id).kind, DefinitionKind::Interface(_)),
             _ => false,
         }
     }
 
-    /// What a reference is called, without the `Option` that lets it be nil.
+    /// The type of a reference, without the `Option` that lets it be nil.
     fn stub(&self, of: &Type) -> TokenStream {
         match self.interface(of) {
             Some((id, _)) => self.at(id, &self.names.made(id).stub),
@@ -96,7 +96,7 @@ impl Scope<'_> {
                 })
             }
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Interface(_) => self.option(&self.stub(of)),
+                DefinitionKind::Interface(_) => self.option(&self.stub(of)),
                 _ => self.definition(*id),
             },
             Type::Object => self.option(&self.stub(of)),
@@ -135,15 +135,15 @@ impl Scope<'_> {
     }
 
     fn is_direct_reference(&self, of: &Type) -> bool {
-        matches!(of, Type::Named(id) if matches!(self.get(*id).kind, Kind::Interface(_)))
+        matches!(of, Type::Named(id) if matches!(self.get(*id).kind, DefinitionKind::Interface(_)))
     }
 
-    /// True for what parameters pass by value.
+    /// True for types that parameters pass by value.
     pub fn is_by_value(&self, of: &Type) -> bool {
         match self.resolve(of) {
             Type::String(_) | Type::WString(_) | Type::Sequence(..) | Type::Array(..) => false,
             Type::Any | Type::TypeCode | Type::Object => false,
-            Type::Named(id) => matches!(self.get(*id).kind, Kind::Enum(_)),
+            Type::Named(id) => matches!(self.get(*id).kind, DefinitionKind::Enum(_)),
             _ => true,
         }
     }
@@ -170,8 +170,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Whether a type has a trait, in so far as it can be derived. Recursion goes through sequences, which have
-    /// what their elements have.
+    /// Whether a type has a derivable trait. Recursion goes through sequences, which have the traits of their elements.
     pub fn has(&self, of: &Type, derive: Derive) -> bool {
         self.has_within(of, derive, &mut BTreeSet::new())
     }
@@ -198,24 +197,24 @@ impl Scope<'_> {
                     return true;
                 }
                 match &self.get(*id).kind {
-                    Kind::Alias(of) => self.has_within(of, derive, seen),
-                    Kind::Struct(members) | Kind::Exception(members) => {
+                    DefinitionKind::Alias(of) => self.has_within(of, derive, seen),
+                    DefinitionKind::Struct(members) | DefinitionKind::Exception(members) => {
                         members.iter().all(|member| self.has_within(&member.of, derive, seen))
                     }
-                    Kind::Union(union) => {
+                    DefinitionKind::Union(union) => {
                         derive != Derive::Default
                             && union.cases.iter().all(|case| self.has_within(&case.member.of, derive, seen))
                     }
-                    Kind::Enum(_) => true,
-                    Kind::Interface(_) => reference_has(derive),
-                    Kind::Module(_) | Kind::Constant(..) => true,
+                    DefinitionKind::Enum(_) => true,
+                    DefinitionKind::Interface(_) => reference_has(derive),
+                    DefinitionKind::Module(_) | DefinitionKind::Constant(..) => true,
                 }
             }
             _ => true,
         }
     }
 
-    /// `#[derive(..)]` with whatever all these types allow.
+    /// `#[derive(..)]` with all traits that these types allow.
     pub fn derives<'t>(&self, of: impl Iterator<Item = &'t Type> + Clone, never: &[Derive]) -> TokenStream {
         let has = |derive| !never.contains(&derive) && of.clone().all(|of| self.has(of, derive));
         let mut all = vec![quote!(Clone)];
@@ -234,7 +233,7 @@ impl Scope<'_> {
         quote!(#[derive(#(#all),*)])
     }
 
-    /// Octets that one takes at least.
+    /// The least octets of one value.
     pub fn least(&self, of: &Type) -> u64 {
         match of {
             Type::Boolean | Type::Char | Type::Octet | Type::UInt8 | Type::Int8 => 1,
@@ -251,36 +250,36 @@ impl Scope<'_> {
                 dimensions.iter().fold(self.least(of), |least, length| least.saturating_mul(u64::from(*length)))
             }
             Type::Named(id) => match &self.get(*id).kind {
-                Kind::Alias(of) => self.least(of),
-                Kind::Struct(members) | Kind::Exception(members) => {
+                DefinitionKind::Alias(of) => self.least(of),
+                DefinitionKind::Struct(members) | DefinitionKind::Exception(members) => {
                     members.iter().map(|member| self.least(&member.of)).fold(0, u64::saturating_add).max(1)
                 }
-                Kind::Union(union) => self.least(&union.discriminator),
-                Kind::Enum(_) => 4,
+                DefinitionKind::Union(union) => self.least(&union.discriminator),
+                DefinitionKind::Enum(_) => 4,
                 _ => 8,
             },
         }
     }
 
     /// A constant's value.
-    pub fn value(&self, value: &Value, of: &Type) -> TokenStream {
+    pub fn value(&self, value: &ConstantValue, of: &Type) -> TokenStream {
         match (value, self.resolve(of)) {
-            (Value::Integer(value), _) => integer(*value),
-            (Value::Floating(value), Type::LongDouble) => {
+            (ConstantValue::Integer(value), _) => integer(*value),
+            (ConstantValue::Floating(value), Type::LongDouble) => {
                 let bits = format!("{:#034x}", quadruple(*value)).parse::<Literal>();
                 let (long, bits) = (self.orb("LongDouble"), bits.unwrap_or_else(|_| Literal::u128_unsuffixed(0)));
                 quote!(#long::from_bits(#bits))
             }
-            (Value::Floating(value), of) => floating(*value, of),
-            (Value::Boolean(value), _) => quote!(#value),
-            (Value::Char(value), Type::WChar) => {
+            (ConstantValue::Floating(value), of) => floating(*value, of),
+            (ConstantValue::Boolean(value), _) => quote!(#value),
+            (ConstantValue::Char(value), Type::WChar) => {
                 let wide = self.orb("WChar");
                 quote!(#wide(#value))
             }
-            (Value::Char(value), _) => quote!(#value),
-            (Value::String(value), _) => quote!(#value),
-            (Value::Enumerator(id, at), _) => self.enumerator(*id, *at),
-            (Value::Fixed { digits, .. }, _) => {
+            (ConstantValue::Char(value), _) => quote!(#value),
+            (ConstantValue::String(value), _) => quote!(#value),
+            (ConstantValue::Enumerator(id, at), _) => self.enumerator(*id, *at),
+            (ConstantValue::Fixed { digits, .. }, _) => {
                 let (of, digits) = (self.head(of), integer(*digits));
                 quote!(#of::of_unscaled(#digits))
             }
@@ -290,7 +289,7 @@ impl Scope<'_> {
     /// `Colour::Red`.
     pub fn enumerator(&self, id: DefinitionId, at: u32) -> TokenStream {
         let variant = match &self.get(id).kind {
-            Kind::Enum(all) => {
+            DefinitionKind::Enum(all) => {
                 let names = super::names::distinct(all.iter().map(|one| one.name.as_str()), super::names::camel);
                 names.get(at as usize).cloned().unwrap_or_default()
             }
@@ -301,12 +300,12 @@ impl Scope<'_> {
     }
 }
 
-/// References compare as what they are: addresses and a key.
+/// References compare as data: addresses and a key.
 fn reference_has(derive: Derive) -> bool {
     !matches!(derive, Derive::Copy)
 }
 
-/// A number as people write it: one token with its sign, digits in threes from five on.
+/// A number in readable form: one token with its sign, digits in threes from five on.
 pub(super) fn integer(value: i128) -> TokenStream {
     let digits = value.unsigned_abs().to_string();
     let mut text = if value < 0 { "-".to_owned() } else { String::new() };
@@ -325,7 +324,7 @@ pub(super) fn integer(value: i128) -> TokenStream {
     }
 }
 
-/// A constant of `float` or `double`; the reader has refused what is not finite.
+/// A constant of `float` or `double`; the reader has rejected values that are not finite.
 fn floating(value: f64, of: &Type) -> TokenStream {
     if !value.is_finite() {
         let name = if value.is_nan() { "NAN" } else { "INFINITY" };
@@ -342,7 +341,7 @@ fn floating(value: f64, of: &Type) -> TokenStream {
     quote!(#literal)
 }
 
-/// The bits of the IEEE 754 binary128 that has the value of a finite `f64`.
+/// The bits of the IEEE 754 binary128 with the value of a finite `f64`.
 fn quadruple(value: f64) -> u128 {
     let bits = value.to_bits();
     let (sign, exponent, fraction) = (u128::from(bits >> 63) << 127, bits >> 52 & 0x7ff, bits & ((1 << 52) - 1));

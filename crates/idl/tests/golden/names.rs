@@ -358,11 +358,11 @@ pub mod names {
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException>;
 
-        /// Sets what [`type`](Self::type) tells.
+        /// Sets the value that [`type`](Self::type) returns.
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException>;
     }
 
-    /// What [`From::r#move`] raises.
+    /// The exceptions of [`From::r#move`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum MoveError {
         /// Declared by the operation.
@@ -460,7 +460,7 @@ pub mod names {
         }
     }
 
-    /// What [`From::locate`] raises.
+    /// The exceptions of [`From::locate`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum FromLocateError {
         /// Declared by the operation.
@@ -1027,7 +1027,7 @@ pub mod names {
         fn locate_left(&self) -> ::std::result::Result<from::Inner, LocateLeftError>;
     }
 
-    /// What [`Left::locate_left`] raises.
+    /// The exceptions of [`Left::locate_left`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum LocateLeftError {
         /// Declared by the operation.
@@ -1944,7 +1944,7 @@ pub mod names {
         fn side_of(&self, side: from::Side) -> ::std::result::Result<from::Inner, SideOfError>;
     }
 
-    /// What [`Bottom::side_of`] raises.
+    /// The exceptions of [`Bottom::side_of`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum SideOfError {
         /// Declared by the operation.
@@ -2509,7 +2509,7 @@ pub mod names {
         fn locate(&self) -> ::std::result::Result<(), OtherLocateError>;
     }
 
-    /// What [`Other::locate`] raises.
+    /// The exceptions of [`Other::locate`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum OtherLocateError {
         /// Declared by the operation.
@@ -2672,7 +2672,7 @@ pub mod names {
         fn locate(&self) -> ::std::result::Result<(), AnotherLocateError>;
     }
 
-    /// What [`Another::locate`] raises.
+    /// The exceptions of [`Another::locate`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum AnotherLocateError {
         /// Declared by the operation.

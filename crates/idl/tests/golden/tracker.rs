@@ -412,11 +412,11 @@ pub mod tracking {
         /// Targets that have not been seen for so many seconds are given up.
         fn patience(&self) -> Result<u16, SystemException>;
 
-        /// Sets what [`patience`](Self::patience) tells.
+        /// Sets the value that [`patience`](Self::patience) returns.
         fn set_patience(&self, value: u16) -> Result<(), SystemException>;
     }
 
-    /// What [`Tracker::locate`] raises.
+    /// The exceptions of [`Tracker::locate`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum LocateError {
         /// There is no such target, or not any more.
@@ -490,7 +490,7 @@ pub mod tracking {
         }
     }
 
-    /// What [`Tracker::follow`] raises.
+    /// The exceptions of [`Tracker::follow`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum FollowError {
         /// There is no such target, or not any more.

@@ -373,7 +373,7 @@ pub mod types {
             /// What it holds.
             value: f64,
         },
-        /// Holds nothing but a discriminator that no other variant has.
+        /// Only a discriminator that no other variant has.
         Default(i32),
     }
 
@@ -641,7 +641,7 @@ pub mod types {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Maybe {
         SomeMoney(Money),
-        /// Holds nothing but a discriminator that no other variant has.
+        /// Only a discriminator that no other variant has.
         Default(bool),
     }
 
@@ -799,7 +799,7 @@ pub mod types {
         ) -> Result<(), SystemException>;
     }
 
-    /// What [`Node::give_tree`] raises.
+    /// The exceptions of [`Node::give_tree`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum GiveTreeError {
         /// Declared by the operation.

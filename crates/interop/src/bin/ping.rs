@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hyoshi_interop::bench::{Octets, Ping, PingStub};
-use hyoshi_orb::{LaneOptions, Orb, Policy, SyncScope, SystemException, TlsClient, TlsIdentity, TlsRoots, TlsServer};
+use hyoshi_orb::{
+    LaneOptions, Orb, SyncScope, SystemException, ThreadPolicy, TlsClient, TlsIdentity, TlsRoots, TlsServer,
+};
 
 /// Counts what is put, and otherwise answers at once.
 #[derive(Default)]
@@ -46,8 +48,8 @@ const TLS: &str = "PING_TLS";
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["server", endpoint] => serve(endpoint, Policy::Other),
-        ["server", endpoint, priority] => serve(endpoint, Policy::Fifo(priority.parse()?)),
+        ["server", endpoint] => serve(endpoint, ThreadPolicy::Other),
+        ["server", endpoint, priority] => serve(endpoint, ThreadPolicy::Fifo(priority.parse()?)),
         ["client", reference] => call(reference, 1, ""),
         ["client", reference, scale] => call(reference, scale.parse()?, ""),
         ["client", reference, scale, only] => call(reference, scale.parse()?, only),
@@ -55,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn serve(endpoint: &str, policy: Policy) -> Result<(), Box<dyn Error>> {
+fn serve(endpoint: &str, policy: ThreadPolicy) -> Result<(), Box<dyn Error>> {
     let mut builder = Orb::builder().lane(LaneOptions { policy, ..LaneOptions::default() });
     if let Some(own) = std::env::var_os(TLS) {
         builder = builder.tls_server(TlsServer::new(TlsIdentity::from_files(&own, &own)?)?);

@@ -2,7 +2,7 @@
 
 use hyoshi_interop::peers::{Peer as PeerInterface, PeerStub, Point};
 use hyoshi_interop::{Able, check_all, serve};
-use hyoshi_orb::{Endpoint, Ior, Orb};
+use hyoshi_orb::{Ior, IorEndpoint, Orb};
 
 use crate::orbs::{Giop, Peer, omniorbpy};
 use crate::process::{self, Server};
@@ -29,7 +29,7 @@ pub fn served() -> (Orb, PeerStub) {
 pub fn address_of(ior: &Ior) -> (String, u16) {
     let profile = ior.iiop().next().expect("an IIOP profile").expect("a whole one");
     let tcp = profile.endpoints().into_iter().find_map(|endpoint| match endpoint {
-        Endpoint::Tcp { host, port, .. } => Some((host, port)),
+        IorEndpoint::Tcp { host, port, .. } => Some((host, port)),
         _ => None,
     });
     tcp.expect("it listens at TCP")

@@ -9,7 +9,7 @@ pub mod authority;
 use authority::Authority;
 use hyoshi_interop::peers::Peer as PeerInterface;
 use hyoshi_interop::{Able, check_all, serve};
-use hyoshi_orb::{Endpoint, Orb, OrbBuilder, SystemKind, TlsClient, TlsServer, minor};
+use hyoshi_orb::{IorEndpoint, Orb, OrbBuilder, SystemKind, TlsClient, TlsServer, minor};
 
 use crate::orbs::Peer;
 use crate::process::{self, Server};
@@ -89,7 +89,7 @@ fn omniorb_calls_us_over_tls_and_is_called_back() {
     let mut client = papers.omniorb(omniorb.join("client"), &Authority::new("elsewhere"));
     let output = client.args([&peer.ior().to_string(), "--no-callbacks"]).output().unwrap();
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let Some(Endpoint::Tls { port, .. }) = orb.endpoints().first() else { panic!("no TLS") };
+    let Some(IorEndpoint::Tls { port, .. }) = orb.endpoints().first() else { panic!("no TLS") };
     let address = format!("corbaloc:ssliop:1.2@127.0.0.1:{port}/Peer");
     papers
         .ours()

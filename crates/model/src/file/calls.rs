@@ -1,5 +1,5 @@
-//! `calls` and `called`: a call of another operation's method becomes what every later room knows, a
-//! chain of triggered operations.
+//! `calls` and `called`: turns the call of another operation's method into a chain of triggered operations, which every
+//! later crate understands.
 //!
 //! ```text
 //!     plan, 3 ms, calls `locate` after 1 ms:     plan:call ──► locate@plan ──► plan
@@ -8,39 +8,39 @@
 //!                                                           └► plan
 //! ```
 //!
-//! A job that waits for an answer holds no run token, exactly: between the two parts it does not exist.
-//! The part that finishes the job keeps the name, so that chains, triggers and epochs mean the whole;
-//! each caller has an instance of the method to itself, which shares its caller's importance as a
-//! distributable thread does (Real-Time CORBA 2.0, section 2.4: the segments are one schedulable entity).
+//! A job that waits for an answer holds no run token: between its two parts it does not exist. The part that finishes
+//! the job keeps the name, so chains, triggers and epochs mean the whole. Each caller has its own instance of the
+//! method, which has the caller's importance, as in a distributable thread (Real-Time CORBA 2.0, section 2.4: the
+//! segments are one schedulable entity).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::declared::{After, Declared, Drawn, Part, Stagger, Written};
+use super::declared::{After, DeclaredOperation, DeclaredStagger, Drawn, Part, Written};
 use super::expand::Operations;
 use super::limits;
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::names::Names;
+use crate::execution_time::ExecutionTime;
 use crate::ids::OperationId;
 use crate::system::Deadline;
-use crate::takes::Takes;
 use crate::time::Span;
 
-/// One operation of the chain that a call becomes.
-pub(super) struct Piece {
+/// One operation of the chain that replaces a call.
+pub(super) struct CallPart {
     of: usize,
     pub name: String,
     part: Part,
-    /// The piece that triggers it, if the file does not say what does.
+    /// The part that triggers it, if the file names no trigger.
     trigger: Option<usize>,
-    /// The periodic operation on whose behalf it runs: its deadline ends all.
+    /// The periodic operation to which it belongs: that operation's deadline ends everything.
     within: Option<usize>,
     critical: bool,
     importance: u32,
 }
 
-/// What is declared, as pieces. `None` where there are no calls, or where they are wrong, which is logged.
-pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Piece>> {
+/// The declared operations, as parts. `None` if there are no calls, or if they are wrong, which is logged.
+pub(super) fn call_parts(log: &mut Log, declared: &[DeclaredOperation<'_>]) -> Option<Vec<CallPart>> {
     if declared.iter().all(|one| one.calls.is_none()) {
         return None;
     }
@@ -52,65 +52,74 @@ pub(super) fn pieces(log: &mut Log, declared: &[Declared<'_>]) -> Option<Vec<Pie
     if !sound {
         return None;
     }
-    let mut pieces = Pieces { declared, methods, pieces: Vec::new() };
-    // If no operation calls a method, requests from outside release it.
-    let stands_alone = |(position, one): &(usize, &Declared<'_>)| !one.called || !called.contains(position);
+    let mut call_parts = CallParts { declared, methods, call_parts: Vec::new() };
+    // If no operation calls a method, only requests from outside release it.
+    let stands_alone = |(position, one): &(usize, &DeclaredOperation<'_>)| !one.called || !called.contains(position);
     for (position, one) in declared.iter().enumerate().filter(stands_alone) {
-        pieces.add(position, one.name.value.to_string(), None, position)?;
-        if pieces.pieces.len() as u64 > limits::OPERATIONS {
-            log.error(one.name.place, "too many operations")
-                .label("with those that it calls")
-                .help(format!("a system has at most {}; each caller counts its methods", limits::OPERATIONS));
+        call_parts.add(position, one.name.value.to_string(), None, position)?;
+        if call_parts.call_parts.len() as u64 > limits::OPERATIONS {
+            log.error(one.name.place, "too many operations").label("with the operations that it calls").help(format!(
+                "a system has at most {} operations; each caller has its own copy of a method",
+                limits::OPERATIONS
+            ));
             return None;
         }
     }
-    Some(pieces.pieces)
+    Some(call_parts.call_parts)
 }
 
 /// Rejects keys that contradict the release by requests or calls.
-pub(super) fn check_requests(log: &mut Log, declared: &[Declared<'_>]) {
+pub(super) fn check_requests(log: &mut Log, declared: &[DeclaredOperation<'_>]) {
     for one in declared.iter().filter(|one| one.called && !one.misread) {
         if !one.requested() {
             if let Some(interval) = one.min_interval {
                 log.error(interval.place, "`min_interval` is for operations that no operation calls")
-                    .help("take it out: the period of its callers says how often it is released");
+                    .help("remove it: the callers' periods determine how often it is released");
             }
             continue;
         }
         if let Some(call) = one.calls {
             let whole = one.name.value.trim_end_matches(":call");
-            log.error(call.method.place, format!("`{whole}` calls a method, and requests release it"))
-                .help("let it trigger an operation, with `after`, that does what the method does");
+            log.error(call.method.place, format!("`{whole}` calls a method, but requests release it"))
+                .help("let it trigger an operation with `after` instead of calling the method");
         }
         if let Some(guard) = one.guard {
             log.error(guard.place, "`guard` is for triggered operations")
-                .help("take it out: no earlier job triggers what requests release");
+                .help("remove it: requests release the operation, not an earlier job");
         }
         if one.min_interval.is_none() && one.written.deadline.is_none() {
             log.error(one.name.place, format!("`{}` has no deadline", one.name.value))
                 .label("`deadline` is missing")
-                .help("add `deadline = \"10ms\"`, from the request on, or `min_interval`, which is the deadline, too");
+                .help(
+                    "add `deadline = \"10ms\"`, counted from the request, or `min_interval`, which is also the \
+                    deadline",
+                );
         }
     }
 }
 
-/// The operation that one calls, if it may.
-fn method(log: &mut Log, declared: &[Declared<'_>], names: &Names<'_>, one: &Declared<'_>) -> Option<usize> {
+/// The method that an operation calls, if it may.
+fn method(
+    log: &mut Log,
+    declared: &[DeclaredOperation<'_>],
+    names: &Names<'_>,
+    one: &DeclaredOperation<'_>,
+) -> Option<usize> {
     let call = one.calls?;
     let position = names.find(log, call.method)? as usize;
     let method = &declared[position];
     if !method.called {
-        let finding = log.error(call.method.place, format!("`{}` is not there to be called", method.name.value));
-        finding.also(method.name.place, "something else releases it").help(
-            "a method is released by calls alone: give it `called = true` in place of `rate`, `every` or `after`",
-        );
+        let finding = log.error(call.method.place, format!("`{}` is not a method", method.name.value));
+        finding
+            .also(method.name.place, "something else releases it")
+            .help("only calls release a method: write `called = true` in place of `rate`, `every` or `after`");
         return None;
     }
     Some(position)
 }
 
-/// Whether no method calls itself, by whatever way, and none leads on too far.
-fn acyclic(log: &mut Log, declared: &[Declared<'_>], methods: &[Option<usize>]) -> bool {
+/// Rejects methods that call themselves, directly or through others, and calls that are nested too deep.
+fn acyclic(log: &mut Log, declared: &[DeclaredOperation<'_>], methods: &[Option<usize>]) -> bool {
     let mut walk_of = vec![usize::MAX; declared.len()];
     let mut sound = true;
     for start in 0..declared.len() {
@@ -126,77 +135,80 @@ fn acyclic(log: &mut Log, declared: &[Declared<'_>], methods: &[Option<usize>]) 
         circle.extend((path.len() - begin > 8).then_some("..."));
         circle.push(name(&path[begin]));
         let place = declared[path[begin]].calls.map_or(declared[path[begin]].name.place, |call| call.method.place);
-        log.error(place, format!("methods call each other in a circle: {}", circle.join(" -> ")))
-            .label("part of the circle")
-            .help("such a call would never end: take one of them out");
+        log.error(place, format!("methods call each other in a cycle: {}", circle.join(" -> ")))
+            .label("part of the cycle")
+            .help("such a call would never end: remove one of the calls");
         sound = false;
     }
     let calls = |start: &usize| std::iter::successors(Some(*start), |one| methods[*one]).take(DEEPEST + 2).count() - 1;
     let too_deep = |start: &usize| sound && calls(start) > DEEPEST;
-    // Only from where nothing calls: every other way is part of one of these.
+    // Only from methods that no method calls: every other path is part of one of these.
     if let Some(start) = (0..declared.len()).filter(|one| !declared[*one].called).find(too_deep) {
         let place = declared[start].calls.map_or(declared[start].name.place, |call| call.method.place);
-        log.error(place, format!("more than {DEEPEST} methods call one another on from here"))
+        log.error(place, format!("calls are nested more than {DEEPEST} deep from here"))
             .help("let one of them trigger an operation instead, with `after`");
         sound = false;
     }
     sound
 }
 
-/// Calls within calls.
+/// The deepest nesting of calls.
 const DEEPEST: usize = 16;
 
-struct Pieces<'d, 'a> {
-    declared: &'d [Declared<'a>],
+struct CallParts<'d, 'a> {
+    declared: &'d [DeclaredOperation<'a>],
     methods: Vec<Option<usize>>,
-    pieces: Vec<Piece>,
+    call_parts: Vec<CallPart>,
 }
 
-impl Pieces<'_, '_> {
-    /// Adds what is declared at `of`, under the name, on behalf of `caller`; the position of its end.
+impl CallParts<'_, '_> {
+    /// Adds the declaration at `of`, under the name, for `caller`. Returns the position of its last part.
     fn add(&mut self, of: usize, name: String, trigger: Option<usize>, caller: usize) -> Option<usize> {
         let (one, caller_) = (&self.declared[of], &self.declared[caller]);
         let within = (of != caller && caller_.periodic()).then_some(caller);
         let critical = one.critical || caller_.critical;
         let importance = one.importance.max(caller_.importance);
-        let piece = |name, part, trigger| Piece { of, name, part, trigger, within, critical, importance };
+        let piece = |name, part, trigger| CallPart { of, name, part, trigger, within, critical, importance };
         let (Some(call), Some(method)) = (one.calls, self.methods[of]) else {
-            self.pieces.push(piece(name, Part::Whole, trigger));
-            return Some(self.pieces.len() - 1);
+            self.call_parts.push(piece(name, Part::Whole, trigger));
+            return Some(self.call_parts.len() - 1);
         };
-        let before = self.pieces.len();
+        let before = self.call_parts.len();
         let periodic = one.periodic();
-        self.pieces.push(piece(format!("{name}:call"), Part::Whole, trigger));
+        self.call_parts.push(piece(format!("{name}:call"), Part::Whole, trigger));
         let instance = format!("{}@{name}", self.declared[method].name.value);
         let answer = self.add(method, instance, Some(before), caller)?;
         let released_by = if call.oneway { before } else { answer };
-        let rest = self.pieces.len();
-        self.pieces.push(piece(name, Part::Rest { before, periodic }, Some(released_by)));
-        self.pieces[before].part = Part::Before { rest, after: call.after };
+        let rest = self.call_parts.len();
+        self.call_parts.push(piece(name, Part::Rest { before, periodic }, Some(released_by)));
+        self.call_parts[before].part = Part::Before { rest, after: call.after };
         Some(rest)
     }
 }
 
-/// The operations that the pieces are.
-pub(super) fn declare<'a>(declared: Vec<Declared<'a>>, pieces: &'a [Piece]) -> Vec<Declared<'a>> {
-    // Where the end of each operation that nobody calls stands: for deadlines.
+/// The operations that the parts become.
+pub(super) fn declare<'a>(
+    declared: Vec<DeclaredOperation<'a>>,
+    call_parts: &'a [CallPart],
+) -> Vec<DeclaredOperation<'a>> {
+    // The position of the last part of each operation that no operation calls: for deadlines.
     let mut end_of = vec![None; declared.len()];
-    for (position, piece) in pieces.iter().enumerate() {
+    for (position, piece) in call_parts.iter().enumerate() {
         if !declared[piece.of].called && !matches!(piece.part, Part::Before { .. }) {
             end_of[piece.of] = Some(position);
         }
     }
-    let declare = |piece: &'a Piece| {
+    let declare = |piece: &'a CallPart| {
         let of = &declared[piece.of];
         let mut one = of.clone();
-        one.name = At::new(piece.name.as_str(), of.name.place);
+        one.name = AtPlace::new(piece.name.as_str(), of.name.place);
         (one.part, one.critical, one.importance) = (piece.part, piece.critical, piece.importance);
         one.within = piece.within.and_then(|within| end_of[within]);
         let method = of.called && piece.trigger.is_some() && !matches!(piece.part, Part::Before { .. });
         one.method = method.then_some(of.name.value);
         if let Some(trigger) = piece.trigger {
             let place = of.calls.map_or(of.name.place, |call| call.method.place);
-            let names = At::new(vec![At::new(pieces[trigger].name.as_str(), place)], place);
+            let names = AtPlace::new(vec![AtPlace::new(call_parts[trigger].name.as_str(), place)], place);
             one.after = Some(After { all: true, names });
         }
         match piece.part {
@@ -205,14 +217,14 @@ pub(super) fn declare<'a>(declared: Vec<Declared<'a>>, pieces: &'a [Piece]) -> V
             Part::Before { .. } => {}
             Part::Rest { .. } => {
                 (one.phase, one.offset) = (Span::ZERO, Span::ZERO);
-                one.stagger = Stagger::By(At::new(Span::ZERO, of.name.place));
+                one.stagger = DeclaredStagger::By(AtPlace::new(Span::ZERO, of.name.place));
                 one.uses = Vec::new();
                 one.reads.value = Vec::new();
             }
         }
         one
     };
-    pieces.iter().map(declare).collect()
+    call_parts.iter().map(declare).collect()
 }
 
 /// Lists of execution times that were cut at a call: operations may share long ones.
@@ -223,10 +235,11 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    /// The settings of the parts, from those of the wholes, which stand under the rests.
-    pub fn cut(&mut self, log: &mut Log, declared: &[Declared<'_>], first: &[u32], now: &mut [Arc<Written>]) {
+    /// The settings of the parts, computed from the settings of the whole operations, which are stored under the last
+    /// parts.
+    pub fn cut(&mut self, log: &mut Log, declared: &[DeclaredOperation<'_>], first: &[u32], now: &mut [Arc<Written>]) {
         let at = |position: usize| first[position] as usize;
-        // Whoever works for others shares their deadline: from the wholes, before these are cut.
+        // A method shares its caller's deadline: use the whole operations, before these are cut.
         let limit = |written: &Written| {
             let own = written.deadline.map(|deadline| deadline.map(|deadline| Deadline::Origin(deadline.span())));
             own.or(written.period.map(|period| period.map(|(period, _)| Deadline::Origin(period))))
@@ -252,88 +265,96 @@ impl Cuts {
         }
     }
 
-    /// What is done before the call, always the same, and the rest of each job.
+    /// The work before the call, always the same, and the rest of each job.
     fn parts(
         &mut self,
         log: &mut Log,
-        one: &Declared<'_>,
+        one: &DeclaredOperation<'_>,
         whole: &Written,
-        after: At<Span>,
+        after: AtPlace<Span>,
     ) -> Option<(Written, Written)> {
         let wcet = whole.wcet?;
         if after.value >= wcet.value {
-            log.error(after.place, format!("nothing is left of the worst case, {}, after the call", wcet.value))
-                .also(wcet.place, "the worst case")
-                .help(
-                    "a job ends with some work of its own, if only to take the answer: shorten `after` or raise `wcet`",
-                );
+            log.error(
+                after.place,
+                format!("no execution time is left after the call: the worst case is {}", wcet.value),
+            )
+            .also(wcet.place, "the worst case")
+            .help("a job must run after the call to receive the answer: shorten `after` or raise `wcet`");
             return None;
         }
-        let shortest = whole.takes.as_ref().map(|takes| At::new(takes.value.shortest, takes.place));
+        let shortest = whole.execution_time.as_ref().map(|takes| AtPlace::new(takes.value.shortest, takes.place));
         for (least, what) in [(whole.bcet, "the best case is"), (shortest, "jobs may take")] {
             let Some(least) = least.filter(|least| least.value <= after.value) else { continue };
-            log.error(least.place, format!("{what} {}, all of it before the call", least.value))
+            log.error(least.place, format!("{what} {}, which is no longer than the work before the call", least.value))
                 .also(after.place, format!("the call comes after {}", after.value))
-                .help("every job makes its call and then ends: shorten `after`, or raise the times");
+                .help("every job must run after its call: shorten `after` or raise the times");
             return None;
         }
         let held: Span = one.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
         if held > after.value {
-            log.error(one.uses_place, format!("resources are held for {held}, beyond the call"))
+            log.error(one.uses_place, format!("resources are held for {held}, longer than until the call"))
                 .also(after.place, format!("the call comes after {}", after.value))
-                .help("nothing is held while a job waits for an answer: hold them for less, or call later");
+                .help("a job must not hold resources during a call: hold them shorter, or call later");
             return None;
         }
-        let fixed = |span: Span, place| Some(At::new(span, place));
-        let mut first = Written { wcet: fixed(after.value, wcet.place), bcet: None, takes: None, ..whole.clone() };
+        let fixed = |span: Span, place| Some(AtPlace::new(span, place));
+        let mut first =
+            Written { wcet: fixed(after.value, wcet.place), bcet: None, execution_time: None, ..whole.clone() };
         first.deadline = whole.deadline;
-        let left = |span: At<Span>| span.map(|span| span.saturating_sub(after.value));
-        let takes = match &whole.takes {
+        let left = |span: AtPlace<Span>| span.map(|span| span.saturating_sub(after.value));
+        let takes = match &whole.execution_time {
             None => None,
-            Some(takes) => Some(At::new(Drawn::from(self.later(log, &takes.value.takes, after)?), takes.place)),
+            Some(takes) => Some(AtPlace::new(
+                Drawn::from(self.remaining_times(log, &takes.value.execution_time, after)?),
+                takes.place,
+            )),
         };
-        Some((first, Written { wcet: Some(left(wcet)), bcet: whole.bcet.map(left), takes, ..whole.clone() }))
+        Some((
+            first,
+            Written { wcet: Some(left(wcet)), bcet: whole.bcet.map(left), execution_time: takes, ..whole.clone() },
+        ))
     }
 
-    /// What is left of each job's time after the first part of it.
-    fn later(&mut self, log: &mut Log, takes: &Takes, after: At<Span>) -> Option<Takes> {
+    /// The execution times that remain after the first part of each job.
+    fn remaining_times(&mut self, log: &mut Log, takes: &ExecutionTime, after: AtPlace<Span>) -> Option<ExecutionTime> {
         let left = |span: &Span| span.saturating_sub(after.value);
         Some(match takes {
-            Takes::Fixed(span) => Takes::Fixed(left(span)),
-            Takes::Uniform(least, most) => Takes::Uniform(left(least), left(most)),
-            Takes::Normal { mean, deviation, least, most } => {
-                Takes::Normal { mean: left(mean), deviation: *deviation, least: left(least), most: left(most) }
+            ExecutionTime::Fixed(span) => ExecutionTime::Fixed(left(span)),
+            ExecutionTime::Uniform(least, most) => ExecutionTime::Uniform(left(least), left(most)),
+            ExecutionTime::Normal { mean, deviation, least, most } => {
+                ExecutionTime::Normal { mean: left(mean), deviation: *deviation, least: left(least), most: left(most) }
             }
-            Takes::List(whole) => {
+            ExecutionTime::List(whole) => {
                 let key = (whole.as_ptr(), after.value);
                 if let Some([_, cut]) = self.lists.get(&key) {
-                    return Some(Takes::List(cut.clone()));
+                    return Some(ExecutionTime::List(cut.clone()));
                 }
                 self.times += whole.len();
                 if self.times > limits::CUT_TIMES {
-                    log.error(after.place, "too many lists of execution times are cut at calls")
-                        .help(format!("they have at most {} times together", limits::CUT_TIMES));
+                    log.error(after.place, "too many execution times in lists of operations that call")
+                        .help(format!("at most {} in all", limits::CUT_TIMES));
                     return None;
                 }
                 let cut: Arc<[Span]> = whole.iter().map(left).collect();
-                // The whole is kept, too: freed, its address would come back for another list.
+                // Keep the whole, too: otherwise another list could reuse its address.
                 self.lists.insert(key, [whole.clone(), cut.clone()]);
-                Takes::List(cut)
+                ExecutionTime::List(cut)
             }
         })
     }
 }
 
-/// The way that a job takes through what an operation has become: a single step, or the parts of a call with
-/// the method between them.
-pub(super) fn way(operations: &Operations<'_>, end: OperationId, steps: &mut Vec<OperationId>) {
+/// The path of a job through the parts of an operation: a single step, or the parts of a call with the method between
+/// them.
+pub(super) fn path_of(operations: &Operations<'_>, end: OperationId, steps: &mut Vec<OperationId>) {
     if let Some(before) = operations.before(end) {
         steps.push(before);
         let waits = operations.of(end).calls.is_some_and(|call| !call.oneway);
-        // The method of a call has its end right before the rest of the caller.
+        // The last part of a call's method is right before the rest of the caller.
         let answer = waits.then(|| operations.position(end).checked_sub(1)).flatten();
         if let Some(answer) = answer {
-            way(operations, OperationId(operations.first()[answer]), steps);
+            path_of(operations, OperationId(operations.first()[answer]), steps);
         }
     }
     steps.push(end);

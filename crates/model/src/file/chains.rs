@@ -1,12 +1,12 @@
-//! `[chain.NAME]`: end-to-end requirements along operations that hang together.
+//! `[chain.NAME]`: end-to-end requirements along operations that trigger or read each other.
 
 use super::calls;
 use super::expand::{Connections, Operations};
 use super::limits;
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::operation::refuse_twice;
 use super::table::Table;
-use super::value::Given;
+use super::value::InputValue;
 use crate::ids::OperationId;
 use crate::system::Chain;
 
@@ -19,15 +19,15 @@ pub(super) fn chains(
     let mut chains = Vec::new();
     let mut steps = 0;
     for (name, table) in top.named(log, "chain") {
-        let time = |log: &mut Log, key| table.given(log, key, Given::positive_time).map(|time| time.value);
+        let time = |log: &mut Log, key| table.given(log, key, InputValue::positive_time).map(|time| time.value);
         let (deadline, max_age) = (time(log, "deadline"), time(log, "max_age"));
         let max_reaction = time(log, "max_reaction");
         if ["deadline", "max_age", "max_reaction"].iter().all(|key| table.get(key).is_none()) && !table.misread {
-            log.error(name.place, format!("chain `{}` requires nothing", name.value))
+            log.error(name.place, format!("chain `{}` has no requirement", name.value))
                 .label("`deadline`, `max_age` or `max_reaction` is missing")
-                .help("add what it requires, such as `deadline = \"150ms\"`");
+                .help("add a requirement, such as `deadline = \"150ms\"`");
         }
-        let Some(written) = table.read(log, "path", Given::texts) else { continue };
+        let Some(written) = table.read(log, "path", InputValue::texts) else { continue };
         refuse_twice(log, &written.value);
         if written.value.len() < 2 {
             log.error(written.place, "a chain's path has at least two operations")
@@ -48,7 +48,7 @@ pub(super) fn chains(
             }
             let [from, to] = ends.map(|end| operations.name(operations.whole(end)));
             let declared = operations.of(operations.whole(ends[1])).name;
-            log.error(place, format!("`{to}` neither comes after `{from}` nor reads it"))
+            log.error(place, format!("`{to}` is neither triggered by `{from}` nor reads it"))
                 .label("the chain breaks here")
                 .also(declared.place, format!("`{}` is declared here", declared.value))
                 .help(format!(
@@ -62,49 +62,49 @@ pub(super) fn chains(
     chains
 }
 
-/// The operations of a path: a template is no single step of one, unless it has a single instance; one that
-/// calls is the way through its call.
-fn follow(log: &mut Log, operations: &Operations<'_>, names: &[At<&str>]) -> Option<Vec<At<OperationId>>> {
+/// The operations of a path. A template is not a single step unless it has one instance; an operation that calls is the
+/// path through its call.
+fn follow(log: &mut Log, operations: &Operations<'_>, names: &[AtPlace<&str>]) -> Option<Vec<AtPlace<OperationId>>> {
     let mut before = None;
     let ids = names.iter().map(|name| {
         let mut found: Vec<_> = operations.find(log, *name)?.into_iter().flatten().map(OperationId).collect();
-        // Of a method's instances the one is meant that the step before calls.
+        // Of a method's instances, the step before calls the one that is meant.
         if let Some(one) = before.and_then(|before| found.iter().find(|one| operations.calls(before, **one))) {
             found = vec![*one];
         }
         before = found.first().copied();
         if found.len() > 1 && operations.of(found[0]).method.is_some() {
             log.error(name.place, format!("{} operations call `{}`", found.len(), name.value))
-                .label("for which of them?")
+                .label("ambiguous call")
                 .help(format!("name one call, such as `{}`, or the caller before it", operations.name(found[0])));
             return None;
         }
         if found.len() > 1 {
             let (name, place) = (name.value, name.place);
             log.error(place, format!("`{name}` is a template of {} operations", found.len()))
-                .label("which of them?")
-                .help(format!("a path leads through single operations: name one, such as `{name}.1`"));
+                .label("ambiguous instance")
+                .help(format!("name one instance, such as `{name}.1`"));
             return None;
         }
-        Some(At::new(found[0], name.place))
+        Some(AtPlace::new(found[0], name.place))
     });
-    // All names are followed before the first failure counts: each wrong one is told.
+    // Resolve all names before returning the first failure: each wrong one is reported.
     let ids: Vec<_> = ids.collect();
-    let ids: Vec<At<OperationId>> = ids.into_iter().collect::<Option<_>>()?;
+    let ids: Vec<AtPlace<OperationId>> = ids.into_iter().collect::<Option<_>>()?;
     let mut path = Vec::new();
     for (step, id) in ids.iter().enumerate() {
         let mut way = Vec::new();
         let (next, last) = (ids.get(step + 1), step.checked_sub(1).map(|last| ids[last].value));
         if next.is_some_and(|next| operations.calls(id.value, next.value)) {
-            // The path goes on within the call.
+            // The path continues within the call.
             way.extend(operations.before(id.value));
         } else if last.is_some_and(|last| operations.calls(id.value, last)) {
-            // It comes back from the method.
+            // It returns from the method.
             way.push(id.value);
         } else {
-            calls::way(operations, id.value, &mut way);
+            calls::path_of(operations, id.value, &mut way);
         }
-        path.extend(way.into_iter().map(|one| At::new(one, id.place)));
+        path.extend(way.into_iter().map(|one| AtPlace::new(one, id.place)));
     }
     Some(path)
 }

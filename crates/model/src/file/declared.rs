@@ -1,38 +1,38 @@
-//! Operations as they are written: what is read, expanded, resolved and checked in turn.
+//! Operations as written: the form that is read, expanded, resolved and checked in turn.
 
-use super::log::{At, Place};
+use super::log::{AtPlace, Place};
+use crate::execution_time::ExecutionTime;
 use crate::ids::{ProcessorId, ResourceId};
 use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit};
-use crate::takes::Takes;
 use crate::time::Span;
 
 /// An operation or a template of operations.
 #[derive(Clone)]
-pub(super) struct Declared<'a> {
-    pub name: At<&'a str>,
+pub(super) struct DeclaredOperation<'a> {
+    pub name: AtPlace<&'a str>,
     pub on: ProcessorId,
     /// `None` for a periodic operation.
     pub after: Option<After<'a>>,
-    pub reads: At<Vec<At<&'a str>>>,
+    pub reads: AtPlace<Vec<AtPlace<&'a str>>>,
     /// Calls or requests release it.
     pub called: bool,
     /// The least time between two requests.
-    pub min_interval: Option<At<Span>>,
+    pub min_interval: Option<AtPlace<Span>>,
     pub calls: Option<Call<'a>>,
-    /// Which part of an operation that calls it is.
+    /// Its part, if the operation calls another.
     pub part: Part,
-    /// The name in the file of the method that it is an instance of.
+    /// The method, by its name in the file, of which it is an instance.
     pub method: Option<&'a str>,
-    /// Where the end of the periodic operation stands that it works for.
+    /// The position of the last part of the periodic operation to which it belongs.
     pub within: Option<usize>,
-    /// Part of the table was not understood.
+    /// Part of the table is malformed.
     pub misread: bool,
     pub phase: Span,
     pub phase_given: bool,
     pub offset: Span,
-    pub stagger: Stagger,
-    /// `None` when it is no template.
-    pub count: Option<At<u32>>,
+    pub stagger: DeclaredStagger,
+    /// `None` if it is not a template.
+    pub count: Option<AtPlace<u32>>,
     pub critical: bool,
     pub importance: u32,
     pub uses: Vec<(ResourceId, Span)>,
@@ -40,8 +40,8 @@ pub(super) struct Declared<'a> {
     pub queue: QueueLimit,
     pub on_overrun: OnOverrun,
     pub on_busy: OnBusy,
-    /// `None` when the file leaves it to us.
-    pub guard: Option<At<Guard>>,
+    /// `None` when the file has no value.
+    pub guard: Option<AtPlace<Guard>>,
     pub payload: u32,
     pub written: Written,
 }
@@ -49,17 +49,17 @@ pub(super) struct Declared<'a> {
 #[derive(Clone)]
 pub(super) struct After<'a> {
     pub all: bool,
-    pub names: At<Vec<At<&'a str>>>,
+    pub names: AtPlace<Vec<AtPlace<&'a str>>>,
 }
 
 /// The phase between instances of a template.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Stagger {
+pub(super) enum DeclaredStagger {
     Even,
-    By(At<Span>),
+    By(AtPlace<Span>),
 }
 
-impl Declared<'_> {
+impl DeclaredOperation<'_> {
     pub fn periodic(&self) -> bool {
         match self.part {
             Part::Rest { periodic, .. } => periodic,
@@ -73,52 +73,52 @@ impl Declared<'_> {
     }
 }
 
-/// A call as it is written.
+/// A call as written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
-    pub method: At<&'a str>,
+    pub method: AtPlace<&'a str>,
     /// The caller's own work before it.
-    pub after: At<Span>,
+    pub after: AtPlace<Span>,
     pub oneway: bool,
 }
 
-/// Which part of an operation this is.
+/// The part of an operation that this is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Part {
     #[default]
     Whole,
-    /// Up to the call; what else there is of it stands at the position.
-    Before { rest: usize, after: At<Span> },
+    /// Up to the call; the rest of the operation is at the position.
+    Before { rest: usize, after: AtPlace<Span> },
     /// From the call on, under the operation's own name.
     Rest { before: usize, periodic: bool },
 }
 
-/// What epochs can change, as written so far; instances of a template share it.
+/// Settings that epochs can change, as written so far; instances of a template share it.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     /// The shortest and the longest; `None` for triggered operations.
-    pub period: Option<At<(Span, Span)>>,
-    pub jitter: Option<At<Span>>,
-    /// `None` only in a file that is refused.
-    pub wcet: Option<At<Span>>,
-    pub bcet: Option<At<Span>>,
-    pub takes: Option<At<Drawn>>,
-    pub deadline: Option<At<Deadline>>,
-    pub legs: Option<At<u16>>,
-    pub critical_legs: Option<At<u16>>,
+    pub period: Option<AtPlace<(Span, Span)>>,
+    pub jitter: Option<AtPlace<Span>>,
+    /// `None` only in a rejected file.
+    pub wcet: Option<AtPlace<Span>>,
+    pub bcet: Option<AtPlace<Span>>,
+    pub execution_time: Option<AtPlace<Drawn>>,
+    pub deadline: Option<AtPlace<Deadline>>,
+    pub legs: Option<AtPlace<u16>>,
+    pub critical_legs: Option<AtPlace<u16>>,
     pub enabled: bool,
 }
 
-/// Execution times with their extremes, found once: lists may be long, and many operations share one.
+/// Execution times with their extremes, computed once: lists may be long, and many operations share one.
 #[derive(Clone, Debug)]
 pub(super) struct Drawn {
-    pub takes: Takes,
+    pub execution_time: ExecutionTime,
     pub shortest: Span,
     pub longest: Span,
 }
 
-impl From<Takes> for Drawn {
-    fn from(takes: Takes) -> Self {
-        Drawn { shortest: takes.shortest(), longest: takes.longest(), takes }
+impl From<ExecutionTime> for Drawn {
+    fn from(takes: ExecutionTime) -> Self {
+        Drawn { shortest: takes.shortest(), longest: takes.longest(), execution_time: takes }
     }
 }

@@ -1,5 +1,5 @@
-//! What is wrong with a file, where, and what to do about it: for people (with the line and a
-//! caret) and, as plain fields, for programs.
+//! An error or warning about a file: the place, the cause and the remedy. It is printed with the line and a caret, or
+//! read from its plain fields.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 /// How bad a [`Diagnostic`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// The file is refused.
+    /// The file is rejected.
     Error,
-    /// The file is taken, but is probably not what was meant.
+    /// The file is accepted, but is probably not what was meant.
     Warning,
 }
 
@@ -31,22 +31,22 @@ impl fmt::Display for Severity {
 pub struct Diagnostic {
     /// Error or warning.
     pub severity: Severity,
-    /// The file, as it was named by the caller.
+    /// The file, by the name that the caller used.
     pub file: String,
-    /// The line, from 1; 0 when the file as a whole is meant.
+    /// The line, from 1; 0 for the whole file.
     pub line: usize,
-    /// The column in characters, from 1; 0 when the file as a whole is meant.
+    /// The column in characters, from 1; 0 for the whole file.
     pub column: usize,
     /// What is wrong.
     pub message: String,
-    /// What stands at the caret.
+    /// The text at the caret.
     pub label: String,
     /// What to do about it.
     pub help: Option<String>,
     excerpt: Option<Excerpt>,
 }
 
-/// The lines to show, and what to mark in them.
+/// The lines to show, and the parts of them to mark.
 #[derive(Clone, Debug)]
 struct Excerpt {
     first_line: usize,
@@ -55,9 +55,9 @@ struct Excerpt {
     context: Vec<(Range<usize>, String)>,
 }
 
-/// Lines further apart than this are told by number instead of being shown together.
+/// Lines further apart than this are referred to by number, not shown together.
 const LONGEST_EXCERPT: usize = 16 * 1024;
-/// Longer lines are told by number only.
+/// Longer lines are referred to only by number.
 const LONGEST_LINE: usize = 1_000;
 
 impl Diagnostic {
@@ -114,12 +114,12 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Why a file was refused: at least one error, in the file's order, and the warnings found on the way.
+/// Why a file was rejected: at least one error, in the file's order, and the warnings found before.
 #[derive(Clone, Debug)]
 pub struct FileErrors {
     /// The errors, at most a hundred; never empty.
     pub errors: Vec<Diagnostic>,
-    /// How many more there are.
+    /// How many more errors there are.
     pub more: usize,
     /// What else was noticed.
     pub warnings: Vec<Diagnostic>,
@@ -155,7 +155,7 @@ impl fmt::Display for FileErrors {
 
 impl std::error::Error for FileErrors {}
 
-/// A text with the beginnings of its lines, so that any number of places in it are found fast.
+/// A text with the starts of its lines, to find any number of places in it fast.
 pub(super) struct Source {
     pub file: String,
     text: Arc<str>,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::epochs::{Declared, NamedChange};
+use super::epochs::{DeclaredEpoch, NamedChange};
 use super::limits;
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::machines::link_delay;
 use super::names::Names;
 use super::table::Table;
-use super::value::{Given, shortened};
+use super::value::{InputValue, shortened};
 use crate::ids::HostId;
 use crate::system::{Environment, Host, Link, LinkSetting};
 use crate::time::Span;
@@ -21,14 +21,15 @@ use crate::time::Span;
 pub(super) fn accumulate(
     log: &mut Log,
     top: &Table<'_>,
-    epochs: &[Declared<'_>],
+    epochs: &[DeclaredEpoch<'_>],
     hosts: &[Host],
     links: &[Link],
     duration: Option<Span>,
 ) -> Vec<Arc<Environment>> {
     // Host tables were checked when they were read.
     let tables = top.named(&mut Log::default(), "host");
-    let is_off = |table: &Table<'_>| table.read(log, "enabled", Given::truth).is_some_and(|enabled| !enabled.value);
+    let is_off =
+        |table: &Table<'_>| table.read(log, "enabled", InputValue::truth).is_some_and(|enabled| !enabled.value);
     let off = tables.iter().map(|(_, table)| table).map(is_off).collect::<Vec<_>>();
     let disabled = (0u32..).zip(off).filter(|(_, off)| *off).map(|(host, _)| HostId(host)).collect();
     let mut names = LinkNames::default();
@@ -45,7 +46,7 @@ pub(super) fn accumulate(
             None => {
                 held += now.changed.len() + now.disabled.len();
                 if held > limits::SETTINGS {
-                    log.error(epoch.place(), "too many epochs for so many links and hosts")
+                    log.error(epoch.place(), "too many epochs for the number of links and hosts")
                         .help(format!("changed links and hosts times epochs are at most {}", limits::SETTINGS));
                     break;
                 }
@@ -75,10 +76,10 @@ impl State<'_> {
         let Some(table) = Table::open(log, section, "", name.place, &table) else { return };
         if *section == "host" {
             let hosts = Names::new("host", self.hosts.iter().map(|host| host.name.as_str()));
-            let host = hosts.find(log, At::new(name.value.as_str(), name.place)).map(HostId);
-            match (host, table.given(log, key, Given::truth)) {
-                (Some(host), Some(At { value: true, .. })) => self.disabled.remove(&host),
-                (Some(host), Some(At { value: false, .. })) => self.disabled.insert(host),
+            let host = hosts.find(log, AtPlace::new(name.value.as_str(), name.place)).map(HostId);
+            match (host, table.given(log, key, InputValue::truth)) {
+                (Some(host), Some(AtPlace { value: true, .. })) => self.disabled.remove(&host),
+                (Some(host), Some(AtPlace { value: false, .. })) => self.disabled.insert(host),
                 _ => false,
             };
             return;
@@ -87,7 +88,7 @@ impl State<'_> {
         let declared = self.links[link as usize].setting();
         let mut setting = self.changed.get(&link).copied().unwrap_or(declared);
         if *key == "loss" {
-            setting.loss_ppm = table.given(log, key, Given::share_ppm).map_or(0, |loss| loss.value);
+            setting.loss_ppm = table.given(log, key, InputValue::share_ppm).map_or(0, |loss| loss.value);
         } else if let Some(delay) = table.given(log, key, link_delay) {
             setting.delay = delay.value;
         }
@@ -123,20 +124,20 @@ impl LinkNames {
         self.in_order.push(format!("{one}-{other}"));
     }
 
-    fn find(&self, log: &mut Log, name: &At<String>) -> Option<u32> {
+    fn find(&self, log: &mut Log, name: &AtPlace<String>) -> Option<u32> {
         let written = shortened(&name.value);
         match self.positions.get(&name.value) {
             Some(Some(position)) => return Some(*position),
             Some(None) => {
                 log.error(name.place, format!("`{written}` is the name of two links"))
-                    .help("rename a host: the dashes in host names leave open where one name ends");
+                    .help("rename a host: dashes in host names make this ambiguous");
             }
             None => {
                 let nearest = log.nearest(&name.value, self.in_order.iter().map(String::as_str));
                 let help = match (nearest, &self.in_order[..]) {
                     (Some(nearest), _) => format!("did you mean `{nearest}`?"),
                     (None, []) => "declare it: [[link]] with `between` and `delay`".to_string(),
-                    (None, names) if names.len() <= 12 => format!("declared are: {}", names.join(", ")),
+                    (None, names) if names.len() <= 12 => format!("declared: {}", names.join(", ")),
                     (None, _) => "write the names of its two hosts with a dash between them".to_string(),
                 };
                 log.error(name.place, format!("there is no link `{written}`")).label("not declared").help(help);

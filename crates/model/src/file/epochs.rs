@@ -12,18 +12,18 @@ use super::declared::{Part, Written};
 use super::expand::Operations;
 use super::keys::{self, Key};
 use super::limits;
-use super::log::{At, Log, Place};
+use super::log::{AtPlace, Log, Place};
 use super::operation::{read_deadline, read_period};
-use super::settings::Ground;
+use super::settings::SettingInputs;
 use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
-use super::value::{Given, shortened};
+use super::value::{InputValue, shortened};
 use crate::ids::OperationId;
 use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
 
 /// An epoch as written.
-pub(super) struct Declared<'a> {
+pub(super) struct DeclaredEpoch<'a> {
     name: String,
     at: Span,
     place: Place,
@@ -32,29 +32,29 @@ pub(super) struct Declared<'a> {
     environment: Vec<NamedChange<'a>>,
 }
 
-/// A new value of a key of a program, a link or a host: its section and name, the key, and where the value stands.
+/// A new value of a key of a program, a link or a host: its section and name, the key, and the place of the value.
 pub(super) struct NamedChange<'a> {
     pub section: &'static str,
-    pub name: At<String>,
+    pub name: AtPlace<String>,
     pub key: &'static str,
     pub value: &'a Spanned<DeValue<'a>>,
 }
 
-impl<'a> Declared<'a> {
+impl<'a> DeclaredEpoch<'a> {
     fn at_start(place: Place) -> Self {
-        Declared::new("0".to_string(), Span::ZERO, place)
+        DeclaredEpoch::new("0".to_string(), Span::ZERO, place)
     }
 
     fn new(name: String, at: Span, place: Place) -> Self {
-        Declared { name, at, place, changes: Vec::new(), programs: Vec::new(), environment: Vec::new() }
+        DeclaredEpoch { name, at, place, changes: Vec::new(), programs: Vec::new(), environment: Vec::new() }
     }
 
-    /// Whether it begins within the time that the command line gives.
+    /// Whether it begins within the duration from the command line.
     pub fn is_within(&self, duration: Option<Span>) -> bool {
         duration.is_none_or(|duration| self.at < duration)
     }
 
-    /// When it begins, and what it changes of programs.
+    /// When it begins, and its changes of programs.
     pub fn of_programs(&self) -> (Instant, &[NamedChange<'a>]) {
         (Instant::from_nanos(self.at.as_nanos()), &self.programs)
     }
@@ -72,14 +72,14 @@ impl<'a> Declared<'a> {
 
 /// A new value: the address as written, and a table in which the key has that value.
 struct Change<'a> {
-    address: Address<'a>,
+    address: EntryPath<'a>,
     entries: &'a DeTable<'a>,
     place: Place,
 }
 
 /// `operation.NAME.KEY`, `operation.NAME.INSTANCE.KEY`, and for parts of a table `...KEY.PART`.
-struct Address<'a> {
-    operation: At<String>,
+struct EntryPath<'a> {
+    operation: AtPlace<String>,
     key: &'static Key,
     part: Option<&'static Key>,
     /// As written in `entries`.
@@ -87,12 +87,12 @@ struct Address<'a> {
 }
 
 /// Reads the epochs in the file's order, which must be that of time.
-pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<Declared<'a>> {
-    let mut epochs: Vec<Declared<'a>> = Vec::new();
+pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<DeclaredEpoch<'a>> {
+    let mut epochs: Vec<DeclaredEpoch<'a>> = Vec::new();
     let mut names = HashMap::new();
     let tables = top.list(log, "epoch");
     for table in tables {
-        let at = table.read(log, "at", Given::time);
+        let at = table.read(log, "at", InputValue::time);
         let (at, place) = at.map_or((Span::ZERO, table.place), |at| (at.value, at.place));
         if let Some(last) = epochs.last() {
             if at <= last.at && table.get("at").is_some() {
@@ -101,13 +101,13 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
                     .help("list epochs in order of time");
             }
         } else if at > Span::ZERO {
-            epochs.push(Declared::at_start(place));
+            epochs.push(DeclaredEpoch::at_start(place));
         }
         if at >= duration {
-            log.warn(place, format!("this epoch begins at {at}, when the run of {duration} is over"))
+            log.warn(place, format!("this epoch begins at {at}, after the end of the run of {duration}"))
                 .help("raise `duration` at the top of the file, or give a longer one on the command line");
         }
-        let name = table.given(log, "name", Given::text);
+        let name = table.given(log, "name", InputValue::text);
         if let Some(name) = name
             && let Some(first) = names.insert(name.value, name.place)
         {
@@ -115,7 +115,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         }
         let name = name.map_or_else(|| epochs.len().to_string(), |name| name.value.to_string());
         let set = table.given(log, "set", |given| given.table("set = { \"operation.NAME.KEY\" = ... }"));
-        let mut epoch = Declared::new(name, at, place);
+        let mut epoch = DeclaredEpoch::new(name, at, place);
         if let Some(set) = set {
             collect(log, &mut Vec::new(), set.value, &mut epoch);
         }
@@ -128,78 +128,78 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         epochs.push(epoch);
     }
     if epochs.is_empty() {
-        epochs.push(Declared::at_start(Place::default()));
+        epochs.push(DeclaredEpoch::at_start(Place::default()));
     }
     epochs
 }
 
-/// Follows keys, quoted ones with dots in them and tables within tables alike, to the values.
-fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, epoch: &mut Declared<'a>) {
+/// Follows keys to the values: quoted keys with dots in them, and tables within tables.
+fn collect<'a>(log: &mut Log, path: &mut Vec<String>, table: &'a DeTable<'a>, epoch: &mut DeclaredEpoch<'a>) {
     for (written, value) in in_order(table) {
         let place = Place::from(written.span());
         let depth = path.len();
         path.extend(written.get_ref().split('.').map(str::to_string));
         match (address(path), value.get_ref().as_table()) {
-            (Found::Complete(operation, key, part), _) => {
-                let operation = At::new(operation, place);
-                let address = Address { operation, key, part, written: written.get_ref() };
+            (EntryLookup::Complete(operation, key, part), _) => {
+                let operation = AtPlace::new(operation, place);
+                let address = EntryPath { operation, key, part, written: written.get_ref() };
                 epoch.changes.push(Change { address, entries: table, place });
             }
-            (Found::OfNamed(section, name, key), _) => {
-                let change = NamedChange { section, name: At::new(name, place), key, value };
+            (EntryLookup::OfNamed(section, name, key), _) => {
+                let change = NamedChange { section, name: AtPlace::new(name, place), key, value };
                 if section == "reservation" { epoch.programs.push(change) } else { epoch.environment.push(change) }
             }
-            (Found::Incomplete, Some(inner)) => collect(log, path, inner, epoch),
-            (Found::Incomplete, None) => refuse(log, place, path, None),
-            (Found::Wrong(segment), _) => refuse(log, place, path, Some(segment)),
+            (EntryLookup::Incomplete, Some(inner)) => collect(log, path, inner, epoch),
+            (EntryLookup::Incomplete, None) => refuse(log, place, path, None),
+            (EntryLookup::Wrong(segment), _) => refuse(log, place, path, Some(segment)),
         }
         path.truncate(depth);
     }
 }
 
-enum Found {
+enum EntryLookup {
     Complete(String, &'static Key, Option<&'static Key>),
     /// `reservation.NAME.KEY`, `link.A-B.KEY` or `host.NAME.KEY`: the section, the name and the key.
     OfNamed(&'static str, String, &'static str),
-    /// Nothing wrong so far.
+    /// No error so far.
     Incomplete,
     /// The index of the wrong segment.
     Wrong(usize),
 }
 
-fn address(path: &[String]) -> Found {
+fn address(path: &[String]) -> EntryLookup {
     match path[0].as_str() {
         "operation" => {}
         "reservation" => return of_named("reservation", path),
         "link" => return of_named("link", path),
         "host" => return of_named("host", path),
-        _ => return Found::Wrong(0),
+        _ => return EntryLookup::Wrong(0),
     }
-    let Some(name) = path.get(1) else { return Found::Incomplete };
+    let Some(name) = path.get(1) else { return EntryLookup::Incomplete };
     // No key is a number: a number here is that of an instance.
     let is_number = |segment: &String| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
     let instance = path.get(2).filter(|segment| is_number(segment));
     let at = if instance.is_some() { 3 } else { 2 };
     let operation = instance.map_or(name.clone(), |instance| format!("{name}.{instance}"));
-    let Some(segment) = path.get(at) else { return Found::Incomplete };
-    let Some(key) = settable("operation", segment) else { return Found::Wrong(at) };
+    let Some(segment) = path.get(at) else { return EntryLookup::Incomplete };
+    let Some(key) = settable("operation", segment) else { return EntryLookup::Wrong(at) };
     match path.get(at + 1) {
-        None => Found::Complete(operation, key, None),
+        None => EntryLookup::Complete(operation, key, None),
         Some(part) => match (key.name, settable("operation.repeat", part), path.len() - at) {
-            ("repeat", Some(part), 2) => Found::Complete(operation, key, Some(part)),
-            _ => Found::Wrong(at + 1),
+            ("repeat", Some(part), 2) => EntryLookup::Complete(operation, key, Some(part)),
+            _ => EntryLookup::Wrong(at + 1),
         },
     }
 }
 
-fn of_named(section: &'static str, path: &[String]) -> Found {
+fn of_named(section: &'static str, path: &[String]) -> EntryLookup {
     match path {
-        [_] | [_, _] => Found::Incomplete,
+        [_] | [_, _] => EntryLookup::Incomplete,
         [_, name, key] => match settable(section, key) {
-            Some(key) => Found::OfNamed(section, name.clone(), key.name),
-            None => Found::Wrong(2),
+            Some(key) => EntryLookup::OfNamed(section, name.clone(), key.name),
+            None => EntryLookup::Wrong(2),
         },
-        [..] => Found::Wrong(3),
+        [..] => EntryLookup::Wrong(3),
     }
 }
 
@@ -215,7 +215,7 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
     let written = shortened(&path.join("."));
     let like = "write \"operation.NAME.KEY\" = value";
     let (message, help) = match wrong {
-        None => (format!("`{written}` is not the address of a value"), like.to_string()),
+        None => (format!("`{written}` does not name a setting"), like.to_string()),
         Some(0) => (
             format!("`{written}` cannot be set: epochs change operations, reservations, links and hosts"),
             like.to_string(),
@@ -224,7 +224,8 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
             let segment = &path[at];
             let section = path[0].as_str();
             let known = keys::section(section).and_then(|section| section.key(segment)).is_some();
-            let what = if known { "cannot change over time".to_string() } else { format!("is no key of {section}s") };
+            let what =
+                if known { "cannot change over time".to_string() } else { format!("is not a key of {section}s") };
             let all = settable_names(section).collect::<Vec<_>>().join(", ");
             let nearest = log.nearest(segment, settable_names(section)).filter(|_| !known);
             let help = nearest.map_or(format!("epochs set {all}"), |nearest| format!("did you mean `{nearest}`?"));
@@ -234,11 +235,11 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
     log.error(place, message).label("cannot be set").help(help);
 }
 
-/// Everything written in each epoch, checked: changes add up from epoch to epoch. The second part
-/// says whether anything changed.
+/// All values set in each epoch, checked: changes add up from epoch to epoch. The second part is true if anything
+/// changed.
 pub(super) fn accumulate(
     log: &mut Log,
-    epochs: &[Declared<'_>],
+    epochs: &[DeclaredEpoch<'_>],
     operations: &Operations<'_>,
     edges: usize,
     files: &mut TimesFiles<'_>,
@@ -255,7 +256,7 @@ pub(super) fn accumulate(
         log.silence(!epoch.is_within(duration));
         let mut touched: Vec<Range<u32>> = Vec::new();
         for change in &epoch.changes {
-            let name = At::new(change.address.operation.value.as_str(), change.address.operation.place);
+            let name = AtPlace::new(change.address.operation.value.as_str(), change.address.operation.place);
             for range in operations.find(log, name).unwrap_or_default() {
                 change.apply(log, operations, &mut now[range.start as usize..range.end as usize], range.start, files);
                 touched.push(range);
@@ -268,7 +269,7 @@ pub(super) fn accumulate(
         }
         held += operations.len() + edges;
         if held > limits::SETTINGS && index > 0 {
-            log.error(epoch.place, "too many epochs for so many operations")
+            log.error(epoch.place, "too many epochs for the number of operations")
                 .help(format!("operations and connections times epochs are at most {}", limits::SETTINGS));
             return None;
         }
@@ -280,7 +281,7 @@ pub(super) fn accumulate(
     Some(all)
 }
 
-/// Checks what an epoch changed, once for all instances that share it.
+/// Checks the changes of an epoch, once for all instances that share them.
 fn check_touched(log: &mut Log, operations: &Operations<'_>, now: &[Arc<Written>], touched: Vec<Range<u32>>) {
     let mut checked = HashSet::new();
     for operation in touched.into_iter().flatten().map(OperationId) {
@@ -305,7 +306,7 @@ impl Change<'_> {
         if matches!(key, "rate" | "every" | "jitter" | "repeat") && !operations.of(OperationId(first)).periodic() {
             let help = match operations.of(OperationId(first)).requested() {
                 true => "requests release this one",
-                false => "this one is triggered by others: change theirs",
+                false => "other operations trigger this one: change them",
             };
             log.error(self.place, format!("`{key}` is for periodic operations")).help(help);
             return;
@@ -320,10 +321,10 @@ impl Change<'_> {
         }
         if key == "repeat" && operation.calls.is_some() {
             log.error(self.place, "`repeat` is not for operations that call")
-                .help("give the load chain to another operation, which this one triggers");
+                .help("move the load chain to an operation that this one triggers");
             return;
         }
-        // The value stands in a table of the file under its address: read it as if it stood under its key.
+        // The value is stored under its path in a table of the file: read it as if it were stored under its key.
         let Some(value) = self.entries.get(self.address.written) else { return };
         let mut table = DeTable::new();
         let name = self.address.part.map_or(key, |part| part.name);
@@ -349,12 +350,12 @@ impl Change<'_> {
         let own =
             || read_deadline(&mut Log::default(), &table).is_some_and(|one| matches!(one.value, Deadline::Own(_)));
         if key == "deadline" && operation.calls.is_some() && !operation.periodic() && own() {
-            log.error(self.place, "`deadline` counts from its own release, which is over when the answer comes")
-                .help("say what it counts from: `deadline = { end_to_end = ... }`");
+            log.error(self.place, "`deadline` counts from its own release, which ends at the call")
+                .help("write `deadline = { end_to_end = ... }`");
             return;
         }
-        // Instances that shared one text before share the changed one. The old ones are kept until the end:
-        // freed, their addresses would come back for new ones.
+        // Instances that shared one text before share the changed one. The old ones are kept until the end: otherwise
+        // new ones could reuse their addresses.
         let mut changed: HashMap<*const Written, (Arc<Written>, Arc<Written>)> = HashMap::new();
         for instance in instances {
             let (_, new) = changed.entry(Arc::as_ptr(instance)).or_insert_with(|| {
@@ -369,9 +370,9 @@ impl Change<'_> {
 
 type Edit = Box<dyn Fn(&mut Written)>;
 
-/// What the value of a key does to what is written.
+/// Applies the value of a key to the written operation.
 fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>) -> Option<Edit> {
-    let time = |log: &mut Log| table.given(log, key, Given::positive_time);
+    let time = |log: &mut Log| table.given(log, key, InputValue::positive_time);
     let whole16 = |log: &mut Log, table: &Table<'_>, key| {
         let given = table.get(key).is_some();
         table.whole(log, key).filter(|_| given).map(|whole| whole.map(|whole| whole as u16))
@@ -382,7 +383,7 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
             Box::new(move |written| written.period = Some(period))
         }
         "jitter" => {
-            let jitter = table.given(log, key, Given::time)?;
+            let jitter = table.given(log, key, InputValue::time)?;
             Box::new(move |written| written.jitter = Some(jitter))
         }
         "wcet" => {
@@ -395,14 +396,14 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
         }
         "takes" => {
             let takes = takes(log, table, files)?;
-            Box::new(move |written| written.takes = Some(takes.clone()))
+            Box::new(move |written| written.execution_time = Some(takes.clone()))
         }
         "deadline" => {
             let deadline = read_deadline(log, table)?;
             Box::new(move |written| written.deadline = Some(deadline))
         }
         "enabled" => {
-            let enabled = table.given(log, key, Given::truth)?.value;
+            let enabled = table.given(log, key, InputValue::truth)?.value;
             Box::new(move |written| written.enabled = enabled)
         }
         "legs" => {
@@ -416,7 +417,7 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
         _ => {
             let repeat = table.inner(log, "repeat")?;
             let (legs, critical) = (whole16(log, &repeat, "legs"), whole16(log, &repeat, "critical"));
-            // What the table leaves out stays: `repeat = { legs = 2 }` and `repeat.legs = 2` are the same to TOML.
+            // Keys that the table omits stay: `repeat = { legs = 2 }` and `repeat.legs = 2` are the same in TOML.
             Box::new(move |written| {
                 written.legs = legs.or(written.legs);
                 written.critical_legs = critical.or(written.critical_legs);
@@ -428,8 +429,8 @@ fn edit(log: &mut Log, table: &Table<'_>, key: &str, files: &mut TimesFiles<'_>)
 /// The epochs with the settings of every operation.
 pub(super) fn settle(
     log: &mut Log,
-    ground: &Ground<'_>,
-    epochs: Vec<Declared<'_>>,
+    ground: &SettingInputs<'_>,
+    epochs: Vec<DeclaredEpoch<'_>>,
     written: &[Option<Vec<Arc<Written>>>],
     environments: Vec<Arc<Environment>>,
     duration: Option<Span>,

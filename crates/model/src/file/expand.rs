@@ -1,26 +1,26 @@
-//! Templates become instances, and names become the operations they mean.
+//! Expands templates to instances, and resolves names to operations.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::declared::{Declared, Part, Stagger};
+use super::declared::{DeclaredOperation, DeclaredStagger, Part};
 use super::limits;
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::value::shortened;
 use crate::ids::OperationId;
 use crate::system::Trigger;
 use crate::time::{LONGEST_SPAN, Span};
 
-/// All operations, with their names followed.
+/// All operations, with their names resolved.
 pub(super) struct Operations<'a> {
-    pub declared: Vec<Declared<'a>>,
-    /// Which declaration each operation is an instance of.
+    pub declared: Vec<DeclaredOperation<'a>>,
+    /// The declaration of each operation.
     pub declaration: Vec<usize>,
     /// The first instance of each declaration.
     first: Vec<u32>,
     names: Names<'a>,
-    /// Instances of methods by the names of these; their positions come after those of the declared.
+    /// Instances of methods by the method's name; their positions are after those of the declared operations.
     methods: Vec<Vec<usize>>,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Operations<'a> {
 pub(super) struct Connections {
     pub triggers: Vec<Trigger>,
     pub reads: Vec<Vec<OperationId>>,
-    /// Operations of which some connection was not understood: that one is missing has been told.
+    /// Operations with a malformed connection, which was already reported.
     pub misread: Vec<bool>,
 }
 
 impl Connections {
-    /// Whether the second comes after the first, or reads it.
+    /// Whether the second is triggered by the first, or reads it.
     pub fn connect(&self, from: OperationId, to: OperationId) -> bool {
         let (trigger, reads) = (&self.triggers[to.index()], &self.reads[to.index()]);
         trigger.predecessors().contains(&from) || reads.contains(&from) || self.misread[to.index()]
@@ -42,7 +42,7 @@ impl Connections {
 
 impl<'a> Operations<'a> {
     /// `None`, logged, when there are too many.
-    pub fn expand(log: &mut Log, declared: Vec<Declared<'a>>) -> Option<Self> {
+    pub fn expand(log: &mut Log, declared: Vec<DeclaredOperation<'a>>) -> Option<Self> {
         let mut seen = HashMap::new();
         let (mut methods, mut of_name) = (Vec::new(), HashMap::new());
         let mut all: Vec<&'a str> = declared.iter().map(|operation| operation.name.value).collect();
@@ -58,9 +58,9 @@ impl<'a> Operations<'a> {
         for (position, name) in all.iter().enumerate().take(declared.len()) {
             if let Some(first) = seen.insert(*name, position) {
                 let (one, other) = (&declared[first], &declared[position]);
-                log.error(other.name.place, format!("two operations are called `{}`", shortened(name)))
+                log.error(other.name.place, format!("two operations are named `{}`", shortened(name)))
                     .also(one.name.place, "the other")
-                    .help("one of them is part of a call: rename the one that you named yourself");
+                    .help("a call creates an operation of this name: rename yours");
             }
         }
         let names = Names::new("operation", all);
@@ -84,11 +84,11 @@ impl<'a> Operations<'a> {
         self.declaration.len()
     }
 
-    pub fn of(&self, operation: OperationId) -> &Declared<'a> {
+    pub fn of(&self, operation: OperationId) -> &DeclaredOperation<'a> {
         &self.declared[self.declaration[operation.index()]]
     }
 
-    /// The name in reports: that of the declaration, with the number of the instance from 1.
+    /// The name in reports: the declaration's, with the number of the instance from 1.
     pub fn name(&self, operation: OperationId) -> String {
         let position = self.declaration[operation.index()];
         let name = self.declared[position].name.value;
@@ -103,7 +103,7 @@ impl<'a> Operations<'a> {
         &self.first
     }
 
-    /// What an operation is an instance of, by its position among the declared.
+    /// The declared operation of an operation, by its position.
     pub fn position(&self, operation: OperationId) -> usize {
         self.declaration[operation.index()]
     }
@@ -116,7 +116,7 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// What the operation is the part before the call of; itself if it is none.
+    /// The operation of which it is the part before the call; itself if it is not such a part.
     pub fn whole(&self, operation: OperationId) -> OperationId {
         match self.of(operation).part {
             Part::Before { rest, .. } => OperationId(self.first[rest]),
@@ -131,13 +131,13 @@ impl<'a> Operations<'a> {
     }
 
     /// All operations with the name: every instance of a template or a method, or the one with a number.
-    pub fn find(&self, log: &mut Log, name: At<&str>) -> Option<Vec<Range<u32>>> {
+    pub fn find(&self, log: &mut Log, name: AtPlace<&str>) -> Option<Vec<Range<u32>>> {
         let (template, number) = match name.value.rsplit_once('.') {
             Some((template, number)) => (template, Some(number)),
             None => (name.value, None),
         };
         let Some(position) = self.names.get(template) else {
-            let whole = if number.is_some() { At::new(template, name.place) } else { name };
+            let whole = if number.is_some() { AtPlace::new(template, name.place) } else { name };
             self.names.unknown(log, whole);
             return None;
         };
@@ -166,13 +166,13 @@ impl<'a> Operations<'a> {
             },
             (Some(_), None) => {
                 log.error(name.place, format!("there is no operation `{}`", shortened(name.value)))
-                    .help(format!("`{template}` is no template: write `{template}`, or give it a `count`"));
+                    .help(format!("`{template}` is not a template: write `{template}`, or give it a `count`"));
                 None
             }
         }
     }
 
-    /// Follows all names. `None`, logged, when there are too many connections.
+    /// Resolves all names. `None`, logged, when there are too many connections.
     pub fn connect(&self, log: &mut Log) -> Option<Connections> {
         let (mut triggers, mut reads) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()));
         let (mut misread, mut edges) = (Vec::with_capacity(self.len()), 0);
@@ -194,12 +194,12 @@ impl<'a> Operations<'a> {
         Some(Connections { triggers, reads, misread })
     }
 
-    /// The operations with these names, which `count` others are connected with; counts the connections
-    /// before it makes them. `None`, logged, when these are too many.
+    /// The operations with these names, to which `count` others are connected. It counts the connections before it
+    /// makes them. `None`, logged, when these are too many.
     fn follow(
         &self,
         log: &mut Log,
-        names: &At<Vec<At<&str>>>,
+        names: &AtPlace<Vec<AtPlace<&str>>>,
         count: usize,
         edges: &mut usize,
         lost: &mut bool,
@@ -210,7 +210,7 @@ impl<'a> Operations<'a> {
         if *edges > limits::EDGES {
             log.error(names.place, "too many connections between operations")
                 .label(format!("{edges} with these"))
-                .help(format!("a system has at most {}; put an operation in between", limits::EDGES));
+                .help(format!("a system has at most {}; insert an operation between them", limits::EDGES));
             return None;
         }
         // A template and one of its instances may both be named.
@@ -218,15 +218,15 @@ impl<'a> Operations<'a> {
         let operations = ranges.into_iter().flatten().flatten().map(OperationId);
         let operations: Vec<OperationId> = operations.filter(|operation| seen.insert(*operation)).collect();
         if operations.len() > limits::PREDECESSORS {
-            log.error(names.place, "too many operations before one")
+            log.error(names.place, "too many operations trigger one")
                 .label(format!("{} of them", operations.len()))
-                .help(format!("at most {} may trigger one; put operations in between", limits::PREDECESSORS));
+                .help(format!("at most {} may trigger one; insert operations between them", limits::PREDECESSORS));
             return None;
         }
         Some(operations)
     }
 
-    /// Begin of the first period of each operation.
+    /// The start of the first period of each operation.
     pub fn phases(&self, log: &mut Log) -> Vec<Span> {
         let mut phases = Vec::with_capacity(self.len());
         for operation in &self.declared {
@@ -235,17 +235,17 @@ impl<'a> Operations<'a> {
             for instance in 0..count {
                 let later = match operation.stagger {
                     // In 128 bits: a period of ten years times 100,000 instances.
-                    Stagger::Even => {
+                    DeclaredStagger::Even => {
                         let nanos = u128::from(period.as_nanos()) * u128::from(instance) / u128::from(count);
                         Some(Span::from_nanos(nanos as u64))
                     }
-                    Stagger::By(span) => span.value.checked_mul(instance),
+                    DeclaredStagger::By(span) => span.value.checked_mul(instance),
                 };
                 let phase = later.and_then(|later| operation.phase.checked_add(later));
                 match phase.filter(|phase| *phase <= LONGEST_SPAN) {
                     Some(phase) => phases.push(phase),
                     None => {
-                        let Stagger::By(span) = operation.stagger else { break };
+                        let DeclaredStagger::By(span) = operation.stagger else { break };
                         log.error(span.place, "the last instance would begin after more than ten years")
                             .help("shorten the stagger, or write \"even\"");
                         break;

@@ -1,11 +1,11 @@
-//! What triggers what: an order in which causes come first, or the cycles that forbid one.
+//! The order of triggers: causes first, or the cycles that make it impossible.
 
 use super::limits;
 use crate::ids::OperationId;
 use crate::system::Trigger;
 
-/// Operations with those that trigger them before them (Kahn 1962), or the cycles among them, each
-/// in the order of triggering.
+/// The operations, each after those that trigger it (Kahn 1962); or the cycles among them, each in the order of
+/// triggering.
 pub(super) fn order(triggers: &[Trigger]) -> Result<Vec<OperationId>, Vec<Vec<OperationId>>> {
     let mut followers = vec![Vec::new(); triggers.len()];
     let mut waiting_for: Vec<usize> = Vec::with_capacity(triggers.len());
@@ -30,8 +30,7 @@ pub(super) fn order(triggers: &[Trigger]) -> Result<Vec<OperationId>, Vec<Vec<Op
     if order.len() == triggers.len() { Ok(order) } else { Err(cycles(triggers, &waiting_for)) }
 }
 
-/// Cycles among the operations that still wait: from each one back along triggers that wait, too,
-/// until a walk meets itself.
+/// Cycles among the operations that still wait: from each one back along waiting triggers, until a walk meets itself.
 fn cycles(triggers: &[Trigger], waiting_for: &[usize]) -> Vec<Vec<OperationId>> {
     let mut walk_of = vec![usize::MAX; triggers.len()];
     let mut cycles = Vec::new();
@@ -46,7 +45,7 @@ fn cycles(triggers: &[Trigger], waiting_for: &[usize]) -> Vec<Vec<OperationId>> 
                 None => break,
             }
         }
-        // A walk that ends in an earlier one ends in a cycle that is known already.
+        // A walk that ends in an earlier one ends in a known cycle.
         if walk_of[here] == start
             && let Some(begin) = path.iter().position(|operation| operation.index() == here)
         {
@@ -58,11 +57,11 @@ fn cycles(triggers: &[Trigger], waiting_for: &[usize]) -> Vec<Vec<OperationId>> 
     cycles
 }
 
-/// The periodic operations that each operation's triggers lead back to, sorted; `None` when these
-/// are more than a system may have.
+/// The periodic operations to which each operation's triggers lead back, sorted; `None` if there are more than a system
+/// may have.
 pub(super) fn roots(triggers: &[Trigger], order: &[OperationId]) -> Option<Vec<Vec<OperationId>>> {
     let mut roots: Vec<Vec<OperationId>> = vec![Vec::new(); triggers.len()];
-    // Both what is kept and the work of merging it are bounded.
+    // Bound both the result and the work of merging it.
     let (mut kept, mut merged) = (0, 0);
     for operation in order {
         let mine = match triggers[operation.index()].predecessors() {
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_come_before_what_they_trigger() {
+    fn causes_precede_their_effects() {
         let triggers = [all(&[2, 1]), all(&[2]), Trigger::Periodic];
         assert_eq!(order(&triggers), Ok(ids(&[2, 1, 0])));
     }
@@ -115,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_cycle_is_found_once_and_in_the_order_of_triggering() {
-        // 0 -> 1 -> 2 -> 0, 3 hangs on it, 4 triggers itself.
+        // 0 -> 1 -> 2 -> 0; 0 also triggers 3; 4 triggers itself.
         let triggers = [all(&[2]), all(&[0]), all(&[1]), all(&[1]), all(&[4])];
         let cycles = order(&triggers).unwrap_err();
         assert_eq!(cycles.len(), 2, "{cycles:?}");

@@ -1,5 +1,5 @@
-//! Text from a file, of bounded size: a file of a hundred megabytes, a directory or a picture is
-//! refused with a reason, and before it fills the memory.
+//! Reads text from a file, of bounded size: large files, directories and binary files are rejected with a reason before
+//! they fill the memory.
 
 use std::fmt;
 use std::fs::File;
@@ -40,15 +40,15 @@ impl InputError {
             Cause::TooLarge(_) => {
                 "describe many alike with `count`, and take long lists of times from several files".to_string()
             }
-            Cause::NotText { .. } => "save it as UTF-8, if it is text at all".to_string(),
+            Cause::NotText { .. } => "save it as UTF-8 text".to_string(),
             Cause::System(error) if error.kind() == io::ErrorKind::NotFound => {
-                "check the name; relative names start at the present directory, or at the file that names them"
+                "check the name; relative names start at the current directory, or at the file that contains them"
                     .to_string()
             }
             Cause::System(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 "make it readable for this user: chmod +r".to_string()
             }
-            Cause::System(_) => "check that it can be read at all: cat".to_string(),
+            Cause::System(_) => "check that it can be read: cat".to_string(),
         }
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn read_text(path: &Path, most: usize) -> Result<String, InputError> 
     if metadata.len() > most as u64 {
         return Err(fail(Cause::TooLarge(most)));
     }
-    // A pipe or a device has no length beforehand, and a file may grow meanwhile.
+    // A pipe or a device has no known length, and a file may grow meanwhile.
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| fail(Cause::System(error)))?;
     file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(|error| fail(Cause::System(error)))?;

@@ -1,16 +1,16 @@
-//! Every key of `system.toml`, once. The refusal of unknown keys and its suggestions, the defaults,
-//! the JSON schema for editors and the completeness of `examples/reference.toml` follow from here.
+//! Every key of `system.toml`, once. The rejection of unknown keys, the suggestions, the defaults, the JSON schema for
+//! editors and the test of `examples/reference.toml` use this table.
 
 /// A kind of table in the file.
 #[derive(Debug)]
 pub struct Section {
-    /// Its name; a dot stands before the key whose value it is: `operation.queue`.
+    /// Its name; a dot precedes the key whose value it is: `operation.queue`.
     pub path: &'static str,
     /// How it is written.
     pub shape: Shape,
-    /// What it is for, in a line.
+    /// Its purpose, in one line.
     pub doc: &'static str,
-    /// What it may hold.
+    /// Its keys.
     pub keys: &'static [Key],
 }
 
@@ -30,30 +30,30 @@ pub enum Shape {
 /// One key.
 #[derive(Debug)]
 pub struct Key {
-    /// As it is written.
+    /// The name as written.
     pub name: &'static str,
-    /// What values it takes.
+    /// The type of its values.
     pub kind: Kind,
-    /// What holds when it is left out.
-    pub default: LeftOut,
+    /// The meaning if it is omitted.
+    pub default: DefaultValue,
     /// Whether an epoch can change it.
     pub settable: bool,
-    /// What it is for, in a line.
+    /// Its purpose, in one line.
     pub doc: &'static str,
 }
 
-/// What holds when a key is left out.
+/// The meaning of an omitted key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftOut {
+pub enum DefaultValue {
     /// An error.
     Required,
-    /// The value, as the file would write it.
+    /// The value, in the file's syntax.
     Value(&'static str),
-    /// What these words say.
-    Said(&'static str),
+    /// A description.
+    Described(&'static str),
 }
 
-/// What values a key takes.
+/// The types of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Free text.
@@ -102,43 +102,43 @@ pub enum Kind {
     TimeOf(&'static str),
     /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of that key.
     Settings,
-    /// Not yet: what to do until then.
+    /// Not supported yet: the remedy until then.
     Later(&'static str),
 }
 
-use LeftOut::{Required, Said, Value};
+use DefaultValue::{Described, Required, Value};
 
-const fn key(name: &'static str, kind: Kind, default: LeftOut, doc: &'static str) -> Key {
+const fn key(name: &'static str, kind: Kind, default: DefaultValue, doc: &'static str) -> Key {
     Key { name, kind, default, settable: false, doc }
 }
 
 /// A key that epochs can change.
-const fn set(name: &'static str, kind: Kind, default: LeftOut, doc: &'static str) -> Key {
+const fn set(name: &'static str, kind: Kind, default: DefaultValue, doc: &'static str) -> Key {
     Key { name, kind, default, settable: true, doc }
 }
 
-const fn later(name: &'static str, until_then: &'static str) -> Key {
-    Key { name, kind: Kind::Later(until_then), default: Said("not supported yet"), settable: false, doc: "Later." }
+const fn unsupported(name: &'static str, until_then: &'static str) -> Key {
+    Key { name, kind: Kind::Later(until_then), default: Described("not supported yet"), settable: false, doc: "Later." }
 }
 
 /// All sections, in the order in which a file is best written.
 pub const SECTIONS: &[Section] = &[
     Section { path: "", shape: Shape::Top, doc: "A system, for `hyoshi`.", keys: TOP },
-    Section { path: "host", shape: Shape::Named, doc: "A machine. Without any there is one, `local`.", keys: HOST },
+    Section { path: "host", shape: Shape::Named, doc: "A machine. Default: one, `local`.", keys: HOST },
     Section {
         path: "processor",
         shape: Shape::Named,
-        doc: "A CPU that runs operations. Without any there is one, `main`.",
+        doc: "A CPU that runs operations. Default: one, `main`.",
         keys: PROCESSOR,
     },
-    Section { path: "processor.switch", shape: Shape::Inline, doc: "When the second strategy rules.", keys: SWITCH },
+    Section { path: "processor.switch", shape: Shape::Inline, doc: "When the second strategy applies.", keys: SWITCH },
     Section {
         path: "costs",
         shape: Shape::Inline,
-        doc: "What scheduling itself costs; `hyoshi calibrate` measures it.",
+        doc: "The costs of scheduling; `hyoshi calibrate` measures them.",
         keys: COSTS,
     },
-    Section { path: "operation", shape: Shape::Named, doc: "Work that is released again and again.", keys: OPERATION },
+    Section { path: "operation", shape: Shape::Named, doc: "Work that is released repeatedly.", keys: OPERATION },
     Section { path: "operation.after", shape: Shape::Inline, doc: "What triggers it: `all` or `any`.", keys: AFTER },
     Section { path: "operation.calls", shape: Shape::Inline, doc: "A call of another's method.", keys: CALLS },
     Section { path: "operation.deadline", shape: Shape::Inline, doc: "A deadline from the origin.", keys: DEADLINE },
@@ -147,12 +147,7 @@ pub const SECTIONS: &[Section] = &[
     Section { path: "operation.queue", shape: Shape::Inline, doc: "The bound of waiting jobs.", keys: QUEUE },
     Section { path: "operation.burst", shape: Shape::Inline, doc: "Several jobs in a period.", keys: BURST },
     Section { path: "operation.repeat", shape: Shape::Inline, doc: "A load chain.", keys: REPEAT },
-    Section {
-        path: "resource",
-        shape: Shape::Named,
-        doc: "Something that at most one job at a time may use.",
-        keys: &[],
-    },
+    Section { path: "resource", shape: Shape::Named, doc: "A resource that one job at a time may use.", keys: &[] },
     Section { path: "chain", shape: Shape::Named, doc: "An end-to-end requirement.", keys: CHAIN },
     Section {
         path: "broker",
@@ -163,7 +158,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "reservation",
         shape: Shape::Named,
-        doc: "A program that nobody will change, under the CPU broker.",
+        doc: "An unmodified program under the CPU broker.",
         keys: RESERVATION,
     },
     Section { path: "link", shape: Shape::List, doc: "The network between two hosts, both ways.", keys: LINK },
@@ -175,7 +170,7 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
-/// What people write who know another tool's word: section, word, key.
+/// Words of other tools that users write: section, word, key.
 pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("operation", "period", "every"),
     ("operation", "interval", "every"),
@@ -217,32 +212,32 @@ const TOP: &[Key] = &[
         "Whether CPUs may sleep deeply during a run, which delays wake-ups: auto forbids it where operations are critical.",
     ),
     key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed gives the same execution times."),
-    key("duration", Kind::Time, Value("\"10s\""), "How long a simulation or run lasts unless told otherwise."),
-    key("costs", Kind::Table("costs"), Said("those of `hyoshi calibrate`, else none"), "What scheduling itself costs."),
-    later("feedback", "rates in a range stay at their fastest"),
-    key("broker", Kind::Table("broker"), Said("as its keys say"), "How programs under the CPU broker share time."),
-    later("flow", "give the network's delay as a [[link]]"),
-    later("contract", "change settings over time with [[epoch]]"),
+    key("duration", Kind::Time, Value("\"10s\""), "The default length of a simulation or run."),
+    key("costs", Kind::Table("costs"), Described("those of `hyoshi calibrate`, else none"), "The costs of scheduling."),
+    unsupported("feedback", "rates in a range stay at their fastest"),
+    key("broker", Kind::Table("broker"), Described("as its keys say"), "How programs under the CPU broker share time."),
+    unsupported("flow", "give the network's delay as a [[link]]"),
+    unsupported("contract", "change settings over time with [[epoch]]"),
 ];
 
 const HOST: &[Key] = &[
-    key("broker", Kind::Table("broker"), Said("the file's"), "How programs share time on this host."),
+    key("broker", Kind::Table("broker"), Described("the file's"), "How programs share time on this host."),
     key(
         "endpoints",
         Kind::Texts,
-        Said("no node of its own: all hosts run in one process"),
+        Described("no node of its own: all hosts run in one process"),
         "The endpoints of its node: \"tcp/ADDRESS:PORT\", \"tls/ADDRESS:PORT\" or \"unix/PATH\".",
     ),
     key(
         "insecure",
         Kind::Truth,
         Value("false"),
-        "True: its `tcp/` endpoints may be reached from other machines, unencrypted and without proof of identity.",
+        "True: other machines may connect to its `tcp/` endpoints, without encryption or authentication.",
     ),
     key(
         "clock_error",
         Kind::Time,
-        Said("0s, in one process"),
+        Described("0s, in one process"),
         "The largest difference from other hosts' clocks: `check` adds it to bounds across hosts.",
     ),
     set("enabled", Kind::Truth, Value("true"), "False: the host is off until an epoch enables it; for simulation."),
@@ -255,60 +250,67 @@ const BROKER: &[Key] = &[
         Value("\"fair\""),
         "\"fair\", \"strict\", \"weighted\" or \"partition(video 40% fair, rest 30% weighted)\".",
     ),
-    key("cap", Kind::Share, Said("75% of each of its CPUs"), "How much all programs may have together, of one CPU."),
+    key(
+        "cap",
+        Kind::Share,
+        Described("75% of each of its CPUs"),
+        "The limit of all programs' reservations together; 100% \
+        is one CPU.",
+    ),
     key(
         "cpus",
         Kind::Wholes(0, 1023),
-        Said("those that the host's processors name, else CPU 0"),
+        Described("those that the host's processors name, else CPU 0"),
         "The Linux CPUs that it reserves time on.",
     ),
 ];
 
 const RESERVATION: &[Key] = &[
-    key("program", Kind::Texts, Required, "The program and its arguments; no shell reads them."),
-    key("host", Kind::Name("host"), Said("the only host"), "The machine it runs on."),
-    key("period", Kind::Time, Required, "How often its work comes round."),
-    key("deadline", Kind::Time, Said("the period"), "How soon in each period its time is to be had."),
+    key("program", Kind::Texts, Required, "The program and its arguments; no shell interprets them."),
+    key("host", Kind::Name("host"), Described("the only host"), "The machine it runs on."),
+    key("period", Kind::Time, Required, "The period of its work."),
+    key("deadline", Kind::Time, Described("the period"), "The deadline of its budget within each period."),
     key(
         "budget",
         Kind::Time,
-        Said("next to nothing"),
-        "What it asks for in each period before anything is known of it.",
+        Described("almost nothing"),
+        "CPU time that it requests in each period before it was measured.",
     ),
-    key("least", Kind::Time, Said("any time is"), "Less than that in a period is of no use to it."),
-    key(
-        "advocate",
-        Kind::Advocates,
-        Said("max_decay"),
-        "What asks on its behalf, one after the other: a list of tables of one key.",
-    ),
+    key("least", Kind::Time, Described("any budget is useful"), "The least useful budget in each period."),
+    key("advocate", Kind::Advocates, Described("max_decay"), "Its advocates in order: a list of tables of one key."),
     key("importance", Kind::Whole(0, u32::MAX as u64), Value("1"), "For policies fair and strict; higher is more."),
-    key("weight", Kind::Whole(1, 1_000_000), Value("1"), "For policy weighted: higher is less taken away."),
-    key("group", Kind::Text, Said("the first"), "Its group, for policy partition."),
+    key("weight", Kind::Whole(1, 1_000_000), Value("1"), "For policy weighted: a higher weight loses less."),
+    key("group", Kind::Text, Described("the first"), "Its group, for policy partition."),
     set(
         "takes",
         Kind::TimeOr("operation.takes"),
-        Said("anything; nothing in simulation"),
-        "What it really takes in each period: `check` and simulation use it.",
+        Described("unknown; none in simulation"),
+        "Actual CPU time in each period: `check` and simulation use it.",
     ),
 ];
 
 const PROCESSOR: &[Key] = &[
-    key("host", Kind::Name("host"), Said("the only host"), "The machine it is part of."),
-    key("cpu", Kind::Whole(0, 1023), Said("chosen at start"), "The Linux CPU number."),
+    key("host", Kind::Name("host"), Described("the only host"), "The machine it is part of."),
+    key("cpu", Kind::Whole(0, 1023), Described("chosen at start"), "The Linux CPU number."),
     key(
         "strategy",
         Kind::TextOrPair,
         Value("\"RMS\""),
-        "What orders its work: `hyoshi strategies` lists them; of a pair the second rules in overload.",
+        "Its strategy (`hyoshi strategies` lists them); the second of a pair applies in overload.",
     ),
-    key("switch", Kind::Table("processor.switch"), Said("as its keys say"), "When the second of two strategies rules."),
-    key("costs", Kind::Table("costs"), Said("the file's"), "What scheduling itself costs on this processor."),
+    key(
+        "switch",
+        Kind::Table("processor.switch"),
+        Described("as its keys say"),
+        "When the second of two strategies \
+        applies.",
+    ),
+    key("costs", Kind::Table("costs"), Described("the file's"), "The costs of scheduling on this processor."),
     key(
         "preemption",
         Kind::Choice(&["none", "levels", "full"]),
         Value("\"levels\""),
-        "Which jobs may interrupt others: none, those of more urgent levels, within a level too.",
+        "Which jobs may preempt others: none, those of more urgent levels, within a level too.",
     ),
     key("cancel", Kind::Truth, Value("false"), "Cancel jobs that can no longer finish in time (never critical ones)."),
     key("cap", Kind::Share, Value("\"94%\""), "The share of the CPU that all lanes may use together; 100% is no cap."),
@@ -323,7 +325,8 @@ const PROCESSOR: &[Key] = &[
         "on_hard_cap",
         Kind::Choice(&["report", "demote", "stop"]),
         Value("\"report\""),
-        "When the hard cap has paused lanes again and again for 1 s: report it, make the least important critical operation non-critical, or end the run.",
+        "When the hard cap pauses lanes repeatedly for 1 s: report it, make the least important critical operation \
+            non-critical, or end the run.",
     ),
     key("pool", Kind::Whole(1, 16), Value("1"), "Threads per lane: more than one only for bodies that block."),
 ];
@@ -335,7 +338,7 @@ const SWITCH: &[Key] = &[
         Value("\"0s\""),
         "Switch when a critical job's laxity is less than the work ahead of it plus this.",
     ),
-    key("calm", Kind::Time, Value("\"1s\""), "Switch back when that was not so for as long as this."),
+    key("calm", Kind::Time, Value("\"1s\""), "Switch back after this time without such a job."),
 ];
 
 const COSTS: &[Key] = &[
@@ -343,51 +346,57 @@ const COSTS: &[Key] = &[
     key("enqueue", Kind::Time, Value("\"0s\""), "A job enters its queue."),
     key("dequeue", Kind::Time, Value("\"0s\""), "A lane takes its next job."),
     key("cancel", Kind::Time, Value("\"0s\""), "Deciding whether a job can still finish in time."),
-    key("switch", Kind::Time, Value("\"0s\""), "The CPU goes from one lane to another."),
-    key("watchdog", Kind::Time, Value("\"0s\""), "One look of the watchdog, every 50 ms."),
+    key("switch", Kind::Time, Value("\"0s\""), "The CPU switches from one lane to another."),
+    key("watchdog", Kind::Time, Value("\"0s\""), "One check by the watchdog, every 50 ms."),
 ];
 
 const OPERATION: &[Key] = &[
-    key("on", Kind::Name("processor"), Said("the only processor"), "Where it runs."),
+    key("on", Kind::Name("processor"), Described("the only processor"), "Where it runs."),
     set(
         "rate",
         Kind::RateOrPair,
-        Said("`every`, `after` or `called`"),
-        "How often it is released; of a pair the faster, which nothing adapts yet.",
+        Described("`every`, `after` or `called`"),
+        "The release rate; of a pair the faster, which nothing adapts yet.",
     ),
     set(
         "every",
         Kind::TimeOrPair,
-        Said("`rate`, `after` or `called`"),
+        Described("`rate`, `after` or `called`"),
         "Its period; of a pair the shorter, which nothing adapts yet.",
     ),
     key(
         "after",
         Kind::Table("operation.after"),
-        Said("`rate`, `every` or `called`"),
+        Described("`rate`, `every` or `called`"),
         "The operations that trigger it.",
     ),
     key(
         "called",
         Kind::Truth,
-        Said("`rate`, `every` or `after`"),
+        Described("`rate`, `every` or `after`"),
         "True: released by calls of other operations, or by requests to an object if no operation calls it.",
     ),
     key(
         "min_interval",
         Kind::Time,
-        Said("unknown: `check` proves nothing"),
+        Described("unknown: `check` proves nothing"),
         "The least time between two requests that `check` may assume.",
     ),
     key(
         "calls",
         Kind::Table("operation.calls"),
-        Said("none"),
+        Described("none"),
         "Its jobs call a method, waiting without the run token.",
     ),
-    key("reads", Kind::Names("operation"), Value("[]"), "Takes their latest value, is not triggered by them."),
+    key("reads", Kind::Names("operation"), Value("[]"), "It reads their latest values; they do not trigger it."),
     key("phase", Kind::Time, Value("\"0s\""), "When the first period begins."),
-    key("offset", Kind::Time, Value("\"0s\""), "Release after the begin of each period, or after the trigger."),
+    key(
+        "offset",
+        Kind::Time,
+        Value("\"0s\""),
+        "The delay of the release after the begin of each period, or after the \
+        trigger.",
+    ),
     set(
         "jitter",
         Kind::Time,
@@ -395,17 +404,17 @@ const OPERATION: &[Key] = &[
         "Releases are late by up to this, and keep their order; it may exceed the period.",
     ),
     set("wcet", Kind::Time, Required, "Declared worst-case execution time: analysis and cancellation use it."),
-    set("bcet", Kind::Time, Said("the shortest of `takes`"), "Declared best-case execution time."),
+    set("bcet", Kind::Time, Described("the shortest of `takes`"), "Declared best-case execution time."),
     set(
         "takes",
         Kind::TimeOr("operation.takes"),
-        Said("always `wcet`"),
-        "What jobs really take, in simulation and built-in work.",
+        Described("always `wcet`"),
+        "Actual execution times, for simulation and built-in work.",
     ),
     set(
         "deadline",
         Kind::TimeOr("operation.deadline"),
-        Said("the period or `min_interval`; after a trigger, its chain's"),
+        Described("the period or `min_interval`; after a trigger, its chain's"),
         "By when a job must finish, from its release or end to end.",
     ),
     key("critical", Kind::Truth, Value("false"), "Every deadline matters: never cancelled, never shed."),
@@ -418,29 +427,35 @@ const OPERATION: &[Key] = &[
     key(
         "uses",
         Kind::TimeOf("resource"),
-        Said("none"),
+        Described("none"),
         "Resources held one after another from its start, and how long.",
     ),
-    key("queue", Kind::Table("operation.queue"), Said("as its keys say"), "Bound of the jobs that wait."),
+    key("queue", Kind::Table("operation.queue"), Described("as its keys say"), "The limit of waiting jobs."),
     key(
         "on_overrun",
         Kind::Choice(&["report", "demote", "stop"]),
         Value("\"report\""),
         "A job beyond its wcet is only reported, goes on in idle time, or is stopped.",
     ),
-    key("on_busy", Kind::Choice(&["queue", "skip"]), Value("\"queue\""), "A release while the last job is unfinished."),
+    key(
+        "on_busy",
+        Kind::Choice(&["queue", "skip"]),
+        Value("\"queue\""),
+        "What happens to a release while the last job \
+        is unfinished.",
+    ),
     key(
         "guard",
         Kind::Choice(&["off", "on", "idle"]),
-        Said("on after another processor, else off"),
+        Described("on after another processor, else off"),
         "Keeps triggered releases a period apart; idle: less strictly when the processor idles.",
     ),
-    key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may hand to those it triggers; at most 64KiB."),
+    key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),
     key(
         "count",
         Kind::Whole(1, super::limits::OPERATIONS),
-        Said("one, not numbered"),
-        "A template for this many alike: NAME.1, NAME.2, ...",
+        Described("one, not numbered"),
+        "Makes this many instances: NAME.1, NAME.2, ...",
     ),
     key(
         "stagger",
@@ -451,39 +466,39 @@ const OPERATION: &[Key] = &[
     key(
         "burst",
         Kind::Table("operation.burst"),
-        Said("one job a period"),
+        Described("one job a period"),
         "A sporadic burst: up to so many jobs in each period.",
     ),
-    set("repeat", Kind::Table("operation.repeat"), Said("one job a period"), "A load chain: it triggers itself."),
+    set("repeat", Kind::Table("operation.repeat"), Described("one job a period"), "A load chain: it triggers itself."),
     set("enabled", Kind::Truth, Value("true"), "False: nothing releases it, until an epoch says true."),
 ];
 
 const AFTER: &[Key] = &[
-    key("all", Kind::Names("operation"), Said("`any`"), "Runs when all of these have completed."),
-    key("any", Kind::Names("operation"), Said("`all`"), "Runs each time one of these has completed."),
+    key("all", Kind::Names("operation"), Described("`any`"), "Runs when all of these have completed."),
+    key("any", Kind::Names("operation"), Described("`all`"), "Runs each time one of these has completed."),
 ];
 
 const CALLS: &[Key] = &[
     key("method", Kind::Name("operation"), Required, "The operation that is called: one with `called = true`."),
     key("after", Kind::Time, Required, "The caller's own work before the call, of every job; the rest follows."),
-    key("oneway", Kind::Truth, Value("false"), "Goes on without waiting for the method to end."),
+    key("oneway", Kind::Truth, Value("false"), "Continue without waiting for the method."),
 ];
 
 const DEADLINE: &[Key] =
-    &[key("end_to_end", Kind::Time, Said("a plain time"), "From the release of the job that led to it.")];
+    &[key("end_to_end", Kind::Time, Described("a plain time"), "From the release of the job that led to it.")];
 
 const TAKES: &[Key] = &[
-    key("uniform", Kind::TimePair, Said("another way"), "Anything between the two, evenly."),
-    key("normal", Kind::Table("operation.takes.normal"), Said("another way"), "Normally distributed."),
-    key("list", Kind::Times, Said("another way"), "Job by job, from the start again when it ends."),
-    key("file", Kind::Text, Said("another way"), "The same from a file: a time in each line, # begins a comment."),
+    key("uniform", Kind::TimePair, Described("another way"), "Uniform between the two."),
+    key("normal", Kind::Table("operation.takes.normal"), Described("another way"), "Normally distributed."),
+    key("list", Kind::Times, Described("another way"), "One for each job; the list repeats."),
+    key("file", Kind::Text, Described("another way"), "The same from a file: a time in each line, # begins a comment."),
 ];
 
 const NORMAL: &[Key] = &[
     key("mean", Kind::Time, Required, "Mean."),
     key("deviation", Kind::Time, Required, "Standard deviation."),
-    key("least", Kind::Time, Said("mean - 3 deviations"), "Nothing shorter."),
-    key("most", Kind::Time, Said("mean + 3 deviations"), "Nothing longer."),
+    key("least", Kind::Time, Described("mean - 3 deviations"), "The lower limit."),
+    key("most", Kind::Time, Described("mean + 3 deviations"), "The upper limit."),
 ];
 
 const QUEUE: &[Key] = &[
@@ -492,7 +507,7 @@ const QUEUE: &[Key] = &[
         "when_full",
         Kind::Choice(&["drop-newest", "drop-oldest"]),
         Value("\"drop-newest\""),
-        "Which job gives way when one more comes.",
+        "Which job to drop when one more arrives.",
     ),
 ];
 
@@ -501,9 +516,9 @@ const BURST: &[Key] = &[
         "jobs",
         Kind::Whole(1, super::limits::OPERATIONS),
         Required,
-        "How many come at most, as instances NAME.1, NAME.2, ...",
+        "The most jobs in a period, as instances NAME.1, NAME.2, ...",
     ),
-    key("within", Kind::Time, Required, "How long after the begin of the period the last of them comes at most."),
+    key("within", Kind::Time, Required, "The latest arrival of the last one, from the begin of the period."),
 ];
 
 const REPEAT: &[Key] = &[
@@ -518,39 +533,39 @@ const REPEAT: &[Key] = &[
 
 const CHAIN: &[Key] = &[
     key("path", Kind::Names("operation"), Required, "Each triggers the next or is read by it."),
-    key("deadline", Kind::Time, Said("none"), "From the release of the first to the finish of the last."),
-    key("max_age", Kind::Time, Said("none"), "How old the input may be when the last one finishes."),
-    key("max_reaction", Kind::Time, Said("none"), "From an input to the first finish that reflects it."),
-    later("carried_by", "triggers between hosts are carried as events"),
+    key("deadline", Kind::Time, Described("none"), "From the release of the first to the finish of the last."),
+    key("max_age", Kind::Time, Described("none"), "How old the input may be when the last one finishes."),
+    key("max_reaction", Kind::Time, Described("none"), "From an input to the first finish that reflects it."),
+    unsupported("carried_by", "triggers between hosts are carried as events"),
 ];
 
 const LINK: &[Key] = &[
     key("between", Kind::Pair("host"), Required, "The two hosts."),
-    set("delay", Kind::TimeOrPair, Required, "How long an event takes; a pair: anything between, evenly."),
-    set("loss", Kind::Share, Value("\"0%\""), "The share of events that are lost, each independently of the others."),
-    later("bandwidth", "give the delay that it causes"),
+    set("delay", Kind::TimeOrPair, Required, "The delay of an event; a pair: uniform between the two."),
+    set("loss", Kind::Share, Value("\"0%\""), "The share of events that are lost, independently."),
+    unsupported("bandwidth", "give the delay that it causes"),
 ];
 
 const EPOCH: &[Key] = &[
     key("at", Kind::Time, Required, "When it begins."),
-    key("name", Kind::Text, Said("its number, from 0"), "Its name in reports."),
+    key("name", Kind::Text, Described("its number, from 0"), "Its name in reports."),
     key(
         "set",
         Kind::Settings,
-        Said("nothing changes"),
+        Described("nothing changes"),
         "New values: \"operation.NAME.KEY\", \"link.A-B.KEY\" or \"host.NAME.enabled\" = value.",
     ),
 ];
 
-/// The sections of a file of measured costs, which is no system.
+/// The sections of a file of measured costs, which is not a system.
 const CALIBRATION: &[Section] = &[
     Section {
         path: "calibration",
         shape: Shape::Top,
         doc: "What `hyoshi calibrate` measured.",
         keys: &[
-            key("costs", Kind::Table("calibration.costs"), Required, "What scheduling itself costs."),
-            key("measured", Kind::Table("calibration.measured"), Said("not told"), "How that is known."),
+            key("costs", Kind::Table("calibration.costs"), Required, "The costs of scheduling."),
+            key("measured", Kind::Table("calibration.measured"), Described("unknown"), "How they were measured."),
         ],
     },
     Section { path: "calibration.costs", shape: Shape::Inline, doc: "All of them.", keys: CALIBRATED },
@@ -559,16 +574,16 @@ const CALIBRATION: &[Section] = &[
         shape: Shape::Inline,
         doc: "Where they come from.",
         keys: &[
-            key("date", Kind::Text, Said("not told"), "When."),
-            key("kernel", Kind::Text, Said("not told"), "Under which kernel."),
-            key("cpu", Kind::Text, Said("not told"), "On which CPU."),
-            key("how", Kind::Text, Said("not told"), "How."),
-            key("real_time", Kind::Truth, Said("not told"), "Whether at real-time priorities."),
+            key("date", Kind::Text, Described("unknown"), "When."),
+            key("kernel", Kind::Text, Described("unknown"), "Under which kernel."),
+            key("cpu", Kind::Text, Described("unknown"), "On which CPU."),
+            key("how", Kind::Text, Described("unknown"), "How."),
+            key("real_time", Kind::Truth, Described("unknown"), "Whether at real-time priorities."),
         ],
     },
 ];
 
-/// As [`COSTS`], but none may be missing: a file that was cut must not read as a cheaper machine.
+/// Like [`COSTS`], but none may be missing: a truncated file must not describe a cheaper machine.
 const CALIBRATED: &[Key] = &[
     key("timer", Kind::Time, Required, COSTS[0].doc),
     key("enqueue", Kind::Time, Required, COSTS[1].doc),
@@ -583,8 +598,8 @@ pub fn section(path: &str) -> Option<&'static Section> {
     SECTIONS.iter().chain(CALIBRATION).find(|section| section.path == path)
 }
 
-/// The sections that have tables of their own, `[section.NAME]` or `[[section]]`.
-pub fn headed() -> impl Iterator<Item = &'static Section> {
+/// The sections with tables of their own, `[section.NAME]` or `[[section]]`.
+pub fn with_headers() -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(|section| matches!(section.shape, Shape::Named | Shape::List))
 }
 

@@ -1,11 +1,11 @@
-//! How large a file and what it describes may be: generous for people, finite for machines.
+//! Limits of a file and of the system that it describes.
 
 pub use crate::checked::{EPOCHS, PREDECESSORS};
 use crate::time::Span;
 
 /// Bytes of the file; a system of 100,000 operations written one by one needs about ten million.
 pub const FILE_BYTES: usize = 16 << 20;
-/// Bytes of a file of which all syntax errors are told, not only the first.
+/// In a file of at most this many bytes all syntax errors are reported; in a larger one only the first.
 pub const RECOVERABLE_BYTES: usize = 1 << 20;
 /// Bytes of all files of execution times together.
 pub const TIMES_BYTES: usize = 64 << 20;
@@ -25,9 +25,9 @@ pub const STEPS: usize = 100_000;
 pub const NAME: usize = 64;
 /// Bytes of a file of measured costs.
 pub const COSTS_BYTES: usize = 64 << 10;
-/// The largest cost that is believed: no kernel that still answers takes longer for any of them.
+/// The largest accepted cost: on no working kernel does any of them last longer.
 pub const COST: Span = Span::from_millis(100);
-/// Programs under one broker, and so in a file: as many as the broker takes.
+/// Programs under one broker, and so in a file: the broker's limit.
 pub const PROGRAMS: usize = 4_096;
 /// Words of one program.
 pub const WORDS: usize = 1_024;

@@ -1,4 +1,4 @@
-//! Collects what is wrong while a file is read, so that one run reports it all.
+//! Collects the errors and warnings while a file is read, so one run reports them all.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -25,24 +25,24 @@ impl Place {
     }
 }
 
-/// A value and where the file gives it, or where it would stand had it been given.
+/// A value and its place in the file, or the place where it would be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct At<T> {
+pub(super) struct AtPlace<T> {
     pub value: T,
     pub place: Place,
 }
 
-impl<T> At<T> {
+impl<T> AtPlace<T> {
     pub fn new(value: T, place: Place) -> Self {
-        At { value, place }
+        AtPlace { value, place }
     }
 
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
-        At { value: change(self.value), place: self.place }
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> AtPlace<U> {
+        AtPlace { value: change(self.value), place: self.place }
     }
 }
 
-/// One finding, while it is written down.
+/// One finding, while it is being written.
 #[derive(Debug, Default)]
 pub(super) struct Finding {
     warning: bool,
@@ -54,44 +54,44 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// What stands at the caret.
+    /// Sets the text at the caret.
     pub fn label(&mut self, label: impl Into<String>) -> &mut Self {
         self.label = label.into();
         self
     }
 
-    /// What to do about it.
+    /// Sets the remedy.
     pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Another place that has to do with it.
+    /// Adds a related place.
     pub fn also(&mut self, place: Place, label: impl Into<String>) -> &mut Self {
         self.context.push((place, label.into()));
         self
     }
 }
 
-/// More errors than this are counted, not told.
+/// Further errors are counted, not reported.
 const MOST_ERRORS: usize = 100;
 const MOST_WARNINGS: usize = 50;
-/// Names compared for suggestions, over the whole file: a file of a hundred thousand wrong names is refused as fast
-/// as any other.
+/// Names compared for suggestions, over the whole file: a file of a hundred thousand wrong names must be rejected as
+/// fast as any other.
 const MOST_COMPARISONS: usize = 500_000;
 
-/// Everything found so far.
+/// All findings so far.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     findings: Vec<Finding>,
-    foreign: Vec<Diagnostic>,
+    other_file: Vec<Diagnostic>,
     seen: HashSet<(Place, String)>,
     errors: usize,
     warnings: usize,
     comparisons: usize,
-    /// Warnings are not kept for the moment.
+    /// Warnings are being dropped.
     silent: bool,
-    /// Takes what is written about a finding that is not kept.
+    /// Receives the parts of a finding that is dropped.
     unkept: Finding,
 }
 
@@ -100,7 +100,7 @@ impl Log {
         self.push(false, place, message.into())
     }
 
-    /// Whether warnings are left out from now on: they are about a region that is not reached.
+    /// Whether to drop warnings from now on: they are about a region that is not reached.
     pub fn silence(&mut self, silent: bool) {
         self.silent = silent;
     }
@@ -110,10 +110,10 @@ impl Log {
     }
 
     /// Adds an error about another file.
-    pub fn foreign(&mut self, diagnostic: Diagnostic) {
+    pub fn other_file(&mut self, diagnostic: Diagnostic) {
         self.errors += 1;
-        if self.foreign.len() < MOST_ERRORS {
-            self.foreign.push(diagnostic);
+        if self.other_file.len() < MOST_ERRORS {
+            self.other_file.push(diagnostic);
         }
     }
 
@@ -121,12 +121,12 @@ impl Log {
         self.errors > 0
     }
 
-    /// The candidate nearest to what was written, if one is near enough to have been meant.
+    /// The candidate nearest to the written name, if one is near enough.
     pub fn nearest<'a>(&mut self, written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         if written.len() > 64 || self.errors >= MOST_ERRORS {
             return None;
         }
-        // A third of the letters may be wrong: more, and the suggestion puzzles instead of helping.
+        // At most a third of the letters may be wrong: otherwise the suggestion confuses.
         let most = (written.chars().count() / 3).max(1);
         let mut best: Option<(usize, &str)> = None;
         for candidate in candidates {
@@ -150,7 +150,7 @@ impl Log {
 
     fn push(&mut self, warning: bool, place: Place, message: String) -> &mut Finding {
         let (count, most) = if warning { (&mut self.warnings, MOST_WARNINGS) } else { (&mut self.errors, MOST_ERRORS) };
-        // The instances of a template share one text: what is wrong with it is told once.
+        // The instances of a template share one text: report its errors once.
         let kept = !(warning && self.silent) && *count < most && self.seen.insert((place, message.clone()));
         if kept || *count >= most {
             *count += 1;
@@ -167,7 +167,7 @@ impl Log {
 
     /// The warnings if there is no error, and everything otherwise.
     pub fn finish(mut self, file: &str, text: &str) -> Result<Vec<Diagnostic>, FileErrors> {
-        if self.findings.is_empty() && self.foreign.is_empty() {
+        if self.findings.is_empty() && self.other_file.is_empty() {
             return Ok(Vec::new());
         }
         let source = Source::new(file, text);
@@ -180,7 +180,7 @@ impl Log {
         };
         let (warnings, mut errors): (Vec<_>, Vec<_>) =
             self.findings.into_iter().map(diagnose).partition(|found| found.severity == Severity::Warning);
-        errors.append(&mut self.foreign);
+        errors.append(&mut self.other_file);
         if errors.is_empty() {
             return Ok(warnings);
         }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::Known;
+use super::ReadContext;
 use super::limits;
-use super::log::{At, Log, Place};
+use super::log::{AtPlace, Log, Place};
 use super::names::Names;
 use super::table::Table;
-use super::value::{Complaint, Given, Read, complain, shortened};
+use super::value::{Complaint, InputValue, Read, complain, shortened};
 use crate::costs::Costs;
 use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::hard_cap::{HardCap, OnOverload};
@@ -19,8 +19,8 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
     let mut taken = HashMap::new();
     let mut hosts = Vec::new();
     for (name, table) in top.named(log, "host") {
-        let insecure = table.read(log, "insecure", Given::truth).is_some_and(|insecure| insecure.value);
-        let clock_error = table.given(log, "clock_error", Given::time).map(|error| error.value);
+        let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
+        let clock_error = table.given(log, "clock_error", InputValue::time).map(|error| error.value);
         let mut endpoints = Vec::new();
         for endpoint in self::endpoints(log, &table) {
             if let Some((first, host)) = taken.insert(endpoint.value.clone(), (endpoint.place, name.value)) {
@@ -31,12 +31,12 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
                 };
                 log.error(endpoint.place, whose)
                     .label("taken")
-                    .also(first, "here first")
+                    .also(first, "first here")
                     .help("one node listens at each endpoint: give each host its own");
             }
             if endpoint.value.is_exposed() && !insecure {
                 log.error(endpoint.place, format!("`{}` is not encrypted and not on loopback", endpoint.value))
-                    .label("other machines can read and forge what it carries")
+                    .label("other machines can read and forge its messages")
                     .help(format!(
                         "write \"{}\", or `insecure = true` in [host.{}] if the network is trusted",
                         endpoint.value.to_string().replacen("tcp/", "tls/", 1),
@@ -53,9 +53,9 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
     hosts
 }
 
-/// The endpoints of a host; those that are wrong are logged and left out.
-fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<At<Endpoint>> {
-    let Some(written) = table.given(log, "endpoints", Given::texts) else { return Vec::new() };
+/// The endpoints of a host; wrong ones are logged and omitted.
+fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<AtPlace<Endpoint>> {
+    let Some(written) = table.given(log, "endpoints", InputValue::texts) else { return Vec::new() };
     if written.value.len() > ENDPOINTS {
         log.error(written.place, format!("`endpoints` has {} endpoints", written.value.len()))
             .help(format!("a host has at most {ENDPOINTS}"));
@@ -64,7 +64,7 @@ fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<At<Endpoint>> {
     let mut endpoints = Vec::with_capacity(written.value.len());
     for text in written.value {
         match text.value.parse::<Endpoint>() {
-            Ok(endpoint) => endpoints.push(At::new(endpoint, text.place)),
+            Ok(endpoint) => endpoints.push(AtPlace::new(endpoint, text.place)),
             Err(error) => {
                 let written = shortened(text.value);
                 log.error(text.place, format!("endpoint `{written}` {error}")).help(error.remedy());
@@ -83,13 +83,13 @@ pub(super) fn processors(
     top: &Table<'_>,
     hosts: &[Host],
     costs: Costs,
-    known: &Known,
+    known: &ReadContext,
 ) -> Vec<Processor> {
     let hosts = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
     let mut processors = Vec::new();
     let mut cpus: HashMap<(HostId, u64), Place> = HashMap::new();
     for (name, table) in top.named(log, "processor") {
-        let host = table.given(log, "host", Given::text);
+        let host = table.given(log, "host", InputValue::text);
         let host = HostId(hosts.find_or_only(log, host, name).unwrap_or(0));
         let cpu = table.whole(log, "cpu");
         if let Some(cpu) = cpu
@@ -105,10 +105,10 @@ pub(super) fn processors(
         processors.push(processor);
     }
     if processors.is_empty() {
-        // The table of keys holds the defaults: read them from an empty table.
+        // The table of keys contains the defaults: read them from an empty table.
         let empty = toml::de::DeTable::new();
         let table = Table::open(log, "processor", "main", Place::default(), &empty);
-        let name = At::new("main", Place::default());
+        let name = AtPlace::new("main", Place::default());
         processors.extend(table.map(|table| processor(log, &table, name, (HostId(0), None), costs)));
     }
     processors
@@ -117,8 +117,8 @@ pub(super) fn processors(
 fn processor(
     log: &mut Log,
     table: &Table<'_>,
-    name: At<&str>,
-    (host, cpu): (HostId, Option<At<u64>>),
+    name: AtPlace<&str>,
+    (host, cpu): (HostId, Option<AtPlace<u64>>),
     costs: Costs,
 ) -> Processor {
     let strategies = table.read(log, "strategy", strategies);
@@ -126,17 +126,17 @@ fn processor(
     let pointless = strategy.is_some() && overload.is_none() && table.get("switch").is_some();
     if pointless {
         log.error(table.place_of("switch"), "`switch` without a second strategy")
-            .help("name two, strategy = [\"RMS\", \"RMS+MLF\"], or take `switch` out");
+            .help("name two, strategy = [\"RMS\", \"RMS+MLF\"], or remove `switch`");
     }
     let overload = overload.and_then(|overload| switching(log, table, overload.value));
     let costs = self::costs(log, table).unwrap_or(costs);
     let preemption = table.choice(log, "preemption");
-    let cancel = table.read(log, "cancel", Given::truth);
+    let cancel = table.read(log, "cancel", InputValue::truth);
     let cap = table.read(log, "cap", |given| match given.share_ppm()? {
         0 => complain("is zero: nothing would ever run", "write a percentage up to \"100%\" (no cap)"),
         ppm => Ok(ppm),
     });
-    let window = table.read(log, "cap_window", Given::positive_time);
+    let window = table.read(log, "cap_window", InputValue::positive_time);
     let hard_cap = table.read(log, "hard_cap", |given| match given.share_ppm()? {
         ppm if ppm < 10_000 => complain("is below 1%", "write a percentage from \"1%\" to \"100%\" (no hard cap)"),
         ppm => Ok(ppm),
@@ -145,7 +145,7 @@ fn processor(
     let on_overload =
         [OnOverload::Report, OnOverload::Demote, OnOverload::Stop][on_overload.map_or(0, |one| one.value)];
     let pool = table.whole(log, "pool");
-    // What is missing here has been logged: the file is refused in the end, whatever stands in its place.
+    // A missing name was logged: the file is rejected, whatever value replaces it.
     Processor {
         name: name.value.to_string(),
         host,
@@ -163,37 +163,37 @@ fn processor(
 }
 
 /// One strategy, or two to switch between.
-fn strategies<'a>(given: Given<'a>) -> Read<[Option<At<&'a str>>; 2]> {
-    let Given::List(_) = given else { return Ok([Some(At::new(given.text()?, Place::default())), None]) };
+fn strategies<'a>(given: InputValue<'a>) -> Read<[Option<AtPlace<&'a str>>; 2]> {
+    let InputValue::List(_) = given else { return Ok([Some(AtPlace::new(given.text()?, Place::default())), None]) };
     match given.texts()?[..] {
         [one] => Ok([Some(one), None]),
         [one, other] if !one.value.eq_ignore_ascii_case(other.value) => Ok([Some(one), Some(other)]),
         [_, other] => Err(Complaint {
             message: "names one strategy twice".to_string(),
-            help: "name two, [\"RMS\", \"RMS+MLF\"]: the second rules in overload".to_string(),
+            help: "name two, [\"RMS\", \"RMS+MLF\"]: the second applies in overload".to_string(),
             place: Some(other.place),
         }),
-        _ => complain("is not one strategy or two", "write [\"RMS\", \"RMS+MLF\"]: the second rules in overload"),
+        _ => complain("must be one or two strategies", "write [\"RMS\", \"RMS+MLF\"]: the second applies in overload"),
     }
 }
 
-/// When the second strategy rules.
+/// When the second strategy applies.
 fn switching(log: &mut Log, table: &Table<'_>, strategy: &str) -> Option<Overload> {
     let empty = toml::de::DeTable::new();
     let given = table.inner(log, "switch");
     let switch = given.or_else(|| Table::open(log, "processor.switch", "", Place::default(), &empty))?;
-    let margin = switch.read(log, "margin", Given::time);
-    let calm = switch.read(log, "calm", Given::positive_time);
+    let margin = switch.read(log, "margin", InputValue::time);
+    let calm = switch.read(log, "calm", InputValue::positive_time);
     Some(Overload { strategy: strategy.to_string(), margin: margin?.value, calm: calm?.value })
 }
 
-/// What scheduling costs, if a table says so.
+/// The costs of scheduling, if a table sets them.
 pub(super) fn costs(log: &mut Log, table: &Table<'_>) -> Option<Costs> {
     let costs = table.inner(log, "costs")?;
-    let believable = |given: Given<'_>| match given.time()? {
+    let believable = |given: InputValue<'_>| match given.time()? {
         time if time > limits::COST => complain(
-            format!("is more than {}, which no scheduling costs", limits::COST),
-            "write what one of them takes, such as \"10us\"; `hyoshi calibrate` measures it",
+            format!("is above {}, the largest plausible cost", limits::COST),
+            "write the cost of one, such as \"10us\"; `hyoshi calibrate` measures it",
         ),
         time => Ok(time),
     };
@@ -203,8 +203,8 @@ pub(super) fn costs(log: &mut Log, table: &Table<'_>) -> Option<Costs> {
     Some(Costs { timer, enqueue, dequeue, cancel, switch, watchdog })
 }
 
-/// Whether the file says for every processor what scheduling costs.
-pub(super) fn costs_given(top: &toml::de::DeTable<'_>) -> bool {
+/// Whether the file sets the costs of scheduling for every processor.
+pub(super) fn costs_declared(top: &toml::de::DeTable<'_>) -> bool {
     let processors = top.get("processor").and_then(|value| value.get_ref().as_table());
     let each = |processors: &toml::de::DeTable<'_>| {
         processors.values().all(|value| value.get_ref().as_table().is_some_and(|table| table.contains_key("costs")))
@@ -212,11 +212,11 @@ pub(super) fn costs_given(top: &toml::de::DeTable<'_>) -> bool {
     top.contains_key("costs") || processors.is_some_and(each)
 }
 
-/// A name that nobody knows is told where the file gives it.
-fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &Known) {
+/// Reports an unknown name at its place in the file.
+fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &ReadContext) {
     let (Some(given), Some(known)) = (table.get("strategy"), &known.strategies) else { return };
     let whole = Place::from(given.span());
-    let Ok(named) = strategies(Given::of(given.get_ref())) else { return };
+    let Ok(named) = strategies(InputValue::of(given.get_ref())) else { return };
     for named in named.into_iter().flatten() {
         if known.iter().any(|name| name.eq_ignore_ascii_case(named.value)) {
             continue;
@@ -224,9 +224,9 @@ fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &Known) {
         let place = if given.get_ref().is_array() { named.place } else { whole };
         let meant = log.nearest(named.value, known.iter().map(String::as_str));
         let meant = meant.map_or(String::new(), |meant| format!("did you mean \"{meant}\"? "));
-        log.error(place, format!("nobody knows the strategy `{}`", shortened(named.value)))
+        log.error(place, format!("unknown strategy `{}`", shortened(named.value)))
             .label("unknown")
-            .help(format!("{meant}known here: {}", known.join(", ")));
+            .help(format!("{meant}known: {}", known.join(", ")));
     }
 }
 
@@ -235,9 +235,9 @@ pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link>
     let mut links = Vec::new();
     let mut first_of = HashMap::new();
     for table in top.list(log, "link") {
-        let between = table.read(log, "between", Given::texts);
-        let delay: Option<At<(Span, Span)>> = table.read(log, "delay", link_delay);
-        let loss = table.read(log, "loss", Given::share_ppm).map_or(0, |loss| loss.value);
+        let between = table.read(log, "between", InputValue::texts);
+        let delay: Option<AtPlace<(Span, Span)>> = table.read(log, "delay", link_delay);
+        let loss = table.read(log, "loss", InputValue::share_ppm).map_or(0, |loss| loss.value);
         let Some(between) = between else { continue };
         let [one, other] = between.value[..] else {
             log.error(between.place, "`between` does not name two hosts").help("write between = [\"a\", \"b\"]");
@@ -262,6 +262,6 @@ pub(super) fn links(log: &mut Log, top: &Table<'_>, hosts: &[Host]) -> Vec<Link>
 }
 
 /// The delay of a link: one for all events, or the least and the greatest.
-pub(super) fn link_delay(given: Given<'_>) -> Read<(Span, Span)> {
-    given.one_or_pair("times", Given::time)
+pub(super) fn link_delay(given: InputValue<'_>) -> Read<(Span, Span)> {
+    given.one_or_pair("times", InputValue::time)
 }

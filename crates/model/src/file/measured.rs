@@ -1,7 +1,6 @@
 //! The file of measured costs: what `hyoshi calibrate` writes and `--costs FILE` reads.
 //!
-//! All six costs stand in it, so that a file that was cut is refused and not read as cheaper than
-//! the machine is.
+//! It must contain all six costs, so a truncated file is rejected instead of describing a cheaper machine.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,24 +8,24 @@ use std::path::Path;
 use super::diagnostic::{Diagnostic, FileErrors};
 use super::log::{Log, Place};
 use super::table::Table;
-use super::value::Given;
+use super::value::InputValue;
 use super::{input, limits, machines, parse};
 use crate::costs::Costs;
 
-/// What scheduling costs on some machine, and how that is known.
+/// The costs of scheduling on some machine, and how they were measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MeasuredCosts {
-    /// The costs, none left out.
+    /// The costs, all six.
     pub costs: Costs,
-    /// When they were measured: `2026-11-21`; empty if the file does not say, as are the others.
+    /// When they were measured: `2026-11-21`; empty if the file has no date, as are the others.
     pub date: String,
     /// The kernel, as `uname` names it.
     pub kernel: String,
     /// The model of the CPU.
     pub cpu: String,
-    /// Whether the threads had real-time priority; without, the figures are too low or too high.
+    /// Whether the threads had real-time priority; without it the figures are too low or too high.
     pub real_time: Option<bool>,
-    /// How they were measured, in a line.
+    /// How they were measured, in one line.
     pub how: String,
 }
 
@@ -46,16 +45,16 @@ pub fn read_costs(text: &str, file: &str) -> Result<MeasuredCosts, FileErrors> {
         let top = Table::open(&mut log, "calibration", "", Place::default(), &tree)?;
         if top.get("costs").is_none() {
             log.error(Place::default(), "the file has no [costs]")
-                .help("`hyoshi calibrate` writes one; a system's own costs stand in its file and need no flag");
+                .help("`hyoshi calibrate` writes one; the [costs] of a system file need no flag");
         }
         let costs = machines::costs(&mut log, &top);
         let told = top.inner(&mut log, "measured");
         let mut text = |key| {
-            let said = told.as_ref().and_then(|told| told.read(&mut log, key, Given::text));
+            let said = told.as_ref().and_then(|told| told.read(&mut log, key, InputValue::text));
             said.map_or(String::new(), |said| said.value.to_string())
         };
         let (date, kernel, cpu, how) = (text("date"), text("kernel"), text("cpu"), text("how"));
-        let real_time = told.as_ref().and_then(|told| told.given(&mut log, "real_time", Given::truth));
+        let real_time = told.as_ref().and_then(|told| told.given(&mut log, "real_time", InputValue::truth));
         Some(MeasuredCosts { costs: costs?, date, kernel, cpu, real_time: real_time.map(|said| said.value), how })
     });
     match (log.finish(file, text), measured) {
@@ -69,11 +68,11 @@ pub fn read_costs(text: &str, file: &str) -> Result<MeasuredCosts, FileErrors> {
 }
 
 impl MeasuredCosts {
-    /// The file, as [`read_costs`] takes it.
+    /// The file, in the form that [`read_costs`] reads.
     pub fn to_toml(&self) -> String {
         let mut text = String::from(
-            "# What scheduling costs on this machine, as `hyoshi check` and `hyoshi sim` use it.\n\
-             # Written by `hyoshi calibrate`; docs/calibrating.md tells what each cost is.\n\n[measured]\n",
+            "# The costs of scheduling on this machine, for `hyoshi check` and `hyoshi sim`.\n# Written by `hyoshi \
+                calibrate`; docs/calibrating.md explains each cost.\n\n[measured]\n",
         );
         let told = [("date", &self.date), ("kernel", &self.kernel), ("cpu", &self.cpu), ("how", &self.how)];
         for (key, said) in told.into_iter().filter(|(_, said)| !said.is_empty()) {
@@ -91,7 +90,7 @@ impl MeasuredCosts {
     }
 }
 
-/// As it stands between quotes.
+/// The text, safe between quotes.
 fn plain(text: &str) -> String {
     let known = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     known.flat_map(|c| ['\\'].into_iter().filter(move |_| matches!(c, '"' | '\\')).chain([c])).collect()

@@ -1,10 +1,10 @@
-//! Reading `system.toml`: text to a [`System`] in which nothing is left to check.
+//! Reads `system.toml`: turns text into a [`System`] that needs no further checks.
 //!
-//! The way of a file: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table`
-//! (known keys, through the table of `keys`) → `machines`, `operation` (what is written) →
-//! `programs` (the broker's part), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`,
-//! `epochs`, `environment` → `settings` (what follows from it). Each step logs what is wrong and goes on as
-//! far as it makes sense, so that one run tells all that is wrong.
+//! The steps: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table` (known keys, by the table of
+//! `keys`) → `machines`, `operation` (as written) → `programs` (the broker's part), `calls` (a call becomes a chain) →
+//! `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`, `epochs`, `environment` →
+//! `settings` (inherited values). Each step logs errors and continues as far as possible, so one run reports all of
+//! them.
 
 mod calls;
 mod chains;
@@ -37,7 +37,7 @@ use toml::de::DeTable;
 
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
 pub use measured::{MeasuredCosts, read_costs, read_costs_file};
-pub use programs::{Judged, Laws};
+pub use programs::{LawResult, Laws};
 pub use schema::schema;
 
 use crate::checked::System;
@@ -46,78 +46,75 @@ use crate::system;
 use crate::system::{Contents, Guard, IdleStates, Trigger};
 use log::{Log, Place};
 use table::Table;
-use value::{Given, complain};
+use value::{InputValue, complain};
 
-/// A system, and what its reader wonders about.
+/// A system, and the reader's warnings.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What the file describes.
+    /// The described system.
     pub system: System,
-    /// The text it was read from: a pipe can be read but once.
+    /// The text of the file: a pipe can be read only once.
     pub text: String,
     /// The files of execution times that it names, with their texts.
     pub files: Vec<(String, String)>,
-    /// Whether the file itself says for each processor what scheduling costs there; where it does not,
-    /// [`Known::costs`] hold.
-    pub costs_given: bool,
-    /// What is probably not meant: overload, times beyond the declared worst case.
+    /// Whether the file itself sets the costs of scheduling for each processor; otherwise [`ReadContext::costs`] apply.
+    pub costs_declared: bool,
+    /// Probable mistakes: overload, times beyond the declared worst case.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// What the program that reads a file knows beside it.
+/// What the program that reads a file supplies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
-    /// The strategies, in any case of letters; `None` takes every name.
+pub struct ReadContext {
+    /// The known strategies, in any case of letters; `None` accepts every name.
     pub strategies: Option<Vec<String>>,
-    /// Texts of files that the system may name: these are taken instead of what lies beside it.
+    /// Texts of files that the system may name: they replace the files beside it.
     pub files: Vec<(String, String)>,
-    /// What scheduling costs where the file does not say.
+    /// The costs of scheduling if the file has none.
     pub costs: Option<crate::costs::Costs>,
-    /// How long the system is simulated or run, if not as the file says: regions after it play no part in warnings.
+    /// How long the system is simulated or run, if not as the file says: later regions cause no warnings.
     pub duration: Option<crate::time::Span>,
-    /// The laws that advocates and policies are held to; `None` takes every one.
+    /// The laws that check advocates and policies; `None` accepts all.
     pub laws: Option<Laws>,
 }
 
-/// Reads a system from a file; files that it names are sought beside it.
+/// Reads a system from a file; files that it names are looked up beside it.
 pub fn read_file(path: impl AsRef<Path>) -> Result<Loaded, FileErrors> {
-    read_file_knowing(path, &Known::default())
+    read_file_with(path, &ReadContext::default())
 }
 
-/// As [`read_file`], and what is not known is an error with its place.
-pub fn read_file_knowing(path: impl AsRef<Path>, known: &Known) -> Result<Loaded, FileErrors> {
+/// Like [`read_file`], but an unknown name is an error with its place.
+pub fn read_file_with(path: impl AsRef<Path>, known: &ReadContext) -> Result<Loaded, FileErrors> {
     let path = path.as_ref();
     match input::read_text(path, limits::FILE_BYTES) {
-        Ok(text) => {
-            read_knowing(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new(""))), known)
-        }
+        Ok(text) => read_with(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new(""))), known),
         Err(error) => Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() }),
     }
 }
 
 /// Reads a system from a text. Messages call it `file`; without `dir` it can name no other files.
 pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileErrors> {
-    read_knowing(text, file, dir, &Known::default())
+    read_with(text, file, dir, &ReadContext::default())
 }
 
-/// As [`read`], and what is not known is an error with its place.
-pub fn read_knowing(text: &str, file: &str, dir: Option<&Path>, known: &Known) -> Result<Loaded, FileErrors> {
+/// Like [`read`], but an unknown name is an error with its place.
+pub fn read_with(text: &str, file: &str, dir: Option<&Path>, known: &ReadContext) -> Result<Loaded, FileErrors> {
     if text.len() > limits::FILE_BYTES {
         let error = input::InputError { path: file.into(), cause: input::Cause::TooLarge(limits::FILE_BYTES) };
         return Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() });
     }
     let mut log = Log::default();
-    let mut costs_given = false;
+    let mut costs_declared = false;
     let system = parse(&mut log, text).and_then(|tree| {
-        costs_given = machines::costs_given(&tree);
+        costs_declared = machines::costs_declared(&tree);
         assemble(&mut log, &tree, dir, known)
     });
     match (log.finish(file, text), system) {
         (Ok(warnings), Some((system, files))) => {
-            Ok(Loaded { system, text: text.to_string(), files, costs_given, warnings })
+            Ok(Loaded { system, text: text.to_string(), files, costs_declared, warnings })
         }
         (Err(errors), _) => Err(errors),
-        // Whoever gives up has logged why; should one not have, this is better than a panic.
+        // Each step that returned nothing has logged why; if one has not, this is better than a panic.
         (Ok(warnings), None) => {
             let error = Diagnostic::of_file(file, "the file could not be read".to_string(), None);
             Err(FileErrors { errors: vec![error], more: 0, warnings })
@@ -125,9 +122,9 @@ pub fn read_knowing(text: &str, file: &str, dir: Option<&Path>, known: &Known) -
     }
 }
 
-/// The tree of the text; with syntax errors there is none, for what they swallow would be missed.
+/// The tree of the text. With syntax errors there is none: the keys that they hide would be reported as missing.
 fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
-    // Millions of errors in a large file would fill the memory: there, the first one has to do.
+    // Millions of errors in a large file would fill the memory: report only the first.
     let (tree, mut errors) = if text.len() <= limits::RECOVERABLE_BYTES {
         DeTable::parse_recoverable(text)
     } else {
@@ -146,19 +143,19 @@ fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
             "duplicate key" => "each key and each table is written once: keep one of them",
             _ if nested => "a comma is missing, or the bracket that closes the list or table",
             _ if ["float", "integer", "fraction", "zero"].iter().any(|word| message.contains(word)) => {
-                "a quantity stands between quotes: \"2.5ms\""
+                "write quantities in quotes: \"2.5ms\""
             }
-            _ if message.contains("string") => "a text stands between two quotes, in one line: \"2.5ms\"",
-            _ if message.contains("recurs") => "nothing in this file is nested more than five deep",
+            _ if message.contains("string") => "write text in quotes, on one line: \"2.5ms\"",
+            _ if message.contains("recurs") => "tables are nested at most five deep",
             _ => "lines are `key = value`; tables begin with [name], lists of them with [[name]]",
         };
         let message = if message == "duplicate key" {
-            format!("`{written}` is given twice")
+            format!("`{written}` is repeated")
         } else {
             format!("not TOML: {message}")
         };
         log.error(Place::from(range), message).help(help);
-        // What is said after an open bracket follows from it: the parser reads on as if it were inside.
+        // Errors after an open bracket follow from it: the parser continues as if it were inside.
         if nested {
             break;
         }
@@ -171,7 +168,7 @@ fn assemble(
     log: &mut Log,
     tree: &DeTable<'_>,
     dir: Option<&Path>,
-    known: &Known,
+    known: &ReadContext,
 ) -> Option<(System, Vec<(String, String)>)> {
     let top = Table::open(log, "", "", Place::default(), tree)?;
     let name = top.read(log, "name", |given| match given.text()? {
@@ -188,7 +185,7 @@ fn assemble(
     let seed = top.whole(log, "seed").map(|seed| seed.value);
     let idle_states = top.choice(log, "idle_states").map_or(0, |states| states.value);
     let idle_states = [IdleStates::Auto, IdleStates::Allow, IdleStates::Forbid][idle_states];
-    let duration = top.read(log, "duration", Given::positive_time).map(|duration| duration.value);
+    let duration = top.read(log, "duration", InputValue::positive_time).map(|duration| duration.value);
 
     let hosts = machines::hosts(log, &top);
     let links = machines::links(log, &top, &hosts);
@@ -201,13 +198,13 @@ fn assemble(
     let processor_names = names::Names::new("processor", processors.iter().map(|one| one.name.as_str()));
     let resource_names = names::Names::new("resource", resources.iter().map(|one| one.name.as_str()));
     let declared = top.named(log, "operation").into_iter().map(|(name, table)| {
-        declared::Declared::read(log, (name, &table), &processor_names, &resource_names, &mut files)
+        declared::DeclaredOperation::read(log, (name, &table), &processor_names, &resource_names, &mut files)
     });
     let mut declared: Vec<_> = declared.collect();
-    let pieces = calls::pieces(log, &declared);
-    match &pieces {
-        Some(pieces) => declared = calls::declare(declared, pieces),
-        // Should there be calls, they are wrong: what they leave out is not missed a second time.
+    let call_parts = calls::call_parts(log, &declared);
+    match &call_parts {
+        Some(call_parts) => declared = calls::declare(declared, call_parts),
+        // If there are calls, they are wrong: do not also report the keys that they omit.
         None if declared.iter().any(|one| one.calls.is_some()) => {
             declared.iter_mut().for_each(|one| one.misread |= one.called || one.calls.is_some());
         }
@@ -219,7 +216,7 @@ fn assemble(
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
     let expand::Connections { triggers, reads, .. } = connections;
-    let order = graph::order(&triggers).map_err(|cycles| tell_cycles(log, &operations, cycles)).ok();
+    let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
     let environments = environment::accumulate(log, &top, &epochs, &hosts, &links, known.duration);
@@ -231,15 +228,15 @@ fn assemble(
     }
     let (order, written) = (order?, written?);
     let Some(roots) = graph::roots(&triggers, &order) else {
-        log.error(Place::default(), "too many operations lead to too many others")
-            .help(format!("operations times the periodic ones behind them are at most {}", limits::ROOTS));
+        log.error(Place::default(), "too many operations depend on too many others")
+            .help(format!("the number of operations times the periodic ones behind them is at most {}", limits::ROOTS));
         return None;
     };
 
     let interval = |id: OperationId| operations.of(id).min_interval.filter(|_| operations.of(id).requested());
     let ids = (0..triggers.len() as u32).map(OperationId);
     let intervals: Vec<_> = ids.map(|id| interval(id).map(|interval| interval.value)).collect();
-    let ground = settings::Ground {
+    let ground = settings::SettingInputs {
         triggers: &triggers,
         order: &order,
         phases: &phases,
@@ -291,7 +288,7 @@ fn assemble(
     Some((system, files.into_texts()))
 }
 
-fn tell_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<Vec<OperationId>>) {
+fn report_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<Vec<OperationId>>) {
     for cycle in cycles {
         let Some(first) = cycle.first().copied() else { continue };
         let shown = if cycle.len() > 8 { &cycle[..6] } else { &cycle[..] };
@@ -305,18 +302,18 @@ fn tell_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec<V
         let help = if cycle.len() == 1 {
             "one that triggers itself several times a period is periodic, with `repeat = { legs = 4 }`"
         } else {
-            "take one of the triggers out, or let one of the operations `read` the other; for a load chain, see `repeat`"
+            "remove one trigger, or let one of the operations `read` the other; for a load chain, see `repeat`"
         };
-        log.error(place, format!("operations trigger each other in a circle: {}", path.join(" -> ")))
-            .label("part of the circle")
+        log.error(place, format!("operations trigger each other in a cycle: {}", path.join(" -> ")))
+            .label("part of the cycle")
             .help(help);
     }
 }
 
-/// The release guard of each operation: by default on where a trigger comes from another processor.
+/// The release guard of each operation: by default on where a trigger is on another processor.
 ///
-/// Not by default where any of several operations triggers: a guard lets one through in a period,
-/// and the others would pile up behind it.
+/// Not by default if any of several operations triggers: a guard releases one in a period, and the others would pile
+/// up.
 fn guards(operations: &expand::Operations<'_>, triggers: &[Trigger]) -> Vec<Guard> {
     let guard = |(position, trigger): (usize, &Trigger)| {
         let declared = operations.of(OperationId(position as u32));

@@ -1,8 +1,8 @@
-//! The names of one kind of thing, and what was probably meant by one that is not among them.
+//! The names of one kind of thing, with suggestions for unknown ones.
 
 use std::collections::HashMap;
 
-use super::log::{At, Log};
+use super::log::{AtPlace, Log};
 use super::value::shortened;
 
 /// Names with their positions.
@@ -24,7 +24,7 @@ impl<'a> Names<'a> {
     }
 
     /// The name's position; an unknown one is logged.
-    pub fn find(&self, log: &mut Log, name: At<&str>) -> Option<u32> {
+    pub fn find(&self, log: &mut Log, name: AtPlace<&str>) -> Option<u32> {
         let found = self.get(name.value);
         if found.is_none() {
             self.unknown(log, name);
@@ -32,12 +32,12 @@ impl<'a> Names<'a> {
         found
     }
 
-    pub fn unknown(&self, log: &mut Log, name: At<&str>) {
+    pub fn unknown(&self, log: &mut Log, name: AtPlace<&str>) {
         let nearest = log.nearest(name.value, self.in_order.iter().copied());
         let help = match (nearest, self.in_order.as_slice()) {
             (Some(nearest), _) => format!("did you mean `{nearest}`?"),
             (None, []) => format!("declare it: [{}.{}]", self.what, shortened(name.value)),
-            (None, names @ [_, ..]) if names.len() <= 12 => format!("declared are: {}", names.join(", ")),
+            (None, names @ [_, ..]) if names.len() <= 12 => format!("declared: {}", names.join(", ")),
             _ => format!("declare it: [{}.{}]", self.what, shortened(name.value)),
         };
         log.error(name.place, format!("there is no {} `{}`", self.what, shortened(name.value)))
@@ -45,15 +45,15 @@ impl<'a> Names<'a> {
             .help(help);
     }
 
-    /// The position of a name that may be left out where there is only one.
-    pub fn find_or_only(&self, log: &mut Log, name: Option<At<&str>>, at: At<&str>) -> Option<u32> {
+    /// The position of a name that may be omitted if there is only one.
+    pub fn find_or_only(&self, log: &mut Log, name: Option<AtPlace<&str>>, at: AtPlace<&str>) -> Option<u32> {
         match (name, self.in_order.as_slice()) {
             (Some(name), _) => self.find(log, name),
             (None, [_]) => Some(0),
             (None, names) => {
                 let key = if self.what == "processor" { "on" } else { self.what };
                 let first = names.first().copied().unwrap_or("...");
-                log.error(at.place, format!("`{}` does not say on which {}", shortened(at.value), self.what))
+                log.error(at.place, format!("`{}` does not name its {}", shortened(at.value), self.what))
                     .label(format!("`{key}` is missing"))
                     .help(format!("there are {} of them; add `{key} = \"{first}\"`", names.len()));
                 None

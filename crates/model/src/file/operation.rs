@@ -1,28 +1,28 @@
-//! `[operation.NAME]` as it is written: names not yet followed, templates not yet expanded.
+//! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
-use super::declared::{After, Call, Declared, Part, Stagger, Written};
-use super::log::{At, Log};
+use super::declared::{After, Call, DeclaredOperation, DeclaredStagger, Part, Written};
+use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
-use super::value::{Given, complain};
+use super::value::{InputValue, complain};
 use crate::ids::{ProcessorId, ResourceId};
 use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
 
-impl<'a> Declared<'a> {
+impl<'a> DeclaredOperation<'a> {
     pub fn read(
         log: &mut Log,
-        (name, table): (At<&'a str>, &Table<'a>),
+        (name, table): (AtPlace<&'a str>, &Table<'a>),
         processors: &Names<'_>,
         resources: &Names<'_>,
         files: &mut TimesFiles<'_>,
-    ) -> Declared<'a> {
-        let on = table.given(log, "on", Given::text);
+    ) -> DeclaredOperation<'a> {
+        let on = table.given(log, "on", InputValue::text);
         let on = processors.find_or_only(log, on, name);
         let after = table.inner(log, "after").and_then(|after| read_after(log, &after));
         one_release(log, name, table);
-        let reads = table.read(log, "reads", Given::texts);
+        let reads = table.read(log, "reads", InputValue::texts);
         refuse_twice(log, reads.as_ref().map_or(&[], |reads| &reads.value));
         let (queue, uses) = (read_queue(log, table), read_uses(log, table, resources));
         let on_overrun = table.choice(log, "on_overrun").map_or(0, |choice| choice.value);
@@ -33,29 +33,29 @@ impl<'a> Declared<'a> {
             0..=65_536 => given.size(),
             _ => complain("is too large", "the limit is \"64KiB\": hand over a reference to what is larger"),
         });
-        let time = |log: &mut Log, key| table.read(log, key, Given::time).map_or(Span::ZERO, |time| time.value);
+        let time = |log: &mut Log, key| table.read(log, key, InputValue::time).map_or(Span::ZERO, |time| time.value);
         let burst = read_burst(log, table);
-        let declared = Declared {
+        let declared = DeclaredOperation {
             name,
             on: ProcessorId(on.unwrap_or(0)),
             called: read_called(log, table),
-            min_interval: table.given(log, "min_interval", Given::positive_time),
+            min_interval: table.given(log, "min_interval", InputValue::positive_time),
             calls: read_calls(log, table),
             part: Part::Whole,
             method: None,
             within: None,
             misread: table.misread || (after.is_none() && table.get("after").is_some()) || reads.is_none(),
             after,
-            reads: reads.unwrap_or(At::new(Vec::new(), name.place)),
+            reads: reads.unwrap_or(AtPlace::new(Vec::new(), name.place)),
             phase: time(log, "phase"),
-            // The jobs of a burst come in any order.
+            // The jobs of a burst arrive in any order.
             phase_given: table.get("phase").is_some() || table.get("count").is_some(),
             offset: time(log, "offset"),
             stagger: read_stagger(log, table),
             count: burst
                 .map(|(jobs, _)| jobs)
                 .or(table.whole(log, "count").map(|count| count.map(|count| count as u32))),
-            critical: table.read(log, "critical", Given::truth).is_some_and(|critical| critical.value),
+            critical: table.read(log, "critical", InputValue::truth).is_some_and(|critical| critical.value),
             importance: table.whole(log, "importance").map_or(0, |importance| importance.value as u32),
             uses,
             uses_place: table.place_of("uses"),
@@ -67,11 +67,14 @@ impl<'a> Declared<'a> {
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
         declared.refuse_misplaced(log, table);
-        // Which calls there are is not known while one was not understood.
-        Declared { misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()), ..declared }
+        // If one call is malformed, the set of calls is unknown.
+        DeclaredOperation {
+            misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()),
+            ..declared
+        }
     }
 
-    /// Refuses keys that mean nothing for an operation of this kind: silence would mislead.
+    /// Rejects keys that have no meaning for an operation of this kind: ignoring them would mislead.
     fn refuse_misplaced(&self, log: &mut Log, table: &Table<'a>) {
         let mut refuse = |key: &str, why: &str, help: &str| {
             if table.get(key).is_some() {
@@ -81,48 +84,56 @@ impl<'a> Declared<'a> {
         let (calls, triggered) = (table.get("calls").is_some(), table.get("after").is_some());
         let called = table.get("called").is_some();
         if !called {
-            refuse("min_interval", "is for operations that requests release", "add `called = true`, or take it out");
+            refuse("min_interval", "is for operations that requests release", "add `called = true`, or remove it");
         }
         if called || calls {
             let many = if called { "is not for methods" } else { "is not for operations that call" };
             refuse("count", many, "declare them one by one");
         }
         if calls {
-            let chain = "give the load chain to another operation, which this one triggers";
+            let chain = "move the load chain to an operation that this one triggers";
             refuse("repeat", "is not for operations that call", chain);
         }
         if let (true, OnBusy::Skip) = (calls, self.on_busy) {
-            let queue = "take it out: `queue` bounds the jobs that wait";
-            refuse("on_busy", "cannot look beyond a call: while a job waits for its answer, it is not there", queue);
+            let queue = "remove it: `queue` limits the waiting jobs";
+            refuse("on_busy", "cannot see a job that waits in a call", queue);
         }
         if calls && (triggered || called) {
-            let limit =
-                "leave it out, or say what it counts from: a chain's deadline, or `deadline = { end_to_end = ... }`";
+            let limit = "remove it, or use a chain's deadline or `deadline = { end_to_end = ... }`";
             if self.written.deadline.is_some_and(|deadline| matches!(deadline.value, Deadline::Own(_))) {
-                refuse("deadline", "counts from its own release, which is over when the answer comes", limit);
+                refuse("deadline", "counts from its own release, which ends at the call", limit);
             }
         }
         if triggered || called {
             refuse("phase", "is for periodic operations", "use `offset` for a fixed time after the trigger");
-            refuse("jitter", "is for periodic operations", "give it to those that trigger this one, or to a [[link]]");
+            refuse(
+                "jitter",
+                "is for periodic operations",
+                "set it on the operations that trigger this one, or on a \
+                [[link]]",
+            );
             refuse("stagger", "is for periodic operations", "stagger those that trigger this one");
             refuse("repeat", "is for periodic operations", "give the load chain a period of its own");
         } else if !calls {
-            refuse("guard", "is for triggered operations", "take it out: time itself keeps periodic releases apart");
+            refuse("guard", "is for triggered operations", "remove it: periodic releases need no guard");
         }
         if table.get("burst").is_some() {
             if triggered || called || calls {
                 refuse(
                     "burst",
                     "is for periodic operations without calls",
-                    "give it to the one that triggers this one",
+                    "set it on the operation that triggers this one",
                 );
             }
-            refuse("count", "cannot stand beside `burst`", "keep one: `burst` makes as many instances as it has jobs");
+            refuse(
+                "count",
+                "cannot be combined with `burst`",
+                "keep one: `burst` makes as many instances as it has jobs",
+            );
             refuse(
                 "jitter",
-                "cannot stand beside `burst`",
-                "take it out: `within` says how late a job of the burst comes",
+                "cannot be combined with `burst`",
+                "remove it: `within` limits how late a job of the burst arrives",
             );
         }
         if table.get("count").is_none() {
@@ -131,8 +142,13 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// What an epoch can change, at the start.
-fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>, within: Option<At<Span>>) -> Written {
+/// The settings that an epoch can change, at the start.
+fn read_written(
+    log: &mut Log,
+    table: &Table<'_>,
+    files: &mut TimesFiles<'_>,
+    within: Option<AtPlace<Span>>,
+) -> Written {
     let repeat = table.inner(log, "repeat");
     let whole16 = |log: &mut Log, key| {
         let whole =
@@ -141,21 +157,22 @@ fn read_written(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>, wi
     };
     Written {
         period: read_period(log, table),
-        jitter: within.or(table.read(log, "jitter", Given::time)),
-        wcet: table.read(log, "wcet", Given::positive_time),
-        bcet: table.given(log, "bcet", Given::positive_time),
-        takes: takes(log, table, files),
+        jitter: within.or(table.read(log, "jitter", InputValue::time)),
+        wcet: table.read(log, "wcet", InputValue::positive_time),
+        bcet: table.given(log, "bcet", InputValue::positive_time),
+        execution_time: takes(log, table, files),
         deadline: read_deadline(log, table),
         legs: whole16(log, "legs"),
         critical_legs: whole16(log, "critical"),
-        enabled: table.read(log, "enabled", Given::truth).is_none_or(|enabled| enabled.value),
+        enabled: table.read(log, "enabled", InputValue::truth).is_none_or(|enabled| enabled.value),
     }
 }
 
 fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
     let calls = table.inner(log, "calls")?;
-    let (method, after) = (calls.read(log, "method", Given::text), calls.read(log, "after", Given::positive_time));
-    let oneway = calls.read(log, "oneway", Given::truth).is_some_and(|oneway| oneway.value);
+    let (method, after) =
+        (calls.read(log, "method", InputValue::text), calls.read(log, "after", InputValue::positive_time));
+    let oneway = calls.read(log, "oneway", InputValue::truth).is_some_and(|oneway| oneway.value);
     Some(Call { method: method?, after: after?, oneway })
 }
 
@@ -163,32 +180,32 @@ fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
 fn read_called(log: &mut Log, table: &Table<'_>) -> bool {
     let called = table.given(log, "called", |given| match given.truth()? {
         true => Ok(true),
-        false => complain("is false", "leave it out: what releases the operation says that it is not called"),
+        false => complain("is false", "remove it: false is implied"),
     });
     called.is_some()
 }
 
-/// By when a job must finish: a time from its own release, or one from its origin in a table.
-pub(super) fn read_deadline(log: &mut Log, table: &Table<'_>) -> Option<At<Deadline>> {
+/// The deadline of a job: a time from its own release, or in a table one from its origin.
+pub(super) fn read_deadline(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<Deadline>> {
     if !table.get("deadline")?.get_ref().is_table() {
         return table.given(log, "deadline", |given| given.positive_time().map(Deadline::Own));
     }
     let inner = table.inner(log, "deadline")?;
     if inner.get("end_to_end").is_none() && !inner.misread {
-        log.error(inner.place, "`deadline` does not say how long")
+        log.error(inner.place, "`deadline` has no time")
             .help("write deadline = \"25ms\", or { end_to_end = \"25ms\" } from the release that led to it");
     }
     inner.given(log, "end_to_end", |given| given.positive_time().map(Deadline::Origin))
 }
 
 /// The shortest and the longest period, from `rate` or `every`.
-pub(super) fn read_period(log: &mut Log, table: &Table<'_>) -> Option<At<(Span, Span)>> {
-    let every = |given: Given<'_>| given.one_or_pair("times", Given::positive_time);
-    table.given(log, "rate", Given::periods_of_rates).or(table.given(log, "every", every))
+pub(super) fn read_period(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<(Span, Span)>> {
+    let every = |given: InputValue<'_>| given.one_or_pair("times", InputValue::positive_time);
+    table.given(log, "rate", InputValue::periods_of_rates).or(table.given(log, "every", every))
 }
 
 /// Exactly one of `rate`, `every`, `after` and `called` releases an operation.
-fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
+fn one_release(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>) {
     let given: Vec<_> =
         ["rate", "every", "after", "called"].into_iter().filter(|key| table.get(key).is_some()).collect();
     match given[..] {
@@ -202,19 +219,19 @@ fn one_release(log: &mut Log, name: At<&str>, table: &Table<'_>) {
         [first, second, ..] => {
             log.error(table.place_of(second), format!("`{first}` and `{second}` both release it"))
                 .also(table.place_of(first), "released by this")
-                .help("keep one; what it only takes the latest value of belongs in `reads`");
+                .help("keep one; list operations whose latest value is enough in `reads`");
         }
     }
 }
 
 fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
-    let (all, any) = (table.given(log, "all", Given::texts), table.given(log, "any", Given::texts));
+    let (all, any) = (table.given(log, "all", InputValue::texts), table.given(log, "any", InputValue::texts));
     let (all, names) = match (all, any) {
         (Some(names), None) => (true, names),
         (None, Some(names)) => (false, names),
         (Some(_), Some(any)) => {
             log.error(any.place, "`after` has both `all` and `any`")
-                .help("keep one; a condition of both kinds needs an operation in between");
+                .help("keep one; to combine them, insert an operation");
             return None;
         }
         (None, None) => {
@@ -233,28 +250,28 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
     Some(After { all, names })
 }
 
-/// Refuses a list that names one thing twice.
-pub(super) fn refuse_twice(log: &mut Log, names: &[At<&str>]) {
+/// Rejects a list that names one thing twice.
+pub(super) fn refuse_twice(log: &mut Log, names: &[AtPlace<&str>]) {
     let mut first_of = std::collections::HashMap::new();
     for name in names {
         if let Some(first) = first_of.insert(name.value, name.place) {
             log.error(name.place, format!("`{}` is named twice", super::value::shortened(name.value)))
                 .also(first, "here first")
-                .help("take one out");
+                .help("remove one");
         }
     }
 }
 
-/// A burst, as a template: so many instances with one phase, each late by up to `within`. In no window come more jobs
-/// than of a stream whose bursts are at least a period apart.
-fn read_burst(log: &mut Log, table: &Table<'_>) -> Option<(At<u32>, At<Span>)> {
+/// A burst, as a template: this many instances with one phase, each late by up to `within`. No window has more jobs
+/// than a stream whose bursts are at least a period apart.
+fn read_burst(log: &mut Log, table: &Table<'_>) -> Option<(AtPlace<u32>, AtPlace<Span>)> {
     let burst = table.inner(log, "burst")?;
     let jobs = burst.whole(log, "jobs")?.map(|jobs| jobs as u32);
-    Some((jobs, burst.read(log, "within", Given::time)?))
+    Some((jobs, burst.read(log, "within", InputValue::time)?))
 }
 
 fn read_queue(log: &mut Log, table: &Table<'_>) -> QueueLimit {
-    // Without the key, an empty table gives the defaults of its keys.
+    // Without the key, an empty table supplies the defaults of its keys.
     let empty = toml::de::DeTable::new();
     let given = table.inner(log, "queue");
     let inner = match given {
@@ -273,8 +290,8 @@ fn read_uses(log: &mut Log, table: &Table<'_>, resources: &Names<'_>) -> Vec<(Re
     let held = table.given(log, "uses", |given| given.table("uses = { resource = \"0.3ms\" }"));
     let mut uses = Vec::new();
     for (name, value) in held.map_or(Vec::new(), |held| in_order(held.value)) {
-        let resource = resources.find(log, At::new(&**name.get_ref(), name.span().into()));
-        match Given::of(value.get_ref()).positive_time() {
+        let resource = resources.find(log, AtPlace::new(&**name.get_ref(), name.span().into()));
+        match InputValue::of(value.get_ref()).positive_time() {
             Ok(span) => uses.extend(resource.map(|resource| (ResourceId(resource), span))),
             Err(complaint) => log_complaint(log, name.get_ref(), value.span().into(), complaint),
         }
@@ -282,14 +299,14 @@ fn read_uses(log: &mut Log, table: &Table<'_>, resources: &Names<'_>) -> Vec<(Re
     uses
 }
 
-fn read_stagger(log: &mut Log, table: &Table<'_>) -> Stagger {
+fn read_stagger(log: &mut Log, table: &Table<'_>) -> DeclaredStagger {
     let place = table.place_of("stagger");
     let stagger = table.read(log, "stagger", |given| match given {
-        Given::Text("even") => Ok(Stagger::Even),
-        given => given.time().map(|span| Stagger::By(At::new(span, place))).map_err(|mut complaint| {
+        InputValue::Text("even") => Ok(DeclaredStagger::Even),
+        given => given.time().map(|span| DeclaredStagger::By(AtPlace::new(span, place))).map_err(|mut complaint| {
             complaint.help = "write \"even\", or the time between two instances such as \"1ms\"".to_string();
             complaint
         }),
     });
-    stagger.map_or(Stagger::By(At::new(Span::ZERO, place)), |stagger| stagger.value)
+    stagger.map_or(DeclaredStagger::By(AtPlace::new(Span::ZERO, place)), |stagger| stagger.value)
 }

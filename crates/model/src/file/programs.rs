@@ -5,27 +5,27 @@ use toml::de::{DeTable, DeValue};
 
 use super::epochs;
 use super::limits;
-use super::log::{At, Log, Place};
+use super::log::{AtPlace, Log, Place};
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
-use super::value::{Given, Read, complain, shortened};
+use super::value::{InputValue, Read, complain, shortened};
 use crate::ids::HostId;
 use crate::program::{AdvocateWords, Broker, Brokered, Program};
 use crate::reservation::{Reservation, ReservationError, Share};
 use crate::system::{Host, Processor};
 use crate::time::{Instant, Span};
 
-/// What a law says of words: what they come to, or what is wrong with them and what to write instead.
-pub type Judged<T> = Result<T, (String, String)>;
+/// A law's result for words: their meaning, or the error and its remedy.
+pub type LawResult<T> = Result<T, (String, String)>;
 
-/// The laws of the CPU broker, as far as a file is held to them.
+/// The laws of the CPU broker that a file must follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Laws {
-    /// Whether there is such an advocate.
-    pub advocate: fn(&AdvocateWords) -> Judged<()>,
-    /// Whether there is such a policy, and its groups.
-    pub policy: fn(&str) -> Judged<Vec<String>>,
+    /// Checks an advocate.
+    pub advocate: fn(&AdvocateWords) -> LawResult<()>,
+    /// Checks a policy, and returns its groups.
+    pub policy: fn(&str) -> LawResult<Vec<String>>,
 }
 
 impl PartialEq for Laws {
@@ -36,8 +36,8 @@ impl PartialEq for Laws {
 
 impl Eq for Laws {}
 
-/// A broker as it is written, and the groups of its policy where somebody knows them.
-struct Declared {
+/// A broker as written, and the groups of its policy if they are known.
+struct DeclaredPrograms {
     broker: Broker,
     groups: Option<Vec<String>>,
 }
@@ -56,16 +56,16 @@ pub(super) fn read(
         let table = own.get(host).and_then(|(_, table)| table.inner(log, "broker"));
         broker(log, table.as_ref().or(of_file.as_ref()), HostId(host as u32), processors, laws)
     });
-    let declared: Vec<Declared> = declared.collect();
+    let declared: Vec<DeclaredPrograms> = declared.collect();
     let names = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
     let mut programs = Vec::new();
     for (count, (name, table)) in top.named(log, "reservation").iter().enumerate() {
         if count == limits::PROGRAMS {
             log.error(name.place, format!("more than {} reservations", limits::PROGRAMS))
-                .help("a broker takes no more: let one program do the work of several");
+                .help("this is a broker's limit: combine programs");
             break;
         }
-        let host = table.given(log, "host", Given::text);
+        let host = table.given(log, "host", InputValue::text);
         let host = HostId(names.find_or_only(log, host, *name).unwrap_or(0));
         programs.extend(program(log, *name, table, host, &declared[host.index()], laws, files));
     }
@@ -79,12 +79,12 @@ fn broker(
     host: HostId,
     processors: &[Processor],
     laws: Option<Laws>,
-) -> Declared {
-    // Without the key, an empty table gives the defaults of its keys.
+) -> DeclaredPrograms {
+    // Without the key, an empty table supplies the defaults of its keys.
     let empty = DeTable::new();
     let default = Table::open(log, "broker", "", Place::default(), &empty);
     let table = table.or(default.as_ref());
-    let policy = table.and_then(|table| table.read(log, "policy", Given::text));
+    let policy = table.and_then(|table| table.read(log, "policy", InputValue::text));
     let groups = policy.zip(laws).and_then(|(policy, laws)| match (laws.policy)(policy.value) {
         Ok(groups) => Some(groups),
         Err((what, help)) => {
@@ -97,10 +97,10 @@ fn broker(
     let cap = table.and_then(|table| table.given(log, "cap", share_of_cpus));
     let cap = cap.map_or(Share::from_percent(75 * cpus.len() as u64), |cap| cap.value);
     let policy = policy.map_or(String::new(), |policy| policy.value.to_string());
-    Declared { broker: Broker { policy, cap, cpus }, groups }
+    DeclaredPrograms { broker: Broker { policy, cap, cpus }, groups }
 }
 
-/// Those that the host's processors name, else the first.
+/// The CPUs that the host's processors name, else the first.
 fn cpus_of(host: HostId, processors: &[Processor]) -> Vec<u32> {
     let mut cpus: Vec<u32> = processors.iter().filter(|one| one.host == host).filter_map(|one| one.cpu).collect();
     cpus.sort_unstable();
@@ -108,26 +108,29 @@ fn cpus_of(host: HostId, processors: &[Processor]) -> Vec<u32> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
-fn numbers(given: Given<'_>) -> Read<Vec<u32>> {
+fn numbers(given: InputValue<'_>) -> Read<Vec<u32>> {
     let mut cpus = Vec::new();
     for item in given.list()? {
-        let cpu = Given::of(item.get_ref()).whole(0, 1023).map_err(|complaint| complaint.within(item.span().into()))?;
+        let cpu =
+            InputValue::of(item.get_ref()).whole(0, 1023).map_err(|complaint| complaint.within(item.span().into()))?;
         cpus.push(cpu as u32);
     }
     cpus.sort_unstable();
     let named = cpus.len();
     cpus.dedup();
     match cpus.len() {
-        0 => complain("names no CPU", "name at least one, [0], or leave it out"),
+        0 => complain("names no CPU", "name at least one, [0], or remove it"),
         different if different < named => complain("names a CPU twice", "name each CPU once"),
         _ => Ok(cpus),
     }
 }
 
-fn share_of_cpus(given: Given<'_>) -> Read<Share> {
-    // The complaints about what is no share are those of any other.
+fn share_of_cpus(given: InputValue<'_>) -> Read<Share> {
+    // A wrong share is reported like any other share.
     let share = match given {
-        Given::Text(text) => text.parse().or_else(|_| given.share_ppm().map(|ppm| Share::from_millionths(ppm.into()))),
+        InputValue::Text(text) => {
+            text.parse().or_else(|_| given.share_ppm().map(|ppm| Share::from_millionths(ppm.into())))
+        }
         other => other.share_ppm().map(|ppm| Share::from_millionths(ppm.into())),
     };
     match share? {
@@ -140,34 +143,34 @@ fn share_of_cpus(given: Given<'_>) -> Read<Share> {
 
 fn program(
     log: &mut Log,
-    name: At<&str>,
+    name: AtPlace<&str>,
     table: &Table<'_>,
     host: HostId,
-    broker: &Declared,
+    broker: &DeclaredPrograms,
     laws: Option<Laws>,
     files: &mut TimesFiles<'_>,
 ) -> Option<Program> {
     if let Some(odd) = name.value.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))) {
         log.error(name.place, format!("a reservation's name cannot have `{}`", odd.escape_debug()))
-            .help("the broker knows it by this name: use letters, digits, `-` and `_`");
+            .help("use letters, digits, `-` and `_`");
     }
     let words = table.read(log, "program", words);
-    let time = |log: &mut Log, key| table.given(log, key, Given::positive_time);
-    let period = table.read(log, "period", Given::positive_time);
+    let time = |log: &mut Log, key| table.given(log, key, InputValue::positive_time);
+    let period = table.read(log, "period", InputValue::positive_time);
     let (deadline, budget, least) = (time(log, "deadline"), time(log, "budget"), time(log, "least"));
-    let group = table.given(log, "group", Given::text);
+    let group = table.given(log, "group", InputValue::text);
     if let (Some(group), Some(groups)) = (group, &broker.groups)
         && !group.value.is_empty()
         && !groups.iter().any(|known| known == group.value)
     {
         let help = match groups.as_slice() {
-            [] => format!("the policy \"{}\" has no groups: leave it out", broker.broker.policy),
+            [] => format!("the policy \"{}\" has no groups: remove it", broker.broker.policy),
             groups => format!("the policy's groups are {}", groups.join(", ")),
         };
         log.error(group.place, format!("there is no group `{}`", shortened(group.value))).help(help);
     }
     let advocates = advocates(log, table, laws);
-    let takes = takes(log, table, files).map(|takes| (Instant::ZERO, takes.value.takes));
+    let takes = takes(log, table, files).map(|takes| (Instant::ZERO, takes.value.execution_time));
     let (words, period) = (words?, period?);
     let program = Program {
         name: name.value.to_string(),
@@ -181,23 +184,23 @@ fn program(
         weight: table.whole(log, "weight").map_or(1, |weight| weight.value as u32),
         group: group.map_or(String::new(), |group| group.value.to_string()),
         advocates,
-        takes: takes.into_iter().collect(),
+        execution_times: takes.into_iter().collect(),
     };
-    let places = Places { period: period.place, deadline, budget, least };
+    let places = ProgramPlaces { period: period.place, deadline, budget, least };
     places.check(log, &program);
     Some(program)
 }
 
-/// Where a program's times are written.
-struct Places {
+/// The places of a program's times.
+struct ProgramPlaces {
     period: Place,
-    deadline: Option<At<Span>>,
-    budget: Option<At<Span>>,
-    least: Option<At<Span>>,
+    deadline: Option<AtPlace<Span>>,
+    budget: Option<AtPlace<Span>>,
+    least: Option<AtPlace<Span>>,
 }
 
-impl Places {
-    /// What cannot be reserved is refused at the key that is the cause.
+impl ProgramPlaces {
+    /// Rejects an impossible reservation at the key that causes it.
     fn check(&self, log: &mut Log, program: &Program) {
         let next_to_nothing = Span::from_nanos((program.period.as_nanos() / 1_000).max(1));
         for (budget, at) in [(program.budget, self.budget), (program.least, self.least)] {
@@ -209,7 +212,7 @@ impl Places {
                 ReservationError::DeadlineAbovePeriod { .. } => self.deadline.map_or(self.period, |at| at.place),
                 _ => at.or(self.deadline).map_or(self.period, |at| at.place),
             };
-            // `least` is a budget, too: what it is called in the file makes the message plain.
+            // `least` is a budget, too: its name in the file makes the message clear.
             let least = at.is_some() && at == self.least && budget == program.least && self.budget != self.least;
             let message = error.to_string();
             let message = if least { message.replace("the budget", "the least") } else { message };
@@ -218,38 +221,38 @@ impl Places {
     }
 }
 
-fn words(given: Given<'_>) -> Read<Vec<String>> {
-    if let Given::Text(text) = given {
+fn words(given: InputValue<'_>) -> Read<Vec<String>> {
+    if let InputValue::Text(text) = given {
         let words: Vec<_> = text.split_whitespace().map(|word| format!("{word:?}")).collect();
-        return complain("is one text, and no shell reads it", format!("write [{}]", words.join(", ")));
+        return complain("is one text, but no shell splits it", format!("write [{}]", words.join(", ")));
     }
     let words = given.texts()?;
     match words.first() {
         None => complain("names no program", "write [\"./recogniser\", \"--model\", \"edges\"]"),
-        Some(first) if first.value.trim().is_empty() => complain("begins with nothing", "name the program first"),
+        Some(first) if first.value.trim().is_empty() => complain("has an empty first word", "name the program first"),
         Some(_) if words.len() > limits::WORDS => {
-            complain(format!("has more than {} words", limits::WORDS), "let the program read a file")
+            complain(format!("has more than {} words", limits::WORDS), "pass the words in a file")
         }
         Some(_) => match words.iter().find(|word| word.value.contains('\0')) {
-            Some(word) => complain("has a word with a zero character", "no program can be given one")
+            Some(word) => complain("has a word with a zero character", "remove the zero character")
                 .map_err(|complaint| complaint.within(word.place)),
             None => Ok(words.into_iter().map(|word| word.value.to_string()).collect()),
         },
     }
 }
 
-/// How advocates are written.
-const SUCH_AS: &str = "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]";
+/// The syntax of advocates.
+const ADVOCATE_EXAMPLE: &str = "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]";
 
 fn advocates(log: &mut Log, table: &Table<'_>, laws: Option<Laws>) -> Vec<AdvocateWords> {
     let list = table.given(log, "advocate", |given| match given {
-        Given::List(list) => Ok(list),
-        _ => complain("is not a list", format!("write advocate = {SUCH_AS}")),
+        InputValue::List(list) => Ok(list),
+        _ => complain("is not a list", format!("write advocate = {ADVOCATE_EXAMPLE}")),
     });
     let Some(list) = list else { return Vec::new() };
     if list.value.len() > limits::ADVOCATES {
         log.error(list.place, format!("a chain of {} advocates", list.value.len()))
-            .help(format!("{} are the most", limits::ADVOCATES));
+            .help(format!("at most {} are allowed", limits::ADVOCATES));
         return Vec::new();
     }
     let mut advocates = Vec::new();
@@ -269,8 +272,8 @@ fn advocates(log: &mut Log, table: &Table<'_>, laws: Option<Laws>) -> Vec<Advoca
 }
 
 fn advocate(item: &Spanned<DeValue<'_>>) -> Read<AdvocateWords> {
-    let such_as = format!("advocate = {SUCH_AS}");
-    let entries = in_order(Given::of(item.get_ref()).table(&such_as)?);
+    let such_as = format!("advocate = {ADVOCATE_EXAMPLE}");
+    let entries = in_order(InputValue::of(item.get_ref()).table(&such_as)?);
     let [(kind, value)] = entries[..] else {
         return complain("is not a table of one key", format!("write {such_as}"));
     };
@@ -286,11 +289,11 @@ fn advocate(item: &Spanned<DeValue<'_>>) -> Read<AdvocateWords> {
     Ok(AdvocateWords { kind: dashed(kind.get_ref()), parameters })
 }
 
-/// A parameter as it would stand on a command line.
+/// A parameter in the syntax of a command line.
 fn parameter(value: &Spanned<DeValue<'_>>) -> Read<String> {
-    match Given::of(value.get_ref()) {
-        Given::Text(text) => Ok(text.to_string()),
-        Given::Whole(Some(whole)) => Ok(whole.to_string()),
+    match InputValue::of(value.get_ref()) {
+        InputValue::Text(text) => Ok(text.to_string()),
+        InputValue::Whole(Some(whole)) => Ok(whole.to_string()),
         _ => complain("has a parameter that is neither a text nor a whole number", "write 10, \"60%\" or \"5ms\"")
             .map_err(|complaint| complaint.within(value.span().into())),
     }
@@ -300,10 +303,10 @@ fn dashed(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// What epochs change of programs.
+/// The epochs' changes of programs.
 pub(super) fn change(
     log: &mut Log,
-    epochs: &[epochs::Declared<'_>],
+    epochs: &[epochs::DeclaredEpoch<'_>],
     programs: &mut [Program],
     files: &mut TimesFiles<'_>,
 ) {
@@ -312,16 +315,16 @@ pub(super) fn change(
     for epoch in epochs {
         let (at, changes) = epoch.of_programs();
         for change in changes {
-            let name = At::new(change.name.value.as_str(), change.name.place);
+            let name = AtPlace::new(change.name.value.as_str(), change.name.place);
             let Some(program) = names.find(log, name) else { continue };
-            // The value stands under its address: it is read as if it stood under its key.
+            // The value is stored under its path: read it as if it were stored under its key.
             let mut entries = DeTable::new();
             entries.insert(Spanned::new(change.value.span(), change.key.into()), change.value.clone());
             let Some(table) = Table::open(log, "reservation", "", name.place, &entries) else { continue };
             let Some(drawn) = takes(log, &table, files) else { continue };
             let program = &mut programs[program as usize];
-            program.takes.retain(|(from, _)| *from < at);
-            program.takes.push((at, drawn.value.takes));
+            program.execution_times.retain(|(from, _)| *from < at);
+            program.execution_times.push((at, drawn.value.execution_time));
         }
     }
 }

@@ -2,17 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{self, Key, Kind, LeftOut, SECTIONS, Section, Shape};
+use super::keys::{self, DefaultValue, Key, Kind, SECTIONS, Section, Shape};
 
-/// The schema as a JSON text: `schema/system.schema.json` in the repository holds it, for Taplo,
-/// VS Code and their like. It knows keys and forms; what hangs together only the reader knows.
+/// The schema as a JSON text: `schema/system.schema.json` in the repository contains it, for Taplo, VS Code and similar
+/// tools. It has keys and their types; only the reader checks relations between keys.
 pub fn schema() -> String {
     let Some(top) = keys::section("") else { return String::new() };
     let mut schema = Map::new();
     schema.insert("$schema".into(), json!("http://json-schema.org/draft-07/schema#"));
     schema.insert("title".into(), json!("Hyoshi system"));
     let mut table = object(top);
-    for section in keys::headed() {
+    for section in keys::with_headers() {
         let tables = match section.shape {
             Shape::List => json!({ "type": "array", "items": object(section) }),
             _ => json!({ "type": "object", "additionalProperties": object(section) }),
@@ -38,7 +38,7 @@ fn object(section: &Section) -> Value {
         properties.insert(key.name.to_string(), property(key));
     }
     let required: Vec<_> =
-        section.keys.iter().filter(|key| key.default == LeftOut::Required).map(|key| key.name).collect();
+        section.keys.iter().filter(|key| key.default == DefaultValue::Required).map(|key| key.name).collect();
     let mut object = json!({ "type": "object", "additionalProperties": false, "properties": properties });
     if !required.is_empty() {
         object["required"] = json!(required);
@@ -49,7 +49,7 @@ fn object(section: &Section) -> Value {
     object
 }
 
-/// Keys of which exactly one is given.
+/// Keys of which exactly one is required.
 fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
     match path {
         "operation" => Some(&["rate", "every", "after", "called"]),
@@ -62,12 +62,12 @@ fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
 fn property(key: &Key) -> Value {
     let mut property = kind(key.kind);
     let (doc, default) = match key.default {
-        LeftOut::Required => (format!("{} Required.", key.doc), None),
-        LeftOut::Value(value) => (key.doc.to_string(), Some(value)),
-        LeftOut::Said(said) => (format!("{} Left out: {said}.", key.doc), None),
+        DefaultValue::Required => (format!("{} Required.", key.doc), None),
+        DefaultValue::Value(value) => (key.doc.to_string(), Some(value)),
+        DefaultValue::Described(said) => (format!("{} Left out: {said}.", key.doc), None),
     };
     property["description"] = json!(doc);
-    // The defaults of the table are TOML of the simple kind that is JSON, too.
+    // The defaults in the table are simple TOML that is also JSON.
     if let Some(Ok(value)) = default.map(serde_json::from_str::<Value>) {
         property["default"] = value;
     }
@@ -115,7 +115,7 @@ fn table(path: &str) -> Value {
     keys::section(path).map_or_else(|| json!({}), object)
 }
 
-/// `"operation.NAME.KEY"`, `"link.A-B.KEY"` and their like, or tables within tables to the same effect.
+/// `"operation.NAME.KEY"`, `"link.A-B.KEY"` and similar, or nested tables with the same effect.
 fn settings() -> Value {
     let mut patterns = Map::new();
     let settable = ["operation", "operation.repeat", "reservation", "link", "host"];

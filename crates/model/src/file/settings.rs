@@ -1,18 +1,18 @@
-//! What the file says of operations in one epoch, and what follows from it for those that it says
-//! less about: their periods, their deadlines, their execution times.
+//! The settings of operations in one epoch: what the file sets, and the inherited periods, deadlines and execution
+//! times of operations for which it sets less.
 
 use std::sync::Arc;
 
-use super::declared::{Declared, Written};
+use super::declared::{DeclaredOperation, Written};
 use super::log::{Log, Place};
+use crate::execution_time::ExecutionTime;
 use crate::ids::OperationId;
 use crate::system::{Deadline, Setting, Trigger};
-use crate::takes::Takes;
 use crate::time::Span;
 
 impl Written {
-    /// Refuses what contradicts itself, and warns of what probably does.
-    pub fn check(&self, log: &mut Log, operation: &Declared<'_>) {
+    /// Rejects contradictions, and warns of probable ones.
+    pub fn check(&self, log: &mut Log, operation: &DeclaredOperation<'_>) {
         self.check_legs(log, operation);
         let Some(wcet) = self.wcet else { return };
         if let Some(bcet) = self.bcet
@@ -20,7 +20,7 @@ impl Written {
         {
             log.error(bcet.place, format!("the best case is longer than the worst case, {}", wcet.value))
                 .also(wcet.place, "the worst case")
-                .help("swap them, or leave `bcet` out");
+                .help("swap them, or remove `bcet`");
         }
         let held: Span = operation.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
         if held > wcet.value {
@@ -28,22 +28,22 @@ impl Written {
                 .also(wcet.place, format!("the worst case, {}", wcet.value))
                 .help("they are held one after another, within the worst case: shorten them or raise `wcet`");
         }
-        let Some(takes) = &self.takes else { return };
+        let Some(takes) = &self.execution_time else { return };
         if takes.value.longest > wcet.value {
             log.warn(takes.place, format!("jobs may take {}, longer than the worst case", takes.value.longest))
                 .also(wcet.place, format!("the worst case, {}", wcet.value))
-                .help("such a job is an overrun (see `on_overrun`); what `check` proves does not cover it");
+                .help("such a job is an overrun (see `on_overrun`); the proofs of `check` exclude it");
         }
         if let Some(bcet) = self.bcet
             && takes.value.shortest < bcet.value
         {
             log.warn(takes.place, format!("jobs may take {}, less than the best case", takes.value.shortest))
                 .also(bcet.place, format!("the best case, {}", bcet.value))
-                .help("what `check` proves does not cover such a job: lower `bcet` or leave it out");
+                .help("the proofs of `check` exclude such a job: lower or remove `bcet`");
         }
     }
 
-    fn check_legs(&self, log: &mut Log, operation: &Declared<'_>) {
+    fn check_legs(&self, log: &mut Log, operation: &DeclaredOperation<'_>) {
         let Some(critical) = self.critical_legs else { return };
         let legs = self.legs.map_or(1, |legs| legs.value);
         if critical.value > legs {
@@ -55,18 +55,18 @@ impl Written {
         } else if operation.critical && critical.value < legs {
             log.error(critical.place, "all legs of a critical operation are critical")
                 .also(operation.name.place, "`critical = true`")
-                .help("leave this out, or make the operation not critical");
+                .help("remove it, or make the operation not critical");
         }
     }
 
-    /// Where to point for a deadline that cannot be met.
+    /// The place to mark for a deadline that cannot be met.
     fn wcet_place(&self) -> Place {
         self.wcet.map_or(Place::default(), |wcet| wcet.place)
     }
 }
 
-/// What does not change between epochs and settings depend on.
-pub(super) struct Ground<'a> {
+/// Inputs of the settings that do not change between epochs.
+pub(super) struct SettingInputs<'a> {
     pub triggers: &'a [Trigger],
     /// Causes first.
     pub order: &'a [OperationId],
@@ -79,8 +79,8 @@ pub(super) struct Ground<'a> {
     pub chains: Vec<Option<Span>>,
 }
 
-impl Ground<'_> {
-    /// The settings of one epoch. Everything inherited is computed anew from what is written.
+impl SettingInputs<'_> {
+    /// The settings of one epoch. All inherited values are computed anew from the written ones.
     pub fn settle(&self, log: &mut Log, written: &[Arc<Written>]) -> Arc<[Setting]> {
         // Period, longest period and the deadline of the slowest root, for those that follow.
         let mut inherited = vec![(Span::ZERO, Span::ZERO, Span::ZERO); written.len()];
@@ -121,7 +121,7 @@ impl Ground<'_> {
                 let deadline = setting.deadline.span();
                 let finding =
                     log.warn(one.wcet_place(), format!("the worst case is longer than the deadline, {deadline}"));
-                finding.help("a job that takes that long misses its deadline even on an idle processor");
+                finding.help("such a job misses its deadline even on an idle processor");
                 if let Some(deadline) = one.deadline {
                     finding.also(deadline.place, "the deadline");
                 }
@@ -138,7 +138,7 @@ impl Ground<'_> {
         (period, slowest, root_deadline): (Span, Span, Span),
     ) -> Setting {
         let wcet = one.wcet.map_or(Span::ZERO, |wcet| wcet.value);
-        let drawn = one.takes.as_ref().map(|takes| &takes.value);
+        let drawn = one.execution_time.as_ref().map(|takes| &takes.value);
         let legs = one.legs.map_or(1, |legs| legs.value);
         // Time or a request releases it: it is its own origin.
         let source = self.triggers[operation].predecessors().is_empty();
@@ -151,7 +151,7 @@ impl Ground<'_> {
             jitter: one.jitter.map_or(Span::ZERO, |jitter| jitter.value),
             wcet,
             bcet: one.bcet.map_or(drawn.map_or(wcet, |drawn| drawn.shortest.min(wcet)), |bcet| bcet.value),
-            takes: drawn.map_or(Takes::Fixed(wcet), |drawn| drawn.takes.clone()),
+            execution_time: drawn.map_or(ExecutionTime::Fixed(wcet), |drawn| drawn.execution_time.clone()),
             deadline: match one.deadline {
                 Some(deadline) if source => Deadline::Own(deadline.value.span()),
                 Some(deadline) => deadline.value,

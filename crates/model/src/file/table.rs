@@ -3,24 +3,24 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{self, Kind, LeftOut, Section, Shape};
-use super::log::{At, Log, Place};
-use super::value::{Complaint, Given, Read, shortened};
+use super::keys::{self, DefaultValue, Kind, Section, Shape};
+use super::log::{AtPlace, Log, Place};
+use super::value::{Complaint, InputValue, Read, shortened};
 
 /// A table whose keys have been checked to be known.
 pub(super) struct Table<'a> {
     section: &'static Section,
     /// The name in `[section.NAME]`.
     name: &'a str,
-    /// What to point at when a key is missing: the name in the table's head.
+    /// The place to mark for a missing key: the name in the table's header.
     pub place: Place,
-    /// A key was not understood: what seems to be missing may only be mistyped.
+    /// A key is malformed: a missing key may only be mistyped.
     pub misread: bool,
     entries: &'a DeTable<'a>,
 }
 
 impl<'a> Table<'a> {
-    /// Refuses what is unknown, or known but not supported yet.
+    /// Rejects keys that are unknown or not supported yet.
     pub fn open(
         log: &mut Log,
         section: &'static str,
@@ -37,7 +37,7 @@ impl<'a> Table<'a> {
                     if let Kind::Later(until_then) = key.kind {
                         log.error(place, format!("`{}` is not supported yet", key.name))
                             .label("comes with a later version")
-                            .help(format!("take it out; until then {until_then}"));
+                            .help(format!("remove it; until then {until_then}"));
                     }
                 }
                 None => table.misread |= table.refuse(log, written.get_ref(), place),
@@ -57,10 +57,10 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Logs an unknown key; false for what is no key but a section.
+    /// Logs an unknown key; returns false for a section that is not a key.
     fn refuse(&self, log: &mut Log, written: &str, place: Place) -> bool {
         let Section { path, .. } = self.section;
-        let sections = || keys::headed().filter(|_| path.is_empty()).map(|section| section.path);
+        let sections = || keys::with_headers().filter(|_| path.is_empty()).map(|section| section.path);
         if sections().any(|section| section == written) {
             return false;
         }
@@ -76,7 +76,7 @@ impl<'a> Table<'a> {
         if all.is_empty() {
             help += &format!("{} takes no keys", self.title());
         } else if help.is_empty() {
-            help += &format!("known here: {}", all.join(", "));
+            help += &format!("known: {}", all.join(", "));
         }
         log.error(place, format!("unknown key `{}` in {}", shortened(written), self.title()))
             .label("unknown")
@@ -84,7 +84,7 @@ impl<'a> Table<'a> {
         true
     }
 
-    /// Whether the value of a key is a table that says what only operations say.
+    /// Whether the value of a key is a table with keys that only operations have.
     fn looks_like_an_operation(&self, key: &str) -> bool {
         let table = self.get(key).and_then(|value| value.get_ref().as_table());
         table.is_some_and(|table| ["wcet", "every", "rate", "after"].iter().any(|key| table.contains_key(*key)))
@@ -95,12 +95,12 @@ impl<'a> Table<'a> {
         self.entries.get(key)
     }
 
-    /// The key as it is written, for pointing at.
+    /// The key as written, to mark it.
     pub fn place_of(&self, key: &str) -> Place {
         self.entries.get_key_value(key).map_or(self.place, |(key, _)| key.span().into())
     }
 
-    /// The name of one of the section's tables as it is written, for pointing at.
+    /// The name of one of the section's tables as written, to mark it.
     pub fn place_in(&self, section: &str, name: &str) -> Place {
         let tables = self.get(section).and_then(|value| value.get_ref().as_table());
         let key = tables.and_then(|tables| tables.get_key_value(name));
@@ -108,11 +108,16 @@ impl<'a> Table<'a> {
     }
 
     /// The value of a key if it is there and well formed; complaints are logged.
-    pub fn given<T>(&self, log: &mut Log, key: &str, read: impl FnOnce(Given<'a>) -> Read<T>) -> Option<At<T>> {
+    pub fn given<T>(
+        &self,
+        log: &mut Log,
+        key: &str,
+        read: impl FnOnce(InputValue<'a>) -> Read<T>,
+    ) -> Option<AtPlace<T>> {
         let value = self.get(key)?;
         let place = Place::from(value.span());
-        match read(Given::of(value.get_ref())) {
-            Ok(read) => Some(At::new(read, place)),
+        match read(InputValue::of(value.get_ref())) {
+            Ok(read) => Some(AtPlace::new(read, place)),
             Err(complaint) => {
                 log_complaint(log, key, place, complaint);
                 None
@@ -121,15 +126,17 @@ impl<'a> Table<'a> {
     }
 
     /// The value of a key or its default; `None`, logged, when it is malformed, or missing and required.
-    pub fn read<T>(&self, log: &mut Log, key: &str, read: impl Fn(Given<'a>) -> Read<T>) -> Option<At<T>> {
+    pub fn read<T>(&self, log: &mut Log, key: &str, read: impl Fn(InputValue<'a>) -> Read<T>) -> Option<AtPlace<T>> {
         if self.get(key).is_some() {
             return self.given(log, key, read);
         }
         let known = self.section.key(key)?;
         match known.default {
-            LeftOut::Value(text) => read(Given::of_default(text)).ok().map(|value| At::new(value, self.place)),
-            LeftOut::Said(_) => None,
-            LeftOut::Required => {
+            DefaultValue::Value(text) => {
+                read(InputValue::of_default(text)).ok().map(|value| AtPlace::new(value, self.place))
+            }
+            DefaultValue::Described(_) => None,
+            DefaultValue::Required => {
                 log.error(self.place, format!("{} has no `{key}`", self.title()))
                     .label(format!("`{key}` is missing"))
                     .help(format!("add `{key} = {}`: {}", example(known.kind), lower(known.doc)));
@@ -139,13 +146,13 @@ impl<'a> Table<'a> {
     }
 
     /// A word among those that the table of keys allows, by its position there.
-    pub fn choice(&self, log: &mut Log, key: &str) -> Option<At<usize>> {
+    pub fn choice(&self, log: &mut Log, key: &str) -> Option<AtPlace<usize>> {
         let Kind::Choice(words) = self.section.key(key)?.kind else { return None };
         self.read(log, key, |given| given.choice(words))
     }
 
     /// A whole number in the range that the table of keys allows.
-    pub fn whole(&self, log: &mut Log, key: &str) -> Option<At<u64>> {
+    pub fn whole(&self, log: &mut Log, key: &str) -> Option<AtPlace<u64>> {
         let Kind::Whole(least, most) = self.section.key(key)?.kind else { return None };
         self.read(log, key, |given| given.whole(least, most))
     }
@@ -155,20 +162,20 @@ impl<'a> Table<'a> {
         let (Kind::Table(section) | Kind::TimeOr(section)) = self.section.key(key)?.kind else { return None };
         let such_as = format!("`{key} = {}`", example(Kind::Table(section)));
         let entries = self.given(log, key, |given| given.table(&such_as))?;
-        // A table under its own head, [operation.fuse.queue], has no good place of its own.
+        // A table under its own header, [operation.fuse.queue], has no better place.
         Table::open(log, section, self.name, self.place_of(key), entries.value)
     }
 
     /// The tables under names, in the file's order.
-    pub fn named(&self, log: &mut Log, section: &'static str) -> Vec<(At<&'a str>, Table<'a>)> {
+    pub fn named(&self, log: &mut Log, section: &'static str) -> Vec<(AtPlace<&'a str>, Table<'a>)> {
         let such_as = |name: &str| format!("[{section}.{}]", shortened(name));
         let Some(tables) = self.given(log, section, |given| given.table(&such_as("NAME"))) else { return Vec::new() };
         let mut named = Vec::new();
         for (name, value) in in_order(tables.value) {
             let place = Place::from(name.span());
-            match Given::of(value.get_ref()).table(&such_as(name.get_ref())) {
+            match InputValue::of(value.get_ref()).table(&such_as(name.get_ref())) {
                 Ok(entries) => {
-                    let name = At::new(&**name.get_ref(), place);
+                    let name = AtPlace::new(&**name.get_ref(), place);
                     check_name(log, section, name);
                     named.extend(Table::open(log, section, name.value, place, entries).map(|table| (name, table)));
                 }
@@ -187,11 +194,11 @@ impl<'a> Table<'a> {
                 .help(format!("write {such_as}, with two brackets"));
             return Vec::new();
         }
-        let Some(list) = self.given(log, section, Given::list) else { return Vec::new() };
+        let Some(list) = self.given(log, section, InputValue::list) else { return Vec::new() };
         let mut tables = Vec::new();
         for value in list.value {
             let place = Place::from(value.span());
-            match Given::of(value.get_ref()).table(&such_as) {
+            match InputValue::of(value.get_ref()).table(&such_as) {
                 Ok(entries) => tables.extend(Table::open(log, section, "", place, entries)),
                 Err(complaint) => log_complaint(log, section, place, complaint),
             }
@@ -200,7 +207,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Entries as the file has them: the parser sorts by name.
+/// Entries in the file's order: the parser sorts by name.
 pub(super) fn in_order<'a>(
     table: &'a DeTable<'a>,
 ) -> Vec<(&'a Spanned<toml::de::DeString<'a>>, &'a Spanned<DeValue<'a>>)> {
@@ -214,16 +221,17 @@ pub(super) fn log_complaint(log: &mut Log, key: &str, place: Place, complaint: C
     log.error(complaint.place.unwrap_or(place), message).help(complaint.help);
 }
 
-/// Names appear in tables, file names of recordings and addresses of values: no dots, no surprises.
-fn check_name(log: &mut Log, section: &str, name: At<&str>) {
-    // Parts of a call have names of their own, which a system that was written by us says.
+/// Checks a name, which appears in tables, file names of recordings and paths of values: no dots, no control
+/// characters.
+fn check_name(log: &mut Log, section: &str, name: AtPlace<&str>) {
+    // Parts of a call have their own names, which a system written by this crate contains.
     let of_calls = |c: char| section == "operation" && matches!(c, '@' | ':');
     let bad = name.value.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-' | ' ') || of_calls(*c)));
     let complaint = match bad {
         Some('.') => "has a dot, which is kept for instances of templates (`name.1`)".to_string(),
         Some(bad) => format!("has a character that names cannot have, `{}`", bad.escape_debug()),
         None if name.value.trim().len() != name.value.len() || name.value.is_empty() => {
-            "begins or ends with nothing to be seen".to_string()
+            "begins or ends with white space".to_string()
         }
         None if name.value.split(['@', ':']).any(|name| name.chars().count() > super::limits::NAME) => {
             format!("is longer than {} characters", super::limits::NAME)
@@ -234,7 +242,7 @@ fn check_name(log: &mut Log, section: &str, name: At<&str>) {
         .help("use letters, digits, `_`, `-` and spaces between them");
 }
 
-/// How a value of the kind is written.
+/// The syntax of a value of the kind.
 fn example(kind: Kind) -> &'static str {
     match kind {
         Kind::Text | Kind::TextOrPair | Kind::Name(_) => "\"...\"",

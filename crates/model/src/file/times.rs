@@ -1,4 +1,4 @@
-//! `takes`: what jobs really take, written in the file or kept in a file of its own.
+//! `takes`: the actual execution times of jobs, in the file or in a separate file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use super::declared::Drawn;
 use super::diagnostic::{Diagnostic, Severity, Source};
 use super::input;
 use super::limits;
-use super::log::{At, Log, Place};
+use super::log::{AtPlace, Log, Place};
 use super::table::Table;
-use super::value::Given;
+use super::value::InputValue;
+use crate::execution_time::ExecutionTime;
 use crate::quantity;
-use crate::takes::Takes;
 use crate::time::{LONGEST_SPAN, Span};
 
 /// Files of execution times, each read once.
@@ -29,15 +29,15 @@ impl<'d> TimesFiles<'d> {
         TimesFiles { dir, given, texts: Vec::new(), read: HashMap::new(), bytes_left: limits::TIMES_BYTES }
     }
 
-    /// What was read, by the names in the system.
+    /// The texts that were read, by their names in the system.
     pub fn into_texts(self) -> Vec<(String, String)> {
         self.texts
     }
 
-    fn get(&mut self, log: &mut Log, name: At<&str>) -> Option<Arc<[Span]>> {
+    fn get(&mut self, log: &mut Log, name: AtPlace<&str>) -> Option<Arc<[Span]>> {
         let given = self.given.iter().find(|(known, _)| known == name.value);
         if self.dir.is_none() && given.is_none() {
-            log.error(name.place, "`file` cannot be followed here: this text was not read from a directory")
+            log.error(name.place, "`file` cannot be read: this text has no directory")
                 .help("write the times as `takes = { list = [...] }`");
             return None;
         }
@@ -50,7 +50,7 @@ impl<'d> TimesFiles<'d> {
         spans
     }
 
-    fn read(&mut self, log: &mut Log, name: At<&str>, path: &Path, given: Option<String>) -> Option<Arc<[Span]>> {
+    fn read(&mut self, log: &mut Log, name: AtPlace<&str>, path: &Path, given: Option<String>) -> Option<Arc<[Span]>> {
         let place = name.place;
         let text = match given.map_or_else(|| input::read_text(path, self.bytes_left), Ok) {
             Ok(text) => text,
@@ -73,7 +73,7 @@ impl<'d> TimesFiles<'d> {
                         let from = start + line.find(value).unwrap_or(0);
                         let source = source.get_or_insert_with(|| Source::new(&path.display().to_string(), &text));
                         let texts = (message, "not an execution time".to_string(), Some(help));
-                        log.foreign(source.diagnose(Severity::Error, from..from + value.len(), texts, &[]));
+                        log.other_file(source.diagnose(Severity::Error, from..from + value.len(), texts, &[]));
                         refused = true;
                     }
                 }
@@ -98,13 +98,13 @@ fn positive(text: &str) -> Result<Span, (String, String)> {
 }
 
 /// Reads `takes`, in any of its forms.
-pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) -> Option<At<Drawn>> {
+pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>) -> Option<AtPlace<Drawn>> {
     let value = table.get("takes")?;
     let place = Place::from(value.span());
     if !value.get_ref().is_table() {
         return table.given(log, "takes", |given| match given {
-            Given::List(_) => super::value::complain("is a list", "write takes = { list = [...] }"),
-            given => given.positive_time().map(|time| Takes::Fixed(time).into()),
+            InputValue::List(_) => super::value::complain("is a list", "write takes = { list = [...] }"),
+            given => given.positive_time().map(|time| ExecutionTime::Fixed(time).into()),
         });
     }
     let table = table.inner(log, "takes")?;
@@ -116,15 +116,15 @@ pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>
                 .also(table.place_of(given[0]), "given here")
                 .help("keep one");
         } else {
-            log.error(place, "`takes` does not say how times are drawn")
+            log.error(place, "`takes` has no distribution")
                 .help("write takes = \"1ms\", or { uniform = [...] }, { normal = {...} }, { list = [...] }, { file = \"...\" }");
         }
         return None;
     };
     let takes = match form {
         "uniform" => {
-            let range = table.given(log, form, |given| given.pair("times", Given::positive_time))?;
-            Takes::Uniform(range.value.0, range.value.1)
+            let range = table.given(log, form, |given| given.pair("times", InputValue::positive_time))?;
+            ExecutionTime::Uniform(range.value.0, range.value.1)
         }
         "normal" => {
             let table = table.inner(log, form)?;
@@ -133,7 +133,7 @@ pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>
         "list" => {
             let list = table.given(log, form, |given| {
                 let times = given.list()?.iter().map(|item| {
-                    let time = Given::of(item.get_ref()).positive_time();
+                    let time = InputValue::of(item.get_ref()).positive_time();
                     time.map_err(|complaint| complaint.within(item.span().into()))
                 });
                 times.collect::<Result<Vec<Span>, _>>()
@@ -142,21 +142,21 @@ pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>
                 log.error(list.place, "the list of execution times is empty").help("name at least one time");
                 return None;
             }
-            Takes::List(list.value.into())
+            ExecutionTime::List(list.value.into())
         }
         _ => {
-            let name = table.given(log, form, Given::text)?;
-            Takes::List(files.get(log, name)?)
+            let name = table.given(log, form, InputValue::text)?;
+            ExecutionTime::List(files.get(log, name)?)
         }
     };
-    Some(At::new(takes.into(), place))
+    Some(AtPlace::new(takes.into(), place))
 }
 
-fn normal(log: &mut Log, table: &Table<'_>) -> Option<Takes> {
-    let mean = table.read(log, "mean", Given::positive_time);
-    let deviation = table.read(log, "deviation", Given::time);
-    let given_least = table.given(log, "least", Given::positive_time);
-    let given_most = table.given(log, "most", Given::positive_time);
+fn normal(log: &mut Log, table: &Table<'_>) -> Option<ExecutionTime> {
+    let mean = table.read(log, "mean", InputValue::positive_time);
+    let deviation = table.read(log, "deviation", InputValue::time);
+    let given_least = table.given(log, "least", InputValue::positive_time);
+    let given_most = table.given(log, "most", InputValue::positive_time);
     let (mean, deviation) = (mean?, deviation?);
     let three = deviation.value.checked_mul(3).unwrap_or(LONGEST_SPAN);
     let least = given_least.map_or(mean.value.saturating_sub(three).max(Span::from_nanos(1)), |least| least.value);
@@ -171,10 +171,10 @@ fn normal(log: &mut Log, table: &Table<'_>) -> Option<Takes> {
             .also(mean.place, "the mean")
             .help("times are clamped to `least` and `most`: choose them on either side of the mean");
     }
-    Some(Takes::Normal { mean: mean.value, deviation: deviation.value, least, most })
+    Some(ExecutionTime::Normal { mean: mean.value, deviation: deviation.value, least, most })
 }
 
-/// An error of a file as a whole, in the shape of all others.
+/// An error about a whole file, in the form of all others.
 impl From<&input::InputError> for Diagnostic {
     fn from(error: &input::InputError) -> Self {
         Diagnostic::of_file(&error.path.display().to_string(), error.to_string(), Some(error.remedy()))

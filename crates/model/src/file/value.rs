@@ -1,15 +1,15 @@
-//! One TOML value turned into what a key wants, or a complaint that says what to write instead.
+//! Converts one TOML value to the type that a key needs, or returns a complaint with the remedy.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::log::{At, Place};
+use super::log::{AtPlace, Place};
 use crate::quantity::{self, Measure, QuantityError};
 use crate::time::Span;
 
-/// A value as the file gives it, or as the table of keys gives a default.
+/// A value from the file, or a default from the table of keys.
 #[derive(Clone, Copy)]
-pub(super) enum Given<'a> {
+pub(super) enum InputValue<'a> {
     Text(&'a str),
     /// `None` beyond 64 bits.
     Whole(Option<i64>),
@@ -20,12 +20,12 @@ pub(super) enum Given<'a> {
     Table(&'a DeTable<'a>),
 }
 
-/// What is wrong with a value: goes on after the key's name.
+/// An error in a value: the sentence continues after the key's name.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub message: String,
     pub help: String,
-    /// Where in the value, if not all of it.
+    /// The place in the value, if not all of it.
     pub place: Option<Place>,
 }
 
@@ -43,54 +43,56 @@ impl Complaint {
     }
 }
 
-impl<'a> Given<'a> {
+impl<'a> InputValue<'a> {
     pub fn of(value: &'a DeValue<'a>) -> Self {
         match value {
-            DeValue::String(text) => Given::Text(text),
-            DeValue::Integer(whole) => Given::Whole(i64::from_str_radix(whole.as_str(), whole.radix()).ok()),
-            DeValue::Float(float) => Given::Float(float.as_str()),
-            DeValue::Boolean(truth) => Given::Truth(*truth),
-            DeValue::Datetime(_) => Given::Date,
-            DeValue::Array(list) => Given::List(list),
-            DeValue::Table(table) => Given::Table(table),
+            DeValue::String(text) => InputValue::Text(text),
+            DeValue::Integer(whole) => InputValue::Whole(i64::from_str_radix(whole.as_str(), whole.radix()).ok()),
+            DeValue::Float(float) => InputValue::Float(float.as_str()),
+            DeValue::Boolean(truth) => InputValue::Truth(*truth),
+            DeValue::Datetime(_) => InputValue::Date,
+            DeValue::Array(list) => InputValue::List(list),
+            DeValue::Table(table) => InputValue::Table(table),
         }
     }
 
-    /// A default of the table of keys, which are of these few forms only.
+    /// A default from the table of keys, which has only these forms.
     pub fn of_default(text: &'static str) -> Self {
         match text {
-            "true" | "false" => Given::Truth(text == "true"),
-            "[]" => Given::List(&[]),
+            "true" | "false" => InputValue::Truth(text == "true"),
+            "[]" => InputValue::List(&[]),
             _ => match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-                Some(text) => Given::Text(text),
-                None => Given::Whole(text.parse().ok()),
+                Some(text) => InputValue::Text(text),
+                None => InputValue::Whole(text.parse().ok()),
             },
         }
     }
 
     fn is_a(self) -> &'static str {
         match self {
-            Given::Text(_) => "is a text",
-            Given::Whole(_) => "is a bare number",
-            Given::Float(_) => "is a bare number",
-            Given::Truth(_) => "is true or false",
-            Given::Date => "is a date",
-            Given::List(_) => "is a list",
-            Given::Table(_) => "is a table",
+            InputValue::Text(_) => "is a text",
+            InputValue::Whole(_) => "is a bare number",
+            InputValue::Float(_) => "is a bare number",
+            InputValue::Truth(_) => "is true or false",
+            InputValue::Date => "is a date",
+            InputValue::List(_) => "is a list",
+            InputValue::Table(_) => "is a table",
         }
     }
 
     pub fn text(self) -> Read<&'a str> {
         match self {
-            Given::Text(text) => Ok(text),
+            InputValue::Text(text) => Ok(text),
             other => complain(format!("{}, not a text", other.is_a()), "write it between quotes"),
         }
     }
 
     pub fn truth(self) -> Read<bool> {
         match self {
-            Given::Truth(truth) => Ok(truth),
-            Given::Text(text @ ("true" | "false")) => complain("is a text", format!("write {text} without quotes")),
+            InputValue::Truth(truth) => Ok(truth),
+            InputValue::Text(text @ ("true" | "false")) => {
+                complain("is a text", format!("write {text} without quotes"))
+            }
             other => complain(format!("{}, neither true nor false", other.is_a()), "write true or false"),
         }
     }
@@ -98,12 +100,12 @@ impl<'a> Given<'a> {
     pub fn whole(self, least: u64, most: u64) -> Read<u64> {
         let range = format!("write a whole number from {least} to {most}");
         match self {
-            Given::Whole(Some(whole)) => match u64::try_from(whole) {
+            InputValue::Whole(Some(whole)) => match u64::try_from(whole) {
                 Ok(whole) if (least..=most).contains(&whole) => Ok(whole),
                 _ => complain("is out of range", range),
             },
-            Given::Whole(None) => complain("is out of range", range),
-            Given::Float(_) => complain("is not a whole number", range),
+            InputValue::Whole(None) => complain("is out of range", range),
+            InputValue::Float(_) => complain("is not a whole number", range),
             other => complain(format!("{}, not a whole number", other.is_a()), range),
         }
     }
@@ -111,7 +113,7 @@ impl<'a> Given<'a> {
     fn quantity<T>(self, measure: Measure, read: fn(&str) -> Result<T, QuantityError>) -> Read<T> {
         let no_unit = |number: &str| complain("has no unit", QuantityError::NoUnit(measure).remedy(number));
         match self {
-            Given::Text(text) => read(text).or_else(|error| {
+            InputValue::Text(text) => read(text).or_else(|error| {
                 let help = match (&error, quantity::period(text), quantity::span(text)) {
                     (QuantityError::OtherMeasure { wanted: Measure::Time, .. }, Ok(period), _) => {
                         format!("write the period, \"{period}\"; only `rate` takes a rate")
@@ -123,8 +125,8 @@ impl<'a> Given<'a> {
                 };
                 complain(error.to_string(), help)
             }),
-            Given::Whole(Some(whole)) => no_unit(&whole.to_string()),
-            Given::Float(float) => no_unit(float),
+            InputValue::Whole(Some(whole)) => no_unit(&whole.to_string()),
+            InputValue::Float(float) => no_unit(float),
             other => complain(
                 format!("{}, not {measure}", other.is_a()),
                 format!("write {measure} such as \"{}\"", measure.example()),
@@ -139,7 +141,7 @@ impl<'a> Given<'a> {
     /// A time that is not zero.
     pub fn positive_time(self) -> Read<Span> {
         match self.time()? {
-            Span::ZERO => complain("is zero", "write a time greater than that, such as \"25ms\""),
+            Span::ZERO => complain("is zero", "write a longer time, such as \"25ms\""),
             span => Ok(span),
         }
     }
@@ -152,11 +154,11 @@ impl<'a> Given<'a> {
         self.quantity(Measure::Size, quantity::bytes)
     }
 
-    /// The place of the word in the list.
+    /// The index of the word in the list.
     pub fn choice(self, words: &[&str]) -> Read<usize> {
         let list = || format!("write {}", one_of(words));
         match self {
-            Given::Text(text) => match words.iter().position(|word| *word == text) {
+            InputValue::Text(text) => match words.iter().position(|word| *word == text) {
                 Some(position) => Ok(position),
                 None => complain(format!("cannot be `{}`", shortened(text)), list()),
             },
@@ -166,31 +168,31 @@ impl<'a> Given<'a> {
 
     pub fn list(self) -> Read<&'a [Spanned<DeValue<'a>>]> {
         match self {
-            Given::List(list) => Ok(list),
+            InputValue::List(list) => Ok(list),
             other => complain(format!("{}, not a list", other.is_a()), "write a list: [\"...\", \"...\"]"),
         }
     }
 
     /// A list of texts with their places.
-    pub fn texts(self) -> Read<Vec<At<&'a str>>> {
+    pub fn texts(self) -> Read<Vec<AtPlace<&'a str>>> {
         let texts = self.list()?.iter().map(|item| {
             let place = Place::from(item.span());
-            match Given::of(item.get_ref()).text() {
-                Ok(text) => Ok(At::new(text, place)),
+            match InputValue::of(item.get_ref()).text() {
+                Ok(text) => Ok(AtPlace::new(text, place)),
                 Err(complaint) => Err(complaint.within(place)),
             }
         });
         texts.collect()
     }
 
-    /// Two values of which the second is not the less.
-    pub fn pair<T: PartialOrd>(self, what: &str, item: impl Fn(Given<'a>) -> Read<T>) -> Read<(T, T)> {
-        let Given::List([first, second]) = self else {
+    /// Two values, the second not smaller.
+    pub fn pair<T: PartialOrd>(self, what: &str, item: impl Fn(InputValue<'a>) -> Read<T>) -> Read<(T, T)> {
+        let InputValue::List([first, second]) = self else {
             let help = format!("write two {what}: [\"...\", \"...\"]");
             return complain("does not have two values", help);
         };
         let read = |value: &'a Spanned<DeValue<'a>>| {
-            item(Given::of(value.get_ref())).map_err(|complaint| complaint.within(value.span().into()))
+            item(InputValue::of(value.get_ref())).map_err(|complaint| complaint.within(value.span().into()))
         };
         let (first, second) = (read(first)?, read(second)?);
         if first > second {
@@ -199,10 +201,14 @@ impl<'a> Given<'a> {
         Ok((first, second))
     }
 
-    /// Two values or one that stands for both.
-    pub fn one_or_pair<T: PartialOrd + Copy>(self, what: &str, item: impl Fn(Given<'a>) -> Read<T>) -> Read<(T, T)> {
+    /// Two values, or one used for both.
+    pub fn one_or_pair<T: PartialOrd + Copy>(
+        self,
+        what: &str,
+        item: impl Fn(InputValue<'a>) -> Read<T>,
+    ) -> Read<(T, T)> {
         match self {
-            Given::List(_) => self.pair(what, item),
+            InputValue::List(_) => self.pair(what, item),
             _ => item(self).map(|value| (value, value)),
         }
     }
@@ -210,13 +216,13 @@ impl<'a> Given<'a> {
     /// The shortest and the longest period of a rate or a range of rates.
     pub fn periods_of_rates(self) -> Read<(Span, Span)> {
         // Rates rise as periods fall: the order is checked on the reversed value.
-        let rate = |given: Given<'a>| given.quantity(Measure::Rate, quantity::period).map(core::cmp::Reverse);
+        let rate = |given: InputValue<'a>| given.quantity(Measure::Rate, quantity::period).map(core::cmp::Reverse);
         self.one_or_pair("rates", rate).map(|(slow, fast)| (fast.0, slow.0))
     }
 
     pub fn table(self, such_as: &str) -> Read<&'a DeTable<'a>> {
         match self {
-            Given::Table(table) => Ok(table),
+            InputValue::Table(table) => Ok(table),
             other => complain(format!("{}, not a table", other.is_a()), format!("write {such_as}")),
         }
     }
@@ -234,7 +240,7 @@ pub(super) fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// A text of the file fit for a message: no control characters, no thousand letters.
+/// A text of the file, made fit for a message: no control characters, limited length.
 pub(super) fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(48).flat_map(char::escape_debug).collect();
     if text.chars().count() > 48 {

@@ -1,4 +1,4 @@
-//! What a file may say but hardly means.
+//! Warnings about probable mistakes in a valid file.
 
 use super::expand::Operations;
 use super::log::Log;
@@ -8,7 +8,7 @@ use crate::ids::OperationId;
 use crate::system::{Epoch, Guard, Trigger, utilisation_ppm};
 use crate::time::{Instant, Span};
 
-/// Warns of what the regions hold that begin within `duration`.
+/// Warns about the regions that begin within `duration`.
 pub(super) fn warn(
     log: &mut Log,
     system: &System,
@@ -26,7 +26,7 @@ pub(super) fn warn(
     }
 }
 
-/// Processors that cannot do all they are asked to, told once with the worst epoch.
+/// Processors with more load than they can execute, reported once with the worst epoch.
 fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Span>) {
     let mut worst: Vec<(u64, usize)> = vec![(0, 0); system.processors.len()];
     let reached = |epoch: &Epoch| duration.is_none_or(|duration| epoch.at.since(Instant::ZERO) < duration);
@@ -46,15 +46,15 @@ fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Sp
         let when =
             if system.epochs.len() > 1 { format!(" in epoch `{}`", system.epochs[epoch].name) } else { String::new() };
         let percent = format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);
-        log.warn(top.place_in("processor", &processor.name), format!(
-            "processor `{}` is asked for {percent} of its time{when}",
-            processor.name
-        ))
-        .help("not all deadlines can be met: what is not critical will miss or be cancelled first, if the strategy knows it");
+        log.warn(
+            top.place_in("processor", &processor.name),
+            format!("processor `{}` has a load of {percent}{when}", processor.name),
+        )
+        .help("not all deadlines can be met: strategies that know criticality miss or cancel non-critical jobs first");
     }
 }
 
-/// Ranges of rates, which nothing adapts.
+/// Ranges of rates, which nothing adapts yet.
 fn ranges(log: &mut Log, operations: &Operations<'_>) {
     for declared in &operations.declared {
         if let Some(period) = declared.written.period
@@ -67,7 +67,7 @@ fn ranges(log: &mut Log, operations: &Operations<'_>) {
     }
 }
 
-/// Triggers that let jobs pile up without end.
+/// Triggers that let jobs pile up without limit.
 fn merges_and_joins(log: &mut Log, system: &System, operations: &Operations<'_>, id: OperationId) {
     let declared = operations.of(id);
     let Some(after) = &declared.after else { return };
@@ -80,13 +80,13 @@ fn merges_and_joins(log: &mut Log, system: &System, operations: &Operations<'_>,
             let (shortest, longest) = periods(joined);
             if shortest != longest {
                 log.warn(after.names.place, format!("this joins operations with periods of {shortest} and {longest}"))
-                    .help("completions of the faster pile up: take them by `reads`, which gives the latest value");
+                    .help("completions of the faster pile up: use `reads`, which takes the latest value");
             }
         }
         Trigger::Any(merged) if merged.len() > 1 && system.operation(id).guard != Guard::Off => {
             let place = declared.guard.map_or(after.names.place, |guard| guard.place);
             log.warn(place, "the guard lets one release through in a period, and several operations trigger this one")
-                .help("releases pile up behind it: take the guard out, or merge before it");
+                .help("remove the guard, or merge before it: releases pile up");
         }
         _ => {}
     }

@@ -1,9 +1,9 @@
-//! What holds of every system that the reader lets through: other rooms rely on it and never check.
+//! The properties of every system that the reader returns: other crates rely on them without checks.
 
 use hyoshi_model::time::LONGEST_SPAN;
 use hyoshi_model::*;
 
-/// Panics where the system breaks a promise.
+/// Panics if the system lacks a property.
 pub fn check(system: &System) {
     let ids = system.operations.len() as u32;
     let known = |operations: &[OperationId]| operations.iter().all(|operation| operation.0 < ids);
@@ -60,7 +60,10 @@ fn check_setting(operation: &Operation, setting: &Setting) {
     assert!(setting.phase <= LONGEST_SPAN && setting.offset <= LONGEST_SPAN && setting.jitter <= LONGEST_SPAN);
     assert!(!setting.bcet.is_zero() && setting.bcet <= setting.wcet && setting.wcet <= LONGEST_SPAN);
     assert!(!setting.deadline.span().is_zero() && setting.deadline.span() <= LONGEST_SPAN);
-    assert!(!setting.takes.shortest().is_zero() && setting.takes.shortest() <= setting.takes.longest());
+    assert!(
+        !setting.execution_time.shortest().is_zero()
+            && setting.execution_time.shortest() <= setting.execution_time.longest()
+    );
     assert!(setting.legs >= 1 && setting.critical_legs <= setting.legs);
     assert!(!operation.critical || setting.critical_legs == setting.legs);
     let held: Span = operation.uses.iter().map(|(_, span)| *span).sum();
@@ -73,7 +76,7 @@ fn check_setting(operation: &Operation, setting: &Setting) {
     }
 }
 
-/// No operation triggers itself, by whatever way.
+/// No operation triggers itself, directly or through others.
 fn check_causes_come_first(system: &System) {
     let mut done = vec![false; system.operations.len()];
     loop {

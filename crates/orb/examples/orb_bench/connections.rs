@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyoshi_orb::{ByteOrder, Encoder, Endpoint, Ior};
-use hyoshi_os::{May, Stream};
+use hyoshi_orb::{ByteOrder, Encoder, Ior, IorEndpoint};
+use hyoshi_os::{May, SocketStream};
 use hyoshi_wire::giop::{RequestHeader, Response, Target};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -24,12 +24,12 @@ const REPLY: usize = 24;
 
 pub fn connections(server: &Server, tracker: &TrackerStub) {
     let request = request(tracker.ior());
-    let address = hyoshi_os::Address::Tcp(address(tracker.ior()));
-    let open = |count: usize| -> Vec<Stream> {
-        (0..count).map(|_| Stream::connect(&address, Duration::from_secs(5)).expect("it is let in")).collect()
+    let address = hyoshi_os::SocketAddress::Tcp(address(tracker.ior()));
+    let open = |count: usize| -> Vec<SocketStream> {
+        (0..count).map(|_| SocketStream::connect(&address, Duration::from_secs(5)).expect("it is let in")).collect()
     };
     // Everybody asks, then everybody is answered: as many requests are under way as there are clients.
-    let round = |streams: &[Stream]| {
+    let round = |streams: &[SocketStream]| {
         streams.iter().for_each(|stream| stream.write_all(&request).expect("it is sent"));
         for stream in streams {
             let (mut have, mut reply) = (0, [0; REPLY]);
@@ -38,7 +38,7 @@ pub fn connections(server: &Server, tracker: &TrackerStub) {
             }
         }
     };
-    let rate = |streams: &[Stream]| {
+    let rate = |streams: &[SocketStream]| {
         let start = Instant::now();
         let rounds = 100_000 / streams.len();
         (0..rounds).for_each(|_| round(streams));
@@ -113,8 +113,8 @@ fn request(ior: &Ior) -> Vec<u8> {
 fn address(ior: &Ior) -> SocketAddr {
     let endpoints = ior.iiop().next().expect("a profile").expect("a good one").endpoints();
     let found = endpoints.iter().find_map(|endpoint| match endpoint {
-        Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => Some(format!("{host}:{port}")),
-        Endpoint::Unix { .. } => None,
+        IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => Some(format!("{host}:{port}")),
+        IorEndpoint::Unix { .. } => None,
     });
     found.expect("an endpoint").parse().expect("an address")
 }

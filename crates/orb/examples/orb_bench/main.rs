@@ -23,11 +23,11 @@ mod serve;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use hyoshi_orb::{Orb, Policy};
+use hyoshi_orb::{Orb, ThreadPolicy};
 use tracking::Tracker;
 
 /// Below the release threads, among the lanes.
-pub const FIFO: Policy = Policy::Fifo(60);
+pub const FIFO: ThreadPolicy = ThreadPolicy::Fifo(60);
 
 /// How it was asked to run.
 #[derive(Clone, Debug)]
@@ -45,8 +45,8 @@ impl Asked {
         Asked { fifo: has("--fifo"), one_cpu: has("--one-cpu"), only }
     }
 
-    pub fn policy(&self) -> Policy {
-        if self.fifo { FIFO } else { Policy::Other }
+    pub fn policy(&self) -> ThreadPolicy {
+        if self.fifo { FIFO } else { ThreadPolicy::Other }
     }
 
     fn wants(&self, what: &str) -> bool {

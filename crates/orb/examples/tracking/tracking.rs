@@ -207,7 +207,7 @@ pub mod tracking {
         fn targets(&self) -> Result<u32, SystemException>;
     }
 
-    /// What [`Tracker::locate`] raises.
+    /// The exceptions of [`Tracker::locate`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum LocateError {
         /// There is no such target, or none any more.

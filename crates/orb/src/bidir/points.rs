@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use hyoshi_wire::giop::{CONTEXT_BI_DIR_IIOP, Context, ListenPoint};
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{Decode, Decoder};
 
 /// The most listen points of one connection.
@@ -51,8 +51,8 @@ impl Announcer {
 }
 
 /// The name of an ORB that listens nowhere, for its references.
-pub(crate) fn way_back(incarnation: u64) -> Endpoint {
-    Endpoint::Tcp { host: format!("{incarnation:016x}{NOWHERE}"), port: 1, priority: None }
+pub(crate) fn way_back(incarnation: u64) -> IorEndpoint {
+    IorEndpoint::Tcp { host: format!("{incarnation:016x}{NOWHERE}"), port: 1, priority: None }
 }
 
 /// True of a name that such an ORB made up: there is nothing to connect to.
@@ -61,12 +61,12 @@ pub(crate) fn is_way_back(host: &str) -> bool {
 }
 
 /// Service context 5 of an ORB with these endpoints; none without a TCP endpoint.
-pub(crate) fn context(endpoints: &[Endpoint]) -> Option<Box<[u8]>> {
+pub(crate) fn context(endpoints: &[IorEndpoint]) -> Option<Box<[u8]>> {
     let point = |endpoint| match endpoint {
-        &Endpoint::Tcp { ref host, port, .. } | &Endpoint::Tls { ref host, port, .. } => {
+        &IorEndpoint::Tcp { ref host, port, .. } | &IorEndpoint::Tls { ref host, port, .. } => {
             Some(ListenPoint { host, port })
         }
-        Endpoint::Unix { .. } => None,
+        IorEndpoint::Unix { .. } => None,
     };
     let all: Vec<_> = endpoints.iter().filter_map(point).take(MOST).collect();
     let announced = !all.is_empty();
@@ -139,8 +139,8 @@ mod tests {
 
     use super::*;
 
-    fn tcp(host: &str, port: u16) -> Endpoint {
-        Endpoint::Tcp { host: host.to_owned(), port, priority: None }
+    fn tcp(host: &str, port: u16) -> IorEndpoint {
+        IorEndpoint::Tcp { host: host.to_owned(), port, priority: None }
     }
 
     fn there(ip: &str) -> Announcer {
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn what_is_announced_is_read_by_the_other_side() {
-        let unix = Endpoint::Unix { host: "here".into(), path: "/run/t".into() };
-        let tls = Endpoint::Tls { host: "h".into(), port: 9, requires: 6 };
+        let unix = IorEndpoint::Unix { host: "here".into(), path: "/run/t".into() };
+        let tls = IorEndpoint::Tls { host: "h".into(), port: 9, requires: 6 };
         let data = context(&[unix.clone(), tcp("10.0.0.1", 7), tls]).unwrap();
         assert_eq!(points(&data), [ListenPoint { host: "10.0.0.1", port: 7 }, ListenPoint { host: "h", port: 9 }]);
         assert_eq!(context(&[unix]), None);
@@ -168,7 +168,7 @@ mod tests {
             assert!(!believes(Claims::Own, foreign, there("10.0.0.7"), &none), "{foreign}");
             assert!(believes(Claims::Any, foreign, there("10.0.0.7"), &none), "{foreign}");
         }
-        let Endpoint::Tcp { host, .. } = way_back(7) else { panic!() };
+        let IorEndpoint::Tcp { host, .. } = way_back(7) else { panic!() };
         assert!(believes(Claims::Own, &host, there("10.0.0.7"), &none));
     }
 
@@ -206,7 +206,7 @@ mod tests {
 
         #[test]
         fn names_that_are_made_up_are_nobodys(incarnation: u64, claimed in "[a-z.]{0,20}") {
-            let Endpoint::Tcp { host, .. } = way_back(incarnation) else { panic!() };
+            let IorEndpoint::Tcp { host, .. } = way_back(incarnation) else { panic!() };
             prop_assert!(is_way_back(&host));
             prop_assert!(host.ends_with(".invalid"));
             prop_assert!(!is_way_back(&claimed) || claimed.ends_with(NOWHERE));

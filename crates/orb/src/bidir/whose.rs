@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_wire::ior::IorEndpoint;
 
 use super::points::{Announcer, is_way_back};
 use crate::stream::MaybeTlsStream;
@@ -30,10 +30,10 @@ impl Whose {
 
     /// What lets connections share an address. A machine's own address may be announced by all of its processes, a name
     /// that one of them made up by that one only.
-    pub(crate) fn for_address(&self, endpoint: &Endpoint) -> Option<Whose> {
+    pub(crate) fn for_address(&self, endpoint: &IorEndpoint) -> Option<Whose> {
         let made_up = match endpoint {
-            Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } => is_way_back(host),
-            Endpoint::Unix { .. } => false,
+            IorEndpoint::Tcp { host, .. } | IorEndpoint::Tls { host, .. } => is_way_back(host),
+            IorEndpoint::Unix { .. } => false,
         };
         (!made_up || !matches!(self, Whose::Machine(_))).then(|| self.clone())
     }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_name_that_was_made_up_is_shared_by_those_only_that_show_who_they_are() {
-        let tcp = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 1, priority: None };
+        let tcp = |host: &str| IorEndpoint::Tcp { host: host.to_owned(), port: 1, priority: None };
         let (own, made_up) = (tcp("10.0.0.7"), super::super::way_back(7));
         let machine = Whose::Machine(Announcer::There("10.0.0.7".parse().unwrap()));
         assert_eq!(machine.for_address(&own), Some(machine.clone()));

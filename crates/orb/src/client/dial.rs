@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::Address;
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_os::SocketAddress;
+use hyoshi_wire::ior::IorEndpoint;
 
 use super::lookup::Lookups;
 use super::mux::BidirOffer;
@@ -47,7 +47,7 @@ pub(super) struct Common {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Dialling {
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: IorEndpoint,
     pub(super) tls: Option<Dial>,
     pub(super) common: Arc<Common>,
 }
@@ -57,21 +57,21 @@ impl Dialling {
     pub(super) fn connect<T>(
         &self,
         patience: &Patience,
-        mut connect: impl FnMut(&Address, Duration, Option<&Dial>) -> io::Result<T>,
+        mut connect: impl FnMut(&SocketAddress, Duration, Option<&Dial>) -> io::Result<T>,
     ) -> Result<T, CallFailure> {
         let mut connect =
             |address, left| connect(&address, left, self.tls.as_ref()).map_err(|error| no_connection(&error));
-        if matches!(&self.endpoint, Endpoint::Tcp { host, .. } if is_way_back(host)) {
+        if matches!(&self.endpoint, IorEndpoint::Tcp { host, .. } if is_way_back(host)) {
             return Err(CallFailure::NoWayBack);
         }
         // The housekeeping thread closes it when it is no longer used.
         self.common.housekeeping.wake(false);
         let (host, port) = match &self.endpoint {
-            Endpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => {
+            IorEndpoint::Unix { .. } if !self.common.rules.allow(Transport::Unix, None) => {
                 return Err(CallFailure::Forbidden);
             }
-            Endpoint::Unix { path, .. } => return connect(Address::Unix(path.into()), patience.left()?),
-            Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => (host, *port),
+            IorEndpoint::Unix { path, .. } => return connect(SocketAddress::Unix(path.into()), patience.left()?),
+            IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => (host, *port),
         };
         let mut last = CallFailure::HostUnknown;
         let transport = if self.tls.is_some() { Transport::Tls } else { Transport::Tcp };
@@ -80,7 +80,7 @@ impl Dialling {
                 last = CallFailure::Forbidden;
                 continue;
             }
-            match connect(Address::Tcp(address), patience.left()?) {
+            match connect(SocketAddress::Tcp(address), patience.left()?) {
                 Ok(connected) => return Ok(connected),
                 Err(failure) => last = failure,
             }

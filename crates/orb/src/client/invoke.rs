@@ -9,7 +9,7 @@ use hyoshi_wire::giop::{
     CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, Kept, Message, Reply, ReplyStatus, RequestHeader, Response, ServiceContext,
     Target,
 };
-use hyoshi_wire::ior::{Endpoint, Ior};
+use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::tagged::encapsulation;
 use hyoshi_wire::{ByteOrder, CharSet, Decode, EncodeError, Encoder, SystemException, SystemKind, Version};
 
@@ -115,7 +115,7 @@ fn no_way(object: &RemoteObject) -> SystemException {
     if incompatible(object.ior()) {
         return SystemKind::CodesetIncompatible.not_done(minor::CODE_SETS);
     }
-    let over_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tls { .. } | Endpoint::Tcp { .. });
+    let over_tcp = |endpoint: &IorEndpoint| matches!(endpoint, IorEndpoint::Tls { .. } | IorEndpoint::Tcp { .. });
     if object.ior().iiop().flatten().any(|profile| profile.endpoints().iter().any(over_tcp)) {
         return SystemKind::NoPermission.not_done(minor::TLS_NOT_SET_UP);
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
 use hyoshi_os::clock::coarse;
-use hyoshi_os::{Address, May};
+use hyoshi_os::{May, SocketAddress};
 use hyoshi_wire::giop::{Message, Received, Reply, cancel_request};
 use hyoshi_wire::{ByteOrder, CharSet, Encoder, Limits, Version};
 
@@ -62,7 +62,7 @@ impl Drop for ConnectionPermit {
 }
 
 impl Line {
-    pub(super) fn connect(to: &Address, timeout: Duration, dial: Option<&Dial>, most: usize) -> io::Result<Line> {
+    pub(super) fn connect(to: &SocketAddress, timeout: Duration, dial: Option<&Dial>, most: usize) -> io::Result<Line> {
         let stream = MaybeTlsStream::connect(to, timeout, dial)?;
         // Connecting to a Unix socket has set one.
         stream.write_timeout(None)?;
@@ -95,7 +95,7 @@ impl Line {
     /// True if it can be used again.
     #[inline]
     pub(super) fn is_usable(&self, now: Span) -> bool {
-        (now.saturating_sub(self.used) < FRESH && !self.doubted) || self.stream.at_rest()
+        (now.saturating_sub(self.used) < FRESH && !self.doubted) || self.stream.is_quiet()
     }
 
     /// True if the server's certificate has expired: a new handshake is needed.

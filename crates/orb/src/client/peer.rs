@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hyoshi_os::clock::coarse;
 use hyoshi_wire::giop::Transmission;
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{CharSet, Version};
 
 use super::back::WaysBack;
@@ -34,7 +34,7 @@ pub(crate) struct Peer {
 
 /// An endpoint, and the code sets that its connections agree upon: what characters are there holds for each request
 /// on a connection, so that references which say otherwise, or nothing, need connections of their own.
-pub(super) type PeerKey = (Endpoint, Option<Transmission>);
+pub(super) type PeerKey = (IorEndpoint, Option<Transmission>);
 
 /// The connection of a call.
 pub(super) enum Over<'a> {
@@ -68,7 +68,7 @@ impl Peer {
     }
 
     pub(super) fn is_unix(&self) -> bool {
-        matches!(self.dialling.endpoint, Endpoint::Unix { .. })
+        matches!(self.dialling.endpoint, IorEndpoint::Unix { .. })
     }
 
     /// The connection that carries calls both ways, if calls to this peer go over one: one that it opened itself, or,

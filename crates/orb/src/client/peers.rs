@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_os::PiMutex;
 use hyoshi_wire::giop::Transmission;
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_wire::ior::IorEndpoint;
 
 use super::back::WaysBack;
 use super::dial::{Common, Dialling};
@@ -31,7 +31,7 @@ pub(crate) struct Peers {
     tls_only: bool,
     all: papaya::HashMap<PeerKey, Arc<Peer>>,
     /// Connections that were opened from the other side, by what it announced.
-    back: papaya::HashMap<Endpoint, Arc<WaysBack>>,
+    back: papaya::HashMap<IorEndpoint, Arc<WaysBack>>,
     /// Held while one is handed out or forgotten.
     changing: PiMutex<()>,
 }
@@ -64,10 +64,10 @@ impl Peers {
 
     /// Calls to this endpoint may go over a connection that was opened from there. None if it is known, there are too many,
     /// or this ORB makes no calls to that endpoint.
-    pub(crate) fn add_way_back(&self, endpoint: &Endpoint, mux: &Arc<Mux>, whose: &Whose) -> Option<Arc<WaysBack>> {
+    pub(crate) fn add_way_back(&self, endpoint: &IorEndpoint, mux: &Arc<Mux>, whose: &Whose) -> Option<Arc<WaysBack>> {
         match endpoint {
-            Endpoint::Tls { .. } if self.tls.is_none() => return None,
-            Endpoint::Tcp { .. } if self.tls_only => return None,
+            IorEndpoint::Tls { .. } if self.tls.is_none() => return None,
+            IorEndpoint::Tcp { .. } if self.tls_only => return None,
             _ => {}
         }
         let _changing = self.changing.lock();
@@ -76,24 +76,24 @@ impl Peers {
     }
 
     /// The peer at this endpoint, with which these code sets are agreed upon; none if this ORB cannot connect to such.
-    pub(crate) fn at(&self, endpoint: &Endpoint, sets: Option<Transmission>) -> Option<Arc<Peer>> {
+    pub(crate) fn at(&self, endpoint: &IorEndpoint, sets: Option<Transmission>) -> Option<Arc<Peer>> {
         let same;
         let (endpoint, tls) = match endpoint {
-            Endpoint::Tls { host, port, .. } => {
+            IorEndpoint::Tls { host, port, .. } => {
                 // The handshake shows what the server requires: one server, with any requirement in its reference.
-                same = Endpoint::Tls { host: host.clone(), port: *port, requires: 0 };
+                same = IorEndpoint::Tls { host: host.clone(), port: *port, requires: 0 };
                 (&same, Some(self.tls.as_ref()?.dial(&same)?))
             }
             // A corbaloc names no machine: it means this one.
-            Endpoint::Unix { host, path } => {
+            IorEndpoint::Unix { host, path } => {
                 let here = hyoshi_os::host_name();
                 if !host.is_empty() && *host != here {
                     return None;
                 }
-                same = Endpoint::Unix { host: here, path: path.clone() };
+                same = IorEndpoint::Unix { host: here, path: path.clone() };
                 (&same, None)
             }
-            Endpoint::Tcp { .. } if self.tls_only => return None,
+            IorEndpoint::Tcp { .. } if self.tls_only => return None,
             _ => (endpoint, None),
         };
         let peer = || {

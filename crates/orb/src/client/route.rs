@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyoshi_wire::giop::{CodeSet, Transmission};
-use hyoshi_wire::ior::{Component, Endpoint, IiopProfile, Ior, Profile, TAG_SSL_SEC_TRANS, multiple_components};
+use hyoshi_wire::ior::{Component, IiopProfile, Ior, IorEndpoint, Profile, TAG_SSL_SEC_TRANS, multiple_components};
 use hyoshi_wire::{CharSet, Version};
 
 use super::peer::Peer;
@@ -72,13 +72,13 @@ pub(crate) fn routes(orb: &Shared, ior: &Ior) -> Vec<Route> {
     all
 }
 
-fn is_plain(endpoint: &Endpoint) -> bool {
-    matches!(endpoint, Endpoint::Tcp { .. })
+fn is_plain(endpoint: &IorEndpoint) -> bool {
+    matches!(endpoint, IorEndpoint::Tcp { .. })
 }
 
 /// Whether any of its profiles offers TLS, even in a form that this ORB cannot use.
 fn offers_tls(ior: &Ior) -> bool {
-    let secure = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tls { .. });
+    let secure = |endpoint: &IorEndpoint| matches!(endpoint, IorEndpoint::Tls { .. });
     let among = |profile: &Profile| {
         multiple_components(profile).is_ok_and(|mut all| all.any(|component| component.tag == TAG_SSL_SEC_TRANS))
     };

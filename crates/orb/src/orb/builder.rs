@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use hyoshi_os::{Listener, Policy, Wake};
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_os::{Listener, ThreadPolicy, Wake};
+use hyoshi_wire::ior::IorEndpoint;
 
 use super::{Handle, OPENS_WITHIN, Orb, Running, housekeeping};
 use crate::bidir::{self, Claims};
@@ -54,12 +54,12 @@ pub enum OrbError {
     /// It cannot listen at an address.
     Listen {
         /// The address.
-        address: hyoshi_os::Address,
+        address: hyoshi_os::SocketAddress,
         /// The system's error.
         error: io::Error,
     },
     /// An endpoint over TLS without [`OrbBuilder::tls_server`].
-    NoCertificate(hyoshi_os::Address),
+    NoCertificate(hyoshi_os::SocketAddress),
     /// A mistake in the environment's `HYOSHI_DELEGATE`, with a remedy.
     Delegate(String),
     /// A variable of the environment, and the mistake in its transport rules.
@@ -248,7 +248,7 @@ impl OrbBuilder {
                     return Err(OrbError::NoCertificate(address));
                 }
                 let listener = Listener::bind(&address).map_err(|error| OrbError::Listen { address, error })?;
-                if let hyoshi_os::Address::Tcp(address) = listener.address() {
+                if let hyoshi_os::SocketAddress::Tcp(address) = listener.address() {
                     bound.push(*address);
                 }
                 endpoints.push(listening.advertise(listener.address(), self.advertised.as_deref(), tls_requires));
@@ -262,7 +262,7 @@ impl OrbBuilder {
             hyoshi_os::raise_file_limit();
         }
         if self.offers_bidirectional {
-            if endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix { .. })) {
+            if endpoints.iter().all(|endpoint| matches!(endpoint, IorEndpoint::Unix { .. })) {
                 endpoints.push(bidir::way_back(incarnation));
             }
             if lanes.is_empty() {
@@ -298,7 +298,7 @@ impl OrbBuilder {
             stopped: AtomicBool::new(false),
         });
         // A new thread has no real-time priority at first, so it may never run beside those of a real-time lane.
-        let all_at_once = lanes.iter().any(|(options, ..)| matches!(options.policy, Policy::Fifo(_)));
+        let all_at_once = lanes.iter().any(|(options, ..)| matches!(options.policy, ThreadPolicy::Fifo(_)));
         let lanes: io::Result<Vec<_>> = lanes
             .into_iter()
             .map(|(options, listeners, secure)| {

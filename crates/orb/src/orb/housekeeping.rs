@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn};
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy};
+use hyoshi_wire::ior::IorEndpoint;
 
 use super::{OPENS_WITHIN, Running};
 
@@ -21,10 +21,11 @@ const ROUND: Span = Span::from_millis(1000);
 /// Starts the thread.
 pub(super) fn start(orb: &Arc<Running>) -> std::io::Result<()> {
     let highest = orb.lanes.iter().filter_map(|lane| match lane.policy() {
-        Policy::Fifo(priority) => Some(priority),
-        Policy::Other | Policy::Idle => None,
+        ThreadPolicy::Fifo(priority) => Some(priority),
+        ThreadPolicy::Other | ThreadPolicy::Idle => None,
     });
-    let policy = highest.max().map_or(Policy::Other, |highest| Policy::Fifo(highest.saturating_add(1).min(99)));
+    let policy =
+        highest.max().map_or(ThreadPolicy::Other, |highest| ThreadPolicy::Fifo(highest.saturating_add(1).min(99)));
     let orb = Arc::downgrade(orb);
     Spawn::new("orb-care").stack(128 << 10).policy(policy).spawn(move || keep_house(&orb)).map(drop)
 }
@@ -85,12 +86,12 @@ fn keep_house(orb: &Weak<Running>) {
 }
 
 /// The warning for a program that binds ports and does not serve them.
-fn never_opened(endpoints: &[Endpoint]) -> String {
+fn never_opened(endpoints: &[IorEndpoint]) -> String {
     let at: Vec<_> = endpoints
         .iter()
         .map(|endpoint| match endpoint {
-            Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } => format!("{host}:{port}"),
-            Endpoint::Unix { path, .. } => path.clone(),
+            IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => format!("{host}:{port}"),
+            IorEndpoint::Unix { path, .. } => path.clone(),
         })
         .collect();
     format!(

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hyoshi_os::Wake;
-use hyoshi_wire::ior::{Endpoint, Ior};
+use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::{SystemException, SystemKind};
 
 pub use builder::{OrbBuilder, OrbError};
@@ -73,7 +73,7 @@ impl Orb {
 
     /// Its endpoints, as in its references. If it has none but can be called
     /// ([`offer_bidirectional`](OrbBuilder::offer_bidirectional)), it has a generated name there.
-    pub fn endpoints(&self) -> &[Endpoint] {
+    pub fn endpoints(&self) -> &[IorEndpoint] {
         &self.shared().endpoints
     }
 

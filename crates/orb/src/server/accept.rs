@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyoshi_os::Lack;
+use hyoshi_os::MissingResource;
 
 use super::Lane;
 use super::connection::Connection;
@@ -34,10 +34,10 @@ impl Lane {
                     let _ = self.take_in(MaybeTlsStream::Plain(stream));
                 }
                 Ok(None) => break,
-                Err(error) => match Lack::of(&error) {
+                Err(error) => match MissingResource::of(&error) {
                     None => {}
                     // Closing one makes room. If that does not help, the process lacks descriptors for other reasons.
-                    Some(Lack::Descriptors) if !made_room && self.make_room() => made_room = true,
+                    Some(MissingResource::Descriptors) if !made_room && self.make_room() => made_room = true,
                     Some(_) => {
                         self.resting.lock().push(number);
                         return self.wake_housekeeping();

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use hyoshi_os::{May, PiMutex, Poller, Ready, Spawn, Thread};
-use hyoshi_wire::giop::{CONTEXT_CODE_SETS, Kind, Message, Received, Request, message_error};
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_os::{May, PiMutex, Poller, Ready, Spawn, SpawnedThread};
+use hyoshi_wire::giop::{CONTEXT_CODE_SETS, Message, MessageKind, Received, Request, message_error};
+use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{ByteOrder, Encoder, Limits, SystemKind, Version};
 
 use super::accept::PATIENCE;
@@ -46,7 +46,7 @@ const READS: usize = 16;
 #[derive(Debug)]
 pub(super) struct DuplexReader {
     inbox: Arc<Inbox>,
-    thread: Thread<()>,
+    thread: SpawnedThread<()>,
 }
 
 /// What other threads pass to it.
@@ -408,17 +408,17 @@ impl ReaderThread {
     ) -> Result<(), CallFailure> {
         let version = received.header().version;
         match received.header().kind {
-            Kind::Reply => {
+            MessageKind::Reply => {
                 let id = received.id().ok_or(CallFailure::Garbled)?;
                 duplex.calls.replied(id, received);
                 Ok(())
             }
-            Kind::CloseConnection => Err(CallFailure::Closed),
-            Kind::MessageError => Err(CallFailure::NotUnderstood),
+            MessageKind::CloseConnection => Err(CallFailure::Closed),
+            MessageKind::MessageError => Err(CallFailure::NotUnderstood),
             // The request already runs, or will run; its reply is dropped.
-            Kind::CancelRequest => Ok(()),
-            Kind::Request | Kind::LocateRequest => self.queue(connection, duplex, received),
-            Kind::LocateReply | Kind::Fragment => {
+            MessageKind::CancelRequest => Ok(()),
+            MessageKind::Request | MessageKind::LocateRequest => self.queue(connection, duplex, received),
+            MessageKind::LocateReply | MessageKind::Fragment => {
                 self.lane.send(connection, &message_error(version));
                 Err(CallFailure::Garbled)
             }
@@ -476,10 +476,10 @@ impl ReaderThread {
             let (host, port) = (point.host.to_owned(), point.port);
             if connection.link().is_secure() {
                 // The context does not show which of them use TLS.
-                let endpoint = Endpoint::Tls { host: host.clone(), port, requires: 0 };
+                let endpoint = IorEndpoint::Tls { host: host.clone(), port, requires: 0 };
                 duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &whose));
             }
-            let endpoint = Endpoint::Tcp { host, port, priority: None };
+            let endpoint = IorEndpoint::Tcp { host, port, priority: None };
             duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &whose));
         }
     }

@@ -27,7 +27,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
-use hyoshi_os::{Clock, Listener, May, MonotonicClock, PiMutex, Policy, Poller, Ready, Spawn, Thread, Wake};
+use hyoshi_os::{
+    Clock, Listener, May, MonotonicClock, PiMutex, Poller, Ready, Spawn, SpawnedThread, ThreadPolicy, Wake,
+};
 use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
 use self::connections::{Connections, FIRST};
@@ -60,7 +62,7 @@ pub struct LaneOptions {
     /// it ([`Orb::owned_lane`](crate::Orb::owned_lane)).
     pub threads: usize,
     /// How the kernel orders them.
-    pub policy: Policy,
+    pub policy: ThreadPolicy,
     /// The CPU they run on; none for any.
     pub cpu: Option<u32>,
     /// All requests take less than some milliseconds, and are rare. Then no thread lingers, and no thread wakes up
@@ -70,7 +72,7 @@ pub struct LaneOptions {
 
 impl Default for LaneOptions {
     fn default() -> Self {
-        LaneOptions { name: "orb".to_owned(), threads: 16, policy: Policy::Other, cpu: None, brief: false }
+        LaneOptions { name: "orb".to_owned(), threads: 16, policy: ThreadPolicy::Other, cpu: None, brief: false }
     }
 }
 
@@ -120,7 +122,7 @@ pub(crate) struct Lane {
     spared: AtomicUsize,
     /// Threads that were started.
     started: AtomicUsize,
-    threads: PiMutex<Vec<Thread<()>>>,
+    threads: PiMutex<Vec<SpawnedThread<()>>>,
     /// Those that run still, and a post for each that ends.
     alive: AtomicUsize,
     gone: Wake,
@@ -278,7 +280,7 @@ impl Lane {
         self.add_thread(&mut threads)
     }
 
-    fn add_thread(self: &Arc<Self>, threads: &mut Vec<Thread<()>>) -> io::Result<()> {
+    fn add_thread(self: &Arc<Self>, threads: &mut Vec<SpawnedThread<()>>) -> io::Result<()> {
         let number = threads.len();
         let mut spawn = Spawn::new(format!("{}-{number}", self.options.name)).policy(self.options.policy);
         if let Some(cpu) = self.options.cpu {
@@ -312,7 +314,7 @@ impl Lane {
         crate::shared::use_orb(&orb);
         let mut worker = Worker::new(number);
         while !self.stopping() {
-            let ready = self.poller.wait_and_see(None);
+            let ready = self.poller.wait_with_hangup(None);
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
             let may_grow = self.started() < self.options.threads;
             // A lane that has all its threads can have no other, but perhaps one back.
@@ -394,7 +396,7 @@ impl Lane {
     }
 
     /// How its threads are ordered.
-    pub(crate) fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> ThreadPolicy {
         self.options.policy
     }
 
@@ -428,7 +430,7 @@ impl Lane {
     /// Waits until its threads have ended, other than the calling one. False if one has not by `until`.
     pub(crate) fn wait_for_threads(&self, until: Instant) -> bool {
         let own = hyoshi_os::own_thread();
-        let is_own = |thread: &Thread<()>| thread.handle.tid() == own;
+        let is_own = |thread: &SpawnedThread<()>| thread.handle.tid() == own;
         let is_here = || self.threads.lock().iter().any(is_own) || self.turning.load(Ordering::Relaxed) == own;
         // A request in an order that ends the ORB does not wait for itself.
         let runs_ordered = usize::from(current::runs_ordered());

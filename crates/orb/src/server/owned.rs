@@ -37,7 +37,7 @@ impl OwnedLane {
         let orb = lane.orb.upgrade().filter(|_| !lane.stopping());
         let Some(orb) = orb else {
             // What is reported once more is not reported again.
-            while let Ok(Some(_)) = lane.poller.wait_and_see(Some(Duration::ZERO)) {}
+            while let Ok(Some(_)) = lane.poller.wait_with_hangup(Some(Duration::ZERO)) {}
             return 0;
         };
         let Some(mut worker) = worker.try_lock() else { return 0 };
@@ -48,7 +48,7 @@ impl OwnedLane {
         let mut found = [(Ready::Poked, false); AT_ONCE];
         while !left.is_over() && !lane.stopping() {
             let most = AT_ONCE.min(left.messages);
-            let count = lane.poller.wait_for_some(Some(Duration::ZERO), &mut found[..most]).unwrap_or(0);
+            let count = lane.poller.wait_for_several(Some(Duration::ZERO), &mut found[..most]).unwrap_or(0);
             for (at, ready) in found[..count].iter().enumerate() {
                 // An even share of the rest, at least one: a flood on one connection delays no other.
                 let share = left.messages / (count - at);

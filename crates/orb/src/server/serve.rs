@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hyoshi_wire::giop::{
-    Addressing, CONTEXT_CODE_SETS, Kind, LocateReplyHeader, LocateRequest, LocateStatus, Message, Received,
+    Addressing, CONTEXT_CODE_SETS, LocateReplyHeader, LocateRequest, LocateStatus, Message, MessageKind, Received,
     ReplyHeader, ReplyStatus, Request, Response, Transmission, message_error,
 };
 use hyoshi_wire::{CharSet, Decode, DecodeError, Decoder, Encode, Encoder, SystemException, SystemKind, Version};
@@ -232,7 +232,7 @@ fn locate(orb: &Shared, request: &LocateRequest<'_>, to: &mut Encoder) {
 #[cold]
 pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &mut Encoder) -> AfterMessage {
     match received.id() {
-        Some(id) if received.header().kind == Kind::Request => {
+        Some(id) if received.header().kind == MessageKind::Request => {
             let header = ReplyHeader { id, status: ReplyStatus::SystemException, contexts: &[] };
             drop(header.begin(to).and_then(|begun| {
                 exception.encode(to)?;

@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use arc_swap::ArcSwap;
-use hyoshi_wire::ior::Endpoint;
+use hyoshi_wire::ior::IorEndpoint;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -230,8 +230,8 @@ impl TlsClient {
     }
 
     /// `None` if the endpoint's host cannot be a name in a certificate.
-    pub(crate) fn dial(&self, endpoint: &Endpoint) -> Option<Dial> {
-        let Endpoint::Tls { host, .. } = endpoint else { return None };
+    pub(crate) fn dial(&self, endpoint: &IorEndpoint) -> Option<Dial> {
+        let IorEndpoint::Tls { host, .. } = endpoint else { return None };
         let name = ServerName::try_from(self.name.as_ref().unwrap_or(host).clone()).ok()?;
         Some(Dial { settings: self.settings.clone(), name })
     }

@@ -5,13 +5,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use hyoshi_orb::{ByteOrder, Encode, EncodeError, Encoder, Endpoint, Ior, Orb, Version};
+use hyoshi_orb::{ByteOrder, Encode, EncodeError, Encoder, Ior, IorEndpoint, Orb, Version};
 use hyoshi_wire::giop::{ReplyHeader, ReplyStatus, RequestHeader, Response, Target};
 use hyoshi_wire::ior::Profile;
 
 /// A connection to an ORB.
 pub fn connect(orb: &Orb) -> TcpStream {
-    let Some(Endpoint::Tcp { host, port, .. }) = orb.endpoints().first() else { panic!("no TCP") };
+    let Some(IorEndpoint::Tcp { host, port, .. }) = orb.endpoints().first() else { panic!("no TCP") };
     let stream = TcpStream::connect((host.as_str(), *port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.set_nodelay(true).unwrap();

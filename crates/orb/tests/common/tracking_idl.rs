@@ -327,7 +327,7 @@ pub mod tracking {
         fn subscribe(&self, who: Option<&CallbackStub>) -> Result<(), SystemException>;
     }
 
-    /// What [`Tracker::locate`] raises.
+    /// The exceptions of [`Tracker::locate`].
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum LocateError {
         /// Declared by the operation.

@@ -10,39 +10,39 @@ use rustix::process::geteuid;
 
 use super::mounts::{self, Hierarchy};
 
-/// Why there is no such group.
+/// Why a group was not found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoGroup {
     /// No hierarchy has it.
     Nowhere(String),
-    /// It is no control group's folder.
+    /// It is not a control group's folder.
     NoGroup(PathBuf),
-    /// All processes of the machine are in it.
+    /// It contains all processes of the machine.
     Root(PathBuf),
-    /// This process is in it.
+    /// It contains this process.
     Own(PathBuf),
-    /// Nobody is in it.
+    /// It is empty.
     Empty(PathBuf),
-    /// Who is in it cannot be read; the text is the kernel's.
+    /// Its processes cannot be read; the text is the kernel's.
     Unreadable(PathBuf, String),
     /// No group has the unit's name.
     Unit(String),
-    /// No group has the container's number.
+    /// No group has the container's id.
     Container(String),
-    /// Several have.
+    /// Several groups have it.
     Several(String, Vec<PathBuf>),
 }
 
-/// Groups below one another that are looked through.
+/// The most groups below one another that are searched.
 pub(super) const MOST_GROUPS: usize = 16_384;
-/// The shortest beginning of a container's number that is taken for one.
+/// The shortest accepted prefix of a container's id.
 const SHORTEST_ID: usize = 4;
 
 /// The folder of a group, by its folder or its path within a hierarchy; see [`Group::open`](super::Group::open).
 ///
 /// # Errors
 ///
-/// Of what is no group, and of the root.
+/// For a path that is not a group, and for the root.
 pub(super) fn of_path(path: &str) -> Result<PathBuf, NoGroup> {
     let hierarchies = hierarchies();
     let folder = folder(path, &hierarchies)?;
@@ -56,12 +56,12 @@ pub(super) fn of_path(path: &str) -> Result<PathBuf, NoGroup> {
 ///
 /// # Errors
 ///
-/// If no group has the name, as of a unit that does not run, or several have. Groups that other users but root have made
-/// do not count: whoever has a part of the tree could call one like a unit of the machine's.
+/// If no group has the name, as for a unit that does not run, or several have. Groups that other users but root have
+/// made do not count: a user with a part of the tree could give one the name of a unit of the machine.
 pub fn of_unit(name: &str) -> Result<PathBuf, NoGroup> {
     let kinds = [".service", ".scope", ".slice", ".socket", ".mount", ".swap"];
     let name = if kinds.iter().any(|kind| name.ends_with(kind)) { name.to_owned() } else { format!("{name}.service") };
-    // A name that would be a file of the group's has an underscore before it.
+    // A name that would be a file of the group's gets an underscore before it.
     let is = |group: &str| group.strip_prefix('_').unwrap_or(group) == name;
     for hierarchy in hierarchies().iter().filter(|hierarchy| hierarchy.has_units()) {
         if let Some(one) = one(named(&hierarchy.point, is, may_name), &name) {
@@ -71,12 +71,12 @@ pub fn of_unit(name: &str) -> Result<PathBuf, NoGroup> {
     Err(NoGroup::Unit(name))
 }
 
-/// The folder of a container by its number, or the beginning of it: Docker's and Podman's, and those of containerd and CRI-O
+/// The folder of a container by its id, or a prefix of it: Docker's and Podman's, and those of containerd and CRI-O
 /// under Kubernetes.
 ///
 /// # Errors
 ///
-/// If no group has the number, or several begin like that. As of units, groups that other users have made do not count.
+/// If no group has the id, or several begin like that. As for units, groups that other users have made do not count.
 pub fn of_container(id: &str) -> Result<PathBuf, NoGroup> {
     if id.len() >= SHORTEST_ID && id.chars().all(|c| c.is_ascii_hexdigit()) {
         for hierarchy in hierarchies() {
@@ -98,7 +98,7 @@ fn one(mut found: Vec<PathBuf>, name: &str) -> Option<Result<PathBuf, NoGroup>> 
     }
 }
 
-/// The number in a container's group: `docker/NUMBER`, `docker-NUMBER.scope`, `libpod-NUMBER.scope`.
+/// The id in a container's group: `docker/NUMBER`, `docker-NUMBER.scope`, `libpod-NUMBER.scope`.
 fn container(group: &str) -> Option<&str> {
     let whole = group.strip_suffix(".scope").unwrap_or(group);
     let (by, number) = whole.rsplit_once('-').unwrap_or(("", whole));
@@ -111,12 +111,13 @@ enum Walk {
     Past,
 }
 
-/// True of a group whose owner's names for the groups in it are believed: root's, and this user's own.
+/// True of a group whose owner is trusted to name the groups in it: root, and this user.
 fn may_name(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok_and(|meta| meta.uid() == 0 || meta.uid() == geteuid().as_raw())
 }
 
-/// The groups below a folder, not those below one that is named, nor those below one that `may` not name any.
+/// The groups of this name below a folder. It does not search below a match, nor below a group for which `may` is
+/// false.
 fn named(top: &Path, is: impl Fn(&str) -> bool, may: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     if !may(top) {
@@ -133,7 +134,7 @@ fn named(top: &Path, is: impl Fn(&str) -> bool, may: impl Fn(&Path) -> bool) -> 
     found
 }
 
-/// Each group below a folder, nearer ones first, at most so many.
+/// Each group below a folder, nearer ones first, at most this many.
 fn walk(top: &Path, most: usize, mut each: impl FnMut(&Path) -> Walk) {
     let mut next = VecDeque::from([top.to_owned()]);
     let mut seen = 0;
@@ -153,15 +154,15 @@ fn walk(top: &Path, most: usize, mut each: impl FnMut(&Path) -> Walk) {
     }
 }
 
-/// Where control groups are mounted, systemd's first.
+/// The mount points of control groups, systemd's first.
 fn hierarchies() -> Vec<Hierarchy> {
     let mut hierarchies = mounts::hierarchies();
     hierarchies.sort_by_key(|hierarchy| !hierarchy.has_units());
     hierarchies
 }
 
-/// The folder that is meant. By its text: a path that leads elsewhere is not followed, for it may be anybody who asks,
-/// and what is there would be told with this process's rights, or never.
+/// The folder of a path. It uses only the text: a path with links is not followed, because any user may ask, and its
+/// target would be revealed with this process's rights, or block.
 fn folder(path: &str, hierarchies: &[Hierarchy]) -> Result<PathBuf, NoGroup> {
     let nowhere = || NoGroup::Nowhere(path.to_owned());
     let given = Path::new(path);
@@ -173,7 +174,7 @@ fn folder(path: &str, hierarchies: &[Hierarchy]) -> Result<PathBuf, NoGroup> {
     let candidates = whole.into_iter().chain(hierarchies.iter().map(|hierarchy| hierarchy.below(path)));
     let mut other = None;
     for folder in candidates {
-        // The hierarchy's own folders have no links among them; a link is none of them.
+        // The hierarchy's own folders have no links among them; a link is not one of them.
         match fs::symlink_metadata(folder.join("cgroup.procs")) {
             Ok(_) => return Ok(folder),
             Err(_) if fs::symlink_metadata(&folder).is_ok() => other = Some(NoGroup::NoGroup(given.to_owned())),
@@ -184,24 +185,27 @@ fn folder(path: &str, hierarchies: &[Hierarchy]) -> Result<PathBuf, NoGroup> {
 }
 
 impl NoGroup {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             NoGroup::Nowhere(_) | NoGroup::NoGroup(_) => {
-                "name a folder below /sys/fs/cgroup; /proc/PID/cgroup has the one of a process, `systemd-cgls` shows all".into()
+                "use a folder below /sys/fs/cgroup; /proc/PID/cgroup has the group of a process, `systemd-cgls` lists \
+                    all"
+                .into()
             }
-            NoGroup::Root(_) | NoGroup::Own(_) => "name a group of the programs that are meant".into(),
+            NoGroup::Root(_) | NoGroup::Own(_) => "use a control group of the programs to serve".into(),
             NoGroup::Empty(_) => "start the program first, or with `hyoshi exec`".into(),
-            NoGroup::Unreadable(..) => "name the group above it, or run the broker as root".into(),
-            // As sd_booted(3) finds it out.
+            NoGroup::Unreadable(..) => "use the group above it, or run the broker as root".into(),
+            // Like sd_booted(3).
             NoGroup::Unit(_) if !Path::new("/run/systemd/system").is_dir() => {
-                "systemd does not run here: name a process, or its control group with --cgroup (/proc/PID/cgroup has it)".into()
+                "systemd does not run here: use a process, or its control group with --cgroup (see /proc/PID/cgroup)"
+                    .into()
             }
-            NoGroup::Unit(name) => format!("is it running? `systemctl status {name}` tells"),
+            NoGroup::Unit(name) => format!("check that it runs: `systemctl status {name}`"),
             NoGroup::Container(_) => {
-                "is it running? `docker ps` and `podman ps` show containers, and their numbers".into()
+                "check that it runs: `docker ps` and `podman ps` list containers and their ids".into()
             }
-            NoGroup::Several(..) => "name one of them with --cgroup".into(),
+            NoGroup::Several(..) => "select one of them with --cgroup".into(),
         }
     }
 }
@@ -209,16 +213,18 @@ impl NoGroup {
 impl fmt::Display for NoGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoGroup::Nowhere(path) => write!(f, "there is no control group {}", path.escape_debug()),
-            NoGroup::NoGroup(folder) => write!(f, "{} is no control group", folder.display()),
+            NoGroup::Nowhere(path) => write!(f, "no control group {}", path.escape_debug()),
+            NoGroup::NoGroup(folder) => write!(f, "{} is not a control group", folder.display()),
             NoGroup::Root(folder) => write!(f, "{} is the root of all control groups", folder.display()),
             NoGroup::Own(folder) => write!(f, "the broker itself is in {}", folder.display()),
-            NoGroup::Empty(folder) => write!(f, "nobody is in the control group {}", folder.display()),
-            NoGroup::Unreadable(folder, why) => write!(f, "who is in {} cannot be read: {why}", folder.display()),
+            NoGroup::Empty(folder) => write!(f, "the control group {} is empty", folder.display()),
+            NoGroup::Unreadable(folder, why) => {
+                write!(f, "the processes of {} cannot be read: {why}", folder.display())
+            }
             NoGroup::Unit(name) => write!(f, "no control group belongs to a unit {}", name.escape_debug()),
             NoGroup::Container(id) => write!(f, "no control group belongs to a container {}", id.escape_debug()),
             NoGroup::Several(name, all) => {
-                write!(f, "several control groups are called {}:", name.escape_debug())?;
+                write!(f, "several control groups match {}:", name.escape_debug())?;
                 all.iter().take(4).try_for_each(|one| write!(f, " {}", one.display()))
             }
         }
@@ -247,7 +253,7 @@ mod tests {
     #[test]
     fn what_is_no_group_is_refused_for_its_own_reason() {
         assert_eq!(of_path("/no/such/group"), Err(NoGroup::Nowhere("/no/such/group".into())));
-        // What there is elsewhere is not told, nor reached through a hierarchy.
+        // Other folders are not revealed, nor reached through a hierarchy.
         for elsewhere in ["/proc/self/fd", "/", "/root", "../../../root", "/sys/fs/cgroup/../../../root"] {
             if hierarchies().iter().all(|hierarchy| hierarchy.point != Path::new(elsewhere)) && elsewhere != "/" {
                 assert_eq!(of_path(elsewhere), Err(NoGroup::Nowhere(elsewhere.into())));
@@ -296,7 +302,7 @@ mod tests {
         assert_eq!(found(&|folder| !folder.ends_with("user@7.service")), machines);
         assert_eq!(found(&|folder| folder != top), Vec::<PathBuf>::new());
         assert!(may_name(&top) && may_name(Path::new("/")) && !may_name(&top.join("no-such")));
-        // Only root gives folders away.
+        // Only root can change the owner of folders.
         if geteuid().is_root() {
             std::os::unix::fs::chown(top.join("user.slice/user@7.service"), Some(7), None).unwrap();
             assert_eq!(found(&may_name), machines);

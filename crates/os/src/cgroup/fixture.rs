@@ -1,4 +1,4 @@
-//! A folder that stands for a control group, and goes with its test.
+//! A folder that represents a control group, removed with its test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub(super) struct Fixture(pub PathBuf);
 
 impl Fixture {
-    /// Of tests that run at one time none has another's name.
+    /// Tests that run at the same time have different names.
     pub fn new(name: &str) -> Fixture {
         let folder = std::env::temp_dir().join(format!("hyoshi-cgroup-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);

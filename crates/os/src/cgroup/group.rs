@@ -1,4 +1,4 @@
-//! A control group that is there, with all that are below it, and who is in them.
+//! An existing control group with all groups below it, and their processes.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 
 use super::find::{MOST_GROUPS, NoGroup, of_path};
 
-/// A control group with all that are below it.
+/// A control group with all groups below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     folder: PathBuf,
 }
 
-/// As many are looked through before it is known whether who asks may have them.
+/// This many are searched before the caller's rights are known.
 const FIRST_GROUPS: usize = 64;
 impl Group {
-    /// By its folder, such as `/sys/fs/cgroup/system.slice/cron.service`, or by its path within the hierarchy, as
-    /// /proc/PID/cgroup has it. Nothing outside of the hierarchies is looked at, whoever asks for it.
+    /// By its folder, such as `/sys/fs/cgroup/system.slice/cron.service`, or by its path within the hierarchy, as in
+    /// /proc/PID/cgroup. Nothing outside of the hierarchies is read, whoever the caller is.
     ///
     /// # Errors
     ///
-    /// Of what is no group, and of the root.
+    /// For a path that is not a group, and for the root.
     pub fn open(path: &str) -> Result<Group, NoGroup> {
         of_path(path).map(|folder| Group { folder })
     }
 
-    /// Some of the processes in it and in the nearest groups below: what can be known in little time.
+    /// Some of the processes in it and in the nearest groups below: those that can be read in a short time.
     pub fn some_processes(&self) -> Vec<u32> {
         self.gathered(usize::MAX, FIRST_GROUPS).unwrap_or_default()
     }
@@ -35,7 +35,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// Of a group that this process is in, one in which nobody is, and one of single threads.
+    /// For a group of this process, an empty one, and one of single threads.
     pub fn inhabitants(&self) -> Result<Vec<u32>, NoGroup> {
         let unreadable = |error: io::Error| NoGroup::Unreadable(self.folder.clone(), error.to_string());
         let processes = self.processes(usize::MAX).map_err(unreadable)?;
@@ -48,7 +48,7 @@ impl Group {
         Ok(processes)
     }
 
-    /// By the folder of one that was opened before, whether anybody is in it now or not.
+    /// By the folder of one that was opened before, empty or not.
     pub fn again(folder: &Path) -> Group {
         Group { folder: folder.to_owned() }
     }
@@ -62,7 +62,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// If the group is no more, or is one of single threads.
+    /// If the group no longer exists, or is one of single threads.
     pub fn processes(&self, most: usize) -> io::Result<Vec<u32>> {
         self.gathered(most, MOST_GROUPS)
     }
@@ -74,31 +74,32 @@ impl Group {
     }
 }
 
-/// Who is in a group and in those below it, nearer ones first: looked at in parts, for a tree may be large.
+/// A listing of the processes in a group and in those below it, nearer ones first, done in parts, because a tree may be
+/// large.
 #[derive(Debug)]
 pub struct Look {
-    /// Groups whose own are to be looked at.
+    /// Groups whose own processes are not listed yet.
     next: VecDeque<PathBuf>,
-    /// What is below one of them.
+    /// The groups below one of them.
     here: Option<fs::ReadDir>,
     left: usize,
     found: Vec<u32>,
 }
 
 impl Look {
-    /// Begins with the group itself.
+    /// Starts with the group itself.
     ///
     /// # Errors
     ///
-    /// If it is no more, or is one of single threads.
+    /// If it no longer exists, or is one of single threads.
     pub fn begin(group: &Group) -> io::Result<Look> {
         let mut found = Vec::new();
         inhabitants_of(&group.folder, &mut found)?;
         Ok(Look { next: VecDeque::from([group.folder.clone()]), here: None, left: MOST_GROUPS, found })
     }
 
-    /// Goes on while there is `time`, at least by one group. True once all have been looked at, or about `most` processes
-    /// are found.
+    /// Continues while there is `time`, at least by one group. True when all groups are listed, or about `most`
+    /// processes are found.
     pub fn go_on(&mut self, most: usize, time: &mut dyn FnMut() -> bool) -> bool {
         while self.left > 0 && self.found.len() < most {
             match self.here.as_mut().and_then(Iterator::next) {
@@ -106,7 +107,7 @@ impl Look {
                     let Ok(entry) = entry else { continue };
                     if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                         let below = entry.path();
-                        // One that has gone since, or is one of threads, has no processes of its own.
+                        // One that was removed since, or is one of threads, has no processes of its own.
                         let _ = inhabitants_of(&below, &mut self.found);
                         self.left -= 1;
                         self.next.push_back(below);
@@ -124,12 +125,12 @@ impl Look {
         true
     }
 
-    /// Whether all were found, once it is over; `most` were looked for.
+    /// Whether all were found, at the end; `most` is the limit.
     pub fn is_whole(&self, most: usize) -> bool {
         self.left > 0 && self.found.len() < most
     }
 
-    /// Those that were found, by number.
+    /// The processes found, by number.
     pub fn processes(mut self) -> Vec<u32> {
         self.found.sort_unstable();
         self.found.dedup();
@@ -139,7 +140,7 @@ impl Look {
 
 fn inhabitants_of(folder: &Path, into: &mut Vec<u32>) -> io::Result<()> {
     let list = fs::read_to_string(folder.join("cgroup.procs"))?;
-    // 0 is somebody of another namespace of processes.
+    // 0 is a process of another namespace.
     into.extend(list.lines().filter_map(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid != 0));
     Ok(())
 }
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_it_and_below_is_told_once() {
+    fn processes_in_it_and_below_are_listed_once() {
         let top = std::env::temp_dir().join(format!("hyoshi-groups-below-{}", std::process::id()));
         fs::create_dir_all(top.join("a/b")).unwrap();
         fs::write(top.join("cgroup.procs"), "7\n0\n").unwrap();

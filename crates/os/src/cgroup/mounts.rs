@@ -1,16 +1,16 @@
-//! Where control groups are mounted (mountinfo in proc_pid_mountinfo(5)).
+//! The mount points of control groups (mountinfo in proc_pid_mountinfo(5)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Version;
+use super::CgroupVersion;
 
 /// A mount of control groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     pub point: PathBuf,
-    pub version: Version,
-    /// Where in the hierarchy the mount begins: in a container that may be further down than what /proc tells.
+    pub version: CgroupVersion,
+    /// The group at which the mount begins: in a container it may be further down than in /proc.
     root: String,
     /// Of version 1 its controllers, and systemd's `name=systemd`.
     options: String,
@@ -19,27 +19,27 @@ pub(super) struct Hierarchy {
 impl Hierarchy {
     /// Whether version 1 has this controller, or name, there.
     pub fn has(&self, option: &str) -> bool {
-        self.version == Version::One && self.options.split(',').any(|one| one == option)
+        self.version == CgroupVersion::One && self.options.split(',').any(|one| one == option)
     }
 
     /// Whether systemd keeps its units there.
     pub fn has_units(&self) -> bool {
-        self.version == Version::Two || self.has("name=systemd")
+        self.version == CgroupVersion::Two || self.has("name=systemd")
     }
 
-    /// The folder of a group, by its path as /proc/PID/cgroup has it.
+    /// The folder of a group, by its path as in /proc/PID/cgroup.
     pub fn folder(&self, path: &str) -> PathBuf {
         self.below(path.strip_prefix(self.root.trim_end_matches('/')).unwrap_or(path))
     }
 
     /// The folder of a group, by its path from here.
     pub fn below(&self, path: &str) -> PathBuf {
-        // Component by component: joining an empty path would leave a slash behind.
+        // Component by component: joining an empty path would leave a slash at the end.
         self.point.components().chain(Path::new(path.trim_start_matches('/')).components()).collect()
     }
 }
 
-/// All of this process's.
+/// All hierarchies of this process.
 pub(super) fn hierarchies() -> Vec<Hierarchy> {
     mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
@@ -51,8 +51,8 @@ pub(super) fn mounted(mounts: &str) -> Vec<Hierarchy> {
         let (root, point) = (mount.next()?.to_owned(), PathBuf::from(mount.next()?));
         let mut kind = kind.split(' ');
         let version = match kind.next()? {
-            "cgroup" => Version::One,
-            "cgroup2" => Version::Two,
+            "cgroup" => CgroupVersion::One,
+            "cgroup2" => CgroupVersion::Two,
             _ => return None,
         };
         Some(Hierarchy { point, version, root, options: kind.nth(1)?.to_owned() })

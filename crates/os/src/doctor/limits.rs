@@ -1,49 +1,54 @@
-//! How much of a CPU real-time threads get, who limits it, and where our threads stand.
+//! The share of a CPU for real-time threads, its limits, and the map of priorities.
 
-use super::Finding;
-use super::Verdict::{Degraded, Granted, Info, Refused};
-use crate::cgroup::{CpuGroup, Version};
+use super::DoctorFinding;
+use super::DoctorVerdict::{Degraded, Granted, Info, Refused};
+use crate::cgroup::{CgroupVersion, CpuGroup};
 use crate::priority::{ABOVE_LANES, LANES, WATCHDOG, WINDOWS};
 use crate::refusal::no_group_budget;
 use crate::throttle::{self, FifoLimit, LimitedBy};
 
 const RESTORE: &str = "sudo sysctl -w kernel.sched_rt_period_us=1000000 kernel.sched_rt_runtime_us=950000";
 
-pub(super) fn throttle() -> Option<Finding> {
+pub(super) fn throttle() -> Option<DoctorFinding> {
     throttle::throttle().map(judge_throttle)
 }
 
-fn judge_throttle((runtime, period): (i64, i64)) -> Finding {
+fn judge_throttle((runtime, period): (i64, i64)) -> DoctorFinding {
     let found = format!("{runtime} of {period} us");
-    let finding = |verdict, consequence: &str| Finding::new("real-time throttling", verdict, found, consequence);
+    let finding = |verdict, consequence: &str| DoctorFinding::new("real-time throttling", verdict, found, consequence);
     match runtime {
         ..0 => {
             finding(Degraded, "off: only Hyoshi's own cap and watchdog stop a lane that never sleeps").remedy(RESTORE)
         }
         0 => finding(Refused, "no thread gets a real-time priority").remedy(RESTORE),
         _ if runtime.saturating_mul(100) < period.saturating_mul(95) => {
-            finding(Degraded, "lanes are stopped for the rest of each period once they have used this").remedy(RESTORE)
+            finding(Degraded, "lanes are stopped for the rest of each period after they used this").remedy(RESTORE)
         }
-        _ => finding(Granted, "lanes are capped below this, so that the kernel never has to stop them"),
+        _ => finding(Granted, "lanes are capped below this, so the kernel never has to stop them"),
     }
 }
 
-pub(super) fn fair_server() -> Option<Finding> {
+pub(super) fn fair_server() -> Option<DoctorFinding> {
     let (topic, left) = ("fair server", throttle::fair_server());
     Some(match left {
         Some((left, period)) => {
             let found = format!("present, {} of {period} us for ordinary threads", period - left);
-            Finding::new(topic, Info, found, "ordinary threads run for that long above busy lanes; the cap leaves room")
+            DoctorFinding::new(
+                topic,
+                Info,
+                found,
+                "ordinary threads run for that long above busy lanes; the cap leaves room",
+            )
         }
-        None => Finding::new(topic, Info, "not seen", "real-time throttling alone keeps the machine usable"),
+        None => DoctorFinding::new(topic, Info, "not seen", "real-time throttling alone keeps the machine usable"),
     })
 }
 
-pub(super) fn share() -> Option<Finding> {
+pub(super) fn share() -> Option<DoctorFinding> {
     Some(judge_share(throttle::fifo_limit()))
 }
 
-fn judge_share(limit: FifoLimit) -> Finding {
+fn judge_share(limit: FifoLimit) -> DoctorFinding {
     let share = format!("{}.{} %", limit.ppm / 10_000, limit.ppm / 1_000 % 10);
     let set_by = match limit.set_by {
         LimitedBy::Nothing => "unlimited",
@@ -55,26 +60,26 @@ fn judge_share(limit: FifoLimit) -> Finding {
         LimitedBy::Nothing => "of each CPU: the cap alone keeps the machine usable".to_owned(),
         _ => format!("of each CPU in each {}: the cap stays below it", limit.window),
     };
-    Finding::new("share for lanes", Info, format!("{share}, {set_by}"), consequence)
+    DoctorFinding::new("share for lanes", Info, format!("{share}, {set_by}"), consequence)
 }
 
-pub(super) fn group() -> Option<Finding> {
+pub(super) fn group() -> Option<DoctorFinding> {
     Some(judge_group(&CpuGroup::of_this_process()))
 }
 
-fn judge_group(group: &CpuGroup) -> Finding {
+fn judge_group(group: &CpuGroup) -> DoctorFinding {
     let folder = group.folder.display();
     let finding =
-        |verdict, found: String, consequence: &str| Finding::new("control group", verdict, found, consequence);
+        |verdict, found: String, consequence: &str| DoctorFinding::new("control group", verdict, found, consequence);
     match (group.version, group.rt_budget) {
-        (None, _) => finding(Info, "none".to_owned(), "reservations for groups of programs are not to be had"),
-        (Some(Version::Two), _) => {
+        (None, _) => finding(Info, "none".to_owned(), "groups of programs cannot have reservations"),
+        (Some(CgroupVersion::Two), _) => {
             finding(Info, format!("version 2, {folder}"), "real-time threads need no budget of the group")
         }
-        (Some(Version::One), None) => {
+        (Some(CgroupVersion::One), None) => {
             finding(Info, format!("version 1, {folder}"), "the kernel has no real-time budgets for groups")
         }
-        (Some(Version::One), Some((runtime, period))) => {
+        (Some(CgroupVersion::One), Some((runtime, period))) => {
             let found = format!("version 1, {folder}, real-time budget {runtime} of {period} us");
             if runtime == 0 {
                 let reason = no_group_budget(group);
@@ -83,14 +88,14 @@ fn judge_group(group: &CpuGroup) -> Finding {
             }
             if runtime > 0 && runtime.saturating_mul(2) < period {
                 let remedy = format!("echo 950000 | sudo tee {folder}/cpu.rt_runtime_us   (parents first)");
-                return finding(Degraded, found, "lanes together get this share of a CPU, no more").remedy(remedy);
+                return finding(Degraded, found, "all lanes together get at most this share of a CPU").remedy(remedy);
             }
-            finding(Granted, found, "real-time threads run in this group; new groups below it begin with a budget of 0")
+            finding(Granted, found, "real-time threads run in this group; new groups below it start with a budget of 0")
         }
     }
 }
 
-pub(super) fn priorities() -> Option<Finding> {
+pub(super) fn priorities() -> Option<DoctorFinding> {
     let band = |band: std::ops::RangeInclusive<u8>| format!("{}-{}", band.start(), band.end());
     let found = format!(
         "{WATCHDOG} watchdog, {} releases, feedback and broker, {} lanes, {} broker's windows",
@@ -98,8 +103,8 @@ pub(super) fn priorities() -> Option<Finding> {
         band(LANES),
         band(WINDOWS)
     );
-    let consequence = "programs of yours above 79 delay lanes, those below 40 never do";
-    Some(Finding::new("priority map", Info, found, consequence))
+    let consequence = "programs above 79 delay lanes, those below 40 never do";
+    Some(DoctorFinding::new("priority map", Info, found, consequence))
 }
 
 #[cfg(test)]
@@ -121,12 +126,12 @@ mod tests {
             top: "/cg".into(),
             rt_budget,
         };
-        let without = judge_group(&group(Version::One, Some((0, 1_000_000))));
+        let without = judge_group(&group(CgroupVersion::One, Some((0, 1_000_000))));
         assert_eq!(without.verdict, Refused);
         assert!(without.remedy.unwrap().contains("/cg/jobs/cpu.rt_runtime_us"));
-        assert_eq!(judge_group(&group(Version::One, Some((200_000, 1_000_000)))).verdict, Degraded);
-        assert_eq!(judge_group(&group(Version::One, Some((950_000, 1_000_000)))).verdict, Granted);
-        assert_eq!(judge_group(&group(Version::Two, None)).verdict, Info);
+        assert_eq!(judge_group(&group(CgroupVersion::One, Some((200_000, 1_000_000)))).verdict, Degraded);
+        assert_eq!(judge_group(&group(CgroupVersion::One, Some((950_000, 1_000_000)))).verdict, Granted);
+        assert_eq!(judge_group(&group(CgroupVersion::Two, None)).verdict, Info);
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! What this process may do: real-time priorities, locked memory, performance counters.
+//! This process's privileges: real-time priorities, locked memory, performance counters.
 
-use super::Verdict::{Degraded, Granted, Info, Refused};
-use super::{Finding, read};
+use super::DoctorVerdict::{Degraded, Granted, Info, Refused};
+use super::{DoctorFinding, read};
 use crate::cpu::allowed_cpus;
-use crate::refusal::{Privileges, Reason, raise_limit, set_capabilities};
-use crate::switches::{CpuSwitches, Sight, SwitchSource};
-use crate::thread::{Granted as Place, Policy, Spawn};
+use crate::refusal::{Privileges, RefusalReason, raise_limit, set_capabilities};
+use crate::switches::{CpuSwitches, SwitchSource, SwitchVisibility};
+use crate::thread::{Granted as Place, Spawn, ThreadPolicy};
 
-pub(super) fn nice() -> Option<Finding> {
+pub(super) fn nice() -> Option<DoctorFinding> {
     Some(judge_nice(Privileges::of_this_process()))
 }
 
-fn judge_nice(privileges: Privileges) -> Finding {
-    let finding = |verdict, found, consequence: &str| Finding::new("CAP_SYS_NICE", verdict, found, consequence);
+fn judge_nice(privileges: Privileges) -> DoctorFinding {
+    let finding = |verdict, found, consequence: &str| DoctorFinding::new("CAP_SYS_NICE", verdict, found, consequence);
     match privileges {
         Privileges { sys_nice: true, .. } => finding(Granted, "present", "lanes get real-time priorities"),
         Privileges { rtprio: 99.., .. } => {
@@ -23,20 +23,20 @@ fn judge_nice(privileges: Privileges) -> Finding {
     }
 }
 
-pub(super) fn rtprio() -> Option<Finding> {
+pub(super) fn rtprio() -> Option<DoctorFinding> {
     Some(judge_rtprio(Privileges::of_this_process()))
 }
 
-fn judge_rtprio(privileges: Privileges) -> Finding {
+fn judge_rtprio(privileges: Privileges) -> DoctorFinding {
     let found = match privileges.rtprio {
         u64::MAX => "unlimited".to_owned(),
         limit => limit.to_string(),
     };
-    let finding = |verdict, consequence: String| Finding::new("RLIMIT_RTPRIO", verdict, found, consequence);
+    let finding = |verdict, consequence: String| DoctorFinding::new("RLIMIT_RTPRIO", verdict, found, consequence);
     let remedy = || raise_limit("rtprio", "99");
     match privileges.rtprio {
         99.. => finding(Granted, "every priority of the map is allowed".to_owned()),
-        limit if privileges.sys_nice => finding(Info, format!("CAP_SYS_NICE stands above the limit of {limit}")),
+        limit if privileges.sys_nice => finding(Info, format!("CAP_SYS_NICE overrides the limit of {limit}")),
         0 => finding(Refused, "no real-time priority without CAP_SYS_NICE".to_owned()).remedy(remedy()),
         limit => finding(
             Degraded,
@@ -46,86 +46,90 @@ fn judge_rtprio(privileges: Privileges) -> Finding {
     }
 }
 
-pub(super) fn memory() -> Option<Finding> {
+pub(super) fn memory() -> Option<DoctorFinding> {
     Some(judge_memory(Privileges::of_this_process()))
 }
 
-fn judge_memory(privileges: Privileges) -> Finding {
+fn judge_memory(privileges: Privileges) -> DoctorFinding {
     let limit = privileges.memlock.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
     let capability = if privileges.ipc_lock { "present" } else { "absent" };
     let found = format!("CAP_IPC_LOCK {capability}, RLIMIT_MEMLOCK {limit}");
     if privileges.may_lock_all_memory() {
-        return Finding::new("memory", Granted, found, "all memory of a run stays resident");
+        return DoctorFinding::new("memory", Granted, found, "all memory of a run stays resident");
     }
     let consequence = "memory is not locked: a page fault may delay a job, from microseconds to a disk access";
-    let reason = Reason::MemoryLimit { limit: privileges.memlock.unwrap_or_default() };
-    Finding::new("memory", Refused, found, consequence).remedy(reason.remedy().unwrap_or_default())
+    let reason = RefusalReason::MemoryLimit { limit: privileges.memlock.unwrap_or_default() };
+    DoctorFinding::new("memory", Refused, found, consequence).remedy(reason.remedy().unwrap_or_default())
 }
 
-/// Not what the settings promise, but what the kernel does: a thread asks for it.
-pub(super) fn fifo() -> Option<Finding> {
+/// Tests the kernel, not the settings: a thread requests it.
+pub(super) fn fifo() -> Option<DoctorFinding> {
     let tried = [1, 50, 99].map(|priority| {
-        let thread = Spawn::new("doctor").policy(Policy::Fifo(priority)).spawn(|| {});
+        let thread = Spawn::new("doctor").policy(ThreadPolicy::Fifo(priority)).spawn(|| {});
         (priority, thread.map(|thread| thread.granted.clone()).ok())
     });
     Some(judge_fifo(&tried))
 }
 
-fn judge_fifo(tried: &[(u8, Option<Place>)]) -> Finding {
+fn judge_fifo(tried: &[(u8, Option<Place>)]) -> DoctorFinding {
     let granted = |place: &Option<Place>| place.as_ref().is_some_and(Place::in_full);
     let words =
         tried.iter().map(|(priority, place)| format!("{priority} {}", if granted(place) { "yes" } else { "no" }));
     let found = words.collect::<Vec<_>>().join(", ");
-    let finding = |verdict, consequence: String| Finding::new("SCHED_FIFO", verdict, found, consequence);
+    let finding = |verdict, consequence: String| DoctorFinding::new("SCHED_FIFO", verdict, found, consequence);
     let Some((_, place)) = tried.iter().find(|(_, place)| !granted(place)) else {
-        return finding(Granted, "tried on a thread: the whole map of priorities is there".to_owned());
+        return finding(Granted, "a thread got the whole map of priorities".to_owned());
     };
     let reason = place.as_ref().and_then(|place| place.refused.first()).map(|refused| refused.reason());
-    let reason = reason.unwrap_or_else(|| Reason::Kernel("no thread could be started".to_owned()));
+    let reason = reason.unwrap_or_else(|| RefusalReason::Kernel("no thread could be started".to_owned()));
     let verdict = if tried.iter().any(|(_, place)| granted(place)) { Degraded } else { Refused };
     finding(verdict, format!("lanes that are refused run at normal priority: {reason}"))
         .remedy(reason.remedy().unwrap_or_else(|| "raise the limit of processes: ulimit -u unlimited".to_owned()))
 }
 
-pub(super) fn perf() -> Option<Finding> {
+pub(super) fn perf() -> Option<DoctorFinding> {
     Some(judge_perf(read("/proc/sys/kernel/perf_event_paranoid").as_deref(), Privileges::of_this_process()))
 }
 
-fn judge_perf(paranoid: Option<&str>, privileges: Privileges) -> Finding {
+fn judge_perf(paranoid: Option<&str>, privileges: Privileges) -> DoctorFinding {
     let topic = "perf_event_paranoid";
     let Some(level) = paranoid.and_then(|text| text.parse::<i32>().ok()) else {
         let consequence = "this kernel has no performance counters: CPU time of running threads is known to a tick";
-        return Finding::new(topic, Info, "absent", consequence);
+        return DoctorFinding::new(topic, Info, "absent", consequence);
     };
-    // 2 forbids the kernel's side; the task clock of one's own threads is still allowed.
+    // 2 forbids the kernel's side; the task clock of own threads is still allowed.
     if level <= 2 || privileges.perfmon {
-        return Finding::new(topic, Granted, level.to_string(), "CPU time of running threads is known to 0.1 ms");
+        return DoctorFinding::new(topic, Granted, level.to_string(), "CPU time of running threads is known to 0.1 ms");
     }
     let consequence = "CPU time of running threads is known to a tick only, and perf refuses to record";
-    Finding::new(topic, Degraded, level.to_string(), consequence).remedy("sudo sysctl -w kernel.perf_event_paranoid=2")
+    DoctorFinding::new(topic, Degraded, level.to_string(), consequence)
+        .remedy("sudo sysctl -w kernel.perf_event_paranoid=2")
 }
 
-/// Not what the settings promise, but what the kernel does: a CPU is watched for a moment.
-pub(super) fn switches() -> Option<Finding> {
+/// Tests the kernel, not the settings: watches a CPU for a moment.
+pub(super) fn switches() -> Option<DoctorFinding> {
     let cpu = allowed_cpus().first().copied()?;
-    Some(judge_switches(CpuSwitches::of(cpu).map(|switches| switches.sight()).map_err(|error| error.to_string())))
+    Some(judge_switches(CpuSwitches::of(cpu).map(|switches| switches.visibility()).map_err(|error| error.to_string())))
 }
 
-fn judge_switches(sight: Result<Sight, String>) -> Finding {
-    let finding = |verdict, found: String, consequence| Finding::new("context switches", verdict, found, consequence);
+fn judge_switches(visibility: Result<SwitchVisibility, String>) -> DoctorFinding {
+    let finding =
+        |verdict, found: String, consequence| DoctorFinding::new("context switches", verdict, found, consequence);
     let remedy = "sudo sysctl -w kernel.perf_event_paranoid=0, or sudo setcap \
                   cap_sys_nice,cap_ipc_lock,cap_perfmon+ep $(command -v hyoshi)";
-    match sight {
-        Ok(Sight::Everything) => {
-            finding(Granted, "every one is seen".into(), "a recording tells who had the CPU at each instant")
-        }
-        Ok(Sight::OwnThreads) => {
-            let consequence = "a recording tells when a lane lost the CPU, not to whom";
+    match visibility {
+        Ok(SwitchVisibility::Everything) => finding(
+            Granted,
+            "every one is recorded".into(),
+            "a recording shows which thread had the CPU at each instant",
+        ),
+        Ok(SwitchVisibility::OwnThreads) => {
+            let consequence = "a recording shows when a lane lost the CPU, but not to which thread";
             finding(Degraded, "of this process's threads only".into(), consequence).remedy(remedy)
         }
-        Ok(Sight::Nothing) | Err(_) => {
-            let found = sight.err().map_or("none".into(), |error| format!("none ({error})"));
-            let consequence = "what a job lacks between its start and its end is inferred from its CPU time";
+        Ok(SwitchVisibility::Nothing) | Err(_) => {
+            let found = visibility.err().map_or("none".into(), |error| format!("none ({error})"));
+            let consequence = "waiting time of a job is inferred from its CPU time";
             finding(Degraded, found, consequence).remedy(remedy)
         }
     }
@@ -134,7 +138,7 @@ fn judge_switches(sight: Result<Sight, String>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::{Asked, Refused as Refusal};
+    use crate::refusal::{KernelRequest, Refused as Refusal};
     use rustix::io::Errno;
 
     const NOBODY: Privileges =
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_as_good_as_the_capability_and_the_other_way_round() {
+    fn a_limit_and_the_capability_are_equivalent() {
         let limits = Privileges { rtprio: 99, memlock: None, ..NOBODY };
         assert_eq!(
             [judge_nice(limits), judge_rtprio(limits), judge_memory(limits)].map(|f| f.verdict),
@@ -164,9 +168,10 @@ mod tests {
 
     #[test]
     fn what_a_scratch_thread_got_is_what_counts() {
-        let place =
-            |priority, refused: Vec<_>| (priority, Some(Place { policy: Policy::Fifo(priority), cpu: None, refused }));
-        let refusal = |priority| vec![Refusal::new(Asked::Policy(Policy::Fifo(priority)), Errno::PERM)];
+        let place = |priority, refused: Vec<_>| {
+            (priority, Some(Place { policy: ThreadPolicy::Fifo(priority), cpu: None, refused }))
+        };
+        let refusal = |priority| vec![Refusal::new(KernelRequest::Policy(ThreadPolicy::Fifo(priority)), Errno::PERM)];
         assert_eq!(judge_fifo(&[place(1, vec![]), place(99, vec![])]).verdict, Granted);
         let some = judge_fifo(&[place(1, vec![]), place(99, refusal(99))]);
         assert_eq!((some.verdict, some.found.as_str()), (Degraded, "1 yes, 99 no"));
@@ -175,9 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn each_degree_of_sight_says_what_a_recording_can_tell() {
+    fn each_visibility_describes_its_recording() {
         let judged =
-            [Ok(Sight::Everything), Ok(Sight::OwnThreads), Err("Permission denied".into())].map(judge_switches);
+            [Ok(SwitchVisibility::Everything), Ok(SwitchVisibility::OwnThreads), Err("Permission denied".into())]
+                .map(judge_switches);
         assert_eq!(judged.clone().map(|f| f.verdict), [Granted, Degraded, Degraded]);
         assert!(judged[0].consequence.contains("who") && judged[1].consequence.contains("not to whom"));
         assert!(judged[2].found.contains("Permission denied") && judged[2].consequence.contains("inferred"));
@@ -185,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_that_close_perf_are_told_how_to_open_it() {
+    fn distributions_that_close_perf_get_a_remedy() {
         assert_eq!(judge_perf(Some("2"), NOBODY).verdict, Granted);
         assert_eq!(judge_perf(Some("4"), NOBODY).verdict, Degraded);
         assert_eq!(judge_perf(Some("4"), Privileges { perfmon: true, ..NOBODY }).verdict, Granted);

@@ -1,16 +1,16 @@
-//! The C interface as Rust has it: `crates/broker/include/hyoshi-plugin.h`, which tells what each is for, word by word.
-//! A plug-in in Rust may use these types.
+//! The C interface in Rust: `crates/broker/include/hyoshi-plugin.h` documents each type and field. A plug-in in Rust
+//! may use these types.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// Of the interface. A library that was made for another is refused.
+/// The version of the interface. A library built for another is refused.
 pub const VERSION: u32 = 1;
 
 /// `budget` of CPU time in each `period`, within `deadline`; in ns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reservation {
-    /// In ns; 0 for nothing.
+pub struct PluginReservation {
+    /// In ns; 0 for none.
     pub budget: u64,
     /// In ns.
     pub period: u64,
@@ -18,19 +18,19 @@ pub struct Reservation {
     pub deadline: u64,
 }
 
-/// How a task did since its last report.
+/// A task's status since its last report.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct PluginStatus {
     /// When, in ns on the broker's clock.
     pub at: u64,
     /// CPU time, in ns.
     pub consumed: u64,
-    /// What is reserved for it now.
-    pub held: Reservation,
-    /// What the program says it is doing; -1 if it says nothing.
+    /// Its present reservation.
+    pub held: PluginReservation,
+    /// The program's mode; -1 if it reports none.
     pub mode: i64,
-    /// Cycles of its work; 0 when nobody reported.
+    /// Cycles of its work; 0 without a report.
     pub cycles: u32,
     /// How many of the numbers there are.
     pub count: u32,
@@ -38,17 +38,17 @@ pub struct Status {
     pub numbers: [i64; 8],
 }
 
-/// A parameter as it was written.
+/// A parameter as written.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Parameter {
-    /// Empty where none was written.
+pub struct PluginParameter {
+    /// Empty if it was omitted.
     pub name: *const c_char,
-    /// What was written.
+    /// The written value.
     pub value: *const c_char,
 }
 
-/// Words of an instance about itself.
+/// A description by an instance of itself.
 pub type Describe = unsafe extern "C" fn(*const c_void, *mut c_char, usize);
 /// The last call of an instance.
 pub type Destroy = unsafe extern "C" fn(*mut c_void);
@@ -61,33 +61,41 @@ pub struct AdvocateTable {
     pub version: u32,
     /// Of this, in octets.
     pub size: u32,
-    /// Makes one for a task.
-    pub create: Option<unsafe extern "C" fn(*const c_char, *const Parameter, usize, *mut c_char, usize) -> *mut c_void>,
-    /// What is to be asked for instead.
-    pub advise: Option<unsafe extern "C" fn(*mut c_void, *const Status, *const Reservation, *mut Reservation) -> c_int>,
-    /// What was granted.
-    pub granted: Option<unsafe extern "C" fn(*mut c_void, *const Reservation, *const Reservation)>,
-    /// What it does now.
+    /// Creates one for a task.
+    pub create:
+        Option<unsafe extern "C" fn(*const c_char, *const PluginParameter, usize, *mut c_char, usize) -> *mut c_void>,
+    /// Returns another request.
+    pub advise: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            *const PluginStatus,
+            *const PluginReservation,
+            *mut PluginReservation,
+        ) -> c_int,
+    >,
+    /// Receives the grant.
+    pub granted: Option<unsafe extern "C" fn(*mut c_void, *const PluginReservation, *const PluginReservation)>,
+    /// Describes the present state.
     pub describe: Option<Describe>,
     /// The last call.
     pub destroy: Option<Destroy>,
 }
 
-/// What one task asks of a policy.
+/// The request of one task to a policy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
-    /// The task's.
+pub struct PluginAsk {
+    /// The task's name.
     pub name: *const c_char,
-    /// What its advocates ask for.
-    pub asked: Reservation,
-    /// The least that is of use to it, in millionths of a CPU.
+    /// The request of its advocates.
+    pub asked: PluginReservation,
+    /// The least useful share, in millionths of a CPU.
     pub least: u64,
-    /// The broker's number of it.
+    /// The broker's number of the task.
     pub task: u32,
-    /// The larger, the more important.
+    /// A larger value is more important.
     pub importance: u32,
-    /// The larger, the less it should give way.
+    /// A task with a larger value is reduced less.
     pub weight: u32,
     /// 0.
     pub unused: u32,
@@ -101,11 +109,11 @@ pub struct PolicyTable {
     pub version: u32,
     /// Of this, in octets.
     pub size: u32,
-    /// Makes one.
-    pub create: Option<unsafe extern "C" fn(*const Parameter, usize, *mut c_char, usize) -> *mut c_void>,
-    /// Writes a budget for each ask.
-    pub arbitrate: Option<unsafe extern "C" fn(*mut c_void, u64, *const Ask, usize, *mut u64) -> c_int>,
-    /// What it does now.
+    /// Creates one.
+    pub create: Option<unsafe extern "C" fn(*const PluginParameter, usize, *mut c_char, usize) -> *mut c_void>,
+    /// Writes a budget for each request.
+    pub arbitrate: Option<unsafe extern "C" fn(*mut c_void, u64, *const PluginAsk, usize, *mut u64) -> c_int>,
+    /// Describes the present state.
     pub describe: Option<Describe>,
     /// The last call.
     pub destroy: Option<Destroy>,

@@ -1,15 +1,15 @@
-//! A shared library that may be loaded: dlopen(3), after a look at who could have written it.
+//! Loads a shared library: dlopen(3), after a check who could have written it.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-use super::NotLoaded;
+use super::LoadError;
 use super::abi;
-use crate::trusted::{self, Mistrust};
+use crate::trusted::{self, UntrustedPath};
 
-/// Loaded until it is dropped.
+/// A library that is loaded until this is dropped.
 #[derive(Debug)]
 pub(super) struct Library {
     handle: NonNull<c_void>,
@@ -20,44 +20,44 @@ pub(super) struct Library {
 unsafe impl Send for Library {}
 
 impl Library {
-    /// Loads it, which runs what it does at its start.
-    pub fn open(path: &Path) -> Result<Library, NotLoaded> {
+    /// Loads it, which runs its initialisers.
+    pub fn open(path: &Path) -> Result<Library, LoadError> {
         let path = trusted(path, rustix::process::geteuid().as_raw())?;
-        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| NotLoaded::Nul)?;
-        // SAFETY: the name ends with a zero. What the library does when it is loaded is trusted as the broker itself is:
-        // only root and the broker's user could have written it.
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| LoadError::Nul)?;
+        // SAFETY: the name ends with a zero. The library's initialisers are trusted like the broker itself: only root
+        // and the broker's user could have written it.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         match NonNull::new(handle) {
             Some(handle) => Ok(Library { handle, path }),
-            None => Err(NotLoaded::Loader { path, why: last_error() }),
+            None => Err(LoadError::Loader { path, why: last_error() }),
         }
     }
 
-    /// The table that a function of this name returns, once its head says that it is one of this version: the version and
-    /// the size are the first two words of every table, of whatever version.
-    pub fn table<T: Copy>(&self, function: &'static CStr) -> Result<T, NotLoaded> {
+    /// The table that a function of this name returns, if its head has this version: the version and the size are the
+    /// first two words of every table, of whatever version.
+    pub fn table<T: Copy>(&self, function: &'static CStr) -> Result<T, LoadError> {
         // SAFETY: the handle is open, and the name ends with a zero.
         let found = unsafe { libc::dlsym(self.handle.as_ptr(), function.as_ptr()) };
         let path = || self.path.clone();
         if found.is_null() {
-            return Err(NotLoaded::NoFunction { path: path(), function: function.to_str().unwrap_or_default() });
+            return Err(LoadError::NoFunction { path: path(), function: function.to_str().unwrap_or_default() });
         }
         // SAFETY: the header says what a function of this name is; a pointer to it has the size of one to data (POSIX).
         let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const T>(found) };
         // SAFETY: it takes nothing.
         let table = unsafe { function() };
         if table.is_null() || !table.is_aligned() {
-            return Err(NotLoaded::NoTable { path: path() });
+            return Err(LoadError::NoTable { path: path() });
         }
         // SAFETY: tables of all versions begin with these two words.
         let [version, size] = unsafe { table.cast::<[u32; 2]>().read() };
         if version != abi::VERSION {
-            return Err(NotLoaded::Version { path: path(), version });
+            return Err(LoadError::Version { path: path(), version });
         }
         if (size as usize) < size_of::<T>() {
-            return Err(NotLoaded::NoTable { path: path() });
+            return Err(LoadError::NoTable { path: path() });
         }
-        // SAFETY: it says that it is as long, and of this version.
+        // SAFETY: its head has this length and version.
         Ok(unsafe { table.read() })
     }
 
@@ -68,7 +68,7 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: it is open, and whatever was made by it has been destroyed: its owners hold the library.
+        // SAFETY: it is open, and all its instances have been destroyed: their owners hold the library.
         unsafe { libc::dlclose(self.handle.as_ptr()) };
     }
 }
@@ -77,22 +77,22 @@ fn last_error() -> String {
     // SAFETY: the text is this thread's own until its next call of the loader (dlerror(3)).
     let text: *const c_char = unsafe { libc::dlerror() };
     match text.is_null() {
-        true => "the loader does not say why".to_owned(),
+        true => "the loader reports no reason".to_owned(),
         // SAFETY: as above, and it ends with a zero.
         false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
     }
 }
 
 /// The path without links, if only root and `user` can have written the file or can replace it.
-pub(super) fn trusted(path: &Path, user: u32) -> Result<PathBuf, NotLoaded> {
+pub(super) fn trusted(path: &Path, user: u32) -> Result<PathBuf, LoadError> {
     if !path.is_absolute() {
-        return Err(NotLoaded::Relative(path.to_owned()));
+        return Err(LoadError::Relative(path.to_owned()));
     }
     trusted::file_of(path, user).map_err(|mistrust| match mistrust {
-        Mistrust::System { error, .. } => NotLoaded::Missing(path.to_owned(), error),
-        Mistrust::Kind(path) => NotLoaded::NoFile(path),
-        Mistrust::Open { path, owner, mode } => NotLoaded::Open { path, owner, mode },
-        Mistrust::Link(path) => NotLoaded::NoFile(path),
+        UntrustedPath::System { error, .. } => LoadError::Missing(path.to_owned(), error),
+        UntrustedPath::Kind(path) => LoadError::NoFile(path),
+        UntrustedPath::Open { path, owner, mode } => LoadError::Open { path, owner, mode },
+        UntrustedPath::Link(path) => LoadError::NoFile(path),
     })
 }
 
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_that_nobody_else_could_have_written_are_trusted() {
+    fn only_files_that_no_other_user_could_have_written_are_trusted() {
         let user = rustix::process::geteuid().as_raw();
         let place = std::env::temp_dir().join(format!("hyoshi-trusted-{}", std::process::id()));
         let (inner, file) = (place.join("inner"), place.join("inner/a.so"));
@@ -116,19 +116,19 @@ mod tests {
             trusted(&file, user)
         };
         assert_eq!(modes(0o755, 0o644).unwrap(), file.canonicalize().unwrap());
-        assert!(matches!(modes(0o755, 0o664), Err(NotLoaded::Open { mode: 0o664, .. })));
-        assert!(matches!(modes(0o777, 0o644), Err(NotLoaded::Open { mode: 0o777, .. })));
+        assert!(matches!(modes(0o755, 0o664), Err(LoadError::Open { mode: 0o664, .. })));
+        assert!(matches!(modes(0o777, 0o644), Err(LoadError::Open { mode: 0o777, .. })));
         assert!(modes(0o1777, 0o644).is_ok(), "nobody replaces files of others there");
-        assert!(matches!(modes(0o755, 0o646), Err(NotLoaded::Open { .. })));
+        assert!(matches!(modes(0o755, 0o646), Err(LoadError::Open { .. })));
         assert!(modes(0o755, 0o644).is_ok());
-        // Another's eyes: it belongs neither to them nor, unless root runs this test, to root.
+        // Another user's view: it belongs neither to them nor, unless root runs this test, to root.
         assert_eq!(trusted(&file, user + 1).is_ok(), user == 0);
         let link = place.join("link.so");
         symlink(&file, &link).unwrap();
         assert_eq!(trusted(&link, user).unwrap(), file.canonicalize().unwrap());
-        assert!(matches!(trusted(&inner, user), Err(NotLoaded::NoFile(_))));
-        assert!(matches!(trusted(Path::new("a.so"), user), Err(NotLoaded::Relative(_))));
-        assert!(matches!(trusted(&inner.join("b.so"), user), Err(NotLoaded::Missing(..))));
+        assert!(matches!(trusted(&inner, user), Err(LoadError::NoFile(_))));
+        assert!(matches!(trusted(Path::new("a.so"), user), Err(LoadError::Relative(_))));
+        assert!(matches!(trusted(&inner.join("b.so"), user), Err(LoadError::Missing(..))));
         fs::remove_dir_all(&place).unwrap();
     }
 }

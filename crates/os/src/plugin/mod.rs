@@ -1,11 +1,12 @@
 //! Plug-ins: advocates and policies of the CPU broker from shared libraries, behind a small C interface
 //! (`crates/broker/include/hyoshi-plugin.h`; [`abi`] in Rust).
 //!
-//! The contract. A library is loaded only from an absolute path which only root and this process's user can write to, along
-//! with all directories above it: whoever can change those files could run code as the broker anyhow. Before anything else
-//! is asked of it, its table must be of [`abi::VERSION`]. Its functions are called as the header says: never two at once
-//! for one instance, with pointers that hold during the call. What they return is only numbers and text, which the caller
-//! judges; that they return, and write nowhere else, is trusted. A library that crashes takes the broker with it.
+//! The contract. A library is loaded only from an absolute path to which only root and this process's user can write,
+//! along with all directories above it: a user who can change those files could run code as the broker anyway. Before
+//! any other call, its table must have [`abi::VERSION`]. Its functions are called as the header defines: never two at
+//! once for one instance, with pointers that hold during the call. Their results are only numbers and text, which the
+//! caller checks; that they return, and write nowhere else, is trusted. A library that crashes takes the broker with
+//! it.
 
 pub mod abi;
 mod advocate;
@@ -24,112 +25,112 @@ pub use policy::{NamedAsk, PolicyPlugin};
 /// Why a library is not used.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum NotLoaded {
+pub enum LoadError {
     /// Its path does not begin with a slash.
     Relative(PathBuf),
-    /// It is not to be found or looked at.
+    /// It is not found or cannot be read.
     Missing(PathBuf, io::Error),
-    /// It is no file.
+    /// It is not a file.
     NoFile(PathBuf),
-    /// Others could have written it, or put another in its place.
+    /// Others could have written or replaced it.
     Open {
         /// The file or a directory above it.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
         /// Its permissions.
         mode: u32,
     },
     /// The system's loader refuses it.
     Loader {
-        /// Which.
+        /// The library.
         path: PathBuf,
-        /// In its words.
+        /// The loader's message.
         why: String,
     },
-    /// It does not export the function that is asked for its table.
+    /// It does not export the function that returns its table.
     NoFunction {
-        /// Which.
+        /// The library.
         path: PathBuf,
         /// The function.
         function: &'static str,
     },
-    /// Its table is none, is too short, or lacks a function that it must have.
+    /// Its table is missing, too short, or lacks a required function.
     NoTable {
-        /// Which.
+        /// The library.
         path: PathBuf,
     },
-    /// It was made for another version of the interface.
+    /// It was built for another version of the interface.
     Version {
-        /// Which.
+        /// The library.
         path: PathBuf,
-        /// For which.
+        /// That version.
         version: u32,
     },
-    /// It does not take its parameters; in its words.
+    /// It refuses its parameters.
     Unwilling {
-        /// Which.
+        /// The library.
         path: PathBuf,
-        /// In its words; may be empty.
+        /// Its message; may be empty.
         why: String,
     },
-    /// A zero inside a text.
+    /// A zero byte inside a text.
     Nul,
 }
 
-impl NotLoaded {
-    /// What to do about it.
+impl LoadError {
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
-            NotLoaded::Relative(_) | NotLoaded::Missing(..) | NotLoaded::NoFile(_) | NotLoaded::Nul => {
-                "give the library's whole path: --path /usr/local/lib/hyoshi/NAME.so".to_owned()
+            LoadError::Relative(_) | LoadError::Missing(..) | LoadError::NoFile(_) | LoadError::Nul => {
+                "use the library's absolute path: --path /usr/local/lib/hyoshi/NAME.so".to_owned()
             }
-            NotLoaded::Open { path, .. } => {
-                format!("chown root {0} and chmod go-w {0}, or keep it where only root writes", path.display())
+            LoadError::Open { path, .. } => {
+                format!("chown root {0} and chmod go-w {0}, or store it where only root can write", path.display())
             }
-            NotLoaded::Loader { .. } => "build it as a shared library for this machine: cc -shared -fPIC".to_owned(),
-            NotLoaded::NoFunction { .. } | NotLoaded::NoTable { .. } => {
-                "export it as hyoshi-plugin.h declares it".to_owned()
+            LoadError::Loader { .. } => "build it as a shared library for this machine: cc -shared -fPIC".to_owned(),
+            LoadError::NoFunction { .. } | LoadError::NoTable { .. } => {
+                "export it as hyoshi-plugin.h declares".to_owned()
             }
-            NotLoaded::Version { .. } => "build it anew with this version's hyoshi-plugin.h".to_owned(),
-            NotLoaded::Unwilling { .. } => "give it the parameters that it takes: --NAME VALUE".to_owned(),
+            LoadError::Version { .. } => "rebuild it with this version's hyoshi-plugin.h".to_owned(),
+            LoadError::Unwilling { .. } => "add its parameters: --NAME VALUE".to_owned(),
         }
     }
 }
 
-impl fmt::Display for NotLoaded {
+impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotLoaded::Relative(path) => write!(f, "the library's path must begin with /: {}", path.display()),
-            NotLoaded::Missing(path, error) => write!(f, "{} cannot be looked at: {error}", path.display()),
-            NotLoaded::NoFile(path) => write!(f, "{} is no file", path.display()),
-            NotLoaded::Open { path, owner, mode } => write!(
+            LoadError::Relative(path) => write!(f, "the library's path must begin with /: {}", path.display()),
+            LoadError::Missing(path, error) => write!(f, "{} cannot be read: {error}", path.display()),
+            LoadError::NoFile(path) => write!(f, "{} is not a file", path.display()),
+            LoadError::Open { path, owner, mode } => write!(
                 f,
-                "others could have put something into the library: {} belongs to user {owner} and has mode {mode:o}",
+                "other users could have changed the library: {} belongs to user {owner} and has mode {mode:o}",
                 path.display()
             ),
-            NotLoaded::Loader { path, why } => write!(f, "{} cannot be loaded: {why}", path.display()),
-            NotLoaded::NoFunction { path, function } => write!(f, "{} has no function {function}", path.display()),
-            NotLoaded::NoTable { path } => write!(f, "{} has no whole table of functions", path.display()),
-            NotLoaded::Version { path, version } => write!(
+            LoadError::Loader { path, why } => write!(f, "{} cannot be loaded: {why}", path.display()),
+            LoadError::NoFunction { path, function } => write!(f, "{} has no function {function}", path.display()),
+            LoadError::NoTable { path } => write!(f, "{} has an incomplete table of functions", path.display()),
+            LoadError::Version { path, version } => write!(
                 f,
-                "{} was made for version {version} of the interface, this broker speaks {}",
+                "{} was built for version {version} of the interface, this broker has version {}",
                 path.display(),
                 abi::VERSION
             ),
-            NotLoaded::Unwilling { path, why } if why.is_empty() => write!(f, "{} refuses", path.display()),
-            NotLoaded::Unwilling { path, why } => write!(f, "{} refuses: {why}", path.display()),
-            NotLoaded::Nul => f.write_str("a path or a parameter has a zero in it"),
+            LoadError::Unwilling { path, why } if why.is_empty() => write!(f, "{} refuses", path.display()),
+            LoadError::Unwilling { path, why } => write!(f, "{} refuses: {why}", path.display()),
+            LoadError::Nul => f.write_str("a path or a parameter contains a zero byte"),
         }
     }
 }
 
-impl std::error::Error for NotLoaded {}
+impl std::error::Error for LoadError {}
 
-/// Room for a plug-in's words, in octets with the zero at their end.
+/// Room for a plug-in's text, in octets with the zero at its end.
 const ROOM: usize = 256;
 
-/// What one function of a plug-in wrote into the room that it was given.
+/// The text that one function of a plug-in wrote into its buffer.
 fn words(write: impl FnOnce(*mut c_char, usize)) -> String {
     let mut room = [0_u8; ROOM];
     write(room.as_mut_ptr().cast(), ROOM - 1);
@@ -137,21 +138,21 @@ fn words(write: impl FnOnce(*mut c_char, usize)) -> String {
     String::from_utf8_lossy(&room[..end]).chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Parameters as C has them; the texts must outlive what is made of them.
+/// Parameters for C; the texts must outlive the created instance.
 struct Parameters(Vec<(CString, CString)>);
 
 impl Parameters {
-    fn new(all: &[(String, String)]) -> Result<Parameters, NotLoaded> {
-        let text = |text: &String| CString::new(text.as_str()).map_err(|_| NotLoaded::Nul);
+    fn new(all: &[(String, String)]) -> Result<Parameters, LoadError> {
+        let text = |text: &String| CString::new(text.as_str()).map_err(|_| LoadError::Nul);
         Ok(Parameters(all.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect::<Result<_, _>>()?))
     }
 
-    fn table(&self) -> Vec<abi::Parameter> {
-        self.0.iter().map(|(name, value)| abi::Parameter { name: name.as_ptr(), value: value.as_ptr() }).collect()
+    fn table(&self) -> Vec<abi::PluginParameter> {
+        self.0.iter().map(|(name, value)| abi::PluginParameter { name: name.as_ptr(), value: value.as_ptr() }).collect()
     }
 }
 
-/// What a library has made, and its words about itself.
+/// An instance of a library, with its description of itself.
 #[derive(Debug)]
 struct Instance {
     state: NonNull<c_void>,
@@ -161,12 +162,12 @@ struct Instance {
     _library: library::Library,
 }
 
-// SAFETY: the header demands that calls may come from different threads, one at a time.
+// SAFETY: the header requires that calls may be from different threads, one at a time.
 unsafe impl Send for Instance {}
 
 impl Instance {
     fn words(&self) -> Option<String> {
-        // SAFETY: it lives, and the room is as long as is said.
+        // SAFETY: it lives, and the room is as long as passed.
         self.describe.map(|describe| words(|into, room| unsafe { describe(self.state.as_ptr(), into, room) }))
     }
 }
@@ -174,7 +175,7 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         if let Some(destroy) = self.destroy {
-            // SAFETY: nobody calls it afterwards.
+            // SAFETY: it is not used afterwards.
             unsafe { destroy(self.state.as_ptr()) };
         }
     }

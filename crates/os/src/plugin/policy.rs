@@ -4,46 +4,46 @@ use std::ffi::{CStr, c_int, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use super::abi::{self, PolicyTable, Reservation};
+use super::abi::{self, PluginReservation, PolicyTable};
 use super::library::Library;
-use super::{Instance, NotLoaded, Parameters, words};
+use super::{Instance, LoadError, Parameters, words};
 
-/// Made by a library; destroyed when it is dropped.
+/// An instance of a library; destroyed when it is dropped.
 #[derive(Debug)]
 pub struct PolicyPlugin {
-    arbitrate: unsafe extern "C" fn(*mut c_void, u64, *const abi::Ask, usize, *mut u64) -> c_int,
+    arbitrate: unsafe extern "C" fn(*mut c_void, u64, *const abi::PluginAsk, usize, *mut u64) -> c_int,
     instance: Instance,
 }
 
-/// What one task asks, with its name.
+/// The request of one task, with its name.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedAsk<'a> {
     /// Its name.
     pub name: &'a CStr,
-    /// What it asks for.
-    pub asked: Reservation,
-    /// The least that is of use to it, in millionths of a CPU.
+    /// Its request.
+    pub asked: PluginReservation,
+    /// The least useful share, in millionths of a CPU.
     pub least: u64,
     /// Its number.
     pub task: u32,
-    /// The larger, the more important.
+    /// A larger value is more important.
     pub importance: u32,
-    /// The larger, the less it should give way.
+    /// A task with a larger value is reduced less.
     pub weight: u32,
 }
 
 impl PolicyPlugin {
-    /// Loads the library at this path and has it make one.
+    /// Loads the library at this path, which then creates one.
     ///
     /// # Errors
     ///
-    /// Of a path that others could write to, of a library that is none of this version, and if it refuses.
-    pub fn load(path: &Path, parameters: &[(String, String)]) -> Result<PolicyPlugin, NotLoaded> {
+    /// If others could write to the path, if the library has another version, and if it refuses.
+    pub fn load(path: &Path, parameters: &[(String, String)]) -> Result<PolicyPlugin, LoadError> {
         let given = Parameters::new(parameters)?;
         let library = Library::open(path)?;
         let table: PolicyTable = library.table(c"hyoshi_policy_plugin")?;
         let (Some(create), Some(arbitrate)) = (table.create, table.arbitrate) else {
-            return Err(NotLoaded::NoTable { path: library.path().to_owned() });
+            return Err(LoadError::NoTable { path: library.path().to_owned() });
         };
         let given = given.table();
         let mut state = std::ptr::null_mut();
@@ -52,7 +52,7 @@ impl PolicyPlugin {
             state = unsafe { create(given.as_ptr(), given.len(), why, room) };
         });
         let Some(state) = NonNull::new(state) else {
-            return Err(NotLoaded::Unwilling { path: library.path().to_owned(), why });
+            return Err(LoadError::Unwilling { path: library.path().to_owned(), why });
         };
         let PolicyTable { describe, destroy, .. } = table;
         Ok(PolicyPlugin { arbitrate, instance: Instance { state, describe, destroy, _library: library } })
@@ -66,9 +66,9 @@ impl PolicyPlugin {
     pub fn arbitrate(&mut self, cap: u64, asks: &[NamedAsk<'_>]) -> Result<Vec<u64>, i32> {
         let one = |ask: &NamedAsk<'_>| {
             let NamedAsk { name, asked, least, task, importance, weight } = *ask;
-            abi::Ask { name: name.as_ptr(), asked, least, task, importance, weight, unused: 0 }
+            abi::PluginAsk { name: name.as_ptr(), asked, least, task, importance, weight, unused: 0 }
         };
-        let asks: Vec<abi::Ask> = asks.iter().map(one).collect();
+        let asks: Vec<abi::PluginAsk> = asks.iter().map(one).collect();
         let mut budgets = vec![0; asks.len()];
         let state = self.instance.state.as_ptr();
         // SAFETY: the instance lives; there are as many asks, and as many places for budgets, as is said.
@@ -78,7 +78,7 @@ impl PolicyPlugin {
         }
     }
 
-    /// What it says of itself, if it says anything.
+    /// Its description of itself, if it has one.
     pub fn words(&self) -> Option<String> {
         self.instance.words()
     }

@@ -1,4 +1,4 @@
-//! Whom a process has started.
+//! The children of a process.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -6,18 +6,18 @@ use std::io;
 
 use super::{MOST_THREADS, Process, identity_of_thread, stat_of};
 
-/// Children of processes, for whoever asks of several in one go: where the kernel does not tell them (CONFIG_PROC_CHILDREN),
-/// all processes of the machine are asked for their parents, once, which costs some 10 us each.
+/// Children of processes, for several queries: if the kernel does not list them (CONFIG_PROC_CHILDREN), the parents of
+/// all processes of the machine are read, once, for some 10 us each.
 #[derive(Debug, Default)]
 pub struct Children {
     by_parent: OnceCell<Vec<(u32, u32)>>,
 }
 
 impl Children {
-    /// The processes that this one has started and that still have it as their parent, but for the one that asks: a broker
-    /// that was started from a task's shell is no part of the task.
+    /// The processes that this one has started and that still have it as their parent, except for the calling process:
+    /// a broker started from a task's shell is not part of the task.
     pub fn of(&self, process: &Process) -> Vec<u32> {
-        let mut children = told(process).unwrap_or_else(|_| {
+        let mut children = from_kernel(process).unwrap_or_else(|_| {
             let all = self.by_parent.get_or_init(by_parent).iter();
             all.filter(|(parent, _)| *parent == process.identity().number).map(|(_, child)| *child).collect()
         });
@@ -26,15 +26,15 @@ impl Children {
     }
 }
 
-/// What the kernel tells of each of its threads.
-fn told(process: &Process) -> io::Result<Vec<u32>> {
+/// The kernel's lists of the children of each of its threads.
+fn from_kernel(process: &Process) -> io::Result<Vec<u32>> {
     let (mut threads, mut children) = (Vec::new(), Vec::new());
     process.threads(&mut threads);
     let pid = process.identity().number;
     for thread in threads {
         match fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")) {
             Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(|number| number.parse::<u32>().ok())),
-            // This thread has ended since; another's list that is missing is the kernel's choice.
+            // This thread has ended since; another's missing list is the kernel's configuration.
             Err(_) if identity_of_thread(pid, thread).is_none() => {}
             Err(error) => return Err(error),
         }

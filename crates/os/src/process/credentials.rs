@@ -1,18 +1,18 @@
-//! Which users a process runs as (credentials(7)), and how a process gives up gaining rights.
+//! The users of a process (credentials(7)), and how a process gives up gaining rights.
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Which users a process runs as (credentials(7)).
+/// The users of a process (credentials(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The user that started it.
     pub real: u32,
     /// The user whose rights it has.
     pub effective: u32,
-    /// The user whose rights it may take again.
+    /// The user whose rights it may regain.
     pub saved: u32,
 }
 
@@ -60,7 +60,7 @@ const GET_INFO: libc::c_ulong = 0xc040_ff0b;
 /// The request filled in users and groups.
 const CREDENTIALS: u64 = 1 << 1;
 
-/// The kernel has no such request: it is not tried again.
+/// The kernel has no such request: do not try again.
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
 
 /// By the descriptor, under 1 us; `None` if the process has ended or the kernel is older than 6.13.

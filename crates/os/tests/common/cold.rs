@@ -1,4 +1,4 @@
-//! A file that is on the disk and not in memory. Other crates' tests include this file.
+//! A file that is on the disk but not in memory. Other crates' tests include this file.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, fadvise};
 
-/// A file of the test that is removed with this.
+/// A file of the test, removed with this value.
 pub struct Cold {
     file: File,
     path: PathBuf,
@@ -14,7 +14,7 @@ pub struct Cold {
 }
 
 impl Cold {
-    /// In the build's directory: a temporary one may be memory.
+    /// In the build's directory: a temporary one may be in memory.
     pub fn new(name: &str, octets: usize) -> Cold {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         let mut file = File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
@@ -23,7 +23,7 @@ impl Cold {
         Cold { file, path, octets }
     }
 
-    /// The file, none of whose pages is in memory.
+    /// The file, with none of its pages in memory.
     pub fn dropped(&self) -> &File {
         fadvise(&self.file, 0, None, Advice::DontNeed).unwrap();
         &self.file

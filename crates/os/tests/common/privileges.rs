@@ -2,8 +2,7 @@
 
 use std::fmt::Display;
 
-/// Ends a part of a test for want of a privilege: says so, or fails where `HYOSHI_PRIVILEGES=required` says that all
-/// privileges are there.
+/// Skips a part of a test that lacks a privilege: prints it, or fails if `HYOSHI_PRIVILEGES=required` is set.
 #[track_caller]
 pub fn missing(privilege: impl Display) {
     let required = std::env::var_os("HYOSHI_PRIVILEGES").is_some_and(|value| value == "required");

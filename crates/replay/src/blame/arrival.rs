@@ -1,7 +1,7 @@
 //! What led to a job, and how long it took: from its predecessors' completion over the link to
 //! its arrival here.
 
-use hyoshi_model::{Deadline, Instant, JobId, Span, System, Trigger, takes};
+use hyoshi_model::{Deadline, Instant, JobId, Span, System, Trigger, execution_time};
 
 use super::Kind;
 use hyoshi_trace::{JobEnd, Signal};
@@ -116,7 +116,7 @@ pub(super) fn before(system: &System, arrival: &Arrival, end: &JobEnd, exact: bo
 fn drawn_jitter(system: &System, end: &JobEnd, epoch: usize) -> Span {
     let drawn = |epoch: usize| {
         let setting = system.setting(epoch, end.job.operation);
-        takes::lateness(system.seed, end.job, setting.jitter, setting.period)
+        execution_time::lateness(system.seed, end.job, setting.jitter, setting.period)
     };
     drawn(epoch).max(drawn(epoch.saturating_sub(1)))
 }

@@ -6,7 +6,7 @@
 
 use foldhash::{HashMap, HashMapExt};
 use hyoshi_dispatch::kernel::{BACKGROUND, Kernel, level};
-use hyoshi_dispatch::{Job, LaneMask, State, cap::OPEN, lanes_of};
+use hyoshi_dispatch::{Job, JobState, LaneMask, cap::OPEN, lanes_of};
 use hyoshi_model::{Guard, Instant, JobId, Preemption, ResourceId, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Decision, Event, Input, JobEnd, Seen, Slot, Wait, Who};
@@ -179,7 +179,7 @@ impl<'a> Cpu<'a> {
             return self.is_plain.then_some(Standing { levels: [lane; 2], second: false, critical });
         };
         let dispatcher = replay.dispatcher();
-        let second = dispatcher.ruling() == 1;
+        let second = dispatcher.strategy_in_force() == 1;
         dispatcher.waiting_job(id, lane).map(|Job { level, other, critical, .. }| {
             let levels = if second { [other.level, *level] } else { [*level, other.level] };
             Standing { levels, second, critical: *critical }
@@ -400,7 +400,7 @@ impl<'a> Cpu<'a> {
                 let state = slot.and_then(|slot| self.job(slot)).map(|job| job.state);
                 self.gives_token_up(*job);
                 match state {
-                    Some(State::Ready) => self.tell(now, *job, Turn::Yields, mark),
+                    Some(JobState::Ready) => self.tell(now, *job, Turn::Yields, mark),
                     // One that blocks gives its token up too, and enters no queue.
                     Some(_) => {}
                     None => self.tell(now, *job, Turn::Lost, mark),
@@ -490,7 +490,7 @@ fn runs(replay: &Replay<'_>, slot: Option<Slot>) -> (Holder, Option<Slot>) {
         deadline: job.deadline,
         holds: dispatcher.highest_held(slot),
         raised: dispatcher.effective_level(slot) < job.lane,
-        below: job.state == State::Demoted || level(dispatcher, effects, slot) == BACKGROUND,
+        below: job.state == JobState::Demoted || level(dispatcher, effects, slot) == BACKGROUND,
     };
     (Holder::Job(runner), Some(slot))
 }

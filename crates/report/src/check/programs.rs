@@ -1,6 +1,6 @@
 //! What `check` says of programs under the CPU broker: what is admitted, where, and if not, because of whom.
 
-use hyoshi_control::file::{Admitted, HostAdmission, Verdict, asks_elsewhere};
+use hyoshi_control::file::{AdmissionVerdict, Admitted, HostAdmission, has_external_advocate};
 use hyoshi_control::{Limit, Reason};
 use hyoshi_model::{Share, Span, System};
 use serde::Serialize;
@@ -88,18 +88,18 @@ fn program(system: &System, admission: &HostAdmission, one: &Admitted) -> Progra
     }
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn word(verdict: AdmissionVerdict) -> &'static str {
     match verdict {
-        Verdict::Admitted => "admitted",
-        Verdict::Cut => "cut",
-        Verdict::Refused => "refused",
+        AdmissionVerdict::Admitted => "admitted",
+        AdmissionVerdict::Cut => "cut",
+        AdmissionVerdict::Refused => "refused",
     }
 }
 
 /// The first program that cannot rely on what it needs, and why.
 pub(super) fn refused(system: &System, admissions: &[HostAdmission]) -> Option<String> {
     admissions.iter().find_map(|admission| {
-        let one = admission.programs.iter().find(|one| one.verdict() == Verdict::Refused)?;
+        let one = admission.programs.iter().find(|one| one.verdict() == AdmissionVerdict::Refused)?;
         let why = reason(system, admission, one).unwrap_or_default();
         Some(format!("reservation {}: {why}", system.program(one.program).name))
     })
@@ -110,7 +110,7 @@ const NAMED: usize = 3;
 
 /// Why it holds less than it comes to ask; nothing if it does not.
 fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<String> {
-    if one.verdict() == Verdict::Admitted {
+    if one.verdict() == AdmissionVerdict::Admitted {
         return None;
     }
     let asked = one.asked;
@@ -144,7 +144,7 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
         holders.push(format!("{more} more"));
     }
     let holders = if holders.is_empty() { String::new() } else { format!("; {}", holders.join(", ")) };
-    let unknown = match one.known || asks_elsewhere(system.program(one.program)) {
+    let unknown = match one.known || has_external_advocate(system.program(one.program)) {
         true => "",
         false => "; without `takes` it may ask for anything: say what it takes, or `cap` it",
     };
@@ -173,9 +173,9 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
     for admission in admissions {
         let rows = admission.programs.iter().map(|one| {
             let tone = match one.verdict() {
-                Verdict::Admitted => Tone::Plain,
-                Verdict::Cut => Tone::Worry,
-                Verdict::Refused => Tone::Bad,
+                AdmissionVerdict::Admitted => Tone::Plain,
+                AdmissionVerdict::Cut => Tone::Worry,
+                AdmissionVerdict::Refused => Tone::Bad,
             };
             let program = system.program(one.program);
             vec![
@@ -203,7 +203,7 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
         text.push_str(&printable(&format!("  {host}: policy {policy}, {reserved} reserved of a cap of {cap}")));
         text.push('\n');
         let programs = admission.programs.iter().map(|one| system.program(one.program));
-        for program in programs.filter(|program| asks_elsewhere(program)) {
+        for program in programs.filter(|program| has_external_advocate(program)) {
             let counts = match program.least {
                 Some(least) => format!("its least, {least}, counts"),
                 None => "what it declares counts; `least` says what it needs".to_owned(),

@@ -1,7 +1,7 @@
 //! Figure 4: a reservation follows a demand that changes. A task with a period of 300 ms goes through phases of low,
 //! medium and high demand; MaxDecay asks for the greatest of its last reports.
 
-use hyoshi_control::{Arbiter, Chain, Joining, Spec, Status, Strict, TaskId};
+use hyoshi_control::{AdvocateChain, Arbiter, Joining, Spec, Status, Strict, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use serde::Serialize;
 
@@ -61,7 +61,7 @@ pub fn play(phase: u64, cycles: u64) -> Tracked {
 }
 
 /// A chain of one advocate, as it is written.
-pub(super) fn chain(words: &str) -> Chain {
+pub(super) fn chain(words: &str) -> AdvocateChain {
     let spec = Spec::from_words(words.split_whitespace()).expect("a kind and parameters that there are");
     Spec::chain(&[spec]).expect("a chain of one")
 }

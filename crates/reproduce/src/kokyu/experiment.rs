@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hyoshi_model::{Span, Takes};
+use hyoshi_model::{ExecutionTime, Span};
 
 use super::overhead::{paper_costs, thresholds};
 use super::program::{PAPER_REGION, Program, STRATEGIES, Trial, is_added, is_route, mean_of};
@@ -60,7 +60,7 @@ pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
     (watch.step)("the same load without jitter");
     let calm = program.changed(|name, setting| {
         if is_added(name) {
-            setting.takes = Takes::Fixed(mean_of(&setting.takes));
+            setting.execution_time = ExecutionTime::Fixed(mean_of(&setting.execution_time));
         }
     });
     let hybrids: Vec<Trial> = trials.iter().filter(|trial| trial.strategy != STRATEGIES[0]).cloned().collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::{Policy, Spawn};
+use hyoshi_os::{Spawn, ThreadPolicy};
 use hyoshi_replay::Observer;
 use hyoshi_runtime::{Node, StartError};
 use hyoshi_sched::Plan;
@@ -52,7 +52,7 @@ pub struct Kernel {
 
 /// Whether the kernel grants real-time priorities to this process.
 pub fn grants_real_time() -> bool {
-    let probe = Spawn::new("probe").policy(Policy::Fifo(40)).spawn(|| ());
+    let probe = Spawn::new("probe").policy(ThreadPolicy::Fifo(40)).spawn(|| ());
     probe.is_ok_and(|thread| {
         let granted = thread.granted.refused.is_empty();
         drop(thread.join());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hyoshi_model::{
-    Contents, Costs, Epoch, HardCap, Instant, OperationId, Overload, Setting, Span, System, Takes, read,
+    Contents, Costs, Epoch, ExecutionTime, HardCap, Instant, OperationId, Overload, Setting, Span, System, read,
 };
 
 /// What is fixed in all regions.
@@ -211,7 +211,7 @@ impl Program {
 
     /// The load of each region on average, as its execution times are drawn.
     pub fn mean_ppm(&self) -> Vec<u64> {
-        self.changed(|_, setting| setting.wcet = mean_of(&setting.takes)).declared_ppm()
+        self.changed(|_, setting| setting.wcet = mean_of(&setting.execution_time)).declared_ppm()
     }
 }
 
@@ -235,7 +235,7 @@ fn settings(system: &Contents, fixed: &[Setting], region: Region) -> Arc<[Settin
         if is_added(name) && region.added.1 > Span::ZERO {
             let least = region.added.0.max(NOTHING);
             setting.wcet = region.added.1;
-            setting.takes = Takes::Uniform(least, region.added.1);
+            setting.execution_time = ExecutionTime::Uniform(least, region.added.1);
             setting.bcet = least;
         }
         if is_route(name) {
@@ -247,9 +247,9 @@ fn settings(system: &Contents, fixed: &[Setting], region: Region) -> Arc<[Settin
 }
 
 /// The expected execution time.
-pub fn mean_of(takes: &Takes) -> Span {
+pub fn mean_of(takes: &ExecutionTime) -> Span {
     match takes {
-        Takes::Uniform(least, most) => Span::from_nanos((least.as_nanos() + most.as_nanos()) / 2),
+        ExecutionTime::Uniform(least, most) => Span::from_nanos((least.as_nanos() + most.as_nanos()) / 2),
         other => other.longest(),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_model::{OperationId, Span};
 use hyoshi_os::priority::{WATCHDOG, lane_priority};
-use hyoshi_os::{Clock, Policy, Scheduled, Spawn, own_cpu_time};
+use hyoshi_os::{Clock, Scheduled, Spawn, ThreadPolicy, own_cpu_time};
 
 use super::CalibrateError;
 use super::experiment::{EXPIRIES, Host, LEAST_GAP, PERIOD, ROUND, ROUNDS, SPIN, leave_out};
@@ -19,7 +19,7 @@ pub(super) fn looks(cpu: u32) -> Result<(Vec<Span>, (usize, Span)), CalibrateErr
     let processor = exchange.into_processor();
     let (common, watched) = (processor.common.clone(), processor.clone());
     let begin = Arc::new(hyoshi_os::Wake::new());
-    let lane = Spawn::new("spin").cpu(cpu).policy(Policy::Fifo(lane_priority(0)));
+    let lane = Spawn::new("spin").cpu(cpu).policy(ThreadPolicy::Fifo(lane_priority(0)));
     let (go, watching) = (begin.clone(), Arc::new(Mutex::new(None::<hyoshi_os::ThreadHandle>)));
     let watcher = watching.clone();
     let lane = lane.spawn(move || {
@@ -53,7 +53,7 @@ pub(super) fn looks(cpu: u32) -> Result<(Vec<Span>, (usize, Span)), CalibrateErr
     });
     let lane = lane.map_err(StartError::Thread)?;
     let watchdog = Watchdog { common, watched: vec![(watched, vec![lane.handle.clone()])], period: PERIOD };
-    let spawn = Spawn::new("hyoshi-watch").cpu(cpu).policy(Policy::Fifo(WATCHDOG));
+    let spawn = Spawn::new("hyoshi-watch").cpu(cpu).policy(ThreadPolicy::Fifo(WATCHDOG));
     let watchdog = spawn.spawn(move || watchdog.watch());
     if let Ok(watchdog) = &watchdog {
         *watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(watchdog.handle.clone());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{Instant, Span, System};
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy};
 use hyoshi_sched::Plan;
 use hyoshi_trace::{Decision, Event, Outcome};
 
@@ -20,7 +20,7 @@ const BATCHES: u64 = 1_000;
 /// What it costs to enqueue a job, and to cancel one: sections of the lock, by hand.
 pub(super) fn queues(cpu: u32) -> Result<[Vec<Span>; 2], CalibrateError> {
     let (system, plan) = system(&queues_file())?;
-    let spawn = Spawn::new("queues").cpu(cpu).policy(Policy::Fifo(lane_priority(0)));
+    let spawn = Spawn::new("queues").cpu(cpu).policy(ThreadPolicy::Fifo(lane_priority(0)));
     let thread = spawn.spawn(move || {
         let [releases, cancels] = sections(system, &plan, BATCHES);
         let enqueue = releases.iter().map(|section| section.took);

@@ -2,7 +2,7 @@
 
 use std::time::Instant as WallClock;
 
-use hyoshi_dispatch::{Run, State};
+use hyoshi_dispatch::{JobState, Run};
 use hyoshi_model::{Instant, JobId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
@@ -101,12 +101,14 @@ impl<S: Scheduled> Crew<S> {
         let since = cpu.saturating_sub(self.started[slot.0 as usize].began);
         let consumed = returned.consumed.unwrap_or(since);
         match job.state {
-            State::Running | State::Demoted => {}
-            State::Suspended | State::Ready | State::Held => {
+            JobState::Running | JobState::Demoted => {}
+            JobState::Suspended | JobState::Ready | JobState::Held => {
                 // It was told to stop and has lost its lane, or a better job sleeps: only the first
                 // of a lane can complete.
                 self.members[usize::from(me)].demoted = false;
-                if !std::mem::replace(&mut self.members[usize::from(me)].waits, true) && job.state == State::Suspended {
+                if !std::mem::replace(&mut self.members[usize::from(me)].waits, true)
+                    && job.state == JobState::Suspended
+                {
                     self.handle(now, Input::Resume { slot, consumed });
                 }
                 self.apply(me);
@@ -118,7 +120,7 @@ impl<S: Scheduled> Crew<S> {
         let ticket = self.payloads.insert(cell.as_mut().and_then(|cell| cell.outlet.take()));
         self.unbind(me, slot);
         self.handle(now, Input::Complete { slot, consumed, ticket });
-        self.payloads.hold(ticket, self.effects.handed_on);
+        self.payloads.hold(ticket, self.effects.passed_on);
         if let Some(cell) = cell {
             self.leave_body(job.local, cell, now);
         }

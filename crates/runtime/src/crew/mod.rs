@@ -26,10 +26,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::{Dispatcher, Effects, LaneMask, Run, Transport, levels_of};
+use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, LaneMask, Run, levels_of};
 use hyoshi_model::{Instant, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{Policy, Scheduled};
+use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Input, RingProbe, Slot};
@@ -96,7 +96,7 @@ struct Member<S> {
     /// SCHED_FIFO was granted.
     fifo: bool,
     /// What it runs at.
-    policy: Policy,
+    policy: ThreadPolicy,
     job: Option<Slot>,
     /// The body of the job's operation, until the thread takes it over.
     cell: Option<Box<Cell>>,
@@ -166,7 +166,7 @@ impl<S: Scheduled> Crew<S> {
         }
         // The dispatcher's own bound on live jobs.
         let bound: usize = plan.operations.iter().map(|id| system.operation(*id).queue.most_jobs()).sum();
-        let lane = |lane: &hyoshi_dispatch::Lane| LaneCrew {
+        let lane = |lane: &hyoshi_dispatch::LaneState| LaneCrew {
             priority: lane_priority(usize::from(lane.levels.start)),
             idle: Vec::new(),
         };
@@ -211,7 +211,7 @@ impl<S: Scheduled> Crew<S> {
             signs,
             lane,
             fifo: false,
-            policy: Policy::Fifo(priority),
+            policy: ThreadPolicy::Fifo(priority),
             job: None,
             cell: None,
             idle: true,
@@ -225,9 +225,9 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// The thread exists and was given `policy`.
-    pub fn arrive(&mut self, thread: u16, handle: S, policy: Policy) {
+    pub fn arrive(&mut self, thread: u16, handle: S, policy: ThreadPolicy) {
         let member = &mut self.members[usize::from(thread)];
-        (member.policy, member.fifo) = (policy, policy != Policy::Other);
+        (member.policy, member.fifo) = (policy, policy != ThreadPolicy::Other);
         member.seat = Some(Arc::new(Seat::new(handle, policy, member.signs.clone())));
     }
 
@@ -280,7 +280,7 @@ impl<S: Scheduled> Crew<S> {
     pub fn threads_of(&self, plan: &ProcessorPlan) -> Vec<usize> {
         let system = &self.common.system;
         let pool = usize::from(system.processor(self.processor).pool.max(1));
-        let of = |lane: &hyoshi_dispatch::Lane| {
+        let of = |lane: &hyoshi_dispatch::LaneState| {
             let fits = |local: &usize| levels_of(plan, *local).iter().any(|level| lane.levels.contains(&level));
             let inside = (0..self.operations.len()).filter(fits);
             let (mut all, mut spare) = (0, 0);

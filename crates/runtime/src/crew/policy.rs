@@ -3,9 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::State;
+use hyoshi_dispatch::JobState;
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{Policy, Scheduled};
+use hyoshi_os::{Scheduled, ThreadPolicy};
 
 use super::Crew;
 
@@ -16,30 +16,30 @@ const LOWERED: u8 = 1;
 
 impl<S: Scheduled> Crew<S> {
     /// What a thread should run at.
-    fn policy_of(&self, thread: u16) -> Policy {
+    fn policy_of(&self, thread: u16) -> ThreadPolicy {
         let member = &self.members[usize::from(thread)];
         let refused = member.seat.as_ref().is_some_and(|seat| seat.refused());
         if !member.fifo || refused || member.signs.abandoned.load(Ordering::Relaxed) {
-            return Policy::Other;
+            return ThreadPolicy::Other;
         }
         let lane = self.lanes[usize::from(member.lane)].priority;
-        let Some(slot) = member.job else { return Policy::Fifo(lane) };
+        let Some(slot) = member.job else { return ThreadPolicy::Fifo(lane) };
         let job = self.dispatcher.job(slot);
         let level = self.dispatcher.effective_level(slot);
-        let paused = self.effects.paused_wholly.contains(member.lane);
+        let paused = self.effects.fully_paused.contains(member.lane);
         if level < job.level && !paused {
             // Whoever holds a resource is neither paused nor demoted yet: those who need it would be, too.
-            return Policy::Fifo(lane.max(lane_priority(usize::from(level))));
+            return ThreadPolicy::Fifo(lane.max(lane_priority(usize::from(level))));
         }
         if member.demoted {
-            return Policy::Other;
+            return ThreadPolicy::Other;
         }
         if self.effects.paused.contains(member.lane) {
             // Below ordinary threads, where the kernel lets it return.
-            return if self.may_idle { Policy::Idle } else { Policy::Other };
+            return if self.may_idle { ThreadPolicy::Idle } else { ThreadPolicy::Other };
         }
-        let lowered = job.state == State::Ready && !member.waits;
-        Policy::Fifo(if lowered { LOWERED } else { lane })
+        let lowered = job.state == JobState::Ready && !member.waits;
+        ThreadPolicy::Fifo(if lowered { LOWERED } else { lane })
     }
 
     /// Decides the policy that a thread should have. The kernel is asked for it once the lock is free.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant as WallClock;
 
-use hyoshi_dispatch::{Overrun, State, Transport};
+use hyoshi_dispatch::{CompletionTransport, JobState, OverrunAction};
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
@@ -78,9 +78,9 @@ impl<S: Scheduled> Crew<S> {
             let seen = self.seen(slot);
             self.handle(now, Input::Observe { slot, consumed: seen });
             match self.effects.overrun {
-                Overrun::Within => {}
-                Overrun::Demote => self.demote(slot),
-                Overrun::Stop => self.stop(slot, now),
+                OverrunAction::Within => {}
+                OverrunAction::Demote => self.demote(slot),
+                OverrunAction::Stop => self.stop(slot, now),
             }
         }
     }
@@ -90,14 +90,14 @@ impl<S: Scheduled> Crew<S> {
     /// built-in work that takes its worst case and no more: it ends in this very moment.
     fn seen(&self, slot: Slot) -> Span {
         let job = self.dispatcher.job(slot);
-        if job.state != State::Running {
+        if job.state != JobState::Running {
             return Span::ZERO;
         }
         let consumed = self.consumed(slot);
         let built_in = !self.operations[job.local as usize].has_body;
         let within = built_in && {
             let system = &self.common.system;
-            let takes = &system.setting(usize::from(job.epoch), job.id.operation).takes;
+            let takes = &system.setting(usize::from(job.epoch), job.id.operation).execution_time;
             takes.draw(system.seed, job.id) <= job.wcet
         };
         if within || consumed < job.wcet { consumed.min(job.wcet.saturating_sub(LOOK_AGAIN)) } else { consumed }

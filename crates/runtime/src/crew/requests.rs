@@ -7,7 +7,7 @@
 
 use hyoshi_dispatch::levels_of;
 use hyoshi_model::Instant;
-use hyoshi_os::{Policy, Scheduled};
+use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Input, Request, Ticket};
 
@@ -34,7 +34,8 @@ impl<S: Scheduled> Crew<S> {
     /// is preempted.
     pub fn may_read(&mut self, me: u16) -> bool {
         let member = &self.members[usize::from(me)];
-        let at_its_lane = !member.fifo || member.policy == Policy::Fifo(self.lanes[usize::from(member.lane)].priority);
+        let at_its_lane =
+            !member.fifo || member.policy == ThreadPolicy::Fifo(self.lanes[usize::from(member.lane)].priority);
         let reads = !self.closed && !self.has_reader && at_its_lane && self.reads == Some(member.lane);
         self.has_reader |= reads;
         reads

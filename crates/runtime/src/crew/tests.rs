@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyoshi_model::{Instant, ResourceId, Span, read};
 use hyoshi_os::fake::FakeThread;
 use hyoshi_os::priority::lane_priority;
-use hyoshi_os::{MonotonicClock, Policy};
+use hyoshi_os::{MonotonicClock, ThreadPolicy};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::ring::ring;
 
@@ -19,8 +19,8 @@ struct Hand {
     posts: Posts,
 }
 
-const HIGH: Policy = Policy::Fifo(lane_priority(0));
-const LOW: Policy = Policy::Fifo(lane_priority(1));
+const HIGH: ThreadPolicy = ThreadPolicy::Fifo(lane_priority(0));
+const LOW: ThreadPolicy = ThreadPolicy::Fifo(lane_priority(1));
 
 fn ms(millis: u64) -> Instant {
     Instant::ZERO + Span::from_millis(millis)
@@ -49,8 +49,8 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> Hand {
             let own = Arc::new(Signs::default());
             let number = crew.enlist(lane as u8, own.clone());
             let thread = thread();
-            let policy = Policy::Fifo(crew.priority_of(lane as u8));
-            let granted = if thread.set_policy(policy).is_ok() { policy } else { Policy::Other };
+            let policy = ThreadPolicy::Fifo(crew.priority_of(lane as u8));
+            let granted = if thread.set_policy(policy).is_ok() { policy } else { ThreadPolicy::Other };
             crew.arrive(number, thread, granted);
             signs.push(own);
         }
@@ -98,7 +98,7 @@ impl Hand {
         }
     }
 
-    fn policies(&mut self, thread: u16) -> Vec<Policy> {
+    fn policies(&mut self, thread: u16) -> Vec<ThreadPolicy> {
         self.ask_the_kernel();
         self.thread(thread).policies()
     }
@@ -147,7 +147,7 @@ fn the_cap_puts_a_lane_without_critical_work_at_normal_priority_until_its_next_w
     assert_eq!(hand.policies(1), [LOW]);
     // 40 ms for the work that is not critical: 10 of the 50 are kept for control.
     hand.time(ms(45));
-    assert_eq!(hand.policies(1), [LOW, Policy::Other]);
+    assert_eq!(hand.policies(1), [LOW, ThreadPolicy::Other]);
     assert_eq!(hand.policies(0), [HIGH]);
     // Critical work does not go beyond the cap, so the next window owes nothing.
     let mut control = hand.next(0, ms(45));
@@ -158,7 +158,7 @@ fn the_cap_puts_a_lane_without_critical_work_at_normal_priority_until_its_next_w
         };
     }
     hand.time(ms(100));
-    assert_eq!(hand.policies(1), [LOW, Policy::Other, LOW]);
+    assert_eq!(hand.policies(1), [LOW, ThreadPolicy::Other, LOW]);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn who_holds_a_resource_runs_at_its_ceiling_and_is_not_paused() {
     hand.time(ms(60));
     assert_eq!(hand.policies(1), [LOW, HIGH], "gated, but it holds what others need");
     hand.crew.release(1, begin.slot, ResourceId(0), ms(61), &mut hand.posts);
-    assert_eq!(hand.policies(1), [LOW, HIGH, Policy::Other]);
+    assert_eq!(hand.policies(1), [LOW, HIGH, ThreadPolicy::Other]);
 }
 
 const FULL: &str = "
@@ -199,10 +199,10 @@ fn a_better_job_of_the_lane_lowers_the_running_thread_and_its_end_raises_it_agai
     let _long = hand.next(first, ms(0)).unwrap();
     let second = hand.time(ms(5))[0];
     assert_ne!(first, second);
-    assert_eq!(hand.policies(first), [HIGH, Policy::Fifo(1)]);
+    assert_eq!(hand.policies(first), [HIGH, ThreadPolicy::Fifo(1)]);
     let short = hand.next(second, ms(5)).unwrap();
     assert!(matches!(hand.finish(second, short, ms(6)), Step::Idle));
-    assert_eq!(hand.policies(first), [HIGH, Policy::Fifo(1), HIGH]);
+    assert_eq!(hand.policies(first), [HIGH, ThreadPolicy::Fifo(1), HIGH]);
     assert_eq!(hand.posted(), [0u16; 0], "it runs, and needs no wake-up");
     assert_eq!(hand.policies(second), [HIGH]);
 }
@@ -229,9 +229,9 @@ fn a_demoted_body_goes_below_the_lanes_and_comes_back_for_the_next_job() {
     let begin = hand.next(thread, ms(0)).unwrap();
     hand.thread(thread).consume(Span::from_millis(80));
     hand.time(ms(90));
-    assert_eq!(hand.policies(thread), [LOW, Policy::Other]);
+    assert_eq!(hand.policies(thread), [LOW, ThreadPolicy::Other]);
     assert!(matches!(hand.finish(thread, begin, ms(95)), Step::Idle));
-    assert_eq!(hand.policies(thread), [LOW, Policy::Other, LOW]);
+    assert_eq!(hand.policies(thread), [LOW, ThreadPolicy::Other, LOW]);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_gated_lane_is_below_ordinary_threads_where_the_kernel_lets_it_return() {
     hand.time(ms(0));
     let _begin = hand.next(1, ms(0)).unwrap();
     hand.time(ms(45));
-    assert_eq!(hand.policies(1), [LOW, Policy::Idle]);
+    assert_eq!(hand.policies(1), [LOW, ThreadPolicy::Idle]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::State;
+use hyoshi_dispatch::JobState;
 use hyoshi_model::{Instant, ResourceId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
@@ -28,7 +28,7 @@ impl<S: Scheduled> Crew<S> {
         if !another {
             self.common.blocked_lanes.fetch_add(1, Ordering::Relaxed);
         }
-        if !another || self.closed || self.dispatcher.job(slot).state != State::Running {
+        if !another || self.closed || self.dispatcher.job(slot).state != JobState::Running {
             return false;
         }
         self.handle(now, Input::Suspend { slot });
@@ -56,7 +56,7 @@ impl<S: Scheduled> Crew<S> {
 
     /// Whether the job of `me`, which waits, has been decided again.
     pub fn my_turn(&mut self, me: u16, slot: Slot) -> Turn {
-        let decided = self.dispatcher.live_job(slot).is_none_or(|job| job.state == State::Running);
+        let decided = self.dispatcher.live_job(slot).is_none_or(|job| job.state == JobState::Running);
         if decided || self.closed {
             self.members[usize::from(me)].waits = false;
             return Turn::Mine;

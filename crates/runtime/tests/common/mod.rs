@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System, read};
-use hyoshi_os::Sight;
+use hyoshi_os::SwitchVisibility;
 use hyoshi_runtime::{Finished, Node, Note, Running};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
@@ -41,7 +41,7 @@ pub struct Ran {
     pub events: Vec<(ProcessorId, Instant, Event)>,
     pub finished: Finished,
     /// How much was seen of the first processor's CPU, and what other threads were called.
-    pub sight: Sight,
+    pub visibility: SwitchVisibility,
     pub names: Vec<String>,
 }
 
@@ -80,11 +80,11 @@ pub fn run_beside<T>(text: &str, prepare: impl FnOnce(Node, &System) -> (Node, T
 }
 
 pub fn finish(system: Arc<System>, plan: Arc<Plan>, running: Running) -> Ran {
-    let (sight, names) = (running.sight(ProcessorId(0)), running.names());
+    let (visibility, names) = (running.visibility(ProcessorId(0)), running.names());
     let mut events = Vec::new();
     let finished = running.wait(&mut |processor, at, event| events.push((processor, at, event)));
     assert_eq!(finished.lost.events, 0, "the test looks at every event");
-    Ran { system, plan, events, finished, sight, names: names.since(0) }
+    Ran { system, plan, events, finished, visibility, names: names.since(0) }
 }
 
 impl Ran {

@@ -1,8 +1,9 @@
-//! Behaviours that the file allows and that are likely to miss, for a simulator to try if no analysis decides.
+//! Behaviours that the file allows and that are likely to miss a deadline: a simulator tries them if no analysis
+//! decides.
 //!
 //! A behaviour keeps the file's phases. An operation without one may begin at any time: proofs assume no phase, so any
-//! alignment is allowed. Jobs take their worst case, or a time between best and worst case. Releases are late by no
-//! more than the declared jitter.
+//! alignment is allowed. The execution time of a job is its worst case, or between best and worst case. Releases are
+//! late by at most the declared jitter.
 //!
 //! Under preemptive fixed priorities without jitter a common release is the worst alignment (Liu and Layland 1973),
 //! and the first miss by deadline follows one (Baruah, Mok and Rosier 1990). Without preemption the worst is a
@@ -11,11 +12,11 @@
 
 use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
 
-use hyoshi_model::takes::{self, Stream};
-use hyoshi_model::{Contents, Epoch, Instant, JobId, Link, OperationId, Setting, Span, System, Takes, Trigger};
+use hyoshi_model::execution_time::{self, Stream};
+use hyoshi_model::{Contents, Epoch, ExecutionTime, Instant, JobId, Link, OperationId, Setting, Span, System, Trigger};
 
 use super::judge;
-use super::method::Method;
+use super::method::AnalysisMethod;
 use super::report::Report;
 use super::verdict::{Failure, Verdict};
 
@@ -75,12 +76,12 @@ const AS_IT_IS: u32 = 1;
 const TOGETHER: u32 = 2;
 const FIRST: u32 = 3;
 
-/// A behaviour by its number, with a duration in which it can be simulated quickly; `None` if there is no such
-/// behaviour, or if it equals one before it.
+/// A behaviour by its number, with a duration that can be simulated quickly; `None` if there is no such behaviour, or
+/// if it equals an earlier one.
 pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> {
     let settings = &system.epochs.get(region)?.settings;
     if number == FILE {
-        let overruns = |one: &Setting| one.takes.longest() > one.wcet;
+        let overruns = |one: &Setting| one.execution_time.longest() > one.wcet;
         let overrun = system.epochs.iter().any(|epoch| epoch.settings.iter().any(overruns));
         let shorter = system.duration.min(window(settings, MANY));
         return (!overrun).then(|| system.clone().with(|file| file.duration = shorter));
@@ -94,7 +95,7 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
     let latest_offset = settings.iter().map(|one| one.offset).max().unwrap_or_default();
     let mut changed: Vec<Setting> = settings.to_vec();
     for setting in &mut changed {
-        (setting.takes, setting.jitter) = (Takes::Fixed(setting.wcet), Span::ZERO);
+        (setting.execution_time, setting.jitter) = (ExecutionTime::Fixed(setting.wcet), Span::ZERO);
     }
     let mut align = |to: Span, but: Option<OperationId>| {
         for id in system.operation_ids().filter(|id| free(*id) && Some(*id) != but) {
@@ -114,7 +115,7 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
             let (id, after) = (OperationId((number - FIRST) / 2), (number - FIRST).is_multiple_of(2));
             let setting = &settings[id.index()];
             let periodic = system.operation(id).trigger == Trigger::Periodic && setting.enabled;
-            // Operations that are free themselves already coincide with the others.
+            // Operations without a phase already coincide with the others.
             if !any_free || !periodic || (free(id) && !after) {
                 return None;
             }
@@ -138,16 +139,18 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
                 let (was, now) = (&settings[id.index()], &mut changed[id.index()]);
                 now.jitter = was.jitter;
                 if draw % 2 == 1 {
-                    now.takes = Takes::Uniform(was.bcet.max(Span::from_nanos(1)).min(was.wcet), was.wcet);
+                    now.execution_time =
+                        ExecutionTime::Uniform(was.bcet.max(Span::from_nanos(1)).min(was.wcet), was.wcet);
                 }
                 if free(id) && !draw.is_multiple_of(4) {
                     let job = JobId { operation: id, number: u64::from(draw), leg: 0 };
                     let last = was.period.saturating_sub(Span::from_nanos(1));
-                    now.phase = takes::uniform(takes::bits(seed, job, Stream::Other), Span::ZERO, last);
+                    now.phase =
+                        execution_time::uniform(execution_time::bits(seed, job, Stream::Other), Span::ZERO, last);
                 }
             }
             if draw.is_multiple_of(4) {
-                // Late releases coincide, early ones follow; every other time just after a long job has begun.
+                // Late releases coincide, early ones follow; every second time just after a long job began.
                 let before = (draw % 8 == 4).then(|| longest(system, region).get(draw as usize / 8).copied()).flatten();
                 let late: Vec<(OperationId, Span)> = system
                     .operation_ids()
@@ -188,14 +191,13 @@ fn longest(system: &System, region: usize) -> Vec<OperationId> {
     longest
 }
 
-/// The time from the phase to a release that is much later than nominal while the next one is not, among the first
-/// few.
+/// The time from the phase to a release that is much later than nominal while the next one is not, among the first few.
 fn latest(seed: u64, operation: OperationId, setting: &Setting) -> Span {
-    /// How many releases are searched for it.
+    /// How many releases are searched.
     const FEW: u64 = 16;
     let jitter = |number| {
         let job = JobId { operation, number, leg: 0 };
-        takes::uniform(takes::bits(seed, job, Stream::Jitter), Span::ZERO, setting.jitter).as_nanos()
+        execution_time::uniform(execution_time::bits(seed, job, Stream::Jitter), Span::ZERO, setting.jitter).as_nanos()
     };
     let few = if setting.jitter.is_zero() { 1 } else { FEW };
     let best = (0..few).max_by_key(|number| (jitter(*number).saturating_sub(jitter(number + 1)), FEW - number));
@@ -243,7 +245,7 @@ impl Report {
                     };
                     let Miss { job, at, late, behaviour, .. } = miss;
                     one.verdict = Verdict::Fails { why: Failure::Seen { job, at, late, behaviour } };
-                    one.method = Method::Simulation;
+                    one.method = AnalysisMethod::Simulation;
                 }
                 let failing = processor.operations.iter().filter(|one| one.verdict.fails());
                 let first: Option<String> = failing.min_by_key(|one| one.level).map(|one| one.name.clone());

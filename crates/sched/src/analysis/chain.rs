@@ -1,56 +1,55 @@
 //! End-to-end requirements along chains: latency, age of data, reaction.
 //!
-//! They are counted as `hyoshi_trace` observes them. An output is a job of the last operation that
-//! finished, its input the release of the first operation's job whose value it reflects: of a
-//! periodic one the origin, of a triggered one its own release. Latency and age are the finish of the output less
-//! its input; reaction is the finish of an output less the input of the latest output before it that reflects
-//! an older one. So latency and age have one bound.
+//! They are measured as in `hyoshi_trace`. An output is a finished job of the last operation. Its input is the release
+//! of the first operation's job whose value it reflects: of a periodic one the origin, of a triggered one its own
+//! release. Latency and age are the finish of the output less its input, so they have one bound. Reaction is the finish
+//! of an output less the input of the latest earlier output that reflects an older one.
 //!
-//! **Triggers.** Values travel with release numbers, so the bound is the last operation's latest finish less
-//! the first one's earliest release, both counted from the origin (Tindell and Clark 1994; with guards Sun
-//! and Liu 1996: a guard delays no release beyond the latest arrival).
+//! **Triggers.** Values have release numbers, so the bound is the last operation's latest finish less the first one's
+//! earliest release, both counted from the origin (Tindell and Clark 1994; with guards Sun and Liu 1996: a guard delays
+//! no release beyond the latest arrival).
 //!
-//! **Reads.** A path is cut where an operation reads: segments of triggers, the first of each but the
-//! first sampling the last of the one before. With origins of a segment at most G apart and its last
-//! operation finished by F after the origin, whoever samples at s has a value with an origin after s - F - G:
-//! the job after that one would have been there. And a job of the next segment starts no earlier than its least release L
-//! after its own origin. Summed over the path
+//! **Reads.** A path is cut where an operation reads, into segments of triggers: the first operation of each segment
+//! (but the first) samples the last of the segment before. Let origins of a segment be at most G apart and its last
+//! operation finish by F after the origin. Then a sample at s has a value with an origin after s - F - G: otherwise the
+//! next job would have replaced it. And a job of the next segment starts no earlier than its least release L after its
+//! own origin. Summed over the path
 //!
 //! ```text
 //! age      <= sum over all segments but the last of (F + G - L - 1ns) + (F - L) of the last
 //! reaction <= G of the first + sum over all segments of (F - L) + sum over all but the first of (G - 1ns)
 //! ```
 //!
-//! which is "the sum of periods and responses" of Davare et al. (DAC 2007), and the maximum data age
-//! and first-to-first reaction of Feiertag et al. (2008), proved for jobs of any start times by
-//! Dürr et al. (TECS 2019); both are counted from releases, as there. Phases are not made use of (Becker et al. 2017 do).
+//! which is "the sum of periods and responses" of Davare et al. (DAC 2007), and the maximum data age and first-to-first
+//! reaction of Feiertag et al. (2008), proved for jobs of any start times by Dürr et al. (TECS 2019). Both count from
+//! releases, as here. Phases are not used (Becker et al. 2017 do use them).
 //!
-//! It wants that no job on the way is dropped or cancelled, and that values do not overtake each other.
+//! It requires that no job on the path is dropped or cancelled, and that values do not overtake each other.
 
 use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{Chain, ChainId, OperationId, Span, System, Trigger};
 
-use super::failing::Coming;
+use super::failures::CertainJobs;
 use super::holistic::Agreement;
 use super::join;
-use super::method::Method;
+use super::method::AnalysisMethod;
 use super::report::{ChainReport, ChainStage, Requirement, slack};
 use super::verdict::{Failure, Missing, Verdict};
-use super::work::{Scene, Source, Work};
+use super::work::{ReleaseSource, Scene, Work};
 use crate::plan::Plan;
-use crate::ranking::Place;
+use crate::ranking::LevelPosition;
 use crate::strategy::Discipline;
 
-/// What the scene knows.
+/// The data of a scene.
 pub(super) struct Surroundings<'a> {
     pub system: &'a System,
     pub plan: &'a Plan,
     pub scene: Scene,
     pub works: &'a [Work],
     pub agreement: &'a Agreement,
-    pub coming: &'a Coming,
-    /// For each operation why not each of its releases leads to a completion, if so.
+    pub coming: &'a CertainJobs,
+    /// For each operation the reason why some of its releases lead to no completion, if there is one.
     pub lost: &'a [Option<Missing>],
 }
 
@@ -58,7 +57,7 @@ pub(super) struct Surroundings<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Segment {
     path: Vec<OperationId>,
-    /// The longest delay from the segment before, if a link lies between.
+    /// The longest delay from the segment before, if there is a link between them.
     delay: u64,
 }
 
@@ -72,14 +71,14 @@ impl Segment {
     }
 }
 
-/// An upper bound, and when the value has left each operation at the latest, counted from the input.
+/// An upper bound, and the latest instant at which the value leaves each operation, counted from the input.
 struct Bound {
     total: u64,
     stages: Vec<ChainStage>,
 }
 
 impl Surroundings<'_> {
-    /// Every requirement of a chain; nothing while it makes no outputs.
+    /// Every requirement of a chain; none while it has no outputs.
     pub fn requirements(&self, id: ChainId) -> Vec<ChainReport> {
         let chain = &self.system.chains[id.index()];
         let segments = self.segments(chain);
@@ -88,7 +87,7 @@ impl Surroundings<'_> {
         if !chain.path.last().is_some_and(runs) || silent.is_some_and(|id| !self.ran_before(*id)) {
             return Vec::new();
         }
-        // What is read was left behind by an operation that is switched off, or was until now.
+        // The value to read is of an operation that is switched off, or was until now.
         let stale = silent.or_else(|| chain.path.iter().find(|id| segments.len() > 1 && self.returns(**id)));
         let wanted = [
             (Requirement::Deadline, chain.deadline),
@@ -96,7 +95,7 @@ impl Surroundings<'_> {
             (Requirement::MaxReaction, chain.max_reaction),
         ];
         let wanted = wanted.into_iter().filter_map(|(requirement, limit)| Some((requirement, limit?)));
-        // Nothing reacts across a region in which the chain is switched off.
+        // There is no reaction across a region in which the chain is switched off.
         let wanted = wanted.filter(|(requirement, _)| stale.is_none() || *requirement != Requirement::MaxReaction);
         let bound = |requirement| match stale {
             Some(id) => Err(Missing::SwitchedOff { name: self.name(*id) }),
@@ -124,15 +123,16 @@ impl Surroundings<'_> {
             Ok(bound) => (Verdict::unknown(Missing::BoundExceedsDeadline), Some(bound.total), bound.stages),
             Err(missing) => (Verdict::unknown(missing), None, Vec::new()),
         };
-        let guarded = |id: &OperationId| matches!(self.works[id.index()].source, Source::After { guarded: true, .. });
+        let guarded =
+            |id: &OperationId| matches!(self.works[id.index()].source, ReleaseSource::After { guarded: true, .. });
         let mut method = match () {
-            () if segments.len() > 1 => Method::Sampling,
-            () if chain.path.iter().any(guarded) => Method::ReleaseGuard,
-            () => Method::Holistic,
+            () if segments.len() > 1 => AnalysisMethod::Sampling,
+            () if chain.path.iter().any(guarded) => AnalysisMethod::ReleaseGuard,
+            () => AnalysisMethod::Holistic,
         };
         if let Some(needs) = at_least.filter(|needs| *needs > limit && self.arrives(chain)) {
             verdict = Verdict::Fails { why: Failure::LongerThanDeadline { needs, deadline: limit } };
-            method = Method::Necessity;
+            method = AnalysisMethod::Necessity;
         }
         ChainReport {
             chain: id,
@@ -188,7 +188,7 @@ impl Surroundings<'_> {
         for (position, segment) in segments.iter().enumerate() {
             self.sound(segment)?;
             if position > 0 {
-                // The wait until it is sampled: for the next sample to come, or for the next value to replace it.
+                // The wait until it is sampled: for the next sample, or for the next value to replace it.
                 let gap = match requirement {
                     Requirement::MaxReaction => self.slowest(segment.first())?,
                     Requirement::Deadline | Requirement::MaxAge => self.gap(&segments[position - 1])?,
@@ -213,23 +213,23 @@ impl Surroundings<'_> {
         Ok(Bound { total, stages })
     }
 
-    /// What is not known of values that pass a join of several roots: whether each comes through, and how far apart.
+    /// The missing bounds of values at a join of several roots: whether each completes, and how far apart.
     fn joins(&self, segments: &[Segment], requirement: Requirement) -> Option<Missing> {
         let pairs = segments.iter().flat_map(|segment| segment.path.windows(2));
         let mut passed = pairs.filter(|pair| self.works[pair[1].index()].joins());
         let why = |pair: &&[OperationId]| match requirement {
-            _ if segments.len() > 1 => Some("no analysis of what samples it"),
+            _ if segments.len() > 1 => Some("no analysis of operations that sample it"),
             Requirement::MaxReaction => Some("no analysis of reactions through it"),
-            Requirement::Deadline if join::gives_up(&self.works[pair[1].index()], pair[0]) => Some(
-                "values of a faster root are given up before it, so not each of them has an output: ask for max_age",
-            ),
+            Requirement::Deadline if join::drops_values(&self.works[pair[1].index()], pair[0]) => {
+                Some("it drops values of a faster root, so not every input has an output: use max_age")
+            }
             Requirement::Deadline | Requirement::MaxAge => None,
         };
         let (pair, why) = passed.find_map(|pair| Some((pair, why(&pair)?)))?;
         Some(Missing::Join { name: self.name(pair[1]), why: why.into() })
     }
 
-    /// The longest time between two inputs of a segment. Behind a merge, those that come this way.
+    /// The longest time between two inputs of a segment. After a merge, those on this path.
     fn gap(&self, segment: &Segment) -> Result<u64, Missing> {
         segment.path.iter().try_fold(0, |gap, id| Ok(self.slowest(id.index())?.max(gap)))
     }
@@ -240,10 +240,10 @@ impl Surroundings<'_> {
         if work.sporadic { Err(Missing::RareRequests { name: self.name(work.operation) }) } else { Ok(work.slowest) }
     }
 
-    /// True of segments whose every job is bounded and leads to one of the next operation.
+    /// True of segments of which every job is bounded and leads to one of the next operation.
     fn sound(&self, segment: &Segment) -> Result<(), Missing> {
         let unclear = segment.path.iter().find_map(|id| match &self.works[id.index()].source {
-            Source::Unclear(missing) => Some(missing.clone()),
+            ReleaseSource::Unclear(missing) => Some(missing.clone()),
             _ => None,
         });
         if let Some(missing) = unclear {
@@ -255,14 +255,14 @@ impl Surroundings<'_> {
         segment.path.iter().find_map(|id| self.lost[id.index()].clone()).map_or(Ok(()), Err)
     }
 
-    /// Whether its values come in the order of their origins, so that the latest is the newest.
+    /// Whether its values arrive in the order of their origins, so the latest is the newest.
     fn in_order(&self, index: usize, delay: u64) -> Result<(), Missing> {
         let (work, release) = (&self.works[index], &self.agreement.releases[index]);
         let finish = self.agreement.finish[index].unwrap_or(u64::MAX);
         let earliest = release.least.saturating_add(work.bcet.saturating_mul(work.legs));
         let spread = finish.saturating_sub(earliest).saturating_add(delay);
         let plan = &self.plan.processors[work.on.index()];
-        let discipline = |place: Place| plan.levels.get(usize::from(place.level)).map(|level| level.discipline);
+        let discipline = |place: LevelPosition| plan.levels.get(usize::from(place.level)).map(|level| level.discipline);
         let fifo = [work.place.critical, work.place.other].into_iter().map(discipline);
         let stays = plan.overload.is_none() && !work.any_order;
         let mut fifo = fifo.chain([stays.then_some(Discipline::Fifo)]);
@@ -274,16 +274,17 @@ impl Surroundings<'_> {
         Err(Missing::Overtaking { name: self.name(work.operation) })
     }
 
-    /// What the path takes at the least if every job takes its worst case: a value passes through each of them.
+    /// The least duration of the path if every job has its worst case: a value passes through each of them.
     fn least(&self, segments: &[Segment]) -> Option<Span> {
         let mut sum = 0u64;
         for (position, segment) in segments.iter().enumerate() {
             let first = &self.works[segment.first()];
-            // Of a load chain the last leg is what samples.
+            // Of a load chain the last leg is sampled.
             sum = sum.checked_add(if position == 0 { first.whole() } else { first.wcet })?;
             for pair in segment.path.windows(2) {
                 let work = &self.works[pair[1].index()];
-                // Behind these nobody observes which of several inputs an output reflects: nothing could be shown.
+                // After these it is not observable which of several inputs an output reflects: no counterexample is
+                // possible.
                 let merges = match &self.system.operation(pair[1]).trigger {
                     Trigger::Any(any) => any.len() > 1,
                     Trigger::All(_) => self.system.operation(pair[1]).roots.len() > 1,
@@ -300,7 +301,7 @@ impl Surroundings<'_> {
         Some(Span::from_nanos(sum))
     }
 
-    /// True if values reach its end, however late: no job on the way can be cancelled, or wait for ever.
+    /// True if values reach its end, however late: no job on the path can be cancelled, or wait for ever.
     fn arrives(&self, chain: &Chain) -> bool {
         let arrives = |id: &OperationId| {
             let work = &self.works[id.index()];

@@ -1,28 +1,27 @@
-//! A behaviour that misses, as a system that `sim` can replay: for whatever is said to *fail*.
+//! A behaviour that misses a deadline, as a system that `sim` can replay: for each verdict *fails*.
 //!
-//! What `failing` and `chain` call a failure comes from behaviours that the file allows: jobs take their
-//! worst case (where that alone is too long, others their best), no release is late, every event takes its
-//! longest, phases are as written, and the region lasts. What was seen to miss in a simulation comes from the
-//! [`behaviour`](super::behaviour()) that was simulated. [`counterexamples`] puts exactly that into a system
-//! of its own: one epoch, fixed execution times, no jitter, fixed delays, and a duration within which a job
-//! of what fails is late, unfinished, or lost.
+//! The failures of `failures` and `chain` are from behaviours that the file allows. Jobs have their worst case (if that
+//! alone is too long, others have their best), no release is late, every event has its longest delay, phases are as
+//! written, and the region lasts. A miss found by simulation is from the simulated [`behaviour`](super::behaviour()).
+//! [`counterexamples`] puts exactly that into its own system: one epoch, fixed execution times, no jitter, fixed
+//! delays, and a duration within which a job of the failing subject is late, unfinished, or lost.
 
 use alloc::{string::String, vec, vec::Vec};
 
-use hyoshi_model::{Epoch, Instant, OperationId, Setting, Span, System, Takes};
+use hyoshi_model::{Epoch, ExecutionTime, Instant, OperationId, Setting, Span, System};
 
 use super::behaviour::{behaviour, slowest_links};
-use super::report::{ChainReport, Counted, OperationReport, ProcessorReport, Report, SceneReport};
+use super::report::{ChainReport, OperationReport, OutcomeScope, ProcessorReport, Report, SceneReport};
 use super::verdict::{Failure, Verdict};
 
-/// What is to be seen missing.
+/// The subject that misses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Jobs of an operation.
     Operation {
-        /// Which.
+        /// The operation.
         operation: OperationId,
-        /// Whether it is its critical jobs or the others.
+        /// Whether its critical jobs miss, or the others.
         critical: bool,
         /// Its name.
         name: String,
@@ -53,7 +52,7 @@ impl Subject {
         }
     }
 
-    /// What kind of thing it is.
+    /// The kind of the subject.
     pub fn kind(&self) -> &'static str {
         match self {
             Subject::Operation { .. } => "operation",
@@ -63,24 +62,24 @@ impl Subject {
     }
 }
 
-/// A system in which something misses.
+/// A system in which the subject misses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counterexample {
-    /// What.
+    /// The subject.
     pub subject: Subject,
     /// How it fails.
     pub why: Failure,
-    /// The epoch it is of, by name.
+    /// The name of its epoch.
     pub region: String,
     /// Whether it decides the outcome.
     pub counts: bool,
-    /// The behaviour. Its duration suffices where the job that misses is forced to come; where it waits for
-    /// others first it may take [`longer`](Counterexample::lengthen).
+    /// The behaviour. Its duration is enough if the job that misses must arrive; if it first waits for others, a
+    /// [`longer`](Counterexample::lengthen) one may be needed.
     pub system: System,
 }
 
 impl Counterexample {
-    /// Doubles the duration; false when that makes no sense any more.
+    /// Doubles the duration; false when that is no longer useful.
     pub fn lengthen(&mut self) -> bool {
         let longer = self.system.duration.checked_mul(2).filter(|span| *span < MOST);
         if let Some(longer) = longer {
@@ -90,10 +89,10 @@ impl Counterexample {
     }
 }
 
-/// Nobody simulates more than a year.
+/// At most a year is simulated.
 const MOST: Span = Span::from_secs(365 * 86_400);
 
-/// One for everything that the report says fails, what counts first.
+/// One for each failure in the report, those that decide the outcome first.
 pub fn counterexamples<'a>(system: &'a System, report: &'a Report) -> impl Iterator<Item = Counterexample> + 'a {
     let all = [true, false].into_iter().flat_map(move |counts| {
         let scenes = report.scenes.iter().filter(|scene| !scene.change);
@@ -112,15 +111,15 @@ struct Failing<'a> {
     scene: &'a SceneReport,
     subject: Subject,
     why: Failure,
-    /// Within which it is late if nothing keeps it from coming.
+    /// The time within which it is late if its jobs arrive.
     needs: Span,
-    /// What takes its worst case; the others their best. `None`: everything.
+    /// The operations with their worst case; the others have their best. `None`: all.
     slow: Option<Vec<OperationId>>,
     counts: bool,
 }
 
 fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts: bool) -> Vec<Failing<'a>> {
-    let everything = report.counted == Counted::Everything;
+    let everything = report.counted == OutcomeScope::Everything;
     let settings = &system.epochs[scene.epoch].settings;
     let mut found = Vec::new();
     for processor in &scene.processors {
@@ -129,7 +128,7 @@ fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts:
             let Verdict::Fails { why } = &one.verdict else { continue };
             let critical = one.critical;
             let subject = Subject::Operation { operation: one.operation, critical, name: one.name.clone() };
-            // Too long by itself: the others need not be in the way.
+            // Too long by itself: the others need not interfere.
             let alone = matches!(why, Failure::LongerThanDeadline { .. });
             let needs = match why {
                 Failure::Seen { at, .. } => sum([*at, MOMENT]),
@@ -157,7 +156,7 @@ fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts:
     found
 }
 
-/// The epoch by itself, from the start on.
+/// The epoch by itself, from the start.
 fn shown(system: &System, failing: &Failing<'_>) -> System {
     if let Failure::Seen { behaviour: number, .. } = failing.why
         && let Some(seen) = behaviour(system, failing.scene.epoch, number)
@@ -169,7 +168,7 @@ fn shown(system: &System, failing: &Failing<'_>) -> System {
         let setting = &epoch.settings[id.index()];
         let slow = failing.slow.as_ref().is_none_or(|slow| slow.contains(&id));
         let takes = if slow { setting.wcet } else { setting.bcet.max(Span::from_nanos(1)).min(setting.wcet) };
-        Setting { takes: Takes::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
+        Setting { execution_time: ExecutionTime::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
     });
     let epochs = vec![Epoch {
         name: epoch.name.clone(),
@@ -190,13 +189,13 @@ fn sum(spans: impl IntoIterator<Item = Span>) -> Span {
 
 const MOMENT: Span = Span::from_millis(1);
 
-/// When the root jobs that the operation waits for have been released.
+/// When the root jobs for which the operation waits have been released.
 fn first_release(system: &System, settings: &[Setting], id: OperationId) -> Span {
     let roots = system.operation(id).roots.iter().map(|root| &settings[root.index()]);
     roots.map(|root| sum([root.phase, root.offset])).max().unwrap_or_default()
 }
 
-/// When its first job is late, if that has come by then: unfinished is late, too.
+/// When its first job is late, if it has arrived by then: unfinished is late, too.
 fn until_late(system: &System, settings: &[Setting], one: &OperationReport, why: &Failure) -> Span {
     let setting = &settings[one.operation.index()];
     let finish = match why {
@@ -217,14 +216,14 @@ fn until_output(system: &System, settings: &[Setting], chain: &ChainReport) -> S
     sum(hops.chain([first, Span::from_nanos(chain.limit_ns), MOMENT]))
 }
 
-/// How long until the processor as a whole cannot have kept up; `None` if it is not known to fail as such.
+/// The time after which the processor as a whole cannot have kept up; `None` if it is not known to fail as such.
 fn whole(settings: &[Setting], system: &System, processor: &ProcessorReport, why: &Failure) -> Option<Span> {
     let ids = || processor.operations.iter().map(|one| one.operation);
     let start = ids().map(|id| first_release(system, settings, id)).max().unwrap_or_default();
     let deadline = ids().map(|id| settings[id.index()].deadline.span()).max().unwrap_or_default();
     match why {
         Failure::Demand { window, .. } => Some(sum([start, *window, MOMENT])),
-        // What exceeds the CPU piles up, until queues are full if not before.
+        // The excess work piles up, at the latest until queues are full.
         Failure::Overload { utilisation_ppm, .. } => {
             let room = ids().map(|id| {
                 let (setting, queue) = (&settings[id.index()], &system.operation(id).queue);

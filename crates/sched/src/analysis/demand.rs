@@ -1,29 +1,28 @@
-//! Whether every job of a level ordered by key meets its deadline: processor demand.
+//! Processor demand: whether every job of a level ordered by key meets its deadline.
 //!
-//! A job's *key* is its absolute deadline under earliest deadline first, and its deadline less its
-//! worst case under least laxity without preemption (waiting laxity order never changes with time).
-//! It must be finished `after` the key: at once, and its worst case later, respectively.
+//! A job's *key* is its absolute deadline under earliest deadline first, and its deadline less its worst case under
+//! least laxity without preemption (the order by waiting laxity never changes with time). The job must finish `after`
+//! the key: 0 for the former, its worst case for the latter.
 //!
-//! **The test.** Suppose a job with key p is unfinished at p + after. Let t0 be the last instant
-//! before its release at which no job of a more urgent level and no job of this level with a key up to p was
-//! pending. From t0 to p + after the processor is never idle and executes nothing but
+//! **The test.** Suppose a job with key p is unfinished at p + after. Let t0 be the last instant before its release at
+//! which no job of a more urgent level and no job of this level with a key up to p was pending. From t0 to p + after
+//! the processor is never idle and executes only
 //!
 //! - more urgent jobs released since t0: at most H(p + after - t0),
 //! - jobs of this level with keys up to p, released since t0: at most the demand D(p - t0),
-//! - what is left of one job that was started before t0 with a later key (without preemption within
-//!   the level), or that holds a resource whose ceiling reaches the level: at most B(p - t0). A second such job
-//!   cannot start, since something better is always pending.
+//! - the rest of one job that was started before t0 with a later key (without preemption within the level), or that
+//!   holds a resource whose ceiling reaches the level: at most B(p - t0). A second such job cannot start, because a
+//!   better one is always pending.
 //!
 //! So if B(x) + D(x) + H(x + after) <= x + after for all x from the operation's own least distance of key and
 //! release, no job of it is late. x + after is at most the busy window of this level and those above.
 //! Without levels above and for deadlines this is the test of Baruah, Mok and Rosier (RTSS 1990)
 //! with the blocking term of George, Rivierre and Spuri (INRIA RR-2966, 1996).
 //!
-//! **The search** goes downwards like QPA (Zhang and Burns, IEEE TC 2009): where
-//! f(y) = B + D + H < y, every point between f(y) and y passes as well. That wants f monotone, so it is done
-//! between the distances at which B steps.
+//! **The search** goes downwards like QPA (Zhang and Burns, IEEE TC 2009): if f(y) = B + D + H < y, every point between
+//! f(y) and y passes as well. This needs a monotone f, so the search is done between the distances at which B steps.
 //!
-//! Arithmetic saturates towards more demand: overflow turns "proved" into "unknown", never the reverse.
+//! Arithmetic saturates towards more demand: an overflow turns "proved" into "unknown", never the reverse.
 
 use alloc::vec::Vec;
 
@@ -40,12 +39,12 @@ pub(super) struct Keyed {
     pub key: i128,
     /// How much earlier than a period after the last a key may come.
     pub burst: i128,
-    /// From the key to when the job must have finished.
+    /// From the key to the required finish of the job.
     pub after: i128,
     /// Blocks better keys for this long if it has a later one, whose distance from its release is at most `latest_key`.
     pub blocks: i128,
     pub latest_key: i128,
-    /// From where the deadline counts to the key.
+    /// From the start of the deadline to the key.
     pub counted: i128,
 }
 
@@ -56,7 +55,7 @@ impl Keyed {
             return 0;
         }
         let early = (x - self.key).saturating_add(self.burst);
-        // Several times as fast, and they nearly always fit.
+        // Several times as fast, and these nearly always fit.
         match (u64::try_from(early), u64::try_from(self.period)) {
             (Ok(early), Ok(period)) => i128::from(early / period) + 1,
             _ => early / self.period + 1,
@@ -77,7 +76,7 @@ impl Keyed {
     }
 }
 
-/// A level ordered by key, and what is around it.
+/// A level ordered by key, and the work around it.
 pub(super) struct KeyedLevel<'a> {
     pub own: &'a [Keyed],
     /// More urgent levels.
@@ -88,12 +87,12 @@ pub(super) struct KeyedLevel<'a> {
     pub window: i128,
 }
 
-/// Steps of a search after which "unknown" is the better answer.
+/// Steps of a search after which the result is "unknown".
 const PATIENCE: usize = 2_000_000;
 /// Steps that are always computed, whatever the number of operations in each.
 const LEAST_PATIENCE: usize = 2_000;
 
-/// A window into which more may have to fit than does.
+/// A window with possibly more work than fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooMuch {
     pub demand: i128,
@@ -101,14 +100,14 @@ pub(super) struct TooMuch {
 }
 
 impl KeyedLevel<'_> {
-    /// The longest window that fails, for operations of this `after` and keys no nearer to their
-    /// releases than `least_key`; `None` if all pass.
+    /// The longest window that fails, for operations with this `after` and keys no nearer to their releases than
+    /// `least_key`; `None` if all pass.
     pub fn failing(&self, least_key: i128, after: i128) -> Result<Option<TooMuch>, Missing> {
         self.failing_of_several(least_key, (after, after))
     }
 
-    /// The same for operations that differ in `after`, given the least and the greatest. If all windows pass, they
-    /// pass for each of them; a window that fails may belong to none of them alone.
+    /// The same for operations that differ in `after`, given the least and the greatest. If all windows pass, they pass
+    /// for each of them; a window that fails may belong to none of them.
     pub fn failing_of_several(&self, least_key: i128, after: (i128, i128)) -> Result<Option<TooMuch>, Missing> {
         let mut patience = (PATIENCE / self.own.len().max(1)).max(LEAST_PATIENCE);
         // From the longest: windows beyond the busy window cannot occur.

@@ -1,29 +1,26 @@
 //! Response times below more urgent levels, by the crate `response-time-analysis` of MPI-SWS
 //! (Bozhko and Brandenburg, ECRTS 2020), which is proved in Coq for one task under analysis.
 //!
-//! **A FIFO level as one task.** Within a level jobs run in the order in which they were enqueued,
-//! and a started job is interrupted by more urgent levels only. So the level behaves as one task
-//! whose jobs arrive by the sum of its operations' arrival curves and run in sequence. The analysis
-//! needs of the task under analysis nothing but that and its request bound, which is the sum of the
-//! operations' request bounds. Its response bound holds for every job of the level. No job of a
-//! less urgent level runs while it waits, except one that holds a resource whose ceiling reaches the
-//! level (immediate ceilings: at most one, and it had started before): a floating
-//! non-preemptive section.
+//! **A FIFO level as one task.** Within a level jobs run in the order in which they were enqueued, and only more urgent
+//! levels preempt a started job. So the level behaves as one task whose jobs arrive by the sum of its operations'
+//! arrival curves and run in sequence. The analysis needs only that and the task's request bound, which is the sum of
+//! the operations' request bounds. Its response bound holds for every job of the level. No job of a less urgent level
+//! runs while it waits, except one that holds a resource whose ceiling reaches the level (immediate ceilings: at most
+//! one, and it had started before): a floating non-preemptive section.
 //!
-//! **A load chain.** Between two legs of a chain, jobs of the same level that were enqueued
-//! meanwhile run. So for the chain itself, others of its level count like more urgent ones, over the
-//! whole window. For everyone else the chain is one job of the sum of its legs: a leg is enqueued
-//! at the instant at which the leg before completes, so from the release of the first to the finish of
-//! the last the level is never without it, and a busy window contains chains as a whole.
+//! **A load chain.** Between two legs of a chain, jobs of the same level that were enqueued meanwhile run. So for the
+//! chain itself, other operations of its level count like more urgent ones, over the whole window. For all others the
+//! chain is one job with the sum of its legs: a leg is enqueued when the leg before completes, so from the release of
+//! the first to the finish of the last the level always has one, and a busy window contains whole chains.
 //!
-//! **A run of operations.** The same holds for operations that trigger each other directly on one
-//! processor, from a level to the same or a less urgent one: from the release of the first to the finish of the last
-//! the last one's level is never without them. So in any busy window of that level or one below it there
-//! are as many jobs of each as releases of the first, however irregularly they come; and the response
-//! of each, counted from the release of the first, is that of one job of all that precedes it.
+//! **A run of operations.** The same holds for operations that trigger each other directly on one processor, from a
+//! level to the same or a less urgent one: from the release of the first to the finish of the last the last one's level
+//! always has one. So any busy window of that level or one below it contains as many jobs of each as releases of the
+//! first, however irregular these are. The response of each, counted from the release of the first, is that of one job
+//! that contains all before it.
 //!
-//! The crate's sums wrap silently, and it searches as long as its limit allows: [`busy_window`]
-//! bounds both before the crate is asked.
+//! The crate's sums wrap silently, and it searches up to its limit: [`busy_window`] bounds both before the crate is
+//! called.
 
 use alloc::{collections::BinaryHeap, vec::Vec};
 use core::cmp::Reverse;
@@ -36,7 +33,7 @@ use response_time_analysis::supply::Dedicated;
 use response_time_analysis::time::{Duration, Service};
 use response_time_analysis::wcet::Scalar;
 
-use super::utilisation::{self, Load, ONE, Share};
+use super::utilisation::{self, Load, ONE, PeriodicDemand};
 use super::verdict::Missing;
 
 /// Work of at most `cost` at most every `period`, released late by up to `burst`.
@@ -50,8 +47,8 @@ pub(super) struct Demand {
 type Curve = RBF<Sporadic, Scalar>;
 
 impl Demand {
-    pub fn share(self) -> Share {
-        Share { cost: self.cost, period: self.period }
+    pub fn share(self) -> PeriodicDemand {
+        PeriodicDemand { cost: self.cost, period: self.period }
     }
 
     fn curve(self) -> Curve {
@@ -62,7 +59,7 @@ impl Demand {
     /// Jobs within a window, as the crate counts them.
     pub fn jobs(self, window: u128) -> u128 {
         let early = window + u128::from(self.burst);
-        // Several times as fast, and it nearly always does.
+        // Several times as fast, and nearly always possible.
         match u64::try_from(early) {
             Ok(early) => u128::from(early.div_ceil(self.period)),
             Err(_) => early.div_ceil(u128::from(self.period)),
@@ -70,7 +67,7 @@ impl Demand {
     }
 }
 
-/// Steps of a search after which "unknown" is the better answer.
+/// Steps of a search after which the result is "unknown".
 const PATIENCE: u128 = 10_000_000;
 
 /// Rounds of a busy window that are always computed: up to a load of 93 %, for any number of operations.
@@ -78,7 +75,7 @@ const FEW_ROUNDS: u128 = 1_000;
 
 /// The longest time for which the processor can be busy with `demands` and `blocking`, at least 1.
 pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Missing> {
-    let shares: Vec<Share> = demands.iter().map(|demand| demand.share()).collect();
+    let shares: Vec<PeriodicDemand> = demands.iter().map(|demand| demand.share()).collect();
     let spare = ONE.saturating_sub(utilisation::sum(shares.iter().copied()));
     let limit = match utilisation::load(&shares) {
         Load::Above => return Err(Missing::Overload),
@@ -108,7 +105,7 @@ pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Miss
     found.map(u64::from).map_err(|_| Missing::LongWindow)
 }
 
-/// `blocking` + sum C (1 + J / T), rounded up: with U times its length, no less than the demand of any window.
+/// `blocking` + sum C (1 + J / T), rounded up: with U times its length, at least the demand of any window.
 fn at_once<'a>(mut demands: impl Iterator<Item = &'a Demand>, blocking: u64) -> Option<u128> {
     demands.try_fold(u128::from(blocking), |sum, demand| {
         let early = (u128::from(demand.cost) * u128::from(demand.burst)).div_ceil(u128::from(demand.period));
@@ -116,7 +113,7 @@ fn at_once<'a>(mut demands: impl Iterator<Item = &'a Demand>, blocking: u64) -> 
     })
 }
 
-/// So that no sum of the crate's wraps: neither demand nor steps within `limit` leave 63 bits.
+/// Ensures that no sum of the crate wraps: neither demand nor steps within `limit` exceed 63 bits.
 fn fits_in_64_bits(demands: &[Demand], blocking: u64, limit: u128) -> Result<(), Missing> {
     let mut total = u128::from(blocking) + limit;
     for demand in demands {
@@ -127,7 +124,7 @@ fn fits_in_64_bits(demands: &[Demand], blocking: u64, limit: u128) -> Result<(),
     if total < 1 << 63 { Ok(()) } else { Err(Missing::Overflow) }
 }
 
-/// True if the crate would take too long over each job of `own` within a busy window.
+/// True if the crate would be too slow for each job of `own` within a busy window.
 fn tries_patience(own: &[Demand], others: &[Demand], window: u64) -> bool {
     let all = own.iter().chain(others);
     let spare = ONE.saturating_sub(utilisation::sum(all.clone().map(|demand| demand.share())));
@@ -138,10 +135,10 @@ fn tries_patience(own: &[Demand], others: &[Demand], window: u64) -> bool {
     offsets.saturating_mul(rounds).saturating_mul(all.count() as u128) > PATIENCE
 }
 
-/// True if no more jobs of the level come within the longest busy window than do at its start.
+/// True if the longest busy window contains no more jobs of the level than its start.
 ///
-/// Then nothing but the start is an offset that the crate would look at, and both it and the busy window are
-/// the least solution of the same equation: the window is the response.
+/// Then the start is the only offset that the crate would examine, and both it and the busy window are the least
+/// solution of the same equation: the window is the response.
 fn ends_with_its_first(own: &[Demand], window: u64) -> bool {
     own.iter().all(|demand| demand.jobs(u128::from(window)) == demand.jobs(1))
 }
@@ -170,10 +167,9 @@ pub(super) fn level(own: &[Demand], higher: &[Demand], blocking: u64) -> Result<
 /// The crate adds up all of them at each release. Here releases are merged in order, and each search begins at the
 /// finish of the previous one: both only grow.
 ///
-/// It ends where no later release can respond later. With `own` released up to A and `higher` up to the finish A + R,
-/// A + R <= K + A U(own) + (A + R) U(higher), where K = blocking + sum C (1 + J / T) of all; so
-/// A (1 - U) + R (1 - U(higher)) <= K. Jitter is in K and in the first response alike: however large it is, few
-/// releases are left.
+/// It ends where no later release can have a longer response. With `own` released up to A and `higher` up to the finish
+/// A + R, A + R <= K + A U(own) + (A + R) U(higher), where K = blocking + sum C (1 + J / T) of all; so A (1 - U) + R (1
+/// - U(higher)) <= K. Jitter is in K and in the first response alike: however large it is, few releases remain.
 fn fifo(own: &[Demand], higher: &[Demand], blocking: u64, window: u64) -> Result<u64, Missing> {
     /// Largest number of terms to add up: a few seconds.
     const MOST: u128 = 1 << 31;
@@ -220,9 +216,9 @@ fn fifo(own: &[Demand], higher: &[Demand], blocking: u64, window: u64) -> Result
     Ok(response)
 }
 
-/// The response bound of a job that nothing but `above` interrupts; `others` are all at least as urgent.
+/// The response bound of a job that only `above` interrupts; `others` are all at least as urgent.
 ///
-/// Until it starts all of them count. From then on only `above` does, over a window of its own.
+/// Until it starts all of them count. From then on only `above` does, over its own window.
 pub(super) fn non_preemptive(own: Demand, others: &[Demand], above: &[Demand], blocking: u64) -> Result<u64, Missing> {
     let others: Vec<Demand> = others.iter().chain(above).copied().collect();
     let all: Vec<Demand> = others.iter().copied().chain([own]).collect();
@@ -246,8 +242,8 @@ pub(super) fn non_preemptive(own: Demand, others: &[Demand], above: &[Demand], b
 
 /// The response bound of a whole chain, from its release to the finish of its last leg or operation.
 ///
-/// If chains of one operation may overlap, legs of the later one come between those of the earlier:
-/// then the whole busy window is the bound.
+/// If chains of one operation may overlap, legs of the later one run between those of the earlier: then the whole busy
+/// window is the bound.
 pub(super) fn chain(own: &[Demand], others: &[Demand], blocking: u64) -> Result<u64, Missing> {
     let found = level(own, others, blocking)?;
     let apart = own.iter().map(|demand| demand.period.saturating_sub(demand.burst)).min().unwrap_or_default();
@@ -336,7 +332,7 @@ mod tests {
 
     #[test]
     fn releases_that_jitter_makes_coincide_are_not_searched_one_by_one() {
-        // Of 2^55 ns of jitter 36,028,545,172 jobs come at once, and each period has room for 1 us of them.
+        // With 2^55 ns of jitter 36,028,545,172 jobs arrive at once, and each period has room for 1 us of them.
         let set = [demand(999_000, 1_000_000), Demand { cost: 1, period: 1_000_007, burst: 1 << 55 }];
         let at_once = set[1].jobs(1) as u64;
         assert_eq!(level(&set[1..], &set[..1], 0), Ok(at_once + at_once.div_ceil(1_000) * 999_000));

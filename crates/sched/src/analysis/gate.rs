@@ -1,4 +1,5 @@
-//! Whether demand can use up the budget of a cap: what a processor executes if all is released as early as can be.
+//! Whether demand can use up the budget of a cap: the work that a processor executes if all releases are as early as
+//! possible.
 
 use alloc::vec::Vec;
 
@@ -6,15 +7,15 @@ use hyoshi_model::hard_cap::WINDOW;
 use hyoshi_model::{HardCap, Preemption};
 
 use super::fixed::Demand;
-use super::site::Site;
+use super::processor_scene::ProcessorScene;
 use super::verdict::Missing;
 use super::work::Release;
 
-/// Releases within a window after which the cap is taken to act.
+/// Releases within a window after which the cap is assumed to act.
 const PATIENCE: u128 = 100_000;
 
 /// True if worst-case demand may make a cap gate non-critical work, before any pause.
-pub(super) fn gates(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard: HardCap) -> bool {
+pub(super) fn gates(site: &ProcessorScene<'_>, releases: &[Release], cap_ppm: u32, hard: HardCap) -> bool {
     let least_urgent = site.parts.iter().filter(|part| !part.critical).map(|part| part.worst).max();
     let Some(least_urgent) = least_urgent else { return false };
     let window = u128::from(site.system.processor(site.plan.processor).cap_window.as_nanos());
@@ -35,7 +36,7 @@ pub(super) fn gates(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard: H
         }
     }
     let reserve_ppm = reserve_ppm.min(cap_ppm.saturating_sub(1));
-    // What interrupts a lane counts as if the lane used it.
+    // Work that interrupts a lane counts as if the lane used it.
     let Ok(above) = site.above_lanes(releases) else { return true };
     demands.extend(above);
     capped && uses_up(&demands, window, cap_ppm, reserve_ppm).unwrap_or(true)
@@ -44,9 +45,9 @@ pub(super) fn gates(site: &Site<'_>, releases: &[Release], cap_ppm: u32, hard: H
 
 const MILLION: u128 = 1_000_000;
 
-/// Whether the budget may be used up; `None` if that takes too long to find out.
+/// Whether the budget may be used up; `None` if the search would be too long.
 fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -> Option<bool> {
-    // In whole nanoseconds, as the dispatcher has it.
+    // In whole nanoseconds, as in the dispatcher.
     let budget = window.checked_mul(cap_ppm)? / MILLION * MILLION;
     executes(demands, window, &mut |executed, at| {
         let reserve = reserve_ppm.checked_mul(window - at)?;
@@ -54,8 +55,8 @@ fn uses_up(demands: &[Demand], window: u128, cap_ppm: u128, reserve_ppm: u128) -
     })
 }
 
-/// Whether what a processor executes within a window, if all is released as early as can be, `reaches` too much at an
-/// instant at which it becomes idle or at the window's end; `None` if that takes too long to find out.
+/// Whether the work that a processor executes within a window, if all releases are as early as possible, `reaches` too
+/// much at an instant at which it becomes idle or at the window's end. `None` if the search would be too long.
 fn executes(demands: &[Demand], window: u128, reaches: &mut dyn FnMut(u128, u128) -> Option<bool>) -> Option<bool> {
     if demands.iter().map(|demand| demand.jobs(window)).sum::<u128>() > PATIENCE {
         return None;
@@ -82,8 +83,8 @@ fn executes(demands: &[Demand], window: u128, reaches: &mut dyn FnMut(u128, u128
     reaches(executed, idle_from)
 }
 
-/// True if these may use up a budget in the window that the dispatcher accounts for, or if that takes too long to find
-/// out.
+/// True if these may use up a budget in the window that the dispatcher accounts for, or if the search would be too
+/// long.
 pub(super) fn uses_up_hard(demands: &[Demand], budget: u64) -> bool {
     let window = u128::from((WINDOW + HardCap::step()).as_nanos());
     executes(demands, window, &mut |executed, _| Some(executed >= u128::from(budget))).unwrap_or(true)

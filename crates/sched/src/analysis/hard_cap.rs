@@ -1,23 +1,23 @@
-//! The hard cap: whether it can pause a processor, and what that takes from its operations if it can.
+//! The hard cap: whether it can pause a processor, and the effect of pauses on its operations.
 //!
 //! Lanes pause while critical work has used more than `threshold - hysteresis` of the accounted window, which is at
-//! least as long as the cap's window P and at most a step longer. Two things follow.
+//! least as long as the cap's window P and at most a step longer.
 //!
-//! **Whether.** Until the first pause, critical work has the CPU in a window of length x for at most E(x), what the
-//! processor executes by x if all that can be released is released as early as can be from 0 on (the argument is in
-//! `cap`). If E(P + step) stays below the threshold, there is no first pause. Only critical work counts, so E is that of
-//! critical work if no non-critical work is as urgent as any of it, plus what less urgent work can delay it by:
-//! the longest blocking once, and all its sections. Otherwise E is that of all work. Where non-critical work counts in E
-//! and a gate may delay it, lanes may pause.
+//! **Whether.** Until the first pause, critical work has the CPU in a window of length x for at most E(x): the work
+//! that the processor executes by x if all possible releases are as early as possible from 0 on (the argument is in
+//! `cap`). If E(P + step) stays below the threshold, there is no first pause. Only critical work counts. So E is that
+//! of critical work if no non-critical work is as urgent as any of it, plus the delay by less urgent work: the longest
+//! blocking once, and all its sections. Otherwise E is that of all work. If non-critical work counts in E and a gate
+//! may delay it, lanes may pause.
 //!
-//! **How much.** All pauses of a window of length P lie in the part of it in which critical work did not have the CPU,
-//! so together they last for [`HardCap::longest_pause`] at most, and in a window of any length x for ceil(x / P) times
-//! that. This is the request bound of a periodic task above everything, without jitter, and every analysis here
-//! takes it as one (the remaining supply is that of a bounded-delay resource, Mok, Feng and Chen, RTAS 2001; compare
-//! the periodic resource of Shin and Lee, RTSS 2003).
+//! **How much.** All pauses of a window of length P are in the part of it in which critical work did not have the CPU,
+//! so together they last for at most [`HardCap::longest_pause`], and in a window of any length x for ceil(x / P) times
+//! that. This is the request bound of a periodic task above everything, without jitter, and every analysis here treats
+//! it as one. (The remaining supply is that of a bounded-delay resource, Mok, Feng and Chen, RTAS 2001; compare the
+//! periodic resource of Shin and Lee, RTSS 2003.)
 //!
-//! During a pause each job that has begun may go on below ordinary threads and acquire resources. Several may do so,
-//! since no ceiling holds there: after the pause each of them delays more urgent jobs by what it holds.
+//! During a pause each started job may continue below ordinary threads and acquire resources. Several may do so,
+//! because no ceiling applies there: after the pause each of them delays more urgent jobs by its sections.
 
 use hyoshi_model::hard_cap::{SWITCHING, WINDOW};
 use hyoshi_model::{HardCap, OnOverload, Preemption};
@@ -25,14 +25,14 @@ use hyoshi_model::{HardCap, OnOverload, Preemption};
 use super::blocking::Blocking;
 use super::fixed::Demand;
 use super::gate;
-use super::part::Part;
-use super::site::Site;
+use super::part::OperationPart;
+use super::processor_scene::ProcessorScene;
 use super::work::Release;
 
-/// What pauses take from every lane; `None` if there are none.
-pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
+/// The demand of pauses, above every lane; `None` if there are none.
+pub(super) fn pauses(site: &ProcessorScene<'_>, releases: &[Release]) -> Option<Demand> {
     may_pause(site, releases, of(site)).then(|| {
-        let uses = |part: &Part| site.system.operation(part.operation).uses.iter();
+        let uses = |part: &OperationPart| site.system.operation(part.operation).uses.iter();
         let held: u64 = site.parts.iter().flat_map(uses).map(|(_, held)| held.as_nanos()).sum();
         let lowered = SWITCHING.as_nanos().saturating_mul(site.parts.len() as u64);
         let cost = of(site).longest_pause().as_nanos().saturating_add(held).saturating_add(lowered);
@@ -41,14 +41,14 @@ pub(super) fn pauses(site: &Site<'_>, releases: &[Release]) -> Option<Demand> {
 }
 
 /// True if worst-case critical demand may use up the budget of a window of this hard cap.
-pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> bool {
+pub(super) fn may_pause(site: &ProcessorScene<'_>, releases: &[Release], cap: HardCap) -> bool {
     let critical = || site.parts.iter().filter(|part| part.critical);
     let Some(least_urgent) = critical().map(|part| part.worst).max().filter(|_| cap.is_on()) else { return false };
-    let beside = |part: &Part| !part.critical && part.best <= least_urgent;
+    let beside = |part: &OperationPart| !part.critical && part.best <= least_urgent;
     let mixed = site.plan.preemption == Preemption::None || site.parts.iter().any(beside);
     let blocking = Blocking::new(site.system, site.plan);
-    let reaches = |part: &Part| !part.critical && blocking.sections(part.operation, least_urgent) > 0;
-    // Then non-critical work counts, and a gate may delay it: it comes later than E has it.
+    let reaches = |part: &OperationPart| !part.critical && blocking.sections(part.operation, least_urgent) > 0;
+    // Then non-critical work counts, and a gate may delay it: its releases are later than E assumes.
     if (mixed || site.parts.iter().any(reaches))
         && gate::gates(site, releases, site.system.processor(site.plan.processor).cap_ppm, cap)
     {
@@ -74,11 +74,11 @@ pub(super) fn may_pause(site: &Site<'_>, releases: &[Release], cap: HardCap) -> 
     gate::uses_up_hard(&executed, cap.threshold().as_nanos().saturating_sub(put_off))
 }
 
-/// True if critical operations may become non-critical: then nothing keeps the cap from holding them back.
-pub(super) fn may_relegate(site: &Site<'_>, releases: &[Release]) -> bool {
+/// True if critical operations may become non-critical: then the cap may delay them.
+pub(super) fn may_relegate(site: &ProcessorScene<'_>, releases: &[Release]) -> bool {
     of(site).on_overload == OnOverload::Demote && may_pause(site, releases, of(site))
 }
 
-fn of(site: &Site<'_>) -> HardCap {
+fn of(site: &ProcessorScene<'_>) -> HardCap {
     site.system.processor(site.plan.processor).hard_cap
 }

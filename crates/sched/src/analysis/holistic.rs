@@ -1,41 +1,41 @@
 //! All processors together: the response of each stage is the jitter of the next.
 //!
-//! Jitter and responses are increased from nothing until they agree (Tindell and Clark 1994). Each
-//! round can only raise them, and the least agreement bounds every job, by induction over time.
+//! Jitter and responses grow from zero until they agree (Tindell and Clark 1994). Each round can only raise them, and
+//! the least fixed point bounds every job, by induction over time.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use hyoshi_model::OperationId;
 
-use super::part::{Found, Part, Response, counted, finish_of};
+use super::part::{OperationPart, PartResult, ResponseBound, counted, finish_of};
+use super::processor_scene::ProcessorScene;
 use super::release;
-use super::site::Site;
 use super::work::{Release, Work};
 
-/// What was agreed upon.
+/// The fixed point.
 pub(super) struct Agreement {
     pub releases: Vec<Release>,
     /// For each operation, when all of a release has finished, counted from the origin.
     pub finish: Vec<Option<u64>>,
     /// For each processor.
-    pub found: Vec<Vec<Found>>,
-    /// No release comes earlier after its origin, whatever is lost.
+    pub found: Vec<Vec<PartResult>>,
+    /// No release is earlier after its origin, whatever is lost.
     pub earliest: Vec<u64>,
 }
 
 /// Rounds after which responses that still grow count as unbounded.
 const PATIENCE: usize = 64;
 
-/// Finds the least agreement.
-pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
+/// Finds the least fixed point.
+pub(super) fn agree(works: &[Work], sites: &[ProcessorScene<'_>]) -> Agreement {
     let least = release::earliest(works, true, false);
     let (joins, mut lost) = (works.iter().any(Work::joins), vec![false; works.len()]);
     let mut finish = vec![Some(0u64); works.len()];
     let mut releases = release::releases(works, &least, &finish, &lost);
     let mut found = vec![Vec::new(); sites.len()];
     let mut stale = vec![true; sites.len()];
-    // Why responses have no bound, as it was first found: later it may be hidden behind what follows from it.
-    let mut reasons: BTreeMap<(OperationId, bool), Found> = BTreeMap::new();
+    // Why responses have no bound, as first found: later its consequences may hide it.
+    let mut reasons: BTreeMap<(OperationId, bool), PartResult> = BTreeMap::new();
     for round in 0.. {
         for (site, found) in
             sites.iter().zip(&mut found).enumerate().filter(|(index, _)| stale[*index]).map(|(_, both)| both)
@@ -51,8 +51,8 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
                     _ => None,
                 };
                 if finish[index].is_some() && agreed.is_none() {
-                    // A tested bound is no reason to continue: it is that of the last round.
-                    let tested = |found: &Found| matches!(found.response, Response::Tested(_));
+                    // A tested bound does not continue the iteration: it is that of the last round.
+                    let tested = |found: &PartResult| matches!(found.response, ResponseBound::Tested(_));
                     for found in own().filter(|found| found.response.is_unbounded() && !tested(found)) {
                         reasons.entry(key(&found.part)).or_insert_with(|| found.clone());
                     }
@@ -84,13 +84,13 @@ pub(super) fn agree(works: &[Work], sites: &[Site<'_>]) -> Agreement {
     Agreement { releases, finish, found, earliest }
 }
 
-/// Adds to what may lose jobs, on the way to a join: what drops them, what cancels them, and what follows that.
-/// Responses grow from round to round, and so does this.
+/// Adds to the operations whose jobs may be lost before a join: those that may drop or cancel jobs, and their
+/// successors. Responses grow from round to round, and so does this set.
 fn lose(
     works: &[Work],
-    sites: &[Site<'_>],
+    sites: &[ProcessorScene<'_>],
     (releases, finish): (&[Release], &[Option<u64>]),
-    found: &[Vec<Found>],
+    found: &[Vec<PartResult>],
     lost: &mut [bool],
 ) {
     for (site, found) in sites.iter().zip(found) {
@@ -113,16 +113,16 @@ fn lose(
     }
 }
 
-/// True if a bound says that no job of the part is late, so that none is cancelled.
-fn in_time(work: &Work, release: &Release, found: &Found) -> bool {
+/// True if a bound shows that no job of the part is late, so none is cancelled.
+fn in_time(work: &Work, release: &Release, found: &PartResult) -> bool {
     match found.response {
-        Response::InTime => true,
+        ResponseBound::InTime => true,
         _ => counted(work, release, found).is_some_and(|bound| bound <= work.deadline.span().as_nanos()),
     }
 }
 
 /// Indexes of the results, by operation: there may be very many.
-fn by_operation(found: &[Found]) -> BTreeMap<OperationId, Vec<usize>> {
+fn by_operation(found: &[PartResult]) -> BTreeMap<OperationId, Vec<usize>> {
     let mut places: BTreeMap<OperationId, Vec<usize>> = BTreeMap::new();
     for (place, one) in found.iter().enumerate() {
         places.entry(one.part.operation).or_default().push(place);
@@ -130,11 +130,11 @@ fn by_operation(found: &[Found]) -> BTreeMap<OperationId, Vec<usize>> {
     places
 }
 
-fn key(part: &Part) -> (OperationId, bool) {
+fn key(part: &OperationPart) -> (OperationId, bool) {
     (part.operation, part.critical)
 }
 
 /// When the last of a release's jobs has finished, counted from the origin.
-fn latest_finish<'a>(work: &Work, release: &Release, mut own: impl Iterator<Item = &'a Found>) -> Option<u64> {
+fn latest_finish<'a>(work: &Work, release: &Release, mut own: impl Iterator<Item = &'a PartResult>) -> Option<u64> {
     own.try_fold(0, |latest, found| Some(latest.max(finish_of(work, release, found)?)))
 }

@@ -1,19 +1,19 @@
-//! Processors that hang together, as systems of their own: a change on one of them is felt on no others.
+//! Processors that depend on each other, as separate systems: a change on one affects no processor of another.
 
 use alloc::{vec, vec::Vec};
 
 use hyoshi_model::{Chain, Contents, Epoch, Operation, OperationId, ProcessorId, Setting, System, Trigger};
 
-/// Some processors with all that runs there.
+/// Some processors with all their operations.
 pub(super) struct Island {
     pub system: System,
-    /// For each of its operations, which one it is.
+    /// For each of its operations, its id in the whole system.
     pub operations: Vec<OperationId>,
 }
 
 /// Processors that triggers, chains and resources connect belong to one island.
 pub(super) fn islands(system: &System) -> Vec<Island> {
-    let mut joined = Joined((0..system.processors.len()).collect());
+    let mut joined = DisjointSets((0..system.processors.len()).collect());
     let on = |id: &OperationId| system.operation(*id).on.index();
     for operation in &system.operations {
         operation.trigger.predecessors().iter().for_each(|from| joined.join(on(from), operation.on.index()));
@@ -33,9 +33,9 @@ pub(super) fn islands(system: &System) -> Vec<Island> {
     islands.filter(|island| !island.operations.is_empty()).collect()
 }
 
-struct Joined(Vec<usize>);
+struct DisjointSets(Vec<usize>);
 
-impl Joined {
+impl DisjointSets {
     fn find(&mut self, mut one: usize) -> usize {
         while self.0[one] != one {
             self.0[one] = self.0[self.0[one]];
@@ -68,7 +68,8 @@ impl Island {
                     Trigger::All(all) => Trigger::All(moved(all)),
                     Trigger::Any(any) => Trigger::Any(moved(any)),
                 },
-                // What is read may lie elsewhere; it matters along chains only, which lie within.
+                // An operation that is read may be on another island; it matters only along chains, which are within
+                // one.
                 reads: Vec::new(),
                 roots: moved(&operation.roots),
                 ..operation.clone()
@@ -81,7 +82,7 @@ impl Island {
         let mut epochs: Vec<Epoch> = Vec::new();
         for epoch in &system.epochs {
             let settings: Vec<Setting> = operations.iter().map(|id| epoch.settings[id.index()].clone()).collect();
-            // Regions that are the same here are one.
+            // Merge regions that are the same here.
             if epochs.last().is_none_or(|last| *last.settings != *settings || last.environment != epoch.environment) {
                 epochs.push(Epoch {
                     name: epoch.name.clone(),

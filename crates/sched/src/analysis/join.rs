@@ -1,41 +1,39 @@
-//! Joins of operations that different roots release: which completions go together, and how long the
-//! first of them waits.
+//! Joins of operations with different roots: which completions are joined, and how long the first of them waits.
 //!
-//! The dispatcher keeps the completions of each predecessor in a queue of its own, of `room` at most: one more
-//! pushes the oldest out. As soon as none of the queues is empty the oldest of each go together; the
-//! deadline counts from the earliest of their origins. Completions of predecessor i come within
-//! `[origin + a, origin + b]`, none is lost, and none overtakes another. In one operating region, whose phases
-//! are known, two patterns have a bound.
+//! The dispatcher keeps the completions of each predecessor in a separate queue of at most `room`: one more drops the
+//! oldest. When none of the queues is empty the oldest of each are joined; the deadline counts from the earliest of
+//! their origins. Completions of predecessor i arrive within `[origin + a, origin + b]`, none is lost, and none
+//! overtakes another. In one operating region, whose phases are known, two patterns have a bound.
 //!
-//! **In step.** All roots have one period T. As long as no queue overflows the k-th completions of all go together,
-//! at F + kT at the latest, F being the greatest phase + b. At the instant at which completion n of i comes,
-//! no more than floor((F - phase - a) / T) + 1 of its kind are there, so that many places are enough. The
-//! *reference* is the root with the least phase, whose origin is the earliest of them.
+//! **In step.** All roots have one period T. While no queue overflows, the k-th completions of all are joined, at F +
+//! kT at the latest, F being the greatest phase + b. When completion n of i arrives, at most floor((F - phase - a) / T)
+//! + 1 of its kind are queued, so that many places are enough. The *reference* is the root with the least phase, whose
+//! origin is the earliest of them.
 //!
-//! **Sampled.** One predecessor, the reference r, is slower than all others. Completions of another, j, are at most
-//! g = G + b - a apart, G being its longest period. Should a completion of r find the queues of r empty, then all other
-//! queues have something by g later, or when each root has come for the first time: W is the longest such
-//! wait. While W + b - a of r is less than its period, r's next completion comes later than that, so it
-//! finds its queue empty too, and by induction each completion of r leads to one release, within W.
-//! What is taken of j is one of the last `room` completions. All whose origin lies b before have come, so its
-//! origin lies less than b + room × G before that instant: the data of fast predecessors may be so old.
+//! **Sampled.** One predecessor, the reference r, is slower than all others. Completions of another, j, are at most g =
+//! G + b - a apart, G being its longest period. If a completion of r finds the queues of r empty, then all other queues
+//! have a completion by g later, or when each root has been released for the first time: W is the longest such wait.
+//! While W + b - a of r is less than its period, r's next completion is later than that, so it also finds its queue
+//! empty. By induction each completion of r leads to one release, within W. The completion used of j is one of the last
+//! `room`. All whose origin is b before have arrived, so its origin is less than b + room × G before that instant: data
+//! of fast predecessors may be this old.
 //!
-//! Both tie releases to the origins of one root, which are a period apart, as all other analyses here
-//! want it. Deadlines count from the earliest of the origins: it is kept beside that how much older than the
-//! reference's that may be, and how much later than `latest` after it a release may come.
+//! Both tie releases to the origins of one root, which are a period apart, as all other analyses here require.
+//! Deadlines count from the earliest of the origins. So two more bounds are kept: how much older than the reference's
+//! it may be, and how much later than `latest` after it a release may be.
 
 use alloc::vec::Vec;
 
 use hyoshi_model::{OperationId, System};
 
 use super::verdict::Missing;
-use super::work::{Hop, Join, Pattern, Release, Source, Unjoined, Work};
+use super::work::{Hop, Join, Pattern, Release, ReleaseSource, Unjoined, Work};
 
-/// When its releases come, counted from the reference's origin.
+/// The bounds of its releases, counted from the reference's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Joined {
     pub latest: u64,
-    /// No release comes later than `latest` and this after the earliest origin.
+    /// No release is later than `latest` plus this after the earliest origin.
     pub older: u64,
     /// How much earlier than the reference's origin the earliest origin may be.
     pub oldest: u64,
@@ -46,20 +44,20 @@ pub(super) fn settle(system: &System, works: &mut [Work], order: &[OperationId])
     for id in order {
         let index = id.index();
         let reference = match &works[index].source {
-            Source::After { predecessors, join: None, .. } => predecessors.first().map(|hop| hop.from),
-            Source::After { predecessors, join: Some(join), .. } => {
+            ReleaseSource::After { predecessors, join: None, .. } => predecessors.first().map(|hop| hop.from),
+            ReleaseSource::After { predecessors, join: Some(join), .. } => {
                 let (predecessors, room) = (predecessors.clone(), join.room);
                 match pattern(works, &predecessors) {
                     Ok(pattern) => {
                         let (Pattern::InStep { reference } | Pattern::Sampled { reference }) = pattern;
-                        if let Source::After { join, .. } = &mut works[index].source {
+                        if let ReleaseSource::After { join, .. } = &mut works[index].source {
                             *join = Some(Join { room, pattern });
                         }
                         Some(predecessors[reference].from)
                     }
                     Err(why) => {
                         let name = system.operation(*id).name.clone();
-                        works[index].source = Source::Unclear(Missing::Join { name, why: why.into() });
+                        works[index].source = ReleaseSource::Unclear(Missing::Join { name, why: why.into() });
                         None
                     }
                 }
@@ -75,19 +73,18 @@ pub(super) fn settle(system: &System, works: &mut [Work], order: &[OperationId])
 fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str> {
     let all = || predecessors.iter().map(|hop| &works[hop.from]);
     if all().any(|from| from.streams.len() > 1) {
-        return Err("some of it comes from an `any` trigger: no analysis of what goes together then");
+        return Err("an `any` trigger leads to it: no analysis of which completions match");
     }
-    if let Some(Source::Unclear(_)) = all().map(|from| &from.source).find(|source| matches!(source, Source::Unclear(_)))
+    if let Some(ReleaseSource::Unclear(_)) =
+        all().map(|from| &from.source).find(|source| matches!(source, ReleaseSource::Unclear(_)))
     {
-        return Err("something before it has no analysis");
+        return Err("an operation before it has no analysis");
     }
     if all().any(|from| from.sporadic) {
-        return Err("requests lead to some of it, at times of their own");
+        return Err("requests, which arrive at any time, lead to it");
     }
     if all().any(|from| from.phase.is_none()) {
-        return Err(
-            "the file has several regions, and what is left of one may go together with what comes in the next",
-        );
+        return Err("the file has several regions, and completions of one may match those of the next");
     }
     let first = all().next().map_or(0, |from| from.period);
     if all().all(|from| from.period == first && from.slowest == first) {
@@ -98,8 +95,8 @@ fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str
     Ok(Pattern::Sampled { reference: reference.unwrap_or(0) })
 }
 
-/// When completions of one predecessor come.
-struct Stream {
+/// The arrivals of completions of one predecessor.
+struct CompletionStream {
     of: OperationId,
     phase: u64,
     period: u64,
@@ -110,14 +107,14 @@ struct Stream {
     oldest: u64,
 }
 
-impl Stream {
+impl CompletionStream {
     fn spread(&self) -> u64 {
         self.most.saturating_sub(self.least)
     }
 }
 
-/// The releases of a join, if its predecessors are released so and finish by `finish` after their
-/// origins; `least` are all earliest releases, and `lost` tells whose jobs may be lost.
+/// The releases of a join, if its predecessors have these releases and finish by `finish` after their origins; `least`
+/// are all earliest releases, and `lost` the operations whose jobs may be lost.
 pub(super) fn joined(
     works: &[Work],
     (join, predecessors): (&Join, &[Hop]),
@@ -134,7 +131,7 @@ pub(super) fn joined(
         if lost[hop.from] {
             return Err(Unjoined::Lost(of));
         }
-        let stream = Stream {
+        let stream = CompletionStream {
             of,
             phase: from.phase.unwrap_or_default(),
             period: from.period,
@@ -155,7 +152,7 @@ pub(super) fn joined(
     }
 }
 
-/// Beyond this (146 years) nothing is looked at.
+/// Times beyond this (146 years) are not examined.
 const FAR: u64 = 1 << 62;
 
 /// The earliest arrival of a completion after its origin.
@@ -163,7 +160,7 @@ fn soonest(from: &Work, least: u64, hop: &Hop) -> u64 {
     hop.soonest(least.saturating_add(from.bcet.saturating_mul(from.legs)))
 }
 
-/// No release comes earlier after the reference's origin.
+/// No release is earlier after the reference's origin.
 pub(super) fn earliest(works: &[Work], join: &Join, predecessors: &[Hop], least: &[u64]) -> u64 {
     let soonest = |hop: &Hop| soonest(&works[hop.from], least[hop.from], hop);
     let phase = |hop: &Hop| works[hop.from].phase.unwrap_or_default();
@@ -177,7 +174,7 @@ pub(super) fn earliest(works: &[Work], join: &Join, predecessors: &[Hop], least:
     }
 }
 
-fn in_step(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
+fn in_step(streams: &[CompletionStream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
     let last = streams.iter().map(|one| one.phase.saturating_add(one.most)).max().unwrap_or_default();
     for one in streams {
         let needs = last.saturating_sub(one.phase.saturating_add(one.least)) / one.period.max(1) + 1;
@@ -189,7 +186,7 @@ fn in_step(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Un
     Ok(Joined { latest: last.saturating_sub(streams[reference].phase), older: oldest, oldest })
 }
 
-fn sampled(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
+fn sampled(streams: &[CompletionStream], reference: usize, room: u64) -> Result<Joined, Unjoined> {
     let slow = &streams[reference];
     let (mut wait, mut oldest, mut eldest) = (0, slow.oldest, 0);
     for one in streams.iter().enumerate().filter(|(position, _)| *position != reference).map(|(_, one)| one) {
@@ -210,10 +207,9 @@ fn sampled(streams: &[Stream], reference: usize, room: u64) -> Result<Joined, Un
     Ok(Joined { latest, older, oldest })
 }
 
-/// Where a join's values are given up on the way: of the path's predecessor at a sampled join, unless that is the
-/// reference.
-pub(super) fn gives_up(work: &Work, from: OperationId) -> bool {
-    let Source::After { predecessors, join: Some(join), .. } = &work.source else { return false };
+/// Where a join drops values of the path: of the path's predecessor at a sampled join, unless that is the reference.
+pub(super) fn drops_values(work: &Work, from: OperationId) -> bool {
+    let ReleaseSource::After { predecessors, join: Some(join), .. } = &work.source else { return false };
     match join.pattern {
         Pattern::InStep { .. } => false,
         Pattern::Sampled { reference } => predecessors.get(reference).is_none_or(|hop| hop.from != from.index()),
@@ -224,15 +220,15 @@ pub(super) fn gives_up(work: &Work, from: OperationId) -> bool {
 mod tests {
     use super::*;
 
-    fn stream(index: u32, phase: u64, period: u64, (least, most): (u64, u64)) -> Stream {
-        Stream { of: OperationId(index), phase, period, gap: period, least, most, oldest: 0 }
+    fn stream(index: u32, phase: u64, period: u64, (least, most): (u64, u64)) -> CompletionStream {
+        CompletionStream { of: OperationId(index), phase, period, gap: period, least, most, oldest: 0 }
     }
 
     #[test]
     fn in_step_the_last_of_each_kind_decides() {
         let streams = [stream(0, 2, 10, (1, 3)), stream(1, 5, 10, (2, 6)), stream(2, 4, 10, (1, 1))];
         assert_eq!(in_step(&streams, 0, 1), Ok(Joined { latest: 9, older: 0, oldest: 0 }));
-        // The first one's next completion may come at 13, when the second's comes at 11: all the same.
+        // The first one's next completion may arrive at 13, when the second's arrives at 11: all the same.
         let late = [stream(0, 0, 10, (1, 3)), stream(1, 5, 10, (2, 6))];
         assert_eq!(in_step(&late, 0, 1), Err(Unjoined::Full { of: OperationId(0), needs: 2, room: 1 }));
         assert_eq!(in_step(&late, 0, 2), Ok(Joined { latest: 11, older: 0, oldest: 0 }));

@@ -1,39 +1,44 @@
-//! From what the analyses found to verdicts: of operations, of processors, of the system.
+//! Verdicts from the results of the analyses: on operations, on processors, on the system.
 
 use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{Deadline, Preemption, Span, System};
 
 use super::cap;
-use super::failing::{self, Coming};
+use super::failures::{self, CertainJobs};
 use super::hard_cap;
 use super::holistic::Agreement;
-use super::method::{Assumption, Method, MethodNote};
-use super::part::{Found, Part, Response, counted, finish_of};
+use super::method::{AnalysisMethod, Assumption, MethodNote};
+use super::part::{OperationPart, PartResult, ResponseBound, counted, finish_of};
+use super::processor_scene::ProcessorScene;
 use super::release::dropping;
-use super::report::{Counted, CountedFrom, OperationReport, Outcome, ProcessorReport, Report, SceneReport, slack};
-use super::site::Site;
-use super::utilisation::{self, Inapplicable, Load, Share, UtilisationBound};
+use super::report::{CountedFrom, OperationReport, Outcome, OutcomeScope, ProcessorReport, Report, SceneReport, slack};
+use super::utilisation::{self, Inapplicable, Load, PeriodicDemand, UtilisationBound};
 use super::verdict::{Failure, Missing, Verdict};
-use super::work::{Scene, Source, Work};
+use super::work::{ReleaseSource, Scene, Work};
 use crate::strategy::Discipline;
 
 /// The verdict on one processor.
-pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Coming) -> ProcessorReport {
+pub(super) fn processor(
+    scene: Scene,
+    site: &ProcessorScene<'_>,
+    agreement: &Agreement,
+    coming: &CertainJobs,
+) -> ProcessorReport {
     let found = &agreement.found[site.plan.processor.index()];
     let mut operations: Vec<OperationReport> =
         found.iter().map(|found| operation(scene, site, agreement, coming, found)).collect();
-    let shares = |which: &dyn Fn(&&Part) -> bool| -> Vec<Share> {
-        let each = |part: &Part| {
+    let shares = |which: &dyn Fn(&&OperationPart) -> bool| -> Vec<PeriodicDemand> {
+        let each = |part: &OperationPart| {
             let (cost, streams) = (part.cost(), &site.works[part.operation.index()].streams);
-            streams.iter().map(move |period| Share { cost, period: *period })
+            streams.iter().map(move |period| PeriodicDemand { cost, period: *period })
         };
         site.parts.iter().filter(which).flat_map(each).collect()
     };
     let (all, critical) = (shares(&|_| true), shares(&|part| part.critical));
     let load = utilisation::load(&all);
     let utilisation_ppm = utilisation::ppm(utilisation::sum(all.iter().copied()));
-    // What fails is what must come, not what a trigger may never release.
+    // A failure needs a job that is certain to arrive, not one that a trigger may never release.
     let overload = |critical: bool| {
         let comes = if critical { &coming.each_critical } else { &coming.each };
         let sure = shares(&|part| comes[part.operation.index()] && (part.critical || !critical));
@@ -44,10 +49,10 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
     let overload = overload(true).or_else(|| overload(false));
     let (verdict, first) = whole(scene, site, found, &operations, overload);
     operations.sort_by_key(|report| report.operation);
-    // For verdicts alone nobody reads these.
+    // Not needed for verdicts alone.
     let unread = site.effort.is_for_verdicts().then_some(Inapplicable::Idle);
     let inapplicable = unread.or_else(|| inapplicable(site, agreement));
-    let bound = |test: fn(&[Share]) -> UtilisationBound| match inapplicable {
+    let bound = |test: fn(&[PeriodicDemand]) -> UtilisationBound| match inapplicable {
         Some(why) => UtilisationBound::No { why },
         None => test(&all),
     };
@@ -69,7 +74,13 @@ pub(super) fn processor(scene: Scene, site: &Site<'_>, agreement: &Agreement, co
     }
 }
 
-fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Coming, found: &Found) -> OperationReport {
+fn operation(
+    scene: Scene,
+    site: &ProcessorScene<'_>,
+    agreement: &Agreement,
+    coming: &CertainJobs,
+    found: &PartResult,
+) -> OperationReport {
     let part = found.part;
     let work = &site.works[part.operation.index()];
     let release = &agreement.releases[part.operation.index()];
@@ -77,12 +88,14 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Comi
     let bound_ns = counted(work, release, found);
     let (mut verdict, mut method) = (met(site, agreement, found, bound_ns, deadline_ns), found.method);
     if !verdict.is_proved() && matches!(scene, Scene::Epoch(_)) {
-        let failure = match failing::too_long(work, agreement.earliest[part.operation.index()], &part) {
-            Some(why) => Some((why, Method::Necessity)),
-            None => failing::first_job_late(scene, site, agreement, &part).map(|why| (why, Method::CommonRelease)),
+        let failure = match failures::too_long(work, agreement.earliest[part.operation.index()], &part) {
+            Some(why) => Some((why, AnalysisMethod::Necessity)),
+            None => {
+                failures::first_job_late(scene, site, agreement, &part).map(|why| (why, AnalysisMethod::CommonRelease))
+            }
         };
         match failure {
-            Some((why, by)) if failing::stays(site, &part) && coming.once[part.operation.index()] => {
+            Some((why, by)) if failures::stays(site, &part) && coming.once[part.operation.index()] => {
                 (verdict, method) = (Verdict::Fails { why }, by)
             }
             Some((_, by)) => (verdict, method) = (Verdict::unknown(Missing::Cancelled), by),
@@ -110,30 +123,38 @@ fn operation(scene: Scene, site: &Site<'_>, agreement: &Agreement, coming: &Comi
     }
 }
 
-/// Whether the deadline is met, and no job is dropped before it could be.
-fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u64>, deadline_ns: u64) -> Verdict {
+/// Whether the deadline is met, and no job is dropped before.
+fn met(
+    site: &ProcessorScene<'_>,
+    agreement: &Agreement,
+    found: &PartResult,
+    bound_ns: Option<u64>,
+    deadline_ns: u64,
+) -> Verdict {
     let work = &site.works[found.part.operation.index()];
     match &found.response {
-        Response::Unknown(missing) => return Verdict::unknown(missing.clone()),
-        Response::Tested(bound) if *bound > deadline_ns => return Verdict::unknown(Missing::BoundExceedsDeadline),
-        Response::Tested(_) => return Verdict::unknown(Missing::TestedOnly),
-        Response::Demand(too_much) | Response::Counted { too_much: Some(too_much), .. }
+        ResponseBound::Unknown(missing) => return Verdict::unknown(missing.clone()),
+        ResponseBound::Tested(bound) if *bound > deadline_ns => return Verdict::unknown(Missing::BoundExceedsDeadline),
+        ResponseBound::Tested(_) => return Verdict::unknown(Missing::TestedOnly),
+        ResponseBound::Demand(too_much) | ResponseBound::Counted { too_much: Some(too_much), .. }
             if bound_ns.is_none_or(|bound| bound > deadline_ns) =>
         {
             let window = Span::from_nanos(u64::try_from(too_much.window).unwrap_or(u64::MAX));
             return Verdict::unknown(Missing::DemandExceedsWindow { window });
         }
-        Response::Bound(_) if bound_ns.is_none() => return unbounded_predecessor(site, work),
-        Response::Bound(_) | Response::Counted { .. } if bound_ns.is_some_and(|bound| bound > deadline_ns) => {
+        ResponseBound::Bound(_) if bound_ns.is_none() => return unbounded_predecessor(site, work),
+        ResponseBound::Bound(_) | ResponseBound::Counted { .. }
+            if bound_ns.is_some_and(|bound| bound > deadline_ns) =>
+        {
             return Verdict::unknown(Missing::BoundExceedsDeadline);
         }
-        Response::Bound(_) | Response::Counted { .. } | Response::InTime | Response::Demand(_) => {}
+        ResponseBound::Bound(_) | ResponseBound::Counted { .. } | ResponseBound::InTime | ResponseBound::Demand(_) => {}
     }
     let release = &agreement.releases[work.operation.index()];
     if finish_of(work, release, found).is_none() {
         return unbounded_predecessor(site, work);
     }
-    // What piles up of an operation's other legs can drop the first ones, too.
+    // Jobs of an operation's other legs that pile up can drop the first ones, too.
     match agreement.finish[work.operation.index()] {
         Some(finish) => dropping(site.system, work, release, finish).map_or(Verdict::Proved, Verdict::unknown),
         None => {
@@ -143,13 +164,13 @@ fn met(site: &Site<'_>, agreement: &Agreement, found: &Found, bound_ns: Option<u
     }
 }
 
-fn unbounded_predecessor(site: &Site<'_>, work: &Work) -> Verdict {
+fn unbounded_predecessor(site: &ProcessorScene<'_>, work: &Work) -> Verdict {
     let name = work.source.predecessors().first().map(|hop| site.system.operations[hop.from].name.clone());
     Verdict::unknown(Missing::Predecessor { name: name.unwrap_or_default() })
 }
 
-/// For each operation why not every one of its releases leads to a completion, if so: some may be dropped or
-/// cancelled on the way to it.
+/// For each operation the reason why some releases lead to no completion, if there is one: they may be dropped or
+/// cancelled before.
 pub(super) fn lost(
     system: &System,
     works: &[Work],
@@ -169,7 +190,7 @@ pub(super) fn lost(
             lost[index].get_or_insert(Missing::CancelledBefore { name: name(index) });
         }
     }
-    // What any predecessor fails to deliver is missing downstream; triggers make no cycles, so this ends.
+    // Completions that a predecessor does not deliver are missing downstream; triggers have no cycles, so this ends.
     loop {
         let starved = |index: usize| {
             let mut before = works[index].source.predecessors().iter();
@@ -186,11 +207,11 @@ pub(super) fn lost(
     }
 }
 
-/// The verdict on all operations of a processor together, and the first that is to blame.
+/// The verdict on all operations of a processor together, and the first operation that causes it.
 fn whole(
     scene: Scene,
-    site: &Site<'_>,
-    found: &[Found],
+    site: &ProcessorScene<'_>,
+    found: &[PartResult],
     operations: &[OperationReport],
     overload: Option<Failure>,
 ) -> (Verdict, Option<String>) {
@@ -203,7 +224,7 @@ fn whole(
     }
     let verdict = match (failing, unproved) {
         (Some(one), _) => Verdict::Fails { why: Failure::Operation { name: one.name.clone() } },
-        (None, Some(one)) => match failing::demand_fails(scene, site, found) {
+        (None, Some(one)) => match failures::demand_fails(scene, site, found) {
             Some(why) => Verdict::Fails { why },
             None => Verdict::unknown(Missing::Operation { name: one.name.clone() }),
         },
@@ -212,22 +233,22 @@ fn whole(
     (verdict, first)
 }
 
-/// Why the utilisation bounds of rate monotonic scheduling say nothing here.
-fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> {
-    let work = |part: &Part| &site.works[part.operation.index()];
+/// Why the utilisation bounds of rate monotonic scheduling do not apply here.
+fn inapplicable(site: &ProcessorScene<'_>, agreement: &Agreement) -> Option<Inapplicable> {
+    let work = |part: &OperationPart| &site.works[part.operation.index()];
     let by_rate = site.parts.windows(2).all(|pair| {
         let (one, next) = (work(&pair[0]).period, work(&pair[1]).period);
         if pair[0].level == pair[1].level { one == next } else { one < next }
     });
-    let fifo = |part: &Part| {
+    let fifo = |part: &OperationPart| {
         site.plan.levels.get(usize::from(part.level)).is_some_and(|level| level.discipline == Discipline::Fifo)
     };
-    let any = |test: &dyn Fn(&Part) -> bool| site.parts.iter().any(test);
+    let any = |test: &dyn Fn(&OperationPart) -> bool| site.parts.iter().any(test);
     match () {
         () if site.parts.is_empty() => Some(Inapplicable::Idle),
         () if site.plan.preemption == Preemption::None => Some(Inapplicable::NonPreemptive),
         () if !by_rate || site.is_mixed() || !site.parts.iter().all(fifo) => Some(Inapplicable::NotRateMonotonic),
-        () if any(&|part| !matches!(work(part).source, Source::Periodic) || work(part).jitter > 0) => {
+        () if any(&|part| !matches!(work(part).source, ReleaseSource::Periodic) || work(part).jitter > 0) => {
             Some(Inapplicable::NotPeriodic)
         }
         () if any(&|part| work(part).deadline.span().as_nanos() < work(part).period) => {
@@ -242,7 +263,7 @@ fn inapplicable(site: &Site<'_>, agreement: &Agreement) -> Option<Inapplicable> 
     }
 }
 
-fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
+fn assumptions(site: &ProcessorScene<'_>, agreement: &Agreement) -> Vec<Assumption> {
     let works = || site.parts.iter().map(|part| &site.works[part.operation.index()]);
     let phase = |work: &Work| {
         let setting = site.system.setting(0, work.operation);
@@ -279,10 +300,11 @@ fn assumptions(site: &Site<'_>, agreement: &Agreement) -> Vec<Assumption> {
 pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
     let critical =
         scenes.iter().flat_map(|scene| &scene.processors).flat_map(|one| &one.operations).any(|one| one.critical);
-    let counted = if critical || !system.chains.is_empty() { Counted::CriticalAndChains } else { Counted::Everything };
-    let counts = |one: &&OperationReport| one.critical || counted == Counted::Everything;
+    let counted =
+        if critical || !system.chains.is_empty() { OutcomeScope::CriticalAndChains } else { OutcomeScope::Everything };
+    let counts = |one: &&OperationReport| one.critical || counted == OutcomeScope::Everything;
     let (mut all_proved, mut one_fails) = (true, false);
-    let mut methods: Vec<Method> = Vec::new();
+    let mut methods: Vec<AnalysisMethod> = Vec::new();
     for scene in &scenes {
         for processor in &scene.processors {
             for one in processor.operations.iter().filter(counts) {
@@ -301,7 +323,7 @@ pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
             methods.push(chain.method);
         }
         if scene.change {
-            methods.push(Method::Envelope);
+            methods.push(AnalysisMethod::Envelope);
         }
     }
     methods.sort_unstable();
@@ -310,7 +332,7 @@ pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
         system: system.name.clone(),
         outcome: match (one_fails, all_proved) {
             (true, _) => Outcome::DoesNotHold,
-            // Nothing was proved of nothing.
+            // There was nothing to prove.
             (false, true) if !system.operations.is_empty() => Outcome::Holds,
             (false, _) => Outcome::Unknown,
         },
@@ -318,8 +340,8 @@ pub(super) fn report(system: &System, scenes: Vec<SceneReport>) -> Report {
         scenes,
         methods: methods
             .into_iter()
-            .filter(|method| *method != Method::None)
-            .map(Method::note)
+            .filter(|method| *method != AnalysisMethod::None)
+            .map(AnalysisMethod::note)
             .collect::<Vec<MethodNote>>(),
     }
 }

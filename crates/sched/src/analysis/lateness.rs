@@ -1,22 +1,22 @@
-//! How late jobs of a level ordered by key can finish: response bounds beside the verdicts of
+//! The greatest lateness of jobs of a level ordered by key: response bounds in addition to the verdicts of
 //! [`demand`](super::demand).
 //!
-//! **The bound.** Of a job with key p let t0 be the last instant up to its release before which no job
-//! of a more urgent level and no job of this level with a key up to p was pending. From t0 until it
-//! finishes the processor is never idle and executes nothing but jobs of more urgent levels, jobs of this
-//! level with keys up to p, all released since t0, and at most one that was started before with a later key or
-//! holds a resource. With x = p - t0 it has finished by t0 + F(x), the least F with
+//! **The bound.** For a job with key p let t0 be the last instant up to its release before which no job of a more
+//! urgent level and no job of this level with a key up to p was pending. From t0 until it finishes the processor is
+//! never idle. It executes only jobs of more urgent levels and jobs of this level with keys up to p, all released since
+//! t0, and at most one that was started before with a later key or holds a resource. With x = p - t0 it has finished by
+//! t0 + F(x), the least F with
 //!
 //! ```text
 //!   F = B(x) + sum of C × min(jobs with keys up to x, jobs released within F) + H(F)
 //! ```
 //!
-//! or by the end of the busy window, if that is sooner. So its lateness, counted from its key, is at most
-//! the greatest F(x) - x for x from its own least distance of key and release on. This is Spuri's bound
-//! (INRIA RR-2772, 1996), with the blocking term of George, Rivierre and Spuri (INRIA RR-2966,
-//! 1996), more urgent levels counted over the whole window, and the search of abstract response-time
-//! analysis (Bozhko and Brandenburg, ECRTS 2020): x only where another job comes in, since in between
-//! F(x) does not grow. Whose keys are nearest makes no difference to F(x), so one search serves the level.
+//! or by the end of the busy window, if that is sooner. So its lateness, counted from its key, is at most the greatest
+//! F(x) - x for x from its own least distance of key and release on. This is Spuri's bound (INRIA RR-2772, 1996), with
+//! the blocking term of George, Rivierre and Spuri (INRIA RR-2966, 1996), more urgent levels counted over the whole
+//! window, and the search of abstract response-time analysis (Bozhko and Brandenburg, ECRTS 2020): only x at which
+//! another job is added, because between them F(x) does not grow. F(x) does not depend on whose keys are nearest, so
+//! one search is enough for the level.
 
 use alloc::vec::Vec;
 
@@ -25,8 +25,8 @@ use super::effort::Effort;
 use super::fixed::Demand;
 
 impl KeyedLevel<'_> {
-    /// For each operation of the level the greatest F(x) - x; `None` if that is too much effort.
-    /// `released` is the same work by releases.
+    /// For each operation of the level the greatest F(x) - x; `None` if the search would be too long. `released` is the
+    /// same work by releases.
     pub fn latenesses(&self, released: &[Demand], effort: &Effort<'_>) -> Option<Vec<i128>> {
         let mut order: Vec<usize> = (0..self.own.len()).collect();
         order.sort_by_key(|index| core::cmp::Reverse(self.own[*index].key));
@@ -65,7 +65,7 @@ impl KeyedLevel<'_> {
         // No F(x) exceeds the busy window.
         while x < end && self.window - x > worst {
             let blocking = self.blocking(x);
-            // F grows with x while the blocking is the same, so the search goes on from the last.
+            // F grows with x while the blocking is the same, so the search continues from the last.
             let from = if blocking == last_blocking { last } else { 1 };
             let found = self.finish(x, from, blocking, released, effort)?;
             (last, last_blocking) = (found, blocking);
@@ -100,9 +100,9 @@ impl KeyedLevel<'_> {
         }
     }
 
-    /// About how many terms a search adds up; above `limit` the value only shows that it is more.
+    /// About how many terms a search adds up; above `limit` the value only shows that there are more.
     fn cost(&self, order: &[usize], limit: u64) -> u64 {
-        /// Rounds until a window no longer grows, as it is in the middle.
+        /// Rounds until a window stops growing, on average.
         const ROUNDS: i128 = 6;
         let (mut steps, mut end) = (0i128, i128::MAX);
         let terms = (self.own.len() + self.higher.len()) as i128;
@@ -124,13 +124,13 @@ impl KeyedLevel<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::demand::Keyed;
-    use super::super::effort::{Bounds, Options};
+    use super::super::effort::{AnalysisOptions, Bounds};
     use super::super::fixed;
     use super::*;
     use proptest::prelude::*;
 
     fn without_limit<T>(work: impl FnOnce(&Effort<'_>) -> T) -> T {
-        work(&Effort::new(Options { bounds: Bounds::All, progress: &|_| true }))
+        work(&Effort::new(AnalysisOptions { bounds: Bounds::All, progress: &|_| true }))
     }
 
     fn keyed() -> impl Strategy<Value = (Keyed, Demand)> {
@@ -166,7 +166,7 @@ mod tests {
                 higher.into_iter().map(|(cost, period, burst)| Demand { cost, period, burst }).collect();
             let all: Vec<Demand> = released.iter().chain(&higher).copied().collect();
             let Ok(window) = fixed::busy_window(&all, below) else { return Ok(()) };
-            // At exactly full load it is a hyperperiod, which may be too long to try everything in.
+            // At exactly full load it is a hyperperiod, which may be too long to test exhaustively.
             prop_assume!(window < 50_000);
             let window = i128::from(window);
             let level = KeyedLevel { own: &own, higher: &higher, below: below.into(), window };
@@ -197,9 +197,10 @@ mod tests {
             Demand { cost: 5_000_000_000_000, period: 10_000_000_000_007, burst: 0 },
         ];
         let level = KeyedLevel { own: &own, higher: &[], below: 0, window: 9_999_999_000_000 };
-        let quick = Effort::new(Options { bounds: Bounds::Quick, progress: &|_| true });
+        let quick = Effort::new(AnalysisOptions { bounds: Bounds::Quick, progress: &|_| true });
         assert_eq!(level.latenesses(&released, &quick), None);
-        let stopped = Effort::new(Options { bounds: Bounds::All, progress: &|progress| progress.done < 1 << 21 });
+        let stopped =
+            Effort::new(AnalysisOptions { bounds: Bounds::All, progress: &|progress| progress.done < 1 << 21 });
         assert_eq!(level.latenesses(&released, &stopped), None);
     }
 }

@@ -1,10 +1,9 @@
-//! Releases that come from several periodic streams, as an `any` trigger merges them.
+//! Releases of several periodic streams that an `any` trigger merges.
 //!
-//! Of each stream at most ceil((w + s) / T) tokens come within any window of w, s being how far apart
-//! the earliest and the latest may come after their origins. For whole numbers that is at most
-//! (w + s + T - 1) / T; and a sum of such lines is one line, which one stream has whose period is the harmonic
-//! sum of the periods (rounded down) and whose burst is that period times the sum of all
-//! (s + T - 1) / T: wherever the sum allows n releases, so does it.
+//! Of each stream at most ceil((w + s) / T) tokens arrive within any window of w; s is the difference of the earliest
+//! and the latest arrival after their origins. For whole numbers that is at most (w + s + T - 1) / T. A sum of such
+//! lines is the line of one stream, whose period is the harmonic sum of the periods (rounded down) and whose burst is
+//! that period times the sum of all (s + T - 1) / T: wherever the sum allows n releases, so does it.
 
 /// As one stream: its period, unless there is more than one release in each nanosecond.
 pub(super) fn period(periods: &[u64]) -> Option<u64> {
@@ -18,7 +17,7 @@ pub(super) fn period(periods: &[u64]) -> Option<u64> {
     }
 }
 
-/// As one stream: its burst, if tokens of each come up to `spread` later than they may.
+/// As one stream: its burst, if tokens of each arrive up to `spread` later than their earliest.
 pub(super) fn burst(periods: &[u64], spread: u64) -> Option<u64> {
     if let [_] = periods {
         return Some(spread);
@@ -54,7 +53,7 @@ mod tests {
             let sum: u64 = periods.iter().map(|period| (window + spread).div_ceil(*period)).sum();
             let merged = (window + burst(&periods, spread).unwrap()).div_ceil(period(&periods).unwrap());
             prop_assert!(merged >= sum, "{merged} < {sum}");
-            // Up to rounding of the period it allows no more than one release of each more.
+            // Except for rounding of the period it allows at most one release of each more.
             let rate: f64 = periods.iter().map(|period| 1.0 / *period as f64).sum();
             let exact = (window + spread) as f64 * rate + periods.len() as f64;
             let rounding = (1.0 / period(&periods).unwrap() as f64 - rate) * (window as f64);
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn two_equal_streams_come_together_and_then_twice_as_often() {
+    fn two_equal_streams_start_together_and_are_twice_as_frequent() {
         let one = |window: u64| (window + burst(&[20, 20], 0).unwrap()).div_ceil(period(&[20, 20]).unwrap());
         assert_eq!([one(1), one(21), one(41)], [2, 5, 7]);
     }

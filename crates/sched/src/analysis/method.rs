@@ -1,4 +1,4 @@
-//! Each analysis by name, with its source; and what verdicts rest on.
+//! The name and source of each analysis, and the assumptions of verdicts.
 
 use core::fmt;
 
@@ -8,14 +8,14 @@ use serde::{Serialize, Serializer};
 /// An analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum AnalysisMethod {
     /// No analysis was carried out.
     None,
     /// Response times of a FIFO level below more urgent levels.
     FixedPriority,
     /// The same without preemption.
     FixedPriorityNonPreemptive,
-    /// A chain of legs or operations that others of its level may interrupt between them.
+    /// A chain of legs or operations between which other jobs of its level may run.
     Chain,
     /// Processor demand in a level by deadline, below more urgent levels.
     DeadlineDemand,
@@ -25,7 +25,7 @@ pub enum Method {
     DeadlineResponse,
     /// Response times of a level by laxity without preemption, below more urgent levels.
     LaxityResponse,
-    /// Everything that may be as urgent on either side of a switch or change, in any order.
+    /// All jobs that may be as urgent on either side of a switch or change, in any order.
     AnyOrder,
     /// First jobs after a common release.
     CommonRelease,
@@ -45,72 +45,74 @@ pub enum Method {
     PreemptiveLaxity,
 }
 
-impl Method {
-    /// What it does and where it comes from.
+impl AnalysisMethod {
+    /// What it does, and its source.
     pub const fn note(self) -> MethodNote {
         let (name, source) = match self {
-            Method::None => ("none", ""),
-            Method::FixedPriority => (
+            AnalysisMethod::None => ("none", ""),
+            AnalysisMethod::FixedPriority => (
                 "response times of a FIFO level under fixed priorities, floating non-preemptive sections",
                 "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the level taken as one task",
             ),
-            Method::FixedPriorityNonPreemptive => (
+            AnalysisMethod::FixedPriorityNonPreemptive => (
                 "response times under non-preemptive fixed priorities",
                 "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis)",
             ),
-            Method::Chain => (
+            AnalysisMethod::Chain => (
                 "response time of a chain of jobs, its level counted as interference over the whole window",
                 "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the chain taken as one job",
             ),
-            Method::DeadlineDemand => (
+            AnalysisMethod::DeadlineDemand => (
                 "processor demand by deadline, more urgent levels counted over the whole window",
                 "Baruah, Mok and Rosier, RTSS 1990; George, Rivierre and Spuri, INRIA RR-2966, 1996; \
                  Zhang and Burns, IEEE TC 2009 (QPA)",
             ),
-            Method::LaxityDemand => (
+            AnalysisMethod::LaxityDemand => (
                 "processor demand by deadline less worst case, more urgent levels counted over the whole window",
                 "as processor demand; waiting laxity order is earliest deadline first on deadline - worst case",
             ),
-            Method::DeadlineResponse => (
+            AnalysisMethod::DeadlineResponse => (
                 "response times by deadline, more urgent levels counted over the whole window",
                 "Spuri, INRIA RR-2772, 1996; George, Rivierre and Spuri, INRIA RR-2966, 1996; \
                  Bozhko and Brandenburg, ECRTS 2020",
             ),
-            Method::LaxityResponse => (
+            AnalysisMethod::LaxityResponse => (
                 "response times by deadline less worst case, more urgent levels counted over the whole window",
                 "as response times by deadline; waiting laxity order is earliest deadline first on deadline - worst case",
             ),
-            Method::AnyOrder => (
+            AnalysisMethod::AnyOrder => (
                 "all that may be as urgent on either side of a switch or change, in any order; carry-in by response bounds",
                 "George, Rivierre and Spuri, INRIA RR-2966, 1996 (work-conserving busy window); \
                  Tindell, Burns and Wellings, RTSS 1992 (changes of mode)",
             ),
-            Method::CommonRelease => (
+            AnalysisMethod::CommonRelease => (
                 "the first job after all releases coincide",
                 "Joseph and Pandya, Computer Journal 1986; Liu and Layland, JACM 1973",
             ),
-            Method::Necessity => ("a necessary condition", "utilisation at most 1, worst case at most the deadline"),
-            Method::Holistic => (
+            AnalysisMethod::Necessity => {
+                ("a necessary condition", "utilisation at most 1, worst case at most the deadline")
+            }
+            AnalysisMethod::Holistic => (
                 "end to end, the response of each stage being the jitter of the next",
                 "Tindell and Clark, Microprocessing and Microprogramming 1994",
             ),
-            Method::ReleaseGuard => {
+            AnalysisMethod::ReleaseGuard => {
                 ("end to end under release guards, the sum of the stages' bounds and delays", "Sun and Liu, ICDCS 1996")
             }
-            Method::Sampling => (
+            AnalysisMethod::Sampling => (
                 "age and reaction end to end where operations sample others, the sum of periods and responses",
                 "Davare et al., DAC 2007; Feiertag et al., CRTS 2008; Dürr et al., ACM TECS 2019",
             ),
-            Method::Envelope => (
+            AnalysisMethod::Envelope => (
                 "the worse of both sides of a change, parameter by parameter",
                 "any behaviour across the change is one of the envelope's",
             ),
-            Method::PreemptiveLaxity => (
+            AnalysisMethod::PreemptiveLaxity => (
                 "response times under fully preemptive laxity (tested, not proved): by deadline, other operations' deadlines \
                  less their worst cases",
                 "no proof is known; no violation in the simulations of crates/sim/tests/soundness.rs",
             ),
-            Method::Simulation => (
+            AnalysisMethod::Simulation => (
                 "simulation of the file and of adverse alignments that it allows, where nothing is proved",
                 "Liu and Layland, JACM 1973; Baruah, Mok and Rosier, RTSS 1990; Jeffay, Stanat and Martel, RTSS 1991; \
                  George, Rivierre and Spuri, INRIA RR-2966, 1996",
@@ -120,18 +122,18 @@ impl Method {
     }
 }
 
-/// An analysis, in words.
+/// A description of an analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MethodNote {
-    /// Which.
-    pub method: Method,
+    /// The analysis.
+    pub method: AnalysisMethod,
     /// What it does.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub source: &'static str,
 }
 
-/// Something that verdicts rest on.
+/// An assumption of verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Assumption {
     /// No job takes longer than declared, and no body blocks.
@@ -144,7 +146,7 @@ pub enum Assumption {
     Phases,
     /// Rate ranges count at their fastest.
     FastestRates,
-    /// Requests come at least their least interval apart.
+    /// Requests arrive at least their least interval apart.
     Requests,
     /// Hosts' clocks are within their errors.
     ClockErrors,
@@ -166,7 +168,7 @@ pub enum Assumption {
     NoThrottling,
     /// Critical demand in no window reaches the hard cap.
     HardCapNeverActs,
-    /// The hard cap withholds so much in each 100 ms.
+    /// The hard cap withholds this much in each 100 ms.
     HardCap(Span),
 }
 
@@ -179,7 +181,7 @@ impl fmt::Display for Assumption {
             Assumption::Phases => "phases are over-approximated: any alignment of releases is counted as possible",
             Assumption::FastestRates => "rate ranges count at their fastest",
             Assumption::Requests => {
-                "requests come at least `min_interval` apart, and ask for the declared deadline and importance"
+                "requests arrive at least `min_interval` apart, with the declared deadline and importance"
             }
             Assumption::ClockErrors => "the clock of each host is within its `clock_error`",
             Assumption::NothingLost => "jobs and values that are lost with a host or on a link are not counted",
@@ -188,8 +190,8 @@ impl fmt::Display for Assumption {
             }
             Assumption::Cancellation => "a cancelled job is counted as if it ran",
             Assumption::Joins => {
-                "what a join of several roots waits for comes from the start on, with the phases as written: \
-                 the oldest completion of each goes together (first in, first out)"
+                "predecessors of a join of several roots start at once, with the declared phases; it matches the \
+                    oldest completion of each (first in, first out)"
             }
             Assumption::BestCases => "no job takes less than its declared best case",
             Assumption::Sections => "a job's resource sections follow each other from its start and block as one",
@@ -205,7 +207,7 @@ impl fmt::Display for Assumption {
     }
 }
 
-/// Every cost that is counted, with its figure.
+/// Every cost that is counted, with its value.
 fn overheads(f: &mut fmt::Formatter<'_>, costs: &Costs) -> fmt::Result {
     f.write_str("scheduling costs at most")?;
     let counted = costs.named().into_iter().filter(|(_, cost)| !cost.is_zero());

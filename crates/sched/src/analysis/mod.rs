@@ -1,14 +1,12 @@
-//! Whether deadlines are met: proved, fails, or unknown, with a bound and the analysis named.
+//! Schedulability analysis: deadlines are proved, fail, or are unknown, with a bound and the name of the analysis.
 //!
-//! [`analyse`] takes a system and its plan and returns a [`Report`]. For each epoch, and each change
-//! from one to the next, it flattens the system (`workload`), bounds releases and responses of all
-//! processors together (`holistic`), level by level (`processor`): FIFO levels by response times
-//! (`fixed`), levels by key by processor demand (`demand`). What it says *fails* comes from a
-//! behaviour that the file allows (`failing`), never from a bound that is merely exceeded.
+//! [`analyse`] takes a system and its plan and returns a [`Report`]. For each epoch, and each change from one to the
+//! next, it flattens the system (`workload`), bounds releases and responses of all processors together (`holistic`),
+//! level by level (`processor`): FIFO levels by response times (`fixed`), levels by key by processor demand (`demand`).
+//! A verdict *fails* is from a behaviour that the file allows (`failures`), never from a bound that is merely exceeded.
 //!
-//! What no analysis here covers is unknown, and the verdict names what is missing.
+//! If no analysis here covers a case, it is unknown, and the verdict names what is missing.
 
-mod across;
 mod behaviour;
 mod blocking;
 mod cap;
@@ -16,7 +14,7 @@ mod chain;
 mod counterexample;
 mod demand;
 mod effort;
-mod failing;
+mod failures;
 mod fixed;
 mod gate;
 mod hard_cap;
@@ -27,14 +25,15 @@ mod judge;
 mod lateness;
 mod merge;
 mod method;
+mod mixed_order;
 mod overhead;
 mod part;
 mod processor;
+mod processor_scene;
 mod release;
 mod report;
 mod sensitivity;
-mod short;
-mod site;
+mod short_regions;
 mod utilisation;
 mod verdict;
 mod work;
@@ -46,10 +45,10 @@ use hyoshi_model::{ChainId, System};
 
 pub use behaviour::{Miss, behaviour, numbers, undecided};
 pub use counterexample::{Counterexample, Subject, counterexamples};
-pub use effort::{Bounds, Options, Progress};
-pub use method::{Assumption, Method, MethodNote};
+pub use effort::{AnalysisOptions, Bounds, Progress};
+pub use method::{AnalysisMethod, Assumption, MethodNote};
 pub use report::{
-    AloneReport, ChainReport, ChainStage, Counted, CountedFrom, OperationReport, Outcome, ProcessorReport, Report,
+    AloneReport, ChainReport, ChainStage, CountedFrom, OperationReport, Outcome, OutcomeScope, ProcessorReport, Report,
     Requirement, SceneReport,
 };
 pub use sensitivity::{OperationMargin, Scaling, Sensitivity, SensitivitySearch, sensitivity};
@@ -58,17 +57,17 @@ pub use verdict::{Failure, Missing, Verdict};
 
 use crate::plan::{Plan, ProcessorPlan};
 use effort::Effort;
-use site::Site;
+use processor_scene::ProcessorScene;
 use work::Scene;
 use workload::works;
 
 /// Analyses a system under a plan made for it, with the response bounds that are quick to find.
 pub fn analyse(system: &System, plan: &Plan) -> Report {
-    analyse_with(system, plan, Options { bounds: Bounds::Quick, progress: &|_| true })
+    analyse_with(system, plan, AnalysisOptions { bounds: Bounds::Quick, progress: &|_| true })
 }
 
 /// Analyses a system under a plan made for it.
-pub fn analyse_with(system: &System, plan: &Plan, options: Options<'_>) -> Report {
+pub fn analyse_with(system: &System, plan: &Plan, options: AnalysisOptions<'_>) -> Report {
     let effort = &Effort::new(options);
     let mut scenes = scenes(system, plan, effort);
     for stays in [stays_with_the_first, stays_with_the_last].into_iter().filter(|_| switches(plan)) {
@@ -84,7 +83,7 @@ pub fn analyse_with(system: &System, plan: &Plan, options: Options<'_>) -> Repor
     judge::report(system, scenes)
 }
 
-/// Names the clocks where nothing but their errors is in the way of a proof.
+/// Names the clocks where only their errors prevent a proof.
 fn blame_clocks(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort: &Effort<'_>) {
     let unclear = |verdict: &Verdict| matches!(verdict, Verdict::Unknown { .. });
     let operations =
@@ -117,9 +116,9 @@ fn blame_clocks(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort
     }
 }
 
-/// Each epoch and each change between two, across whatever switches of strategies there may be.
+/// Each epoch and each change between two, under any switches of strategies.
 ///
-/// A change is skipped only if it changes nothing. If one side is the worse in everything, the scene of the change
+/// A change is skipped only if it changes nothing. If one side is the worse in every parameter, the scene of the change
 /// equals that side, and it bounds the jobs of the lighter side: the first ones wait for leftovers of the region
 /// before, the last ones for operations of the next region.
 fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport> {
@@ -133,7 +132,7 @@ fn scenes(system: &System, plan: &Plan, effort: &Effort<'_>) -> Vec<SceneReport>
             }
         }
     }
-    short::doubt(system, plan, &mut scenes, effort);
+    short_regions::mark_unknown(system, plan, &mut scenes, effort);
     scenes
 }
 
@@ -153,7 +152,7 @@ fn stays_with_the_last(plan: &Plan) -> Plan {
     Plan { processors: plan.processors.iter().map(last).collect() }
 }
 
-/// Adds what holds if strategies are not switched to the operations of processors where they can be.
+/// Adds the results without switches of strategies to the operations of processors with two.
 fn note_alone(scene: &mut SceneReport, alone: &SceneReport) {
     let both = scene.processors.iter_mut().zip(&alone.processors);
     for (across, alone) in both.filter(|(across, _)| across.overload.is_some()) {
@@ -173,9 +172,10 @@ fn note_alone(scene: &mut SceneReport, alone: &SceneReport) {
 
 fn scene(system: &System, plan: &Plan, scene: Scene, effort: &Effort<'_>) -> SceneReport {
     let works = works(system, plan, scene);
-    let sites: Vec<Site<'_>> = plan.processors.iter().map(|plan| Site::new(system, plan, &works, effort)).collect();
+    let sites: Vec<ProcessorScene<'_>> =
+        plan.processors.iter().map(|plan| ProcessorScene::new(system, plan, &works, effort)).collect();
     let agreement = holistic::agree(&works, &sites);
-    let coming = failing::Coming::new(system, &works, &agreement);
+    let coming = failures::CertainJobs::new(system, &works, &agreement);
     let processors: Vec<ProcessorReport> =
         sites.iter().map(|site| judge::processor(scene, site, &agreement, &coming)).collect();
     let lost = judge::lost(system, &works, &agreement, &processors);

@@ -1,4 +1,4 @@
-//! When an operation's jobs are released, counted from the nominal release of their root: the *origin*.
+//! The releases of an operation's jobs, counted from the nominal release of their root: the *origin*.
 
 use alloc::vec::Vec;
 
@@ -7,15 +7,15 @@ use hyoshi_model::{OnBusy, Span, System};
 use super::join;
 use super::merge;
 use super::verdict::Missing;
-use super::work::{Hop, Release, Source, Work};
+use super::work::{Hop, Release, ReleaseSource, Work};
 
 /// Beyond this (146 years) a response counts as unbounded.
 const FOREVER: u64 = 1 << 62;
 
-/// No release is earlier than its predecessors' best cases and the links' least delays allow.
-/// A join uses the least of its predecessors, which is early enough for each of them. A join of several roots uses its
-/// pattern instead, if `patterns` holds. With `exact` clocks the results are lower bounds on the true instants of
-/// releases, otherwise on the instants by the host's clock.
+/// No release is earlier than its predecessors' best cases and the links' least delays allow. A join uses the least of
+/// its predecessors, which is early enough for each of them. A join of several roots uses its pattern instead, if
+/// `patterns` is true. With `exact` clocks the results are lower bounds on the true instants of releases, otherwise on
+/// the instants by the host's clock.
 pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> {
     let mut least = alloc::vec![0u64; works.len()];
     loop {
@@ -29,7 +29,7 @@ pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> 
             let soonest = |hop: &Hop| Hop { error: if exact { 0 } else { hop.error }, ..*hop }.soonest(after(hop.from));
             let first = predecessors.iter().map(soonest).min();
             let first = match &work.source {
-                Source::After { predecessors, join: Some(join), .. } if patterns => {
+                ReleaseSource::After { predecessors, join: Some(join), .. } if patterns => {
                     join::earliest(works, join, predecessors, &least)
                 }
                 _ => first.unwrap_or_default(),
@@ -38,18 +38,18 @@ pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> 
             moved |= found > least[index];
             least[index] = found;
         }
-        // Triggers make no cycles, so this ends.
+        // Triggers have no cycles, so this ends.
         if !moved {
             return least;
         }
     }
 }
 
-/// Of all operations, if each finishes by `finish` after the origin; those `lost` may lose jobs.
+/// The releases of all operations, if each finishes by `finish` after the origin; those `lost` may lose jobs.
 pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lost: &[bool]) -> Vec<Release> {
     let mut releases: Vec<Release> =
         works.iter().zip(least).map(|(work, least)| Release::of(work, works, *least, finish)).collect();
-    // What arrives out of order leaves out of order; triggers make no cycles, so this ends.
+    // Completions that arrive out of order leave out of order; triggers have no cycles, so this ends.
     while let Some(index) =
         (0..works.len()).find(|index| !releases[*index].reordered && follows(works, &releases, *index))
     {
@@ -59,7 +59,7 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lo
         join_all(works, &mut releases, least, (finish, lost));
     }
     for (work, release) in works.iter().zip(&mut releases) {
-        if matches!(work.source, Source::After { guarded: true, .. }) {
+        if matches!(work.source, ReleaseSource::After { guarded: true, .. }) {
             release.latest = release.guarded(work);
             release.counted = release.latest;
             let spread = release.latest.map(|latest| latest.saturating_sub(release.least));
@@ -74,14 +74,14 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lo
     releases
 }
 
-/// Releases behind joins of several roots.
+/// Releases after joins of several roots.
 fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Option<u64>], &[bool])) {
     loop {
         let mut moved = false;
         for (index, work) in works.iter().enumerate() {
             let mut release = releases[index];
             match &work.source {
-                Source::After { predecessors, join: Some(join), guarded } => {
+                ReleaseSource::After { predecessors, join: Some(join), guarded } => {
                     let joined = join::joined(works, (join, predecessors), (&*releases, least), ends);
                     let latest = joined.map(|joined| joined.latest.saturating_add(work.offset)).unwrap_or(FOREVER);
                     release.latest = Some(latest).filter(|latest| *latest < FOREVER);
@@ -97,32 +97,32 @@ fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Op
                     release.oldest = before().map(|before| before.oldest).max().unwrap_or_default();
                 }
             }
-            // What a guard holds comes when the reference's origin has it, however old the earliest is.
-            if matches!(work.source, Source::After { guarded: true, .. }) {
+            // A guard releases at the reference's origin, however old the earliest is.
+            if matches!(work.source, ReleaseSource::After { guarded: true, .. }) {
                 release.older = release.oldest;
             }
             moved |= release != releases[index];
             releases[index] = release;
         }
-        // Triggers make no cycles, so this ends.
+        // Triggers have no cycles, so this ends.
         if !moved {
             return;
         }
     }
 }
 
-/// How a release may find its predecessor unfinished where that drops it, or the queue full.
-/// Origins are a period apart, so ceil((finish - least) / period) releases at most are unfinished at
-/// once, the new one among them; of a load chain each of them has one leg that waits or runs.
+/// How a release may find its predecessor unfinished, if that drops it, or the queue full. Origins are a period apart,
+/// so ceil((finish - least) / period) releases at most are unfinished at once, the new one among them; of a load chain
+/// each of them has one leg that waits or runs.
 pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: u64) -> Option<Missing> {
     let operation = system.operation(work.operation);
-    // A triggered job is there from its trigger on, while it waits for its offset.
+    // A triggered job is pending from its trigger on, while it waits for its offset.
     let offset = if work.source.is_triggered() { work.offset } else { 0 };
     let arrival = release.least.saturating_sub(offset);
     let at_once = merge::origins(&work.streams, finish.saturating_sub(arrival));
     let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
-    // A join passes over numbers that one of its predecessors seems to have lost.
-    let joins = matches!(&work.source, Source::After { predecessors, .. } if predecessors.len() > 1);
+    // A join skips numbers that one of its predecessors seems to have lost.
+    let joins = matches!(&work.source, ReleaseSource::After { predecessors, .. } if predecessors.len() > 1);
     let name = || operation.name.clone();
     match () {
         () if at_once > room && operation.on_busy == OnBusy::Skip => Some(Missing::Busy {
@@ -136,25 +136,25 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
     }
 }
 
-/// True if the operation follows one whose jobs may be out of order.
+/// True if it follows an operation whose jobs may be out of order.
 fn follows(works: &[Work], releases: &[Release], index: usize) -> bool {
     works[index].source.predecessors().iter().any(|hop| releases[hop.from].reordered)
 }
 
 impl Release {
-    /// Of `work` before its guard, if its predecessors finish by `finish` after the origin.
+    /// The releases of `work` before its guard, if its predecessors finish by `finish` after the origin.
     fn of(work: &Work, works: &[Work], least: u64, finish: &[Option<u64>]) -> Release {
         let late = Some(work.jitter);
         match &work.source {
-            Source::Silent => {
+            ReleaseSource::Silent => {
                 Release { least, latest: Some(0), counted: Some(0), burst: Some(0), ..Release::default() }
             }
-            Source::Periodic => Release { latest: late, counted: late, burst: late, ..Release::default() },
-            Source::Unclear(_) => Release::default(),
-            Source::After { join: Some(_), .. } => Release { least, ..Release::default() },
-            Source::After { .. } | Source::AfterAny { .. } => {
+            ReleaseSource::Periodic => Release { latest: late, counted: late, burst: late, ..Release::default() },
+            ReleaseSource::Unclear(_) => Release::default(),
+            ReleaseSource::After { join: Some(_), .. } => Release { least, ..Release::default() },
+            ReleaseSource::After { .. } | ReleaseSource::AfterAny { .. } => {
                 let predecessors = work.source.predecessors();
-                let guarded = matches!(work.source, Source::After { guarded: true, .. });
+                let guarded = matches!(work.source, ReleaseSource::After { guarded: true, .. });
                 let latest = predecessors
                     .iter()
                     .try_fold(0u64, |latest, hop| Some(latest.max(finish[hop.from]?.checked_add(hop.most)?)));
@@ -162,7 +162,7 @@ impl Release {
                 let latest = latest.filter(|latest| *latest < FOREVER);
                 let spread = latest.map(|latest| latest.saturating_sub(least));
                 let varies = predecessors.iter().any(|hop| hop.most > hop.least || works[hop.from].any_order);
-                // Tokens of several streams come in no order at all.
+                // Tokens of several streams have no order at all.
                 let several = work.streams.len() > 1;
                 let reordered = several || (varies && spread.is_none_or(|spread| spread >= work.period));
                 let burst = if guarded { late } else { spread };
@@ -172,18 +172,19 @@ impl Release {
         }
     }
 
-    /// The latest release by a guard, which keeps releases a period apart whatever comes before it.
+    /// The latest release by a guard, which keeps releases a period apart.
     ///
-    /// If jobs arrive in the order of their origins it delays none beyond the latest arrival, by
-    /// induction: the one before was released by then, a period earlier (Sun and Liu 1996, theorem 1). If not,
-    /// the k-th release still comes by the latest arrival of the k-th origin, and a job takes the place of
-    /// one of at most those that may arrive before it.
+    /// If jobs arrive in the order of their origins it delays none beyond the latest arrival, by induction: the one
+    /// before was released by then, a period earlier (Sun and Liu 1996, theorem 1). Otherwise the k-th release is still
+    /// no later than the latest arrival of the k-th origin, and a job replaces one of at most those that may arrive
+    /// before it.
     fn guarded(&self, work: &Work) -> Option<u64> {
         let latest = self.latest?;
         if !self.reordered {
             return Some(latest);
         }
-        // The guard keeps the period of the job before, which may have overtaken: across a change of period that is another.
+        // The guard keeps the period of the job before, which may have overtaken: across a change of period that is
+        // another.
         if work.repaced {
             return None;
         }

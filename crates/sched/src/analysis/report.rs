@@ -1,4 +1,4 @@
-//! What an analysis says, as data: the command line prints it as tables and as JSON.
+//! The result of an analysis, as data: the command line prints it as tables and as JSON.
 //!
 //! Lengths of time are whole nanoseconds in fields that end in `_ns`.
 
@@ -7,25 +7,24 @@ use alloc::{string::String, vec::Vec};
 use hyoshi_model::{ChainId, OperationId, ProcessorId};
 use serde::Serialize;
 
-use super::method::{Assumption, Method, MethodNote};
+use super::method::{AnalysisMethod, Assumption, MethodNote};
 use super::utilisation::{Load, UtilisationBound};
 use super::verdict::{Failure, Verdict, serialise_verdict};
 
-/// What `check` says of a system.
+/// The result of `check` for a system.
 ///
-/// The system *holds* iff every critical operation and every chain is proved in every epoch and
-/// across every change of epoch; it *does not hold* if one of them fails; it is *unknown*
-/// otherwise. Non-critical operations are reported beside and turn nothing, unless nothing is
-/// critical and there is no chain: then every operation counts.
+/// The system *holds* iff every critical operation and every chain is proved in every epoch and across every change of
+/// epoch; it *does not hold* if one of them fails; it is *unknown* otherwise. Non-critical operations are reported but
+/// do not affect this, unless nothing is critical and there is no chain: then every operation counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The system's name.
     pub system: String,
-    /// The sum of it all.
+    /// The verdict on the system.
     pub outcome: Outcome,
-    /// What counted was the critical operations and chains, or everything for lack of such.
-    pub counted: Counted,
-    /// In order of time; each change of epoch stands behind the epoch it leaves.
+    /// Whether critical operations and chains decide the outcome, or all operations.
+    pub counted: OutcomeScope,
+    /// In order of time; each change of epoch follows the epoch that it leaves.
     pub scenes: Vec<SceneReport>,
     /// Every analysis that the report names, with its source.
     pub methods: Vec<MethodNote>,
@@ -46,7 +45,7 @@ pub enum Outcome {
 /// What decides the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Counted {
+pub enum OutcomeScope {
     /// Critical operations and chains.
     CriticalAndChains,
     /// All operations: none is critical and there is no chain.
@@ -60,7 +59,7 @@ pub struct SceneReport {
     pub epoch: usize,
     /// Its name.
     pub name: String,
-    /// True for the change from this epoch to the next: jobs of both are there.
+    /// True for the change from this epoch to the next: jobs of both are pending.
     pub change: bool,
     /// When it begins.
     pub at_ns: u64,
@@ -73,14 +72,14 @@ pub struct SceneReport {
 /// One processor in one scene.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessorReport {
-    /// Which.
+    /// The processor.
     #[serde(skip)]
     pub processor: ProcessorId,
     /// Its name.
     pub name: String,
     /// Its strategy.
     pub strategy: String,
-    /// The one that rules in overload, if there is one.
+    /// The strategy that applies in overload, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overload: Option<String>,
     /// Worst cases over periods, in parts per million, rounded; `load` decides.
@@ -98,7 +97,7 @@ pub struct ProcessorReport {
     pub verdict: Verdict,
     /// The most urgent operation that fails, or if none does, the most urgent one that is not proved.
     pub first: Option<String>,
-    /// What the verdicts rest on.
+    /// The assumptions of the verdicts.
     pub assumptions: Vec<Assumption>,
     /// Its operations, in the system's order; load chains with critical first legs have two entries.
     pub operations: Vec<OperationReport>,
@@ -107,14 +106,14 @@ pub struct ProcessorReport {
 /// One operation, or the critical or other legs of it, in one scene.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationReport {
-    /// Which.
+    /// The operation.
     #[serde(skip)]
     pub operation: OperationId,
     /// Its name.
     pub name: String,
     /// True if these jobs are critical.
     pub critical: bool,
-    /// Jobs per release that this entry speaks of.
+    /// The jobs per release of this entry.
     pub legs: u64,
     /// Its level in the plan, 0 being the most urgent.
     pub level: u8,
@@ -124,60 +123,60 @@ pub struct OperationReport {
     pub period_ns: u64,
     /// Relative deadline.
     pub deadline_ns: u64,
-    /// From when the deadline counts, and with it the bound.
+    /// The start of the deadline and of the bound.
     pub counted_from: CountedFrom,
-    /// Bound on the response, counted from where the deadline counts from.
+    /// Bound on the response, from the start of the deadline.
     pub bound_ns: Option<u64>,
     /// Deadline less bound.
     pub slack_ns: Option<i64>,
     /// The verdict.
     #[serde(flatten, serialize_with = "serialise_verdict")]
     pub verdict: Verdict,
-    /// The analysis that led to it.
-    pub method: Method,
-    /// On a processor with two strategies, in an epoch: what holds while every processor stays with the
-    /// first of its own, and while each stays with the last.
+    /// The analysis that determined it.
+    pub method: AnalysisMethod,
+    /// On a processor with two strategies, in an epoch: the result if every processor stays with its first strategy,
+    /// and with its last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alone: Vec<AloneReport>,
 }
 
-/// From when a deadline and the bound beside it count.
+/// The start of a deadline and of its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountedFrom {
     /// The job's own nominal release.
     Release,
-    /// The nominal release of the root that led to it; of a join of several the earliest.
+    /// The nominal release of the root that led to it; for a join of several the earliest.
     Root,
 }
 
-/// An operation under one of two strategies, if that is never left.
+/// An operation under one of two strategies, without switches.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AloneReport {
     /// The strategy.
     pub strategy: String,
-    /// Bound on the response, counted from where the deadline counts from.
+    /// Bound on the response, from the start of the deadline.
     pub bound_ns: Option<u64>,
     /// Deadline less bound.
     pub slack_ns: Option<i64>,
     /// The verdict.
     #[serde(flatten, serialize_with = "serialise_verdict")]
     pub verdict: Verdict,
-    /// The analysis that led to it.
-    pub method: Method,
+    /// The analysis that determined it.
+    pub method: AnalysisMethod,
 }
 
 /// One requirement of one chain, in one scene.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChainReport {
-    /// Which.
+    /// The chain.
     #[serde(skip)]
     pub chain: ChainId,
     /// Its name.
     pub name: String,
-    /// What is required.
+    /// The requirement.
     pub requirement: Requirement,
-    /// By the file.
+    /// The limit in the file.
     pub limit_ns: u64,
     /// Proved upper bound.
     pub bound_ns: Option<u64>,
@@ -186,9 +185,9 @@ pub struct ChainReport {
     /// The verdict.
     #[serde(flatten, serialize_with = "serialise_verdict")]
     pub verdict: Verdict,
-    /// The analysis that led to it.
-    pub method: Method,
-    /// Where the time goes, if there is a bound: the path's operations in order.
+    /// The analysis that determined it.
+    pub method: AnalysisMethod,
+    /// The time up to each operation of the path, if there is a bound.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<ChainStage>,
 }
@@ -198,11 +197,11 @@ pub struct ChainReport {
 pub struct ChainStage {
     /// Its name.
     pub operation: String,
-    /// When the value has left it at the latest, counted from the input (for a reaction, from the input before).
+    /// The latest instant at which the value leaves it, counted from the input (for a reaction, from the input before).
     pub by_ns: u64,
 }
 
-/// What a chain asks for.
+/// A requirement of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requirement {
@@ -210,22 +209,21 @@ pub enum Requirement {
     Deadline,
     /// Age of the data at the finish of the last.
     MaxAge,
-    /// From an input to the first finish that reflects it.
+    /// From an input to the first finish that uses it.
     MaxReaction,
 }
 
-/// Limit less bound, clamped to what the type holds.
+/// Limit less bound, clamped to the type's range.
 pub(super) fn slack(limit_ns: u64, bound_ns: u64) -> i64 {
     let slack = i128::from(limit_ns) - i128::from(bound_ns);
     slack.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
 impl ProcessorReport {
-    /// True if something that counts is late when the processor as a whole fails: whichever
-    /// operation it is, or a critical one.
-    pub fn counts(&self, counted: Counted) -> bool {
+    /// True if a relevant operation is late when the processor as a whole fails: any operation, or a critical one.
+    pub fn counts(&self, counted: OutcomeScope) -> bool {
         let critical = matches!(self.verdict, Verdict::Fails { why: Failure::Overload { critical: true, .. } });
-        critical || counted == Counted::Everything || self.operations.iter().all(|one| one.critical)
+        critical || counted == OutcomeScope::Everything || self.operations.iter().all(|one| one.critical)
     }
 }
 

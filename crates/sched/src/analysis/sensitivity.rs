@@ -1,30 +1,30 @@
-//! How far a system is from the edge: how much longer each operation could run and how much faster
-//! it could come before something that is proved is not, and the same of all of them together.
+//! The margins of a system: how much longer each operation could run, and how much faster it could be released, before
+//! a proved deadline is no longer proved; and the same for all operations together.
 //!
-//! Every value is found by bisection over the analysis itself, in whole nanoseconds, with the levels that
-//! the strategy would then give: what is reported was proved. Bounds on responses only grow with worst cases and
-//! rates where levels stay (Baruah and Burns, "Sustainable scheduling analysis", RTSS 2006); where a strategy
-//! reorders what changes, or a region's change alters what is analysed, there may be proved values
-//! beyond the one that is found, never unproved ones before it that were tried.
+//! Every value is found by bisection over the analysis itself, in whole nanoseconds, with the levels that the strategy
+//! would then assign: each reported value was proved. Bounds on responses only grow with worst cases and rates if
+//! levels stay (Baruah and Burns, "Sustainable scheduling analysis", RTSS 2006). If a strategy reorders a changed
+//! operation, or a region's change alters the analysis, there may be proved values beyond the one that is found, but
+//! never unproved ones before it that were tried.
 //!
-//! Deadlines that equal a period move with it. In a system of several regions worst cases (periods)
-//! of an operation are scaled in all of them alike; figures are of the longest (shortest).
+//! Deadlines that equal a period change with it. In a system of several regions worst cases (periods) of an operation
+//! are scaled in all of them alike; figures are of the longest (shortest).
 
 use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{Deadline, Operation, OperationId, Setting, Span, System, Trigger};
 use serde::Serialize;
 
-use super::effort::{Bounds, Effort, Known};
+use super::effort::{Bounds, Effort, LevelCache};
 use super::island::{Island, islands};
-use super::report::{Counted, Report, Requirement};
+use super::report::{OutcomeScope, Report, Requirement};
 use crate::plan::Plan;
 use crate::strategy::Strategies;
 
 /// The margins of a system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sensitivity {
-    /// False if it was ended before everything was found.
+    /// False if the search ended before everything was found.
     pub complete: bool,
     /// All worst cases together; `None` if it was not searched.
     pub worst_cases: Option<Scaling>,
@@ -34,14 +34,14 @@ pub struct Sensitivity {
     pub operations: Vec<OperationMargin>,
 }
 
-/// By how much everything could be scaled so that all that counts is proved.
+/// The scale of all operations at which the outcome is still proved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scaling {
-    /// In parts per million of what it is: more is room, less is what would have to be saved.
+    /// In parts per million of the present value: above one million is room, below is what must be saved.
     pub factor_ppm: u64,
     /// The first operation that is no longer proved; if no factor was found, one that is already not proved.
     pub first: Option<String>,
-    /// The processor that is fullest there.
+    /// The processor with the highest load there.
     pub processor: String,
     /// Its utilisation at that point: the breakdown utilisation.
     pub breakdown_utilisation_ppm: u64,
@@ -50,32 +50,32 @@ pub struct Scaling {
 /// The margins of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OperationMargin {
-    /// Which.
+    /// The operation.
     #[serde(skip)]
     pub operation: OperationId,
     /// Its name.
     pub name: String,
     /// True if all its jobs are critical.
     pub critical: bool,
-    /// True if all its jobs are proved as it is; else the margins say only what it leaves to others.
+    /// True if all its jobs are proved now; else the margins only concern others.
     pub proved: bool,
     /// Its declared worst case.
     pub wcet_ns: u64,
-    /// The longest worst case with which all that counts and is proved stays so.
+    /// The longest worst case with which all that is proved and decides the outcome stays proved.
     pub longest_wcet_ns: Option<u64>,
     /// The longest worst case with which its own jobs stay proved.
     pub own_longest_wcet_ns: Option<u64>,
     /// Its period.
     pub period_ns: u64,
-    /// The shortest period with which all that counts and is proved stays so; of periodic operations.
+    /// The shortest period with which all that is proved and decides the outcome stays proved; of periodic operations.
     pub shortest_period_ns: Option<u64>,
     /// The shortest period with which its own jobs stay proved.
     pub own_shortest_period_ns: Option<u64>,
-    /// What is the first that is no longer proved if it runs longer.
+    /// The first subject that is no longer proved if it runs longer.
     pub first: Option<String>,
 }
 
-/// Finds all margins. `progress` is told how many of how many operations are done; false ends the search.
+/// Finds all margins. `progress` is called with the number of finished operations and of all; false ends the search.
 pub fn sensitivity(
     system: &System,
     strategies: &Strategies,
@@ -93,7 +93,7 @@ pub fn sensitivity(
     search.join(parts.collect())
 }
 
-/// The search in parts that do not concern each other, for several threads to share.
+/// The search in independent parts, for several threads to share.
 pub struct SensitivitySearch<'a> {
     system: &'a System,
     strategies: &'a Strategies,
@@ -108,18 +108,18 @@ impl core::fmt::Debug for SensitivitySearch<'_> {
 }
 
 impl<'a> SensitivitySearch<'a> {
-    /// Of a system of which `report` was made.
+    /// The search for a system and its `report`.
     pub fn new(system: &'a System, strategies: &'a Strategies, report: &Report) -> Self {
-        let everything = report.counted == Counted::Everything;
+        let everything = report.counted == OutcomeScope::Everything;
         SensitivitySearch { system, strategies, everything, islands: islands(system) }
     }
 
-    /// How many parts there are: processors that hang together are one.
+    /// The number of parts: processors that depend on each other are one.
     pub fn parts(&self) -> usize {
         self.islands.len()
     }
 
-    /// Searches a part; `go_on` is asked before each operation.
+    /// Searches a part; `go_on` is called before each operation.
     pub fn part(&self, part: usize, go_on: &mut dyn FnMut() -> bool) -> Sensitivity {
         let mut found = Sensitivity { complete: true, ..Sensitivity::default() };
         let Some(island) = self.islands.get(part) else { return found };
@@ -137,7 +137,7 @@ impl<'a> SensitivitySearch<'a> {
         found
     }
 
-    /// Puts the parts together.
+    /// Combines the parts.
     pub fn join(&self, parts: Vec<Sensitivity>) -> Sensitivity {
         let mut all = Sensitivity { complete: true, ..Sensitivity::default() };
         for part in parts {
@@ -158,7 +158,7 @@ fn least(one: Option<Scaling>, other: Option<Scaling>) -> Option<Scaling> {
     [one, other].into_iter().flatten().min_by_key(|scaling| scaling.factor_ppm)
 }
 
-/// What is proved of an island: of each operation's critical and other jobs, and of each chain.
+/// The proved verdicts of an island: of each operation's critical and other jobs, and of each chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Proved {
     operations: Vec<[bool; 2]>,
@@ -170,11 +170,11 @@ struct Search<'a> {
     strategies: &'a Strategies,
     everything: bool,
     now: Proved,
-    /// Levels as they are now.
-    known: Known,
-    /// True if a verdict on one operation needs none on another.
+    /// Cached results of unchanged levels.
+    known: LevelCache,
+    /// True if a verdict on one operation is independent of others.
     apart: bool,
-    /// The operations whose verdicts count.
+    /// The operations whose verdicts decide the outcome.
     counting: Vec<bool>,
 }
 
@@ -186,21 +186,21 @@ impl<'a> Search<'a> {
         let apart = system.chains.is_empty() && system.operations.iter().all(alone);
         let critical = |id: OperationId| system.epochs.iter().any(|one| one.settings[id.index()].critical_legs > 0);
         let counting = system.operation_ids().map(|id| everything || critical(id)).collect();
-        let known = Known::default();
+        let known = LevelCache::default();
         let mut search = Search { island, strategies, everything, now: nothing, known, apart, counting };
         search.now = search.proved(system, None);
         search
     }
 
-    /// What is proved; of `only` these operations, and true of the others, where that is enough.
+    /// The proved verdicts; of `only` these operations, and true of the others, if that is enough.
     fn proved(&self, system: &System, only: Option<&[bool]>) -> Proved {
         let mut proved = Proved {
             operations: alloc::vec![[true; 2]; system.operations.len()],
             chains: alloc::vec![[true; 3]; system.chains.len()],
         };
-        // The strategies are those that the system was planned with, so each is known.
+        // The system was planned with these strategies, so each is known.
         let Ok(plan) = Plan::new(system, self.strategies) else { return Proved { operations: Vec::new(), ..proved } };
-        // Chains make use of bounds; without them verdicts are enough.
+        // Chains use bounds; without chains verdicts are enough.
         let bounds = if system.chains.is_empty() { Bounds::None } else { Bounds::Quick };
         let effort = Effort::verdicts(bounds, only.filter(|_| self.apart), &self.known);
         for scene in &super::scenes(system, &plan, &effort) {
@@ -222,7 +222,7 @@ impl<'a> Search<'a> {
             || self.island.system.epochs.iter().any(|epoch| epoch.settings.iter().any(|one| one.critical_legs > 0))
     }
 
-    /// The first thing that counts and is not proved; of `only` what is proved there.
+    /// The first relevant subject that is not proved; only of those that are proved in `only`.
     fn broken(&self, proved: &Proved, only: Option<&Proved>) -> Option<String> {
         let system = &self.island.system;
         for id in system.operation_ids() {
@@ -264,7 +264,7 @@ impl<'a> Search<'a> {
         let own = |proved: &Proved| proved.operations.get(local.index()) == Some(&[true; 2]);
         let all = |proved: &Proved| self.broken(proved, Some(&self.now)).is_none();
         let own_now = margin.proved;
-        // No job fits that is longer than its deadline.
+        // A job longer than its deadline never fits.
         let room = settings().map(|one| one.deadline.span().as_nanos() / u64::from(one.legs.max(1)));
         let beyond = room.max().unwrap_or(0).max(wcet).saturating_add(1);
         let mut itself = alloc::vec![false; system.operations.len()];
@@ -276,14 +276,14 @@ impl<'a> Search<'a> {
         let with = |value: u64, only: &[bool]| self.proved(&with_wcet(system, local, value, wcet), Some(only));
         let margins = bisect(wcet, beyond, own_now, &fine, wanted, &with, &own, &all);
         (margin.longest_wcet_ns, margin.own_longest_wcet_ns) = (Some(margins.all), margins.own);
-        // Where everything was proved up to its deadline, it is itself that fits no more.
+        // If all operations up to its deadline were proved, it is itself that no longer fits.
         let counts = self.everything || margin.critical;
         margin.first = match margins.broken {
             Some(proved) => self.broken(&proved, Some(&self.now)),
             None => counts.then(|| margin.name.clone()),
         };
         if system.operation(local).trigger == Trigger::Periodic {
-            // Backwards: the period shrinks. Nothing comes more often than it can run.
+            // Downwards: the period shrinks. No operation is released more often than it can run.
             let busy = settings().map(|one| one.wcet.as_nanos().saturating_mul(u64::from(one.legs)));
             let least = busy.max().unwrap_or(1);
             let beyond = period.saturating_sub(least.min(period)).saturating_add(period).saturating_add(1);
@@ -305,7 +305,7 @@ impl<'a> Search<'a> {
         let (mut good, mut bad, mut first) = match &as_it_is {
             None => (MILLION, 2 * MILLION, None),
             Some(first) => {
-                // Not everything improves with less load: data are older at slower rates. So search from the top.
+                // Less load can also make a result worse: data are older at lower rates. So search from the top.
                 let steps = (1..STEPS).rev().map(|step| MILLION / STEPS * step);
                 let found = steps.map(|ppm| (ppm, holds(ppm))).find(|(_, broken)| broken.is_none());
                 match found {
@@ -329,7 +329,7 @@ impl<'a> Search<'a> {
             }
         }
         if good == 0 {
-            // The operation that broke at the last try may be proved without change.
+            // The operation that failed at the last try may be proved without change.
             first = as_it_is;
         }
         let at = scaled(system, good.max(1));
@@ -337,7 +337,7 @@ impl<'a> Search<'a> {
         let loads = loads.map(|(epoch, id)| (at.utilisation_ppm(epoch, id), id));
         let (breakdown_utilisation_ppm, fullest) = loads.max_by_key(|(ppm, _)| *ppm)?;
         let processor = at.processor(fullest).name.clone();
-        // At nothing nothing is used.
+        // At zero load nothing is used.
         let breakdown_utilisation_ppm = if good > 0 { breakdown_utilisation_ppm } else { 0 };
         Some(Scaling { factor_ppm: good, first, processor, breakdown_utilisation_ppm })
     }
@@ -346,12 +346,12 @@ impl<'a> Search<'a> {
 struct Margins {
     own: Option<u64>,
     all: u64,
-    /// What is proved just beyond `all`.
+    /// The proved verdicts just beyond `all`.
     broken: Option<Proved>,
 }
 
-/// The greatest values of `now..beyond` for which `own` and `all` hold, each as finely as is wanted there.
-/// Of `wanted` operations the first are asked for both, the second for `own` alone.
+/// The greatest values of `now..beyond` for which `own` and `all` hold, each to its wanted precision. Of the `wanted`
+/// operations the first are tested for both, the second for `own` alone.
 #[allow(clippy::too_many_arguments)]
 fn bisect(
     now: u64,
@@ -368,7 +368,7 @@ fn bisect(
     while bad - good > fine(good) {
         let middle = good.midpoint(bad);
         let proved = with(middle, both);
-        // What is learned on the way holds for both.
+        // Each result narrows both searches.
         if own(&proved) {
             own_good = own_good.max(middle);
         } else {
@@ -458,7 +458,7 @@ fn set_period(setting: &mut Setting, to: u64, from: u64) {
     }
 }
 
-/// Those that are triggered have the period of their roots, and deadlines that equal it.
+/// Triggered operations have the period of their roots, and deadlines that equal it.
 fn follow(system: &System, settings: &mut [Setting], concerns: impl Fn(&[OperationId]) -> bool) {
     for id in system.operation_ids() {
         let operation = system.operation(id);

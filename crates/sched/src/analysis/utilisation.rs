@@ -5,17 +5,17 @@ use core::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Fractions are kept in units of 2^-48: a worst case of 2^64 ns times legs still fits into 128 bits.
+/// Fractions are in units of 2^-48: a worst case of 2^64 ns times legs still fits into 128 bits.
 pub(super) const ONE: u128 = 1 << 48;
 
 /// Demand of `cost` each `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct PeriodicDemand {
     pub cost: u64,
     pub period: u64,
 }
 
-impl Share {
+impl PeriodicDemand {
     /// Utilisation in units of 1 / [`ONE`], rounded up.
     pub fn rounded_up(self) -> u128 {
         (u128::from(self.cost) * ONE).div_ceil(u128::from(self.period.max(1)))
@@ -23,7 +23,7 @@ impl Share {
 }
 
 /// The sum in units of 1 / [`ONE`], rounded up.
-pub(super) fn sum(shares: impl Iterator<Item = Share>) -> u128 {
+pub(super) fn sum(shares: impl Iterator<Item = PeriodicDemand>) -> u128 {
     shares.fold(0, |sum, share| sum.saturating_add(share.rounded_up()))
 }
 
@@ -35,7 +35,7 @@ pub(super) fn ppm(scaled: u128) -> u64 {
 }
 
 /// How a sum of utilisations compares with 1: exactly, or [`Load::Unclear`].
-pub(super) fn load(shares: &[Share]) -> Load {
+pub(super) fn load(shares: &[PeriodicDemand]) -> Load {
     let above = sum(shares.iter().copied());
     let inexact = shares.len() as u128;
     if above < ONE {
@@ -53,7 +53,7 @@ pub(super) fn load(shares: &[Share]) -> Load {
 }
 
 /// The sum over the least common multiple of the periods, if that fits.
-fn exact(shares: &[Share]) -> Option<Ordering> {
+fn exact(shares: &[PeriodicDemand]) -> Option<Ordering> {
     let window = hyperperiod(shares)?;
     let mut demand = 0u128;
     for share in shares {
@@ -64,7 +64,7 @@ fn exact(shares: &[Share]) -> Option<Ordering> {
 }
 
 /// The least common multiple of the periods, if it fits.
-pub(super) fn hyperperiod(shares: &[Share]) -> Option<u128> {
+pub(super) fn hyperperiod(shares: &[PeriodicDemand]) -> Option<u128> {
     shares.iter().try_fold(1u128, |multiple, share| {
         let period = u128::from(share.period);
         (multiple / greatest_common_divisor(multiple, period)).checked_mul(period)
@@ -78,7 +78,7 @@ fn greatest_common_divisor(mut one: u128, mut other: u128) -> u128 {
     one.max(1)
 }
 
-/// Why a utilisation bound says nothing of a processor.
+/// Why a utilisation bound does not apply to a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Inapplicable {
     /// Nothing runs there.
@@ -93,7 +93,7 @@ pub enum Inapplicable {
     NotPeriodic,
     /// Jobs block each other on resources.
     Resources,
-    /// The cap may hold jobs back.
+    /// The cap may delay jobs.
     Cap,
     /// Scheduling costs time.
     Overheads,
@@ -108,7 +108,7 @@ impl fmt::Display for Inapplicable {
             Inapplicable::ConstrainedDeadline => "a deadline is shorter than the period",
             Inapplicable::NotPeriodic => "releases jitter or are triggered",
             Inapplicable::Resources => "jobs share resources",
-            Inapplicable::Cap => "the cap may hold jobs back",
+            Inapplicable::Cap => "the cap may delay jobs",
             Inapplicable::Overheads => "scheduling costs time",
         })
     }
@@ -130,7 +130,7 @@ pub enum Load {
     Full,
     /// Above.
     Above,
-    /// Too close to 1 to tell within 128 bits.
+    /// Too close to 1 to decide within 128 bits.
     Unclear,
 }
 
@@ -142,12 +142,12 @@ pub enum UtilisationBound {
     Yes {
         /// The bound, in parts per million, rounded down; of the product for the hyperbolic one.
         bound_ppm: u64,
-        /// What is compared with it, rounded; `met` decides.
+        /// The value that is compared with it, rounded; `met` decides.
         value_ppm: u64,
         /// True if it proves the processor.
         met: bool,
     },
-    /// It does not, because of this.
+    /// It does not apply.
     No {
         /// Why.
         why: Inapplicable,
@@ -156,7 +156,7 @@ pub enum UtilisationBound {
 
 /// U <= n (2^(1/n) - 1) proves rate monotonic levels (Liu and Layland 1973), here in the form
 /// (1 + U/n)^n <= 2.
-pub(super) fn liu_layland(shares: &[Share]) -> UtilisationBound {
+pub(super) fn liu_layland(shares: &[PeriodicDemand]) -> UtilisationBound {
     let (n, total) = (shares.len() as u128, sum(shares.iter().copied()));
     let holds = |total: u128| product((0..n).map(|_| total.div_ceil(n))) <= 2 * ONE;
     // The largest utilisation in ppm for which the test holds.
@@ -171,7 +171,7 @@ pub(super) fn liu_layland(shares: &[Share]) -> UtilisationBound {
 
 /// The product of all (U_i + 1) at most 2 proves rate monotonic levels (Bini, Buttazzo and
 /// Buttazzo, IEEE TC 2003).
-pub(super) fn hyperbolic(shares: &[Share]) -> UtilisationBound {
+pub(super) fn hyperbolic(shares: &[PeriodicDemand]) -> UtilisationBound {
     let value = product(shares.iter().map(|share| share.rounded_up()));
     UtilisationBound::Yes { bound_ppm: 2_000_000, value_ppm: ppm(value), met: value <= 2 * ONE }
 }
@@ -194,12 +194,12 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    fn shares(of: &[(u64, u64)]) -> Vec<Share> {
-        of.iter().map(|&(cost, period)| Share { cost, period }).collect()
+    fn shares(of: &[(u64, u64)]) -> Vec<PeriodicDemand> {
+        of.iter().map(|&(cost, period)| PeriodicDemand { cost, period }).collect()
     }
 
     #[test]
-    fn a_utilisation_of_exactly_one_is_told_from_both_neighbours() {
+    fn a_utilisation_of_exactly_one_differs_from_both_neighbours() {
         assert_eq!(load(&shares(&[(1, 3), (1, 3), (1, 3)])), Load::Full);
         let (third, period) = (333_333_333_333_333, 1_000_000_000_000_000);
         assert_eq!(load(&shares(&[(third, period), (third, period), (third, period)])), Load::Below);

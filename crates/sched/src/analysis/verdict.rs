@@ -1,4 +1,4 @@
-//! Proved, fails, or unknown: never "holds" for what was not analysed.
+//! The verdicts: proved, fails, or unknown. An unanalysed case is never proved.
 
 use alloc::string::String;
 use core::fmt;
@@ -7,7 +7,7 @@ use hyoshi_model::Span;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// What is known of an operation, a processor or a chain.
+/// The verdict on an operation, a processor or a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Every job meets its deadline, under the assumptions that the report lists.
@@ -49,7 +49,7 @@ impl Verdict {
     }
 }
 
-/// Writes `verdict` and, where there is one, `reason` into the object around it.
+/// Writes `verdict` and `reason`, if there is one, into the object around it.
 pub(super) fn serialise_verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     map.serialize_entry("verdict", verdict.word())?;
@@ -67,10 +67,10 @@ impl Serialize for Verdict {
     }
 }
 
-/// How something fails.
+/// Why a verdict is *fails*.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The worst case alone, with what must precede it, does not fit.
+    /// The worst case alone, with its predecessors, does not fit.
     LongerThanDeadline {
         /// The least time that a job needs if it takes its worst case.
         needs: Span,
@@ -91,9 +91,9 @@ pub enum Failure {
         /// True if those of critical jobs alone do.
         critical: bool,
     },
-    /// All releases coincide at the start, and more must be done within a window than fits.
+    /// All releases coincide at the start, and more work must be done within a window than fits.
     Demand {
-        /// What must be done.
+        /// The work.
         demand: Span,
         /// Within this.
         window: Span,
@@ -154,20 +154,20 @@ impl fmt::Display for Failure {
 pub enum Missing {
     /// The analysis is only sufficient, and its bound exceeds the deadline.
     BoundExceedsDeadline,
-    /// More work than fits into some window, in a behaviour that may not occur.
+    /// There may be more work than fits into some window, in a behaviour that may not occur.
     DemandExceedsWindow {
         /// The window.
         window: Span,
     },
-    /// What is at least as urgent needs more than the CPU.
+    /// Operations that are at least as urgent need more than the CPU.
     Overload,
-    /// What may be at least as urgent on either side of a switch or change needs more than the CPU.
+    /// Operations that may be at least as urgent on either side of a switch or change need more than the CPU.
     OverloadAcross,
-    /// Utilisation is exactly 1 (or too close to tell), with jitter or blocking: the busy window has no bound.
+    /// Utilisation is exactly 1 (or too close to decide), with jitter or blocking: the busy window has no bound.
     FullLoad,
     /// A busy window too long to search.
     LongWindow,
-    /// A level with so many operations that analysing each by itself would take too long.
+    /// A level with so many operations that analysing each separately would take too long.
     LargeLevel {
         /// Their number.
         operations: usize,
@@ -184,7 +184,7 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
-    /// Nothing bounds how long no request leads to an operation.
+    /// Nothing bounds the time between requests that lead to an operation.
     RareRequests {
         /// Its name.
         name: String,
@@ -201,7 +201,7 @@ pub enum Missing {
         /// The operation.
         name: String,
     },
-    /// A join of operations that different roots release, without a bound on how long they wait for each other.
+    /// A join of operations with different roots, without a bound on how long they wait for each other.
     Join {
         /// The operation.
         name: String,
@@ -212,32 +212,32 @@ pub enum Missing {
     Streams,
     /// Fully preemptive laxity, without a tested bound.
     PreemptiveLaxity,
-    /// The bound is within the deadline and held in tests, but no proof of it is known to us.
+    /// The bound is within the deadline and held in tests, but we know of no proof.
     TestedOnly,
     /// Waiting for a resource of another processor.
     RemoteResource {
         /// The resource.
         name: String,
     },
-    /// A release may find the last job unfinished, and the operation skips it then.
+    /// A release may find the last job unfinished, and the operation then skips it.
     Busy {
         /// The operation.
         name: String,
-        /// So many jobs before it may be unfinished.
+        /// This many jobs before it may be unfinished.
         unfinished: u64,
         /// From the origin to the finish of a job at the latest.
         finish: Span,
     },
-    /// More jobs may be there at once than the operation's queue holds.
+    /// More jobs may be pending than the operation's queue holds.
     Full {
         /// The operation.
         name: String,
-        /// So many, at the most.
+        /// At most this many.
         at_once: u64,
         /// Its `queue.limit`.
         limit: u64,
     },
-    /// A join may pass over completions that come out of order.
+    /// A join may skip completions that arrive out of order.
     PassedOver {
         /// The operation.
         name: String,
@@ -247,16 +247,16 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
-    /// An operation on the way may be cancelled.
+    /// A predecessor's jobs may be cancelled.
     CancelledBefore {
         /// Its name.
         name: String,
     },
-    /// The cap may hold jobs back.
+    /// The cap may delay jobs.
     Cap {
         /// The processor.
         processor: String,
-        /// The non-critical operation that it may hold back, and that delays this one; `None` if it is this one.
+        /// The non-critical operation that it may delay, and that delays this one; `None` if it is this one.
         held: Option<String>,
         /// The resource by which it delays this one, if it is less urgent.
         resource: Option<String>,
@@ -277,14 +277,14 @@ pub enum Missing {
     },
     /// Its non-critical legs are more urgent than its critical ones.
     LegOrder,
-    /// The jobs may be cancelled, which is no failure of a non-critical operation.
+    /// The jobs may be cancelled; for a non-critical operation this is not a failure.
     Cancelled,
     /// A change of epoch that alters this.
     Change {
         /// What changes.
         what: &'static str,
     },
-    /// A region shorter than what the one before it leaves behind: jobs of three regions may meet.
+    /// A region shorter than the pending work of the one before it: jobs of three regions may meet.
     ShortRegion {
         /// Its name.
         name: String,
@@ -294,12 +294,12 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
-    /// Values of an operation that is read may come in another order than their inputs.
+    /// Values of an operation that is read may arrive in another order than their inputs.
     Overtaking {
         /// The operation.
         name: String,
     },
-    /// What it left behind goes on ageing while it is switched off.
+    /// Its last value ages while it is switched off.
     SwitchedOff {
         /// The operation.
         name: String,
@@ -315,18 +315,19 @@ impl fmt::Display for Missing {
             Missing::DemandExceedsWindow { window } => {
                 let micros = window.as_nanos().div_ceil(1_000);
                 let window = hyoshi_model::Span::from_micros(micros);
-                write!(f, "more work than fits may fall due within some {window}, in a behaviour that may not occur")
+                write!(f, "could overload a window of {window}; not shown to happen")
             }
-            Missing::Overload => f.write_str("it and what is more urgent need more than the CPU"),
-            Missing::OverloadAcross => {
-                f.write_str("what may be as urgent on either side of a switch or change needs more than the CPU")
-            }
+            Missing::Overload => f.write_str("it and more urgent operations need more than the CPU"),
+            Missing::OverloadAcross => f.write_str(
+                "operations that may be as urgent on either side of a switch or change need more than the \
+                    CPU",
+            ),
             Missing::FullLoad => {
                 f.write_str("utilisation of exactly 1 with jitter or blocking: no bound on the busy window")
             }
             Missing::LongWindow => f.write_str("the busy window is too long to search: utilisation is very close to 1"),
             Missing::LargeLevel { operations } => {
-                write!(f, "its level has {operations} operations, too many to search each by itself")
+                write!(f, "its level has {operations} operations, too many to search one by one")
             }
             Missing::Overflow => f.write_str("times too long for 64 bits of nanoseconds"),
             Missing::Interference { name } => write!(f, "no bound on how often {name} interferes"),
@@ -334,14 +335,14 @@ impl fmt::Display for Missing {
                 write!(f, "no bound on how often requests release {name}: add `min_interval` to it")
             }
             Missing::RareRequests { name } => {
-                write!(f, "no bound on how long no request leads to {name}, whose values are sampled")
+                write!(f, "no bound on the time between requests that lead to {name}, whose values are sampled")
             }
             Missing::ClockErrors => f.write_str(
                 "the bound exceeds the deadline only because hosts' clocks may differ: lower their `clock_error`",
             ),
-            Missing::Predecessor { name } => write!(f, "no bound on the response of {name}, which comes before it"),
+            Missing::Predecessor { name } => write!(f, "no bound on the response of {name}, which precedes it"),
             Missing::Trigger { name } => write!(f, "no analysis of how {name} is triggered"),
-            Missing::Join { name, why } => write!(f, "no bound on how long {name} waits for what it joins: {why}"),
+            Missing::Join { name, why } => write!(f, "no bound on how long {name} waits for its predecessors: {why}"),
             Missing::Streams => f.write_str("no analysis of a guard, or of very many paths, behind an `any` trigger"),
             Missing::TestedOnly => {
                 f.write_str("tested, not proved: the bound is within the deadline and held in every simulation")
@@ -354,45 +355,45 @@ impl fmt::Display for Missing {
                 let jobs = if *unfinished == 1 { "the job".into() } else { alloc::format!("{unfinished} jobs") };
                 write!(
                     f,
-                    "{jobs} of {name} before may be unfinished at a release, which on_busy = \"skip\" drops: a job may \
-                     take until {finish} after its root's release; shorten that, or let it \"queue\""
+                    "{jobs} of {name} before may be unfinished at a release, which on_busy = \"skip\" then drops: a job may \
+                     finish {finish} after its root's release; shorten that, or write on_busy = \"queue\""
                 )
             }
             Missing::Full { name, at_once, limit } => {
                 write!(
                     f,
-                    "{at_once} jobs of {name} may be there at once, its queue.limit is {limit}, and one more is dropped: \
-                     raise it to {at_once}"
+                    "{at_once} jobs of {name} may be pending, but its queue.limit is {limit}, so one is dropped: raise \
+                        it to {at_once}"
                 )
             }
             Missing::PassedOver { name } => {
                 write!(
                     f,
-                    "what {name} joins may come out of order over a link, and numbers that seem lost are passed over: \
-                     its delay must vary by less than a period"
+                    "completions for {name} may arrive out of order over a link, and late numbers are skipped: its \
+                        delay must vary by less than a period"
                 )
             }
             Missing::Unbounded { name } => {
                 write!(f, "some jobs of {name} have no bound: they may pile up, fill its queue and drop releases")
             }
             Missing::CancelledBefore { name } => {
-                write!(f, "jobs of {name} may be cancelled, so that not every release comes through")
+                write!(f, "jobs of {name} may be cancelled, so not every release completes")
             }
             Missing::Cap { processor, held: None, enough, keys, .. } => {
-                write!(f, "the cap of {processor} may hold its jobs back: raise {keys} to {enough} %")
+                write!(f, "the cap of {processor} may delay its jobs: raise {keys} to {enough} %")
             }
             Missing::Cap { processor, held: Some(held), resource: Some(resource), enough, keys } => {
                 write!(
                     f,
-                    "the cap of {processor} may hold {held} back while it holds {resource}: raise {keys} to {enough} %, \
-                     or make {held} critical"
+                    "the cap of {processor} may delay {held} while it holds {resource}: raise {keys} to {enough} %, or \
+                        make {held} critical"
                 )
             }
             Missing::Cap { processor, held: Some(held), resource: None, enough, keys } => {
                 write!(
                     f,
-                    "the cap of {processor} may hold {held} back, which is as urgent or more: raise {keys} to {enough} %, \
-                     or make {held} critical"
+                    "the cap of {processor} may delay {held}, which is as urgent or more: raise {keys} to {enough} %, \
+                        or make {held} critical"
                 )
             }
             Missing::HardCap { processor } => write!(
@@ -404,9 +405,9 @@ impl fmt::Display for Missing {
             }
             Missing::LegOrder => f.write_str("its non-critical legs are more urgent than its critical ones"),
             Missing::Cancelled => {
-                f.write_str("late jobs are cancelled, which is no failure of a non-critical operation")
+                f.write_str("late jobs are cancelled; for a non-critical operation this is not a failure")
             }
-            Missing::Change { what } => write!(f, "no analysis of an epoch's beginning that changes {what}"),
+            Missing::Change { what } => write!(f, "no analysis of an epoch that changes {what}"),
             Missing::ShortRegion { name } => {
                 write!(f, "region {name} is so short that jobs of the one before it may meet those of the next")
             }
@@ -415,7 +416,7 @@ impl fmt::Display for Missing {
                 write!(f, "jobs of {name} may overtake each other, so that its latest value is not the newest")
             }
             Missing::SwitchedOff { name } => {
-                write!(f, "{name} is switched off, and what it left behind goes on ageing")
+                write!(f, "{name} is switched off, and its last value ages")
             }
             Missing::NoPeriod => f.write_str("a period of zero"),
         }

@@ -1,4 +1,4 @@
-//! Operations in one scene, and what bounds their releases: the data that all analyses share.
+//! Operations in one scene, and the bounds of their releases: the data that all analyses share.
 
 use alloc::{format, string::String, vec::Vec};
 
@@ -10,9 +10,9 @@ use crate::plan::Placement;
 /// An epoch, or the change from one to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scene {
-    /// The epoch, once jobs of the epoch before have gone.
+    /// The epoch, after the jobs of the epoch before have finished.
     Epoch(usize),
-    /// From this epoch to the next: jobs of both are there.
+    /// From this epoch to the next: jobs of both are pending.
     Change(usize),
 }
 
@@ -36,48 +36,48 @@ pub(super) struct Work {
     pub operation: OperationId,
     pub on: ProcessorId,
     pub place: Placement,
-    /// Where else its jobs may be: under the other strategy, on the other side of a change.
+    /// The other levels of its jobs: under the other strategy, on the other side of a change.
     pub elsewhere: Vec<Placement>,
-    /// Across a change its keys, but not its level, are others than before.
+    /// Across a change its keys change, but not its level.
     pub rekeyed: bool,
-    /// A job may finish before an earlier one of the operation: the order changes under way, legs differ across a change,
-    /// or laxity lets a later release overtake what runs.
+    /// A job may finish before an earlier one of the operation: the order changes at run time, legs differ across a
+    /// change, or laxity lets a later release overtake a running job.
     pub any_order: bool,
-    /// Across a change its period is another than before.
+    /// Across a change its period changes.
     pub repaced: bool,
     /// Jobs per release, and how many of the first are critical.
     pub legs: u64,
     pub critical_legs: u64,
-    /// Of one job; at least 1 ns, as the analyses want it.
+    /// Of one job; at least 1 ns, as the analyses require.
     pub wcet: u64,
     pub bcet: u64,
     pub period: u64,
-    /// Periods of the streams of releases that `period` stands for; more than one behind an `any`.
+    /// The streams of releases whose periods `period` combines; more than one after an `any`.
     pub streams: Vec<u64>,
     /// The longest gap between nominal releases that rates allow.
     pub slowest: u64,
-    /// Requests lead to it: `slowest` bounds nothing.
+    /// Requests lead to it: `slowest` is not a bound.
     pub sporadic: bool,
     /// When its reference root is first released, if the file has one region.
     pub phase: Option<u64>,
     pub deadline: Deadline,
     pub offset: u64,
     pub jitter: u64,
-    pub source: Source,
-    /// Operations before it that hand over to it without a gap (see [`fixed`](super::fixed)), the first
-    /// of them first; none for most.
+    pub source: ReleaseSource,
+    /// The operations before it that trigger it without a gap (see [`fixed`](super::fixed)), the first of them first;
+    /// none for most.
     pub run_up: Vec<OperationId>,
 }
 
-/// What releases it.
+/// The cause of its releases.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Source {
-    /// Nothing in this scene.
+pub(super) enum ReleaseSource {
+    /// None in this scene.
     Silent,
     /// Time.
     Periodic,
-    /// One completion of each of these for each release of their one root, or of the one of these there is.
-    /// A join of several roots takes its predecessors' completions as [`join`](super::join) has it.
+    /// One completion of each of these for each release of their one root, or of the only one. A join of several roots
+    /// combines its predecessors' completions as described in [`join`](super::join).
     After { predecessors: Vec<Hop>, guarded: bool, join: Option<Join> },
     /// Each completion of any of these.
     AfterAny { predecessors: Vec<Hop> },
@@ -92,50 +92,50 @@ pub(super) struct Hop {
     pub least: u64,
     /// With the error of the clocks on both sides.
     pub most: u64,
-    /// How far the clocks on both sides may be apart: seen from here, it may seem to take so much less.
+    /// The largest difference of the clocks on both sides: seen from here, the link may seem faster by this.
     pub error: u64,
 }
 
 impl Hop {
-    /// What it takes at the least, as the clock of this side has it, if it leaves `after` the origin.
+    /// The least delay, by the clock of this side, if it leaves `after` the origin.
     pub fn soonest(&self, after: u64) -> u64 {
         after.saturating_add(self.least).saturating_sub(self.error)
     }
 }
 
-impl Source {
-    /// Whose completions release it, as they stand in the system.
+impl ReleaseSource {
+    /// The operations whose completions release it, in the system's order.
     pub fn predecessors(&self) -> &[Hop] {
         match self {
-            Source::After { predecessors, .. } | Source::AfterAny { predecessors } => predecessors,
-            Source::Silent | Source::Periodic | Source::Unclear(_) => &[],
+            ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors } => predecessors,
+            ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => &[],
         }
     }
 
-    /// True if another's completion releases it.
+    /// True if another operation's completion releases it.
     pub fn is_triggered(&self) -> bool {
         !self.predecessors().is_empty()
     }
 }
 
 impl Work {
-    /// True if it joins what different roots release.
+    /// True if it joins operations with different roots.
     pub fn joins(&self) -> bool {
-        matches!(self.source, Source::After { join: Some(_), .. })
+        matches!(self.source, ReleaseSource::After { join: Some(_), .. })
     }
 
-    /// True if it asks for the CPU in this scene.
+    /// True if it needs the CPU in this scene.
     pub fn runs(&self) -> bool {
-        !matches!(self.source, Source::Silent)
+        !matches!(self.source, ReleaseSource::Silent)
     }
 
-    /// Whose release its own follows without a gap: the first of its run-up, or itself.
+    /// The operation whose release its own follows without a gap: the first of its run-up, or itself.
     pub fn head(&self) -> OperationId {
         self.run_up.first().copied().unwrap_or(self.operation)
     }
 
-    /// Every place where its jobs may be.
-    pub fn places(&self) -> impl Iterator<Item = Placement> + '_ {
+    /// Every level and side on which its jobs may be.
+    pub fn positions(&self) -> impl Iterator<Item = Placement> + '_ {
         core::iter::once(self.place).chain(self.elsewhere.iter().copied())
     }
 
@@ -145,7 +145,7 @@ impl Work {
     }
 }
 
-/// Which completions go together.
+/// Which completions are joined.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Join {
     /// Completions of one predecessor that may wait for the others.
@@ -157,37 +157,37 @@ pub(super) struct Join {
 pub(super) enum Pattern {
     /// The k-th of each; the root of the predecessor at this position has the least phase.
     InStep { reference: usize },
-    /// Each of the predecessor at this position, the slowest, with what is there of the others.
+    /// Each of the predecessor at this position, the slowest, with the available ones of the others.
     Sampled { reference: usize },
 }
 
-/// What bounds an operation's releases. Origins are at least a period apart.
+/// The bounds of an operation's releases. Origins are at least a period apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Release {
-    /// No earlier than this after the origin.
+    /// The earliest release after the origin.
     pub least: u64,
-    /// No later than this after the origin.
+    /// The latest release after the origin.
     pub latest: Option<u64>,
-    /// As `latest`, of the first operation of its run-up, from which its response is counted.
+    /// Like `latest`, of the first operation of its run-up, from which its response is counted.
     pub counted: Option<u64>,
-    /// In any window of w at most ceil((w + burst) / period) releases; of the first operation of its
-    /// run-up, whose releases are what a busy window contains.
+    /// In any window of w at most ceil((w + burst) / period) releases; of the first operation of its run-up, whose
+    /// releases a busy window contains.
     pub burst: Option<u64>,
-    /// As `burst`, of releases behind a guard that idle points open.
+    /// Like `burst`, of releases after a guard that idle points open.
     pub opened: Option<u64>,
-    /// A job may arrive before one of an earlier origin: links with a range of delays let messages overtake, and
-    /// so do switches of strategy and changes of levels and keys.
+    /// A job may arrive before one of an earlier origin: links with a range of delays let messages overtake, and so do
+    /// switches of strategy and changes of levels and keys.
     pub reordered: bool,
-    /// Behind a join of several roots deadlines count from the earliest of their origins: no release comes later
-    /// than `latest` and this after it.
+    /// After a join of several roots deadlines count from the earliest of their origins: no release is later than
+    /// `latest` plus this after it.
     pub older: u64,
-    /// And it is by no more than this earlier than the origin.
+    /// And it is at most this much earlier than the origin.
     pub oldest: u64,
     /// Why a join of several roots has no bound.
     pub unjoined: Option<Unjoined>,
 }
 
-/// Why there is no bound.
+/// The reason of a missing bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unjoined {
     /// This one's response has no bound.
@@ -196,9 +196,9 @@ pub(super) enum Unjoined {
     Lost(OperationId),
     /// Completions of this one may overtake each other.
     Overtaking(OperationId),
-    /// So many completions of this one may have to wait.
+    /// This many completions of this one may have to wait.
     Full { of: OperationId, needs: u64, room: u64 },
-    /// The next completion of the slowest may come before the others have.
+    /// The next completion of the slowest may arrive before those of the others.
     TooClose { slow: OperationId, fast: OperationId, wait: u64, spread: u64, period: u64 },
 }
 
@@ -209,7 +209,7 @@ impl Unjoined {
         match self {
             Unjoined::Unbounded(id) => format!("the response of {} has no bound", name(id)),
             Unjoined::Lost(id) => {
-                format!("a job of {} may be dropped or cancelled, and what goes together shifts", name(id))
+                format!("a job of {} may be dropped or cancelled, which shifts the matching of completions", name(id))
             }
             Unjoined::Overtaking(id) => format!("completions of {} may overtake each other", name(id)),
             Unjoined::Full { of, needs, room } => {
@@ -222,8 +222,8 @@ impl Unjoined {
                 let (slow, fast) = (name(slow), name(fast));
                 let (wait, spread, period) = (span(wait), span(spread), span(period));
                 format!(
-                    "{slow} may wait {wait} for {fast} and comes up to {spread} late, which together must stay below \
-                     its period of {period}: roots of nearly one rate drift past each other, so give them one period"
+                    "{slow} may wait {wait} for {fast} and be {spread} late; the sum must stay below its period of \
+                        {period}: roots of nearly one rate drift, so give them one period"
                 )
             }
         }

@@ -1,4 +1,4 @@
-//! A system in one scene, flattened: what each operation asks of its processor, and when.
+//! A system in one scene, flattened: the work and the releases of each operation.
 
 use alloc::{vec, vec::Vec};
 
@@ -7,15 +7,15 @@ use hyoshi_model::{Deadline, Guard, OperationId, Preemption, Setting, Span, Syst
 use super::join;
 use super::merge;
 use super::verdict::Missing;
-use super::work::{Hop, Join, Pattern, Scene, Source, Work};
+use super::work::{Hop, Join, Pattern, ReleaseSource, Scene, Work};
 use crate::plan::{Placement, Plan};
-use crate::ranking::Place;
+use crate::ranking::LevelPosition;
 use crate::strategy::Discipline;
 
 /// Every operation, in the system's order.
 pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     let mut works: Vec<Work> = system.operation_ids().map(|id| work(system, plan, scene, id)).collect();
-    // Nothing triggers what follows a silent operation.
+    // A silent operation triggers no successor.
     loop {
         let silenced: Vec<usize> =
             (0..works.len()).filter(|index| works[*index].runs() && starved(&works, *index)).collect();
@@ -23,14 +23,14 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
             break;
         }
         for index in silenced {
-            works[index].source = Source::Silent;
+            works[index].source = ReleaseSource::Silent;
         }
     }
     merge_streams(&mut works);
-    if works.iter().any(|work| matches!(work.source, Source::After { join: Some(_), .. })) {
+    if works.iter().any(|work| matches!(work.source, ReleaseSource::After { join: Some(_), .. })) {
         join::settle(system, &mut works, &causes_first(system));
     }
-    // From the first of each run on; triggers make no cycles, so this ends.
+    // From the first of each run on; triggers have no cycles, so this ends.
     loop {
         let longer = |index: usize| Some((index, run_up(plan, &works, index)?));
         let found: Vec<_> =
@@ -44,7 +44,7 @@ pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     }
 }
 
-/// Every operation behind all that trigger it. A stack of our own: chains may be long.
+/// Every operation, after all that trigger it. An explicit stack: chains may be long.
 pub(super) fn causes_first(system: &System) -> Vec<OperationId> {
     let mut done = vec![false; system.operations.len()];
     let mut order = Vec::with_capacity(done.len());
@@ -65,65 +65,66 @@ pub(super) fn causes_first(system: &System) -> Vec<OperationId> {
     order
 }
 
-/// Whatever follows an `any` trigger is released in several streams.
+/// Successors of an `any` trigger are released in several streams.
 fn merge_streams(works: &mut [Work]) {
     loop {
         let mut moved = false;
         for index in 0..works.len() {
             let streams: Vec<u64> = match &works[index].source {
-                // Of a join of one root all have the same.
-                Source::After { predecessors, join: None, .. } => {
+                // All roots of a join of one root have the same.
+                ReleaseSource::After { predecessors, join: None, .. } => {
                     let first = predecessors.first().map(|hop| &works[hop.from]);
                     first.filter(|first| first.streams.len() > 1).map(|first| first.streams.clone()).unwrap_or_default()
                 }
-                // Of several roots the slowest decides.
-                Source::After { predecessors, join: Some(_), .. } => {
+                // Of several roots the slowest determines it.
+                ReleaseSource::After { predecessors, join: Some(_), .. } => {
                     let slowest = predecessors.iter().map(|hop| &works[hop.from]).max_by_key(|from| from.period);
                     slowest.map(|slowest| slowest.streams.clone()).unwrap_or_default()
                 }
-                Source::AfterAny { predecessors } => {
+                ReleaseSource::AfterAny { predecessors } => {
                     let running = predecessors.iter().map(|hop| &works[hop.from]).filter(|from| from.runs());
                     running.flat_map(|from| from.streams.iter().copied()).collect()
                 }
-                Source::Silent | Source::Periodic | Source::Unclear(_) => continue,
+                ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => continue,
             };
             let work = &mut works[index];
             if streams.is_empty() || work.streams == streams {
                 continue;
             }
             moved = true;
-            let guarded = matches!(work.source, Source::After { guarded: true, .. });
+            let guarded = matches!(work.source, ReleaseSource::After { guarded: true, .. });
             match merge::period(&streams).filter(|_| !guarded && streams.len() <= MOST_STREAMS) {
                 Some(period) => (work.period, work.streams) = (period, streams),
                 None => {
-                    work.source = Source::Unclear(Missing::Streams);
+                    work.source = ReleaseSource::Unclear(Missing::Streams);
                     work.streams = vec![work.period];
                 }
             }
         }
-        // Triggers make no cycles, so this ends.
+        // Triggers have no cycles, so this ends.
         if !moved {
             return;
         }
     }
 }
 
-/// Streams beyond which a merge is left without analysis: a graph of merges has as many as paths.
+/// Streams beyond which a merge is not analysed: a graph of merges has as many as paths.
 const MOST_STREAMS: usize = 64;
 
-/// The operations that hand over to this one without a gap: triggered directly, here, at once, from
-/// levels at least as urgent, all of them after one and the same release.
+/// The operations that precede this one without a gap: triggered directly, on this processor, without delay, from
+/// levels at least as urgent, all after the same release.
 fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>> {
     let work = &works[index];
-    let Source::After { predecessors, guarded: false, join: None } = &work.source else { return None };
-    // Where the order may change under way, nothing is said of runs.
+    let ReleaseSource::After { predecessors, guarded: false, join: None } = &work.source else { return None };
+    // If the order may change at run time, runs are not used.
     let here = || works.iter().filter(|one| one.on == work.on);
     if here().any(|one| one.rekeyed || !one.elsewhere.is_empty()) {
         return None;
     }
     let levels = &plan.processors[work.on.index()].levels;
-    let fifo =
-        |place: Place| levels.get(usize::from(place.level)).is_some_and(|one| one.discipline == Discipline::Fifo);
+    let fifo = |place: LevelPosition| {
+        levels.get(usize::from(place.level)).is_some_and(|one| one.discipline == Discipline::Fifo)
+    };
     let first_level = if work.critical_legs > 0 { work.place.critical.level } else { work.place.other.level };
     let last_level =
         |one: &Work| if one.critical_legs < one.legs { one.place.other.level } else { one.place.critical.level };
@@ -140,7 +141,7 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
     for from in predecessors.iter().map(|hop| &works[hop.from]) {
         run_up.extend(from.run_up.iter().copied().chain([from.operation]));
     }
-    // The head leads; each operation once, though several paths of a join pass it.
+    // The head is first; each operation once, though several paths of a join contain it.
     let mut seen: Vec<OperationId> = Vec::new();
     run_up.retain(|id| {
         !seen.contains(id) && {
@@ -153,36 +154,39 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
 
 fn starved(works: &[Work], index: usize) -> bool {
     match &works[index].source {
-        Source::After { predecessors, .. } => predecessors.iter().any(|hop| !works[hop.from].runs()),
-        Source::AfterAny { predecessors } => predecessors.iter().all(|hop| !works[hop.from].runs()),
-        Source::Silent | Source::Periodic | Source::Unclear(_) => false,
+        ReleaseSource::After { predecessors, .. } => predecessors.iter().any(|hop| !works[hop.from].runs()),
+        ReleaseSource::AfterAny { predecessors } => predecessors.iter().all(|hop| !works[hop.from].runs()),
+        ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => false,
     }
 }
 
 fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     let operation = system.operation(id);
-    let Changed { setting, places, rekeyed, other_legs, repaced, what } = match scene {
+    let ChangedSettings { setting, positions, rekeyed, other_legs, repaced, what } = match scene {
         Scene::Epoch(epoch) => {
-            let places = placements(system, plan, epoch, id).collect();
-            Changed::none(system.setting(epoch, id), places)
+            let positions = placements(system, plan, epoch, id).collect();
+            ChangedSettings::none(system.setting(epoch, id), positions)
         }
         Scene::Change(epoch) => change(system, plan, epoch, id),
     };
-    let place = places.first().copied().unwrap_or(Placement { critical: Place::default(), other: Place::default() });
-    let elsewhere: Vec<Placement> = places.into_iter().skip(1).collect();
+    let place = positions
+        .first()
+        .copied()
+        .unwrap_or(Placement { critical: LevelPosition::default(), other: LevelPosition::default() });
+    let elsewhere: Vec<Placement> = positions.into_iter().skip(1).collect();
     let legs = u64::from(setting.legs.max(1));
     let source = match what {
-        _ if !setting.enabled => Source::Silent,
-        Some(what) => Source::Unclear(Missing::Change { what }),
-        None if setting.period.is_zero() => Source::Unclear(Missing::NoPeriod),
+        _ if !setting.enabled => ReleaseSource::Silent,
+        Some(what) => ReleaseSource::Unclear(Missing::Change { what }),
+        None if setting.period.is_zero() => ReleaseSource::Unclear(Missing::NoPeriod),
         None => source(system, scene, id),
     };
     let sporadic = operation.roots.iter().any(|root| system.operation(*root).is_requested());
     let processor = &plan.processors[operation.on.index()];
-    let by_laxity = |place: Place| {
+    let by_laxity = |place: LevelPosition| {
         processor.levels.get(usize::from(place.level)).is_some_and(|level| level.discipline == Discipline::Laxity)
     };
-    // A running job's laxity falls behind that of a later release with a deadline of its own.
+    // A running job's laxity may become worse than that of a later release with its own deadline.
     let overtakes = processor.preemption == Preemption::Full
         && source.is_triggered()
         && matches!(setting.deadline, Deadline::Own(_))
@@ -216,16 +220,16 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
     }
 }
 
-fn source(system: &System, scene: Scene, id: OperationId) -> Source {
+fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     let operation = system.operation(id);
-    let unclear = || Source::Unclear(Missing::Trigger { name: operation.name.clone() });
+    let unclear = || ReleaseSource::Unclear(Missing::Trigger { name: operation.name.clone() });
     let guarded = operation.guard != Guard::Off;
     let (predecessors, merges) = match &operation.trigger {
-        Trigger::Periodic => return Source::Periodic,
-        // Requests as close as they may come are the worst: periodic ones, of any phase.
-        Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return Source::Periodic,
+        Trigger::Periodic => return ReleaseSource::Periodic,
+        // Requests at the least interval are the worst: periodic ones, of any phase.
+        Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return ReleaseSource::Periodic,
         Trigger::Any(any) if any.is_empty() => {
-            return Source::Unclear(Missing::Requests { name: operation.name.clone() });
+            return ReleaseSource::Unclear(Missing::Requests { name: operation.name.clone() });
         }
         Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, false),
         Trigger::All(all) if operation.roots.len() == 1 && system.numbered_by_root(id) => (all, false),
@@ -243,12 +247,12 @@ fn source(system: &System, scene: Scene, id: OperationId) -> Source {
     let joins = predecessors.len() > 1 && operation.roots.len() > 1 && !merges;
     let predecessors = predecessors.iter().map(hop).collect();
     if merges {
-        return Source::AfterAny { predecessors };
+        return ReleaseSource::AfterAny { predecessors };
     }
-    // The pattern is known once all that comes before it is.
+    // The pattern is known when those of all predecessors are.
     let pattern = Pattern::InStep { reference: 0 };
     let join = joins.then(|| Join { room: u64::from(operation.queue.limit.max(1)), pattern });
-    Source::After { predecessors, guarded, join }
+    ReleaseSource::After { predecessors, guarded, join }
 }
 
 /// Under each strategy of its processor.
@@ -263,40 +267,40 @@ pub(super) fn placements(
     first.placement(epoch, id).into_iter().chain(second)
 }
 
-/// What an operation is while jobs of two epochs are there.
-struct Changed {
+/// The settings of an operation while jobs of two epochs are pending.
+struct ChangedSettings {
     setting: Setting,
     /// Before and after, under each strategy.
-    places: Vec<Placement>,
+    positions: Vec<Placement>,
     /// Its keys change, though its level may not.
     rekeyed: bool,
     /// Its legs, or how many of them are critical, change.
     other_legs: bool,
     /// Its period changes.
     repaced: bool,
-    /// What changes without there being an analysis of it.
+    /// A change for which there is no analysis.
     what: Option<&'static str>,
 }
 
-impl Changed {
+impl ChangedSettings {
     /// Nothing changes.
-    fn none(setting: &Setting, places: Vec<Placement>) -> Self {
+    fn none(setting: &Setting, positions: Vec<Placement>) -> Self {
         let setting = setting.clone();
-        Changed { setting, places, rekeyed: false, other_legs: false, repaced: false, what: None }
+        ChangedSettings { setting, positions, rekeyed: false, other_legs: false, repaced: false, what: None }
     }
 }
 
-/// The worse of an operation's settings before and after a change, parameter by parameter, and
-/// what makes that impossible.
+/// The worse of an operation's settings before and after a change, parameter by parameter, and the reason if that is
+/// impossible.
 ///
-/// Releases keep the gap of the earlier of two (an armed timer keeps its expiry), so the shorter
-/// period bounds the gaps across the change. Within levels by key neither of two keys is the worse
-/// one: a later deadline is better for its job and worse for others. So both orders count (`across`).
-fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Changed {
+/// Releases keep the gap of the earlier of two (an armed timer keeps its expiry), so the shorter period bounds the gaps
+/// across the change. Within levels by key neither of two keys is the worse one: a later deadline is better for its job
+/// and worse for others. So both orders count (`mixed_order`).
+fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> ChangedSettings {
     let (before, after) = (system.setting(epoch, id), system.setting(epoch + 1, id));
-    let places = |epoch: usize| placements(system, plan, epoch, id).collect::<Vec<Placement>>();
-    let one_side = |setting: &Setting, epoch: usize| Changed::none(setting, places(epoch));
-    // The legs that are left of a release are still to come, with the settings of the new region.
+    let positions = |epoch: usize| placements(system, plan, epoch, id).collect::<Vec<Placement>>();
+    let one_side = |setting: &Setting, epoch: usize| ChangedSettings::none(setting, positions(epoch));
+    // The remaining legs of a release follow with the settings of the new region.
     if !after.enabled && before.legs <= 1 {
         return one_side(before, epoch);
     }
@@ -320,13 +324,13 @@ fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Change
     };
     worse.deadline = same_origin.unwrap_or(after.deadline);
 
-    let (mut places, afterwards) = (places(epoch), places(epoch + 1));
-    if places != afterwards {
-        places.extend(afterwards);
+    let (mut positions, afterwards) = (positions(epoch), positions(epoch + 1));
+    if positions != afterwards {
+        positions.extend(afterwards);
     }
     let levels = &plan.processors[system.operation(id).on.index()].levels;
-    let discipline = |place: Place| levels.get(usize::from(place.level)).map(|level| level.discipline);
-    let disciplines = || places.iter().flat_map(|place| [discipline(place.critical), discipline(place.other)]);
+    let discipline = |place: LevelPosition| levels.get(usize::from(place.level)).map(|level| level.discipline);
+    let disciplines = || positions.iter().flat_map(|place| [discipline(place.critical), discipline(place.other)]);
     let keyed = disciplines().any(|one| one != Some(Discipline::Fifo));
     let by_laxity = disciplines().any(|one| one == Some(Discipline::Laxity));
     let rekeyed = (keyed && before.deadline != after.deadline) || (by_laxity && before.wcet != after.wcet);
@@ -336,5 +340,5 @@ fn change(system: &System, plan: &Plan, epoch: usize, id: OperationId) -> Change
         () => None,
     };
     let other_legs = (before.legs, before.critical_legs) != (after.legs, after.critical_legs);
-    Changed { setting: worse, places, rekeyed, other_legs, repaced: before.period != after.period, what }
+    ChangedSettings { setting: worse, positions, rekeyed, other_legs, repaced: before.period != after.period, what }
 }

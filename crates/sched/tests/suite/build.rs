@@ -1,4 +1,4 @@
-//! Small systems by hand, in nanoseconds.
+//! Small systems for tests, in nanoseconds.
 
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
@@ -7,7 +7,7 @@ fn ns(nanos: u64) -> Span {
     Span::from_nanos(nanos)
 }
 
-/// One operation, as a test writes it down: periodic on processor 0, deadline at its period.
+/// One operation in a test: periodic on processor 0, deadline at its period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Op {
     pub name: String,
@@ -56,7 +56,7 @@ pub fn op(name: &str, period: u64, wcet: u64) -> Op {
     }
 }
 
-/// Several processors, each with a strategy, and what runs there.
+/// Several processors, each with a strategy, and their operations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Build {
     pub processors: Vec<(&'static str, Preemption)>,
@@ -188,7 +188,7 @@ fn setting(op: &Op) -> Setting {
         jitter: ns(op.jitter),
         wcet: ns(op.wcet),
         bcet: ns(0),
-        takes: Takes::Fixed(ns(op.wcet)),
+        execution_time: ExecutionTime::Fixed(ns(op.wcet)),
         deadline: if op.from_origin && !op.after.is_empty() {
             Deadline::Origin(deadline)
         } else {

@@ -1,4 +1,4 @@
-//! Joins of several roots, and where deadlines and bounds count from.
+//! Joins of several roots, and the start of deadlines and bounds.
 
 use hyoshi_model::{Chain, Preemption, Span};
 use hyoshi_sched::Report;
@@ -17,7 +17,7 @@ fn why(verdict: &Verdict) -> String {
     }
 }
 
-/// Two roots and what joins them, all on one processor.
+/// Two roots and their join, all on one processor.
 fn fused(one: Op, other: Op, deadline: u64) -> Build {
     let fuse = Op { after: vec![0, 1], period: one.period.max(other.period), deadline, ..op("fuse", 1, 3) };
     on("DM", Preemption::Levels, [one, other, fuse])
@@ -30,7 +30,7 @@ fn roots_in_step_wait_for_the_last_phase_and_its_response() {
     let report = build.report();
     let fuse = entry(&report, "fuse");
     assert_eq!((&fuse.verdict, fuse.counted_from), (&Verdict::Proved, CountedFrom::Root));
-    // Phases of what interferes are not counted on: both may come just before.
+    // Phases of interfering operations are not used: both may arrive just before.
     assert!((27..=20 + 2 * 12).contains(&fuse.bound_ns.unwrap()), "{fuse:?}");
     assert!(report.scenes[0].processors[0].assumptions.contains(&Assumption::Joins));
     assert_eq!(report.outcome, Outcome::Holds);
@@ -54,7 +54,7 @@ fn a_slow_root_is_joined_with_what_the_fast_one_left() {
     build.ops[2].queue = 2;
     let report = build.report();
     let fuse = entry(&report, "fuse");
-    // The imu's data may be two of its periods old, and a camera's completion waits for no longer than one.
+    // The imu's data may be two of its periods old, and a camera's completion waits for at most one.
     assert!(fuse.verdict.is_proved(), "{fuse:?}");
     assert!((200..=230).contains(&fuse.bound_ns.unwrap()), "{fuse:?}");
     // A longer queue keeps older data.
@@ -97,7 +97,7 @@ fn chains_through_a_join_have_bounds_on_latency_and_age_and_say_what_they_lack()
 
 #[test]
 fn a_deadline_of_its_own_is_held_against_a_bound_from_its_own_release() {
-    // One level: read runs 10, act follows it at once and takes 2, 5 more may be there before it.
+    // One level: read runs 10, act follows it at once and takes 2, 5 more may be pending before it.
     let act = Op { after: vec![0], from_origin: false, deadline: 8, ..op("act", 100, 2) };
     let set = [op("read", 100, 10), act.clone(), op("urgent", 50, 3)];
     let report = on("RMS", Preemption::Levels, set.clone()).report();

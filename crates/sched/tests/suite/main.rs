@@ -1,4 +1,4 @@
-//! What plans and verdicts promise, held against textbooks, a reference simulation, and each other.
+//! Properties of plans and verdicts, compared with textbooks, a reference simulation, and each other.
 
 mod build;
 mod golden;

@@ -1,7 +1,7 @@
-//! How far from the edge: what is reported is proved, and a little more is not.
+//! Margins: a reported value is proved, and a slightly larger one is not.
 
 use hyoshi_model::{Preemption, Span, System};
-use hyoshi_sched::analysis::{Bounds, Counted, Options, Outcome, Sensitivity, analyse_with, sensitivity};
+use hyoshi_sched::analysis::{AnalysisOptions, Bounds, Outcome, OutcomeScope, Sensitivity, analyse_with, sensitivity};
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ fn what_breaks_first_is_named_and_what_counts_goes_before_what_does_not() {
     assert!((6_980 * US..=7_000 * US).contains(&one.longest_wcet_ns.unwrap()), "{one:?}");
     assert_eq!(one.first.as_deref(), Some("chain"));
     assert!(one.own_longest_wcet_ns > one.longest_wcet_ns);
-    // `low` can run as long as its own deadline wants, and for the others without end.
+    // `low` can run up to its own deadline, and for the others without limit.
     let low = &found.operations[2];
     assert!((49_900 * US..=50_000 * US).contains(&low.own_longest_wcet_ns.unwrap()), "{low:?}");
     assert!(low.longest_wcet_ns > low.own_longest_wcet_ns);
@@ -132,7 +132,7 @@ fn times_at_the_edge_of_what_can_be_counted_are_no_trouble() {
 /// Whether each operation's critical and other jobs are proved, by the whole analysis.
 fn proved(system: &System) -> Vec<[bool; 2]> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
-    let report = analyse_with(system, &plan, Options { bounds: Bounds::None, progress: &|_| true });
+    let report = analyse_with(system, &plan, AnalysisOptions { bounds: Bounds::None, progress: &|_| true });
     let mut proved = vec![[true; 2]; system.operations.len()];
     for one in report.scenes.iter().flat_map(|scene| &scene.processors).flat_map(|processor| &processor.operations) {
         proved[one.operation.index()][usize::from(one.critical)] &= one.verdict.is_proved();
@@ -140,7 +140,7 @@ fn proved(system: &System) -> Vec<[bool; 2]> {
     proved
 }
 
-/// The longest worst cases of an operation with which all that counts, and it itself, stay proved.
+/// The longest worst cases of an operation with which all relevant verdicts, and its own, stay proved.
 fn longest_by_the_whole_analysis(system: &System, index: usize, everything: bool) -> (u64, Option<u64>) {
     let now = proved(system);
     let setting = &system.epochs[0].settings[index];
@@ -188,7 +188,7 @@ proptest! {
             ..op(&format!("o{index}"), period * US, wcet * US)
         }).collect();
         let system = on(strategy, preemption, ops).system();
-        let everything = report(&system).counted == Counted::Everything;
+        let everything = report(&system).counted == OutcomeScope::Everything;
         for (index, margin) in margins(&system).operations.iter().enumerate() {
             let slow = longest_by_the_whole_analysis(&system, index, everything);
             prop_assert_eq!((margin.longest_wcet_ns.unwrap(), margin.own_longest_wcet_ns), slow, "{}", &margin.name);
@@ -198,7 +198,7 @@ proptest! {
 
 #[test]
 fn what_is_proved_is_not_said_to_be_proved_at_no_scale() {
-    // `late` is never in time. Behind a read the chain's reaction takes two periods: slower rates break it.
+    // `late` is never in time. After a read the chain's reaction takes two periods: slower rates break it.
     let late = Op { deadline: 4_000 * US, ..op("late", 40_000 * US, 5_000 * US) };
     let mut build = on(
         "RMS",
@@ -213,7 +213,7 @@ fn what_is_proved_is_not_said_to_be_proved_at_no_scale() {
     assert!(proved(&system));
     let found = margins(&system).rates.unwrap();
     assert_eq!((found.factor_ppm, found.first.as_deref()), (0, Some("late")));
-    // Were it in time at rates a little slower, those are found, though at half the rates the chain is not proved.
+    // If it is in time at slightly slower rates, those are found, though at half the rates the chain is not proved.
     let mut system = system.into_contents();
     for epoch in &mut system.epochs {
         let mut settings = epoch.settings.to_vec();

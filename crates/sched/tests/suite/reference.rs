@@ -1,12 +1,12 @@
-//! A reference simulation, written from the rules and not from the analysis: it goes through time
-//! nanosecond by nanosecond and looks at every job each time.
+//! A reference simulation, written from the rules and not from the analysis: it steps through time by nanoseconds and
+//! examines every job each time.
 
 use std::collections::HashMap;
 
 use hyoshi_model::*;
 use hyoshi_sched::{Discipline, Plan};
 
-/// What a run draws: phases, jitter, execution times, delays, and the order of simultaneous arrivals.
+/// The drawn values of a run: phases, jitter, execution times, delays, and the order of simultaneous arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
     /// The file's phases, no jitter, worst cases, the longest delays, arrivals in the operations' order.
@@ -17,7 +17,7 @@ pub enum Draw {
     Random,
 }
 
-/// The longest responses seen: from origin, and from the instant the deadline counts from.
+/// The longest observed responses: from the origin, and from the start of the deadline.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// By operation and criticality: the longest response, and whether a deadline was missed.
@@ -31,7 +31,7 @@ struct Job {
     operation: u32,
     number: u64,
     origin: u64,
-    /// From where its deadline counts.
+    /// From the start of its deadline.
     counted: u64,
     deadline: u64,
     leg: u16,
@@ -54,7 +54,7 @@ pub struct Reference<'a> {
     joins: HashMap<(u32, u64), u64>,
     running: Vec<Option<(u32, u64, u16)>>,
     arrivals: u64,
-    /// The strategy that rules each processor, and how many nanoseconds pass between two switches.
+    /// The strategy in force on each processor, and the nanoseconds between two switches.
     rules: Vec<usize>,
     switches_every: u64,
     seen: Seen,
@@ -85,7 +85,7 @@ impl<'a> Reference<'a> {
                 this.execute(processor, now);
             }
         }
-        // What is unfinished and late by now counts too.
+        // Unfinished jobs that are late by now count, too.
         for job in this.ready.clone() {
             this.record(&job, horizon);
         }
@@ -111,7 +111,7 @@ impl<'a> Reference<'a> {
             let (period, jitter) = (setting.period.as_nanos(), setting.jitter.as_nanos());
             let first = match self.draw {
                 Draw::AsWritten => setting.phase.as_nanos(),
-                // So that the first release, late by its jitter, falls on one instant for all.
+                // So the first release, late by its jitter, is at one instant for all.
                 Draw::Synchronous => 200 - jitter,
                 Draw::Random => self.random(0, 2 * period),
             } + setting.offset.as_nanos();

@@ -1,7 +1,7 @@
-//! No simulated job exceeds what was proved; nothing "fails" that does not.
+//! No simulated job exceeds a proved bound, and no verdict *fails* is wrong.
 //!
-//! Execution times are drawn at or below the worst case: without preemption a shorter job can make
-//! another one later. Phases and jitter are drawn apart from the file's.
+//! Execution times are drawn at or below the worst case: without preemption a shorter job can make another one later.
+//! Phases and jitter are drawn independently of the file's.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::reference::{Draw, Reference, Seen};
 
 const HORIZON: u64 = 700;
 
-/// Everything of the model, small: at most six operations on at most two processors.
+/// Systems with all features of the model, small: at most six operations on at most two processors.
 pub fn builds() -> impl Strategy<Value = Build> {
     let names: Vec<&'static str> = vec!["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"];
     let processor = || {
@@ -41,7 +41,7 @@ pub fn builds() -> impl Strategy<Value = Build> {
                 if together {
                     (op.phase, op.offset, op.jitter) = (0, 0, 0);
                 }
-                // A chain: after the operation before it, at the pace of its root; sometimes a join of two.
+                // A chain: after the operation before it, at the rate of its root; sometimes a join of two.
                 if after && index > 0 {
                     let before = index as u32 - 1;
                     op.after = vec![before];
@@ -100,7 +100,7 @@ fn ops() -> impl Strategy<Value = (Op, bool, u64)> {
     )
 }
 
-/// The first thing a run did that the report excludes.
+/// The first event of a run that contradicts the report.
 fn contradiction(build: &Build, report: &Report, seen: &Seen) -> Option<String> {
     for (_, processor, one) in report.operations() {
         let Some((worst, missed)) = seen.worst.get(&(one.operation.0, one.critical)) else { continue };
@@ -122,7 +122,7 @@ fn contradiction(build: &Build, report: &Report, seen: &Seen) -> Option<String> 
     None
 }
 
-/// What a few runs of a system did that the report excludes.
+/// Contradictions in a few runs of a system.
 fn refuted(build: &Build, report: &Report, seed: u64) -> Option<String> {
     let (system, plan) = (build.system(), build.plan());
     let draws = [Draw::AsWritten, Draw::Synchronous, Draw::Random, Draw::Random, Draw::Random];
@@ -138,7 +138,7 @@ fn some_builds(count: usize) -> impl Iterator<Item = Build> {
     (0..count).map(move |_| builds().new_tree(&mut runner).unwrap().current())
 }
 
-/// Something that an analysis may have forgotten.
+/// An effect that an analysis may have omitted.
 type Slip = (&'static str, fn(&mut Build));
 
 const SLIPS: [Slip; 7] = [
@@ -153,8 +153,8 @@ const SLIPS: [Slip; 7] = [
     ("that triggers inherit jitter", |build| build.ops.iter_mut().for_each(|op| op.guard = Guard::On)),
 ];
 
-/// An analysis that forgot something is one of a system that lacks it; runs of the whole system
-/// refute it, for levels by rate and for levels by key.
+/// An analysis that omits an effect equals one of a system without it; runs of the whole system refute it, for levels
+/// by rate and for levels by key.
 #[test]
 fn an_analysis_that_forgets_something_is_caught() {
     for strategies in [&["RMS", "DM"][..], &["EDF"], &["EDF", "MLF", "MUF"]] {
@@ -173,7 +173,7 @@ fn an_analysis_that_forgets_something_is_caught() {
     }
 }
 
-/// Bounds that are never reached could be lax without a test to tell.
+/// Bounds that are never reached could be loose without a test to show it.
 #[test]
 fn bounds_of_every_analysis_are_reached() {
     let mut tally: BTreeMap<String, [usize; 5]> = BTreeMap::new();
@@ -211,7 +211,7 @@ fn bounds_of_every_analysis_are_reached() {
     }
 }
 
-/// The bounds across switches are not idle ones: some are met exactly, and an analysis of either strategy alone is refuted.
+/// The bounds across switches are needed: some are met exactly, and runs refute an analysis of either strategy alone.
 #[test]
 fn bounds_across_switches_are_reached_and_those_of_one_strategy_alone_are_not_enough() {
     let (mut bounds, mut exact, mut refutes) = (0, 0, 0);
@@ -238,7 +238,7 @@ fn bounds_across_switches_are_reached_and_those_of_one_strategy_alone_are_not_en
     assert!(bounds > 500 && exact > 100 && refutes > 50, "{bounds} {exact} {refutes}");
 }
 
-/// A switch of strategy lets jobs of one operation overtake each other: what they release waits longer at a guard.
+/// A switch of strategy lets jobs of one operation overtake each other: their successors wait longer at a guard.
 #[test]
 fn bounds_behind_a_guard_hold_though_a_switch_lets_jobs_overtake() {
     let build = Build {
@@ -306,7 +306,7 @@ fn keyed_builds() -> impl Strategy<Value = Build> {
     })
 }
 
-/// The same with each deadline as short as it can be without proving less.
+/// The same with the shortest deadlines that are still proved.
 fn at_the_edge(mut build: Build) -> Build {
     let proved = |build: &Build| build.report().operations().filter(|(_, _, one)| one.verdict.is_proved()).count();
     let whole = proved(&build);
@@ -330,7 +330,7 @@ proptest! {
         prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
     }
 
-    /// Where one nanosecond less would not be proved, an analysis that is wrong by one shows it.
+    /// If one nanosecond less would not be proved, an analysis with an error of one shows it.
     #[test]
     fn systems_at_the_edge_of_what_is_proved_hold(build in prop_oneof![builds(), keyed_builds(), keyed_builds()], seed in any::<u64>()) {
         let edge = at_the_edge(build);
@@ -345,7 +345,7 @@ proptest! {
         let seen = Reference::run(&system, &plan, Draw::AsWritten, 0, HORIZON);
         for (_, processor, one) in report.operations().filter(|(_, _, one)| one.verdict.fails()) {
             let missed = seen.worst.get(&(one.operation.0, one.critical)).is_some_and(|(_, missed)| *missed);
-            // A predecessor that never finishes releases nothing that could be late.
+            // A predecessor that never finishes releases no job that could be late.
             let released = seen.worst.contains_key(&(one.operation.0, one.critical));
             prop_assert!(missed || !released, "{} on {}: {:?}", one.name, processor.strategy, one);
         }
@@ -355,7 +355,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
-    /// Whatever is switched whenever.
+    /// Under any sequence of switches.
     #[test]
     fn no_response_exceeds_its_bound_under_any_sequence_of_switches(
         build in prop_oneof![builds(), keyed_builds()], seed in any::<u64>(),

@@ -41,7 +41,7 @@ fn plan(strategy: &'static str, ops: &[Op], scales: &[u64]) -> (System, Processo
     (system, plan)
 }
 
-/// Every job kind of every operation in every epoch: what the strategy sees, and the level given.
+/// All kinds of jobs of every operation in every epoch: the strategy's input, and the assigned level.
 fn seats(system: &System, plan: &ProcessorPlan) -> Vec<(Traits, u8, u16)> {
     let mut seats = Vec::new();
     for epoch in 0..system.epochs.len() {
@@ -116,7 +116,7 @@ proptest! {
         }
     }
 
-    /// What each strategy stands for, said without its code: a wrong sign cannot hide in both.
+    /// The meaning of each strategy, written independently of its code: a wrong sign cannot hide in both.
     #[test]
     fn each_strategy_prefers_what_it_is_named_for((ops, scales) in systems(), name in prop::sample::select(names())) {
         let (system, plan) = plan(name, &ops, &scales);

@@ -1,8 +1,8 @@
-//! What `analyse` says of systems small enough to judge by hand.
+//! Verdicts of `analyse` on systems small enough to check by hand.
 
 use hyoshi_model::{Costs, Epoch, Guard, Instant, OnBusy, Preemption, Setting, Span, System};
 use hyoshi_sched::analysis::{
-    Assumption, Failure, Load, Method, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
+    AnalysisMethod, Assumption, Failure, Load, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
 };
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 
@@ -71,7 +71,7 @@ fn rates_that_are_not_harmonic_fail_with_the_first_job_after_a_common_release() 
     assert!(verdict(&report, "b").verdict.is_proved() && verdict(&report, "c").verdict.is_proved());
     assert_eq!(report.outcome, Outcome::DoesNotHold);
     assert_eq!(report.scenes[0].processors[0].first.as_deref(), Some("a"));
-    // Released apart, no behaviour is at hand that shows it.
+    // Released apart, no known behaviour shows it.
     let apart = [Op { phase: 1, ..op("a", 50, 12) }, op("b", 40, 10), op("c", 30, 10)];
     let report = on("RMS", Preemption::Levels, apart).report();
     assert_eq!(missing(&report, "a"), Missing::BoundExceedsDeadline);
@@ -94,19 +94,19 @@ fn earliest_deadline_first_proves_full_load_and_names_the_window_that_overflows(
     assert_eq!(cpu.verdict.word(), "fails");
     assert_eq!(report.outcome, Outcome::DoesNotHold);
     assert!(matches!(missing(&report, "c"), Missing::DemandExceedsWindow { .. }));
-    // The bound is shown all the same, with what it lacks.
+    // The bound is shown all the same, with the missing condition.
     assert_eq!((verdict(&report, "c").bound_ns, verdict(&report, "c").slack_ns), (Some(7), Some(-1)));
 }
 
 #[test]
 fn responses_by_deadline_are_longest_away_from_the_common_release() {
-    // The first takes 2 after a common release, but 3 if it comes 3 after the second.
+    // The first takes 2 after a common release, but 3 if it arrives 3 after the second.
     let set = [op("a", 6, 2), Op { deadline: 9, ..op("b", 9, 4) }, op("c", 12, 1)];
     let report = on("EDF", Preemption::Full, set.clone()).report();
     let bounds = |report: &Report| ["a", "b", "c"].map(|name| verdict(report, name).bound_ns.unwrap());
     assert_eq!(bounds(&report), [3, 6, 9]);
-    assert_eq!(verdict(&report, "a").method, Method::DeadlineResponse);
-    // A started job finishes first: each may wait for the longest that is due later.
+    assert_eq!(verdict(&report, "a").method, AnalysisMethod::DeadlineResponse);
+    // A started job finishes first: each may wait for the longest with a later deadline.
     let kept = on("EDF", Preemption::Levels, set).report();
     assert_eq!(bounds(&kept), [5, 6, 9]);
 }
@@ -128,7 +128,7 @@ fn the_bound_of_preemptive_laxity_is_marked_as_tested_and_never_proves() {
     assert_eq!(missing(&report, "a"), Missing::TestedOnly);
     assert!(verdict(&report, "a").bound_ns.is_some_and(|bound| bound <= 20));
     assert!(["b", "c"].iter().any(|one| missing(&report, one) == Missing::BoundExceedsDeadline));
-    assert_eq!((report.outcome, verdict(&report, "a").method), (Outcome::Unknown, Method::PreemptiveLaxity));
+    assert_eq!((report.outcome, verdict(&report, "a").method), (Outcome::Unknown, AnalysisMethod::PreemptiveLaxity));
 }
 
 #[test]
@@ -194,13 +194,13 @@ fn a_chain_across_processors_adds_delays_and_guards_keep_later_stages_periodic()
     assert_eq!((verdict(&free, "log").bound_ns, verdict(&guarded, "log").bound_ns), (Some(55), Some(45)));
     assert_eq!(
         (free.scenes[0].chains[0].method, guarded.scenes[0].chains[0].method),
-        (Method::Holistic, Method::ReleaseGuard)
+        (AnalysisMethod::Holistic, AnalysisMethod::ReleaseGuard)
     );
 }
 
 #[test]
 fn a_message_that_may_be_overtaken_waits_for_a_later_turn_at_its_guard() {
-    // Arrivals spread over 12 of a period of 8: one may come before the one before it.
+    // Arrivals spread over 12 of a period of 8: one may overtake the one before it.
     let build = |delay| {
         let sense = Op { jitter: 9, ..op("sense", 8, 2) };
         let fuse = Op { on: 1, after: vec![0], guard: Guard::On, deadline: 40, ..op("fuse", 8, 2) };
@@ -328,12 +328,12 @@ fn the_cap_leaves_critical_levels_proved_and_what_it_may_hold_unknown() {
     let Missing::Cap { held: None, resource: None, enough, .. } = &cap else { panic!("{cap:?}") };
     let with = |percent: u32| missing_or_proved(&capped("RMS+MLF", percent * 10_000), "log");
     assert!(with(*enough).is_none() && with(enough - 1).is_some(), "{enough}");
-    assert_eq!(cap.to_string(), format!("the cap of cpu0 may hold its jobs back: raise `cap` to {enough} %"));
-    // In one queue with held work, or alone above the cap, critical work is not proved.
+    assert_eq!(cap.to_string(), format!("the cap of cpu0 may delay its jobs: raise `cap` to {enough} %"));
+    // In one queue with delayed work, or alone above the cap, critical work is not proved.
     let beside = missing(&capped("EDF", 800_000), "steer");
     assert!(matches!(&beside, Missing::Cap { held: Some(held), resource: None, .. } if held == "log"), "{beside}");
     assert!(matches!(missing(&capped("RMS+MLF", 400_000), "steer"), Missing::CapTooSmall { .. }));
-    // Nor where held work has a resource that it waits for: that is named.
+    // Nor if delayed work has a resource that it needs: the message names that.
     let mut sharing = on("RMS", Preemption::Levels, set.clone().map(|one| Op { uses: vec![(0, 5)], ..one }));
     sharing.cap = (800_000, 10_000);
     let why = missing(&sharing.report(), "steer").to_string();
@@ -351,7 +351,7 @@ fn an_operation_after_any_of_several_comes_as_often_as_all_of_them_together() {
     let merged = verdict(&report, "merge");
     assert_eq!((merged.period_ns, merged.verdict.is_proved()), (24, true));
     assert_eq!(report.outcome, Outcome::Holds);
-    // A guard keeps the pace of one root, and there are two.
+    // A guard keeps the rate of one root, and there are two.
     let guarded = Op { guard: Guard::On, ..follows };
     let report = on("RMS", Preemption::Levels, [op("a", 50, 4), op("b", 50, 5), merge, guarded]).report();
     assert_eq!(missing(&report, "follows"), Missing::Streams);
@@ -376,8 +376,8 @@ fn scheduling_costs_are_paid_by_who_causes_them() {
     build.costs = costs(3, 2, 1, 7, 4);
     let report = build.report();
     let bounds = ["a", "b", "after"].map(|name| verdict(&report, name).bound_ns.unwrap());
-    // Two releases by timer at 3 + 2; a dequeue and two switches each; b's enqueue of what follows it; the switch
-    // of a less urgent lane. Nothing is cancelled here, so nobody asks.
+    // Two releases by timer at 3 + 2; a dequeue and two switches each; b's enqueue of its successor; the switch of a
+    // less urgent lane. Nothing is cancelled here, so there is no decision.
     let level = 10 + 19 + 31 + 19;
     assert_eq!(bounds, [10 + 19 + 4, level, level]);
     let cpu = &report.scenes[0].processors[0];
@@ -396,8 +396,8 @@ fn less_urgent_releases_and_the_watchdog_interrupt_even_what_nothing_interrupts(
     build.cancel = true;
     build.costs = Costs { watchdog: Span::from_nanos(5), ..costs(30, 20, 10, 7, 4) };
     let bound = verdict(&build.report(), "a").bound_ns.unwrap();
-    // Up to its start: one job of b and the debt of one that is cancelled, both releases and one look of
-    // the watchdog; then, while it runs, both releases again and the watchdog up to three times.
+    // Up to its start: one job of b and the cost of one that is cancelled, both releases and one check by the watchdog;
+    // then, while it runs, both releases again and the watchdog up to three times.
     let to_start = (1_000 + 17 - 1) + 17 + 2 * 50 + 5;
     assert_eq!(bound, to_start + 100_000_000 + 10 + 2 * 50 + 3 * 5);
 }
@@ -446,13 +446,13 @@ fn a_change_of_epoch_is_analysed_unless_nothing_changes() {
         },
         2,
     );
-    // Each change has a scene of its own, even where one side is the worse in everything.
+    // Each change has a separate scene, even if one side is the worse in everything.
     assert_eq!(
         more_legs.scenes.iter().map(|scene| scene.change).collect::<Vec<_>>(),
         [false, true, false, true, false]
     );
     assert_eq!(with_epochs(&build, |_, _| (), 2).scenes.len(), 3);
-    // One takes over from the other: both may be there for a while.
+    // One replaces the other: both may be pending for a while.
     let relay = with_epochs(
         &build,
         |_, settings| (settings[0].wcet, settings[1].wcet) = (Span::from_nanos(1), Span::from_nanos(9)),
@@ -470,7 +470,7 @@ fn a_rate_that_changes_its_level_counts_on_both_sides_of_the_change() {
     let build = on("RMS", Preemption::Levels, [op("a", 20, 4), op("b", 40, 3)]);
     let report = with_epochs(&build, |_, settings| settings[1].period = Span::from_nanos(10), 1);
     let across = &report.scenes[1];
-    assert!(across.change && across.processors[0].operations.iter().all(|one| one.method == Method::AnyOrder));
+    assert!(across.change && across.processors[0].operations.iter().all(|one| one.method == AnalysisMethod::AnyOrder));
     // Each may come before the other, once.
     let bounds: Vec<_> = across.processors[0].operations.iter().map(|one| one.bound_ns.unwrap()).collect();
     assert_eq!((bounds, report.outcome), (vec![7, 7], Outcome::Holds));
@@ -494,7 +494,7 @@ fn two_strategies_are_judged_each_alone_and_across_switches() {
     assert_eq!(bounds(&light, "steer"), (Some(28), alone(Some(14), Some(10))));
     assert_eq!((light.outcome, light.scenes[0].processors[0].overload.as_deref()), (Outcome::Holds, Some("RMS+MLF")));
     assert!(light.scenes[0].processors[0].assumptions.contains(&Assumption::Switches));
-    // Too much for the first: the second alone keeps what is critical.
+    // Too much for the first: the second alone keeps the critical work.
     assert_eq!(missing(&heavy, "steer"), Missing::OverloadAcross);
     let proved: Vec<_> = verdict(&heavy, "steer").alone.iter().map(|alone| alone.verdict.is_proved()).collect();
     assert_eq!(proved, [false, true]);

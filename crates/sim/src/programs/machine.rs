@@ -1,62 +1,62 @@
-//! One host: its broker, its programs, and what lanes leave of its CPUs.
+//! One host: its broker, its programs, and the time that lanes leave of its CPUs.
 
 use std::collections::VecDeque;
 
 use hyoshi_control::file::{self, chain, cpus, joining, open, order};
 use hyoshi_control::window::placement::{Seat, sliced};
-use hyoshi_control::{Admission, Change, Status, Step, TaskId, Window};
+use hyoshi_control::{Admission, ReservationChange, Status, TaskId, Window, WindowStep};
 use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, Span, System};
 
-use super::played::{Period, Played};
-use super::who::{Wants, first_end, paces};
+use super::cpu_sharing::{CpuDemand, first_end, paces};
+use super::results::{Period, ProgramResults};
 
-/// A host whose programs are played.
+/// A host with its programs.
 #[derive(Debug)]
-pub(super) struct Machine<'a> {
+pub(super) struct SimulatedHost<'a> {
     system: &'a System,
     admission: Admission,
-    cpus: Vec<Cpu>,
+    cpus: Vec<HostCpu>,
     /// In the order in which they joined.
-    tasks: Vec<Task>,
+    tasks: Vec<ProgramTask>,
     now: Instant,
     raises: u64,
 }
 
-/// A CPU of the broker, and when lanes have it.
+/// A CPU of the broker, and the times at which lanes use it.
 #[derive(Debug)]
-struct Cpu {
+struct HostCpu {
     number: u32,
     processors: Vec<(ProcessorId, VecDeque<(Instant, Instant)>)>,
 }
 
 #[derive(Debug)]
-struct Task {
+struct ProgramTask {
     program: ProgramId,
     reservation: Option<Reservation>,
     /// Serves it, in slices.
     window: Option<Window>,
-    /// When the window is looked at again.
+    /// The next check of the window.
     look: Instant,
     seat: Option<Seat>,
     raised_since: u64,
-    /// CPU time that it has had.
+    /// CPU time that it has used.
     meter: Span,
     /// The meter's reading at the last report.
     reported: Span,
-    /// The period that it is in.
+    /// Its present period.
     begun: Instant,
     number: u64,
-    /// What is left of its present cycle.
+    /// The rest of its present cycle.
     left: Span,
     /// Whether that ended in time; `None` while it has not ended, and without one.
     met: Option<bool>,
     asked: Span,
     held: Span,
-    played: Played,
+    played: ProgramResults,
 }
 
-impl Cpu {
-    /// Whether lanes have it at `now`, and when that changes.
+impl HostCpu {
+    /// Whether lanes use it at `now`, and when that changes.
     fn at(&mut self, now: Instant) -> (bool, Instant) {
         let (mut taken, mut changes) = (false, Instant::NEVER);
         for (_, busy) in &mut self.processors {
@@ -73,7 +73,7 @@ impl Cpu {
     }
 }
 
-impl<'a> Machine<'a> {
+impl<'a> SimulatedHost<'a> {
     pub fn new(system: &'a System, host: HostId) -> Option<Self> {
         system.programs_on(host).next()?;
         let broker = system.brokered.brokers.get(host.index())?;
@@ -81,15 +81,16 @@ impl<'a> Machine<'a> {
         let placed = cpus(system, host);
         let cpu = |number: &u32| {
             let here = placed.iter().filter(|(_, cpu)| cpu == number);
-            Cpu { number: *number, processors: here.map(|(processor, _)| (*processor, VecDeque::new())).collect() }
+            HostCpu { number: *number, processors: here.map(|(processor, _)| (*processor, VecDeque::new())).collect() }
         };
         let cpus = broker.cpus.iter().map(cpu).collect();
-        let mut machine = Machine { system, admission, cpus, tasks: Vec::new(), now: Instant::ZERO, raises: 0 };
+        let mut machine = SimulatedHost { system, admission, cpus, tasks: Vec::new(), now: Instant::ZERO, raises: 0 };
         for id in order(system, host) {
             let program = system.program(id);
-            machine.tasks.push(Task::new(id));
+            machine.tasks.push(ProgramTask::new(id));
             let Some(joining) = joining(program, &groups, chain(program)) else { continue };
-            let changes = machine.admission.join(file::task(id), joining, Instant::ZERO).map(<[Change]>::to_vec);
+            let changes =
+                machine.admission.join(file::task(id), joining, Instant::ZERO).map(<[ReservationChange]>::to_vec);
             machine.changed(&changes.unwrap_or_default(), Instant::ZERO);
         }
         for place in 0..machine.tasks.len() {
@@ -110,7 +111,7 @@ impl<'a> Machine<'a> {
 
     pub fn play_until(&mut self, end: Instant) {
         while self.now < end {
-            self.happen();
+            self.handle_due();
             let wants = self.wants();
             let (free, changes) = self.free();
             let paces = paces(&free, &wants);
@@ -124,13 +125,13 @@ impl<'a> Machine<'a> {
     }
 
     /// Periods that end with the simulation count.
-    pub fn close(mut self) -> impl Iterator<Item = Played> {
-        self.happen();
+    pub fn close(mut self) -> impl Iterator<Item = ProgramResults> {
+        self.handle_due();
         self.tasks.into_iter().map(|task| task.played)
     }
 
-    /// Everything that is due now: periods end with their reports, advocates and windows are looked after.
-    fn happen(&mut self) {
+    /// All events of this instant: periods end with their reports, advocates and windows are checked.
+    fn handle_due(&mut self) {
         let now = self.now;
         for place in 0..self.tasks.len() {
             if self.ends(place) <= now {
@@ -156,7 +157,7 @@ impl<'a> Machine<'a> {
 
     fn next_event(&self) -> Instant {
         let tasks = (0..self.tasks.len()).map(|place| self.ends(place).min(self.tasks[place].look)).min();
-        tasks.unwrap_or(Instant::NEVER).min(self.admission.arbiter().next_look())
+        tasks.unwrap_or(Instant::NEVER).min(self.admission.arbiter().next_check())
     }
 
     fn end_period(&mut self, place: usize, now: Instant) {
@@ -172,7 +173,7 @@ impl<'a> Machine<'a> {
         self.begin(place, now);
     }
 
-    /// A period begins, and with it a cycle. What is not done of the one before is given up.
+    /// A period begins, and with it a cycle. The rest of the last one is dropped.
     fn begin(&mut self, place: usize, now: Instant) {
         let task = &mut self.tasks[place];
         let grant = self.admission.arbiter().grant(file::task(task.program));
@@ -180,20 +181,20 @@ impl<'a> Machine<'a> {
             (grant.asked.budget(), grant.reservation.map_or(Span::ZERO, Reservation::budget))
         });
         (task.met, task.left) = (None, Span::ZERO);
-        if let Some(takes) = self.system.program(task.program).takes_at(now) {
-            // Programs are drawn for as if they were operations behind all others.
+        if let Some(takes) = self.system.program(task.program).execution_time_at(now) {
+            // Draws for programs use indices after those of all operations.
             let operation = OperationId(self.system.operations.len() as u32 + task.program.0);
             task.left = takes.draw(self.system.seed, JobId { operation, number: task.number, leg: 0 });
         }
     }
 
     fn report(&mut self, id: TaskId, status: Status) {
-        let changes = self.admission.report(id, status).map(<[Change]>::to_vec);
+        let changes = self.admission.report(id, status).map(<[ReservationChange]>::to_vec);
         self.changed(&changes.unwrap_or_default(), status.at);
     }
 
-    /// What the broker changed is done to windows.
-    fn changed(&mut self, changes: &[Change], now: Instant) {
+    /// Applies the broker's changes to windows.
+    fn changed(&mut self, changes: &[ReservationChange], now: Instant) {
         if changes.is_empty() {
             return;
         }
@@ -208,7 +209,7 @@ impl<'a> Machine<'a> {
                 task.seat = Some(seat);
             }
         }
-        // Others' windows may be in other slices now.
+        // Others' windows may have other slices now.
         for place in 0..self.tasks.len() {
             let task = &mut self.tasks[place];
             let Some(reservation) = task.reservation else {
@@ -219,7 +220,7 @@ impl<'a> Machine<'a> {
             let step = match &mut task.window {
                 Some(window) if window.reservation() == served => continue,
                 Some(window) => window.reserve(served, now, task.meter),
-                none => none.insert(Window::new(served)).look(now, task.meter, None),
+                none => none.insert(Window::new(served)).check(now, task.meter, None),
             };
             self.stepped(place, step);
         }
@@ -228,13 +229,13 @@ impl<'a> Machine<'a> {
     fn look(&mut self, place: usize, now: Instant) {
         let task = &mut self.tasks[place];
         let Some(window) = &mut task.window else { return };
-        let step = window.look(now, task.meter, None);
+        let step = window.check(now, task.meter, None);
         self.stepped(place, step);
     }
 
-    fn stepped(&mut self, place: usize, step: Step) {
+    fn stepped(&mut self, place: usize, step: WindowStep) {
         let task = &mut self.tasks[place];
-        if let Step::Raise(_) = step {
+        if let WindowStep::Raise(_) = step {
             self.raises += 1;
             task.raised_since = self.raises;
         }
@@ -245,12 +246,12 @@ impl<'a> Machine<'a> {
         self.tasks.iter().position(|one| file::task(one.program) == id)
     }
 
-    fn wants(&self) -> Vec<Wants> {
+    fn wants(&self) -> Vec<CpuDemand> {
         let wanting = self.tasks.iter().enumerate().filter(|(_, task)| !task.left.is_zero());
         let wants = wanting.map(|(place, task)| {
             let window = task.window.as_ref().filter(|window| window.is_raised());
             let raised = window.and(task.seat).map(|seat| (seat.cpu, seat.level, task.raised_since));
-            Wants { place, left: task.left, raised }
+            CpuDemand { place, left: task.left, raised }
         });
         wants.collect()
     }
@@ -269,9 +270,9 @@ impl<'a> Machine<'a> {
     }
 }
 
-impl Task {
+impl ProgramTask {
     fn new(program: ProgramId) -> Self {
-        Task {
+        ProgramTask {
             program,
             reservation: None,
             window: None,
@@ -286,11 +287,11 @@ impl Task {
             met: None,
             asked: Span::ZERO,
             held: Span::ZERO,
-            played: Played::new(program),
+            played: ProgramResults::new(program),
         }
     }
 
-    /// It had so much of a CPU until `now`.
+    /// It used this much of a CPU until `now`.
     fn run(&mut self, span: Span, now: Instant, system: &System) {
         let span = span.min(self.left);
         self.meter += span;

@@ -1,47 +1,47 @@
 //! Programs under the CPU broker, beside the operations: the laws of `hyoshi-control` in virtual time.
 //!
-//! Lanes stand above all windows, so operations never wait for programs: they are simulated first, and programs have what
-//! is left of each CPU. A program is one thread whose cycles begin at whole multiples of its period; what is not done of
-//! one at the end of the period is given up, as `hyoshi hourglass` does. The broker reports for it at the end of each period.
-//! Beside the programs of the file nobody wants the CPU.
+//! Lanes are above all windows, so operations never wait for programs: they are simulated first, and programs use the
+//! rest of each CPU. A program is one thread whose cycles begin at whole multiples of its period; the rest of a cycle
+//! at the end of the period is dropped, as in `hyoshi hourglass`. The broker reports for it at the end of each period.
+//! No other threads want the CPU.
 
+mod cpu_sharing;
 mod machine;
-mod played;
-mod who;
+mod results;
 
 use hyoshi_model::{HostId, Instant, ProcessorId, System};
 
-pub use played::{Period, Played, Stretch, Sums};
+pub use results::{Period, PeriodRange, PeriodSums, ProgramResults};
 
-use machine::Machine;
+use machine::SimulatedHost;
 
-/// All programs of a system, played as far as their hosts' lanes are known.
+/// All programs of a system, simulated as far as their hosts' lanes are known.
 #[derive(Debug)]
 pub struct Programs<'a> {
-    machines: Vec<Machine<'a>>,
+    machines: Vec<SimulatedHost<'a>>,
 }
 
 impl<'a> Programs<'a> {
     /// Of all hosts; `None` if the file has no programs.
     pub fn new(system: &'a System) -> Option<Self> {
         let hosts = (0..system.hosts.len() as u32).map(HostId);
-        let machines: Vec<_> = hosts.filter_map(|host| Machine::new(system, host)).collect();
+        let machines: Vec<_> = hosts.filter_map(|host| SimulatedHost::new(system, host)).collect();
         (!machines.is_empty()).then_some(Programs { machines })
     }
 
-    /// A processor's lanes have had their CPU. Told in order of time for each processor.
+    /// A processor's lanes have used their CPU. To be called in order of time for each processor.
     pub(crate) fn taken(&mut self, processor: ProcessorId, from: Instant, to: Instant) {
         self.machines.iter_mut().for_each(|machine| machine.taken(processor, from, to));
     }
 
-    /// All that lanes took until `now` has been told.
+    /// All use by lanes until `now` is known.
     pub(crate) fn play_until(&mut self, now: Instant) {
         self.machines.iter_mut().for_each(|machine| machine.play_until(now));
     }
 
-    /// What became of each program, in the file's order.
-    pub fn close(self) -> Vec<Played> {
-        let mut played: Vec<Played> = self.machines.into_iter().flat_map(Machine::close).collect();
+    /// The results of each program, in the file's order.
+    pub fn close(self) -> Vec<ProgramResults> {
+        let mut played: Vec<ProgramResults> = self.machines.into_iter().flat_map(SimulatedHost::close).collect();
         played.sort_by_key(|one| one.program);
         played
     }

@@ -1,6 +1,6 @@
-//! Random systems for soundness: everything of the model, drawn so that bounds come close to being
-//! met. Utilisation from a half to a little over one, few distinct periods, tight deadlines, common
-//! releases, a long job begun just before, execution times mostly at the worst case and never beyond.
+//! Random systems for soundness: all features of the model, drawn so that bounds are almost reached. Utilisation from a
+//! half to a little over one, few distinct periods, tight deadlines, common releases, a long job begun just before,
+//! execution times mostly at the worst case and never beyond.
 
 use hyoshi_model::*;
 
@@ -10,13 +10,13 @@ use super::{Build, ms};
 /// Each row of the account: the strategy of the first processor, or a pair to switch between.
 pub const ROWS: [&str; 8] = ["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF", "pairs"];
 const STRATEGIES: [&str; 7] = ["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"];
-/// Milliseconds. Of one set all hyperperiods are short, so that many alignments are seen.
+/// Milliseconds. Within a set all hyperperiods are short, so many alignments occur.
 const PERIODS: [&[u64]; 5] = [&[5, 10, 20, 40], &[8, 10, 12, 15, 20, 24, 30], &[10, 15, 30], &[7, 11, 13], &[6, 9]];
 
-/// How much of the model a system draws on.
+/// The features that a system draws.
 #[derive(Clone, Copy, Debug)]
 struct Taste {
-    /// Releases coincide as often as they can.
+    /// Releases coincide as often as possible.
     together: bool,
     /// Triggers, links, several processors.
     distributed: bool,
@@ -61,7 +61,8 @@ pub fn system(row: usize, seed: u64) -> System {
     System::new(build.0)
 }
 
-/// Of every second system critical work is held to less than it may want. Drawn apart: nothing else changes with it.
+/// In every second system the hard cap allows critical work less than it may want. Drawn separately: nothing else
+/// changes with it.
 pub fn hard_caps(system: &mut Contents, seed: u64) {
     let mut choose = Choices::new(seed ^ 0x4a7d);
     for processor in &mut system.processors {
@@ -93,7 +94,7 @@ fn processors(choose: &mut Choices, system: &mut Contents, row: usize, taste: Ta
             processor.cap_window = Span::from_millis(20 + choose.below(100));
         }
         if any_costs {
-            // Mostly what machines have, now and then as much as jobs.
+            // Mostly realistic, now and then as long as jobs.
             let times = choose.of(&[1, 1, 1, 20]);
             let mut cost = |most: u64| Span::from_nanos(choose.below(most * times));
             processor.costs = Costs {
@@ -117,7 +118,7 @@ fn processors(choose: &mut Choices, system: &mut Contents, row: usize, taste: Ta
     }
 }
 
-/// One more operation on a processor, of so many millionths of it.
+/// One more operation on a processor, of this many millionths of it.
 fn operation(
     choose: &mut Choices,
     mut build: Build,
@@ -163,12 +164,12 @@ fn operation(
         let least = Span::from_nanos(choose.below(wcet.as_nanos()));
         (setting.legs, setting.wcet) = (legs as u16, wcet);
         setting.critical_legs = if critical { legs as u16 } else { choose.below(legs) as u16 };
-        setting.takes = match choose.below(5) {
-            0 => Takes::Uniform(least, wcet),
-            1 => Takes::List([wcet, least, wcet].into()),
-            _ => Takes::Fixed(wcet),
+        setting.execution_time = match choose.below(5) {
+            0 => ExecutionTime::Uniform(least, wcet),
+            1 => ExecutionTime::List([wcet, least, wcet].into()),
+            _ => ExecutionTime::Fixed(wcet),
         };
-        setting.bcet = setting.takes.shortest();
+        setting.bcet = setting.execution_time.shortest();
         let tight = choose.one_in(2);
         let own = !triggered || choose.one_in(3);
         let whole = wcet * legs;
@@ -204,15 +205,16 @@ fn fusion(choose: &mut Choices, build: Build) -> Build {
         operation.guard = if guarded { Guard::On } else { Guard::Off };
     });
     build.set(|setting| {
-        (setting.wcet, setting.bcet, setting.takes, setting.critical_legs) = (wcet, wcet, Takes::Fixed(wcet), 1);
+        (setting.wcet, setting.bcet, setting.execution_time, setting.critical_legs) =
+            (wcet, wcet, ExecutionTime::Fixed(wcet), 1);
         if own {
             setting.deadline = Deadline::Own(setting.period);
         }
     })
 }
 
-/// What follows from what is drawn, as the reader of files has it: roots, periods and deadlines of what is
-/// triggered, in every region. Triggers lead from earlier operations to later ones.
+/// Computes the inherited settings, like the reader of files: roots, periods and deadlines of triggered operations, in
+/// every region. Triggers lead from earlier operations to later ones.
 pub fn settle(system: &mut Contents) {
     for index in 0..system.operations.len() {
         let mut roots: Vec<OperationId> = match system.operations[index].trigger.predecessors() {
@@ -263,7 +265,7 @@ fn releases(choose: &mut Choices, system: &mut Contents, taste: Taste) {
             _ => Span::from_micros(choose.below(setting.period.as_nanos() / 1_000)),
         };
         if taste.rich && !triggered && choose.one_in(3) {
-            // Now and then more than a period: releases then come together.
+            // Now and then more than a period: releases then coincide.
             let most = setting.period.as_nanos() / choose.of(&[3_000, 3_000, 3_000, 600]);
             setting.jitter = Span::from_micros(choose.below(most));
         }
@@ -293,7 +295,7 @@ fn region(choose: &mut Choices, system: &mut Contents) {
                 let (times, over) = choose.of(&[(1, 2), (1, 2), (5, 4), (3, 4)]);
                 let held = operation.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum + *span);
                 setting.wcet = Span::from_nanos(setting.wcet.as_nanos() * times / over).max(held);
-                setting.takes = Takes::Fixed(setting.wcet);
+                setting.execution_time = ExecutionTime::Fixed(setting.wcet);
                 setting.bcet = setting.wcet;
             }
             setting.enabled = !choose.one_in(6);

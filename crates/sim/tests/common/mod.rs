@@ -1,4 +1,4 @@
-//! Small systems, written down in Rust: a few words each.
+//! Small systems for tests, in Rust.
 #![allow(dead_code)]
 
 pub mod drawn;
@@ -7,7 +7,7 @@ pub mod sound;
 
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_sim::{Given, simulate_given};
+use hyoshi_sim::{KnownJobs, simulate_known};
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
 
 /// A system of periodic operations on processors `p0`, `p1`, ...; builder methods change the last operation.
@@ -86,7 +86,7 @@ impl Build {
             jitter: Span::ZERO,
             wcet: ms(wcet),
             bcet: ms(wcet),
-            takes: Takes::Fixed(ms(wcet)),
+            execution_time: ExecutionTime::Fixed(ms(wcet)),
             deadline: Deadline::Own(ms(period)),
             legs: 1,
             critical_legs: 0,
@@ -170,8 +170,9 @@ pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, Eve
 /// The same; if it is `crowded`, ordinary threads use all time that lanes leave.
 pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(ProcessorId, Instant, Event)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
-    let given = Given { takes: &|_, drawn| drawn, late: None, crowded, inputs: &[], requests: true, links: None };
-    let simulated = simulate_given(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
+    let given =
+        KnownJobs { execution_time: &|_, drawn| drawn, late: None, crowded, inputs: &[], requests: true, links: None };
+    let simulated = simulate_known(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
     let mut all: Vec<(ProcessorId, Instant, Event)> = Vec::new();
     for (index, processor) in simulated.processors.into_iter().enumerate() {
         all.extend(processor.probe.into_iter().map(|(now, event)| (ProcessorId(index as u32), now, event)));
@@ -187,7 +188,7 @@ pub fn ends(events: &[(ProcessorId, Instant, Event)]) -> impl Iterator<Item = &J
     })
 }
 
-/// A size of a test: that in the environment, if it is set.
+/// The size of a test, from the environment if it is set there.
 pub fn of_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }

@@ -1,7 +1,7 @@
-//! Random systems with everything the model has, from a seed: for properties.
+//! Random systems with all features of the model, from a seed: for property tests.
 
 use super::*;
-use hyoshi_model::takes::{Stream, bits};
+use hyoshi_model::execution_time::{Stream, bits};
 
 /// A reproducible stream of choices.
 pub struct Choices {
@@ -89,11 +89,11 @@ pub fn system(seed: u64) -> System {
         let periodic = matches!(build.last().trigger, Trigger::Periodic);
         build = build.set(|setting| {
             let wcet = setting.wcet;
-            setting.takes = match choose.below(4) {
-                0 => Takes::Fixed(wcet),
-                1 => Takes::Uniform(Span::from_micros(100), wcet),
-                2 => Takes::Uniform(Span::ZERO, wcet),
-                _ => Takes::Uniform(Span::from_micros(100), wcet + Span::from_micros(choose.below(400))),
+            setting.execution_time = match choose.below(4) {
+                0 => ExecutionTime::Fixed(wcet),
+                1 => ExecutionTime::Uniform(Span::from_micros(100), wcet),
+                2 => ExecutionTime::Uniform(Span::ZERO, wcet),
+                _ => ExecutionTime::Uniform(Span::from_micros(100), wcet + Span::from_micros(choose.below(400))),
             };
             if periodic {
                 setting.phase = if harmonic { Span::ZERO } else { Span::from_micros(choose.below(10_000)) };
@@ -114,7 +114,7 @@ pub fn system(seed: u64) -> System {
     if choose.one_in(3) {
         // A second region: everything takes half as long, or twice.
         let settings = build.0.epochs[0].settings.iter().cloned().map(|mut setting| {
-            setting.takes = Takes::Fixed(Span::from_nanos(setting.wcet.as_nanos() / 2));
+            setting.execution_time = ExecutionTime::Fixed(Span::from_nanos(setting.wcet.as_nanos() / 2));
             setting.enabled = setting.legs > 1 || !choose.one_in(6);
             setting
         });

@@ -1,22 +1,24 @@
-//! Holds what an analysis says of a system against what simulations of it show.
+//! Compares the results of an analysis with simulations of the system.
 
 use std::collections::BTreeMap;
 
 use hyoshi_model::*;
-use hyoshi_sched::analysis::{CountedFrom, Failure, Method, OperationReport, Requirement, Subject, counterexamples};
-use hyoshi_sched::{Bounds, Options, Plan, Report, Strategies, analyse, analyse_with};
+use hyoshi_sched::analysis::{
+    AnalysisMethod, CountedFrom, Failure, OperationReport, Requirement, Subject, counterexamples,
+};
+use hyoshi_sched::{AnalysisOptions, Bounds, Plan, Report, Strategies, analyse, analyse_with};
 use hyoshi_sim::simulate;
 use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
 
 /// How long each system is simulated.
 const HORIZON: Span = Span::from_millis(360);
 
-/// What was held against each other, by method.
+/// The number of comparisons, by method.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Entries with a bound or a proof that jobs were seen of.
+    /// Entries with a bound or a proof, with observed jobs.
     pub bounds: u64,
-    /// Of these, where the worst response seen is the bound, to the nanosecond.
+    /// Of these, those whose worst observed response equals the bound, to the nanosecond.
     pub exact: u64,
     /// Sum of the worst response over the bound, in thousandths.
     pub closeness: u64,
@@ -24,7 +26,7 @@ pub struct Tally {
     pub proved: u64,
     /// Entries that fail, of which a behaviour was found that misses.
     pub failing: u64,
-    /// Jobs seen.
+    /// Observed jobs.
     pub jobs: u64,
 }
 
@@ -39,24 +41,24 @@ impl Tally {
     }
 }
 
-/// By what was judged: a method, and beside that joins of several roots, and bounds from a triggered job's own release.
+/// By kind of entry: a method, and in addition joins of several roots, and bounds from a triggered job's own release.
 pub type Account = BTreeMap<Judged, Tally>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Judged {
-    By(Method),
-    /// Counted by their method, too.
+    By(AnalysisMethod),
+    /// Also counted by their method.
     Joins,
-    /// Counted by their method, too.
+    /// Also counted by their method.
     FromOwnRelease,
 }
 
-/// What an entry counts as.
+/// The kinds of an entry.
 fn kinds(system: &System, entry: &OperationReport) -> Vec<Judged> {
     let operation = system.operation(entry.operation);
     let triggered = operation.trigger != Trigger::Periodic;
     let joins = joins(operation).then_some(Judged::Joins);
-    let own = (triggered && entry.method == Method::Chain && entry.counted_from == CountedFrom::Release)
+    let own = (triggered && entry.method == AnalysisMethod::Chain && entry.counted_from == CountedFrom::Release)
         .then_some(Judged::FromOwnRelease);
     [Some(Judged::By(entry.method)), joins, own].into_iter().flatten().collect()
 }
@@ -77,7 +79,7 @@ struct Worst {
     missed: Option<JobEnd>,
 }
 
-/// Keeps the worst of everything, and nothing else.
+/// Keeps only the worst values.
 struct Watch {
     operations: usize,
     worst: Vec<Worst>,
@@ -125,8 +127,8 @@ fn watch(system: &System, until: Span) -> Watch {
     all
 }
 
-/// Behaviours that the file allows, for verdicts that count any alignment of releases as possible; only
-/// what joins of several roots wait for keeps its phases, which their bounds rest on.
+/// Behaviours that the file allows, for verdicts that count any alignment of releases as possible; only predecessors of
+/// joins of several roots keep their phases, on which their bounds rely.
 fn behaviours(system: &System) -> Vec<System> {
     let with = |change: &dyn Fn(usize, &mut Setting)| {
         system.clone().with(|other| {
@@ -150,27 +152,27 @@ fn behaviours(system: &System) -> Vec<System> {
         |index: usize, setting: &mut Setting, to: Span| setting.phase = if free(index) { to } else { setting.phase };
     all.push(with(&|index, setting| {
         shift(index, setting, Span::ZERO);
-        setting.takes = Takes::Fixed(setting.wcet);
+        setting.execution_time = ExecutionTime::Fixed(setting.wcet);
     }));
-    // Someone has begun just before all others come: the one of the longest job, and one by the seed.
+    // One job begins just before all others are released: the longest one, or one by the seed.
     let settings = &system.epochs[0].settings;
     let longest = (0..settings.len()).max_by_key(|index| settings[*index].wcet).unwrap_or(0);
     for before in [longest, system.seed as usize % settings.len().max(1)] {
         all.push(with(&|index, setting| {
             shift(index, setting, Span::from_nanos(u64::from(periodic(index) && index != before)));
-            setting.takes = Takes::Fixed(setting.wcet);
+            setting.execution_time = ExecutionTime::Fixed(setting.wcet);
         }));
     }
     all.push(with(&|index, setting| {
         let odd = (system.seed.wrapping_mul(0x9e37_79b9).wrapping_add(index as u64 * 7_919)) % 1_000;
         let phase = Span::from_nanos(setting.period.as_nanos() / 1_000 * odd);
         shift(index, setting, if periodic(index) { phase } else { Span::ZERO });
-        setting.takes = Takes::Uniform(setting.bcet, setting.wcet);
+        setting.execution_time = ExecutionTime::Uniform(setting.bcet, setting.wcet);
     }));
     all
 }
 
-/// Everything that the report says of an operation's jobs of one region: in it, and in its changes.
+/// All results of the report for an operation's jobs of one region: in it, and in its changes.
 struct Said<'a> {
     /// The loosest bound, if all have one.
     bound: Option<u64>,
@@ -197,12 +199,12 @@ fn said(report: &Report, last: usize) -> Vec<(usize, Said<'_>)> {
     says
 }
 
-/// What is wrong with what `check` says of a system, if anything, and what was compared.
+/// The errors in the results of `check` for a system, if any, and the comparisons.
 pub fn check(system: &System, account: &mut Account) -> Result<(), String> {
     let plan = Plan::new(system, &Strategies::built_in()).expect("built-in strategies");
     let report = analyse(system, &plan);
-    // Where there is time bounds decide; verdicts without them have to hold, too.
-    let verdicts = analyse_with(system, &plan, Options { bounds: Bounds::None, progress: &|_| true });
+    // If there is time, bounds decide; verdicts without them have to hold, too.
+    let verdicts = analyse_with(system, &plan, AnalysisOptions { bounds: Bounds::None, progress: &|_| true });
     let last = system.epochs.len() - 1;
     let says: Vec<(usize, Said<'_>)> = [&report, &verdicts].into_iter().flat_map(|one| said(one, last)).collect();
     let behaviours = behaviours(system);
@@ -261,10 +263,10 @@ pub fn check(system: &System, account: &mut Account) -> Result<(), String> {
     failing(system, &report, account)
 }
 
-/// What fails is seen to fail: its counterexample misses.
+/// A failure is confirmed: its counterexample misses.
 fn failing(system: &System, report: &Report, account: &mut Account) -> Result<(), String> {
     for mut example in counterexamples(system, report) {
-        // Of chains `counterexamples.rs` tells.
+        // Chains are tested in `counterexamples.rs`.
         let subjects: Vec<(OperationId, Vec<bool>)> = match &example.subject {
             Subject::Operation { operation, critical, .. } => vec![(*operation, vec![*critical])],
             Subject::Processor { critical, operations, .. } => {
@@ -287,15 +289,15 @@ fn failing(system: &System, report: &Report, account: &mut Account) -> Result<()
             }
         }
         let method = match example.why {
-            Failure::FirstJobLate { .. } | Failure::Demand { .. } => Method::CommonRelease,
-            _ => Method::Necessity,
+            Failure::FirstJobLate { .. } | Failure::Demand { .. } => AnalysisMethod::CommonRelease,
+            _ => AnalysisMethod::Necessity,
         };
         account.entry(Judged::By(method)).or_default().failing += 1;
     }
     Ok(())
 }
 
-/// The smallest system that shows the same, found by leaving things out.
+/// The smallest system with the same error, found by removing parts.
 pub fn smallest(system: &System) -> System {
     let wrong = |system: &System| {
         let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(system, &mut Account::new())));
@@ -311,7 +313,7 @@ pub fn smallest(system: &System) -> System {
     }
 }
 
-/// Systems with one thing less.
+/// Systems with one part less.
 fn lesser(system: &System) -> Vec<System> {
     let mut all: Vec<System> = (0..system.operations.len()).rev().filter_map(|index| without(system, index)).collect();
     let mut with = |change: &dyn Fn(&mut Contents)| all.push(system.clone().with(change));
@@ -347,7 +349,7 @@ fn lesser(system: &System) -> Vec<System> {
         set(&|setting| setting.jitter = Span::ZERO);
         set(&|setting| setting.offset = Span::ZERO);
         set(&|setting| setting.phase = Span::ZERO);
-        set(&|setting| (setting.takes, setting.bcet) = (Takes::Fixed(setting.wcet), setting.wcet));
+        set(&|setting| (setting.execution_time, setting.bcet) = (ExecutionTime::Fixed(setting.wcet), setting.wcet));
         set(&|setting| (setting.legs, setting.critical_legs) = (1, setting.critical_legs.min(1)));
     }
     all

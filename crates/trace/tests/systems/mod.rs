@@ -23,7 +23,7 @@ pub fn setting(period: Span, wcet: Span) -> Setting {
         jitter: Span::ZERO,
         wcet,
         bcet: wcet,
-        takes: Takes::Fixed(wcet),
+        execution_time: ExecutionTime::Fixed(wcet),
         deadline: Deadline::Own(period),
         legs: 1,
         critical_legs: 1,

@@ -1,12 +1,12 @@
 //! `any`: a value with its type (CORBA 3.3 part 2, 9.3.5.2).
 //!
-//! It is kept as octets in one form, whichever byte order, version and character set they came in, and checked against
-//! its type on arrival: an any takes no more memory than its octets, and passing it on needs no tree. A tree is made
-//! when [`Any::value`] asks for one.
+//! It is stored as octets in one form, whatever the byte order, version and character set of its message, and checked
+//! against its type on arrival: an any needs no more memory than its octets, and passing it on needs no tree.
+//! [`Any::value`] builds a tree on request.
 
-mod carry;
 #[cfg(test)]
 mod tests;
+mod transcode;
 mod value;
 
 pub use value::{ObjectValue, Value};
@@ -16,7 +16,7 @@ use core::fmt;
 
 use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 use crate::typecode::{TypeCode, TypeIndex, TypeKind, Typed, Types};
-use carry::Fault;
+use transcode::TranscodeError;
 
 /// A value of any type: cheap to clone. Two are equal if their type codes are, and all of their values bit by bit.
 ///
@@ -35,7 +35,7 @@ pub struct Any {
     octets: Arc<[u8]>,
 }
 
-/// Why an any is not what was asked for.
+/// Why an any cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnyError {
@@ -43,10 +43,10 @@ pub enum AnyError {
     OtherType {
         /// Its own.
         holds: TypeCode,
-        /// The one asked for.
+        /// The requested type.
         wanted: TypeCode,
     },
-    /// The Rust type reads other octets than its type code tells of.
+    /// The Rust type reads other octets than its type code declares.
     Decode(DecodeError),
 }
 
@@ -68,14 +68,14 @@ impl From<DecodeError> for AnyError {
 }
 
 impl Any {
-    /// Of a value of a Rust type. An exception goes in without its repository id, as its members encode themselves.
+    /// Of a value of a Rust type. An exception is stored without its repository id, as its members encode themselves.
     pub fn of<T: Encode + Typed + ?Sized>(value: &T) -> Result<Any, EncodeError> {
         let mut to = Encoder::kept();
         value.encode(&mut to)?;
         Ok(Any { code: T::type_code(), octets: to.into_bytes().into() })
     }
 
-    /// Of a tree, which must be what the type code says.
+    /// Of a tree, which must match the type code.
     pub fn new(code: TypeCode, value: &Value) -> Result<Any, EncodeError> {
         let mut to = Encoder::kept();
         value.encode_as(&code, &mut to)?;
@@ -87,7 +87,7 @@ impl Any {
         &self.code
     }
 
-    /// Its value, if it is of type `T` ([equivalence](TypeCode::is_equivalent) suffices). Texts in UTF-8 and octets
+    /// Its value, if it is of type `T` ([equivalence](TypeCode::is_equivalent) is enough). Texts in UTF-8 and octets
     /// can be borrowed.
     pub fn get<'a, T: Decode<'a> + Typed>(&'a self) -> Result<T, AnyError> {
         let wanted = T::type_code();
@@ -114,7 +114,7 @@ impl fmt::Debug for Any {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value() {
             Ok(value) => write!(f, "Any({} {value:?})", self.code),
-            Err(error) => write!(f, "Any({} that is broken: {error})", self.code),
+            Err(error) => write!(f, "Any({} that is damaged: {error})", self.code),
         }
     }
 }
@@ -128,10 +128,10 @@ impl Typed for Any {
 impl Encode for Any {
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
         self.code.encode(to)?;
-        match carry::carry(&self.code, &mut Decoder::kept(&self.octets), to) {
+        match transcode::transcode(&self.code, &mut Decoder::kept(&self.octets), to) {
             Ok(()) => Ok(()),
-            Err(Fault::Write(error)) => Err(error),
-            Err(Fault::Read(_)) => Err(EncodeError::Value("an any that does not hold what its type code tells of")),
+            Err(TranscodeError::Write(error)) => Err(error),
+            Err(TranscodeError::Read(_)) => Err(EncodeError::Value("an any that does not match its type code")),
         }
     }
 }
@@ -143,7 +143,7 @@ impl Decode<'_> for Any {
         from.nested(|from| {
             let code = TypeCode::decode(from)?;
             let mut to = Encoder::kept();
-            carry::checked(carry::carry(&code, from, &mut to), from)?;
+            transcode::checked(transcode::transcode(&code, from, &mut to), from)?;
             let octets: Vec<u8> = to.into_bytes();
             Ok(Any { code, octets: octets.into() })
         })

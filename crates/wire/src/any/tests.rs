@@ -1,4 +1,4 @@
-//! What goes through an any, in every form a peer may send it.
+//! Values in an any, in every form that a peer may send.
 
 use alloc::{string::String, vec, vec::Vec};
 
@@ -87,7 +87,7 @@ fn a_type_code_has_the_octets_of_the_standard() {
     expected.extend(b"\0\0\0\x0dIDL:Tree:1.0\0\0\0\0\0\0\0\x05Tree\0\0\0\0");
     expected.extend(b"\0\0\0\x03\0\0\0\x06label\0\0\0\0\0\0\x12\0\0\0\0");
     expected.extend(b"\0\0\0\x07weight\0\0\0\0\0\x07\0\0\0\x09branches\0\0\0\0");
-    // A sequence of what begins 116 octets before the offset.
+    // A sequence of an element that begins 116 octets before the offset.
     expected.extend(b"\0\0\0\x13\0\0\0\x10\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\x8c\0\0\0\0");
     assert_eq!(to.bytes(), expected);
 }

@@ -1,14 +1,14 @@
-//! Values of types that are known at run time only.
+//! Values of types that are known only at run time.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 
 use super::Any;
-use super::carry::{skip_id, unsupported, width};
+use super::transcode::{skip_id, unsupported, width};
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
 use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
-use crate::types::{Decimal, LongDouble, WChar, WString, read_packed, write_packed};
+use crate::types::{FixedDecimal, LongDouble, WChar, WString, read_packed, write_packed};
 
-/// A value as a tree; its type code says what it means.
+/// A value as a tree; its type code determines its meaning.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -45,8 +45,8 @@ pub enum Value {
     /// `wstring`.
     WString(WString),
     /// `fixed`.
-    Fixed(Box<Decimal>),
-    /// An enumerator, by its place.
+    Fixed(Box<FixedDecimal>),
+    /// An enumerator, by its position.
     Enum(u32),
     /// The members of a struct or exception, in order.
     Struct(Vec<Value>),
@@ -54,7 +54,7 @@ pub enum Value {
     Union {
         /// The discriminator, as [`Types::union`](crate::Types::union) has labels.
         label: Box<i128>,
-        /// None where no case has the label.
+        /// None if no case has the label.
         value: Option<Box<Value>>,
     },
     /// The elements of a sequence or array.
@@ -69,7 +69,7 @@ pub enum Value {
     Any(Box<Any>),
 }
 
-/// An object reference as it lies in a message; nil without profiles.
+/// An object reference as in a message; nil without profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectValue {
     /// Repository id of the interface; empty for any.
@@ -90,7 +90,7 @@ impl Value {
     }
 
     fn write(&self, nodes: &[Node], of: TypeIndex, to: &mut Encoder) -> Result<(), EncodeError> {
-        const OTHER: EncodeError = EncodeError::Value("a value of another type than its type code tells of");
+        const OTHER: EncodeError = EncodeError::Value("a value of another type than its type code");
         let of = unaliased(nodes, of);
         let Some(node) = of.place().map(|place| &nodes[place]) else {
             return match (of.simple(), self) {
@@ -194,10 +194,10 @@ impl Value {
                 Value::WString(text)
             }
             Node::Fixed { digits, scale } => {
-                Value::Fixed(Box::new(Decimal { unscaled: read_packed(*digits, from)?, scale: *scale }))
+                Value::Fixed(Box::new(FixedDecimal { unscaled: read_packed(*digits, from)?, scale: *scale }))
             }
             Node::Sequence { of, most } => {
-                // Elements may take no octets; those that do run out of them, and the others are charged for.
+                // Elements may have no octets; those with octets end with the message, and the others are charged.
                 let count = u32::decode(from)? as usize;
                 bounded(count, *most, from)?;
                 from.nested(|from| Value::read_many(nodes, *of, count, from))?
@@ -206,7 +206,7 @@ impl Value {
                 from.charge(1)?;
                 from.nested(|from| Value::read_many(nodes, *of, *length as usize, from))?
             }
-            // Aliases have been looked through.
+            // Aliases were resolved.
             Node::Alias { of, .. } => Value::read(nodes, *of, from)?,
             Node::Named { kind: TypeKind::Object, .. } => {
                 let id = String::decode(from)?;

@@ -1,26 +1,26 @@
-//! Reading.
+//! Decoding of CDR.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use super::{ByteOrder, CharSet, DecodeError, DecodeErrorKind, Limits, Version};
 
-/// What can be read from CDR; `'a` is the message, from which texts and octets may be borrowed.
+/// A type that can be read from CDR; `'a` is the message, from which texts and octets may be borrowed.
 pub trait Decode<'a>: Sized {
-    /// Octets that one takes at least, padding not counted: a sequence that claims more elements
-    /// than can have arrived is refused before anything is allocated. At least 1.
+    /// The least octets of one value, without padding: a sequence that claims more elements than can have arrived is
+    /// rejected before any allocation. At least 1.
     const LEAST: usize = 1;
 
     /// Reads one.
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError>;
 
-    /// Reads `count` elements, which the caller has checked against what is left; numbers come all at once.
+    /// Reads `count` elements, which the caller has checked against the remaining octets; numbers are read in one step.
     fn decode_all(from: &mut Decoder<'a>, count: usize) -> Result<Vec<Self>, DecodeError> {
         if size_of::<Self>() == 0 {
             from.charge(count)?;
         }
-        // Elements can be larger here than there, and hold sequences that claim as much again: room is made for
-        // what a page holds, and for more as it comes.
+        // Elements can be larger in memory than in the message, and contain sequences that claim as much again: reserve
+        // room for a page, and more as elements arrive.
         let mut items = Vec::with_capacity(count.min(4096 / size_of::<Self>().max(1)));
         for _ in 0..count {
             items.push(Self::decode(from)?);
@@ -28,7 +28,7 @@ pub trait Decode<'a>: Sized {
         Ok(items)
     }
 
-    /// Reads the elements of an array, without allocating; numbers come all at once.
+    /// Reads the elements of an array, without allocating; numbers are read in one step.
     fn decode_array<const N: usize>(from: &mut Decoder<'a>) -> Result<[Self; N], DecodeError> {
         if size_of::<Self>() == 0 {
             from.charge(N)?;
@@ -44,46 +44,46 @@ pub trait Decode<'a>: Sized {
     }
 }
 
-/// A place in a message or encapsulation.
+/// A position in a message or encapsulation.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where `bytes` stand in the outermost of the encapsulations: GIOP has no messages beyond four octets of size.
+    /// The offset of `bytes` in the outermost encapsulation: GIOP has no messages beyond four octets of size.
     base: u32,
     order: ByteOrder,
     version: Version,
     chars: CharSet,
     limits: Limits,
     depth: u32,
-    /// How many values that take no octets will still be made.
+    /// How many more values without octets are accepted.
     spare: usize,
     pub(crate) kept: bool,
-    /// Where the data of fragments begins, if their numbers may be aligned in several ways.
+    /// The starts of fragments' data, if their numbers may be aligned in several ways.
     seams: &'a [usize],
     alignment: Alignment,
-    /// Hash of all padding that was skipped in a message with seams. Readers with the same hash have read all numbers at
-    /// the same places.
+    /// Hash of all padding that was skipped in a message with seams. Readers with the same hash have read all numbers
+    /// at the same positions.
     skipped: u64,
 }
 
 /// How a peer aligned the numbers of a message of GIOP 1.1 that it sent in fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alignment {
-    /// Unknown: a number is refused if the others disagree about its place.
+    /// Unknown: a number is rejected if the other ways disagree about its position.
     Unknown,
-    /// Each number by its place in the fragment: the standard (9.4.9), omniORBpy.
+    /// Each number by its position in the fragment: the standard (9.4.9), omniORBpy.
     Fragment,
     /// The same, but the numbers of a sequence or array follow each other without padding: omniORB.
     FragmentOnce,
-    /// By the place in the whole message, as in GIOP 1.2: no peer is known to, but the other ways do not fit.
+    /// By the position in the whole message, as in GIOP 1.2: no known peer does, but the other ways do not fit.
     Message,
 }
 
-/// Where the data of a fragment of GIOP 1.1 stands in it: behind its header.
+/// The start of a fragment's data in GIOP 1.1: after its header.
 const FRAGMENT_DATA: usize = 12;
 
-const UNKNOWN: DecodeErrorKind = DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers can be read in two ways");
+const UNKNOWN: DecodeErrorKind = DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers are ambiguous");
 const CUT: DecodeErrorKind = DecodeErrorKind::Value("a number in two fragments of GIOP 1.1");
 
 impl<'a> Decoder<'a> {
@@ -109,14 +109,14 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Of what an [`Any`](crate::Any) keeps, which was within limits when it came.
+    /// For the octets of an [`Any`](crate::Any), which were within limits on arrival.
     pub(crate) fn kept(bytes: &'a [u8]) -> Self {
         let limits = Limits { message: usize::MAX, depth: usize::MAX };
         Decoder { limits, spare: usize::MAX, kept: true, ..Decoder::new(bytes, ByteOrder::NATIVE) }
     }
 
-    /// Over an encapsulation (9.3.3) that was taken out of its message: a profile, a component, a service context.
-    /// It begins with its byte order.
+    /// For an encapsulation (9.3.3) that was extracted from its message: a profile, a component, a service context. It
+    /// begins with its byte order.
     ///
     /// # Errors
     ///
@@ -127,20 +127,20 @@ impl<'a> Decoder<'a> {
         Ok(inner)
     }
 
-    /// Over a message of GIOP 1.1 that came in fragments, whose data begins at `seams`, in rising order. Peers align
-    /// numbers there in several ways: [`whole`](Decoder::whole) finds out which.
+    /// For a message of GIOP 1.1 that arrived in fragments, whose data begins at `seams`, in rising order. Peers align
+    /// numbers there in several ways: [`whole`](Decoder::whole) finds the right one.
     #[must_use]
     pub(crate) fn in_fragments(mut self, seams: &'a [usize]) -> Self {
         self.seams = seams;
         self
     }
 
-    /// For another version and character set from here on.
+    /// Sets the version and character set from here on.
     pub fn speak(&mut self, version: Version, chars: CharSet) {
         (self.version, self.chars) = (version, chars);
     }
 
-    /// With other limits.
+    /// Sets other limits.
     #[must_use]
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -157,7 +157,7 @@ impl<'a> Decoder<'a> {
         self.version
     }
 
-    /// What narrow characters are read as.
+    /// The character set of narrow characters.
     pub fn chars(&self) -> CharSet {
         self.chars
     }
@@ -167,17 +167,17 @@ impl<'a> Decoder<'a> {
         self.limits
     }
 
-    /// How deep what is read lies in values, type codes and anys.
+    /// The nesting depth in values, type codes and anys.
     pub fn depth(&self) -> usize {
         self.depth as usize
     }
 
-    /// Offset of what comes next in the outermost encapsulation or message, in octets.
+    /// Offset of the next octet in the outermost encapsulation or message, in octets.
     pub(crate) fn position(&self) -> usize {
         self.base as usize + self.at
     }
 
-    /// Offset of what comes next, in octets.
+    /// Offset of the next octet, in octets.
     pub fn at(&self) -> usize {
         self.at
     }
@@ -187,17 +187,17 @@ impl<'a> Decoder<'a> {
         self.bytes.len() - self.at
     }
 
-    /// All of them, without reading them.
+    /// All remaining octets, without reading them.
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
 
-    /// An error here.
+    /// An error at this position.
     pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
         DecodeError { at: self.position(), kind }
     }
 
-    /// Skips padding, whatever it holds (it can be garbage), up to a multiple of `to` (1, 2, 4 or 8).
+    /// Skips padding, whatever its octets (they can be garbage), up to a multiple of `to` (1, 2, 4 or 8).
     #[inline]
     pub fn align(&mut self, to: usize) -> Result<(), DecodeError> {
         if !self.seams.is_empty() {
@@ -221,7 +221,7 @@ impl<'a> Decoder<'a> {
         self.raw(place - self.at).map(|_| ())
     }
 
-    /// Where a number of this size comes next if it is aligned by its place in the fragment.
+    /// The next position of a number of this size if it is aligned by its position in the fragment.
     fn place_in_fragment(&self, size: usize) -> usize {
         let mut at = self.at;
         loop {
@@ -229,7 +229,7 @@ impl<'a> Decoder<'a> {
             let place = before.last().map_or(at, |seam| at - seam + FRAGMENT_DATA);
             let padding = place.wrapping_neg() & (size - 1);
             match after.first() {
-                // What would be aligned here has gone to the next fragment, and is aligned there.
+                // A number that would be aligned here is in the next fragment, and is aligned there.
                 Some(next) if padding > 0 && at + padding >= *next => at = *next,
                 _ => return at + padding,
             }
@@ -245,7 +245,7 @@ impl<'a> Decoder<'a> {
     /// The octets of the numbers of a sequence or array, each of `width` octets (1, 2, 4 or 8).
     #[inline]
     pub(crate) fn numbers(&mut self, count: usize, width: usize) -> Result<Cow<'a, [u8]>, DecodeError> {
-        // An empty sequence is its length: what would align its elements is not there.
+        // An empty sequence is only its length: without elements there is no alignment.
         if count == 0 {
             return Ok(Cow::Borrowed(&[]));
         }
@@ -265,15 +265,16 @@ impl<'a> Decoder<'a> {
         Ok(Cow::Owned(octets))
     }
 
-    /// Reads all that is left: the arguments of a request, the results of a reply.
+    /// Reads all remaining octets: the arguments of a request, the results of a reply.
     ///
-    /// Peers that send fragments of GIOP 1.1 align numbers behind the first fragment in different ways, and nothing in
-    /// the message says in which. `read` is called for each of them if they differ. One is right if it ends
-    /// with the message's last octet. Without this, a number that they read at different places is an error.
+    /// Peers that send fragments of GIOP 1.1 align numbers after the first fragment in different ways, and the message
+    /// does not show which. `read` is called for each of them if they differ. One is right if it ends with the
+    /// message's last octet. Without this, a number at ambiguous positions is an error.
     ///
     /// # Errors
     ///
-    /// That of `read`; or the ways of known peers both end with the last octet, but read numbers at different places.
+    /// That of `read`; or the ways of known peers both end with the last octet, but read numbers at different
+    /// positions.
     #[inline]
     pub fn whole<T>(&mut self, read: impl Fn(&mut Self) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
         if self.seams.is_empty() { read(self) } else { self.whole_of_fragments(&read) }
@@ -351,7 +352,7 @@ impl<'a> Decoder<'a> {
         Ok(count)
     }
 
-    /// An encapsulation (9.3.3): a decoder of its own, aligned anew, in the byte order it names.
+    /// An encapsulation (9.3.3): a separate decoder with its own alignment and byte order.
     pub fn encapsulation(&mut self) -> Result<Decoder<'a>, DecodeError> {
         let length = self.length(1)?;
         let base = self.position() as u32;
@@ -362,7 +363,7 @@ impl<'a> Decoder<'a> {
         Ok(inner)
     }
 
-    /// Reads what is nested one level deeper, up to [`Limits::depth`].
+    /// Reads one nesting level deeper, up to [`Limits::depth`].
     pub fn nested<T, E: From<DecodeError>>(
         &mut self,
         read: impl FnOnce(&mut Decoder<'a>) -> Result<T, E>,
@@ -376,8 +377,8 @@ impl<'a> Decoder<'a> {
         value
     }
 
-    /// Accounts for `count` values that take no octets, such as empty structs: octets that have arrived bound how
-    /// many others there can be, but not these.
+    /// Accounts for `count` values without octets, such as empty structs: the received octets bound the number of other
+    /// values, but not of these.
     pub fn charge(&mut self, count: usize) -> Result<(), DecodeError> {
         match self.spare.checked_sub(count) {
             Some(left) => self.spare = left,
@@ -386,9 +387,9 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Holds what was charged for since there were `spare` against the octets that it is kept in. What is within this
-    /// is within what [`charge`](Self::charge) allows in every message that holds it, in each form: no value takes more
-    /// than twice the octets here that it takes there.
+    /// Compares the charges since there were `spare` with the stored octets. Within this limit,
+    /// [`charge`](Self::charge) allows it in every message that contains it, in each form: no value has more than twice
+    /// the octets here that it has there.
     pub(crate) fn charged_within(&self, spare: usize, octets: usize) -> Result<(), DecodeError> {
         if spare - self.spare > octets.saturating_mul(4).saturating_add(4096) {
             return Err(self.error(TOO_MANY));
@@ -396,12 +397,12 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// How many values that take no octets may still come.
+    /// How many more values without octets may arrive.
     pub(crate) fn spare(&self) -> usize {
         self.spare
     }
 
-    /// As [`length`](Decoder::length), of a sequence that IDL bounds.
+    /// As [`length`](Decoder::length), of a sequence with a bound in IDL.
     pub fn bounded_length(&mut self, least: usize, most: usize) -> Result<usize, DecodeError> {
         let start = self.clone();
         match self.length(least)? {
@@ -410,7 +411,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A string, wide string or sequence with the bound that IDL gives it: characters or elements.
+    /// A string, wide string or sequence with its bound in IDL: characters or elements.
     ///
     /// ```
     /// # use hyoshi_wire::{ByteOrder, Decoder};
@@ -420,7 +421,7 @@ impl<'a> Decoder<'a> {
     /// ```
     pub fn bounded<T: Decode<'a> + Counted>(&mut self, most: usize) -> Result<T, DecodeError> {
         let start = self.clone();
-        // At most four octets a character and a terminator: more is too long without looking.
+        // At most four octets a character and a terminator: more is certainly too long.
         let claimed = u32::decode(&mut self.clone())? as usize;
         if claimed > most.saturating_mul(4).saturating_add(4) {
             return Err(start.error(DecodeErrorKind::Bound { most, got: claimed }));
@@ -433,14 +434,14 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Values without octets that a message of so many may make: several for each octet, because structs nest.
+/// The most values without octets of a message of this size: several for each octet, because structs nest.
 fn spare(octets: usize) -> usize {
     octets.saturating_mul(8).saturating_add(4096)
 }
 
-const TOO_MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may have");
+const TOO_MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may contain");
 
-/// What IDL can bound, for [`Decoder::bounded`].
+/// A type that IDL can bound, for [`Decoder::bounded`].
 pub trait Counted {
     /// Characters or elements.
     fn count(&self) -> usize;

@@ -1,15 +1,15 @@
-//! Writing.
+//! Encoding to CDR.
 
 use alloc::vec::Vec;
 
 use super::{ByteOrder, CharSet, EncodeError, Version};
 
-/// What can be written as CDR.
+/// A type that can be written as CDR.
 pub trait Encode {
     /// Appends it.
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError>;
 
-    /// Appends the elements of a sequence or array, without the length; numbers go all at once.
+    /// Appends the elements of a sequence or array, without the length; numbers are written in one step.
     fn encode_all(items: &[Self], to: &mut Encoder) -> Result<(), EncodeError>
     where
         Self: Sized,
@@ -18,17 +18,17 @@ pub trait Encode {
     }
 }
 
-/// Octets under construction; grows as needed and can be used again ([`clear`](Encoder::clear)).
+/// Octets under construction; grows as needed and can be reused ([`clear`](Encoder::clear)).
 #[derive(Clone, Debug)]
 pub struct Encoder {
     bytes: Vec<u8>,
-    /// Where alignment is counted from: the start of the message or of the encapsulation.
+    /// The origin of alignment: the start of the message or of the encapsulation.
     origin: usize,
     order: ByteOrder,
     version: Version,
     chars: CharSet,
     pub(crate) kept: bool,
-    /// Peers pad with what happens to lie there.
+    /// Peers pad with arbitrary octets.
     #[cfg(test)]
     pub(crate) padding: u8,
 }
@@ -48,31 +48,31 @@ impl Encoder {
         }
     }
 
-    /// For what an [`Any`](crate::Any) keeps: in this machine's byte order, strings in UTF-8, and without the
+    /// For the octets of an [`Any`](crate::Any): in this machine's byte order, strings in UTF-8, and without the
     /// repository id before an exception's members.
     pub(crate) fn kept() -> Self {
         Encoder { kept: true, ..Encoder::new(ByteOrder::NATIVE) }
     }
 
-    /// Starts again, keeping what is allocated.
+    /// Starts again, and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.origin = 0;
     }
 
-    /// Counts alignment from here on: a message begins. Returns where.
+    /// Counts alignment from here on: a message begins. Returns its offset.
     #[inline]
     pub fn restart(&mut self) -> usize {
         self.origin = self.bytes.len();
         self.origin
     }
 
-    /// Takes back what was written from `len` on, if that much was.
+    /// Removes everything written from `len` on.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
 
-    /// For another version and character set from here on.
+    /// Sets the version and character set from here on.
     pub fn speak(&mut self, version: Version, chars: CharSet) {
         (self.version, self.chars) = (version, chars);
     }
@@ -87,27 +87,27 @@ impl Encoder {
         self.version
     }
 
-    /// What narrow characters are written in.
+    /// The character set of narrow characters.
     pub fn chars(&self) -> CharSet {
         self.chars
     }
 
-    /// What has been written.
+    /// The written octets.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What has been written, taken out.
+    /// The written octets, moved out.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// How much has been written, in octets.
+    /// The number of written octets.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// True if nothing has been.
+    /// True if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -125,12 +125,12 @@ impl Encoder {
         }
     }
 
-    /// Makes room for so many octets more.
+    /// Reserves room for this many more octets.
     pub fn reserve(&mut self, octets: usize) {
         self.bytes.reserve(octets);
     }
 
-    /// Octets as they are.
+    /// Octets, unchanged.
     #[inline]
     pub fn raw(&mut self, octets: &[u8]) {
         self.bytes.extend_from_slice(octets);
@@ -142,13 +142,13 @@ impl Encoder {
         u32::try_from(count).map_err(|_| EncodeError::TooLong(count))?.encode(self)
     }
 
-    /// Refuses a length beyond the bound that IDL gives: call it before writing the string or sequence.
+    /// Rejects a length beyond the bound in IDL: call it before writing the string or sequence.
     #[inline]
     pub fn bounded(&self, got: usize, most: usize) -> Result<(), EncodeError> {
         if got > most { Err(EncodeError::Bound { most, got }) } else { Ok(()) }
     }
 
-    /// An encapsulation (9.3.3): its length, its byte order, and what `body` writes, aligned anew.
+    /// An encapsulation (9.3.3): its length, its byte order, and the output of `body`, with its own alignment.
     pub fn encapsulate(
         &mut self,
         body: impl FnOnce(&mut Encoder) -> Result<(), EncodeError>,
@@ -165,11 +165,11 @@ impl Encoder {
         Ok(())
     }
 
-    /// Overwrites four octets written before, such as the size in a message's header.
+    /// Overwrites four octets, such as the size in a message's header.
     ///
     /// # Panics
     ///
-    /// If they have not been written.
+    /// If they were not written before.
     pub fn patch_u32(&mut self, at: usize, value: u32) {
         let octets = match self.order {
             ByteOrder::Big => value.to_be_bytes(),

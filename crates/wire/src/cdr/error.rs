@@ -1,25 +1,25 @@
-//! What cannot be written or read, and where.
+//! Errors of encoding and decoding, with their position.
 
 use core::fmt;
 
-/// A value that CDR, or what was negotiated for the connection, cannot carry.
+/// A value that CDR, or the negotiated connection, cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// A string with a NUL inside.
+    /// A string that contains a NUL.
     NulInString,
-    /// A character that the connection's character set lacks.
+    /// A character that is not in the connection's character set.
     NotInCharSet(char),
     /// More elements than the IDL allows.
     Bound {
-        /// What the IDL allows.
+        /// The bound in IDL.
         most: usize,
-        /// What there are.
+        /// The number of elements.
         got: usize,
     },
-    /// More than a length field holds.
+    /// More than a length field can express.
     TooLong(usize),
-    /// Wide characters in GIOP 1.0, or another type the version lacks.
+    /// Wide characters in GIOP 1.0, or another type that the version lacks.
     NotInVersion(&'static str),
     /// A value that its IDL type does not have: a discriminator, a digit, a scale.
     Value(&'static str),
@@ -28,10 +28,10 @@ pub enum EncodeError {
 impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EncodeError::NulInString => f.write_str("a string holds a NUL, which CDR cannot carry"),
+            EncodeError::NulInString => f.write_str("a string contains a NUL, which CDR cannot encode"),
             EncodeError::NotInCharSet(c) => write!(f, "the connection's character set has no {c:?}"),
             EncodeError::Bound { most, got } => write!(f, "{got} elements where the IDL allows {most}"),
-            EncodeError::TooLong(got) => write!(f, "{got} octets are more than a length holds"),
+            EncodeError::TooLong(got) => write!(f, "{got} octets are more than a length can express"),
             EncodeError::NotInVersion(what) => write!(f, "this version of GIOP has no {what}"),
             EncodeError::Value(what) => write!(f, "{what}"),
         }
@@ -40,42 +40,42 @@ impl fmt::Display for EncodeError {
 
 impl core::error::Error for EncodeError {}
 
-/// Octets that are not what they should be.
+/// Invalid octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// Offset from the start of what is decoded, in octets.
     pub at: usize,
-    /// What is wrong there.
+    /// The error.
     pub kind: DecodeErrorKind,
 }
 
-/// What is wrong.
+/// The error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// More is needed than has arrived.
+    /// More octets are needed than have arrived.
     Short {
-        /// Octets.
+        /// Needed octets.
         needed: usize,
-        /// Octets.
+        /// Remaining octets.
         left: usize,
     },
-    /// A sequence or string longer than the IDL allows.
+    /// A sequence or string longer than its bound in IDL.
     Bound {
-        /// What the IDL allows.
+        /// The bound in IDL.
         most: usize,
-        /// What there are.
+        /// The number of elements.
         got: usize,
     },
     /// Deeper than [`Limits::depth`](super::Limits::depth).
     Depth(usize),
     /// A string without its NUL, or with one inside.
     String,
-    /// Octets that are no text in the connection's character set.
+    /// Octets that are not text in the connection's character set.
     CharSet,
     /// A value that its type does not have: a boolean of 2, an unknown enumerator.
     Value(&'static str),
-    /// What this ORB does not take, and says so: value types.
+    /// A feature that this ORB does not support: value types.
     Unsupported(&'static str),
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             DecodeErrorKind::Short { needed, left } => write!(f, "{needed} octets needed, {left} left")?,
-            DecodeErrorKind::Bound { most, got } => write!(f, "{got} elements where at most {most} may be")?,
+            DecodeErrorKind::Bound { most, got } => write!(f, "{got} elements where at most {most} are allowed")?,
             DecodeErrorKind::Depth(most) => write!(f, "nested deeper than {most}")?,
             DecodeErrorKind::String => f.write_str("a string that does not end in its only NUL")?,
             DecodeErrorKind::CharSet => f.write_str("text that is not in the connection's character set")?,

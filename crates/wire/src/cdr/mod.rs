@@ -11,7 +11,7 @@ pub use decoder::{Counted, Decode, Decoder};
 pub use encoder::{Encode, Encoder};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError};
 
-/// How the octets of a number lie.
+/// The order of a number's octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
     /// Most significant octet first; flag 0.
@@ -30,7 +30,7 @@ impl ByteOrder {
         if flags & 1 == 1 { ByteOrder::Little } else { ByteOrder::Big }
     }
 
-    /// 0 or 1, as flags have it.
+    /// 0 or 1, as in flags.
     pub const fn flag(self) -> u8 {
         match self {
             ByteOrder::Big => 0,
@@ -39,7 +39,7 @@ impl ByteOrder {
     }
 }
 
-/// The version of GIOP that a message speaks: some types look different in each.
+/// The version of GIOP of a message: some types differ between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// No fragments, no wide characters, Latin-1 strings.
@@ -51,17 +51,17 @@ pub enum Version {
     V1_2,
 }
 
-/// What narrow characters are on a connection (`char` and `string`), negotiated for each (13.10).
+/// The character set of narrow characters (`char` and `string`) on a connection, negotiated for each (13.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CharSet {
     /// 0x05010001.
     #[default]
     Utf8,
-    /// ISO 8859-1, 0x00010001: what every ORB takes before anything is negotiated.
+    /// ISO 8859-1, 0x00010001: every ORB accepts it before negotiation.
     Latin1,
 }
 
-/// What a decoder takes at most from a peer.
+/// The limits of a decoder for a peer's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Octets of one message, its fragments put together; default 16 MiB.

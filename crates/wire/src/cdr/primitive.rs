@@ -18,7 +18,7 @@ macro_rules! number {
             }
 
             fn encode_all(items: &[$type], to: &mut Encoder) -> Result<(), EncodeError> {
-                // An empty sequence is its length: what would align its elements is not there.
+                // An empty sequence is only its length: without elements there is no alignment.
                 if items.is_empty() {
                     return Ok(());
                 }
@@ -31,7 +31,7 @@ macro_rules! number {
                     return items.iter().try_for_each(|item| item.encode(to));
                 }
                 to.reserve(size_of_val(items));
-                // Turned round by blocks on the stack, which fit a cache and need no zeroing of what is written.
+                // Swapped in blocks on the stack, which fit a cache and do not require zeroed output.
                 let mut block = [[0; size_of::<$type>()]; BLOCK];
                 for items in items.chunks(BLOCK) {
                     for (octets, item) in block.iter_mut().zip(items) {
@@ -77,7 +77,7 @@ macro_rules! number {
     )* };
 }
 
-/// Numbers of the other byte order that are turned round at once.
+/// Numbers of the other byte order that are swapped at once.
 const BLOCK: usize = 64;
 
 number!(i16 u16 i32 u32 i64 u64 f32 f64 i8);
@@ -149,8 +149,8 @@ impl Decode<'_> for bool {
 
 const NO_BOOLEAN: DecodeErrorKind = DecodeErrorKind::Value("a boolean that is neither 0 nor 1");
 
-/// One octet, that of Latin-1. UTF-8 has no such octets above 0x7f, but refusing them would be no help: omniORB puts 0xff
-/// there as the discriminator of a union's default.
+/// One octet, that of Latin-1. UTF-8 has no such octets above 0x7f, but rejecting them would break omniORB, which
+/// writes 0xff as the discriminator of a union's default.
 impl Encode for char {
     #[inline]
     fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
@@ -165,7 +165,7 @@ impl Decode<'_> for char {
     }
 }
 
-/// Nothing: `void`, and members that there are none of.
+/// Nothing: `void`, and absent members.
 impl Encode for () {
     fn encode(&self, _: &mut Encoder) -> Result<(), EncodeError> {
         Ok(())

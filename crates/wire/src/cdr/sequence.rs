@@ -43,9 +43,9 @@ impl<'a, T: Decode<'a>> Decode<'a> for Vec<T> {
     const LEAST: usize = 4;
 
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        // Elements without octets are charged for instead.
+        // Elements without octets are charged instead.
         let count = if size_of::<T>() == 0 { u32::decode(from)? as usize } else { from.length(T::LEAST)? };
-        // Types that hold themselves do so through sequences: this bounds them all.
+        // Recursive types go through sequences: this bounds them all.
         from.nested(|from| T::decode_all(from, count))
     }
 }
@@ -112,14 +112,14 @@ impl Encode for Cow<'_, str> {
     }
 }
 
-/// A string, borrowed where the connection's character set allows.
+/// A string, borrowed if the connection's character set allows it.
 impl<'a> Decode<'a> for Cow<'a, str> {
     const LEAST: usize = 4;
 
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         let count = from.length(1)?;
         if count == 0 {
-            // Against the standard, but some peers write an empty string so.
+            // Against the standard, but some peers write an empty string like this.
             return Ok(Cow::Borrowed(""));
         }
         let start = from.clone();

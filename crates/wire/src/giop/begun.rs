@@ -1,15 +1,15 @@
 //! A message under construction.
 
-use super::{Header, Kind};
+use super::{Header, MessageKind};
 use crate::cdr::{EncodeError, Encoder};
 
 /// A message whose header is written and whose size is not known yet.
 #[derive(Debug)]
-#[must_use = "the size in the header is wrong until `end`"]
+#[must_use = "the size in the header is wrong until `end` is called is called"]
 pub struct Begun {
     /// Where the message begins in the encoder.
     start: usize,
-    /// Where its header ends, and where its body begins behind the padding.
+    /// The end of its header, and the start of its body after the padding.
     header: usize,
     body: usize,
 }
@@ -17,7 +17,7 @@ pub struct Begun {
 impl Begun {
     /// Writes the header, and counts alignment from it.
     #[inline]
-    pub(super) fn new(kind: Kind, to: &mut Encoder) -> Begun {
+    pub(super) fn new(kind: MessageKind, to: &mut Encoder) -> Begun {
         let start = to.restart();
         to.raw(&Header { version: to.version(), order: to.order(), more: false, kind, size: 0 }.encode());
         Begun { start, header: 0, body: 0 }
@@ -31,11 +31,11 @@ impl Begun {
         self.body = to.len();
     }
 
-    /// Writes the size into the header. An empty body takes its padding with it.
+    /// Writes the size into the header. The padding before an empty body is removed.
     ///
     /// # Errors
     ///
-    /// Of a message beyond 4 GiB.
+    /// For a message beyond 4 GiB.
     #[inline]
     pub fn end(self, to: &mut Encoder) -> Result<(), EncodeError> {
         if to.len() == self.body {
@@ -46,7 +46,7 @@ impl Begun {
         Ok(())
     }
 
-    /// Takes the message back, to the state before it began: its body could not be written.
+    /// Removes the message, if its body could not be written.
     pub fn undo(self, to: &mut Encoder) {
         to.truncate(self.start);
     }

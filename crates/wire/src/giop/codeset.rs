@@ -1,4 +1,4 @@
-//! Code sets: what characters are on a connection (CORBA 3.3 part 2, 7.10; in older editions 13.10).
+//! Code sets of characters on a connection (CORBA 3.3 part 2, 7.10; in older editions 13.10).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,7 +11,7 @@ use crate::exception::{SystemException, SystemKind};
 pub struct CodeSet(pub u32);
 
 impl CodeSet {
-    /// None: a server whose interfaces use no wide characters may say so.
+    /// None: used by a server whose interfaces have no wide characters.
     pub const NONE: CodeSet = CodeSet(0);
     /// ISO 8859-1, Latin-1.
     pub const LATIN1: CodeSet = CodeSet(0x0001_0001);
@@ -24,7 +24,7 @@ impl CodeSet {
     /// UCS-2, level 1: UTF-16 without surrogates.
     pub const UCS2: CodeSet = CodeSet(0x0001_0100);
 
-    /// What it is called, if it is known here.
+    /// Its name, if known here.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self.0 {
             0 => "none",
@@ -48,7 +48,7 @@ impl CodeSet {
         })
     }
 
-    /// Whether all its characters are in Unicode's, as far as its family tells (ISO 646, 8859, 10646).
+    /// Whether all its characters are in Unicode, as far as its family shows (ISO 646, 8859, 10646).
     const fn universal(self) -> bool {
         self.0 == CodeSet::UTF8.0 || self.0 >> 16 == 1
     }
@@ -77,12 +77,12 @@ impl Decode<'_> for CodeSet {
     }
 }
 
-/// What a server takes for one width of characters.
+/// The code sets that a server accepts for one width of characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offer {
-    /// What it works in.
+    /// Its native code set.
     pub native: CodeSet,
-    /// What it converts from and to.
+    /// The code sets from and to which it converts.
     pub conversions: Vec<CodeSet>,
 }
 
@@ -107,7 +107,7 @@ impl Decode<'_> for Offer {
     }
 }
 
-/// What a reference says about its server's code sets (component 1).
+/// The server's code sets in a reference (component 1).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CodeSets {
     /// For `char` and `string`.
@@ -117,7 +117,7 @@ pub struct CodeSets {
 }
 
 impl CodeSets {
-    /// What this ORB's references say: UTF-8 and UTF-16, and Latin-1 for peers that have nothing else.
+    /// Those in this ORB's references: UTF-8 and UTF-16, and Latin-1 for peers that support nothing else.
     pub fn ours() -> CodeSets {
         CodeSets {
             narrow: Offer { native: CodeSet::UTF8, conversions: [CodeSet::LATIN1].into() },
@@ -141,7 +141,7 @@ impl Decode<'_> for CodeSets {
     }
 }
 
-/// What the characters on a connection are: service context 1, in the client's first request.
+/// The code sets of a connection: service context 1, in the client's first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transmission {
     /// Of `char` and `string`.
@@ -151,12 +151,12 @@ pub struct Transmission {
 }
 
 impl Transmission {
-    /// What the client chooses of what the server's reference offers.
+    /// The client's choice from the server's code sets in its reference.
     ///
-    /// UTF-8 if the server takes it at all, since nothing is lost in it: that is omniORB, which works in Latin-1, and
+    /// UTF-8 if the server accepts it at all, because it loses nothing: that is omniORB, which works in Latin-1, and
     /// JacORB. (The standard's own order prefers the server's native set if the client can convert to it; the server
-    /// has to take either.) Else Latin-1; else UTF-8 as the fallback, which every server has to take whose
-    /// characters are in it.
+    /// must accept either.) Else Latin-1; else UTF-8 as the fallback, which every server must accept whose characters
+    /// are in it.
     ///
     /// # Errors
     ///
@@ -184,14 +184,14 @@ impl Transmission {
     ///
     /// # Errors
     ///
-    /// `CODESET_INCOMPATIBLE`: the client chose something that was not offered.
+    /// `CODESET_INCOMPATIBLE`: the client chose a set that was not offered.
     pub fn chars(&self) -> Result<CharSet, SystemException> {
         if ![CodeSet::NONE, CodeSet::UTF16, CodeSet::UCS2].contains(&self.wide) {
             return Err(INCOMPATIBLE);
         }
         match self.narrow {
             CodeSet::UTF8 => Ok(CharSet::Utf8),
-            // None: a client that sends wide characters only.
+            // None: a client that sends only wide characters.
             CodeSet::LATIN1 | CodeSet::ASCII | CodeSet::NONE => Ok(CharSet::Latin1),
             _ => Err(INCOMPATIBLE),
         }

@@ -1,4 +1,4 @@
-//! Service contexts: what rides along with requests and replies (CORBA 3.3 part 2, 7.7).
+//! Service contexts: additional data of requests and replies (CORBA 3.3 part 2, 7.7).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,33 +13,33 @@ pub const CONTEXT_CODE_SETS: u32 = 1;
 pub const CONTEXT_BI_DIR_IIOP: u32 = 5;
 /// The priority of the request (Real-time CORBA).
 pub const CONTEXT_RT_PRIORITY: u32 = 10;
-/// A text about a system exception, mostly a stack trace.
+/// A text about a system exception, usually a stack trace.
 pub const CONTEXT_EXCEPTION_DETAIL: u32 = 14;
-/// What the scheduler hands on (Real-time CORBA 1.2, distributable threads).
+/// The scheduler's data (Real-time CORBA 1.2, distributable threads).
 pub const CONTEXT_RT_SCHEDULING: u32 = 30;
 
-/// A context that is known, read.
+/// A known context, decoded.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Context<'a> {
     /// The connection's code sets.
     CodeSets(Transmission),
-    /// Where the client can be called over this connection.
+    /// The addresses at which the client can be called over this connection.
     BiDirectional(Vec<ListenPoint<'a>>),
     /// The CORBA priority of the request.
     Priority(i16),
     /// A text about a system exception.
     ExceptionDetail(String),
-    /// Any other, as it came.
+    /// Any other, undecoded.
     Other(ServiceContext<'a>),
 }
 
-/// An address whose references need no connection of their own: the one this comes over serves.
+/// An address that needs no other connection: the one that transfers this context is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenPoint<'a> {
-    /// As the client's references have it.
+    /// As in the client's references.
     pub host: &'a str,
-    /// The same.
+    /// Likewise.
     pub port: u16,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// One that is known, with octets that are not.
+    /// For a known context with invalid octets.
     pub fn decode(context: ServiceContext<'a>) -> Result<Context<'a>, DecodeError> {
         let from = || Decoder::encapsulated(context.data);
         Ok(match context.tag {
@@ -71,7 +71,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Its data, to be sent; it can be kept for all requests of a connection.
+    /// Its data, to be sent; it can be reused for all requests of a connection.
     ///
     /// # Errors
     ///
@@ -106,8 +106,8 @@ impl<'a> Decode<'a> for ListenPoint<'a> {
     }
 }
 
-/// A wstring of 1.2: its length in octets, then UTF-16, big-endian unless a mark says otherwise. It is for people:
-/// what is no character becomes a replacement character.
+/// A wstring of 1.2: its length in octets, then UTF-16, big-endian unless a mark says otherwise. It is text for users:
+/// an invalid character becomes a replacement character.
 fn detail(from: &mut Decoder<'_>) -> Result<String, DecodeError> {
     let octets = <&[u8]>::decode(from)?;
     let (units, _) = octets.as_chunks::<2>();

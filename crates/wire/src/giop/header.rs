@@ -3,53 +3,53 @@
 use super::Fault;
 use crate::cdr::{ByteOrder, Version};
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum MessageKind {
     /// A call.
     Request,
     /// Its outcome.
     Reply,
     /// The caller no longer waits.
     CancelRequest,
-    /// Asks where an object is.
+    /// A query for the location of an object.
     LocateRequest,
-    /// Tells where.
+    /// Its answer.
     LocateReply,
-    /// An orderly end: no request that has no reply yet was carried out.
+    /// An orderly end: no request without a reply was carried out.
     CloseConnection,
-    /// What came was no message.
+    /// The received message was invalid.
     MessageError,
-    /// More of a message (1.1, 1.2).
+    /// The next part of a message (1.1, 1.2).
     Fragment,
 }
 
-impl Kind {
+impl MessageKind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Kind; 8] = [
-        Kind::Request,
-        Kind::Reply,
-        Kind::CancelRequest,
-        Kind::LocateRequest,
-        Kind::LocateReply,
-        Kind::CloseConnection,
-        Kind::MessageError,
-        Kind::Fragment,
+    pub const ALL: [MessageKind; 8] = [
+        MessageKind::Request,
+        MessageKind::Reply,
+        MessageKind::CancelRequest,
+        MessageKind::LocateRequest,
+        MessageKind::LocateReply,
+        MessageKind::CloseConnection,
+        MessageKind::MessageError,
+        MessageKind::Fragment,
     ];
 
     /// Whether fragments may follow it in this version (9.4.9).
     pub const fn fragmentable(self, version: Version) -> bool {
         match (version, self) {
             (Version::V1_0, _) => false,
-            (_, Kind::Request | Kind::Reply | Kind::Fragment) => true,
-            (Version::V1_2, Kind::LocateRequest | Kind::LocateReply) => true,
+            (_, MessageKind::Request | MessageKind::Reply | MessageKind::Fragment) => true,
+            (Version::V1_2, MessageKind::LocateRequest | MessageKind::LocateReply) => true,
             _ => false,
         }
     }
 }
 
 impl Version {
-    /// From the two octets of a header or profile; none for versions that are not known.
+    /// From the two octets of a header or profile; none for unknown versions.
     pub const fn from_octets(major: u8, minor: u8) -> Option<Version> {
         match (major, minor) {
             (1, 0) => Some(Version::V1_0),
@@ -59,7 +59,7 @@ impl Version {
         }
     }
 
-    /// Major and minor, as headers and profiles have them.
+    /// Major and minor, as in headers and profiles.
     pub const fn octets(self) -> [u8; 2] {
         match self {
             Version::V1_0 => [1, 0],
@@ -85,9 +85,9 @@ pub struct Header {
     pub order: ByteOrder,
     /// Whether fragments follow.
     pub more: bool,
-    /// What it is.
-    pub kind: Kind,
-    /// Octets that follow the header.
+    /// The kind.
+    pub kind: MessageKind,
+    /// The number of octets after the header.
     pub size: u32,
 }
 
@@ -108,8 +108,8 @@ impl Header {
         }
         let version = Version::from_octets(major, minor).ok_or(Fault::Version { major, minor })?;
         let more = flags & 2 != 0 && version != Version::V1_0;
-        let kind = match Kind::ALL.get(usize::from(kind)) {
-            Some(Kind::Fragment) if version == Version::V1_0 => return Err(Fault::Kind { kind: 7, version }),
+        let kind = match MessageKind::ALL.get(usize::from(kind)) {
+            Some(MessageKind::Fragment) if version == Version::V1_0 => return Err(Fault::Kind { kind: 7, version }),
             Some(kind) => *kind,
             None => return Err(Fault::Kind { kind, version }),
         };

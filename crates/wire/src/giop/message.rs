@@ -1,16 +1,16 @@
-//! A whole message, and what it is.
+//! A whole message, decoded by its kind.
 
 use alloc::vec::Vec;
 
-use super::{Header, Kind, LocateReply, LocateRequest, Reply, Request, Response};
+use super::{Header, LocateReply, LocateRequest, MessageKind, Reply, Request, Response};
 use crate::cdr::{CharSet, Decode, DecodeError, Decoder, Limits, Version};
 
-/// A whole message, its fragments put together.
+/// A whole message, with all its fragments.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     header: Header,
     octets: &'a [u8],
-    /// Where data of fragments begins that are aligned each for itself.
+    /// The starts of fragments with their own alignment.
     seams: &'a [usize],
     limits: Limits,
 }
@@ -20,13 +20,13 @@ impl<'a> Received<'a> {
         Received { header, octets, seams, limits }
     }
 
-    /// Its header; that of a message which came in fragments tells the whole size.
+    /// Its header; for a message in fragments with the whole size.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// All of it, header included. What came in fragments of GIOP 1.1 is aligned by its place in those: read it by
-    /// [`body`](Received::body) only.
+    /// All of it, header included. A message in fragments of GIOP 1.1 is aligned by the positions in those: read it
+    /// only by [`body`](Received::body).
     pub fn octets(&self) -> &'a [u8] {
         self.octets
     }
@@ -36,28 +36,28 @@ impl<'a> Received<'a> {
         Kept { header: self.header, octets: self.octets.to_vec(), seams: self.seams.to_vec(), limits: self.limits }
     }
 
-    /// What follows the header; narrow characters are Latin-1, as before code sets are agreed upon (13.10.2.6).
+    /// The part after the header; narrow characters are Latin-1, as before the negotiation of code sets (13.10.2.6).
     #[inline]
     pub fn body(&self) -> Decoder<'a> {
         self.body_in(CharSet::Latin1)
     }
 
-    /// What follows the header, narrow characters in the set that the connection's code set context names.
+    /// The part after the header, with narrow characters in the set that the connection's code set context names.
     #[inline]
     pub fn body_in(&self, chars: CharSet) -> Decoder<'a> {
         let mut from = Decoder::new(self.octets, self.header.order).limited(self.limits).in_fragments(self.seams);
         from.speak(self.header.version, chars);
-        // Cannot fail: a whole message holds its header.
+        // Cannot fail: a whole message has a header.
         drop(from.raw(Header::LEN));
         from
     }
 
-    /// The request id, of messages that have one: even if the rest is broken, a reply can say so.
+    /// The request id, of messages that have one: a reply needs it even if the rest is damaged.
     pub fn id(&self) -> Option<u32> {
         let mut from = self.body();
         match (self.header.kind, self.header.version) {
-            (Kind::CloseConnection | Kind::MessageError, _) => None,
-            (Kind::Request | Kind::Reply, Version::V1_0 | Version::V1_1) => {
+            (MessageKind::CloseConnection | MessageKind::MessageError, _) => None,
+            (MessageKind::Request | MessageKind::Reply, Version::V1_0 | Version::V1_1) => {
                 super::ServiceContexts::decode(&mut from).ok()?;
                 u32::decode(&mut from).ok()
             }
@@ -65,31 +65,31 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Whether it is a request whose sender waits for the reply, for as much of it as tells that: no check of the rest.
+    /// Whether it is a request whose sender waits for the reply. Decodes only the necessary part.
     #[inline]
     pub fn wants_reply(&self) -> bool {
         match (self.header.kind, self.header.version) {
-            // Behind the id; such a message is never aligned anew there.
-            (Kind::Request, Version::V1_2) => {
+            // After the id; such a message is never aligned anew there.
+            (MessageKind::Request, Version::V1_2) => {
                 self.octets.get(Header::LEN + 4).is_some_and(|flags| Response::from_flags(*flags).expected())
             }
-            (Kind::Request, _) => Request::decode(self.body()).is_ok_and(|request| request.response.expected()),
+            (MessageKind::Request, _) => Request::decode(self.body()).is_ok_and(|request| request.response.expected()),
             _ => false,
         }
     }
 
-    /// What it is.
+    /// Decodes it by its kind.
     ///
     /// # Errors
     ///
-    /// Of a broken message: to a request a server answers MARSHAL, if it can tell its [`id`](Received::id), else
+    /// For a damaged message: a server answers MARSHAL to a request with a readable [`id`](Received::id), else
     /// MessageError.
     #[inline]
     pub fn decode(&self) -> Result<Message<'a>, DecodeError> {
         Message::decode(self.header.kind, self.body())
     }
 
-    /// The same, narrow characters in the set that the connection's code set context names.
+    /// The same, with narrow characters in the set that the connection's code set context names.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps another message, in the memory of this one.
+    /// Stores another message, in the memory of this one.
     pub fn refill(&mut self, received: &Received<'_>) {
         (self.header, self.limits) = (received.header, received.limits);
         self.octets.clear();
@@ -119,43 +119,43 @@ impl Kept {
         self.seams.extend_from_slice(received.seams);
     }
 
-    /// As it was received.
+    /// The message as received.
     pub fn received(&self) -> Received<'_> {
         Received { header: self.header, octets: &self.octets, seams: &self.seams, limits: self.limits }
     }
 }
 
-/// What a message is.
+/// A decoded message.
 #[derive(Clone, Debug)]
 pub enum Message<'a> {
     /// A call.
     Request(Request<'a>),
     /// Its outcome.
     Reply(Reply<'a>),
-    /// Nobody waits any more for the reply to this id.
+    /// The sender no longer waits for the reply to this id.
     CancelRequest(u32),
-    /// Asks where an object is.
+    /// A query for the location of an object.
     LocateRequest(LocateRequest<'a>),
-    /// Tells where.
+    /// Its answer.
     LocateReply(LocateReply<'a>),
-    /// An orderly end: what has no reply yet was not carried out.
+    /// An orderly end: requests without a reply were not carried out.
     CloseConnection,
-    /// What this side sent was not understood.
+    /// The peer could not decode a message of this side.
     MessageError,
 }
 
 impl<'a> Message<'a> {
     #[inline]
-    fn decode(kind: Kind, mut from: Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode(kind: MessageKind, mut from: Decoder<'a>) -> Result<Self, DecodeError> {
         match kind {
-            Kind::Request => Request::decode(from).map(Message::Request),
-            Kind::Reply => Reply::decode(from).map(Message::Reply),
-            Kind::CancelRequest => u32::decode(&mut from).map(Message::CancelRequest),
-            Kind::LocateRequest => LocateRequest::decode(from).map(Message::LocateRequest),
-            Kind::LocateReply => LocateReply::decode(from).map(Message::LocateReply),
-            Kind::CloseConnection => Ok(Message::CloseConnection),
+            MessageKind::Request => Request::decode(from).map(Message::Request),
+            MessageKind::Reply => Reply::decode(from).map(Message::Reply),
+            MessageKind::CancelRequest => u32::decode(&mut from).map(Message::CancelRequest),
+            MessageKind::LocateRequest => LocateRequest::decode(from).map(Message::LocateRequest),
+            MessageKind::LocateReply => LocateReply::decode(from).map(Message::LocateReply),
+            MessageKind::CloseConnection => Ok(Message::CloseConnection),
             // A fragment never leaves the reassembler.
-            Kind::MessageError | Kind::Fragment => Ok(Message::MessageError),
+            MessageKind::MessageError | MessageKind::Fragment => Ok(Message::MessageError),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Messages: GIOP 1.0, 1.1 and 1.2 (CORBA 3.3 part 2, 9.4).
 //!
-//! Octets come from a connection into a [`Reassembler`], which yields whole messages ([`Received`]); what is in
-//! them is read in place. What is sent is written into an [`Encoder`](crate::Encoder) that is used again and again.
+//! A [`Reassembler`] turns the octets of a connection into whole messages ([`Received`]); their contents are read in
+//! place. Messages to send are written into a reusable [`Encoder`](crate::Encoder).
 //!
 //! ```
 //! use hyoshi_wire::giop::{Message, Reassembler, ReplyHeader, ReplyStatus, RequestHeader, Response, Target};
@@ -48,13 +48,13 @@ pub use context::{
     Context, ListenPoint,
 };
 pub use fault::{Answer, Fault, close_connection, message_error};
-pub use header::{Header, Kind};
+pub use header::{Header, MessageKind};
 pub use locate::{LocateReply, LocateReplyHeader, LocateRequest, LocateStatus};
 pub use message::{Kept, Message, Received};
 pub use reassembler::Reassembler;
 pub use reply::{Reply, ReplyHeader, ReplyStatus};
 pub use request::{Request, RequestHeader, Response, cancel_request};
-pub use split::{Piece, split};
+pub use split::{MessageFragment, split};
 pub use target::{Addressing, Target};
 
 pub use crate::tagged::{Tagged as ServiceContext, TaggedList as ServiceContexts};

@@ -1,20 +1,20 @@
-//! Whole messages out of a stream of octets.
+//! Extracts whole messages from a stream of octets.
 
 use alloc::vec::Vec;
 use core::mem;
 
-use super::{Fault, Header, Kind, Received};
+use super::{Fault, Header, MessageKind, Received};
 use crate::cdr::{ByteOrder, Limits, Version};
 
-/// Buffers up to this size are kept between messages, larger ones given back.
+/// Buffers up to this size are kept between messages, larger ones freed.
 const KEEP: usize = 256 << 10;
 
-/// What [`Reassembler::room`] offers at least, if the message has so much to come: room beyond that grows only
-/// with what has arrived, however large the header says the message is.
+/// The least size of [`Reassembler::room`], if the message has so much left. Room beyond that grows only with received
+/// octets, however large the size in the header.
 const ROOM: usize = 64 << 10;
 
-/// What a connection remembers between reads: the start of a message whose rest has not come, and messages whose
-/// fragments have not all come. It holds no memory while nothing is under way (after [`settle`](Self::settle)).
+/// The state of a connection between reads: the start of an incomplete message, and messages with missing fragments. It
+/// holds no memory while there is none (after [`settle`](Self::settle)).
 ///
 /// ```text
 ///   read ──► next(octets) ──► a whole message within them: borrowed, nothing is copied
@@ -24,53 +24,53 @@ const ROOM: usize = 64 << 10;
 ///                         ──► a fragment: appended to its message, which comes out with the last
 /// ```
 ///
-/// After a [`Fault`] the stream cannot be read on.
+/// After a [`Fault`] the rest of the stream cannot be read.
 #[derive(Debug)]
 pub struct Reassembler {
     limits: Limits,
-    /// Messages in fragments at once, and their octets together.
+    /// The limits of messages in fragments: their number, and their octets together.
     most: usize,
     total: usize,
     /// The start of a message: `held` octets of it, beyond them room.
     tail: Vec<u8>,
     held: usize,
-    /// `tail` is a message that was yielded.
+    /// `tail` is a message that was returned.
     spent: bool,
-    /// The message in fragments that was yielded last.
+    /// The last returned message in fragments.
     joined: Vec<u8>,
     seams: Vec<usize>,
     partials: Vec<Partial>,
 }
 
-/// A message whose fragments are not all there.
+/// A message with missing fragments.
 #[derive(Debug)]
 struct Partial {
     header: Header,
     /// None in 1.1, which has one at a time.
     id: Option<u32>,
     octets: Vec<u8>,
-    /// Where fragments begin, in 1.1: there numbers are aligned by their place in the fragment. Empty as long as that is
-    /// the same as by their place in the message.
+    /// The starts of fragments in 1.1: numbers are aligned by their position in the fragment. Empty as long as that
+    /// equals the position in the message.
     seams: Vec<usize>,
-    /// Cancelled: fragments that were on their way are dropped.
+    /// Cancelled: fragments in transit are dropped.
     cancelled: bool,
 }
 
-/// Where the next message is.
-enum Found<'o> {
-    /// Within what came, all of it.
+/// The location of the next message.
+enum NextMessage<'o> {
+    /// Completely within the received octets.
     Here(Header, &'o [u8]),
     /// In `tail`.
     Tail(Header),
     /// In `joined`.
     Joined(Header),
-    /// It has not come.
+    /// It is incomplete.
     Nowhere,
 }
 
 impl Reassembler {
-    /// For a connection. At most 16 messages in fragments at once, which hold no more together than the largest
-    /// message may ([`bounded`](Reassembler::bounded) sets other limits).
+    /// For a connection. At most 16 messages in fragments at once, which together hold at most the size of the largest
+    /// message ([`bounded`](Reassembler::bounded) sets other limits).
     pub fn new(limits: Limits) -> Self {
         Reassembler {
             limits,
@@ -92,26 +92,26 @@ impl Reassembler {
         self
     }
 
-    /// The next whole message; `octets` advances by what was used of it. None once all of it is used and no
-    /// further message is whole: whatever began at its end is remembered.
+    /// The next whole message; `octets` advances by the part used. None when all of it is used and no further message
+    /// is whole: an incomplete message at its end is stored.
     ///
     /// # Errors
     ///
-    /// A stream that cannot be read on: tell the peer [`Fault::answer`], and close.
+    /// If the rest of the stream cannot be read: send [`Fault::answer`] to the peer, and close.
     #[inline]
     pub fn next<'s, 'o: 's>(&'s mut self, octets: &mut &'o [u8]) -> Result<Option<Received<'s>>, Fault> {
         let limits = self.limits;
         Ok(match self.find(octets)? {
-            Found::Here(header, message) => Some(Received::new(header, message, &[], limits)),
-            Found::Tail(header) => Some(Received::new(header, &self.tail[..self.held], &[], limits)),
-            Found::Joined(header) => Some(Received::new(header, &self.joined, &self.seams, limits)),
-            Found::Nowhere => None,
+            NextMessage::Here(header, message) => Some(Received::new(header, message, &[], limits)),
+            NextMessage::Tail(header) => Some(Received::new(header, &self.tail[..self.held], &[], limits)),
+            NextMessage::Joined(header) => Some(Received::new(header, &self.joined, &self.seams, limits)),
+            NextMessage::Nowhere => None,
         })
     }
 
-    /// Where the rest of the message that has begun can be read to, instead of into a buffer from which
-    /// [`next`](Self::next) would copy it. None if none has begun, or not even its header is whole. Tell
-    /// [`filled`](Self::filled), then ask [`next`](Self::next), with nothing, for the message.
+    /// The buffer for the rest of an incomplete message: reading into it saves the copy by [`next`](Self::next). None
+    /// if there is none, or if its header is incomplete. Call [`filled`](Self::filled) afterwards, then
+    /// [`next`](Self::next), with no octets, for the message.
     pub fn room(&mut self) -> Option<&mut [u8]> {
         if self.spent || self.held < Header::LEN {
             return None;
@@ -126,28 +126,28 @@ impl Reassembler {
         Some(&mut self.tail[self.held..self.held + room])
     }
 
-    /// So many octets were read into [`room`](Self::room).
+    /// This many octets were read into [`room`](Self::room).
     ///
     /// # Panics
     ///
     /// If there was less room.
     pub fn filled(&mut self, count: usize) {
-        assert!(self.held + count <= self.tail.len(), "{count} octets do not fit into the room there was");
+        assert!(self.held + count <= self.tail.len(), "{count} octets do not fit into the room that was reserved");
         self.held += count;
     }
 
-    /// True while a message has begun whose rest has not come.
+    /// True while a message is incomplete.
     pub fn is_waiting(&self) -> bool {
         (self.held > 0 && !self.spent) || self.partials.iter().any(|partial| !partial.cancelled)
     }
 
-    /// Octets of messages that have begun and whose rest has not come.
+    /// Octets of incomplete messages.
     pub fn held(&self) -> usize {
         let partials = self.partials.iter().map(|partial| partial.octets.len()).sum::<usize>();
         partials + if self.spent { 0 } else { self.held }
     }
 
-    /// Gives memory back, before the connection is left alone for long.
+    /// Frees memory, before a long idle time of the connection.
     pub fn settle(&mut self) {
         self.forget();
         if self.held == 0 {
@@ -160,7 +160,7 @@ impl Reassembler {
         }
     }
 
-    /// What was yielded is no longer borrowed.
+    /// The returned message is no longer borrowed.
     #[inline]
     fn forget(&mut self) {
         if self.spent {
@@ -175,54 +175,54 @@ impl Reassembler {
     }
 
     #[inline]
-    fn find<'o>(&mut self, octets: &mut &'o [u8]) -> Result<Found<'o>, Fault> {
+    fn find<'o>(&mut self, octets: &mut &'o [u8]) -> Result<NextMessage<'o>, Fault> {
         self.forget();
-        // Once round, unless fragments come that complete nothing.
+        // One pass, unless fragments arrive that complete nothing.
         loop {
             let (header, message) = if self.held == 0 {
                 let Some(header) = octets.first_chunk() else {
                     self.keep(octets, octets.len());
-                    return Ok(Found::Nowhere);
+                    return Ok(NextMessage::Nowhere);
                 };
                 let header = self.admit(header)?;
                 let Some((message, rest)) = octets.split_at_checked(header.whole()) else {
                     self.keep(octets, octets.len());
-                    return Ok(Found::Nowhere);
+                    return Ok(NextMessage::Nowhere);
                 };
                 *octets = rest;
                 (header, Some(message))
             } else {
                 self.keep(octets, Header::LEN.saturating_sub(self.held));
-                let Some(header) = self.tail[..self.held].first_chunk() else { return Ok(Found::Nowhere) };
+                let Some(header) = self.tail[..self.held].first_chunk() else { return Ok(NextMessage::Nowhere) };
                 let header = self.admit(header)?;
                 self.keep(octets, header.whole().saturating_sub(self.held));
                 if self.held < header.whole() {
-                    return Ok(Found::Nowhere);
+                    return Ok(NextMessage::Nowhere);
                 }
                 (header, None)
             };
-            if header.kind == Kind::Fragment {
+            if header.kind == MessageKind::Fragment {
                 if let Some(header) = self.append(header, message)? {
-                    return Ok(Found::Joined(header));
+                    return Ok(NextMessage::Joined(header));
                 }
             } else if header.more {
                 self.begin(header, message)?;
             } else {
-                if header.kind == Kind::CancelRequest && !self.partials.is_empty() {
+                if header.kind == MessageKind::CancelRequest && !self.partials.is_empty() {
                     self.cancel(header, message);
                 }
                 return Ok(match message {
-                    Some(message) => Found::Here(header, message),
+                    Some(message) => NextMessage::Here(header, message),
                     None => {
                         self.spent = true;
-                        Found::Tail(header)
+                        NextMessage::Tail(header)
                     }
                 });
             }
         }
     }
 
-    /// A header whose message may come.
+    /// Checks the header of a message.
     #[inline]
     fn admit(&self, octets: &[u8; Header::LEN]) -> Result<Header, Fault> {
         let header = Header::decode(octets)?;
@@ -255,7 +255,7 @@ impl Reassembler {
             self.partials.remove(at);
         }
         if self.partials.len() >= self.most {
-            // What was cancelled is remembered only while there is room.
+            // Cancelled messages are remembered only while there is room.
             let cancelled = self.partials.iter().position(|partial| partial.cancelled);
             self.partials.remove(cancelled.ok_or(Fault::TooMany { most: self.most })?);
         }
@@ -271,7 +271,7 @@ impl Reassembler {
         self.weigh(0)
     }
 
-    /// A further part; the message's header when it was the last.
+    /// A further part; returns the message's header after the last.
     #[cold]
     fn append(&mut self, header: Header, message: Option<&[u8]>) -> Result<Option<Header>, Fault> {
         let id = self.id(header, message)?;
@@ -321,7 +321,7 @@ impl Reassembler {
     fn cancel(&mut self, header: Header, message: Option<&[u8]>) {
         let Ok(Some(id)) = self.id(Header { version: Version::V1_2, ..header }, message) else { return };
         for partial in &mut self.partials {
-            let request = matches!(partial.header.kind, Kind::Request | Kind::LocateRequest);
+            let request = matches!(partial.header.kind, MessageKind::Request | MessageKind::LocateRequest);
             if request && partial.id == Some(id) {
                 partial.cancelled = true;
                 partial.octets = Vec::new();
@@ -329,7 +329,7 @@ impl Reassembler {
         }
     }
 
-    /// The id that begins what follows the header in 1.2: of messages, of fragments, and of cancellations.
+    /// The id at the start of the data in 1.2: of messages, of fragments, and of cancellations.
     fn id(&self, header: Header, message: Option<&[u8]>) -> Result<Option<u32>, Fault> {
         if header.version != Version::V1_2 {
             return Ok(None);

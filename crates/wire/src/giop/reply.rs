@@ -1,25 +1,25 @@
 //! Replies (9.4.3).
 
-use super::Kind;
+use super::MessageKind;
 use super::begun::Begun;
 use super::request::to_body;
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, Version};
 use crate::tagged::{Tagged, TaggedList};
 
-/// How a request ended, and so what the reply's body holds.
+/// The result of a request, which determines the reply's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyStatus {
-    /// Well: the result, then out and inout parameters in the order of the declaration.
+    /// Success: the result, then out and inout parameters in the order of the declaration.
     NoException,
     /// With an exception that the operation declares: its repository id, then its members.
     UserException,
     /// With a standard one: a [`SystemException`](crate::SystemException).
     SystemException,
-    /// The object is elsewhere for now: a reference; the client sends the request there.
+    /// Another location for now: a reference; the client sends the request there.
     LocationForward,
-    /// The object is elsewhere for good (1.2; deprecated): a reference.
+    /// Another location for good (1.2; deprecated): a reference.
     LocationForwardPerm,
-    /// The server wants another form of target (1.2): an [`Addressing`](super::Addressing).
+    /// The server requires another form of target (1.2): an [`Addressing`](super::Addressing).
     NeedsAddressingMode,
 }
 
@@ -59,32 +59,32 @@ impl Decode<'_> for ReplyStatus {
         let most = if from.version() < Version::V1_2 { 4 } else { ReplyStatus::ALL.len() };
         match ReplyStatus::ALL.get(status) {
             Some(known) if status < most => Ok(*known),
-            _ => Err(from.error(DecodeErrorKind::Value("a reply status that is none"))),
+            _ => Err(from.error(DecodeErrorKind::Value("an unknown reply status"))),
         }
     }
 }
 
-/// What stands before a reply's body, to be sent.
+/// The part before a reply's body, to be sent.
 #[derive(Clone, Debug)]
 pub struct ReplyHeader<'a> {
     /// That of the request.
     pub id: u32,
-    /// How it ended.
+    /// The result.
     pub status: ReplyStatus,
-    /// What rides along.
+    /// Its contexts.
     pub contexts: &'a [Tagged<'a>],
 }
 
 impl ReplyHeader<'_> {
-    /// Begins a reply in the encoder's version and order, which must be the request's version, behind what
-    /// the encoder holds. The body follows, then [`Begun::end`].
+    /// Begins a reply in the encoder's version and order, which must be the request's version, after the encoder's
+    /// contents. The body follows, then [`Begun::end`].
     ///
     /// # Errors
     ///
-    /// What the version cannot carry.
+    /// Data that the version cannot express.
     #[inline]
     pub fn begin(&self, to: &mut Encoder) -> Result<Begun, EncodeError> {
-        let mut begun = Begun::new(Kind::Reply, to);
+        let mut begun = Begun::new(MessageKind::Reply, to);
         if to.version() == Version::V1_2 {
             self.id.encode(to)?;
             self.status.encode(to)?;
@@ -99,25 +99,25 @@ impl ReplyHeader<'_> {
     }
 }
 
-/// A reply that has come.
+/// A received reply.
 #[derive(Clone, Debug)]
 pub struct Reply<'a> {
     /// That of the request.
     pub id: u32,
-    /// How it ended.
+    /// The result.
     pub status: ReplyStatus,
-    /// What rides along.
+    /// Its contexts.
     pub contexts: TaggedList<'a>,
-    /// What the status says.
+    /// The body, by the status.
     pub body: Decoder<'a>,
 }
 
 impl<'a> Reply<'a> {
-    /// From a decoder that stands behind the message's header.
+    /// From a decoder after the message's header.
     ///
     /// # Errors
     ///
-    /// Of a broken message.
+    /// For a damaged message.
     #[inline]
     pub fn decode(mut from: Decoder<'a>) -> Result<Self, DecodeError> {
         if from.version() == Version::V1_2 {

@@ -1,29 +1,29 @@
 //! Requests and their cancellation (9.4.2, 9.4.4).
 
 use super::begun::Begun;
-use super::{Kind, Target};
+use super::{MessageKind, Target};
 use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Version};
 use crate::tagged::{Tagged, TaggedList, identifier, put_identifier};
 
-/// What the client waits for (`response_flags`; up to 1.1 a boolean).
+/// The reply that the client waits for (`response_flags`; up to 1.1 a boolean).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Response {
-    /// Nothing: a oneway with scope NONE or WITH_TRANSPORT. No reply may be sent, no exception either.
+    /// None: a oneway with scope NONE or WITH_TRANSPORT. No reply may be sent, and no exception.
     None,
-    /// An empty reply before the target is called: a oneway with scope WITH_SERVER. Old clients send this
-    /// for two-way operations too, and wait for the result: only a oneway is to be answered early.
+    /// An empty reply before the target is called: a oneway with scope WITH_SERVER. Old clients send this for two-way
+    /// operations too, and wait for the result: only a oneway must be answered early.
     Server,
-    /// The outcome: a two-way operation, or a oneway with scope WITH_TARGET.
+    /// The result: a two-way operation, or a oneway with scope WITH_TARGET.
     Target,
 }
 
 impl Response {
-    /// Whether a reply is to be sent.
+    /// Whether to send a reply.
     pub const fn expected(self) -> bool {
         !matches!(self, Response::None)
     }
 
-    /// What `response_flags` of 1.2 mean. Bit 0: a reply is expected; bit 1: not before the target was called. The
+    /// The meaning of `response_flags` of 1.2. Bit 0: a reply is expected; bit 1: not before the target was called. The
     /// others are reserved.
     #[inline]
     pub(super) const fn from_flags(flags: u8) -> Response {
@@ -35,32 +35,32 @@ impl Response {
     }
 }
 
-/// What stands before a request's arguments, to be sent.
+/// The part before a request's arguments, to be sent.
 #[derive(Clone, Debug)]
 pub struct RequestHeader<'a> {
-    /// Tells replies apart: no other request of the connection that waits has it. On bidirectional
-    /// connections even from who opened it, odd from the other side.
+    /// Distinguishes replies: no other waiting request of the connection has it. On bidirectional connections even from
+    /// the side that opened it, odd from the other.
     pub id: u32,
-    /// What the client waits for.
+    /// The reply that the client waits for.
     pub response: Response,
     /// The object.
     pub target: Target<'a>,
     /// The operation's name, without its scope; of attributes `_get_name` and `_set_name`.
     pub operation: &'a str,
-    /// What rides along.
+    /// Its contexts.
     pub contexts: &'a [Tagged<'a>],
 }
 
 impl RequestHeader<'_> {
-    /// Begins a request in the encoder's version and order, behind what the encoder holds. The arguments
-    /// follow, then [`Begun::end`].
+    /// Begins a request in the encoder's version and order, after the encoder's contents. The arguments follow, then
+    /// [`Begun::end`].
     ///
     /// # Errors
     ///
-    /// What the version cannot carry.
+    /// Data that the version cannot express.
     #[inline]
     pub fn begin(&self, to: &mut Encoder) -> Result<Begun, EncodeError> {
-        let mut begun = Begun::new(Kind::Request, to);
+        let mut begun = Begun::new(MessageKind::Request, to);
         if to.version() == Version::V1_2 {
             self.id.encode(to)?;
             to.raw(&[if self.response == Response::Target { 3 } else { self.response as u8 }, 0, 0, 0]);
@@ -77,36 +77,36 @@ impl RequestHeader<'_> {
             }
             self.target.encode(to)?;
             put_identifier(self.operation, to)?;
-            // The principal, which nobody has.
+            // The principal, always empty.
             to.length(0)?;
         }
         Ok(begun)
     }
 }
 
-/// A request that has come.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// To be repeated in the reply.
+    /// The id for the reply.
     pub id: u32,
-    /// What the client waits for.
+    /// The reply that the client waits for.
     pub response: Response,
     /// The object.
     pub target: Target<'a>,
     /// The operation's name.
     pub operation: &'a str,
-    /// What rides along.
+    /// Its contexts.
     pub contexts: TaggedList<'a>,
     /// The arguments.
     pub arguments: Decoder<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// From a decoder that stands behind the message's header.
+    /// From a decoder after the message's header.
     ///
     /// # Errors
     ///
-    /// Of a broken message.
+    /// For a damaged message.
     #[inline]
     pub fn decode(mut from: Decoder<'a>) -> Result<Self, DecodeError> {
         if from.version() != Version::V1_2 {
@@ -132,7 +132,7 @@ impl<'a> Request<'a> {
         }
         let target = Target::decode(&mut from)?;
         let operation = identifier(&mut from)?;
-        // The principal: deprecated, and of no use.
+        // The principal: deprecated and unused.
         <&[u8]>::decode(&mut from)?;
         Ok(Request { id, response, target, operation, contexts, arguments: from })
     }
@@ -144,7 +144,7 @@ impl<'a> Request<'a> {
 pub(super) fn to_body(from: &mut Decoder<'_>) {
     if from.align(8).is_err() {
         let left = from.left();
-        // Cannot fail: just what is left.
+        // Cannot fail: the rest of the octets.
         drop(from.raw(left));
     }
 }
@@ -155,7 +155,7 @@ pub(super) fn to_body(from: &mut Decoder<'_>) {
 ///
 /// None in practice: nothing in it depends on the version.
 pub fn cancel_request(id: u32, to: &mut Encoder) -> Result<(), EncodeError> {
-    let begun = Begun::new(Kind::CancelRequest, to);
+    let begun = Begun::new(MessageKind::CancelRequest, to);
     id.encode(to)?;
     begun.end(to)
 }

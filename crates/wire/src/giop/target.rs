@@ -1,12 +1,12 @@
-//! Which object a request is for (9.4.2.1): by key, and in 1.2 also by profile or whole reference.
+//! The object of a request (9.4.2.1): by key, and in 1.2 also by profile or whole reference.
 
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, Version};
 use crate::ior::TAG_INTERNET_IOP;
 use crate::tagged::{Tagged, TaggedList, identifier, put_identifier};
 
-/// How a request says which object it is for.
+/// How a request names its object.
 ///
-/// Send [`Key`](Target::Key) only: omniORB answers the others with UNKNOWN instead of asking for a key.
+/// Send only [`Key`](Target::Key): omniORB answers the others with UNKNOWN instead of requesting a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target<'a> {
     /// By object key (`KeyAddr`).
@@ -24,7 +24,7 @@ pub enum Target<'a> {
     },
 }
 
-/// What a server can ask for when it does not take the form that was sent.
+/// The form that a server requests if it does not support the received one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
     /// By key.
@@ -50,17 +50,17 @@ impl Decode<'_> for Addressing {
             0 => Ok(Addressing::Key),
             1 => Ok(Addressing::Profile),
             2 => Ok(Addressing::Reference),
-            _ => Err(from.error(DecodeErrorKind::Value("a form of addressing that is none"))),
+            _ => Err(from.error(DecodeErrorKind::Value("an unknown form of addressing"))),
         }
     }
 }
 
 impl<'a> Target<'a> {
-    /// The object key; for the other two forms that in the IIOP profile.
+    /// The object key; for the other two forms the one in the IIOP profile.
     ///
     /// # Errors
     ///
-    /// Of a profile that is not IIOP, or is broken: ask for a key ([`ReplyStatus::NeedsAddressingMode`]).
+    /// For a profile that is not IIOP, or is damaged: request a key ([`ReplyStatus::NeedsAddressingMode`]).
     ///
     /// [`ReplyStatus::NeedsAddressingMode`]: super::ReplyStatus::NeedsAddressingMode
     #[inline]
@@ -72,7 +72,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// An IIOP profile's key: version, host, port, key (9.7.2), read without the rest.
+/// An IIOP profile's key: version, host, port, key (9.7.2), without reading the rest.
 fn key_within(profile: Tagged<'_>) -> Result<&[u8], DecodeError> {
     if profile.tag != TAG_INTERNET_IOP {
         let kind = DecodeErrorKind::Unsupported("targets by a profile that is not IIOP");

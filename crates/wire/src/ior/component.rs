@@ -1,4 +1,4 @@
-//! Components: what else a profile says about its server.
+//! Components: further data about the server of a profile.
 
 use alloc::vec::Vec;
 
@@ -10,17 +10,17 @@ use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encod
 use crate::giop::CodeSets;
 use crate::tagged::{Tagged, TaggedList, encapsulation, identifier, put_identifier};
 
-/// A component that is known, read in place; others stay as they came.
+/// A known component, read in place; others stay unchanged.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Component<'a> {
-    /// Which ORB made the reference: [`orb_name`](super::orb_name).
+    /// The ORB that made the reference: [`orb_name`](super::orb_name).
     OrbType(u32),
     /// The server's code sets.
     CodeSets(CodeSets),
     /// The server's policies: their types, and their values as encapsulations ([`PriorityModel`], bands).
     Policies(TaggedList<'a>),
-    /// Another address, as good as the profile's own.
+    /// Another address, equivalent to the profile's own.
     AlternateAddress {
         /// A name or address.
         host: &'a str,
@@ -33,25 +33,25 @@ pub enum Component<'a> {
     TaoEndpoints(Vec<TaoEndpoint<'a>>),
     /// omniORB's Unix socket.
     OmniUnix {
-        /// The machine's own name: the socket is of use only there.
+        /// The machine's own name: the socket is useful only there.
         host: &'a str,
         /// The path.
         path: &'a str,
     },
-    /// omniORB calls back over the client's connection, and this is where from.
+    /// omniORB calls back over the client's connection, from this address.
     OmniBidir(&'a str),
     /// Any other.
     Other(Tagged<'a>),
 }
 
-/// TLS, as a reference offers it (`SSLIOP::SSL`).
+/// TLS in a reference (`SSLIOP::SSL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SslTransport {
-    /// What the server can do; bits as [`association_options`] names them.
+    /// The options that the server supports; bits as [`association_options`] names them.
     pub supports: u16,
-    /// What it insists on.
+    /// The options that it requires.
     pub requires: u16,
-    /// Where, on the profile's host.
+    /// The port, on the profile's host.
     pub port: u16,
 }
 
@@ -66,12 +66,12 @@ pub struct TaoEndpoint<'a> {
     pub priority: i16,
 }
 
-/// Policy 40: who says at which priority a request runs (Real-time CORBA 1.2, 5.7).
+/// Policy 40: which side sets the priority of a request (Real-time CORBA 1.2, 5.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityModel {
     /// The client, with each request; otherwise the server, for each object.
     pub client_propagated: bool,
-    /// Of requests that bring none, or of the object.
+    /// Of requests without a priority, or of the object.
     pub priority: i16,
 }
 
@@ -80,7 +80,7 @@ impl PriorityModel {
     ///
     /// # Errors
     ///
-    /// Of broken octets.
+    /// For damaged octets.
     pub fn read(policy: Tagged<'_>) -> Result<Option<PriorityModel>, DecodeError> {
         if policy.tag != POLICY_PRIORITY_MODEL {
             return Ok(None);
@@ -89,7 +89,7 @@ impl PriorityModel {
         let client_propagated = match u32::decode(&mut from)? {
             0 => true,
             1 => false,
-            _ => return Err(from.error(DecodeErrorKind::Value("a priority model that is none"))),
+            _ => return Err(from.error(DecodeErrorKind::Value("an unknown priority model"))),
         };
         Ok(Some(PriorityModel { client_propagated, priority: i16::decode(&mut from)? }))
     }
@@ -98,7 +98,7 @@ impl PriorityModel {
     ///
     /// # Errors
     ///
-    /// Of broken octets.
+    /// For damaged octets.
     pub fn read_bands(policy: Tagged<'_>) -> Result<Option<Vec<[i16; 2]>>, DecodeError> {
         if policy.tag != POLICY_PRIORITY_BANDS {
             return Ok(None);
@@ -112,7 +112,7 @@ impl<'a> Component<'a> {
     ///
     /// # Errors
     ///
-    /// One that is known, with octets that are not.
+    /// For a known component with invalid octets.
     pub fn decode(tagged: Tagged<'a>) -> Result<Component<'a>, DecodeError> {
         let from = &mut match tagged.tag {
             TAG_ORB_TYPE
@@ -159,11 +159,11 @@ impl<'a> Component<'a> {
         }
     }
 
-    /// Its data, to be put into a profile.
+    /// Its data, for a profile.
     ///
     /// # Errors
     ///
-    /// A text with a NUL inside.
+    /// For a text with a NUL inside.
     pub fn data(&self) -> Result<Vec<u8>, EncodeError> {
         encapsulation(ByteOrder::Big, |to| match self {
             Component::OrbType(orb) => orb.encode(to),

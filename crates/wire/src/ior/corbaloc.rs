@@ -1,4 +1,4 @@
-//! `corbaloc:` (7.6.10): addresses and a key, as people write them.
+//! `corbaloc:` (7.6.10): addresses and a key, in written form.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use super::{Component, Ior, Profile, ReferenceError, ReferenceErrorKind, SslTran
 use crate::cdr::{EncodeError, Version};
 use crate::tagged::Tagged;
 
-/// The port of an address that names none.
+/// The port of an address without one.
 pub const DEFAULT_PORT: u16 = 2809;
 
 /// Addresses and a key.
@@ -24,20 +24,20 @@ pub const DEFAULT_PORT: u16 = 2809;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Corbaloc {
-    /// Where, in the order to be tried.
-    pub addresses: Vec<Address>,
+    /// The addresses, in the order of the attempts.
+    pub addresses: Vec<CorbalocAddress>,
     /// The object key, escapes resolved.
     pub key: Vec<u8>,
 }
 
-/// Where to ask for the key.
+/// Where to find the object of the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub enum CorbalocAddress {
     /// The ORB's own initial references.
     Rir,
     /// TCP.
     Iiop {
-        /// At most this version is to be spoken.
+        /// The highest version to use.
         version: Version,
         /// A name or address, an IPv6 one without brackets; empty: this machine.
         host: String,
@@ -46,7 +46,7 @@ pub enum Address {
     },
     /// TLS over TCP.
     Ssliop {
-        /// At most this version is to be spoken.
+        /// The highest version to use.
         version: Version,
         /// A name or address.
         host: String,
@@ -63,7 +63,7 @@ pub enum Address {
 impl Corbaloc {
     /// As a reference: a profile for each address. None of `rir:`, which only the ORB can resolve.
     ///
-    /// # Errors
+    /// For a host or path that no reference can express.
     ///
     /// A host or path that no reference can carry.
     pub fn ior(&self, type_id: &str) -> Result<Option<Ior>, EncodeError> {
@@ -72,18 +72,18 @@ impl Corbaloc {
             // An empty host is this machine's.
             let host = |host: &'_ str| if host.is_empty() { "localhost".to_string() } else { host.to_string() };
             profiles.push(match address {
-                Address::Rir => return Ok(None),
-                Address::Iiop { version, host: name, port } => {
+                CorbalocAddress::Rir => return Ok(None),
+                CorbalocAddress::Iiop { version, host: name, port } => {
                     Profile::iiop(*version, &host(name), *port, &self.key, &[])?
                 }
-                Address::Ssliop { version, host: name, port } => {
-                    // Integrity, confidentiality and trust in the target, as every TLS server has them.
+                CorbalocAddress::Ssliop { version, host: name, port } => {
+                    // Integrity, confidentiality and trust in the target, as every TLS server supports.
                     let ssl = Component::Ssl(SslTransport { supports: 0x66, requires: 0, port: *port });
                     let data = ssl.data()?;
                     let component = Tagged { tag: ssl.tag(), data: &data };
                     Profile::iiop((*version).max(Version::V1_1), &host(name), 0, &self.key, &[component])?
                 }
-                Address::Unix { path } => {
+                CorbalocAddress::Unix { path } => {
                     let unix = Component::OmniUnix { host: "", path };
                     let data = unix.data()?;
                     let component = Tagged { tag: unix.tag(), data: &data };
@@ -95,7 +95,7 @@ impl Corbaloc {
     }
 }
 
-/// A rest of the text that is being read, and where in the text it is.
+/// The rest of the text, and its position in the text.
 #[derive(Clone, Copy)]
 pub(super) struct Rest<'a> {
     pub(super) text: &'a str,
@@ -111,7 +111,7 @@ impl<'a> Rest<'a> {
         Rest { text: &self.text[count..], at: self.at + count }
     }
 
-    /// What follows a prefix, which is matched without regard to case.
+    /// The text after a prefix, which is matched without regard to case.
     pub(super) fn after(self, prefix: &str) -> Option<Rest<'a>> {
         let head = self.text.get(..prefix.len())?;
         head.eq_ignore_ascii_case(prefix).then(|| self.skip(prefix.len()))
@@ -143,15 +143,15 @@ pub(super) fn addresses_and_key(mut rest: Rest<'_>) -> Result<Corbaloc, Referenc
             }
         }
     }
-    if addresses.len() > 1 && addresses.contains(&Address::Rir) {
+    if addresses.len() > 1 && addresses.contains(&CorbalocAddress::Rir) {
         return start.fail(ReferenceErrorKind::RirAmongOthers);
     }
     Ok(Corbaloc { addresses, key: unescape(rest)? })
 }
 
-fn address(rest: Rest<'_>) -> Result<(Address, Rest<'_>), ReferenceError> {
+fn address(rest: Rest<'_>) -> Result<(CorbalocAddress, Rest<'_>), ReferenceError> {
     if let Some(rest) = rest.after("rir:") {
-        return Ok((Address::Rir, rest));
+        return Ok((CorbalocAddress::Rir, rest));
     }
     if let Some(path) = rest.after("omniunix:").or_else(|| rest.after("unix:")) {
         let (text, after) = path.up_to(&[':']);
@@ -163,7 +163,7 @@ fn address(rest: Rest<'_>) -> Result<(Address, Rest<'_>), ReferenceError> {
             return path.skip(text.find("%00").unwrap_or(0)).fail(ReferenceErrorKind::Nul);
         }
         return match String::from_utf8(octets) {
-            Ok(path) => Ok((Address::Unix { path }, after.skip(1))),
+            Ok(path) => Ok((CorbalocAddress::Unix { path }, after.skip(1))),
             Err(_) => rest.fail(ReferenceErrorKind::Utf8),
         };
     }
@@ -212,11 +212,15 @@ fn address(rest: Rest<'_>) -> Result<(Address, Rest<'_>), ReferenceError> {
         }
     };
     let host = host.to_string();
-    let address = if tls { Address::Ssliop { version, host, port } } else { Address::Iiop { version, host, port } };
+    let address = if tls {
+        CorbalocAddress::Ssliop { version, host, port }
+    } else {
+        CorbalocAddress::Iiop { version, host, port }
+    };
     Ok((address, after))
 }
 
-/// An address, with the name of a network interface behind `%` if it is one of a link.
+/// An address, with the name of a network interface after `%` if it is link-local.
 fn is_ipv6(host: &str) -> bool {
     let (address, zone) = host.split_once('%').unwrap_or((host, "none"));
     let named = !zone.is_empty() && zone.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c));
@@ -249,7 +253,7 @@ pub(super) fn unescape(rest: Rest<'_>) -> Result<Vec<u8>, ReferenceError> {
     Ok(octets)
 }
 
-/// The octets with `%` escapes where needed.
+/// The octets, with `%` escapes if needed.
 pub(super) fn escape(octets: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     octets.iter().try_for_each(|octet| match octet {
         octet if plain(*octet) => write!(f, "{}", char::from(*octet)),
@@ -288,11 +292,11 @@ impl fmt::Display for Corbaloc {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for CorbalocAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, version, host, port) = match self {
-            Address::Rir => return f.write_str("rir:"),
-            Address::Unix { path } => {
+            CorbalocAddress::Rir => return f.write_str("rir:"),
+            CorbalocAddress::Unix { path } => {
                 f.write_str("omniunix:")?;
                 // A colon would end the path, a comma the address for other readers.
                 for (at, part) in path.split(':').enumerate() {
@@ -301,8 +305,8 @@ impl fmt::Display for Address {
                 }
                 return f.write_str(":");
             }
-            Address::Iiop { version, host, port } => ("iiop", version, host, port),
-            Address::Ssliop { version, host, port } => ("ssliop", version, host, port),
+            CorbalocAddress::Iiop { version, host, port } => ("iiop", version, host, port),
+            CorbalocAddress::Ssliop { version, host, port } => ("ssliop", version, host, port),
         };
         let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
         write!(f, "{scheme}:{version}@{open}{host}{close}:{port}")

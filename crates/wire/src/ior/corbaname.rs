@@ -8,7 +8,7 @@ use core::str::FromStr;
 use super::corbaloc::{Rest, addresses_and_key, escape, print, unescape};
 use super::{Corbaloc, NameComponent, ReferenceError, ReferenceErrorKind, parse_name, print_name};
 
-/// The key of a naming context that is not named.
+/// The key of the default naming context.
 const NAME_SERVICE: &[u8] = b"NameService";
 
 /// A naming context and a name in it.
@@ -47,7 +47,7 @@ impl FromStr for Corbaname {
                 let Ok(unescaped) = String::from_utf8(unescape(name)?) else {
                     return name.fail(ReferenceErrorKind::Utf8);
                 };
-                // Offsets within the name are those of the escaped text only as long as nothing is escaped.
+                // Offsets within the name are those of the escaped text only if it has no escapes.
                 parse_name(&unescaped).map_err(|error| ReferenceError { at: name.at + error.at, ..error })?
             }
         };

@@ -1,7 +1,7 @@
-//! References to objects (CORBA 3.3 part 2, 7.6 and 9.7): what `IOR:`, `corbaloc:` and `corbaname:` say.
+//! References to objects (CORBA 3.3 part 2, 7.6 and 9.7): `IOR:`, `corbaloc:` and `corbaname:`.
 //!
-//! An [`Ior`] keeps every profile and component as it came, known or not, and passes it on so; what is known is
-//! read out of it on demand ([`IiopProfile`], [`Component`]).
+//! An [`Ior`] keeps every profile and component unchanged, known or not, and passes it on like that; known ones are
+//! decoded on demand ([`IiopProfile`], [`Component`]).
 //!
 //! ```
 //! use hyoshi_wire::ior::{Corbaloc, Ior, Profile};
@@ -34,35 +34,35 @@ use core::fmt;
 use core::str::FromStr;
 
 pub use component::{Component, PriorityModel, SslTransport, TaoEndpoint, association_options};
-pub use corbaloc::{Address, Corbaloc, DEFAULT_PORT};
+pub use corbaloc::{Corbaloc, CorbalocAddress, DEFAULT_PORT};
 pub use corbaname::Corbaname;
 pub use error::{ReferenceError, ReferenceErrorKind};
 pub use name::{NameComponent, parse_name, print_name};
-pub use profile::{Endpoint, IiopProfile, Profile, multiple_components};
+pub use profile::{IiopProfile, IorEndpoint, Profile, multiple_components};
 pub use tags::*;
 
 use crate::cdr::{ByteOrder, Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 use crate::tagged::{encapsulation, identifier, put_identifier};
 
-/// A reference: where an object is, in as many ways as its profiles tell.
+/// A reference: the locations of an object, one for each profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ior {
-    /// Repository id of the most derived interface that whoever made the reference knew of; can be empty.
+    /// Repository id of the most derived interface known to the creator of the reference; can be empty.
     pub type_id: String,
-    /// Ways to reach it. None: a nil reference.
+    /// Locations. None: a nil reference.
     pub profiles: Vec<Profile>,
 }
 
 impl Ior {
-    /// The reference to nothing.
+    /// The nil reference.
     pub const NIL: Ior = Ior { type_id: String::new(), profiles: Vec::new() };
 
-    /// Whether it refers to nothing.
+    /// Whether it is nil.
     pub fn is_nil(&self) -> bool {
         self.profiles.is_empty()
     }
 
-    /// Its IIOP profiles, in the order in which they should be tried.
+    /// Its IIOP profiles, in the order of the attempts.
     pub fn iiop(&self) -> impl Iterator<Item = Result<IiopProfile<'_>, DecodeError>> {
         self.profiles.iter().filter(|profile| profile.tag == TAG_INTERNET_IOP).map(IiopProfile::decode)
     }
@@ -132,7 +132,7 @@ pub enum Reference {
 impl FromStr for Reference {
     type Err = ReferenceError;
 
-    /// White space around it does not matter.
+    /// White space around it is ignored.
     fn from_str(text: &str) -> Result<Reference, ReferenceError> {
         let before = text.len() - text.trim_start().len();
         let shift = |error: ReferenceError| ReferenceError { at: error.at + before, ..error };

@@ -8,18 +8,18 @@ use super::{ReferenceError, ReferenceErrorKind};
 /// One step of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameComponent {
-    /// What it is called.
+    /// Its id.
     pub id: String,
-    /// What kind of thing it is; mostly empty.
+    /// Its kind; usually empty.
     pub kind: String,
 }
 
-/// Reads `id.kind/id/.kind`; `\` stands before a dot, slash or backslash that is part of an id or kind, and a
-/// lone dot is a component without both.
+/// Reads `id.kind/id/.kind`; a `\` precedes a dot, slash or backslash that is part of an id or kind, and a lone dot is
+/// a component without both.
 ///
 /// # Errors
 ///
-/// Where a component is empty, has two dots, ends in one, or holds a NUL.
+/// For a component that is empty, has two dots, ends in one, or contains a NUL.
 pub fn parse_name(text: &str) -> Result<Vec<NameComponent>, ReferenceError> {
     let fail = |at, kind| Err(ReferenceError { at, kind });
     let mut name = Vec::new();

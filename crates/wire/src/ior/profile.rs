@@ -1,4 +1,4 @@
-//! Profiles: ways to reach an object.
+//! Profiles: locations of an object.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,12 +7,12 @@ use super::{Component, TAG_INTERNET_IOP, TAG_MULTIPLE_COMPONENTS};
 use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, Version};
 use crate::tagged::{Tagged, TaggedList, encapsulation, identifier, put_identifier};
 
-/// A way to reach an object, as it came.
+/// A location of an object, undecoded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// [`TAG_INTERNET_IOP`] or another.
     pub tag: u32,
-    /// What the tag says; passed on as it is.
+    /// Its data; passed on unchanged.
     pub data: Vec<u8>,
 }
 
@@ -21,7 +21,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// Components in version 1.0; a host with a NUL inside.
+    /// For components in version 1.0; a host with a NUL inside.
     pub fn iiop(
         version: Version,
         host: &str,
@@ -43,7 +43,7 @@ impl Profile {
         Ok(Profile { tag: TAG_INTERNET_IOP, data })
     }
 
-    /// As it stands in a message.
+    /// As in a message.
     pub fn tagged(&self) -> Tagged<'_> {
         Tagged { tag: self.tag, data: &self.data }
     }
@@ -64,24 +64,24 @@ impl Decode<'_> for Profile {
     }
 }
 
-/// What an IIOP profile says (9.7.2), read in place.
+/// The data of an IIOP profile (9.7.2), read in place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IiopProfile<'a> {
-    /// Of IIOP 1: a client that speaks less uses what it speaks.
+    /// Of IIOP 1: a client uses at most its own version.
     pub minor: u8,
     /// A name, an IPv4 address, or an IPv6 address without brackets.
     pub host: &'a str,
-    /// Zero if the object is reached by a component only: TLS, a Unix socket.
+    /// Zero if the object is reached only by a component: TLS, a Unix socket.
     pub port: u16,
     /// The object key.
     pub key: &'a [u8],
-    /// What else is to be known; from 1.1 on.
+    /// Further data; from 1.1 on.
     pub components: TaggedList<'a>,
 }
 
-/// Where to connect to.
+/// An address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Endpoint {
+pub enum IorEndpoint {
     /// TCP.
     Tcp {
         /// A name or address.
@@ -97,12 +97,12 @@ pub enum Endpoint {
         host: String,
         /// The port.
         port: u16,
-        /// What the server insists on.
+        /// The options that the server requires.
         requires: u16,
     },
     /// A Unix socket of this machine.
     Unix {
-        /// The machine it is on, by its own name.
+        /// The machine of the socket, by its own name.
         host: String,
         /// The path.
         path: String,
@@ -114,7 +114,7 @@ impl<'a> IiopProfile<'a> {
     ///
     /// # Errors
     ///
-    /// Another tag; major version other than 1; broken octets.
+    /// For another tag; major version other than 1; damaged octets.
     pub fn decode(profile: &'a Profile) -> Result<Self, DecodeError> {
         if profile.tag != TAG_INTERNET_IOP {
             let kind = DecodeErrorKind::Unsupported("profiles other than IIOP");
@@ -127,20 +127,20 @@ impl<'a> IiopProfile<'a> {
         let host = identifier(&mut from)?;
         let port = u16::decode(&mut from)?;
         let key = Decode::decode(&mut from)?;
-        // Some ORBs leave an empty list out.
+        // Some ORBs omit an empty list.
         let components = if minor == 0 || from.left() == 0 { TaggedList::empty() } else { Decode::decode(&mut from)? };
         Ok(IiopProfile { minor, host, port, key, components })
     }
 
-    /// The version to speak with the server.
+    /// The version to use with the server.
     pub fn version(&self) -> Version {
         Version::from_octets(1, self.minor).unwrap_or_default()
     }
 
-    /// All places where the server can be reached: the profile's own address, then those of its components.
-    /// Components that are broken are left out, as others must be ignored too.
-    pub fn endpoints(&self) -> Vec<Endpoint> {
-        let tcp = |host: &str, port, priority| Endpoint::Tcp { host: host.into(), port, priority };
+    /// All addresses of the server: the profile's own, then those of its components. Damaged components are omitted,
+    /// because unknown ones must be ignored too.
+    pub fn endpoints(&self) -> Vec<IorEndpoint> {
+        let tcp = |host: &str, port, priority| IorEndpoint::Tcp { host: host.into(), port, priority };
         let mut all = Vec::new();
         let mut tao = Vec::new();
         if self.port != 0 {
@@ -150,10 +150,10 @@ impl<'a> IiopProfile<'a> {
             match Component::decode(component) {
                 Ok(Component::AlternateAddress { host, port }) => all.push(tcp(host, port, None)),
                 Ok(Component::Ssl(ssl)) => {
-                    all.push(Endpoint::Tls { host: self.host.into(), port: ssl.port, requires: ssl.requires });
+                    all.push(IorEndpoint::Tls { host: self.host.into(), port: ssl.port, requires: ssl.requires });
                 }
                 Ok(Component::OmniUnix { host, path }) => {
-                    all.push(Endpoint::Unix { host: host.into(), path: path.into() });
+                    all.push(IorEndpoint::Unix { host: host.into(), path: path.into() });
                 }
                 Ok(Component::TaoEndpoints(endpoints)) => tao = endpoints,
                 _ => {}
@@ -172,11 +172,11 @@ impl<'a> IiopProfile<'a> {
     }
 }
 
-/// What a profile of components only holds (7.6.4).
+/// The components of a profile that has nothing else (7.6.4).
 ///
 /// # Errors
 ///
-/// Another tag; broken octets.
+/// For another tag; damaged octets.
 pub fn multiple_components(profile: &Profile) -> Result<TaggedList<'_>, DecodeError> {
     if profile.tag != TAG_MULTIPLE_COMPONENTS {
         let kind = DecodeErrorKind::Unsupported("profiles that hold more than components");

@@ -5,7 +5,7 @@ pub const TAG_INTERNET_IOP: u32 = 0;
 /// A profile of components only.
 pub const TAG_MULTIPLE_COMPONENTS: u32 = 1;
 
-/// Which ORB made the reference.
+/// The ORB that made the reference.
 pub const TAG_ORB_TYPE: u32 = 0;
 /// The server's code sets.
 pub const TAG_CODE_SETS: u32 = 1;
@@ -13,7 +13,7 @@ pub const TAG_CODE_SETS: u32 = 1;
 pub const TAG_POLICIES: u32 = 2;
 /// Another address.
 pub const TAG_ALTERNATE_IIOP_ADDRESS: u32 = 3;
-/// TLS: what is asked for, and the port.
+/// TLS: the options, and the port.
 pub const TAG_SSL_SEC_TRANS: u32 = 20;
 /// TAO's endpoints with priorities (`TAO\x02`).
 pub const TAG_TAO_ENDPOINTS: u32 = 0x5441_4f02;
@@ -21,7 +21,7 @@ pub const TAG_TAO_ENDPOINTS: u32 = 0x5441_4f02;
 pub const TAG_OMNIORB_BIDIR: u32 = 0x4154_5401;
 /// omniORB: a Unix socket.
 pub const TAG_OMNIORB_UNIX_TRANS: u32 = 0x4154_5402;
-/// omniORB: tells one life of a server from the next.
+/// omniORB: distinguishes runs of a server.
 pub const TAG_OMNIORB_PERSISTENT_ID: u32 = 0x4154_5403;
 
 /// A policy within [`TAG_POLICIES`]: the priority model.
@@ -38,7 +38,7 @@ pub const ORB_TAO: u32 = 0x5441_4f00;
 /// This one: `HYO\0` (not registered with OMG).
 pub const ORB_HYOSHI: u32 = 0x4859_4f00;
 
-/// The ORB of a [`TAG_ORB_TYPE`], if it is known.
+/// The name of the ORB of a [`TAG_ORB_TYPE`], if known.
 pub fn orb_name(orb: u32) -> Option<&'static str> {
     Some(match orb {
         ORB_OMNIORB => "omniORB",
@@ -49,7 +49,7 @@ pub fn orb_name(orb: u32) -> Option<&'static str> {
     })
 }
 
-/// What a profile is called, if it is known.
+/// The name of a profile, if known.
 pub fn profile_name(tag: u32) -> Option<&'static str> {
     Some(match tag {
         TAG_INTERNET_IOP => "IIOP",
@@ -63,7 +63,7 @@ pub fn profile_name(tag: u32) -> Option<&'static str> {
     })
 }
 
-/// What a component is called, if it is known.
+/// The name of a component, if known.
 pub fn component_name(tag: u32) -> Option<&'static str> {
     Some(match tag {
         TAG_ORB_TYPE => "TAG_ORB_TYPE",
@@ -102,7 +102,7 @@ pub fn component_name(tag: u32) -> Option<&'static str> {
     })
 }
 
-/// What a policy within [`TAG_POLICIES`] is called, if it is known.
+/// The name of a policy within [`TAG_POLICIES`], if known.
 pub fn policy_name(policy: u32) -> Option<&'static str> {
     Some(match policy {
         23 => "rebind",

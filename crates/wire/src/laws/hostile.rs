@@ -1,11 +1,11 @@
-//! Small messages that mean much.
+//! Small messages that claim a lot.
 
 use alloc::{vec, vec::Vec};
 
 use crate::cdr::DecodeErrorKind;
 use crate::{
-    Any, ByteOrder, CharSet, Decimal, Decode, Decoder, Encode, EncodeError, Encoder, Limits, TypeCode, TypeKind, Value,
-    Version,
+    Any, ByteOrder, CharSet, Decode, Decoder, Encode, EncodeError, Encoder, FixedDecimal, Limits, TypeCode, TypeKind,
+    Value, Version,
 };
 
 fn message(write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
@@ -27,7 +27,7 @@ fn capsule(to: &mut Encoder, kind: TypeKind, body: impl FnOnce(&mut Encoder)) {
     .unwrap();
 }
 
-/// A struct without id and names; `members` writes their type codes, each behind an empty name.
+/// A struct without id and names; `members` writes their type codes, each after an empty name.
 fn structure(to: &mut Encoder, count: u32, members: impl FnOnce(&mut Encoder)) {
     capsule(to, TypeKind::Struct, |to| {
         ["", ""].iter().for_each(|name| name.encode(to).unwrap());
@@ -76,7 +76,7 @@ fn nesting_has_an_end() {
     // Anys within anys.
     let octets = message(|to| words(to, &[TypeKind::Any as u32; 100_000]));
     assert_eq!(read::<Any>(&octets), Err(DecodeErrorKind::Depth(32)));
-    // Values of a type that holds itself.
+    // Values of a type that contains itself.
     let octets = message(|to| {
         capsule(to, TypeKind::Sequence, |to| {
             back_to(to, 0);
@@ -86,7 +86,7 @@ fn nesting_has_an_end() {
     });
     assert!(read::<TypeCode>(&octets).is_ok());
     assert_eq!(read::<Any>(&octets), Err(DecodeErrorKind::Depth(32)));
-    // Depth that indirections make: each struct holds the one before.
+    // Depth by indirections: each struct contains the one before.
     let octets = message(|to| {
         structure(to, 40, |to| {
             let mut last = None;
@@ -109,7 +109,7 @@ fn nesting_has_an_end() {
 
 #[test]
 fn indirections_lead_back_within_the_type_code() {
-    const ASTRAY: DecodeErrorKind = DecodeErrorKind::Value("an indirection to where no type code began");
+    const ASTRAY: DecodeErrorKind = DecodeErrorKind::Value("an indirection to an octet where no type code began");
     let sequence_of = |write: &dyn Fn(&mut Encoder)| {
         let octets = message(|to| {
             words(to, &[TypeKind::Long as u32]);
@@ -128,7 +128,7 @@ fn indirections_lead_back_within_the_type_code() {
         assert_eq!(sequence_of(&|to| back_to(to, target)), Err(ASTRAY), "{target}");
     }
     assert_eq!(sequence_of(&|to| words(to, &[0xffff_ffff, 0x8000_0000])), Err(ASTRAY));
-    // The type code of the any around is another one.
+    // The type code of the enclosing any is another one.
     let octets = message(|to| {
         capsule(to, TypeKind::Sequence, |to| words(to, &[TypeKind::Any as u32, 0]));
         words(to, &[1]);
@@ -169,7 +169,7 @@ fn union(to: &mut Encoder, discriminator: impl FnOnce(&mut Encoder), rest: impl 
 
 #[test]
 fn a_union_has_no_wide_labels_where_the_version_has_no_wide_characters() {
-    // A default alone, whose label nobody reads; without any case there is none.
+    // Only a default, whose label is ignored; without any case there is none.
     let default = message(|to| {
         union(
             to,
@@ -198,7 +198,7 @@ fn a_union_has_no_wide_labels_where_the_version_has_no_wide_characters() {
 
 #[test]
 fn a_union_is_switched_by_what_has_values_and_can_be_compared() {
-    const NONE: DecodeErrorKind = DecodeErrorKind::Value("a union's discriminator of a type that cannot be one");
+    const NONE: DecodeErrorKind = DecodeErrorKind::Value("a union's discriminator of an invalid type");
     let enumeration = |to: &mut Encoder, names: &[&str]| {
         capsule(to, TypeKind::Enum, |to| {
             ["", ""].iter().for_each(|name| name.encode(to).unwrap());
@@ -254,14 +254,15 @@ fn a_fixed_type_of_no_digits_has_no_values() {
     for digits in [0, 32, u16::MAX] {
         let code = TypeCode::build(|types| types.fixed(digits, 0));
         let code = read::<TypeCode>(&message(|to| code.encode(to).unwrap())).unwrap();
-        let number = Value::Fixed(Decimal { unscaled: 0, scale: 0 }.into());
+        let number = Value::Fixed(FixedDecimal { unscaled: 0, scale: 0 }.into());
         assert!(matches!(Any::new(code, &number), Err(EncodeError::Value(_))));
     }
 }
 
 #[test]
 fn a_type_that_holds_itself_has_no_values() {
-    const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that holds itself other than through a sequence");
+    const ENDLESS: DecodeErrorKind =
+        DecodeErrorKind::Value("a type that contains itself other than through a sequence");
     let octets = message(|to| {
         structure(to, 1, |to| {
             "".encode(to).unwrap();
@@ -276,7 +277,7 @@ fn a_type_that_holds_itself_has_no_values() {
         })
     });
     assert_eq!(read::<TypeCode>(&octets), Err(ENDLESS));
-    // Two aliases of each other, as the discriminator of a union: its labels are read before the type is whole.
+    // Two aliases of each other, as the discriminator of a union: its labels are read before the type is complete.
     let octets = message(|to| {
         capsule(to, TypeKind::Union, |to| {
             ["", ""].iter().for_each(|name| name.encode(to).unwrap());
@@ -293,7 +294,7 @@ fn a_type_that_holds_itself_has_no_values() {
         })
     });
     assert_eq!(read::<TypeCode>(&octets), Err(ENDLESS));
-    // O holds a sequence of A, A holds O: so far so good; and then O holds A itself.
+    // O contains a sequence of A, A contains O: valid so far; and then O contains A itself.
     let octets = message(|to| {
         structure(to, 2, |to| {
             "".encode(to).unwrap();
@@ -316,7 +317,7 @@ fn a_type_that_holds_itself_has_no_values() {
 
 #[test]
 fn what_refers_to_itself_twice_stays_small() {
-    // Each of thirty structs holds the one before twice: 2^30 in full.
+    // Each of thirty structs contains the one before twice: 2^30 in full.
     let octets = message(|to| {
         structure(to, 30, |to| {
             let mut last = None;
@@ -348,7 +349,7 @@ fn what_refers_to_itself_twice_stays_small() {
 
 #[test]
 fn values_without_octets_are_counted() {
-    const MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may have");
+    const MANY: DecodeErrorKind = DecodeErrorKind::Value("more values without octets than a message may contain");
     let array = |to: &mut Encoder, of: &dyn Fn(&mut Encoder), length: u32| {
         capsule(to, TypeKind::Array, |to| {
             of(to);
@@ -378,7 +379,7 @@ fn values_without_octets_are_counted() {
 
 #[test]
 fn an_any_from_a_large_message_is_taken_from_a_small_one() {
-    // As many nulls as an any may hold by itself, or one more; alone, among other octets, or in another any.
+    // As many nulls as an any may contain by itself, or one more; alone, among other octets, or in another any.
     let nulls = |count: u32| {
         message(|to| {
             capsule(to, TypeKind::Array, |to| words(to, &[TypeKind::Null as u32, count]));
@@ -404,7 +405,7 @@ fn an_any_from_a_large_message_is_taken_from_a_small_one() {
 
 #[test]
 fn an_any_that_came_goes_on_whatever_the_limits_there() {
-    // Deeper than the default allows, taken by one who allows more.
+    // Deeper than the default allows, read with higher limits.
     let mut any = Any::of(&1u8).unwrap();
     for _ in 0..40 {
         any = Any::of(&any).unwrap();
@@ -419,7 +420,7 @@ fn an_any_that_came_goes_on_whatever_the_limits_there() {
 
 #[test]
 fn a_union_of_many_cases_is_searched_quickly() {
-    // A hundred thousand cases and as many values: by comparing each with each this would take minutes.
+    // A hundred thousand cases and as many values: comparing each with each would last minutes.
     let code = TypeCode::build(|types| {
         let union = types.union(
             "IDL:U:1.0",

@@ -1,4 +1,4 @@
-//! Laws of the codecs, for values of every type, in every form that a peer may send them.
+//! Laws of the codecs, for values of every type, in every form that a peer may send.
 
 mod hostile;
 mod peers;
@@ -14,7 +14,7 @@ use crate::{
 };
 use values::{latin, typed_value};
 
-/// How a peer writes, and where in its message.
+/// A peer's form, and the offset in its message.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     order: ByteOrder,
@@ -54,7 +54,7 @@ impl Form {
         from
     }
 
-    /// Whole it comes back and is used up; cut anywhere it is an error.
+    /// The whole value is read back and used up; cut anywhere it is an error.
     fn law<T: PartialEq + Debug>(
         self,
         octets: &[u8],
@@ -128,7 +128,7 @@ proptest! {
         prop_assert_eq!(tree.as_ref(), Ok(&value));
         form.of(&any)?;
         form.of(&Any::of(&any).unwrap())?;
-        // A value goes in and out of a message without an any around it too.
+        // A value can be read and written without an any around it, too.
         if let Some(octets) = form.write(|to| value.encode_as(&code, to)) {
             form.law(&octets, &value, |from| Value::decode_as(&code, from))?;
         }
@@ -147,7 +147,7 @@ proptest! {
         form.of(&code)?;
         prop_assert!(code.is_equivalent(&code.unaliased()));
         prop_assert_eq!(&TypeCode::build(|types: &mut Types| { types.embed(&other); types.embed(&code) }), &code);
-        // What two types have in common does not depend on who asks.
+        // The common part of two types does not depend on their order.
         prop_assert_eq!(code == other, other == code);
         prop_assert_eq!(code.is_equivalent(&other), other.is_equivalent(&code));
         prop_assert!(code != other || code.is_equivalent(&other));
@@ -165,7 +165,7 @@ proptest! {
             let at = at.index(octets.len());
             octets[at] = octet;
             if let Ok(changed) = Any::decode(&mut form.reader(&octets)) {
-                // Whatever it is now, it is whole.
+                // Whatever it is now, it is complete.
                 prop_assert!(changed.value().is_ok());
                 let again = Any::new(changed.type_code().clone(), &changed.value().unwrap()).unwrap();
                 prop_assert_eq!(again, changed);
@@ -173,8 +173,8 @@ proptest! {
         }
     }
 
-    /// Whatever wrote them, in whichever form: octets that are taken in a form can be given again in it. A peer's type
-    /// code that could not be would stop the one who passes it on.
+    /// Octets that can be read in a form can be written in it again, whatever their writer and its form. Otherwise a
+    /// peer's type code could stop a process that passes it on.
     #[test]
     fn what_is_read_in_a_form_can_be_written_in_it(
         written in form(),
@@ -182,7 +182,7 @@ proptest! {
         (code, value) in typed_value(false),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
     ) {
-        // Alignment counts from the same place.
+        // Alignment has the same origin.
         let read = Form { order: written.order, offset: written.offset, ..read };
         let any = Any::new(code.clone(), &value).unwrap();
         for octets in [written.write(|to| code.encode(to)), written.write(|to| any.encode(to))].into_iter().flatten() {

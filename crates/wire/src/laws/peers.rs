@@ -21,7 +21,7 @@
 
 use alloc::{boxed::Box, string::String, vec, vec::Vec};
 
-use crate::{Any, ByteOrder, Decimal, Decode, Decoder, Encode, Encoder, TypeKind, Value, WChar, WString};
+use crate::{Any, ByteOrder, Decode, Decoder, Encode, Encoder, FixedDecimal, TypeKind, Value, WChar, WString};
 
 fn text(text: &str) -> Value {
     Value::String(text.into())
@@ -45,7 +45,7 @@ fn union(label: i128, value: Option<Value>) -> Value {
     Value::Union { label: Box::new(label), value: value.map(Box::new) }
 }
 
-/// What the any of this name holds.
+/// The contents of the any of this name.
 fn expected(name: &str) -> Option<Value> {
     let ones = || Value::Sequence(vec![Value::Long(1), Value::Long(1)]);
     Some(match name {
@@ -77,9 +77,9 @@ fn expected(name: &str) -> Option<Value> {
         ]),
         "wstring" => Value::WString(WString::from("h€")),
         "wchar" => Value::WChar(WChar('€')),
-        "fixed" => Value::Fixed(Box::new(Decimal { unscaled: -1250, scale: 2 })),
+        "fixed" => Value::Fixed(Box::new(FixedDecimal { unscaled: -1250, scale: 2 })),
         "I" | "nil" => Value::Object(Box::default()),
-        // The discriminator is any that is no label: omniORB takes 0xff, JacORB was told to take 'z'.
+        // The discriminator is any value that is not a label: omniORB writes 0xff, JacORB was configured to write 'z'.
         "V.y" | "AnyAny" | "TC" | "TCWide" | "TCTwice" => return None,
         _ => panic!("{name}?"),
     })
@@ -105,7 +105,7 @@ fn check(file: &str, order: ByteOrder, leaves_out_ids: bool) {
         if leaves_out_ids && any.type_code().kind() == TypeKind::Exception {
             continue;
         }
-        // The same octet for octet, indirections too, but for padding, and wide strings that omniORB marks.
+        // The same octet for octet, including indirections, except for padding, and wide strings that omniORB marks.
         let (zeros, ones) = (ours(0), ours(0xff));
         if name == "Wide" && leaves_out_ids {
             assert_eq!(zeros.len() + 8, theirs.len());
@@ -128,7 +128,7 @@ fn what_jacorb_writes_is_read_and_written() {
     check(include_str!("peers/jacorb.txt"), ByteOrder::Big, false);
 }
 
-/// As [`crate::Typed`] describes it, a type has the octets that the others give it.
+/// A type described by [`crate::Typed`] has the same octets as in other ORBs.
 #[test]
 fn types_built_here_are_those_of_the_others() {
     let file = include_str!("peers/jacorb.txt");

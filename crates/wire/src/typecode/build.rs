@@ -1,11 +1,11 @@
-//! Type codes put together, and those of Rust's own types.
+//! Builds type codes, also those of Rust's own types.
 
 use alloc::{borrow::Cow, boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
 use super::{Case, Node, TypeCode, TypeKind, is_finite, unaliased};
 use crate::types::{Fixed, LongDouble, WChar, WString};
 
-/// What has a type code. Code generated from IDL implements it; by hand it looks so:
+/// A type with a type code. Code generated from IDL implements it; a manual implementation:
 ///
 /// ```
 /// use hyoshi_wire::typecode::{TypeIndex, Typed, Types};
@@ -22,16 +22,16 @@ use crate::types::{Fixed, LongDouble, WChar, WString};
 /// assert_eq!(Tree::type_code().id(), "IDL:Forest/Tree:1.0");
 /// ```
 pub trait Typed {
-    /// Says what the type is. One that can hold itself needs no care: its inner occurrence is found by its id.
+    /// Describes the type. A recursive one needs no care: its inner occurrence is found by its id.
     fn describe(types: &mut Types) -> TypeIndex;
 
-    /// Its type code. It is put together at each call; generated code keeps it after the first.
+    /// Its type code. It is built at each call; generated code caches it.
     fn type_code() -> TypeCode {
         TypeCode::of::<Self>()
     }
 }
 
-/// A type among [`Types`], and among those only.
+/// A type among [`Types`], valid only there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeIndex(u32);
 
@@ -44,7 +44,7 @@ impl TypeIndex {
     }
 
     pub(super) fn of_place(place: usize) -> Self {
-        // Each node takes four octets of a message at least, so that there are fewer than 2^30.
+        // Each node has at least four octets of a message, so there are fewer than 2^30.
         TypeIndex(place as u32 + Self::SIMPLE)
     }
 
@@ -57,10 +57,10 @@ impl TypeIndex {
     }
 }
 
-/// The types that make up a type code under construction.
+/// The types of a type code under construction.
 ///
-/// A struct, union, exception, enumeration, alias or interface is known by its repository id: describing it again,
-/// inside itself too, finds the first.
+/// A struct, union, exception, enumeration, alias or interface is identified by its repository id: describing it again,
+/// also inside itself, finds the first.
 #[derive(Debug, Default)]
 pub struct Types {
     nodes: Vec<Node>,
@@ -73,7 +73,7 @@ impl Types {
         TypeIndex::of_place(self.nodes.len() - 1)
     }
 
-    /// The type with this id, or a new one, whose place is known before its content is.
+    /// The type with this id, or a new one, whose index is known before its content.
     fn named(&mut self, id: &str, content: impl FnOnce(&mut Types) -> Node) -> TypeIndex {
         if let Some(known) = self.known.get(id) {
             return *known;
@@ -169,9 +169,9 @@ impl Types {
         })
     }
 
-    /// `union name switch (discriminator) { cases }`: label, name and type of each; a member with several labels
-    /// stands there once for each, and without label for `default`. A label is the integer, 0 or 1 for a boolean,
-    /// the code point of a character, the place of an enumerator.
+    /// `union name switch (discriminator) { cases }`: label, name and type of each; a member with several labels occurs
+    /// once for each, and without label for `default`. A label is the integer, 0 or 1 for a boolean, the code point of
+    /// a character, the position of an enumerator.
     pub fn union<'n, C>(
         &mut self,
         id: &str,
@@ -194,7 +194,7 @@ impl Types {
         })
     }
 
-    /// A type that is known as a type code already.
+    /// A type that is already a type code.
     pub fn embed(&mut self, code: &TypeCode) -> TypeIndex {
         let first = self.nodes.len();
         let moved = |of: TypeIndex| of.place().map_or(of, |place| TypeIndex::of_place(first + place));
@@ -214,7 +214,7 @@ impl Types {
     }
 
     pub(super) fn finish(self, root: TypeIndex) -> TypeCode {
-        assert!(is_finite(&self.nodes), "a type that holds itself other than through a sequence");
+        assert!(is_finite(&self.nodes), "a type that contains itself other than through a sequence");
         let nodes = root.place().map(|place| {
             assert!(place < self.nodes.len(), "a type of other types");
             self.nodes.into()
@@ -223,7 +223,7 @@ impl Types {
     }
 }
 
-/// Where the cases with labels stand, in the order of those.
+/// The positions of the cases with labels, in the order of the labels.
 pub(super) fn index_labels(cases: &[Case]) -> Box<[u32]> {
     let mut places: Vec<u32> = (0..cases.len() as u32).filter(|place| cases[*place as usize].0.is_some()).collect();
     places.sort_by_key(|place| cases[*place as usize].0);
@@ -247,7 +247,7 @@ simple! {
     str: String String: String WString: WString TypeCode: TypeCode
 }
 
-/// `int8` travels as an octet: CORBA 3.3 has no type code for it.
+/// `int8` is sent as an octet: CORBA 3.3 has no type code for it.
 impl Typed for i8 {
     fn describe(types: &mut Types) -> TypeIndex {
         types.simple(TypeKind::Octet)

@@ -1,8 +1,8 @@
 //! Type codes on the wire (CORBA 3.3 part 2, 9.3.5.1).
 //!
-//! A small message must not become much work: a type code takes memory in proportion to its octets, because an
-//! indirection is an index here and never a copy; it nests, through indirections too, at most as deep as
-//! [`Limits::depth`](crate::Limits::depth); and a type that holds itself other than through a sequence is refused.
+//! The work for a message is bounded by its size. A type code needs memory in proportion to its octets, because an
+//! indirection is an index here and never a copy. It nests, through indirections too, at most as deep as
+//! [`Limits::depth`](crate::Limits::depth). A type that contains itself other than through a sequence is rejected.
 
 use alloc::{borrow::Cow, boxed::Box, string::String, vec, vec::Vec};
 
@@ -10,15 +10,15 @@ use super::{Node, TypeCode, TypeIndex, TypeKind, build::index_labels, is_finite,
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, Version};
 use crate::types::WChar;
 
-/// Instead of a kind: the type code is the one at the offset that follows.
+/// In place of a kind: the type code is the one at the following offset.
 const INDIRECTION: u32 = 0xffff_ffff;
-/// Nothing deeper is written.
+/// The deepest nesting that is written.
 const DEEPEST: usize = 128;
 
 struct Writer<'t> {
     nodes: &'t [Node],
-    /// Where each was first written. All but that are indirections, as omniORB and JacORB write them too, whether the
-    /// type is within itself or has been written before.
+    /// Where each was first written. All further occurrences are indirections, as in omniORB and JacORB, whether the
+    /// type is within itself or was written before.
     written: Vec<Option<usize>>,
     depth: usize,
 }
@@ -103,7 +103,7 @@ impl Writer<'_> {
                     if label.is_none() && default != Some(place) {
                         return Err(EncodeError::Value("a union with two defaults"));
                     }
-                    // What stands as the label of the default is for nobody to read: 0.
+                    // The label of the default is ignored by readers: 0.
                     write_label(self.nodes, *discriminator, label.unwrap_or(0), to)?;
                     name.encode(to)?;
                     self.write(*of, to)?;
@@ -145,7 +145,7 @@ fn kind(node: &Node) -> TypeKind {
     }
 }
 
-/// True if a union can be switched by this type: also if it has no case, and so no label that would tell.
+/// True if a union can have this discriminator: also if it has no case, and so no label to show it.
 fn discriminates(nodes: &[Node], discriminator: TypeIndex) -> bool {
     let discriminator = unaliased(nodes, discriminator);
     match (discriminator.simple(), discriminator.place()) {
@@ -162,7 +162,7 @@ fn discriminates(nodes: &[Node], discriminator: TypeIndex) -> bool {
                 | TypeKind::Char
                 | TypeKind::WChar
         ),
-        // One without enumerators has no values.
+        // An enumeration without enumerators has no values.
         (None, Some(place)) => matches!(&nodes[place], Node::Enum { names, .. } if !names.is_empty()),
         (None, None) => false,
     }
@@ -234,17 +234,17 @@ pub(crate) fn read_label(
     })
 }
 
-const NO_DISCRIMINATOR: &str = "a union's discriminator of a type that cannot be one";
+const NO_DISCRIMINATOR: &str = "a union's discriminator of an invalid type";
 
-const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that holds itself other than through a sequence");
+const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that contains itself other than through a sequence");
 
 struct Reader {
     nodes: Vec<Node>,
     /// How many type codes nest within the node; 0 until it is read.
     heights: Vec<usize>,
-    /// What began where, in ascending order.
+    /// The offset of each type code, in ascending order.
     seen: Vec<(u32, TypeIndex)>,
-    /// How many type codes are around what comes next.
+    /// The number of type codes around the next one.
     depth: usize,
 }
 
@@ -273,7 +273,7 @@ impl Reader {
             return self.follow(from);
         }
         let Some(kind) = TypeKind::from_number(number) else {
-            return Err(start.error(DecodeErrorKind::Value("a type code of a kind that is none")));
+            return Err(start.error(DecodeErrorKind::Value("a type code of an unknown kind")));
         };
         match kind {
             TypeKind::String => {
@@ -304,11 +304,11 @@ impl Reader {
             | TypeKind::LocalInterface
             | TypeKind::Component
             | TypeKind::Home => {
-                // What nests deeper could not be written again, whatever the limits here.
+                // Deeper nesting could not be written again, whatever the limits here.
                 if self.depth == DEEPEST {
                     return Err(start.error(DecodeErrorKind::Depth(DEEPEST)));
                 }
-                // Its place is known before its content is: the content can point back to it.
+                // Its index is known before its content: the content can refer to it.
                 let index = self.push(at, Node::String(0), 0);
                 let mut inner = from.encapsulation()?;
                 self.depth += 1;
@@ -317,7 +317,7 @@ impl Reader {
                 if let Some(place) = index.place() {
                     (self.nodes[place], self.heights[place]) = (node, height + 1);
                 }
-                // What comes next may look through aliases, and must come to an end before the whole is known.
+                // The next part may resolve aliases, and must end before the whole is known.
                 if self.is_alias_of_itself(index) {
                     return Err(start.error(ENDLESS));
                 }
@@ -352,7 +352,7 @@ impl Reader {
 
     /// The type code that began earlier within the same outermost one.
     fn follow(&mut self, from: &mut Decoder<'_>) -> Result<TypeIndex, DecodeError> {
-        const BAD: DecodeErrorKind = DecodeErrorKind::Value("an indirection to where no type code began");
+        const BAD: DecodeErrorKind = DecodeErrorKind::Value("an indirection to an octet where no type code began");
         let start = from.clone();
         let offset = i32::decode(from)?;
         let target = (from.position() as u32 - 4).checked_add_signed(offset).filter(|_| offset < 0);
@@ -370,7 +370,7 @@ impl Reader {
         of.place().map_or(0, |place| self.heights[place])
     }
 
-    /// What the encapsulation holds, and the height of what is within.
+    /// The contents of the encapsulation, and the height of the types within.
     fn parameters(&mut self, kind: TypeKind, from: &mut Decoder<'_>) -> Result<(Node, usize), DecodeError> {
         match kind {
             TypeKind::Sequence => {
@@ -442,7 +442,7 @@ impl Reader {
     }
 
     /// Skips the label of the default: of the discriminator's type, whatever its value. A type that the version lacks
-    /// is refused here too: the label could not be written again.
+    /// is rejected here too: the label could not be written again.
     fn default_label(&self, discriminator: TypeIndex, from: &mut Decoder<'_>) -> Result<(), DecodeError> {
         let discriminator = unaliased(&self.nodes, discriminator);
         let enumeration = discriminator.place().map(|place| &self.nodes[place]);

@@ -4,12 +4,12 @@ use alloc::{vec, vec::Vec};
 
 use super::{Case, Node, TypeCode, TypeIndex, unaliased};
 
-/// Which differences matter.
+/// The relevant differences.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sameness {
     /// All of them.
     Equal,
-    /// Not aliases, nor names; ids where both sides have one.
+    /// Not aliases, nor names; ids only if both sides have one.
     Equivalent,
 }
 
@@ -23,16 +23,16 @@ impl PartialEq for TypeCode {
 impl Eq for TypeCode {}
 
 impl TypeCode {
-    /// True if values of one are values of the other: aliases are looked through, names do not matter, and ids
-    /// only where both have one.
+    /// True if values of one are values of the other: aliases are resolved, names do not matter, and ids only if both
+    /// have one.
     pub fn is_equivalent(&self, other: &TypeCode) -> bool {
         same(self, other, Sameness::Equivalent)
     }
 }
 
-/// Types can hold themselves and stand in many places, so that comparing them as trees might never end. As for automata
-/// (Hopcroft and Karp 1971): two types that have to be the same are put into one class, and pairs within a class are
-/// not looked at again, which leaves fewer pairs than there are types.
+/// Types can be recursive and occur in many places, so comparing them as trees might never end. As for automata
+/// (Hopcroft and Karp 1971): two types that must be the same are put into one class, and pairs within a class are not
+/// compared again, so there are fewer pairs than types.
 fn same(left: &TypeCode, right: &TypeCode, how: Sameness) -> bool {
     let (l, r) = (left.nodes(), right.nodes());
     if core::ptr::eq(l, r) && left.root == right.root {
@@ -95,7 +95,7 @@ fn alike(a: &Node, b: &Node, how: Sameness, open: &mut Vec<(TypeIndex, TypeIndex
                 open.extend(c.iter().zip(d).map(|(c, d)| (c.2, d.2)));
                 return c.len() == d.len() && c.iter().zip(d).all(|(c, d)| c.0 == d.0 && (!exact || c.1 == d.1));
             }
-            // JacORB turns the labels of a case around, which makes no difference to values.
+            // JacORB reverses the labels of a case, which makes no difference to values.
             let by_label = |cases: &[Case]| {
                 let mut sorted: Vec<(Option<i128>, TypeIndex)> = cases.iter().map(|case| (case.0, case.2)).collect();
                 sorted.sort_unstable_by_key(|case| case.0);

@@ -1,4 +1,4 @@
-//! Type codes: types as values (CORBA 3.3 part 1, 8.11; encoded as part 2, 9.3.5.1, has it).
+//! Type codes: types as values (CORBA 3.3 part 1, 8.11; encoded as in part 2, 9.3.5.1).
 
 mod build;
 mod codec;
@@ -8,17 +8,17 @@ mod shape;
 pub(crate) use codec::{read_label, write_label};
 
 pub use build::{TypeIndex, Typed, Types};
-pub use shape::{Cases, Members, Shape, TypeKind};
+pub use shape::{Cases, Members, TypeKind, TypeShape};
 
 use alloc::{boxed::Box, sync::Arc};
 
 /// A type as a value: cheap to clone, compared by content.
 ///
-/// A struct or union stands once in it however often it is used, itself among its own members too
-/// (through a sequence, as IDL has it).
+/// A struct or union occurs once in it however often it is used, also as its own member (through a sequence, as in
+/// IDL).
 ///
 /// ```
-/// use hyoshi_wire::typecode::{Shape, TypeCode, Typed};
+/// use hyoshi_wire::typecode::{TypeShape, TypeCode, Typed};
 /// assert_eq!(<Vec<f64>>::type_code(), TypeCode::build(|types| {
 ///     let double = f64::describe(types);
 ///     types.sequence(double, 0)
@@ -31,7 +31,7 @@ pub struct TypeCode {
     pub(crate) root: TypeIndex,
 }
 
-/// What stands in a [`TypeCode`] for a type that has parameters.
+/// A type with parameters in a [`TypeCode`].
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// A bound, 0 for none.
@@ -78,7 +78,7 @@ pub(crate) enum Node {
         discriminator: TypeIndex,
         /// No label: default.
         cases: Box<[Case]>,
-        /// Places of the cases with labels, in the order of those: a union can have a hundred thousand.
+        /// The positions of the cases with labels, in the order of the labels: a union can have a hundred thousand.
         by_label: Box<[u32]>,
     },
 }
@@ -86,16 +86,16 @@ pub(crate) enum Node {
 type Case = (Option<i128>, Box<str>, TypeIndex);
 
 impl TypeCode {
-    /// Of a Rust type; [`Typed::type_code`] may have it at hand.
+    /// Of a Rust type; [`Typed::type_code`] may cache it.
     pub fn of<T: Typed + ?Sized>() -> TypeCode {
         TypeCode::build(T::describe)
     }
 
-    /// Of a type that is known at run time only.
+    /// Of a type that is known only at run time.
     ///
     /// # Panics
     ///
-    /// If a type holds itself other than through a sequence, or what was returned is of other [`Types`].
+    /// If a type contains itself other than through a sequence, or the returned index is of other [`Types`].
     pub fn build(describe: impl FnOnce(&mut Types) -> TypeIndex) -> TypeCode {
         let mut types = Types::default();
         let root = describe(&mut types);
@@ -117,7 +117,7 @@ impl TypeCode {
         of.place().map(|place| &self.nodes()[place])
     }
 
-    /// The type behind its aliases.
+    /// The type with its aliases resolved.
     #[must_use]
     pub fn unaliased(&self) -> TypeCode {
         self.at(unaliased(self.nodes(), self.root))
@@ -131,9 +131,9 @@ pub(crate) fn unaliased(nodes: &[Node], mut at: TypeIndex) -> TypeIndex {
     at
 }
 
-/// True if every circle of types goes through a sequence; otherwise a value would have no end.
+/// True if every cycle of types goes through a sequence; otherwise a value would be infinite.
 fn is_finite(nodes: &[Node]) -> bool {
-    // Kahn 1962: take away what nothing points at until nothing is left.
+    // Kahn 1962: remove types without references to them until none is left.
     let inside = |node: &Node, found: &mut dyn FnMut(TypeIndex)| match node {
         Node::Array { of, .. } | Node::Alias { of, .. } => found(*of),
         Node::Struct { members, .. } => members.iter().for_each(|(_, of)| found(*of)),

@@ -1,4 +1,4 @@
-//! Type codes looked at.
+//! The structure of type codes.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ macro_rules! kinds {
                 match number { $($number => Some(TypeKind::$kind),)* _ => None }
             }
 
-            /// As IDL has it.
+            /// Its name in IDL.
             pub const fn name(self) -> &'static str {
                 match self { $(TypeKind::$kind => $name,)* }
             }
@@ -37,10 +37,10 @@ kinds! {
     Component 34 "component"; Home 35 "home"; Event 36 "eventtype";
 }
 
-/// What a type is made of.
+/// The structure of a type.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Shape<'a> {
+pub enum TypeShape<'a> {
     /// A kind without parameters.
     Simple(TypeKind),
     /// The most characters, 0 for no bound.
@@ -70,7 +70,7 @@ pub enum Shape<'a> {
     },
     /// A typedef of another type.
     Alias(TypeCode),
-    /// An interface, or another of which the type code tells the name only.
+    /// An interface, or another type of which only the name is known.
     Named(TypeKind),
     /// An enumeration.
     Enum(Members<'a>),
@@ -82,7 +82,7 @@ pub enum Shape<'a> {
     Union {
         /// Of its discriminator.
         discriminator: TypeCode,
-        /// What it can hold.
+        /// Its cases.
         cases: Cases<'a>,
     },
 }
@@ -148,37 +148,37 @@ impl TypeCode {
         }
     }
 
-    /// What it is made of.
-    pub fn shape(&self) -> Shape<'_> {
+    /// Its structure.
+    pub fn shape(&self) -> TypeShape<'_> {
         match self.node(self.root) {
-            None => Shape::Simple(self.kind()),
-            Some(Node::String(most)) => Shape::String(*most),
-            Some(Node::WString(most)) => Shape::WString(*most),
-            Some(Node::Fixed { digits, scale }) => Shape::Fixed { digits: *digits, scale: *scale },
-            Some(Node::Sequence { of, most }) => Shape::Sequence { of: self.at(*of), most: *most },
-            Some(Node::Array { of, length }) => Shape::Array { of: self.at(*of), length: *length },
-            Some(Node::Alias { of, .. }) => Shape::Alias(self.at(*of)),
-            Some(Node::Named { kind, .. }) => Shape::Named(*kind),
-            Some(Node::Enum { .. }) => Shape::Enum(Members { code: self, next: 0 }),
-            Some(Node::Struct { exception: false, .. }) => Shape::Struct(Members { code: self, next: 0 }),
-            Some(Node::Struct { exception: true, .. }) => Shape::Exception(Members { code: self, next: 0 }),
+            None => TypeShape::Simple(self.kind()),
+            Some(Node::String(most)) => TypeShape::String(*most),
+            Some(Node::WString(most)) => TypeShape::WString(*most),
+            Some(Node::Fixed { digits, scale }) => TypeShape::Fixed { digits: *digits, scale: *scale },
+            Some(Node::Sequence { of, most }) => TypeShape::Sequence { of: self.at(*of), most: *most },
+            Some(Node::Array { of, length }) => TypeShape::Array { of: self.at(*of), length: *length },
+            Some(Node::Alias { of, .. }) => TypeShape::Alias(self.at(*of)),
+            Some(Node::Named { kind, .. }) => TypeShape::Named(*kind),
+            Some(Node::Enum { .. }) => TypeShape::Enum(Members { code: self, next: 0 }),
+            Some(Node::Struct { exception: false, .. }) => TypeShape::Struct(Members { code: self, next: 0 }),
+            Some(Node::Struct { exception: true, .. }) => TypeShape::Exception(Members { code: self, next: 0 }),
             Some(Node::Union { discriminator, .. }) => {
-                Shape::Union { discriminator: self.at(*discriminator), cases: Cases { code: self, next: 0 } }
+                TypeShape::Union { discriminator: self.at(*discriminator), cases: Cases { code: self, next: 0 } }
             }
         }
     }
 
-    /// Its repository id; empty if it has none, or a peer left it out.
+    /// Its repository id; empty if it has none, or a peer omitted it.
     pub fn id(&self) -> &str {
         self.node(self.root).map_or("", |node| node.title().0)
     }
 
-    /// Its name; empty if it has none, or a peer left it out.
+    /// Its name; empty if it has none, or a peer omitted it.
     pub fn name(&self) -> &str {
         self.node(self.root).map_or("", |node| node.title().1)
     }
 
-    /// Where `default` stands among the cases of a union.
+    /// The position of `default` among the cases of a union.
     pub fn default_index(&self) -> Option<usize> {
         match self.node(self.root)? {
             Node::Union { cases, .. } => cases.iter().position(|(label, _, _)| label.is_none()),
@@ -203,20 +203,20 @@ impl Node {
     }
 }
 
-/// As IDL would name the type where it is used: `sequence<Position, 5>`.
+/// The type's name in IDL: `sequence<Position, 5>`.
 impl fmt::Display for TypeCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is anonymous can be long only as far as it nests, which the decoder bounds.
+        // An anonymous type's name is bounded by its nesting, which the decoder bounds.
         match self.shape() {
-            Shape::Simple(kind) => f.write_str(kind.name()),
-            Shape::String(0) => f.write_str("string"),
-            Shape::String(most) => write!(f, "string<{most}>"),
-            Shape::WString(0) => f.write_str("wstring"),
-            Shape::WString(most) => write!(f, "wstring<{most}>"),
-            Shape::Fixed { digits, scale } => write!(f, "fixed<{digits}, {scale}>"),
-            Shape::Sequence { of, most: 0 } => write!(f, "sequence<{of}>"),
-            Shape::Sequence { of, most } => write!(f, "sequence<{of}, {most}>"),
-            Shape::Array { of, length } => write!(f, "{of}[{length}]"),
+            TypeShape::Simple(kind) => f.write_str(kind.name()),
+            TypeShape::String(0) => f.write_str("string"),
+            TypeShape::String(most) => write!(f, "string<{most}>"),
+            TypeShape::WString(0) => f.write_str("wstring"),
+            TypeShape::WString(most) => write!(f, "wstring<{most}>"),
+            TypeShape::Fixed { digits, scale } => write!(f, "fixed<{digits}, {scale}>"),
+            TypeShape::Sequence { of, most: 0 } => write!(f, "sequence<{of}>"),
+            TypeShape::Sequence { of, most } => write!(f, "sequence<{of}, {most}>"),
+            TypeShape::Array { of, length } => write!(f, "{of}[{length}]"),
             _ if !self.name().is_empty() => f.write_str(self.name()),
             _ if !self.id().is_empty() => f.write_str(self.id()),
             _ => write!(f, "{} without a name", self.kind().name()),

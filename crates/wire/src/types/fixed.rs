@@ -21,20 +21,20 @@ const DIGITS: u16 = 31;
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fixed<const D: u16, const S: i16>(i128);
 
-/// A decimal number whose digits and scale are known at run time only: `unscaled` times ten to the `-scale`.
+/// A decimal number whose digits and scale are known only at run time: `unscaled` times ten to the `-scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Decimal {
+pub struct FixedDecimal {
     /// All digits, with the sign.
     pub unscaled: i128,
-    /// How many of them stand after the point; negative: how many zeros follow them.
+    /// How many of them are after the point; negative: how many zeros follow them.
     pub scale: i16,
 }
 
-/// Why a number is no `fixed` of the type wanted.
+/// Why a number is not a `fixed` of the requested type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FixedError {
-    /// More digits before the point than there is room for.
+    /// Too many digits before the point.
     TooLarge {
         /// All digits of the type.
         digits: u16,
@@ -62,11 +62,10 @@ impl fmt::Display for FixedError {
 
 impl core::error::Error for FixedError {}
 
-impl Decimal {
-    /// The same number with `digits` digits and `scale` of them after the point. No number has a type of other than 1
-    /// to 31 digits.
-    pub fn rescaled(self, digits: u16, scale: i16) -> Result<Decimal, FixedError> {
-        // Type codes can come with any number.
+impl FixedDecimal {
+    /// The same number with `digits` digits and `scale` of them after the point. No type has other than 1 to 31 digits.
+    pub fn rescaled(self, digits: u16, scale: i16) -> Result<FixedDecimal, FixedError> {
+        // Type codes can contain any number.
         if !(1..=DIGITS).contains(&digits) {
             return Err(FixedError::TooLarge { digits, scale });
         }
@@ -88,11 +87,11 @@ impl Decimal {
         if unscaled.unsigned_abs() >= limit(digits) {
             return Err(FixedError::TooLarge { digits, scale });
         }
-        Ok(Decimal { unscaled, scale })
+        Ok(FixedDecimal { unscaled, scale })
     }
 }
 
-impl FromStr for Decimal {
+impl FromStr for FixedDecimal {
     type Err = FixedError;
 
     /// Reads `-12.50`, and `12.50d` as IDL writes it.
@@ -119,11 +118,11 @@ impl FromStr for Decimal {
             }
         }
         let scale = i16::try_from(fraction.len()).map_err(|_| FixedError::TooFine { scale: DIGITS as i16 })?;
-        Ok(Decimal { unscaled: if negative { -unscaled } else { unscaled }, scale })
+        Ok(FixedDecimal { unscaled: if negative { -unscaled } else { unscaled }, scale })
     }
 }
 
-impl fmt::Display for Decimal {
+impl fmt::Display for FixedDecimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = alloc::format!("{:0width$}", self.unscaled.unsigned_abs(), width = self.scale.max(0) as usize + 1);
         let (whole, fraction) = digits.split_at(digits.len() - self.scale.max(0) as usize);
@@ -139,7 +138,7 @@ impl<const D: u16, const S: i16> Fixed<D, S> {
     /// The smallest.
     pub const MIN: Self = Fixed(1 - limit(D) as i128);
 
-    /// Of all its digits, those after the point among them: 1234 is 12.34 as a `Fixed<9, 2>`.
+    /// From all its digits, including those after the point: 1234 is 12.34 as a `Fixed<9, 2>`.
     pub fn from_unscaled(unscaled: i128) -> Result<Self, FixedError> {
         if unscaled.unsigned_abs() >= limit(D) {
             return Err(FixedError::TooLarge { digits: D, scale: S });
@@ -172,23 +171,23 @@ impl<const D: u16, const S: i16> Fixed<D, S> {
     }
 }
 
-/// Ten to the `digits`: one more than what they hold. Not to be built for what IDL does not allow.
+/// Ten to the `digits`: one more than the largest value. Fails to compile for types that IDL does not allow.
 const fn limit(digits: u16) -> u128 {
     assert!(1 <= digits && digits <= DIGITS, "a fixed has 1 to 31 digits");
     10u128.pow(digits as u32)
 }
 
-impl<const D: u16, const S: i16> TryFrom<Decimal> for Fixed<D, S> {
+impl<const D: u16, const S: i16> TryFrom<FixedDecimal> for Fixed<D, S> {
     type Error = FixedError;
 
-    fn try_from(value: Decimal) -> Result<Self, FixedError> {
+    fn try_from(value: FixedDecimal) -> Result<Self, FixedError> {
         value.rescaled(D, S).map(|value| Fixed(value.unscaled))
     }
 }
 
-impl<const D: u16, const S: i16> From<Fixed<D, S>> for Decimal {
+impl<const D: u16, const S: i16> From<Fixed<D, S>> for FixedDecimal {
     fn from(value: Fixed<D, S>) -> Self {
-        Decimal { unscaled: value.0, scale: S }
+        FixedDecimal { unscaled: value.0, scale: S }
     }
 }
 
@@ -198,7 +197,7 @@ macro_rules! from_integer {
             type Error = FixedError;
 
             fn try_from(value: $type) -> Result<Self, FixedError> {
-                Decimal { unscaled: value.into(), scale: 0 }.try_into()
+                FixedDecimal { unscaled: value.into(), scale: 0 }.try_into()
             }
         }
     )* };
@@ -210,13 +209,13 @@ impl<const D: u16, const S: i16> FromStr for Fixed<D, S> {
     type Err = FixedError;
 
     fn from_str(text: &str) -> Result<Self, FixedError> {
-        text.parse::<Decimal>()?.try_into()
+        text.parse::<FixedDecimal>()?.try_into()
     }
 }
 
 impl<const D: u16, const S: i16> fmt::Display for Fixed<D, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Decimal::from(*self).fmt(f)
+        FixedDecimal::from(*self).fmt(f)
     }
 }
 
@@ -271,7 +270,7 @@ pub(crate) fn read_packed(digits: u16, from: &mut Decoder<'_>) -> Result<i128, D
             return Err(start.error(BAD));
         }
     }
-    // An even number of digits leaves a half octet in front, which has to be zero.
+    // With an even number of digits, the first half octet must be zero.
     if value.unsigned_abs() >= limit(digits) {
         return Err(start.error(DecodeErrorKind::Value("a fixed with more digits than its type")));
     }

@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::cdr::{ByteOrder, Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 
-/// An IDL `long double`. Rust has no arithmetic for it: it is kept whole, and converts to and from `f64`.
+/// An IDL `long double`. Rust has no arithmetic for it: it is stored exactly, and converts to and from `f64`.
 #[derive(Clone, Copy, Default)]
 pub struct LongDouble(u128);
 
@@ -45,7 +45,7 @@ impl LongDouble {
         self.0 << 1 > TOP << (FRACTION + 1)
     }
 
-    /// The bits as a number that orders as the values do; both zeros are one.
+    /// The bits as a number that orders like the values; both zeros are equal.
     fn key(self) -> i128 {
         let magnitude = (self.0 << 1 >> 1) as i128;
         if self.0 >> 127 == 1 { -magnitude } else { magnitude }
@@ -101,7 +101,7 @@ impl fmt::Debug for LongDouble {
     }
 }
 
-/// As precise as an `f64` is.
+/// With the precision of an `f64`.
 impl fmt::Display for LongDouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_f64().fmt(f)

@@ -1,4 +1,4 @@
-//! Wide characters (CORBA 3.3 part 2, 9.3.1.6 and 9.3.2.7): UTF-16, which looks different in each version.
+//! Wide characters (CORBA 3.3 part 2, 9.3.1.6 and 9.3.2.7): UTF-16, encoded differently in each version.
 //!
 //! | | `wchar` | `wstring` |
 //! |---|---|---|
@@ -14,7 +14,7 @@ use core::ops::Deref;
 
 use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, Version};
 
-/// An IDL `wchar`. Characters above U+FFFF cannot travel: they are no single unit of UTF-16.
+/// An IDL `wchar`. Characters above U+FFFF cannot be sent: they are not a single unit of UTF-16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WChar(pub char);
 
@@ -117,7 +117,7 @@ impl Encode for WString {
                 self.0.encode_utf16().chain([0]).try_for_each(|unit| unit.encode(to))
             }
             Version::V1_2 => {
-                // A text that begins with what looks like a mark needs a mark before it.
+                // A text that begins with an apparent mark needs a mark before it.
                 let marked = matches!(self.0.chars().next(), Some('\u{feff}' | '\u{fffe}'));
                 to.length(2 * (count + usize::from(marked)))?;
                 if marked {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use hyoshi_control::TaskId;
-use hyoshi_control::window::placement::{NoRoom, Placement};
+use hyoshi_control::window::placement::{NoRoom, WindowPlacement};
 use hyoshi_control::window::reach::Reach;
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::cpu::cpu_list;
@@ -84,7 +84,7 @@ impl WindowProxy {
     }
 
     /// Where there is no room, the room that windows have beyond their budgets is taken first.
-    fn try_to_place<T>(&mut self, place: impl Fn(&mut Placement) -> Result<T, NoRoom>) -> Result<T, NoRoom> {
+    fn try_to_place<T>(&mut self, place: impl Fn(&mut WindowPlacement) -> Result<T, NoRoom>) -> Result<T, NoRoom> {
         place(&mut self.placement).or_else(|_| {
             self.give_up_room();
             place(&mut self.placement)

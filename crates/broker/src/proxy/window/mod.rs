@@ -15,12 +15,12 @@ mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hyoshi_control::window::placement::{Cpu, Placement, sliced};
-use hyoshi_control::{Step, TaskId, Window};
+use hyoshi_control::window::placement::{Cpu, WindowPlacement, sliced};
+use hyoshi_control::{TaskId, Window, WindowStep};
 use hyoshi_model::{Instant, Reservation, Share, Span};
-use hyoshi_os::process::{Identity, is_same, start_of_now, threads_of};
+use hyoshi_os::process::{ProcessIdentity, is_same, start_of_now, threads_of};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
-use hyoshi_os::{Alarm, Alarms, Rang, Refused, Wake, allowed_cpus, fifo_limit, own_cpu, own_thread, priority};
+use hyoshi_os::{Alarm, AlarmReport, Alarms, Refused, Wake, allowed_cpus, fifo_limit, own_cpu, own_thread, priority};
 
 use self::thread::{Held, NOT_NOTED, State};
 use super::{Abilities, Ground, SchedulerProxy};
@@ -33,7 +33,7 @@ use crate::touched::Touched;
 #[derive(Debug)]
 pub struct WindowProxy {
     cpus: Vec<u32>,
-    placement: Placement,
+    placement: WindowPlacement,
     open: BTreeMap<TaskId, Open>,
     due: BTreeSet<(Instant, TaskId)>,
     /// Tasks that were refused what they asked while they were bound to these CPUs.
@@ -249,7 +249,7 @@ impl WindowProxy {
         let slept = open.window.sleeps();
         let served = sliced(open.reservation, open.slices);
         let step = match open.window.reservation() == served {
-            true => open.window.look(now, reading, part),
+            true => open.window.check(now, reading, part),
             false => open.window.reserve(served, now, reading),
         };
         let served = open.carry_out(step, now, reading, members, &mut ground.touched);
@@ -265,11 +265,14 @@ impl WindowProxy {
     /// Windows are due when their threads have consumed what was set for them.
     fn hear(&mut self, now: Instant) {
         let Events::From(alarms) = &self.events else { return };
-        let mut rang = Vec::new();
-        alarms.reported(|key, what| rang.push((key, what)));
-        for (key, what) in rang {
+        let mut acknowledge = Vec::new();
+        alarms.reported(|key, what| acknowledge.push((key, what)));
+        for (key, what) in acknowledge {
             let (task, tid) = rest::whose(key);
-            let due = self.open.get_mut(&task).is_some_and(|open| open.rest.rang(tid, what) && open.window.is_raised());
+            let due = self
+                .open
+                .get_mut(&task)
+                .is_some_and(|open| open.rest.acknowledge(tid, what) && open.window.is_raised());
             if due {
                 self.schedule(task, now);
             }
@@ -406,7 +409,7 @@ impl SchedulerProxy for WindowProxy {
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
         let Some(open) = self.open.get_mut(&task) else { return };
         for process in left {
             let threads = threads_of(*process, MOST_THREADS).into_iter().map(|tid| Member { tid, process: *process });
@@ -537,7 +540,7 @@ impl SchedulerProxy for WindowProxy {
 impl Open {
     fn carry_out(
         &mut self,
-        step: Step,
+        step: WindowStep,
         now: Instant,
         reading: Span,
         members: &mut Members,
@@ -546,13 +549,13 @@ impl Open {
         let unfinished = std::mem::take(&mut self.unfinished);
         self.changed = 0;
         match step {
-            Step::Lower(_) | Step::Wait(_) => {
+            WindowStep::Lower(_) | WindowStep::Wait(_) => {
                 self.lower_some(touched);
                 Ok(())
             }
-            Step::Raise(_) | Step::Look(_) => {
+            WindowStep::Raise(_) | WindowStep::Check(_) => {
                 let idle = self.reading.replace(reading) == Some(reading);
-                if idle && !unfinished && matches!(step, Step::Look(_)) {
+                if idle && !unfinished && matches!(step, WindowStep::Check(_)) {
                     return Ok(());
                 }
                 members.look_at_family(reading);
@@ -657,9 +660,9 @@ impl Open {
 }
 
 /// CPUs without windows and lanes.
-pub(super) fn placement(cpus: &[u32], limit: Share) -> Placement {
+pub(super) fn placement(cpus: &[u32], limit: Share) -> WindowPlacement {
     let cpus = cpus.iter().map(|cpu| Cpu { number: *cpu, promises: Vec::new(), cap: limit });
-    Placement::new(cpus, Placement::SWITCHING)
+    WindowPlacement::new(cpus, WindowPlacement::SWITCHING)
 }
 
 /// A thread born of a raised one has lost its nice value with the priority: it gets that of its process again.

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::{Rest, Step, TaskId};
+use hyoshi_control::{TaskId, WindowAlarm, WindowStep};
 use hyoshi_model::{Instant, Span};
 
-use super::{Alarm, Events, Open, Rang, State};
+use super::{Alarm, AlarmReport, Events, Open, State};
 
 /// Tasks with more threads are watched by looks: setting each alarm again in each period would cost too much.
 const MOST_ALARMS: usize = 16;
@@ -16,7 +16,7 @@ const RESTLESS: Span = Span::from_secs(1);
 /// The alarms of a task's threads.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
-    alarms: BTreeMap<u32, Set>,
+    alarms: BTreeMap<u32, AlarmSet>,
     /// The thread whose alarm was reported last, which is set anew at each look, and the meter's value when it was.
     leader: Option<u32>,
     reading: Span,
@@ -27,7 +27,7 @@ pub(super) struct Resting {
 }
 
 #[derive(Debug)]
-struct Set {
+struct AlarmSet {
     alarm: Alarm,
     /// What it was set to; `None` before that, and after its report.
     to: Option<Span>,
@@ -50,12 +50,12 @@ impl Resting {
     }
 
     /// An alarm was reported; false if it is not known any more.
-    pub fn rang(&mut self, tid: u32, what: Rang) -> bool {
-        if what == Rang::Ended {
+    pub fn acknowledge(&mut self, tid: u32, what: AlarmReport) -> bool {
+        if what == AlarmReport::Ended {
             return self.alarms.remove(&tid).is_some();
         }
         let Some(set) = self.alarms.get_mut(&tid) else { return false };
-        set.alarm.rang();
+        set.alarm.acknowledge();
         (set.to, self.leader) = (None, Some(tid));
         true
     }
@@ -64,7 +64,7 @@ impl Resting {
     ///
     /// The leader's counts from now on. Others were set earlier to as much or less: they are reported sooner, if at all.
     fn set(&mut self, left: Span, reading: Span) -> std::io::Result<()> {
-        let (most, other) = Rest::parts(left, self.alarms.len());
+        let (most, other) = WindowAlarm::parts(left, self.alarms.len());
         if let (1, Some(only)) = (self.alarms.len(), self.alarms.keys().next()) {
             self.leader = Some(*only);
         }
@@ -96,7 +96,14 @@ pub(super) fn whose(key: u64) -> (TaskId, u32) {
 
 impl Open {
     /// After a look: when the next one is due, unless an alarm is reported earlier.
-    pub(super) fn rest(&mut self, task: TaskId, step: Step, now: Instant, reading: Span, events: &Events) -> Instant {
+    pub(super) fn rest(
+        &mut self,
+        task: TaskId,
+        step: WindowStep,
+        now: Instant,
+        reading: Span,
+        events: &Events,
+    ) -> Instant {
         self.rest.heard = false;
         if self.unfinished {
             return now;
@@ -117,7 +124,7 @@ impl Open {
                 continue;
             }
             match alarms.of(tid, key(task, tid)) {
-                Ok(alarm) => drop(self.rest.alarms.insert(tid, Set { alarm, to: None })),
+                Ok(alarm) => drop(self.rest.alarms.insert(tid, AlarmSet { alarm, to: None })),
                 Err(error) if error.raw_os_error() == Some(ESRCH) => {}
                 Err(error) => {
                     self.rest.refused = Some(error.to_string());
@@ -126,7 +133,7 @@ impl Open {
             }
         }
         self.rest.refused = None;
-        let rest = self.window.rest(step, self.rest.alarms.len());
+        let rest = self.window.next_alarm(step, self.rest.alarms.len());
         let Some(left) = rest.alarm else { return rest.at };
         if let Err(error) = self.rest.set(left, reading) {
             self.rest.refused = Some(error.to_string());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use hyoshi_os::process::Process;
-use hyoshi_os::{Policy, set_own_policy};
+use hyoshi_os::{ThreadPolicy, set_own_policy};
 
 use super::*;
 
@@ -42,7 +42,7 @@ impl Drop for Sleepers {
 
 #[test]
 fn who_sleeps_is_looked_at_once_there_is_less_room_and_nothing_is_known_of_a_cpu_without_windows() {
-    let may = std::thread::spawn(|| set_own_policy(Policy::Fifo(*priority::WINDOWS.start()))).join().unwrap();
+    let may = std::thread::spawn(|| set_own_policy(ThreadPolicy::Fifo(*priority::WINDOWS.start()))).join().unwrap();
     if let Err(refused) = may {
         return println!("skipped, needs root or CAP_SYS_NICE: {refused}");
     }

@@ -1,8 +1,8 @@
 //! One thread in and out of its window.
 
 use hyoshi_os::process::identity_of_thread;
-use hyoshi_os::scheduling::{Affinity, Class, Scheduling, raise};
-use hyoshi_os::{Asked, Refused};
+use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass, raise};
+use hyoshi_os::{KernelRequest, Refused};
 
 use crate::members::Member;
 use crate::raised::{has_escaped, is_ours};
@@ -87,14 +87,14 @@ impl Held {
         }
         if !self.before.affinity.has(cpu) {
             if ours {
-                self.put_back()?;
+                self.restore()?;
             }
             self.state = State::Elsewhere;
             return Ok(());
         }
         // Nothing is changed that is not on file.
         self.before.window = Some(cpu);
-        touched.thread(self.before).map_err(|_| Refused { asked: Asked::Cpu(cpu), errno: NOT_NOTED })?;
+        touched.thread(self.before).map_err(|_| Refused { asked: KernelRequest::Cpu(cpu), errno: NOT_NOTED })?;
         raise(tid, at)?;
         self.state = State::Raised;
         let here = Affinity::to([cpu]);
@@ -120,7 +120,7 @@ impl Held {
         }
         let tid = self.before.thread.number;
         let lowered = self.free(cpu).and_then(|()| match self.has_ours(Scheduling::of(tid)?) {
-            true => self.before.scheduling.put_back(tid),
+            true => self.before.scheduling.restore(tid),
             false => Ok(()),
         });
         match lowered {
@@ -148,7 +148,7 @@ impl Held {
     /// A thread that is not raised has nothing from a window.
     pub(super) fn undo_escape(&mut self) -> Result<(), Refused> {
         match Scheduling::of(self.before.thread.number) {
-            Ok(found) if self.has_ours(found) => self.put_back(),
+            Ok(found) if self.has_ours(found) => self.restore(),
             _ => Ok(()),
         }
     }
@@ -171,12 +171,15 @@ impl Held {
     }
 
     /// Its earlier scheduling, if that was ordinary.
-    fn put_back(&mut self) -> Result<(), Refused> {
+    fn restore(&mut self) -> Result<(), Refused> {
         let tid = self.before.thread.number;
         let before = self.before.scheduling;
         // If its cpuset has none of these CPUs any more, the kernel has bound it to others.
-        self.before.affinity.put(tid).or_else(|refused| if refused.is_elsewhere() { Ok(()) } else { Err(refused) })?;
-        if before.is_fair() { before.put_back(tid) } else { Scheduling::ORDINARY.put_back(tid) }
+        self.before
+            .affinity
+            .put(tid)
+            .or_else(|refused| if refused.is_cpu_forbidden() { Ok(()) } else { Err(refused) })?;
+        if before.is_fair() { before.restore(tid) } else { Scheduling::ORDINARY.restore(tid) }
     }
 
     /// Lets it run where it could; where the program has pinned it meanwhile is its choice.
@@ -190,5 +193,5 @@ impl Held {
 pub(super) const NOT_NOTED: i32 = 28;
 
 fn window(at: u8) -> Scheduling {
-    Scheduling { class: Class::Fifo(at), reset_on_fork: true }
+    Scheduling { class: SchedulingClass::Fifo(at), reset_on_fork: true }
 }

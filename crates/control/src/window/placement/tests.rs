@@ -8,9 +8,13 @@ fn window(budget: u64, period: u64) -> Reservation {
 }
 
 /// Without overhead, and without slices.
-fn on(cpus: u32) -> Placement {
+fn on(cpus: u32) -> WindowPlacement {
     let cpu = |number| Cpu { number, promises: vec![], cap: Share::from_percent(95) };
-    Placement { overhead: Span::ZERO, run: Span::from_secs(1_000), ..Placement::new((0..cpus).map(cpu), Span::ZERO) }
+    WindowPlacement {
+        overhead: Span::ZERO,
+        run: Span::from_secs(1_000),
+        ..WindowPlacement::new((0..cpus).map(cpu), Span::ZERO)
+    }
 }
 
 #[test]
@@ -19,7 +23,10 @@ fn a_sum_under_the_cap_proves_nothing() {
     placement.admit(TaskId(1), window(15, 30), &[]).unwrap();
     // 50 % and 38 % are below 95 %, but the other window can take 15 ms at each end of those 40 ms.
     let refused = placement.admit(TaskId(2), window(15, 40), &[]).unwrap_err();
-    assert_eq!(refused.to_string(), "15ms of 40ms does not fit beside what the CPUs hold: 10ms of 40ms is the most");
+    assert_eq!(
+        refused.to_string(),
+        "15ms of 40ms does not fit beside the reservations on the CPUs: 10ms of 40ms is the most"
+    );
     assert_eq!(placement.seat(TaskId(2)), None);
     placement.admit(TaskId(2), refused.most.unwrap(), &[]).unwrap();
     assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(40)));
@@ -36,7 +43,7 @@ fn windows_of_one_period_fill_a_cpu() {
 }
 
 #[test]
-fn shorter_deadlines_are_more_urgent_and_lanes_come_before_all() {
+fn shorter_deadlines_are_more_urgent_and_lanes_are_above_all() {
     let mut placement = on(1);
     placement.admit(TaskId(1), window(10, 100), &[]).unwrap();
     placement.admit(TaskId(2), window(10, 200).within(Span::from_millis(50)).unwrap(), &[]).unwrap();
@@ -48,7 +55,7 @@ fn shorter_deadlines_are_more_urgent_and_lanes_come_before_all() {
     };
     assert_eq!(placement.promise(0, &lane(14), &[]), []);
     assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(38)));
-    // 85 % are the lanes', 95 % the cap: whom the rest goes to, the order says.
+    // 85 % are the lanes', 95 % the cap: the order determines who gets the rest.
     let (mut one, mut other) = (placement.clone(), placement);
     let of = |refused: &[(TaskId, NoRoom)]| -> Vec<_> { refused.iter().map(|(task, no)| (task.0, no.most)).collect() };
     let urgent = window(6, 200).within(Span::from_millis(50)).unwrap();
@@ -91,7 +98,7 @@ fn a_window_follows_its_task_to_the_cpus_that_are_left_to_it() {
 }
 
 #[test]
-fn where_nothing_fits_as_they_stand_all_are_placed_anew() {
+fn if_a_window_fits_nowhere_all_are_placed_again() {
     let mut placement = on(2);
     for (task, budget) in [(1, 30), (2, 30), (3, 30), (4, 50)] {
         placement.admit(TaskId(task), window(budget, 100), &[]).unwrap();
@@ -107,14 +114,14 @@ fn where_nothing_fits_as_they_stand_all_are_placed_anew() {
 }
 
 #[test]
-fn a_window_goes_only_where_its_threads_may() {
+fn a_window_is_placed_only_where_its_threads_may_run() {
     let mut placement = on(3);
     assert_eq!(placement.admit(TaskId(1), window(60, 100), &[2]).unwrap().cpu, 2);
     assert_eq!(placement.admit(TaskId(2), window(60, 100), &[]).unwrap().cpu, 0);
     let refused = placement.admit(TaskId(3), window(60, 100), &[2, 7]).unwrap_err();
     assert_eq!(refused.most, Some(window(35, 100)));
     assert!(placement.admit(TaskId(3), window(1, 100), &[7]).unwrap_err().most.is_none());
-    // All anew: the one that may go nowhere else gets its CPU.
+    // All anew: the one with a single allowed CPU gets it.
     assert_eq!(placement.admit(TaskId(4), window(60, 100), &[0]).unwrap().cpu, 0);
     assert_eq!(placement.seat(TaskId(2)).unwrap().cpu, 1);
 }
@@ -129,15 +136,15 @@ fn more_deadlines_than_levels_share_them() {
     assert!(levels.is_sorted() && levels[0] == 0 && levels[44] == 19);
 }
 
-/// Plays one CPU tick by tick: of the windows with budget left and something to do, the most urgent runs. Whether
-/// the watched window, which always has something to do, gets its budget in time in each of its periods.
-fn served(placement: &Placement, watched: TaskId, wants: &[bool]) -> bool {
+/// Simulates one CPU tick by tick: of the windows with budget left and work, the most urgent runs. Returns whether the
+/// watched window, which always has work, gets its budget in time in each of its periods.
+fn served(placement: &WindowPlacement, watched: TaskId, wants: &[bool]) -> bool {
     const TICK: u64 = 1_000_000;
     let windows = &placement.cpus[0].1;
     let levels = levels(windows);
     let mut left = vec![0; windows.len()];
     let mut turn: Vec<usize> = (0..windows.len()).collect();
-    // Most urgent first; the watched window is the last of its level, whatever its turn would be.
+    // Most urgent first; the watched window is the last of its level.
     turn.sort_by_key(|index| (levels[*index], windows[*index].task == watched));
     let own = windows.iter().position(|window| window.task == watched).unwrap();
     for tick in 0..20_000u64 {
@@ -167,7 +174,7 @@ fn windows() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     prop::collection::vec((1u64..20, prop_oneof![Just(20u64), Just(40), 10u64..90], 0u64..100), 1..6)
 }
 
-fn placed(windows: &[(u64, u64, u64)]) -> Placement {
+fn placed(windows: &[(u64, u64, u64)]) -> WindowPlacement {
     let mut placement = on(1);
     for (task, (budget, period, sooner)) in windows.iter().enumerate() {
         let reservation = window(*budget.min(period), *period);
@@ -194,13 +201,13 @@ proptest! {
     }
 
     #[test]
-    fn with_longer_steps_whoever_is_admitted_is_still_served(
+    fn with_longer_steps_admitted_windows_are_still_served(
         windows in windows(),
         wants in prop::collection::vec(any::<bool>(), 1..40),
     ) {
         let placement = placed(&windows);
         let Some(part) = placement.part(0) else { return Ok(()) };
-        // As if each budget were as much longer; of whole milliseconds, as time is played.
+        // As if each budget were as much longer; in whole milliseconds, the simulation's step.
         let mut longer = placement.clone();
         for window in &mut longer.cpus[0].1 {
             let held = window.reservation;
@@ -226,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn the_most_that_is_told_fits(windows in windows(), more in (5u64..20, 20u64..60)) {
+    fn the_reported_largest_budget_fits(windows in windows(), more in (5u64..20, 20u64..60)) {
         let mut placement = placed(&windows);
         if let Err(NoRoom { most: Some(most), asked }) = placement.admit(TaskId(99), window(more.0, more.1), &[]) {
             prop_assert!(most.budget() < asked.budget());
@@ -235,10 +242,10 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_confined_is_served_where_it_may_run_or_stays_with_the_most_that_would_fit_told(
+    fn a_confined_window_is_served_where_it_may_run_or_stays_with_the_largest_fitting_budget_reported(
         windows in windows(), task in 0u32..6, allowed in 1u8..8, more in windows(),
     ) {
-        let mut placement = Placement { cpus: on(3).cpus, ..placed(&windows) };
+        let mut placement = WindowPlacement { cpus: on(3).cpus, ..placed(&windows) };
         for (number, (budget, period, _)) in windows.iter().chain(&more).enumerate() {
             let _ = placement.admit(TaskId(number as u32), window(*budget.min(period), *period), &[]);
         }
@@ -263,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_lanes_are_promised_all_windows_that_stay_are_served_and_the_first_gives_least(
+    fn under_any_promises_to_lanes_all_remaining_windows_are_served_and_the_first_loses_least(
         windows in windows(), lanes in prop::collection::vec((1u64..20, 20u64..60), 0..4), first in 0u32..6,
     ) {
         let lanes: Vec<Promise> = lanes.iter().map(|(budget, period)| {
@@ -312,22 +319,22 @@ proptest! {
 }
 
 /// As [`on`], with slices.
-fn on_with_slices(cpus: u32) -> Placement {
-    Placement { run: Placement::RUN, ..on(cpus) }
+fn on_with_slices(cpus: u32) -> WindowPlacement {
+    WindowPlacement { run: WindowPlacement::RUN, ..on(cpus) }
 }
 
 #[test]
 fn windows_go_to_the_cpu_of_which_least_is_taken_and_have_their_budgets_in_slices() {
     let mut placement = on_with_slices(2);
-    let seat = |placement: &Placement, task| placement.seat(TaskId(task)).map(|seat| (seat.cpu, seat.slices));
+    let seat = |placement: &WindowPlacement, task| placement.seat(TaskId(task)).map(|seat| (seat.cpu, seat.slices));
     for (task, (budget, period)) in [(1, (10, 33)), (2, (20, 100)), (3, (5, 50))] {
         placement.admit(TaskId(task), window(budget, period), &[]).unwrap();
     }
     assert_eq!([1, 2, 3].map(|task| seat(&placement, task)), [Some((0, 3)), Some((1, 8)), Some((1, 2))]);
     for cpu in [0, 1] {
-        assert!(placement.longest_run(cpu).unwrap() <= Placement::RUN, "{:?}", placement.longest_run(cpu));
+        assert!(placement.longest_run(cpu).unwrap() <= WindowPlacement::RUN, "{:?}", placement.longest_run(cpu));
     }
-    // One with a deadline of its own has its budget at once.
+    // One with its own deadline has its budget at once.
     placement.admit(TaskId(1), window(10, 33).within(Span::from_millis(20)).unwrap(), &[]).unwrap();
     assert_eq!(seat(&placement, 1), Some((0, 1)));
 }
@@ -348,7 +355,7 @@ fn slices_divide_the_period_and_lose_nothing_of_the_budget() {
 /// Simulates one CPU whose windows are served in slices. Windows without work keep their budget until the slice ends.
 /// Returns the longest time in which windows ran back to back, and whether `watched`, which always has work, had its
 /// whole budget in each period.
-fn played(placement: &Placement, watched: TaskId, wants: &[bool]) -> (u64, bool) {
+fn played(placement: &WindowPlacement, watched: TaskId, wants: &[bool]) -> (u64, bool) {
     const CHANGE: u64 = 3_000_000;
     let windows = &placement.cpus[0].1;
     let levels = levels(windows);
@@ -391,7 +398,7 @@ fn played(placement: &Placement, watched: TaskId, wants: &[bool]) -> (u64, bool)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Each window has its whole budget in each of its periods, although in slices, whatever else runs. Windows do not
-    /// run back to back for longer than the bound, which is at most [`Placement::RUN`] if finer slices fit.
+    /// run back to back for longer than the bound, which is at most [`WindowPlacement::RUN`] if finer slices fit.
     #[test]
     fn in_slices_each_has_its_budget_by_its_deadline_and_ordinary_threads_find_gaps(
         windows in prop::collection::vec((1u64..30, prop_oneof![Just(20u64), Just(40), Just(33), Just(100)]), 1..5),
@@ -413,17 +420,17 @@ proptest! {
                 }
             }
         }
-        if placement.longest_run(0).is_none_or(|run| run > Placement::RUN) {
-            let finest = |window: &Placed| Placed { slices: slices(window.reservation, Placement::SLOTS[3]), ..window.clone() };
+        if placement.longest_run(0).is_none_or(|run| run > WindowPlacement::RUN) {
+            let finest = |window: &Placed| Placed { slices: slices(window.reservation, WindowPlacement::SLOTS[3]), ..window.clone() };
             let finest: Vec<Placed> = held.iter().map(finest).collect();
             let run = placement.run_of(&finest);
-            prop_assert!(!placement.holds(place, &finest) || run.is_none_or(|run| run > Placement::RUN), "{:?}", placement);
+            prop_assert!(!placement.holds(place, &finest) || run.is_none_or(|run| run > WindowPlacement::RUN), "{:?}", placement);
         }
     }
 }
 
 #[test]
-fn room_for_more_is_kept_where_there_is_some_and_given_up_when_it_is_wanted() {
+fn room_for_more_is_kept_and_released_when_it_is_needed() {
     let mut placement = on(1);
     placement.admit(TaskId(1), window(20, 100), &[]).unwrap();
     placement.enlarge(TaskId(1), Span::from_millis(25));

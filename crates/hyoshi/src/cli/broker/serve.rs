@@ -19,9 +19,10 @@ use hyoshi_control::policy::AnyPolicy;
 use hyoshi_control::{Arbiter, PolicySpec};
 use hyoshi_model::{Share, printable_lines};
 use hyoshi_orb::OrbError;
-use hyoshi_os::trusted::Mistrust;
+use hyoshi_os::trusted::UntrustedPath;
 use hyoshi_os::{
-    Address, Credentials, Hangup, Interrupt, Notifier, Policy, Spawn, Wake, allowed_cpus, priority, set_own_policy,
+    Credentials, Hangup, Interrupt, Notifier, SocketAddress, Spawn, ThreadPolicy, Wake, allowed_cpus, priority,
+    set_own_policy,
 };
 use serde_json::json;
 
@@ -208,7 +209,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     say(said)?;
     // Above the windows that it opens and closes, and above lanes: what it does for them is short.
     let opens_windows = standing.proxies.iter().any(|proxy| proxy.used && proxy.name == "window");
-    if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER))
+    if let Err(refused) = set_own_policy(ThreadPolicy::Fifo(priority::BROKER))
         && opens_windows
     {
         tell(&format_args!("it runs at normal priority, so windows may open late: {refused}"));
@@ -220,7 +221,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
 
 /// The remedy for a path that another user controls.
 fn mistrust(error: &std::io::Error) -> Option<String> {
-    Mistrust::of(error).map(Mistrust::remedy)
+    UntrustedPath::of(error).map(UntrustedPath::remedy)
 }
 
 /// Tells on standard output how it stands; it serves, so that it does not wait for long for whoever reads that.
@@ -293,7 +294,7 @@ fn arbiter(
 fn refused(error: &ServiceError, socket: &Path) -> Failure {
     let failure = Failure::new(error);
     match error {
-        ServiceError::Orb(OrbError::Listen { address: Address::Tcp(_), .. }) => {
+        ServiceError::Orb(OrbError::Listen { address: SocketAddress::Tcp(_), .. }) => {
             failure.help("--listen ssliop://HOST:PORT, with an address of this machine and a port that nobody else has")
         }
         ServiceError::Orb(_) => failure.help(format_args!(

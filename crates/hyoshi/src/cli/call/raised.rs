@@ -88,7 +88,7 @@ impl Raised {
 
 /// The members; the id before them has been read.
 fn read(code: &TypeCode, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
-    let hyoshi_wire::typecode::Shape::Exception(members) = code.shape() else { return Ok(Value::Null) };
+    let hyoshi_wire::typecode::TypeShape::Exception(members) = code.shape() else { return Ok(Value::Null) };
     members.map(|(_, of)| Value::decode_as(&of, from)).collect::<Result<_, _>>().map(Value::Struct)
 }
 

@@ -3,7 +3,7 @@
 use hyoshi_orb::{Ior, TypeCode, TypeKind, Value};
 use hyoshi_wire::any::ObjectValue;
 use hyoshi_wire::ior::Profile;
-use hyoshi_wire::typecode::Shape;
+use hyoshi_wire::typecode::TypeShape;
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
@@ -69,20 +69,20 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> Shown {
         (Value::String(value), _) => json!(value),
         (Value::WString(value), _) => json!(&**value),
         (Value::Fixed(value), _) => json!(value.to_string()),
-        (Value::Enum(place), Shape::Enum(mut members)) => {
+        (Value::Enum(place), TypeShape::Enum(mut members)) => {
             members.nth(*place as usize).map_or(json!(place), |(name, _)| json!(name))
         }
-        (Value::Struct(values), Shape::Struct(members) | Shape::Exception(members)) => {
+        (Value::Struct(values), TypeShape::Struct(members) | TypeShape::Exception(members)) => {
             let all = members.zip(values).map(|((name, of), value)| (name.to_owned(), shown(value, &of)));
             return Shown::Members(all.collect());
         }
-        (Value::Sequence(items), Shape::Sequence { of, .. } | Shape::Array { of, .. }) => {
+        (Value::Sequence(items), TypeShape::Sequence { of, .. } | TypeShape::Array { of, .. }) => {
             return Shown::List(items.iter().map(|item| shown(item, &of)).collect());
         }
         (Value::Octets(octets), _) => {
             json!(octets.iter().fold("0x".to_owned(), |text, octet| format!("{text}{octet:02x}")))
         }
-        (Value::Union { label, value }, Shape::Union { discriminator, cases }) => {
+        (Value::Union { label, value }, TypeShape::Union { discriminator, cases }) => {
             let cases: Vec<_> = cases.collect();
             let found = cases.iter().find(|(own, _, _)| *own == Some(**label));
             let found = found.or_else(|| cases.iter().find(|(own, _, _)| own.is_none()));
@@ -109,15 +109,15 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> Shown {
 /// A discriminator, by its type.
 pub(super) fn told_label(label: i128, of: &TypeCode) -> Json {
     match of.unaliased().shape() {
-        Shape::Enum(mut members) => {
+        TypeShape::Enum(mut members) => {
             let named = usize::try_from(label).ok().and_then(|place| members.nth(place));
             named.map_or(json!(label as i64), |(name, _)| json!(name))
         }
-        Shape::Simple(TypeKind::Boolean) => json!(label != 0),
-        Shape::Simple(TypeKind::Char | TypeKind::WChar) => {
+        TypeShape::Simple(TypeKind::Boolean) => json!(label != 0),
+        TypeShape::Simple(TypeKind::Char | TypeKind::WChar) => {
             u32::try_from(label).ok().and_then(char::from_u32).map_or(Json::Null, |one| json!(one))
         }
-        Shape::Simple(TypeKind::ULongLong) => json!(label as u64),
+        TypeShape::Simple(TypeKind::ULongLong) => json!(label as u64),
         _ => json!(label as i64),
     }
 }

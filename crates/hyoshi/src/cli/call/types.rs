@@ -1,6 +1,6 @@
 //! Types of an IDL file as type codes.
 
-use hyoshi_idl::tree::{Kind, Member, Value as Label};
+use hyoshi_idl::tree::{ConstantValue as Label, DefinitionKind, Member};
 use hyoshi_idl::{DefinitionId, Specification, Type};
 use hyoshi_orb::{TypeCode, TypeIndex, TypeKind, Types};
 
@@ -52,14 +52,14 @@ fn named(all: &Specification, id: DefinitionId, types: &mut Types) -> TypeIndex 
     let definition = &all[id];
     let (id, name) = (definition.repository_id.as_str(), definition.name.as_str());
     match &definition.kind {
-        Kind::Alias(of) => types.alias(id, name, |types| describe(all, of, types)),
-        Kind::Struct(members) => types.structure(id, name, |types| described(all, members, types)),
-        Kind::Exception(members) => types.exception(id, name, |types| described(all, members, types)),
-        Kind::Enum(names) => {
+        DefinitionKind::Alias(of) => types.alias(id, name, |types| describe(all, of, types)),
+        DefinitionKind::Struct(members) => types.structure(id, name, |types| described(all, members, types)),
+        DefinitionKind::Exception(members) => types.exception(id, name, |types| described(all, members, types)),
+        DefinitionKind::Enum(names) => {
             let names: Vec<_> = names.iter().map(|one| one.name.as_str()).collect();
             types.enumeration(id, name, &names)
         }
-        Kind::Union(union) => types.union(
+        DefinitionKind::Union(union) => types.union(
             id,
             name,
             |types| describe(all, &union.discriminator, types),
@@ -75,9 +75,9 @@ fn named(all: &Specification, id: DefinitionId, types: &mut Types) -> TypeIndex 
                 cases
             },
         ),
-        Kind::Interface(_) => types.interface(id, name),
+        DefinitionKind::Interface(_) => types.interface(id, name),
         // No type is a module or a constant: the reader has made sure.
-        Kind::Module(_) | Kind::Constant(..) => types.simple(TypeKind::Void),
+        DefinitionKind::Module(_) | DefinitionKind::Constant(..) => types.simple(TypeKind::Void),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Values as people write them, and as programs do: JSON, read by type.
 
-use hyoshi_orb::{Any, Decimal, LongDouble, TypeCode, TypeKind, Value, WChar, WString};
+use hyoshi_orb::{Any, FixedDecimal, LongDouble, TypeCode, TypeKind, Value, WChar, WString};
 use hyoshi_wire::any::ObjectValue;
 use hyoshi_wire::ior::Reference;
-use hyoshi_wire::typecode::Shape;
+use hyoshi_wire::typecode::TypeShape;
 use serde_json::Value as Json;
 
 use super::shown::told_label;
@@ -64,7 +64,7 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
     }
     let text = || json.as_str();
     match code.shape() {
-        Shape::Simple(kind) => match kind {
+        TypeShape::Simple(kind) => match kind {
             TypeKind::Short => integer!(Short),
             TypeKind::UShort => integer!(UShort),
             TypeKind::Long => integer!(Long),
@@ -100,40 +100,40 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
             TypeKind::Null | TypeKind::Void if json.is_null() => Ok(Value::Null),
             _ => Err(Wrong::new(format!("there is no way to write {code} here"))),
         },
-        Shape::String(_) => text().map_or_else(|| other("a text"), |text| Ok(Value::String(text.to_owned()))),
-        Shape::WString(_) => text().map_or_else(|| other("a text"), |text| Ok(Value::WString(WString::from(text)))),
-        Shape::Fixed { digits, scale } => {
+        TypeShape::String(_) => text().map_or_else(|| other("a text"), |text| Ok(Value::String(text.to_owned()))),
+        TypeShape::WString(_) => text().map_or_else(|| other("a text"), |text| Ok(Value::WString(WString::from(text)))),
+        TypeShape::Fixed { digits, scale } => {
             let written = text().map_or_else(|| json.to_string(), str::to_owned);
-            let read = written.parse::<Decimal>().and_then(|value| value.rescaled(digits, scale));
+            let read = written.parse::<FixedDecimal>().and_then(|value| value.rescaled(digits, scale));
             read.map(|value| Value::Fixed(Box::new(value))).map_err(|error| Wrong::new(format!("{json}: {error}")))
         }
-        Shape::Enum(members) => {
+        TypeShape::Enum(members) => {
             let names: Vec<_> = members.map(|(name, _)| name).collect();
             match text().and_then(|text| names.iter().position(|name| *name == text)) {
                 Some(place) => Ok(Value::Enum(place as u32)),
                 None => other(&format!("one of {}", names.join(", "))),
             }
         }
-        Shape::Sequence { of, .. } if of.unaliased().kind() == TypeKind::Octet && json.is_string() => octets(json),
-        Shape::Array { of, length } if of.unaliased().kind() == TypeKind::Octet && json.is_string() => {
+        TypeShape::Sequence { of, .. } if of.unaliased().kind() == TypeKind::Octet && json.is_string() => octets(json),
+        TypeShape::Array { of, length } if of.unaliased().kind() == TypeKind::Octet && json.is_string() => {
             let octets = octets(json)?;
             match &octets {
                 Value::Octets(all) if all.len() == length as usize => Ok(octets),
                 _ => other(&format!("{length} octets")),
             }
         }
-        Shape::Sequence { of, most } => match json.as_array() {
+        TypeShape::Sequence { of, most } => match json.as_array() {
             Some(items) if most > 0 && items.len() > most as usize => {
                 Err(Wrong::new(format!("{} elements where {code} allows {most}", items.len())))
             }
             Some(items) => elements(items, &of, named),
             None => other("a list"),
         },
-        Shape::Array { of, length } => match json.as_array() {
+        TypeShape::Array { of, length } => match json.as_array() {
             Some(items) if items.len() == length as usize => elements(items, &of, named),
             _ => other(&format!("a list of {length}")),
         },
-        Shape::Struct(members) | Shape::Exception(members) => {
+        TypeShape::Struct(members) | TypeShape::Exception(members) => {
             let members: Vec<_> = members.collect();
             let Some(object) = json.as_object() else {
                 return other(&format!("an object with {}", listed(members.iter().map(|(name, _)| *name))));
@@ -148,8 +148,10 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
             });
             values.collect::<Result<_, _>>().map(Value::Struct)
         }
-        Shape::Union { discriminator, cases } => union(json, &code, &discriminator, &cases.collect::<Vec<_>>(), named),
-        Shape::Named(TypeKind::Object) => reference(json).map(|object| Value::Object(Box::new(object))),
+        TypeShape::Union { discriminator, cases } => {
+            union(json, &code, &discriminator, &cases.collect::<Vec<_>>(), named)
+        }
+        TypeShape::Named(TypeKind::Object) => reference(json).map(|object| Value::Object(Box::new(object))),
         _ => Err(Wrong::new(format!("there is no way to write {code} here"))),
     }
 }

@@ -2,13 +2,13 @@
 
 use hyoshi_broker::kernel::Way;
 use hyoshi_broker::machine::ways;
-use hyoshi_os::cgroup::{CpuGroup, Version};
-use hyoshi_os::doctor::{Finding, Verdict};
-use hyoshi_os::meter::{Meter, Source};
+use hyoshi_os::cgroup::{CgroupVersion, CpuGroup};
+use hyoshi_os::doctor::{DoctorFinding, DoctorVerdict};
+use hyoshi_os::meter::{Meter, MeterSource};
 use hyoshi_os::process::Process;
 
 /// What the CPU broker could do here.
-pub(super) fn finding() -> Finding {
+pub(super) fn finding() -> DoctorFinding {
     let mut meter = Meter::new();
     if let Ok(own) = Process::open(std::process::id()) {
         meter.add(&own, false);
@@ -16,32 +16,33 @@ pub(super) fn finding() -> Finding {
     judge(&ways(), meter.source(), CpuGroup::of_this_process().version)
 }
 
-fn judge(ways: &[Way], meter: Source, groups: Option<Version>) -> Finding {
+fn judge(ways: &[Way], meter: MeterSource, groups: Option<CgroupVersion>) -> DoctorFinding {
     // What reserves nothing can always be had.
     let reserves = |way: &&Way| way.usable && !["none", "simulated"].contains(&way.name);
     let usable: Vec<_> = ways.iter().filter(reserves).map(|way| way.name).collect();
     let usable = if usable.is_empty() { "nothing to reserve with".to_owned() } else { usable.join(", ") };
     let meter = match meter {
-        Source::TaskClock => "metered by the task clock",
-        Source::CpuClock => "metered by CPU clocks, a tick behind",
+        MeterSource::TaskClock => "metered by the task clock",
+        MeterSource::CpuClock => "metered by CPU clocks, a tick behind",
     };
     let groups = match groups {
-        Some(Version::One) => "control groups version 1",
-        Some(Version::Two) => "control groups version 2",
+        Some(CgroupVersion::One) => "control groups version 1",
+        Some(CgroupVersion::Two) => "control groups version 2",
         None => "no control groups",
     };
     let found = format!("{usable}; {meter}; {groups}");
-    let finding = |verdict, consequence, remedy| Finding { topic: "CPU broker", found, verdict, consequence, remedy };
+    let finding =
+        |verdict, consequence, remedy| DoctorFinding { topic: "CPU broker", found, verdict, consequence, remedy };
     let window = ways.iter().find(|way| way.name == "window");
     match ways.iter().find(|way| way.used) {
         Some(used) if used.name == "window" => {
-            finding(Verdict::Granted, format!("`hyoshi broker` uses {}: {}", used.name, used.why), None)
+            finding(DoctorVerdict::Granted, format!("`hyoshi broker` uses {}: {}", used.name, used.why), None)
         }
         used => {
             let used = used.map_or_else(String::new, |used| format!("it uses {}: {}; ", used.name, used.why));
             let why = window.map_or("", |window| window.why.as_str());
             let remedy = "run it as root, or raise RLIMIT_RTPRIO to 39 for its user".to_owned();
-            finding(Verdict::Degraded, format!("{used}windows are not to be had: {why}"), Some(remedy))
+            finding(DoctorVerdict::Degraded, format!("{used}windows are not to be had: {why}"), Some(remedy))
         }
     }
 }
@@ -54,13 +55,13 @@ mod tests {
     fn what_the_broker_could_do_is_told_and_what_it_lacks() {
         let way = |name, usable, used| Way { name, usable, used, why: format!("why {name}") };
         let all = [way("window", true, true), way("weights", true, false), way("none", true, false)];
-        let finding = judge(&all, Source::TaskClock, Some(Version::Two));
+        let finding = judge(&all, MeterSource::TaskClock, Some(CgroupVersion::Two));
         assert_eq!(finding.found, "window, weights; metered by the task clock; control groups version 2");
-        assert_eq!((finding.verdict, finding.remedy), (Verdict::Granted, None));
+        assert_eq!((finding.verdict, finding.remedy), (DoctorVerdict::Granted, None));
         let some = [way("window", false, false), way("weights", false, false), way("none", true, true)];
-        let finding = judge(&some, Source::CpuClock, None);
+        let finding = judge(&some, MeterSource::CpuClock, None);
         assert_eq!(finding.found, "nothing to reserve with; metered by CPU clocks, a tick behind; no control groups");
         assert_eq!(finding.consequence, "it uses none: why none; windows are not to be had: why window");
-        assert!(finding.verdict == Verdict::Degraded && finding.remedy.is_some());
+        assert!(finding.verdict == DoctorVerdict::Degraded && finding.remedy.is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 use hyoshi_wire::giop::{CodeSet, CodeSets, Offer, Transmission};
 use hyoshi_wire::ior::{
-    self, Address, Component, Corbaloc, Endpoint, IiopProfile, Ior, PriorityModel, Profile, Reference,
+    self, Component, Corbaloc, CorbalocAddress, IiopProfile, Ior, IorEndpoint, PriorityModel, Profile, Reference,
     TAG_INTERNET_IOP, TAG_MULTIPLE_COMPONENTS,
 };
 use hyoshi_wire::tagged::{Tagged, TaggedList};
@@ -186,20 +186,20 @@ impl Described {
 fn place(corbaloc: &Corbaloc) -> Place {
     let endpoints = corbaloc.addresses.iter().filter_map(|address| {
         Some(match address {
-            Address::Rir => return None,
-            Address::Iiop { version, host, port } => {
+            CorbalocAddress::Rir => return None,
+            CorbalocAddress::Iiop { version, host, port } => {
                 Where::Tcp { host: host.clone(), port: *port, priority: None, version: Some(version.to_string()) }
             }
-            Address::Ssliop { version, host, port } => {
+            CorbalocAddress::Ssliop { version, host, port } => {
                 Where::Tls { host: host.clone(), port: *port, requires: Vec::new(), version: Some(version.to_string()) }
             }
-            Address::Unix { path } => Where::Unix { path: path.clone(), host: None },
+            CorbalocAddress::Unix { path } => Where::Unix { path: path.clone(), host: None },
         })
     });
     Place {
         endpoints: endpoints.collect(),
         key: Octets::of(&corbaloc.key),
-        initial: corbaloc.addresses.contains(&Address::Rir),
+        initial: corbaloc.addresses.contains(&CorbalocAddress::Rir),
     }
 }
 
@@ -234,11 +234,11 @@ fn profile(profile: &Profile) -> ProfileSays {
 
 fn iiop(profile: &IiopProfile<'_>) -> Iiop {
     let endpoints = profile.endpoints().into_iter().map(|endpoint| match endpoint {
-        Endpoint::Tcp { host, port, priority } => Where::Tcp { host, port, priority, version: None },
-        Endpoint::Tls { host, port, requires } => {
+        IorEndpoint::Tcp { host, port, priority } => Where::Tcp { host, port, priority, version: None },
+        IorEndpoint::Tls { host, port, requires } => {
             Where::Tls { host, port, requires: ior::association_options(requires).collect(), version: None }
         }
-        Endpoint::Unix { host, path } => Where::Unix { path, host: Some(host) },
+        IorEndpoint::Unix { host, path } => Where::Unix { path, host: Some(host) },
     });
     Iiop {
         version: format!("1.{}", profile.minor),

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hyoshi_os::process::{Identity, NoProcess, Process, end_group, identity};
+use hyoshi_os::process::{NoProcess, Process, ProcessIdentity, end_group, identity};
 
 use crate::cli::{Failure, Held, streams};
 
@@ -42,7 +42,7 @@ impl Guard {
 
     /// This program, too, which nobody has waited for yet: until then its number is nobody else's.
     pub fn guard(&mut self, program: &Child) -> io::Result<()> {
-        let Identity { number, start } = identity(program.id()).map_err(io::Error::other)?;
+        let ProcessIdentity { number, start } = identity(program.id()).map_err(io::Error::other)?;
         self.pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{number} {start}"))
     }
 
@@ -62,13 +62,14 @@ impl Drop for Guard {
 
 /// `hyoshi run-watch`: a line for each program on standard input, whose end is the run's.
 pub(in crate::cli) fn watch() -> Result<Held, Failure> {
-    let mut programs: Vec<Identity> = Vec::new();
+    let mut programs: Vec<ProcessIdentity> = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         if line == OVER {
             return Ok(Held::Yes);
         }
-        let of =
-            |(number, start): (&str, &str)| Some(Identity { number: number.parse().ok()?, start: start.parse().ok()? });
+        let of = |(number, start): (&str, &str)| {
+            Some(ProcessIdentity { number: number.parse().ok()?, start: start.parse().ok()? })
+        };
         programs.extend(line.split_once(' ').and_then(of));
     }
     programs.retain(|program| is_left(*program) && end_group(program.number, false).is_ok());
@@ -93,7 +94,7 @@ pub(in crate::cli) fn watch() -> Result<Held, Failure> {
 
 /// Whether a group can be the program's still: it is named by the program's number, which is nobody else's as long as
 /// anybody is in the group, also when the program itself is gone.
-fn is_left(program: Identity) -> bool {
+fn is_left(program: ProcessIdentity) -> bool {
     match identity(program.number) {
         Ok(found) => found == program,
         Err(why) => matches!(why, NoProcess::Gone(_)),

@@ -13,7 +13,7 @@ use hyoshi_broker::idl::cpu_broker::{Broker, StandingError, Task, TaskStub};
 use hyoshi_model::{HostId, Instant, Program, ProgramId, Span, System};
 use hyoshi_os::process::{Process, end_group};
 use hyoshi_report::{Level, Note, ProgramSummary};
-use hyoshi_sim::programs::{Period, Played};
+use hyoshi_sim::programs::{Period, ProgramResults};
 
 use super::asked::{differing, find, joining};
 use super::guard::{Guard, PATIENCE};
@@ -51,7 +51,7 @@ struct Running {
     status: Option<ExitStatus>,
     /// Whether the run ended it.
     ended: bool,
-    seen: Played,
+    seen: ProgramResults,
     reports: u64,
     because: String,
     /// The broker has no such task any more.
@@ -192,7 +192,7 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub, guard: &m
         });
     }
     let (task, process) = (task.clone(), Process::open(child.id()).ok());
-    let (seen, because) = (Played::new(id), String::new());
+    let (seen, because) = (ProgramResults::new(id), String::new());
     Ok(Running { id, child, process, task, status: None, ended: false, seen, reports: 0, because, detached: false })
 }
 

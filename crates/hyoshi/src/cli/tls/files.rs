@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_model::Span;
 use hyoshi_orb::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, TlsWarning};
-use hyoshi_os::trusted::{self, Mistrust};
+use hyoshi_os::trusted::{self, UntrustedPath};
 use hyoshi_os::{Clock, Hangup, MonotonicClock, Spawn};
 
 use crate::cli::{Failure, streams};
@@ -120,7 +120,7 @@ impl Files {
     fn path(&self, flag: &str, path: &Path) -> Result<PathBuf, Failure> {
         match self.guarded.then(|| trusted::file(path)) {
             Some(Ok(path)) => Ok(path),
-            None | Some(Err(Mistrust::System { .. })) => Ok(path.to_owned()),
+            None | Some(Err(UntrustedPath::System { .. })) => Ok(path.to_owned()),
             Some(Err(mistrust)) => {
                 Err(Failure::new(format_args!("{flag} {}: {mistrust}", path.display())).help(mistrust.remedy()))
             }
@@ -239,7 +239,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::time::{Duration, SystemTime};
 
-    use hyoshi_orb::{Endpoint, Object, Orb, minor};
+    use hyoshi_orb::{IorEndpoint, Object, Orb, minor};
 
     use super::authority::{Authority, Papers};
     use super::*;
@@ -287,7 +287,7 @@ mod tests {
             let server = TlsServer::new(old.papers(&["127.0.0.1"]).identity()).unwrap();
             let other = Orb::builder().tls_server(server).listen("ssliop://127.0.0.1:0").unwrap().build().unwrap();
             other.ready();
-            let Some(Endpoint::Tls { port, .. }) = other.endpoints().first().cloned() else { panic!("no TLS") };
+            let Some(IorEndpoint::Tls { port, .. }) = other.endpoints().first().cloned() else { panic!("no TLS") };
             let address = format!("corbaloc:ssliop:1.2@127.0.0.1:{port}/None");
             let object = orb.resolve_unchecked::<dyn Object>(&address).unwrap();
             object.as_ref().non_existent().map_err(|raised| raised.minor)

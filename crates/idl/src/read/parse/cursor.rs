@@ -1,22 +1,22 @@
-//! The parser's place in the stream of words, and what it says when the next word does not fit.
+//! The parser's position in the tokens, and its errors for unexpected tokens.
 
-use crate::read::diagnostic::{Diagnostic, Findings};
+use crate::read::diagnostic::{Findings, IdlDiagnostic};
 use crate::read::lexeme::Lexeme;
-use crate::read::preprocess::{Event, Stream, Token};
+use crate::read::preprocess::{Event, Preprocessed, Token};
 use crate::read::similar;
-use crate::read::source::{Sources, Span};
+use crate::read::source::{SourceSpan, Sources};
 use crate::read::syntax::{Name, ScopedName};
 
 use super::DEEPEST;
 
-/// An error was reported; whoever can, skips to where reading can go on.
-pub(crate) struct Lost;
+/// An error was reported; a caller that can skips to the next place to continue.
+pub(crate) struct ParseFailure;
 
-/// What reading something gives.
-pub(crate) type Read<T> = Result<T, Lost>;
+/// The result of parsing.
+pub(crate) type ParseResult<T> = Result<T, ParseFailure>;
 
-/// The words of IDL 4.2, table 7-6, that cannot be names without an underscore before them; but for those that only
-/// 4.x reserves (`bitfield`, `map`, `int8`...), since older files use them as names.
+/// The words of IDL 4.2, table 7-6, that cannot be names without an underscore before them, except for those reserved
+/// only by 4.x (`bitfield`, `map`, `int8`...), because older files use them as names.
 const KEYWORDS: [&str; 73] = [
     "abstract",
     "any",
@@ -93,8 +93,8 @@ const KEYWORDS: [&str; 73] = [
     "wstring",
 ];
 
-/// Keywords of components and templates (CORBA 3 and later): files of older days use them as names, and nothing
-/// that is read here needs them.
+/// Keywords of components and templates (CORBA 3 and later): old files use them as names, and this parser does not need
+/// them.
 const UNUSED: [&str; 20] = [
     "alias",
     "component",
@@ -118,7 +118,7 @@ const UNUSED: [&str; 20] = [
     "uses",
 ];
 
-/// The keyword that a name is, or differs from in case only.
+/// The keyword that a name equals, or from which it differs only in case.
 pub(crate) fn is_keyword(name: &str) -> Option<&'static str> {
     KEYWORDS.iter().find(|keyword| keyword.eq_ignore_ascii_case(name)).copied()
 }
@@ -127,27 +127,27 @@ pub(crate) fn is_keyword(name: &str) -> Option<&'static str> {
 const LONGEST_NAME: usize = 256;
 
 pub(crate) struct Cursor<'a> {
-    pub stream: &'a Stream,
+    pub stream: &'a Preprocessed,
     pub sources: &'a Sources,
     pub findings: &'a mut Findings,
     pub next: usize,
-    /// The next event that was not taken.
+    /// The next unread event.
     pub event: usize,
     pub depth: usize,
-    /// A `>>` of which the first half was taken.
+    /// A `>>` of which the first half was read.
     half: bool,
-    /// That the file ends too early was reported.
+    /// An early end of the file was reported.
     pub ended: bool,
     /// Within `<` and `>`.
     pub angles: bool,
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(stream: &'a Stream, sources: &'a Sources, findings: &'a mut Findings) -> Self {
+    pub fn new(stream: &'a Preprocessed, sources: &'a Sources, findings: &'a mut Findings) -> Self {
         Cursor { stream, sources, findings, next: 0, event: 0, depth: 0, half: false, ended: false, angles: false }
     }
 
-    /// What the preprocessor said before the next word.
+    /// The preprocessor's events before the next token.
     pub fn events(&mut self) -> Vec<Event> {
         let events = self.stream.events[self.event..].iter().take_while(|(before, _)| *before <= self.next);
         let events: Vec<Event> = events.map(|(_, event)| event.clone()).collect();
@@ -162,8 +162,8 @@ impl<'a> Cursor<'a> {
     pub fn ahead(&self, by: usize) -> Token {
         let tokens = &self.stream.tokens;
         tokens.get(self.next + by).copied().unwrap_or_else(|| {
-            let at = tokens.last().map_or(Span::default(), |last| Span { start: last.at.end, ..last.at });
-            Token { kind: Lexeme::End, at, text: Span { end: at.start, ..at } }
+            let at = tokens.last().map_or(SourceSpan::default(), |last| SourceSpan { start: last.at.end, ..last.at });
+            Token { kind: Lexeme::End, at, text: SourceSpan { end: at.start, ..at } }
         })
     }
 
@@ -171,12 +171,12 @@ impl<'a> Cursor<'a> {
         self.token().kind
     }
 
-    pub fn at(&self) -> Span {
+    pub fn at(&self) -> SourceSpan {
         self.token().at
     }
 
-    /// Where the last word taken stands.
-    pub fn last(&self) -> Span {
+    /// The place of the last token read.
+    pub fn last(&self) -> SourceSpan {
         match self.next.checked_sub(1) {
             Some(last) => self.stream.tokens[last].at,
             None => self.at(),
@@ -200,25 +200,25 @@ impl<'a> Cursor<'a> {
         token
     }
 
-    /// Takes the keyword if it is next.
-    pub fn word(&mut self, keyword: &str) -> Option<Span> {
+    /// Reads the keyword if it is next.
+    pub fn word(&mut self, keyword: &str) -> Option<SourceSpan> {
         self.is(keyword).then(|| self.bump().at)
     }
 
-    /// Takes the sign if it is next.
-    pub fn sign(&mut self, sign: Lexeme) -> Option<Span> {
+    /// Reads the sign if it is next.
+    pub fn sign(&mut self, sign: Lexeme) -> Option<SourceSpan> {
         (self.kind() == sign).then(|| self.bump().at)
     }
 
-    pub fn expect(&mut self, sign: Lexeme, wanted: &str) -> Read<Span> {
+    pub fn expect(&mut self, sign: Lexeme, wanted: &str) -> ParseResult<SourceSpan> {
         match self.sign(sign) {
             Some(at) => Ok(at),
-            None => Err(self.strange(wanted)),
+            None => Err(self.unexpected(wanted)),
         }
     }
 
-    /// Takes `>`, or the first half of `>>`.
-    pub fn close_angle(&mut self) -> Read<Span> {
+    /// Reads `>`, or the first half of `>>`.
+    pub fn close_angle(&mut self) -> ParseResult<SourceSpan> {
         if self.half || self.kind() == Lexeme::Greater {
             self.half = false;
             return Ok(self.bump().at);
@@ -227,33 +227,33 @@ impl<'a> Cursor<'a> {
             self.half = true;
             return Ok(self.at());
         }
-        Err(self.strange("`>`"))
+        Err(self.unexpected("`>`"))
     }
 
-    /// The `;` behind a declaration; one that is missing at a line's end is reported there.
-    pub fn semicolon(&mut self) -> Read<()> {
+    /// The `;` after a declaration; one that is missing at a line's end is reported there.
+    pub fn semicolon(&mut self) -> ParseResult<()> {
         if self.sign(Lexeme::Semicolon).is_some() {
             return Ok(());
         }
         let (last, next) = (self.last(), self.at());
-        let line = |at: Span| (at.file, self.sources.line(at.file, at.start));
-        let behind = Span { start: last.end, end: last.end, ..last };
+        let line = |at: SourceSpan| (at.file, self.sources.line(at.file, at.start));
+        let behind = SourceSpan { start: last.end, end: last.end, ..last };
         if self.ended && self.kind() == Lexeme::End {
             return Ok(());
         }
         if matches!(self.kind(), Lexeme::End | Lexeme::Close) || line(last) != line(next) {
-            let error = Diagnostic::at(behind, "expected `;`").label("here").help("end the declaration with `;`");
+            let error = IdlDiagnostic::at(behind, "expected `;`").label("here").help("end the declaration with `;`");
             self.findings.error(error);
-            // Going on as if it stood there shows the errors behind it.
+            // Continue as if it were there, to find further errors.
             return Ok(());
         }
-        Err(self.strange("`;`"))
+        Err(self.unexpected("`;`"))
     }
 
-    /// Reports that the next word does not fit.
-    pub fn strange(&mut self, wanted: &str) -> Lost {
+    /// Reports that the next token is unexpected.
+    pub fn unexpected(&mut self, wanted: &str) -> ParseFailure {
         let found = match self.kind() {
-            Lexeme::End if self.ended => return Lost,
+            Lexeme::End if self.ended => return ParseFailure,
             Lexeme::End => {
                 self.ended = true;
                 "the file ends".to_string()
@@ -263,53 +263,53 @@ impl<'a> Cursor<'a> {
             }
             _ => format!("found `{}`", shorten(self.text())),
         };
-        let error = Diagnostic::at(self.at(), format!("expected {wanted}, {found}")).label("not expected here");
+        let error = IdlDiagnostic::at(self.at(), format!("expected {wanted}, {found}")).label("unexpected");
         self.findings.error(error);
-        Lost
+        ParseFailure
     }
 
-    /// Reports that the next word is none of those that can stand here, with the nearest if it looks like one.
-    pub fn strange_among(&mut self, wanted: &str, known: &[&str]) -> Lost {
+    /// Reports that the next token is none of the expected ones, with the nearest if it is similar.
+    pub fn unexpected_among(&mut self, wanted: &str, known: &[&str]) -> ParseFailure {
         let near = Some(self.text()).filter(|_| self.kind() == Lexeme::Word);
         let near = near.and_then(|text| similar(text, known.iter().copied()));
         match near {
             Some(near) => {
-                let error = Diagnostic::at(self.at(), format!("expected {wanted}, found `{}`", self.text()));
+                let error = IdlDiagnostic::at(self.at(), format!("expected {wanted}, found `{}`", self.text()));
                 self.findings.error(error.label("unknown word").help(format!("did you mean `{near}`?")));
-                Lost
+                ParseFailure
             }
-            None => self.strange(wanted),
+            None => self.unexpected(wanted),
         }
     }
 
-    /// What IDL has, and this reader refuses.
-    pub fn refuse(&mut self, at: Span, message: &str, help: &str) -> Lost {
+    /// Rejects a part of IDL that is not supported.
+    pub fn refuse(&mut self, at: SourceSpan, message: &str, help: &str) -> ParseFailure {
         let label = if message.contains("not supported") { "not supported" } else { "" };
-        self.findings.error(Diagnostic::at(at, message).label(label).help(help));
-        Lost
+        self.findings.error(IdlDiagnostic::at(at, message).label(label).help(help));
+        ParseFailure
     }
 
-    /// Takes a name that is being declared.
-    pub fn name(&mut self, of: &str) -> Read<Name> {
+    /// Reads a name that is being declared.
+    pub fn name(&mut self, of: &str) -> ParseResult<Name> {
         if self.kind() != Lexeme::Word {
-            return Err(self.strange(&format!("the name of {of}")));
+            return Err(self.unexpected(&format!("the name of {of}")));
         }
         let (text, at) = (self.text(), self.at());
         if text.len() > LONGEST_NAME {
-            let error = Diagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
+            let error = IdlDiagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
             self.findings.error(error);
-            return Err(Lost);
+            return Err(ParseFailure);
         }
         let Some(escaped) = text.strip_prefix('_') else {
             if let Some(keyword) = is_keyword(text).filter(|keyword| !UNUSED.contains(keyword)) {
                 let how = if keyword == text {
                     "is a keyword".into()
                 } else {
-                    format!("differs from the keyword `{keyword}` in case only")
+                    format!("differs from the keyword `{keyword}` only in case")
                 };
-                let error = Diagnostic::at(at, format!("`{text}` cannot be the name of {of}: it {how}"));
-                self.findings.error(error.help(format!("write `_{text}`: the name stays `{text}` everywhere else")));
-                // A name was meant if a declaration goes on behind it.
+                let error = IdlDiagnostic::at(at, format!("`{text}` cannot be the name of {of}: it {how}"));
+                self.findings.error(error.help(format!("write `_{text}`: the name is `{text}` everywhere else")));
+                // A name was meant if a declaration follows.
                 let declares = matches!(
                     self.ahead(1).kind,
                     Lexeme::Semicolon
@@ -323,41 +323,47 @@ impl<'a> Cursor<'a> {
                         | Lexeme::LeftSquare
                 );
                 if !declares {
-                    return Err(Lost);
+                    return Err(ParseFailure);
                 }
             }
             self.bump();
             return Ok(Name { text: text.to_string(), at });
         };
         if !escaped.starts_with(|first: char| first.is_ascii_alphabetic()) {
-            let error = Diagnostic::at(at, format!("`{text}` is no name: one underscore may stand before a letter"));
-            self.findings.error(error.help("names begin with a letter; `_name` is `name`, kept from being a keyword"));
+            let error = IdlDiagnostic::at(
+                at,
+                format!(
+                    "`{text}` is not a name: only one underscore is allowed, before a \
+                letter"
+                ),
+            );
+            self.findings.error(error.help("names begin with a letter; `_name` means `name`, but never a keyword"));
         }
         self.bump();
         Ok(Name { text: escaped.to_string(), at })
     }
 
-    /// Takes a name that is used, `A::B` or `::A::B`.
-    pub fn scoped_name(&mut self, of: &str) -> Read<ScopedName> {
+    /// Reads a name that is used, `A::B` or `::A::B`.
+    pub fn scoped_name(&mut self, of: &str) -> ParseResult<ScopedName> {
         let start = self.at();
         let absolute = self.sign(Lexeme::Scope).is_some();
         let mut parts = Vec::new();
         loop {
             if self.kind() != Lexeme::Word {
-                return Err(self.strange(of));
+                return Err(self.unexpected(of));
             }
             let (text, at) = (self.text(), self.at());
             if text.len() > LONGEST_NAME {
-                let error = Diagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
+                let error = IdlDiagnostic::at(at, format!("this name has more than {LONGEST_NAME} characters"));
                 self.findings.error(error);
-                return Err(Lost);
+                return Err(ParseFailure);
             }
             let plain = text.strip_prefix('_');
             if plain.is_none()
                 && is_keyword(text).is_some_and(|keyword| keyword == text && !UNUSED.contains(&keyword))
                 && text != "Object"
             {
-                return Err(self.strange(of));
+                return Err(self.unexpected(of));
             }
             self.bump();
             parts.push(Name { text: plain.unwrap_or(text).to_string(), at });
@@ -369,7 +375,7 @@ impl<'a> Cursor<'a> {
         Ok(ScopedName { absolute, parts, at })
     }
 
-    /// Skips behind the `}` of a body in which something could not be read.
+    /// Skips to after the `}` of a body with an error.
     pub fn skip_body(&mut self) {
         let mut open = 1_usize;
         while open > 0 && self.kind() != Lexeme::End {
@@ -381,12 +387,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes one level deeper; refused beyond the limit.
-    pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    /// Goes one level deeper; rejected beyond the limit.
+    pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= DEEPEST {
-            let error = Diagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));
-            self.findings.error(error.help("give the inner parts names of their own"));
-            return Err(Lost);
+            let error = IdlDiagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));
+            self.findings.error(error.help("name the inner parts"));
+            return Err(ParseFailure);
         }
         self.depth += 1;
         let result = read(self);
@@ -394,7 +400,7 @@ impl<'a> Cursor<'a> {
         result
     }
 
-    /// Skips behind the end of a declaration that could not be read: `;` or the brace that closes what it opened.
+    /// Skips to after the end of a declaration with an error: `;` or the brace that closes it.
     pub fn skip(&mut self) {
         self.half = false;
         let mut open = 0_usize;
@@ -445,7 +451,7 @@ impl<'a> Cursor<'a> {
         lines
     }
 
-    /// The comment behind the last word taken, on its line.
+    /// The comment after the last token, on its line.
     pub fn docs_after(&self) -> Vec<String> {
         let (last, next) = (self.last(), self.at());
         let comments = &self.stream.comments;
@@ -455,12 +461,12 @@ impl<'a> Cursor<'a> {
         };
         let line = self.lines(last).1;
         let beside = comment.at.file == last.file && self.lines(comment.at).0 == line;
-        // With another word behind it on the line, it belongs to that.
+        // If another token follows on the line, it belongs to that.
         let alone = self.kind() == Lexeme::End || next.file != last.file || self.lines(next).0 != line;
         if beside && alone { plain(self.sources.text(comment.at)) } else { Vec::new() }
     }
 
-    fn lines(&self, at: Span) -> (usize, usize) {
+    fn lines(&self, at: SourceSpan) -> (usize, usize) {
         (self.sources.line(at.file, at.start), self.sources.line(at.file, at.end.saturating_sub(1).max(at.start)))
     }
 }

@@ -1,11 +1,11 @@
-//! What can stand in a file or a module.
+//! The contents of a file or a module.
 
-use crate::read::diagnostic::Diagnostic;
+use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::lexeme::Lexeme;
-use crate::read::syntax::{Front, Item};
+use crate::read::syntax::{Front, SyntaxItem};
 use crate::tree::Annotation;
 
-use super::cursor::{Cursor, Lost, Read};
+use super::cursor::{Cursor, ParseFailure, ParseResult};
 use super::types::VALUES;
 
 /// Words that can begin a definition, for suggestions.
@@ -30,7 +30,7 @@ const DEFINITIONS: [&str; 17] = [
 ];
 
 impl Cursor<'_> {
-    pub fn specification(mut self) -> Vec<Item> {
+    pub fn specification(mut self) -> Vec<SyntaxItem> {
         let mut items = Vec::new();
         loop {
             self.definitions(&mut items);
@@ -38,17 +38,17 @@ impl Cursor<'_> {
                 return items;
             }
             // A brace too many: nothing is open here.
-            let error = Diagnostic::at(self.at(), "this `}` closes nothing");
-            self.findings.error(error.help("take it away, or look for a `}` too many before it"));
+            let error = IdlDiagnostic::at(self.at(), "this `}` closes nothing");
+            self.findings.error(error.help("remove it, or find a `}` too many before it"));
             self.bump();
             self.sign(Lexeme::Semicolon);
         }
     }
 
     /// Definitions up to `}` or the end.
-    fn definitions(&mut self, items: &mut Vec<Item>) {
+    fn definitions(&mut self, items: &mut Vec<SyntaxItem>) {
         loop {
-            items.extend(self.events().into_iter().map(Item::Event));
+            items.extend(self.events().into_iter().map(SyntaxItem::Event));
             if matches!(self.kind(), Lexeme::Close | Lexeme::End) {
                 return;
             }
@@ -56,7 +56,7 @@ impl Cursor<'_> {
             match self.definition() {
                 Ok(Some(item)) => items.push(item),
                 Ok(None) => {}
-                Err(Lost) => self.skip(),
+                Err(ParseFailure) => self.skip(),
             }
             if self.next == before {
                 self.bump();
@@ -64,9 +64,9 @@ impl Cursor<'_> {
         }
     }
 
-    fn definition(&mut self) -> Read<Option<Item>> {
+    fn definition(&mut self) -> ParseResult<Option<SyntaxItem>> {
         if self.sign(Lexeme::Semicolon).is_some() {
-            let help = "take it away: a definition ends with one `;`";
+            let help = "remove it: a definition ends with one `;`";
             self.refuse(self.last(), "this `;` ends nothing", help);
             return Ok(None);
         }
@@ -81,7 +81,7 @@ impl Cursor<'_> {
                 }
                 self.deeper(|cursor| cursor.interface(front)).map(Some)
             }
-            _ if self.kind() != Lexeme::Word => Err(self.strange("a definition")),
+            _ if self.kind() != Lexeme::Word => Err(self.unexpected("a definition")),
             _ => match self.shared_definition(front)? {
                 Some(item) => Ok(Some(item)),
                 None => {
@@ -89,16 +89,16 @@ impl Cursor<'_> {
                     let member = matches!(text, "void" | "oneway" | "attribute" | "readonly");
                     if member || [1, 2].into_iter().any(|by| self.ahead(by).kind == Lexeme::Left) {
                         let help = "put it into an interface";
-                        return Err(self.refuse(at, "operations and attributes stand in interfaces", help));
+                        return Err(self.refuse(at, "operations and attributes belong into interfaces", help));
                     }
-                    Err(self.strange_among("a definition", &DEFINITIONS))
+                    Err(self.unexpected_among("a definition", &DEFINITIONS))
                 }
             },
         }
     }
 
-    /// What can stand in a module and in an interface alike; `None` if the next word begins nothing of it.
-    pub fn shared_definition(&mut self, front: Front) -> Read<Option<Item>> {
+    /// Definitions that are allowed in a module and in an interface; `None` if the next token begins none of them.
+    pub fn shared_definition(&mut self, front: Front) -> ParseResult<Option<SyntaxItem>> {
         let at = self.at();
         let item = match self.text() {
             "const" => {
@@ -109,59 +109,59 @@ impl Cursor<'_> {
                 let value = self.expression()?;
                 self.semicolon()?;
                 let front = self.with_docs_after(front);
-                Item::Constant { front, name, of, value }
+                SyntaxItem::Constant { front, name, of, value }
             }
             "typedef" => {
                 self.bump();
                 let of = self.a_type(true)?;
                 let names = self.declarators("the type")?;
-                Item::Alias { front, of, names }
+                SyntaxItem::Alias { front, of, names }
             }
             "struct" | "union" if self.ahead(2).kind == Lexeme::Semicolon => {
                 let structure = self.bump();
                 let name = self.name(self.sources.text(structure.text))?;
                 self.semicolon()?;
                 match self.sources.text(structure.text) {
-                    "struct" => Item::ForwardStruct { name },
-                    _ => Item::ForwardUnion { name },
+                    "struct" => SyntaxItem::ForwardStruct { name },
+                    _ => SyntaxItem::ForwardUnion { name },
                 }
             }
             "struct" | "union" | "enum" => {
                 let constructed = self.deeper(|cursor| cursor.constructed(front))?;
                 self.semicolon()?;
-                Item::Constructed(constructed)
+                SyntaxItem::Constructed(constructed)
             }
             "exception" => {
                 self.bump();
                 let name = self.name("the exception")?;
                 let members = self.deeper(|cursor| cursor.members("exception"))?;
                 self.semicolon()?;
-                Item::Exception { front, name, members }
+                SyntaxItem::Exception { front, name, members }
             }
             "typeid" => {
                 self.bump();
                 let name = self.scoped_name("the name of what gets the repository id")?;
                 let (id, at) = self.plain_string("the repository id")?;
                 self.semicolon()?;
-                Item::TypeId { name, id, at }
+                SyntaxItem::TypeId { name, id, at }
             }
             "typeprefix" => {
                 self.bump();
                 let name = self.scoped_name("the name of a module or interface")?;
                 let (prefix, _) = self.plain_string("the prefix")?;
                 self.semicolon()?;
-                Item::TypePrefix { name, prefix }
+                SyntaxItem::TypePrefix { name, prefix }
             }
             "import" => {
                 let help = "use `#include` with the file that declares it";
                 return Err(self.refuse(
                     at,
-                    "`import` is not supported: it takes names out of an interface repository",
+                    "`import` is not supported: it imports names from an interface repository",
                     help,
                 ));
             }
             "native" => {
-                let help = "declare a struct, or an interface: a native type has no form on the wire";
+                let help = "declare a struct or an interface: a native type cannot be sent";
                 self.unsupported("a native type", "native types are not supported", help)?
             }
             "valuetype" | "custom" => self.unsupported("a value type", "value types are not supported", VALUES)?,
@@ -187,8 +187,8 @@ impl Cursor<'_> {
         Ok(Some(item))
     }
 
-    /// What IDL has and this reader refuses: at once in the file that is read, and in what it includes if it is used.
-    fn unsupported(&mut self, what: &'static str, message: &str, help: &str) -> Read<Item> {
+    /// Unsupported parts of IDL: rejected at once in the file itself, and in an included file if they are used.
+    fn unsupported(&mut self, what: &'static str, message: &str, help: &str) -> ParseResult<SyntaxItem> {
         let at = self.at();
         if at.file == 0 {
             return Err(self.refuse(at, message, help));
@@ -199,38 +199,38 @@ impl Cursor<'_> {
         self.bump();
         let name = self.name(what)?;
         self.skip();
-        Ok(Item::Unsupported { name, what })
+        Ok(SyntaxItem::Unsupported { name, what })
     }
 
-    fn module(&mut self, front: Front) -> Read<Item> {
+    fn module(&mut self, front: Front) -> ParseResult<SyntaxItem> {
         self.bump();
         let name = self.name("the module")?;
         if self.sign(Lexeme::Less).is_some() {
-            let help = "write the module out for each type that it is used with";
+            let help = "write the module for each type that it is used with";
             return Err(self.refuse(self.last(), "template modules are not supported", help));
         }
         let open = self.expect(Lexeme::Open, "`{` and the module's definitions")?;
         if self.kind() == Lexeme::Close {
-            let error = Diagnostic::at(name.at, format!("the module `{}` is empty", name.text));
-            self.findings.error(error.help("a module holds one definition at least"));
+            let error = IdlDiagnostic::at(name.at, format!("the module `{}` is empty", name.text));
+            self.findings.error(error.help("a module has at least one definition"));
         }
         let mut items = Vec::new();
         self.definitions(&mut items);
         self.closing(open, "module", &name.text);
         self.semicolon()?;
-        Ok(Item::Module { front, name, items })
+        Ok(SyntaxItem::Module { front, name, items })
     }
 
-    /// The `}` of something large: if the file ends first, the report says what is open.
-    pub fn closing(&mut self, open: crate::read::source::Span, what: &str, name: &str) {
+    /// The `}` of a large body: if the file ends first, the report names the open body.
+    pub fn closing(&mut self, open: crate::read::source::SourceSpan, what: &str, name: &str) {
         if self.sign(Lexeme::Close).is_none() {
             self.ended = true;
-            let error = Diagnostic::at(self.at(), format!("expected `}}` of the {what} `{name}`, the file ends"));
+            let error = IdlDiagnostic::at(self.at(), format!("expected `}}` of the {what} `{name}`, the file ends"));
             self.findings.error(error.label("not closed here").other(open, "opened here"));
         }
     }
 
-    fn plain_string(&mut self, of: &str) -> Read<(String, crate::read::source::Span)> {
+    fn plain_string(&mut self, of: &str) -> ParseResult<(String, crate::read::source::SourceSpan)> {
         let at = self.at();
         let text = self.text();
         match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
@@ -238,12 +238,12 @@ impl Cursor<'_> {
                 self.bump();
                 Ok((inside.to_string(), at))
             }
-            None => Err(self.strange(&format!("{of} in quotes"))),
+            None => Err(self.unexpected(&format!("{of} in quotes"))),
         }
     }
 
     /// The comment and the annotations before a declaration.
-    pub fn front(&mut self) -> Read<Front> {
+    pub fn front(&mut self) -> ParseResult<Front> {
         let mut docs = self.docs_before(self.next);
         let annotations = self.annotations()?;
         if docs.is_empty() && !annotations.is_empty() {
@@ -252,7 +252,7 @@ impl Cursor<'_> {
         Ok(Front { docs, annotations })
     }
 
-    /// The comment behind it, if there was none before it.
+    /// The comment after it, if there was none before it.
     pub fn with_docs_after(&self, mut front: Front) -> Front {
         if front.docs.is_empty() {
             front.docs = self.docs_after();
@@ -260,13 +260,13 @@ impl Cursor<'_> {
         front
     }
 
-    /// `@name`, `@name(value)`, `@name(key = value, ...)`, any number of them; and `@annotation` declarations refused.
-    pub fn annotations(&mut self) -> Read<Vec<Annotation>> {
+    /// `@name`, `@name(value)`, `@name(key = value, ...)`, any number of them; `@annotation` declarations are rejected.
+    pub fn annotations(&mut self) -> ParseResult<Vec<Annotation>> {
         let mut annotations = Vec::new();
         while self.kind() == Lexeme::At {
             let start = self.bump().at;
             if self.is("annotation") {
-                let help = "take it away: annotations are kept without being declared";
+                let help = "remove it: annotations need no declaration";
                 return Err(self.refuse(start, "annotations cannot be declared", help));
             }
             let name = self.annotation_name()?;
@@ -292,14 +292,14 @@ impl Cursor<'_> {
     }
 
     /// The name of an annotation: keywords (`@default`) are names here.
-    fn annotation_name(&mut self) -> Read<String> {
+    fn annotation_name(&mut self) -> ParseResult<String> {
         let mut name = String::new();
         loop {
             if self.sign(Lexeme::Scope).is_some() {
                 name += "::";
             }
             if self.kind() != Lexeme::Word {
-                return Err(self.strange("the annotation's name"));
+                return Err(self.unexpected("the annotation's name"));
             }
             name += self.sources.text(self.bump().text);
             if self.kind() != Lexeme::Scope {

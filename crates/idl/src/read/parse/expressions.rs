@@ -1,12 +1,12 @@
 //! Constant expressions (7.4.1.4.3), turned into postfix order.
 
 use crate::read::lexeme::Lexeme;
-use crate::read::source::Span;
-use crate::read::syntax::{Expression, Step, StepWhat};
+use crate::read::source::SourceSpan;
+use crate::read::syntax::{Expression, Step, StepKind};
 
-use super::cursor::{Cursor, Read};
+use super::cursor::{Cursor, ParseResult};
 
-/// Operators of two sides, loosest first.
+/// Binary operators, lowest precedence first.
 const LEVELS: [&[Lexeme]; 6] = [
     &[Lexeme::Or],
     &[Lexeme::Xor],
@@ -17,41 +17,41 @@ const LEVELS: [&[Lexeme]; 6] = [
 ];
 
 impl Cursor<'_> {
-    pub fn expression(&mut self) -> Read<Expression> {
+    pub fn expression(&mut self) -> ParseResult<Expression> {
         let (start, mut steps) = (self.at(), Vec::new());
         self.sides(0, &mut steps)?;
         Ok(Expression { steps, at: start.to(self.last()) })
     }
 
-    /// A bound between `<` and `>`: `>>` closes two brackets there, unless parentheses stand around it.
-    pub fn expression_in_angles(&mut self) -> Read<Expression> {
+    /// A bound between `<` and `>`: `>>` closes two brackets there, unless it is within parentheses.
+    pub fn expression_in_angles(&mut self) -> ParseResult<Expression> {
         let around = std::mem::replace(&mut self.angles, true);
         let read = self.expression();
         self.angles = around;
         read
     }
 
-    fn sides(&mut self, level: usize, steps: &mut Vec<Step>) -> Read<()> {
+    fn sides(&mut self, level: usize, steps: &mut Vec<Step>) -> ParseResult<()> {
         let Some(operators) = LEVELS.get(level) else { return self.unary(steps) };
         self.sides(level + 1, steps)?;
         while operators.contains(&self.kind()) && !(self.angles && self.kind() == Lexeme::ShiftRight) {
             let operator = self.bump();
             self.sides(level + 1, steps)?;
-            steps.push(Step { what: StepWhat::Binary(operator.kind), at: operator.at });
+            steps.push(Step { what: StepKind::Binary(operator.kind), at: operator.at });
         }
         Ok(())
     }
 
-    fn unary(&mut self, steps: &mut Vec<Step>) -> Read<()> {
+    fn unary(&mut self, steps: &mut Vec<Step>) -> ParseResult<()> {
         let sign = matches!(self.kind(), Lexeme::Plus | Lexeme::Minus | Lexeme::Tilde).then(|| self.bump());
         self.primary(steps)?;
         if let Some(sign) = sign {
-            steps.push(Step { what: StepWhat::Unary(sign.kind), at: sign.at });
+            steps.push(Step { what: StepKind::Unary(sign.kind), at: sign.at });
         }
         Ok(())
     }
 
-    fn primary(&mut self, steps: &mut Vec<Step>) -> Read<()> {
+    fn primary(&mut self, steps: &mut Vec<Step>) -> ParseResult<()> {
         let at = self.at();
         let what = match self.kind() {
             Lexeme::Left => {
@@ -64,19 +64,19 @@ impl Cursor<'_> {
                 return Ok(());
             }
             Lexeme::Text => {
-                let mut texts: Vec<Span> = Vec::new();
+                let mut texts: Vec<SourceSpan> = Vec::new();
                 while self.kind() == Lexeme::Text {
                     texts.push(self.bump().text);
                 }
-                StepWhat::Literal(Lexeme::Text, texts)
+                StepKind::Literal(Lexeme::Text, texts)
             }
             kind @ (Lexeme::Integer | Lexeme::Floating | Lexeme::Fixed | Lexeme::Char) => {
-                StepWhat::Literal(kind, vec![self.bump().text])
+                StepKind::Literal(kind, vec![self.bump().text])
             }
             Lexeme::Word if self.is("TRUE") || self.is("FALSE") => {
-                StepWhat::Boolean(self.sources.text(self.bump().text) == "TRUE")
+                StepKind::Boolean(self.sources.text(self.bump().text) == "TRUE")
             }
-            _ => StepWhat::Name(self.scoped_name("a value")?),
+            _ => StepKind::Name(self.scoped_name("a value")?),
         };
         steps.push(Step { what, at: at.to(self.last()) });
         Ok(())

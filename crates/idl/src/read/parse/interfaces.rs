@@ -1,26 +1,26 @@
 //! Interfaces: their header, operations and attributes.
 
-use crate::read::diagnostic::Diagnostic;
+use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::lexeme::Lexeme;
 use crate::read::syntax::{
-    AttributeSyntax, Front, InterfaceSyntax, Item, OperationSyntax, ParameterSyntax, ScopedName,
+    AttributeSyntax, Front, InterfaceSyntax, OperationSyntax, ParameterSyntax, ScopedName, SyntaxItem,
 };
 use crate::tree::Direction;
 
-use super::cursor::{Cursor, Lost, Read};
+use super::cursor::{Cursor, ParseFailure, ParseResult};
 
-/// Words that can begin what stands in an interface, for suggestions.
+/// Words that can begin a member of an interface, for suggestions.
 const EXPORTS: [&str; 9] =
     ["attribute", "const", "enum", "exception", "oneway", "readonly", "struct", "typedef", "union"];
 
 impl Cursor<'_> {
-    pub fn interface(&mut self, front: Front) -> Read<Item> {
+    pub fn interface(&mut self, front: Front) -> ParseResult<SyntaxItem> {
         let (mut local, mut is_abstract) = (false, false);
         while !self.is("interface") {
             match self.text() {
                 "local" if !local && !is_abstract => local = true,
                 "abstract" if !local && !is_abstract => is_abstract = true,
-                _ => return Err(self.strange("`interface`")),
+                _ => return Err(self.unexpected("`interface`")),
             }
             self.bump();
         }
@@ -30,19 +30,19 @@ impl Cursor<'_> {
         if self.sign(Lexeme::Colon).is_some() {
             bases = self.names("an interface")?;
         } else if self.sign(Lexeme::Semicolon).is_some() {
-            return Ok(Item::Interface(InterfaceSyntax { front, name, local, is_abstract, bases, items: None }));
+            return Ok(SyntaxItem::Interface(InterfaceSyntax { front, name, local, is_abstract, bases, items: None }));
         }
-        let open = self.expect(Lexeme::Open, "`{` and what the interface offers")?;
+        let open = self.expect(Lexeme::Open, "`{` and the contents of the interface")?;
         let mut items = Vec::new();
         loop {
-            items.extend(self.events().into_iter().map(Item::Event));
+            items.extend(self.events().into_iter().map(SyntaxItem::Event));
             if matches!(self.kind(), Lexeme::Close | Lexeme::End) {
                 break;
             }
             let before = self.next;
             match self.export() {
                 Ok(item) => items.push(item),
-                Err(Lost) => self.skip(),
+                Err(ParseFailure) => self.skip(),
             }
             if self.next == before {
                 self.bump();
@@ -50,11 +50,11 @@ impl Cursor<'_> {
         }
         self.closing(open, "interface", &name.text);
         self.semicolon()?;
-        Ok(Item::Interface(InterfaceSyntax { front, name, local, is_abstract, bases, items: Some(items) }))
+        Ok(SyntaxItem::Interface(InterfaceSyntax { front, name, local, is_abstract, bases, items: Some(items) }))
     }
 
     /// Names between commas.
-    fn names(&mut self, of: &str) -> Read<Vec<ScopedName>> {
+    fn names(&mut self, of: &str) -> ParseResult<Vec<ScopedName>> {
         let mut names = vec![self.scoped_name(of)?];
         while self.sign(Lexeme::Comma).is_some() {
             names.push(self.scoped_name(of)?);
@@ -62,13 +62,13 @@ impl Cursor<'_> {
         Ok(names)
     }
 
-    fn export(&mut self) -> Read<Item> {
+    fn export(&mut self) -> ParseResult<SyntaxItem> {
         let front = self.front()?;
         match self.text() {
             "attribute" | "readonly" => self.attribute(front),
             "module" | "interface" => {
                 let help = "close this one first";
-                let message = format!("`{}` cannot stand in an interface", self.text());
+                let message = format!("`{}` is not allowed in an interface", self.text());
                 Err(self.refuse(self.at(), &message, help))
             }
             "oneway" | "void" => self.operation(front),
@@ -80,10 +80,10 @@ impl Cursor<'_> {
         }
     }
 
-    fn attribute(&mut self, front: Front) -> Read<Item> {
+    fn attribute(&mut self, front: Front) -> ParseResult<SyntaxItem> {
         let readonly = self.word("readonly").is_some();
         if self.word("attribute").is_none() {
-            return Err(self.strange_among("`attribute`", &["attribute"]));
+            return Err(self.unexpected_among("`attribute`", &["attribute"]));
         }
         let of = self.a_type(false)?;
         let mut names = vec![self.name("the attribute")?];
@@ -102,19 +102,19 @@ impl Cursor<'_> {
         }
         if matches!(self.text(), "raises" | "getraises" | "setraises") {
             let help = "`readonly` attributes have `raises`; others have `getraises`, then `setraises`";
-            let message = format!("`{}` cannot stand here", self.text());
+            let message = format!("`{}` is not allowed here", self.text());
             return Err(self.refuse(self.at(), &message, help));
         }
         if names.len() > 1 && !(get_raises.is_empty() && set_raises.is_empty()) {
-            let error = Diagnostic::at(names[1].at, "an attribute that raises is declared alone");
+            let error = IdlDiagnostic::at(names[1].at, "an attribute with exceptions is declared alone");
             self.findings.error(error.help("write one declaration for each"));
         }
         self.semicolon()?;
         let front = self.with_docs_after(front);
-        Ok(Item::Attribute(AttributeSyntax { front, readonly, of, names, get_raises, set_raises }))
+        Ok(SyntaxItem::Attribute(AttributeSyntax { front, readonly, of, names, get_raises, set_raises }))
     }
 
-    fn operation(&mut self, front: Front) -> Read<Item> {
+    fn operation(&mut self, front: Front) -> ParseResult<SyntaxItem> {
         let oneway = self.word("oneway");
         let result = match self.word("void") {
             Some(_) => None,
@@ -125,7 +125,7 @@ impl Cursor<'_> {
                 match (near, self.ahead(2).kind) {
                     // `atribute long x;`: a second name and no parenthesis.
                     (Some(_), kind) if kind != Lexeme::Left => {
-                        return Err(self.strange_among("a declaration", &EXPORTS));
+                        return Err(self.unexpected_among("a declaration", &EXPORTS));
                     }
                     _ => {}
                 }
@@ -156,10 +156,10 @@ impl Cursor<'_> {
         }
         self.semicolon()?;
         let front = self.with_docs_after(front);
-        Ok(Item::Operation(OperationSyntax { front, name, oneway, result, parameters, raises }))
+        Ok(SyntaxItem::Operation(OperationSyntax { front, name, oneway, result, parameters, raises }))
     }
 
-    fn parameter(&mut self) -> Read<ParameterSyntax> {
+    fn parameter(&mut self) -> ParseResult<ParameterSyntax> {
         let front = self.front()?;
         let direction_at = self.at();
         let direction = match self.text() {
@@ -168,38 +168,34 @@ impl Cursor<'_> {
             "inout" => Direction::InOut,
             "void" if self.ahead(1).kind == Lexeme::Right => {
                 let help = "write `()`";
-                return Err(self.refuse(
-                    self.at(),
-                    "an operation without parameters has nothing in its parentheses",
-                    help,
-                ));
+                return Err(self.refuse(self.at(), "an operation without parameters has empty parentheses", help));
             }
             _ => {
-                let error = Diagnostic::at(self.at(), "this parameter has no direction");
-                let error = error.label("`in`, `out` or `inout` is expected here");
-                self.findings.error(error.help("`in` goes to the object, `out` comes back, `inout` does both"));
-                return Err(Lost);
+                let error = IdlDiagnostic::at(self.at(), "this parameter has no direction");
+                let error = error.label("expected `in`, `out` or `inout`");
+                self.findings.error(error.help("`in` is sent to the object, `out` is returned, `inout` both"));
+                return Err(ParseFailure);
             }
         };
         self.bump();
         let of = self.a_type(false)?;
         let name = self.name("the parameter")?;
         if self.kind() == Lexeme::LeftSquare {
-            let help = "give the array a name with `typedef`, and use that";
+            let help = "name the array with `typedef`, and use that";
             return Err(self.refuse(self.at(), "a parameter cannot be declared as an array", help));
         }
         Ok(ParameterSyntax { front, direction, direction_at, of, name })
     }
 
-    fn raised(&mut self) -> Read<Vec<ScopedName>> {
+    fn raised(&mut self) -> ParseResult<Vec<ScopedName>> {
         self.expect(Lexeme::Left, "`(` and the exceptions")?;
         let names = self.names("an exception")?;
         self.expect(Lexeme::Right, "`,` or `)`")?;
         Ok(names)
     }
 
-    /// `context ("name", ...)`: read and left out, since no ORB in use sends contexts.
-    fn contexts(&mut self) -> Read<()> {
+    /// `context ("name", ...)`: read and omitted, because no ORB in use sends contexts.
+    fn contexts(&mut self) -> ParseResult<()> {
         self.expect(Lexeme::Left, "`(` and the names of the context")?;
         loop {
             self.expect(Lexeme::Text, "a name in quotes")?;

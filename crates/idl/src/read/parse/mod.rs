@@ -1,5 +1,5 @@
-//! The grammar of OMG IDL 4.2 (chapter 7.4: core data types, any, interfaces, CORBA-specific building blocks),
-//! by recursive descent: the token at hand always tells what comes.
+//! The grammar of OMG IDL 4.2 (chapter 7.4: core data types, any, interfaces, CORBA-specific building blocks), by
+//! recursive descent: the next token always decides.
 
 mod cursor;
 mod definitions;
@@ -8,14 +8,14 @@ mod interfaces;
 mod types;
 
 use super::diagnostic::Findings;
-use super::preprocess::Stream;
+use super::preprocess::Preprocessed;
 use super::source::Sources;
-use super::syntax::Item;
+use super::syntax::SyntaxItem;
 
-/// Types, modules and parentheses may stand in one another this deep.
+/// The deepest nesting of types, modules and parentheses.
 pub(crate) const DEEPEST: usize = 64;
 
-/// Reads all definitions; what could not be read was reported and is left out.
-pub(crate) fn parse(stream: &Stream, sources: &Sources, findings: &mut Findings) -> Vec<Item> {
+/// Reads all definitions; those with errors were reported and are omitted.
+pub(crate) fn parse(stream: &Preprocessed, sources: &Sources, findings: &mut Findings) -> Vec<SyntaxItem> {
     cursor::Cursor::new(stream, sources, findings).specification()
 }

@@ -1,28 +1,28 @@
-//! Types, and those that are declared: structs, unions, enumerations.
+//! Types, and declarations of types: structs, unions, enumerations.
 
-use crate::read::diagnostic::Diagnostic;
+use crate::read::diagnostic::IdlDiagnostic;
 use crate::read::lexeme::Lexeme;
 use crate::read::syntax::{
-    CaseSyntax, Constructed, Construction, Declarator, Front, Label, MemberSyntax, Name, TypeSyntax, TypeWhat,
+    CaseSyntax, Constructed, Construction, Declarator, Front, Label, MemberSyntax, Name, TypeForm, TypeSyntax,
 };
 use crate::tree::Type;
 
-use super::cursor::{Cursor, Lost, Read};
+use super::cursor::{Cursor, ParseFailure, ParseResult};
 
 impl Cursor<'_> {
-    /// A type, or the declaration of one where `declares` says that this may stand here.
-    pub fn a_type(&mut self, declares: bool) -> Read<TypeSyntax> {
+    /// A type, or the declaration of one if `declares` allows it.
+    pub fn a_type(&mut self, declares: bool) -> ParseResult<TypeSyntax> {
         let start = self.at();
         let what = self.deeper(|cursor| cursor.type_what(declares))?;
         Ok(TypeSyntax { at: start.to(self.last()), what })
     }
 
-    fn type_what(&mut self, declares: bool) -> Read<TypeWhat> {
+    fn type_what(&mut self, declares: bool) -> ParseResult<TypeForm> {
         if self.kind() == Lexeme::Scope {
-            return Ok(TypeWhat::Named(self.scoped_name("a type")?));
+            return Ok(TypeForm::Named(self.scoped_name("a type")?));
         }
         if self.kind() != Lexeme::Word {
-            return Err(self.strange("a type"));
+            return Err(self.unexpected("a type"));
         }
         let (at, text) = (self.at(), self.text());
         let basic = match text {
@@ -51,7 +51,7 @@ impl Cursor<'_> {
                 } else {
                     Type::Long
                 };
-                return Ok(TypeWhat::Basic(long));
+                return Ok(TypeForm::Basic(long));
             }
             "unsigned" => {
                 self.bump();
@@ -60,9 +60,9 @@ impl Cursor<'_> {
                 } else if self.word("long").is_some() {
                     if self.word("long").is_some() { Type::ULongLong } else { Type::ULong }
                 } else {
-                    return Err(self.strange_among("`short` or `long`", &["short", "long"]));
+                    return Err(self.unexpected_among("`short` or `long`", &["short", "long"]));
                 };
-                return Ok(TypeWhat::Basic(unsigned));
+                return Ok(TypeForm::Basic(unsigned));
             }
             "string" | "wstring" => {
                 self.bump();
@@ -73,18 +73,18 @@ impl Cursor<'_> {
                 if bound.is_some() {
                     self.close_angle()?;
                 }
-                return Ok(TypeWhat::String { wide: text == "wstring", bound });
+                return Ok(TypeForm::String { wide: text == "wstring", bound });
             }
             "fixed" => {
                 self.bump();
                 if self.sign(Lexeme::Less).is_none() {
-                    return Ok(TypeWhat::Fixed(None));
+                    return Ok(TypeForm::Fixed(None));
                 }
                 let digits = self.expression_in_angles()?;
                 self.expect(Lexeme::Comma, "`,` and the scale")?;
                 let scale = self.expression_in_angles()?;
                 self.close_angle()?;
-                return Ok(TypeWhat::Fixed(Some((digits, scale))));
+                return Ok(TypeForm::Fixed(Some((digits, scale))));
             }
             "sequence" => {
                 self.bump();
@@ -95,7 +95,7 @@ impl Cursor<'_> {
                     None => None,
                 };
                 self.close_angle()?;
-                return Ok(TypeWhat::Sequence(Box::new(of), bound));
+                return Ok(TypeForm::Sequence(Box::new(of), bound));
             }
             "struct" | "union" | "enum" => {
                 if !declares {
@@ -103,25 +103,25 @@ impl Cursor<'_> {
                     return Err(self.refuse(at, &format!("a {text} cannot be declared here"), help));
                 }
                 let constructed = self.constructed(Front::default())?;
-                return Ok(TypeWhat::Constructed(Box::new(constructed)));
+                return Ok(TypeForm::Constructed(Box::new(constructed)));
             }
             "ValueBase" => return Err(self.refuse(at, "value types are not supported", VALUES)),
             "void" => {
                 let help = "only an operation's result is `void`";
-                return Err(self.refuse(at, "`void` is no type", help));
+                return Err(self.refuse(at, "`void` is not a type", help));
             }
             "map" if self.ahead(1).kind == Lexeme::Less => {
-                let help = "use a sequence of structs with a key and a value: every CORBA program can read it";
+                let help = "use a sequence of structs with a key and a value, which every CORBA program supports";
                 return Err(self.refuse(at, "maps (IDL 4.2, extended data types) are not supported", help));
             }
-            _ => return Ok(TypeWhat::Named(self.scoped_name("a type")?)),
+            _ => return Ok(TypeForm::Named(self.scoped_name("a type")?)),
         };
         self.bump();
-        Ok(TypeWhat::Basic(basic))
+        Ok(TypeForm::Basic(basic))
     }
 
     /// `struct`, `union` or `enum` with its name and body.
-    pub fn constructed(&mut self, front: Front) -> Read<Constructed> {
+    pub fn constructed(&mut self, front: Front) -> ParseResult<Constructed> {
         let keyword = self.bump();
         let word = self.sources.text(keyword.text);
         let name = self.name(&format!("the {word}"))?;
@@ -133,8 +133,8 @@ impl Cursor<'_> {
                 };
                 let (next, after) = (self.kind(), self.ahead(1).kind);
                 if base.is_none() && (next, after) == (Lexeme::Open, Lexeme::Close) {
-                    let error = Diagnostic::at(name.at, format!("the struct `{}` has no members", name.text));
-                    self.findings.error(error.help("a struct has one member at least"));
+                    let error = IdlDiagnostic::at(name.at, format!("the struct `{}` has no members", name.text));
+                    self.findings.error(error.help("a struct has at least one member"));
                 }
                 Construction::Struct { base, members: self.members(word)? }
             }
@@ -145,16 +145,16 @@ impl Cursor<'_> {
     }
 
     /// Members in braces.
-    pub fn members(&mut self, of: &str) -> Read<Vec<MemberSyntax>> {
+    pub fn members(&mut self, of: &str) -> ParseResult<Vec<MemberSyntax>> {
         self.expect(Lexeme::Open, &format!("`{{` and the members of the {of}"))?;
         let mut members = Vec::new();
         while !matches!(self.kind(), Lexeme::Close | Lexeme::End) {
             let before = self.next;
             match self.member() {
                 Ok(member) => members.push(member),
-                Err(Lost) => self.skip(),
+                Err(ParseFailure) => self.skip(),
             }
-            // A member that takes no word would be read for ever.
+            // A member that reads no token would loop for ever.
             if self.next == before {
                 self.bump();
             }
@@ -163,7 +163,7 @@ impl Cursor<'_> {
         Ok(members)
     }
 
-    fn member(&mut self) -> Read<MemberSyntax> {
+    fn member(&mut self) -> ParseResult<MemberSyntax> {
         let front = self.front()?;
         let of = self.a_type(true)?;
         let names = self.declarators("a member")?;
@@ -171,7 +171,7 @@ impl Cursor<'_> {
     }
 
     /// Names with their dimensions, up to and with the `;`.
-    pub fn declarators(&mut self, of: &str) -> Read<Vec<Declarator>> {
+    pub fn declarators(&mut self, of: &str) -> ParseResult<Vec<Declarator>> {
         let mut names = vec![self.declarator(of)?];
         while self.sign(Lexeme::Comma).is_some() {
             if let Some(last) = names.last_mut() {
@@ -186,13 +186,13 @@ impl Cursor<'_> {
         Ok(names)
     }
 
-    fn declarator(&mut self, of: &str) -> Read<Declarator> {
+    fn declarator(&mut self, of: &str) -> ParseResult<Declarator> {
         self.annotations()?;
         let name = self.name(of)?;
         let mut dimensions = Vec::new();
         while self.sign(Lexeme::LeftSquare).is_some() {
             if self.kind() == Lexeme::RightSquare {
-                let help = "give the number of elements, or use a sequence";
+                let help = "add the number of elements, or use a sequence";
                 return Err(self.refuse(self.at(), "an array needs its number of elements", help));
             }
             dimensions.push(self.expression()?);
@@ -201,9 +201,9 @@ impl Cursor<'_> {
         Ok(Declarator { name, dimensions, after: Vec::new() })
     }
 
-    fn union(&mut self) -> Read<Construction> {
+    fn union(&mut self) -> ParseResult<Construction> {
         if self.word("switch").is_none() {
-            return Err(self.strange_among("`switch`", &["switch"]));
+            return Err(self.unexpected_among("`switch`", &["switch"]));
         }
         self.expect(Lexeme::Left, "`(` and the type of the discriminator")?;
         self.front()?;
@@ -211,15 +211,15 @@ impl Cursor<'_> {
         self.expect(Lexeme::Right, "`)`")?;
         self.expect(Lexeme::Open, "`{` and the cases of the union")?;
         if self.kind() == Lexeme::Close {
-            let error = Diagnostic::at(self.at(), "this union has no members");
-            self.findings.error(error.help("a union has one case at least"));
+            let error = IdlDiagnostic::at(self.at(), "this union has no members");
+            self.findings.error(error.help("a union has at least one case"));
         }
         let mut cases = Vec::new();
         while !matches!(self.kind(), Lexeme::Close | Lexeme::End) {
             let before = self.next;
             match self.case() {
                 Ok(case) => cases.push(case),
-                Err(Lost) => self.skip(),
+                Err(ParseFailure) => self.skip(),
             }
             if self.next == before {
                 self.bump();
@@ -229,7 +229,7 @@ impl Cursor<'_> {
         Ok(Construction::Union { switch, cases })
     }
 
-    fn case(&mut self) -> Read<CaseSyntax> {
+    fn case(&mut self) -> ParseResult<CaseSyntax> {
         let mut front = self.front()?;
         let mut labels = Vec::new();
         loop {
@@ -240,12 +240,12 @@ impl Cursor<'_> {
             } else {
                 break;
             }
-            self.expect(Lexeme::Colon, "`:` behind the label")?;
+            self.expect(Lexeme::Colon, "`:` after the label")?;
         }
         if labels.is_empty() {
-            return Err(self.strange_among("`case` or `default`", &["case", "default"]));
+            return Err(self.unexpected_among("`case` or `default`", &["case", "default"]));
         }
-        // A comment can stand before the label or before the member.
+        // A comment can be before the label or before the member.
         let inner = self.front()?;
         front.annotations.extend(inner.annotations);
         if front.docs.is_empty() {
@@ -258,23 +258,23 @@ impl Cursor<'_> {
         Ok(CaseSyntax { front, labels, of, name })
     }
 
-    fn enumeration(&mut self) -> Read<Construction> {
+    fn enumeration(&mut self) -> ParseResult<Construction> {
         self.expect(Lexeme::Open, "`{` and the names of the enumeration")?;
         match self.enumerators() {
             Ok(names) => Ok(Construction::Enum { names }),
-            Err(Lost) => {
+            Err(ParseFailure) => {
                 self.skip_body();
-                Err(Lost)
+                Err(ParseFailure)
             }
         }
     }
 
-    fn enumerators(&mut self) -> Read<Vec<(Front, Name)>> {
+    fn enumerators(&mut self) -> ParseResult<Vec<(Front, Name)>> {
         let mut names = Vec::new();
         loop {
             if self.kind() == Lexeme::Close && !names.is_empty() {
-                let help = "take the comma before it away";
-                self.refuse(self.last(), "a comma stands before `}` in this enumeration", help);
+                let help = "remove the comma before it";
+                self.refuse(self.last(), "a comma is before `}` in this enumeration", help);
                 break;
             }
             let mut front = self.front()?;
@@ -297,5 +297,5 @@ impl Cursor<'_> {
     }
 }
 
-/// What to do instead of a value type.
+/// The remedy for a value type.
 pub(super) const VALUES: &str = "pass the state as a struct, or an object by an interface";

@@ -1,4 +1,4 @@
-//! From what a file says to what it means: each name found, each constant a value, each rule of the standard held.
+//! Resolves a parsed file: finds each name, evaluates each constant, checks each rule of the standard.
 
 mod definitions;
 mod identity;
@@ -9,40 +9,40 @@ mod values;
 
 use std::collections::{HashMap, HashSet};
 
-use super::diagnostic::{Diagnostic, Findings};
+use super::diagnostic::{Findings, IdlDiagnostic};
 use super::preprocess::Event;
-use super::source::{Sources, Span};
-use super::syntax::{Front, Item, Name};
-use crate::tree::{Definition, DefinitionId, Kind};
+use super::source::{SourceSpan, Sources};
+use super::syntax::{Front, Name, SyntaxItem};
+use crate::tree::{Definition, DefinitionId, DefinitionKind};
 use identity::Identity;
 use scope::{Entity, GLOBAL, ScopeId, Scopes};
 
-/// A file and what it includes may declare this many.
+/// The most definitions of a file and its includes.
 const MOST_DEFINITIONS: usize = 100_000;
 
-/// What was declared, and what of it is needed for the rest of the file.
+/// A declaration, with the data that the rest of the file needs.
 pub(crate) struct Draft {
     pub name: String,
-    pub at: Span,
+    pub at: SourceSpan,
     pub scope: ScopeId,
     pub front: Front,
-    pub what: What,
+    pub what: DefinitionSort,
     /// `None` until it is read to its end without an error.
-    pub kind: Option<Kind>,
-    /// True once it may be used as a whole.
+    pub kind: Option<DefinitionKind>,
+    /// True when it may be used as a whole.
     pub complete: bool,
-    /// How deep types stand in one another in it.
+    /// The nesting depth of its types.
     pub depth: u16,
-    /// The fewest octets that its value has on the wire.
+    /// The fewest octets of its value on the wire.
     pub least: u64,
-    /// It is a local interface, or holds one.
+    /// It is a local interface, or contains one.
     pub local: bool,
     pub identity: Identity,
 }
 
-/// The sorts of definitions.
+/// The kinds of definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum DefinitionSort {
     Module,
     Constant,
     Alias,
@@ -53,17 +53,17 @@ pub(crate) enum What {
     Interface,
 }
 
-impl What {
+impl DefinitionSort {
     pub fn noun(self) -> &'static str {
         match self {
-            What::Module => "a module",
-            What::Constant => "a constant",
-            What::Alias => "a type",
-            What::Struct => "a struct",
-            What::Union => "a union",
-            What::Enum => "an enumeration",
-            What::Exception => "an exception",
-            What::Interface => "an interface",
+            DefinitionSort::Module => "a module",
+            DefinitionSort::Constant => "a constant",
+            DefinitionSort::Alias => "a type",
+            DefinitionSort::Struct => "a struct",
+            DefinitionSort::Union => "a union",
+            DefinitionSort::Enum => "an enumeration",
+            DefinitionSort::Exception => "an exception",
+            DefinitionSort::Interface => "an interface",
         }
     }
 }
@@ -73,15 +73,15 @@ pub(crate) struct Resolver<'a> {
     pub findings: &'a mut Findings,
     pub drafts: Vec<Draft>,
     pub scopes: Scopes,
-    /// Where names are declared now.
+    /// The scope in which names are declared now.
     pub here: ScopeId,
-    /// What stands before names in repository ids now: the prefix, and the scopes that were entered since it was set.
+    /// The part before names in repository ids now: the prefix, and the scopes that were entered since it was set.
     pub prefix: String,
-    /// Those of the files and scopes around.
+    /// Those of the enclosing files and scopes.
     pub prefixes: Vec<String>,
     /// `typeprefix`, by scope.
     pub type_prefixes: HashMap<ScopeId, String>,
-    /// Struct, unions and enumerations that were declared within others since the last definition of the scope.
+    /// Structs, unions and enumerations that were declared within others since the last definition of the scope.
     pub inner: Vec<DefinitionId>,
     /// The first opening of each module.
     pub modules: HashMap<ScopeId, DefinitionId>,
@@ -93,9 +93,9 @@ pub(crate) struct Resolver<'a> {
     pub abstracts: HashSet<DefinitionId>,
 }
 
-/// Gives definitions and those of the outermost scope, in order.
+/// Returns the definitions and those of the outermost scope, in order.
 pub(crate) fn resolve(
-    items: Vec<Item>,
+    items: Vec<SyntaxItem>,
     sources: &Sources,
     findings: &mut Findings,
 ) -> (Vec<Definition>, Vec<DefinitionId>) {
@@ -130,15 +130,15 @@ pub(crate) fn resolve(
         annotations: draft.front.annotations,
         included: draft.at.file != 0,
         at: draft.at,
-        // Without an error each has its kind; with one, nothing of this is given out.
-        kind: draft.kind.unwrap_or(Kind::Module(Vec::new())),
+        // Without errors each has its kind; with errors, nothing is returned.
+        kind: draft.kind.unwrap_or(DefinitionKind::Module(Vec::new())),
     };
     (resolver.drafts.into_iter().zip(ids).map(complete).collect(), root)
 }
 
 impl Resolver<'_> {
     /// The definitions of a module or file.
-    fn items(&mut self, items: Vec<Item>) -> Vec<DefinitionId> {
+    fn items(&mut self, items: Vec<SyntaxItem>) -> Vec<DefinitionId> {
         let mut ids = Vec::new();
         for item in items {
             if self.drafts.len() > MOST_DEFINITIONS {
@@ -151,47 +151,50 @@ impl Resolver<'_> {
         ids
     }
 
-    fn item(&mut self, item: Item) -> Vec<DefinitionId> {
+    fn item(&mut self, item: SyntaxItem) -> Vec<DefinitionId> {
         match item {
-            Item::Module { front, name, items } => vec![self.module(front, name, items)],
-            Item::Interface(interface) => self.interface(interface).into_iter().collect(),
+            SyntaxItem::Module { front, name, items } => vec![self.module(front, name, items)],
+            SyntaxItem::Interface(interface) => self.interface(interface).into_iter().collect(),
             item => self.shared(item),
         }
     }
 
-    /// What a module and an interface can hold alike.
-    pub fn shared(&mut self, item: Item) -> Vec<DefinitionId> {
+    /// Definitions that are allowed in a module and in an interface.
+    pub fn shared(&mut self, item: SyntaxItem) -> Vec<DefinitionId> {
         match item {
-            Item::Event(event) => {
+            SyntaxItem::Event(event) => {
                 self.event(event);
                 Vec::new()
             }
-            Item::Constant { front, name, of, value } => vec![self.constant(front, name, of, value)],
-            Item::Alias { front, of, names } => self.aliases(front, of, names),
-            Item::Constructed(constructed) => self.constructed(constructed).into_iter().collect(),
-            Item::Exception { front, name, members } => vec![self.exception(front, name, members)],
-            Item::ForwardStruct { name } => {
-                self.forward(name, What::Struct);
+            SyntaxItem::Constant { front, name, of, value } => vec![self.constant(front, name, of, value)],
+            SyntaxItem::Alias { front, of, names } => self.aliases(front, of, names),
+            SyntaxItem::Constructed(constructed) => self.constructed(constructed).into_iter().collect(),
+            SyntaxItem::Exception { front, name, members } => vec![self.exception(front, name, members)],
+            SyntaxItem::ForwardStruct { name } => {
+                self.forward(name, DefinitionSort::Struct);
                 Vec::new()
             }
-            Item::ForwardUnion { name } => {
-                self.forward(name, What::Union);
+            SyntaxItem::ForwardUnion { name } => {
+                self.forward(name, DefinitionSort::Union);
                 Vec::new()
             }
-            Item::Unsupported { name, what } => {
+            SyntaxItem::Unsupported { name, what } => {
                 self.scopes.declare(self.here, &name, Entity::Unsupported(what), self.findings);
                 Vec::new()
             }
-            Item::TypeId { name, id, at } => {
+            SyntaxItem::TypeId { name, id, at } => {
                 self.type_id(&name, id, at);
                 Vec::new()
             }
-            Item::TypePrefix { name, prefix } => {
+            SyntaxItem::TypePrefix { name, prefix } => {
                 self.type_prefix(&name, prefix);
                 Vec::new()
             }
-            // The grammar lets these stand in interfaces only, where they are read otherwise.
-            Item::Module { .. } | Item::Interface(_) | Item::Operation(_) | Item::Attribute(_) => Vec::new(),
+            // The grammar allows these only in interfaces, where they are read elsewhere.
+            SyntaxItem::Module { .. }
+            | SyntaxItem::Interface(_)
+            | SyntaxItem::Operation(_)
+            | SyntaxItem::Attribute(_) => Vec::new(),
         }
     }
 
@@ -205,7 +208,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn module(&mut self, front: Front, name: Name, items: Vec<Item>) -> DefinitionId {
+    fn module(&mut self, front: Front, name: Name, items: Vec<SyntaxItem>) -> DefinitionId {
         let scope = match self.scopes.own(self.here, &name.text) {
             Some(entry) if entry.name == name.text => match entry.what {
                 Entity::Module(scope) => Some(scope),
@@ -221,11 +224,11 @@ impl Resolver<'_> {
         if let Some(first) = self.modules.get(&scope).map(|first| self.of(*first))
             && first.identity.prefix != self.prefix
         {
-            let warning = Diagnostic::at(name.at, format!("the module `{}` had another prefix before", name.text));
+            let warning = IdlDiagnostic::at(name.at, format!("the module `{}` had another prefix before", name.text));
             let warning = warning.other(first.at, "first opened here");
-            self.findings.warn(warning.help("`#pragma prefix` should be the same wherever a module is opened"));
+            self.findings.warn(warning.help("use the same `#pragma prefix` wherever a module is opened"));
         }
-        let id = self.draft(&name, What::Module, front);
+        let id = self.draft(&name, DefinitionSort::Module, front);
         let outside = (self.here, self.prefix.clone());
         self.here = scope;
         self.scopes.belongs(scope, id);
@@ -234,13 +237,13 @@ impl Resolver<'_> {
         let inside = self.items(items);
         (self.here, self.prefix) = outside;
         let draft = &mut self.drafts[id.0 as usize];
-        draft.kind = Some(Kind::Module(inside));
+        draft.kind = Some(DefinitionKind::Module(inside));
         draft.complete = true;
         id
     }
 
-    /// Makes room for a definition in the scope at hand.
-    pub fn draft(&mut self, name: &Name, what: What, front: Front) -> DefinitionId {
+    /// Reserves a definition in the current scope.
+    pub fn draft(&mut self, name: &Name, what: DefinitionSort, front: Front) -> DefinitionId {
         self.measured_id(name);
         let identity = Identity { prefix: self.prefix.clone(), ..Identity::default() };
         let (name, at) = (name.text.clone(), name.at);
@@ -248,14 +251,14 @@ impl Resolver<'_> {
         let draft = Draft { name, at, scope: self.here, front, what, kind, complete, depth, least, local, identity };
         self.drafts.push(draft);
         if self.drafts.len() == MOST_DEFINITIONS + 1 {
-            let error = Diagnostic::at(at, format!("there are more than {MOST_DEFINITIONS} definitions"));
-            self.findings.error(error.help("read the files one by one, each with what it includes"));
+            let error = IdlDiagnostic::at(at, format!("there are more than {MOST_DEFINITIONS} definitions"));
+            self.findings.error(error.help("read the files one by one, each with its includes"));
         }
         DefinitionId(self.drafts.len() as u32 - 1)
     }
 
-    /// Makes room for a definition and declares its name.
-    pub fn declare(&mut self, name: &Name, what: What, front: Front) -> DefinitionId {
+    /// Reserves a definition and declares its name.
+    pub fn declare(&mut self, name: &Name, what: DefinitionSort, front: Front) -> DefinitionId {
         let id = self.draft(name, what, front);
         self.scopes.declare(self.here, name, Entity::Definition(id), self.findings);
         id
@@ -265,7 +268,7 @@ impl Resolver<'_> {
         &self.drafts[id.0 as usize]
     }
 
-    /// Declared forward and never defined: wrong for structs and unions, allowed for interfaces.
+    /// Declared forward but never defined: an error for structs and unions, allowed for interfaces.
     fn unfinished(&mut self) {
         let sound = self.findings.errors.is_empty();
         for (index, draft) in self.drafts.iter_mut().enumerate() {
@@ -274,18 +277,18 @@ impl Resolver<'_> {
                 continue;
             }
             let (name, noun) = (&draft.name, draft.what.noun());
-            let message = format!("`{name}` is declared forward and never defined");
-            if draft.what == What::Interface {
-                draft.kind = Some(Kind::Interface(crate::tree::Interface {
+            let message = format!("`{name}` has a forward declaration but no definition");
+            if draft.what == DefinitionSort::Interface {
+                draft.kind = Some(DefinitionKind::Interface(crate::tree::Interface {
                     forward: true,
                     local: draft.local,
                     is_abstract: self.abstracts.contains(&id),
                     ..Default::default()
                 }));
-                let warning = Diagnostic::at(draft.at, message).label("never defined");
+                let warning = IdlDiagnostic::at(draft.at, message).label("never defined");
                 self.findings.warn(warning.help("`#include` the file that defines it"));
             } else if sound {
-                let error = Diagnostic::at(draft.at, message).label(format!("{noun} without members"));
+                let error = IdlDiagnostic::at(draft.at, message).label(format!("{noun} without members"));
                 self.findings.error(error.help("define it in this file or in one that it includes"));
             }
         }

@@ -2,26 +2,26 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::read::diagnostic::{Diagnostic, Findings};
+use crate::read::diagnostic::{Findings, IdlDiagnostic};
 use crate::read::similar;
-use crate::read::source::Span;
+use crate::read::source::SourceSpan;
 use crate::read::syntax::{Name, ScopedName};
 use crate::tree::DefinitionId;
 
-/// Which scope.
+/// A scope's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScopeId(usize);
 
 /// The outermost.
 pub(crate) const GLOBAL: ScopeId = ScopeId(0);
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entity {
     Module(ScopeId),
     Definition(DefinitionId),
     Enumerator(DefinitionId, u32),
-    /// What is declared in an included file, and not supported.
+    /// An unsupported declaration in an included file.
     Unsupported(&'static str),
     /// `CORBA::TypeCode`, which no file declares.
     TypeCode,
@@ -31,25 +31,25 @@ pub(crate) enum Entity {
     Attribute,
 }
 
-/// A name that is declared.
+/// A declared name.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub name: String,
-    /// `None` for what no file declares.
-    pub at: Option<Span>,
+    /// `None` if no file declares it.
+    pub at: Option<SourceSpan>,
     pub what: Entity,
 }
 
 #[derive(Debug, Default)]
-struct Scope {
+struct NameScope {
     name: String,
     parent: Option<ScopeId>,
-    /// By the name in lower case: names that differ in case only clash. In order, for reports that do not change.
+    /// By the name in lower case: names that differ only in case clash. In order, so reports are stable.
     names: BTreeMap<String, Entry>,
     /// True for the outermost scope and modules.
     module: bool,
-    /// Names of outer scopes that were used here: they mean that, from then on.
-    used: HashMap<String, (String, Span)>,
+    /// Names of outer scopes that were used here: they keep that meaning from then on.
+    used: HashMap<String, (String, SourceSpan)>,
     /// Scopes of the interfaces that this one inherits.
     bases: Vec<ScopeId>,
 }
@@ -57,13 +57,14 @@ struct Scope {
 /// All scopes.
 #[derive(Debug)]
 pub(crate) struct Scopes {
-    scopes: Vec<Scope>,
+    scopes: Vec<NameScope>,
     of: HashMap<DefinitionId, ScopeId>,
 }
 
 impl Scopes {
     pub fn new() -> Self {
-        let mut scopes = Scopes { scopes: vec![Scope { module: true, ..Scope::default() }], of: HashMap::new() };
+        let mut scopes =
+            Scopes { scopes: vec![NameScope { module: true, ..NameScope::default() }], of: HashMap::new() };
         let corba = scopes.open_module(GLOBAL, "CORBA");
         let type_code = Entry { name: "TypeCode".into(), at: None, what: Entity::TypeCode };
         scopes.scopes[corba.0].names.insert("typecode".into(), type_code);
@@ -74,7 +75,7 @@ impl Scopes {
 
     /// A new scope within another.
     pub fn open(&mut self, parent: ScopeId, name: &str) -> ScopeId {
-        self.scopes.push(Scope { name: name.to_string(), parent: Some(parent), ..Scope::default() });
+        self.scopes.push(NameScope { name: name.to_string(), parent: Some(parent), ..NameScope::default() });
         ScopeId(self.scopes.len() - 1)
     }
 
@@ -102,7 +103,7 @@ impl Scopes {
         self.scopes[scope.0].bases.push(base);
     }
 
-    /// Takes that back.
+    /// Undoes that.
     pub fn disinherit(&mut self, scope: ScopeId) {
         self.scopes[scope.0].bases.clear();
     }
@@ -119,7 +120,7 @@ impl Scopes {
         path
     }
 
-    /// What a scope itself declares under a name, in any case.
+    /// The declaration of a name in the scope itself, in any case.
     pub fn own(&self, scope: ScopeId, name: &str) -> Option<&Entry> {
         self.scopes[scope.0].names.get(&name.to_ascii_lowercase())
     }
@@ -148,7 +149,7 @@ impl Scopes {
         let key = name.text.to_ascii_lowercase();
         let here = &self.scopes[scope.0];
         let text = &name.text;
-        let first = |error: Diagnostic, other: Option<Span>, words: &str| match other {
+        let first = |error: IdlDiagnostic, other: Option<SourceSpan>, words: &str| match other {
             Some(other) => error.other(other, words),
             None => error,
         };
@@ -158,10 +159,10 @@ impl Scopes {
                 return true;
             }
             let error = if entry.name == *text {
-                Diagnostic::at(name.at, format!("`{text}` is declared twice")).label("again here")
+                IdlDiagnostic::at(name.at, format!("`{text}` is declared twice")).label("again here")
             } else {
-                let error = Diagnostic::at(name.at, format!("`{text}` and `{}` differ in case only", entry.name));
-                error.label("clashes").help("IDL keeps such names apart nowhere: rename one of them")
+                let error = IdlDiagnostic::at(name.at, format!("`{text}` and `{}` differ only in case", entry.name));
+                error.label("clashes").help("IDL names must differ in more than case: rename one of them")
             };
             findings.error(first(error, entry.at, "first here"));
             return false;
@@ -178,27 +179,26 @@ impl Scopes {
             )
         {
             let (what, help) = match here.name == *text {
-                true => (format!("`{text}` has the name of the scope that it stands in"), "rename one of them"),
+                true => (format!("`{text}` has the name of its enclosing scope"), "rename one of them"),
                 false => (
-                    format!("`{text}` and `{}`, the scope that it stands in, differ in case only", here.name),
-                    "IDL keeps such names apart nowhere: rename one of them",
+                    format!("`{text}` and `{}`, its enclosing scope, differ only in case", here.name),
+                    "IDL names must differ in more than case: rename one of them",
                 ),
             };
-            findings.error(Diagnostic::at(name.at, what).label("cannot be told from it").help(help));
+            findings.error(IdlDiagnostic::at(name.at, what).label("must differ in more than case").help(help));
             return false;
         }
         if let Some((used, at)) = here.used.get(&key) {
             let error = if used == text {
-                Diagnostic::at(name.at, format!("`{text}` is used before with another meaning in this scope"))
+                IdlDiagnostic::at(name.at, format!("`{text}` was used before with another meaning in this scope"))
             } else {
-                Diagnostic::at(
+                IdlDiagnostic::at(
                     name.at,
-                    format!("`{text}` and `{used}`, which is used in this scope, differ in case only"),
+                    format!("`{text}` and `{used}`, which is used in this scope, differ only in case"),
                 )
             };
-            let error =
-                error.label("declared here").other(*at, "used here, where it means something of an outer scope");
-            findings.error(error.help("rename this one, or write the use with its scope: `::Module::Name`"));
+            let error = error.label("declared here").other(*at, "used here, with the meaning of an outer scope");
+            findings.error(error.help("rename this one, or qualify the use: `::Module::Name`"));
             return false;
         }
         let callable = |what: Entity| matches!(what, Entity::Operation | Entity::Attribute);
@@ -207,9 +207,9 @@ impl Scopes {
             if callable(entry.what) {
                 let what = match entry.name == *text {
                     true => format!("`{text}` is inherited, and cannot be declared again"),
-                    false => format!("`{text}` and `{}`, which is inherited, differ in case only", entry.name),
+                    false => format!("`{text}` and `{}`, which is inherited, differ only in case", entry.name),
                 };
-                let error = Diagnostic::at(name.at, what);
+                let error = IdlDiagnostic::at(name.at, what);
                 let error = error.label("again here").help("rename it: an interface cannot redefine what it inherits");
                 findings.error(first(error, entry.at, &format!("inherited from `{}`", self.scopes[base.0].name)));
                 return false;
@@ -219,12 +219,12 @@ impl Scopes {
         true
     }
 
-    /// Puts a name into a scope without looking at clashes.
+    /// Enters a name into a scope without checking for clashes.
     pub fn insert(&mut self, scope: ScopeId, entry: Entry) {
         self.scopes[scope.0].names.insert(entry.name.to_ascii_lowercase(), entry);
     }
 
-    /// What a name means in a scope, from now on; `None`, with a report, if that is nothing or not one thing.
+    /// The meaning of a name in a scope, from now on; `None`, with a report, if there is none or more than one.
     pub fn look_up(&mut self, from: ScopeId, name: &ScopedName, findings: &mut Findings) -> Option<Entity> {
         self.meaning(from, name, true, findings)
     }
@@ -245,9 +245,9 @@ impl Scopes {
         let mut scope = if name.absolute { GLOBAL } else { from };
         let mut entry = loop {
             match self.find(scope, first, findings) {
-                Found::One(entry) => break entry,
-                Found::Wrong => return None,
-                Found::Nothing => match self.parent(scope).filter(|_| !name.absolute) {
+                NameLookup::One(entry) => break entry,
+                NameLookup::Wrong => return None,
+                NameLookup::Nothing => match self.parent(scope).filter(|_| !name.absolute) {
                     Some(parent) => scope = parent,
                     None => {
                         self.unknown(from, name, first, findings);
@@ -266,7 +266,7 @@ impl Scopes {
                 _ => None,
             };
             let Some(inside) = inside else {
-                let error = Diagnostic::at(part.at, format!("`{}` has nothing inside", entry.name));
+                let error = IdlDiagnostic::at(part.at, format!("`{}` contains nothing", entry.name));
                 findings.error(match entry.at {
                     Some(at) => error.other(at, "declared here"),
                     None => error,
@@ -274,13 +274,13 @@ impl Scopes {
                 return None;
             };
             entry = match self.find(inside, part, findings) {
-                Found::One(entry) => entry,
-                Found::Wrong => return None,
-                Found::Nothing => {
-                    let error = Diagnostic::at(part.at, format!("there is no `{}` in `{}`", part.text, entry.name));
+                NameLookup::One(entry) => entry,
+                NameLookup::Wrong => return None,
+                NameLookup::Nothing => {
+                    let error = IdlDiagnostic::at(part.at, format!("no `{}` in `{}`", part.text, entry.name));
                     let near = similar(&part.text, self.entries(inside).map(|entry| entry.name.as_str()));
                     let help = near.map(|near| format!("did you mean `{near}`?"));
-                    findings.error(Diagnostic { help, ..error.label("unknown here") });
+                    findings.error(IdlDiagnostic { help, ..error.label("unknown name") });
                     return None;
                 }
             };
@@ -288,7 +288,8 @@ impl Scopes {
         Some(entry.what)
     }
 
-    /// From then on the name means that in `from` and, where that is no module, in the scopes around it that are none.
+    /// From then on the name has its meaning of `from` here and, if this is not a module, in the enclosing scopes that
+    /// are not modules.
     fn introduce(&mut self, from: ScopeId, found: ScopeId, name: &Name) {
         let key = name.text.to_ascii_lowercase();
         let mut next = Some(from);
@@ -304,14 +305,14 @@ impl Scopes {
         }
     }
 
-    /// What a scope declares or inherits under a name.
-    fn find(&self, scope: ScopeId, name: &Name, findings: &mut Findings) -> Found {
+    /// The declaration or inheritance of a name in a scope.
+    fn find(&self, scope: ScopeId, name: &Name, findings: &mut Findings) -> NameLookup {
         let key = name.text.to_ascii_lowercase();
         let mut found: Vec<(ScopeId, &Entry)> = Vec::new();
         let (mut seen, mut next) = (vec![scope], vec![scope]);
         while let Some(scope) = next.pop() {
             match self.scopes[scope.0].names.get(&key) {
-                // What an interface declares hides what it inherits.
+                // A declaration of an interface hides an inherited one.
                 Some(entry) => found.push((scope, entry)),
                 None => {
                     for base in &self.scopes[scope.0].bases {
@@ -323,35 +324,35 @@ impl Scopes {
                 }
             }
         }
-        let Some((_, entry)) = found.first() else { return Found::Nothing };
+        let Some((_, entry)) = found.first() else { return NameLookup::Nothing };
         if found.len() > 1 {
-            let error = Diagnostic::at(name.at, format!("`{}` is inherited from several interfaces", name.text));
-            let error = found.iter().fold(error.label("which one?"), |error, (scope, entry)| match entry.at {
+            let error = IdlDiagnostic::at(name.at, format!("`{}` is inherited from several interfaces", name.text));
+            let error = found.iter().fold(error.label("ambiguous"), |error, (scope, entry)| match entry.at {
                 Some(at) => error.other(at, format!("from `{}`", self.scopes[scope.0].name)),
                 None => error,
             });
             findings.error(
                 error.help(format!("write `{}::{}`, or another of them", self.scopes[found[0].0.0].name, name.text)),
             );
-            return Found::Wrong;
+            return NameLookup::Wrong;
         }
         if entry.name != name.text {
-            let error = Diagnostic::at(name.at, format!("`{}` is declared as `{}`", name.text, entry.name));
+            let error = IdlDiagnostic::at(name.at, format!("`{}` is declared as `{}`", name.text, entry.name));
             let error = error.label("differs in case").help(format!("write `{}`, in the same case", entry.name));
             findings.error(match entry.at {
                 Some(at) => error.other(at, "declared here"),
                 None => error,
             });
-            return Found::Wrong;
+            return NameLookup::Wrong;
         }
-        Found::One((*entry).clone())
+        NameLookup::One((*entry).clone())
     }
 
-    /// Reports a name that is declared nowhere around, with the nearest, or where else it is.
+    /// Reports a name that is not declared in any enclosing scope, with the nearest, or with another scope that has it.
     fn unknown(&self, from: ScopeId, name: &ScopedName, first: &Name, findings: &mut Findings) {
-        // Looking for the nearest of many names, for each of many errors, would take long for nobody.
+        // Comparing many names, for each of many errors, would be too slow.
         if findings.full() {
-            return findings.error(Diagnostic::at(first.at, "is not declared"));
+            return findings.error(IdlDiagnostic::at(first.at, "is not declared"));
         }
         let mut around = Vec::new();
         let mut next = Some(from).filter(|_| !name.absolute).or(Some(GLOBAL));
@@ -374,19 +375,19 @@ impl Scopes {
         let near = near.or_else(|| similar(&first.text, known).map(str::to_string));
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "names are declared before they are used; `#include` the file that declares it".into(),
+            None => "declare names before their use; `#include` the file that declares it".into(),
         };
-        let error = Diagnostic::at(first.at, format!("`{}` is not declared", first.text)).label("unknown here");
+        let error = IdlDiagnostic::at(first.at, format!("`{}` is not declared", first.text)).label("unknown name");
         findings.error(error.help(help));
     }
 }
 
-/// A misspelt name is compared with this many.
+/// The most names that are compared with a misspelt one.
 const MOST_COMPARED: usize = 20_000;
-/// Types that a misspelt name may have been meant to be.
+/// Types that may be meant by a misspelt name.
 const BASIC: [&str; 11] =
     ["boolean", "long", "short", "string", "octet", "double", "float", "char", "any", "sequence", "wstring"];
-/// Types of other languages, and what IDL calls them.
+/// Types of other languages, and their names in IDL.
 const FOREIGN: [(&str, &str); 14] = [
     ("int", "long"),
     ("integer", "long"),
@@ -404,7 +405,7 @@ const FOREIGN: [(&str, &str); 14] = [
     ("wchar_t", "wchar"),
 ];
 
-enum Found {
+enum NameLookup {
     One(Entry),
     /// Reported.
     Wrong,

@@ -1,60 +1,64 @@
-//! Types in use: names that are types, bounds, what may not be nested or is not complete.
+//! Types in use: names that are types, bounds, nesting and completeness.
 
 use super::scope::Entity;
-use super::{Resolver, What};
-use crate::read::constant::{DIGITS, Target};
-use crate::read::diagnostic::Diagnostic;
-use crate::read::source::Span;
-use crate::read::syntax::{Declarator, ScopedName, TypeSyntax, TypeWhat};
-use crate::tree::{DefinitionId, Kind, Type, Value};
+use super::{DefinitionSort, Resolver};
+use crate::read::constant::{ConstantType, DIGITS};
+use crate::read::diagnostic::IdlDiagnostic;
+use crate::read::source::SourceSpan;
+use crate::read::syntax::{Declarator, ScopedName, TypeForm, TypeSyntax};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Type};
 
-/// Types may stand in one another this deep, names followed.
+/// The deepest nesting of types, including named ones.
 const DEEPEST: u16 = 128;
-/// No value is longer on the wire: a message counts its octets in 32 bits.
+/// The longest value on the wire: a message counts its octets in 32 bits.
 const LONGEST: u64 = 1 << 32;
 
 impl Resolver<'_> {
-    /// A type that is used by `of` ("a member"); `None`, with a report, if it is none.
+    /// A type that is used by `of` ("a member"); `None`, with a report, if it is not a type.
     pub fn type_in_use(&mut self, syntax: &TypeSyntax, of: &str) -> Option<Type> {
         let found = match &syntax.what {
-            TypeWhat::Basic(basic) => basic.clone(),
-            TypeWhat::String { wide, bound } => {
+            TypeForm::Basic(basic) => basic.clone(),
+            TypeForm::String { wide, bound } => {
                 let bound = match bound {
                     Some(bound) => Some(self.bound(bound, "the bound of a string")?),
                     None => None,
                 };
                 if *wide { Type::WString(bound) } else { Type::String(bound) }
             }
-            TypeWhat::Fixed(None) => {
-                let error = Diagnostic::at(syntax.at, "`fixed` needs its digits and scale here");
-                self.findings.error(error.help("write `fixed<9, 2>` for nine digits, two of them behind the point"));
+            TypeForm::Fixed(None) => {
+                let error = IdlDiagnostic::at(syntax.at, "`fixed` needs its digits and scale here");
+                self.findings.error(error.help("write `fixed<9, 2>` for nine digits, two of them after the point"));
                 return None;
             }
-            TypeWhat::Fixed(Some((digits, scale))) => {
+            TypeForm::Fixed(Some((digits, scale))) => {
                 let (digits_at, scale_at) = (digits.at, scale.at);
-                let digits = self.value(digits, &Target::unsigned("unsigned long", 32));
-                let scale = self.value(scale, &Target::unsigned("unsigned long", 32));
-                let (Some(Value::Integer(digits)), Some(Value::Integer(scale))) = (digits, scale) else { return None };
+                let digits = self.value(digits, &ConstantType::unsigned("unsigned long", 32));
+                let scale = self.value(scale, &ConstantType::unsigned("unsigned long", 32));
+                let (Some(ConstantValue::Integer(digits)), Some(ConstantValue::Integer(scale))) = (digits, scale)
+                else {
+                    return None;
+                };
                 if digits > DIGITS.into() {
-                    let error = Diagnostic::at(digits_at, format!("a fixed-point number has {DIGITS} digits at most"));
+                    let error =
+                        IdlDiagnostic::at(digits_at, format!("a fixed-point number has at most {DIGITS} digits"));
                     self.findings.error(error);
                     return None;
                 }
                 if digits == 0 {
-                    self.findings.error(Diagnostic::at(digits_at, "a fixed-point number has one digit at least"));
+                    self.findings.error(IdlDiagnostic::at(digits_at, "a fixed-point number has at least one digit"));
                     return None;
                 }
                 if scale > digits {
-                    let error = Diagnostic::at(
+                    let error = IdlDiagnostic::at(
                         scale_at,
-                        format!("more digits stand behind the point ({scale}) than there are ({digits})"),
+                        format!("more digits are after the point ({scale}) than there are ({digits})"),
                     );
                     self.findings.error(error.help("the first number counts all digits"));
                     return None;
                 }
                 Type::Fixed { digits: digits as u16, scale: scale as i16 }
             }
-            TypeWhat::Sequence(element, bound) => {
+            TypeForm::Sequence(element, bound) => {
                 let inner = self.element(element)?;
                 let bound = match bound {
                     Some(bound) => Some(self.bound(bound, "the bound of a sequence")?),
@@ -62,19 +66,19 @@ impl Resolver<'_> {
                 };
                 Type::Sequence(Box::new(inner), bound)
             }
-            TypeWhat::Named(name) => self.named_type(name)?,
-            // `constructed` takes those apart, where one may stand.
-            TypeWhat::Constructed(_) => return None,
+            TypeForm::Named(name) => self.named_type(name)?,
+            // `constructed` handles those, where they are allowed.
+            TypeForm::Constructed(_) => return None,
         };
         self.complete(&found, syntax.at, of)?;
         Some(found)
     }
 
-    /// The element of a sequence: the only place for a type that is not complete.
+    /// The element of a sequence: the only use of an incomplete type.
     fn element(&mut self, syntax: &TypeSyntax) -> Option<Type> {
         match &syntax.what {
-            TypeWhat::Named(name) => self.named_type(name),
-            TypeWhat::Sequence(element, bound) => {
+            TypeForm::Named(name) => self.named_type(name),
+            TypeForm::Sequence(element, bound) => {
                 let inner = self.element(element)?;
                 let bound = match bound {
                     Some(bound) => Some(self.bound(bound, "the bound of a sequence")?),
@@ -89,13 +93,17 @@ impl Resolver<'_> {
     fn named_type(&mut self, name: &ScopedName) -> Option<Type> {
         let wrong = match self.scopes.look_up(self.here, name, self.findings)? {
             Entity::Unsupported(what) => {
-                let error = Diagnostic::at(name.at, format!("`{}` is {what}, which is not supported", name.text()));
-                self.findings.error(error.label("used here").help("use a type that every CORBA program can read"));
+                let error = IdlDiagnostic::at(name.at, format!("`{}` is {what}, which is not supported", name.text()));
+                self.findings.error(error.label("used here").help("use a type that every CORBA program supports"));
                 return None;
             }
             Entity::TypeCode => return Some(Type::TypeCode),
             Entity::Definition(id) => match self.of(id).what {
-                What::Alias | What::Struct | What::Union | What::Enum | What::Interface => {
+                DefinitionSort::Alias
+                | DefinitionSort::Struct
+                | DefinitionSort::Union
+                | DefinitionSort::Enum
+                | DefinitionSort::Interface => {
                     return Some(Type::Named(id));
                 }
                 what => (what.noun(), Some(self.of(id).at)),
@@ -107,8 +115,8 @@ impl Resolver<'_> {
             Entity::Operation => ("an operation", None),
             Entity::Attribute => ("an attribute", None),
         };
-        let error = Diagnostic::at(name.at, format!("`{}` is {}, not a type", name.text(), wrong.0));
-        let error = error.label("a type is expected here");
+        let error = IdlDiagnostic::at(name.at, format!("`{}` is {}, not a type", name.text(), wrong.0));
+        let error = error.label("expected a type");
         self.findings.error(match wrong.1 {
             Some(at) => error.other(at, "declared here"),
             None => error,
@@ -116,11 +124,11 @@ impl Resolver<'_> {
         None
     }
 
-    /// Reports a struct or union that stands, directly, where it is not defined yet.
-    fn complete(&mut self, of: &Type, at: Span, user: &str) -> Option<()> {
+    /// Reports a struct or union that is used directly before its definition.
+    fn complete(&mut self, of: &Type, at: SourceSpan, user: &str) -> Option<()> {
         let Type::Named(id) = of else { return Some(()) };
         let draft = self.of(*id);
-        if draft.complete || !matches!(draft.what, What::Struct | What::Union) {
+        if draft.complete || !matches!(draft.what, DefinitionSort::Struct | DefinitionSort::Union) {
             return Some(());
         }
         let (name, declared) = (draft.name.clone(), draft.at);
@@ -128,37 +136,38 @@ impl Resolver<'_> {
             std::iter::successors(Some(self.here), |scope| self.scopes.parent(*scope)).any(|around| around == scope)
         });
         let error = if inside {
-            let error = Diagnostic::at(at, format!("`{name}` holds itself"));
+            let error = IdlDiagnostic::at(at, format!("`{name}` contains itself"));
             error
-                .label("would have no end")
+                .label("would be infinite")
                 .help(format!("use `sequence<{name}>`, or `sequence<{name}, 1>` for one or none"))
         } else {
-            let error = Diagnostic::at(at, format!("`{name}` is used by {user} before it is defined"));
-            error.label("not complete here").help(format!("define it before, or use `sequence<{name}>`"))
+            let error = IdlDiagnostic::at(at, format!("`{name}` is used by {user} before its definition"));
+            error.label("incomplete here").help(format!("define it before, or use `sequence<{name}>`"))
         };
         self.findings.error(error.other(declared, "declared here"));
         None
     }
 
-    /// A struct or union that a type holds within sequences and is not complete.
+    /// An incomplete struct or union that a type contains within sequences.
     pub fn incomplete(&self, of: &Type) -> Option<DefinitionId> {
         match self.plain(of) {
             Type::Sequence(inner, _) | Type::Array(inner, _) => self.incomplete(&inner),
             Type::Named(id) => {
                 let draft = self.of(id);
-                (!draft.complete && matches!(draft.what, What::Struct | What::Union)).then_some(id)
+                (!draft.complete && matches!(draft.what, DefinitionSort::Struct | DefinitionSort::Union)).then_some(id)
             }
             _ => None,
         }
     }
 
-    /// A type where the values of it go over the wire now: nothing in it may be missing.
+    /// A type whose values are sent: it must be complete.
     pub fn whole_type(&mut self, syntax: &TypeSyntax, of: &str) -> Option<Type> {
         let found = self.type_in_use(syntax, of)?;
         if let Some(missing) = self.incomplete(&found) {
             let draft = self.of(missing);
-            let error = Diagnostic::at(syntax.at, format!("{of} holds `{}`, which is not defined yet", draft.name));
-            let error = error.other(draft.at, "only declared so far").help("define it before");
+            let error =
+                IdlDiagnostic::at(syntax.at, format!("{of} contains `{}`, which is not defined yet", draft.name));
+            let error = error.other(draft.at, "only declared yet").help("define it before");
             self.findings.error(error);
             return None;
         }
@@ -178,18 +187,18 @@ impl Resolver<'_> {
         self.measured(&array, declarator.name.at).map(|_| array)
     }
 
-    /// Depth and least length of a type; `None`, with a report, if one is beyond all use.
-    pub fn measured(&mut self, of: &Type, at: Span) -> Option<(u16, u64)> {
+    /// Depth and least length of a type; `None`, with a report, if one is above the limit.
+    pub fn measured(&mut self, of: &Type, at: SourceSpan) -> Option<(u16, u64)> {
         let (depth, least) = self.measure(of);
         if depth > DEEPEST {
-            let error = Diagnostic::at(at, format!("types stand in one another more than {DEEPEST} deep here"));
+            let error = IdlDiagnostic::at(at, format!("types are nested more than {DEEPEST} deep"));
             self.findings.error(error);
             return None;
         }
         if least >= LONGEST {
-            let error = Diagnostic::at(
+            let error = IdlDiagnostic::at(
                 at,
-                format!("a value of this has {least} octets or more, and a message holds fewer than {LONGEST}"),
+                format!("a value of this type has at least {least} octets, and a message fewer than {LONGEST}"),
             );
             self.findings.error(error.help("use a sequence, or send it in parts"));
             return None;
@@ -216,20 +225,20 @@ impl Resolver<'_> {
             Type::Named(id) => {
                 let draft = self.of(*id);
                 match draft.what {
-                    What::Interface => (0, 12),
-                    What::Enum => (0, 4),
+                    DefinitionSort::Interface => (0, 12),
+                    DefinitionSort::Enum => (0, 4),
                     _ => (draft.depth.saturating_add(1), draft.least),
                 }
             }
         }
     }
 
-    /// True if a value of the type cannot leave its process: it is, or holds, a local interface.
+    /// True if a value of the type cannot leave its process: it is, or contains, a local interface.
     pub fn is_local(&self, of: &Type) -> bool {
         match of {
             Type::Sequence(inner, _) | Type::Array(inner, _) => self.is_local(inner),
             Type::Named(id) => match &self.of(*id).kind {
-                Some(Kind::Alias(inner)) => self.is_local(inner),
+                Some(DefinitionKind::Alias(inner)) => self.is_local(inner),
                 _ => self.of(*id).local,
             },
             _ => false,

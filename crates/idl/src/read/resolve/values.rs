@@ -1,22 +1,22 @@
-//! Constants, bounds and labels: expressions with the names in them looked up.
+//! Constants, bounds and labels: expressions with their names resolved.
 
 use super::scope::Entity;
-use super::{Resolver, What};
-use crate::read::constant::{Constant, Target, Width, digits_of, evaluate};
-use crate::read::diagnostic::Diagnostic;
-use crate::read::syntax::{Expression, Front, Name, ScopedName, TypeSyntax, TypeWhat};
-use crate::tree::{DefinitionId, Kind, Type, Value};
+use super::{DefinitionSort, Resolver};
+use crate::read::constant::{Constant, ConstantType, Width, digits_of, evaluate};
+use crate::read::diagnostic::IdlDiagnostic;
+use crate::read::syntax::{Expression, Front, Name, ScopedName, TypeForm, TypeSyntax};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Type};
 
-/// All string constants together may have this many octets.
+/// The most octets of all string constants together.
 const MOST_TEXT: usize = 16 << 20;
 
 impl Resolver<'_> {
     pub fn constant(&mut self, front: Front, name: Name, of: TypeSyntax, value: Expression) -> DefinitionId {
         let of_type = match &of.what {
             // Digits and scale are those of the value.
-            TypeWhat::Fixed(None) => Some(Type::Fixed { digits: 1, scale: 0 }),
-            TypeWhat::Fixed(Some(_)) => {
-                let error = Diagnostic::at(of.at, "the type of a fixed-point constant is `fixed` alone");
+            TypeForm::Fixed(None) => Some(Type::Fixed { digits: 1, scale: 0 }),
+            TypeForm::Fixed(Some(_)) => {
+                let error = IdlDiagnostic::at(of.at, "the type of a fixed-point constant is `fixed` alone");
                 self.findings
                     .error(error.help("write `fixed`: the constant has the digits and the scale of its value"));
                 None
@@ -29,16 +29,16 @@ impl Resolver<'_> {
                 Some(target) => {
                     let place = value.at;
                     let value = self.value(&value, &target);
-                    if let Some(Value::String(text)) = &value {
+                    if let Some(ConstantValue::String(text)) = &value {
                         self.text += text.len();
                         if self.text > MOST_TEXT {
-                            let error = Diagnostic::at(place, "the string constants are too long, together");
-                            self.findings.error(error.help(format!("they may have {MOST_TEXT} octets")));
-                            return self.declare(&name, What::Constant, front);
+                            let error = IdlDiagnostic::at(place, "the string constants together are too long");
+                            self.findings.error(error.help(format!("at most {MOST_TEXT} octets are allowed")));
+                            return self.declare(&name, DefinitionSort::Constant, front);
                         }
                     }
                     kind = value.map(|value| match (&of.what, &value) {
-                        (TypeWhat::Fixed(None), Value::Fixed { digits, scale }) => {
+                        (TypeForm::Fixed(None), ConstantValue::Fixed { digits, scale }) => {
                             let digits = digits_of(*digits, *scale) as u16;
                             (Type::Fixed { digits, scale: *scale }, value)
                         }
@@ -46,59 +46,61 @@ impl Resolver<'_> {
                     });
                 }
                 None => {
-                    let error = Diagnostic::at(of.at, "a constant cannot be of this type");
+                    let error = IdlDiagnostic::at(of.at, "a constant cannot be of this type");
                     let help = "constants are numbers, characters, strings, booleans, octets or enumerators";
                     self.findings.error(error.help(help));
                 }
             }
         }
-        // After its value: a constant is not known in itself.
-        let id = self.declare(&name, What::Constant, front);
+        // After its value: a constant is not visible in itself.
+        let id = self.declare(&name, DefinitionSort::Constant, front);
         let draft = &mut self.drafts[id.0 as usize];
         draft.complete = true;
-        draft.kind = kind.map(|(of, value)| Kind::Constant(of, value));
+        draft.kind = kind.map(|(of, value)| DefinitionKind::Constant(of, value));
         id
     }
 
-    /// What a constant or label of a type must be; `None` if there is none of that type.
-    pub fn target(&self, of: &Type) -> Option<Target> {
+    /// The required type of a constant or label; `None` if there is none.
+    pub fn target(&self, of: &Type) -> Option<ConstantType> {
         Some(match self.plain(of) {
-            Type::Short => Target::signed("short", 16),
-            Type::UShort => Target::unsigned("unsigned short", 16),
-            Type::Long => Target::signed("long", 32),
-            Type::ULong => Target::unsigned("unsigned long", 32),
-            Type::LongLong => Target::signed("long long", 64),
-            Type::ULongLong => Target::unsigned("unsigned long long", 64),
-            Type::Int8 => Target::signed("int8", 8),
-            Type::UInt8 => Target::unsigned("uint8", 8),
-            Type::Octet => Target::unsigned("octet", 8),
-            Type::Float => Target::Floating { name: "float", single: true },
-            Type::Double => Target::Floating { name: "double", single: false },
-            Type::LongDouble => Target::Floating { name: "long double", single: false },
-            Type::Fixed { .. } => Target::Fixed,
-            Type::Boolean => Target::Boolean,
-            Type::Char => Target::Char(Width::Narrow),
-            Type::WChar => Target::Char(Width::Wide),
-            Type::String(bound) => Target::Text(Width::Narrow, bound),
-            Type::WString(bound) => Target::Text(Width::Wide, bound),
-            Type::Named(id) if self.of(id).what == What::Enum => Target::Enumeration(id, self.of(id).name.clone()),
+            Type::Short => ConstantType::signed("short", 16),
+            Type::UShort => ConstantType::unsigned("unsigned short", 16),
+            Type::Long => ConstantType::signed("long", 32),
+            Type::ULong => ConstantType::unsigned("unsigned long", 32),
+            Type::LongLong => ConstantType::signed("long long", 64),
+            Type::ULongLong => ConstantType::unsigned("unsigned long long", 64),
+            Type::Int8 => ConstantType::signed("int8", 8),
+            Type::UInt8 => ConstantType::unsigned("uint8", 8),
+            Type::Octet => ConstantType::unsigned("octet", 8),
+            Type::Float => ConstantType::Floating { name: "float", single: true },
+            Type::Double => ConstantType::Floating { name: "double", single: false },
+            Type::LongDouble => ConstantType::Floating { name: "long double", single: false },
+            Type::Fixed { .. } => ConstantType::Fixed,
+            Type::Boolean => ConstantType::Boolean,
+            Type::Char => ConstantType::Char(Width::Narrow),
+            Type::WChar => ConstantType::Char(Width::Wide),
+            Type::String(bound) => ConstantType::Text(Width::Narrow, bound),
+            Type::WString(bound) => ConstantType::Text(Width::Wide, bound),
+            Type::Named(id) if self.of(id).what == DefinitionSort::Enum => {
+                ConstantType::Enumeration(id, self.of(id).name.clone())
+            }
             _ => return None,
         })
     }
 
-    /// A type without the names that typedefs gave it, on the outside.
+    /// The type behind typedefs, on the outside.
     pub fn plain(&self, of: &Type) -> Type {
         let mut of = of.clone();
         while let Type::Named(id) = of {
             match &self.of(id).kind {
-                Some(Kind::Alias(inner)) => of = inner.clone(),
+                Some(DefinitionKind::Alias(inner)) => of = inner.clone(),
                 _ => break,
             }
         }
         of
     }
 
-    pub fn value(&mut self, expression: &Expression, target: &Target) -> Option<Value> {
+    pub fn value(&mut self, expression: &Expression, target: &ConstantType) -> Option<ConstantValue> {
         let sources = self.sources;
         match evaluate(expression, target, sources, &mut |name| self.constant_named(name)) {
             Ok(value) => value,
@@ -109,37 +111,37 @@ impl Resolver<'_> {
         }
     }
 
-    /// A bound or dimension: positive, and no more than 32 bits hold.
+    /// A bound or dimension: positive, within 32 bits.
     pub fn bound(&mut self, expression: &Expression, of: &str) -> Option<u32> {
-        match self.value(expression, &Target::unsigned("unsigned long", 32))? {
-            Value::Integer(value) if value > 0 => u32::try_from(value).ok(),
+        match self.value(expression, &ConstantType::unsigned("unsigned long", 32))? {
+            ConstantValue::Integer(value) if value > 0 => u32::try_from(value).ok(),
             _ => {
-                let error = Diagnostic::at(expression.at, format!("{of} cannot be 0"));
-                self.findings.error(error.help("give a number from 1 up"));
+                let error = IdlDiagnostic::at(expression.at, format!("{of} cannot be 0"));
+                self.findings.error(error.help("use a number from 1"));
                 None
             }
         }
     }
 
-    /// What a name in an expression is.
+    /// The constant of a name in an expression.
     fn constant_named(&mut self, name: &ScopedName) -> Option<Constant> {
         let entity = self.scopes.look_up(self.here, name, self.findings)?;
         let id = match entity {
             Entity::Enumerator(of, place) => return Some(Constant::Enumerator(of, place)),
             Entity::Definition(id) => id,
             _ => {
-                self.findings.error(Diagnostic::at(name.at, format!("`{}` is no constant", name.text())));
+                self.findings.error(IdlDiagnostic::at(name.at, format!("`{}` is not a constant", name.text())));
                 return None;
             }
         };
         let draft = self.of(id);
         let (of, value) = match &draft.kind {
-            Some(Kind::Constant(of, value)) => (of, value),
-            // It has an error of its own.
-            None if draft.what == What::Constant => return None,
+            Some(DefinitionKind::Constant(of, value)) => (of, value),
+            // It has its own error.
+            None if draft.what == DefinitionSort::Constant => return None,
             _ => {
                 let error =
-                    Diagnostic::at(name.at, format!("`{}` is {}, not a constant", name.text(), draft.what.noun()));
+                    IdlDiagnostic::at(name.at, format!("`{}` is {}, not a constant", name.text(), draft.what.noun()));
                 let error = error.other(draft.at, "declared here");
                 self.findings.error(error);
                 return None;
@@ -148,13 +150,13 @@ impl Resolver<'_> {
         let wide = matches!(self.plain(of), Type::WChar | Type::WString(_));
         let width = if wide { Width::Wide } else { Width::Narrow };
         Some(match value {
-            Value::Integer(value) => Constant::Integer(*value),
-            Value::Floating(value) => Constant::Floating(*value),
-            Value::Fixed { digits, scale } => Constant::Fixed(*digits, *scale),
-            Value::Boolean(value) => Constant::Boolean(*value),
-            Value::Char(value) => Constant::Char(*value, width),
-            Value::String(value) => Constant::Text(value.clone(), width),
-            Value::Enumerator(of, place) => Constant::Enumerator(*of, *place),
+            ConstantValue::Integer(value) => Constant::Integer(*value),
+            ConstantValue::Floating(value) => Constant::Floating(*value),
+            ConstantValue::Fixed { digits, scale } => Constant::Fixed(*digits, *scale),
+            ConstantValue::Boolean(value) => Constant::Boolean(*value),
+            ConstantValue::Char(value) => Constant::Char(*value, width),
+            ConstantValue::String(value) => Constant::Text(value.clone(), width),
+            ConstantValue::Enumerator(of, place) => Constant::Enumerator(*of, *place),
         })
     }
 }

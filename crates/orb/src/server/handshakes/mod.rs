@@ -28,7 +28,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyoshi_os::scheduling::{nice_of, set_nice};
-use hyoshi_os::{Lack, Listener, May, Poller, Ready, Spawn, Stream, Thread, own_cpu_time, own_thread};
+use hyoshi_os::{
+    Listener, May, MissingResource, Poller, Ready, SocketStream, Spawn, SpawnedThread, own_cpu_time, own_thread,
+};
 use rustls::server::Acceptor;
 
 use super::Lane;
@@ -59,7 +61,7 @@ const NICE: i32 = 10;
 #[derive(Debug)]
 pub(super) struct Handshakes {
     hall: Arc<Hall>,
-    threads: Vec<Thread<()>>,
+    threads: Vec<SpawnedThread<()>>,
 }
 
 /// The state that the threads share.
@@ -94,10 +96,10 @@ struct Client {
 }
 
 enum HandshakeStage {
-    Silent(Stream),
-    Greeting(Stream, Box<Acceptor>, usize),
+    Silent(SocketStream),
+    Greeting(SocketStream, Box<Acceptor>, usize),
     UnderWay(Box<Handshake>),
-    Refused(Stream),
+    Refused(SocketStream),
 }
 
 /// The result of a step.
@@ -109,7 +111,7 @@ enum StepResult {
 }
 
 impl HandshakeStage {
-    fn socket(&self) -> &Stream {
+    fn socket(&self) -> &SocketStream {
         match self {
             HandshakeStage::Silent(socket) | HandshakeStage::Greeting(socket, ..) | HandshakeStage::Refused(socket) => {
                 socket
@@ -254,10 +256,10 @@ impl HandshakeListener {
                     self.take_in(socket);
                 }
                 Ok(None) => break,
-                Err(error) => match Lack::of(&error) {
+                Err(error) => match MissingResource::of(&error) {
                     None => {}
                     // Closes one client. If that does not help, descriptors are missing for other reasons.
-                    Some(Lack::Descriptors)
+                    Some(MissingResource::Descriptors)
                         if !made_room && (self.hall.lane.make_room() || self.hall.lock().make_room()) =>
                     {
                         made_room = true;
@@ -283,7 +285,7 @@ impl HandshakeListener {
         }
     }
 
-    fn take_in(&mut self, socket: Stream) {
+    fn take_in(&mut self, socket: SocketStream) {
         if !self.hall.lane.orb.upgrade().is_some_and(|orb| orb.lets_in(&socket, true)) {
             return;
         }
@@ -404,7 +406,7 @@ impl Hall {
     }
 
     /// Reads a client's first message, which needs no certificate.
-    fn greet(&self, number: u64, socket: Stream, mut acceptor: Box<Acceptor>, mut came: usize) -> StepResult {
+    fn greet(&self, number: u64, socket: SocketStream, mut acceptor: Box<Acceptor>, mut came: usize) -> StepResult {
         loop {
             match acceptor.read_tls(&mut Unwaiting(&socket)) {
                 Ok(0) => return StepResult::Closed,
@@ -459,7 +461,7 @@ impl Hall {
         }
     }
 
-    fn refuse(&self, number: u64, socket: Stream, why: &str) -> StepResult {
+    fn refuse(&self, number: u64, socket: SocketStream, why: &str) -> StepResult {
         let address = self.lock().clients.get_mut(&number).map(|client| {
             client.until = client.until.min(Instant::now() + FAREWELL);
             client.address.clone()

@@ -103,7 +103,7 @@ proptest! {
     fn no_octets_make_decoding_panic(
         version in version(), order in order(), kind in 0..8usize, body in octets(120),
     ) {
-        let header = Header { version, order, more: false, kind: Kind::ALL[kind], size: body.len() as u32 };
+        let header = Header { version, order, more: false, kind: MessageKind::ALL[kind], size: body.len() as u32 };
         let octets = [&header.encode()[..], &body].concat();
         if let Ok(Some(received)) = Reassembler::new(Limits::default()).next(&mut &octets[..]) {
             received.id();
@@ -121,7 +121,7 @@ proptest! {
         let mut octets = request(version, order, 7, &contexts, b"arguments");
         let at = at.index(octets.len());
         if cut { octets.truncate(at) } else { octets[at] = to }
-        // Its size in the header, so that the body is what is cut.
+        // Its size in the header, so the body is cut.
         if let Some(size) = (octets.len() as u32).checked_sub(12).filter(|_| cut) {
             octets[8..12].copy_from_slice(&match order {
                 ByteOrder::Big => size.to_be_bytes(),

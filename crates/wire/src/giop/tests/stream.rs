@@ -4,7 +4,7 @@ use crate::{TypeCode, Value};
 
 const LIMITS: Limits = Limits { message: 4096, depth: 8 };
 
-/// All messages of a stream that comes in chunks of these sizes (again and again), by `next` or through `room`.
+/// All messages of a stream that arrives in chunks of these sizes (repeatedly), by `next` or through `room`.
 fn receive(stream: &[u8], chunks: &[usize], room: bool) -> Result<Vec<Vec<u8>>, Fault> {
     let mut messages = Reassembler::new(LIMITS);
     let mut got = Vec::new();
@@ -46,9 +46,9 @@ fn sent() -> impl Strategy<Value = (Vec<u8>, usize)> {
     })
 }
 
-/// What IDL might put one after the other.
+/// Types that IDL might list in a sequence.
 #[derive(Clone, Debug, PartialEq)]
-enum Part {
+enum StreamItem {
     Octet(u8),
     Short(u16),
     Long(u32),
@@ -60,54 +60,54 @@ enum Part {
     Three([u32; 3]),
 }
 
-impl Part {
+impl StreamItem {
     fn write(&self, to: &mut Peer) {
         match self {
-            Part::Octet(it) => to.octets(&[*it]),
-            Part::Short(it) => to.numbers(&[it.to_be_bytes()], false),
-            Part::Long(it) => to.numbers(&[it.to_be_bytes()], false),
-            Part::Double(it) => to.numbers(&[it.to_be_bytes()], false),
-            Part::Octets(it) => {
+            StreamItem::Octet(it) => to.octets(&[*it]),
+            StreamItem::Short(it) => to.numbers(&[it.to_be_bytes()], false),
+            StreamItem::Long(it) => to.numbers(&[it.to_be_bytes()], false),
+            StreamItem::Double(it) => to.numbers(&[it.to_be_bytes()], false),
+            StreamItem::Octets(it) => {
                 to.numbers(&[(it.len() as u32).to_be_bytes()], false);
                 to.octets(it);
             }
-            Part::Doubles(it) | Part::Typed(it) => {
+            StreamItem::Doubles(it) | StreamItem::Typed(it) => {
                 to.numbers(&[(it.len() as u32).to_be_bytes()], false);
                 to.numbers(&it.iter().map(|it| it.to_be_bytes()).collect::<Vec<_>>(), true);
             }
-            Part::Three(it) => to.numbers(&it.map(u32::to_be_bytes), true),
+            StreamItem::Three(it) => to.numbers(&it.map(u32::to_be_bytes), true),
         }
     }
 
-    fn read(&self, from: &mut crate::Decoder<'_>) -> Result<Part, crate::DecodeError> {
+    fn read(&self, from: &mut crate::Decoder<'_>) -> Result<StreamItem, crate::DecodeError> {
         use crate::cdr::Decode;
         Ok(match self {
-            Part::Octet(_) => Part::Octet(Decode::decode(from)?),
-            Part::Short(_) => Part::Short(Decode::decode(from)?),
-            Part::Long(_) => Part::Long(Decode::decode(from)?),
-            Part::Double(_) => Part::Double(Decode::decode(from)?),
-            Part::Octets(_) => Part::Octets(Decode::decode(from)?),
-            Part::Doubles(_) => Part::Doubles(Decode::decode(from)?),
-            Part::Typed(_) => {
+            StreamItem::Octet(_) => StreamItem::Octet(Decode::decode(from)?),
+            StreamItem::Short(_) => StreamItem::Short(Decode::decode(from)?),
+            StreamItem::Long(_) => StreamItem::Long(Decode::decode(from)?),
+            StreamItem::Double(_) => StreamItem::Double(Decode::decode(from)?),
+            StreamItem::Octets(_) => StreamItem::Octets(Decode::decode(from)?),
+            StreamItem::Doubles(_) => StreamItem::Doubles(Decode::decode(from)?),
+            StreamItem::Typed(_) => {
                 let Value::Sequence(items) = Value::decode_as(&TypeCode::of::<Vec<f64>>(), from)? else { panic!() };
                 let number = |item| if let Value::Double(it) = item { it } else { panic!("{item:?}") };
-                Part::Typed(items.into_iter().map(number).collect())
+                StreamItem::Typed(items.into_iter().map(number).collect())
             }
-            Part::Three(_) => Part::Three(Decode::decode(from)?),
+            StreamItem::Three(_) => StreamItem::Three(Decode::decode(from)?),
         })
     }
 }
 
-fn part() -> impl Strategy<Value = Part> {
+fn part() -> impl Strategy<Value = StreamItem> {
     prop_oneof![
-        any::<u8>().prop_map(Part::Octet),
-        any::<u16>().prop_map(Part::Short),
-        any::<u32>().prop_map(Part::Long),
-        any::<i32>().prop_map(|it| Part::Double(it.into())),
-        octets(20).prop_map(Part::Octets),
-        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(Part::Doubles),
-        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(Part::Typed),
-        any::<[u32; 3]>().prop_map(Part::Three),
+        any::<u8>().prop_map(StreamItem::Octet),
+        any::<u16>().prop_map(StreamItem::Short),
+        any::<u32>().prop_map(StreamItem::Long),
+        any::<i32>().prop_map(|it| StreamItem::Double(it.into())),
+        octets(20).prop_map(StreamItem::Octets),
+        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(StreamItem::Doubles),
+        prop::collection::vec(any::<i32>().prop_map(f64::from), 0..5).prop_map(StreamItem::Typed),
+        any::<[u32; 3]>().prop_map(StreamItem::Three),
     ]
 }
 
@@ -128,10 +128,10 @@ fn aligned() -> impl Strategy<Value = Aligned> {
 struct Peer {
     aligned: Aligned,
     order: ByteOrder,
-    /// Where fragments begin, in what follows.
+    /// The starts of fragments, in the following data.
     seams: Vec<usize>,
     octets: Vec<u8>,
-    /// At which of the places where it may the peer begins a new fragment, again and again.
+    /// The positions, among the possible ones, at which the peer begins a new fragment, repeatedly.
     cuts: Vec<bool>,
     asked: usize,
 }
@@ -196,7 +196,7 @@ impl Peer {
         for (at, (start, end)) in starts.zip(ends).enumerate() {
             let from = stream.len();
             let header =
-                Header { version: Version::V1_1, order: self.order, more: false, kind: Kind::Fragment, size: 0 };
+                Header { version: Version::V1_1, order: self.order, more: false, kind: MessageKind::Fragment, size: 0 };
             if at > 0 {
                 stream.extend(header.encode());
             }
@@ -211,7 +211,7 @@ impl Peer {
 }
 
 /// Reads the only message of a stream.
-fn parts(stream: &[u8], chunk: usize, like: &[Part]) -> Result<Vec<Part>, crate::DecodeError> {
+fn parts(stream: &[u8], chunk: usize, like: &[StreamItem]) -> Result<Vec<StreamItem>, crate::DecodeError> {
     let mut messages = Reassembler::new(LIMITS);
     let mut got = None;
     for mut now in stream.chunks(chunk) {
@@ -226,7 +226,7 @@ fn parts(stream: &[u8], chunk: usize, like: &[Part]) -> Result<Vec<Part>, crate:
 }
 
 const TWO_WAYS: crate::DecodeErrorKind =
-    crate::DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers can be read in two ways");
+    crate::DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers are ambiguous");
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
@@ -252,7 +252,7 @@ proptest! {
         numbers in prop::collection::vec(any::<i32>().prop_map(f64::from), 0..20),
         cuts in prop::collection::vec(prop::bool::weighted(0.2), 0..20), chunk in 1..100usize,
     ) {
-        let sent = [Part::Octets(octets), Part::Doubles(numbers)];
+        let sent = [StreamItem::Octets(octets), StreamItem::Doubles(numbers)];
         let mut peer = Peer::new(aligned, order, &[]);
         sent[0].write(&mut peer);
         peer.cuts = cuts;
@@ -263,9 +263,9 @@ proptest! {
 
 #[test]
 fn fragments_of_1_1_that_two_peers_write_alike_are_refused() {
-    // A sequence of doubles and a double, as omniORB and omniORBpy write them: padding behind the sequence or in it.
+    // A sequence of doubles and a double, as omniORB and omniORBpy write them: padding after the sequence or in it.
     let doubles = [1.5f64, 2.5];
-    let sent = [Part::Doubles(doubles.into()), Part::Double(3.5)];
+    let sent = [StreamItem::Doubles(doubles.into()), StreamItem::Double(3.5)];
     let streams = [Aligned::InFragment, Aligned::OnceInFragment].map(|aligned| {
         let mut peer = Peer::new(aligned, ByteOrder::Little, &[]);
         peer.numbers(&[2u32.to_be_bytes()], false);
@@ -359,7 +359,7 @@ proptest! {
             prop_assert_eq!(header.whole(), piece.len());
             prop_assert_eq!(header.more, at + 1 < pieces.len());
             prop_assert!(!header.more || piece.len() % 8 == 0);
-            prop_assert_eq!(header.kind == Kind::Fragment, at > 0);
+            prop_assert_eq!(header.kind == MessageKind::Fragment, at > 0);
         }
     }
 }
@@ -386,14 +386,14 @@ fn what_is_wrong_is_told_and_answered() {
     let huge = big(Version::V1_2, 1, &[0; 5000]);
     let halves = pieces(&huge, 2048);
     let table: &[(Fault, Answer, &str)] = &[
-        (fault(&[b"GET / HTTP/1.1\r\n"]), Answer::Close, r#""GET " is no GIOP: another protocol"#),
+        (fault(&[b"GET / HTTP/1.1\r\n"]), Answer::Close, r#""GET " is not GIOP: another protocol"#),
         (
             fault(&[b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03aaa"]),
             Answer::Close,
-            "the peer speaks TLS where plain GIOP is expected: use ssliop, or its other port",
+            "the peer uses TLS where plain GIOP is expected: use ssliop, or its other port",
         ),
-        (fault(&[&edit(5, 3)]), Answer::MessageError(Version::V1_2), "GIOP 1.3 is not spoken here, 1.0 to 1.2 are"),
-        (fault(&[&edit(4, 2)]), Answer::MessageError(Version::V1_0), "GIOP 2.2 is not spoken here, 1.0 to 1.2 are"),
+        (fault(&[&edit(5, 3)]), Answer::MessageError(Version::V1_2), "GIOP 1.3 is not supported; 1.0 to 1.2 are"),
+        (fault(&[&edit(4, 2)]), Answer::MessageError(Version::V1_0), "GIOP 2.2 is not supported; 1.0 to 1.2 are"),
         (fault(&[&edit(7, 8)]), Answer::MessageError(Version::V1_2), "GIOP 1.2 has no message of kind 8"),
         (
             fault(&[b"GIOP\x01\0\0\x07\0\0\0\0"]),
@@ -424,7 +424,7 @@ fn what_is_wrong_is_told_and_answered() {
         (
             fault(&[&parts[0], &parts[0]]),
             Answer::MessageError(Version::V1_2),
-            "message 1 begins anew before its last fragment has come",
+            "message 1 begins again before its last fragment",
         ),
         (
             fault(&[&old, &old]),
@@ -434,12 +434,12 @@ fn what_is_wrong_is_told_and_answered() {
         (
             fault(&[&parts[0], &little[0]]),
             Answer::MessageError(Version::V1_2),
-            "a fragment in another byte order than the message it belongs to",
+            "a fragment in another byte order than its message",
         ),
         (
             fault(&[b"GIOP\x01\x02\0\x07\0\0\0\x03abc"]),
             Answer::MessageError(Version::V1_2),
-            "a Fragment of 3 octets is too short to be one",
+            "a Fragment of 3 octets is too short",
         ),
     ];
     for (fault, answer, text) in table {
@@ -477,7 +477,7 @@ fn what_is_cancelled_halfway_makes_room_and_its_late_fragments_are_dropped() {
     }
     assert!(messages.next(&mut &cancel(Version::V1_2, ByteOrder::Little, 1)[..]).unwrap().is_some());
     assert!(!messages.is_waiting());
-    // Its id can be used again, and it stands in nobody's way.
+    // Its id can be reused, and it does not disturb others.
     for id in [1, 2] {
         assert!(messages.next(&mut &parts(id)[0][..]).unwrap().is_none());
     }
@@ -501,8 +501,13 @@ fn fragments_of_1_1_and_empty_ones_are_taken() {
 #[test]
 fn a_claim_of_a_large_message_takes_no_more_memory_than_has_come() {
     let mut messages = Reassembler::new(Limits { message: 1 << 30, depth: 8 });
-    let header =
-        Header { version: Version::V1_2, order: ByteOrder::Big, more: false, kind: Kind::Request, size: (1 << 30) - 5 };
+    let header = Header {
+        version: Version::V1_2,
+        order: ByteOrder::Big,
+        more: false,
+        kind: MessageKind::Request,
+        size: (1 << 30) - 5,
+    };
     assert!(messages.next(&mut &header.encode()[..]).unwrap().is_none());
     let room = messages.room().expect("a message has begun").len();
     assert_eq!(room, 64 << 10);

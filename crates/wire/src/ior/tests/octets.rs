@@ -90,8 +90,8 @@ fn omniorbs_reference_is_read() {
     let chosen = Transmission::choose(&sets).unwrap();
     assert_eq!(chosen, Transmission { narrow: CodeSet::UTF8, wide: CodeSet::UTF16 });
     let endpoints = profile.endpoints();
-    assert_eq!(endpoints[0], Endpoint::Tcp { host: "127.0.0.1".into(), port: 12809, priority: None });
-    assert_eq!(endpoints[1], Endpoint::Unix { host: "vm".into(), path: "/run/naming/socket".into() });
+    assert_eq!(endpoints[0], IorEndpoint::Tcp { host: "127.0.0.1".into(), port: 12809, priority: None });
+    assert_eq!(endpoints[1], IorEndpoint::Unix { host: "vm".into(), path: "/run/naming/socket".into() });
 }
 
 #[test]
@@ -142,12 +142,12 @@ fn all_places_of_a_profile_are_told_once() {
         Tagged { tag: TAG_ALTERNATE_IIOP_ADDRESS, data: b"broken" },
     ];
     let profile = Profile::iiop(Version::V1_2, "a", 1, b"k", &components).unwrap();
-    let tcp = |host: &str, port, priority| Endpoint::Tcp { host: host.into(), port, priority };
+    let tcp = |host: &str, port, priority| IorEndpoint::Tcp { host: host.into(), port, priority };
     assert_eq!(
         IiopProfile::decode(&profile).unwrap().endpoints(),
         [
             tcp("a", 1, Some(5)),
-            Endpoint::Tls { host: "a".into(), port: 2810, requires: 0x40 },
+            IorEndpoint::Tls { host: "a".into(), port: 2810, requires: 0x40 },
             tcp("b", 2, None),
             tcp("a", 3, Some(9)),
         ]
@@ -167,7 +167,7 @@ fn a_profile_of_components_only_is_read() {
 fn nil_is_the_reference_without_profiles() {
     assert_eq!(Ior::NIL.to_string(), "IOR:00000000000000010000000000000000");
     assert!("IOR:00000000000000010000000000000000".parse::<Ior>().unwrap().is_nil());
-    // As some write it.
+    // Some peers write it like this.
     assert!("IOR:01000000000000000000000000".parse::<Ior>().unwrap().is_nil());
 }
 

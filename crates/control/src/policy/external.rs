@@ -1,4 +1,4 @@
-//! What a policy from elsewhere gives, another process's or a library's, held to the laws of all policies.
+//! An external policy, of another process or a library: its grants are held to the laws of all policies.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use hyoshi_model::{Reservation, Share, Span};
 use super::{AnyPolicy, Ask};
 use crate::task::{Grant, Limit, Reason, TaskId};
 
-/// Makes grants of what a policy from elsewhere said last.
+/// Grants by the last answer of an external policy.
 ///
 /// ```text
 ///              answered                     failed
@@ -19,42 +19,42 @@ use crate::task::{Grant, Limit, Reason, TaskId};
 ///      └────────────────────────────────────────────────► Passed over
 /// ```
 ///
-/// By its answer, each task has what it was given there, at most what it asks for now; who has joined since has
-/// nothing until the next answer. Unasked and passed over, the policy that was declared for it decides.
+/// By its answer, each task gets the granted budget, at most its present request; a task that joined since gets nothing
+/// until the next answer. Before the first answer and after a failure, the declared fallback decides.
 #[derive(Debug)]
-pub struct Foreign {
+pub struct ExternalPolicy {
     /// Decides as long as there is no answer.
     pub fallback: AnyPolicy,
-    answer: Option<BTreeMap<TaskId, Given>>,
+    answer: Option<BTreeMap<TaskId, BudgetGrant>>,
     failed: Option<String>,
-    exceeded: Option<Exceeded>,
+    exceeded: Option<LawViolation>,
 }
 
-/// What an answer gives to one task.
+/// The grant of an answer to one task.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+struct BudgetGrant {
     /// In each of its periods.
     budget: Span,
-    /// Of which it was asked.
+    /// Of the request.
     period: Span,
 }
 
 /// How an answer broke the laws, before it was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exceeded {
-    /// It gave a task more than it asks for.
+pub enum LawViolation {
+    /// It granted a task more than it requests.
     Ask(TaskId),
-    /// It gave more than there is, up to this task.
+    /// It granted more than the limit, up to this task.
     Limit(TaskId),
 }
 
-impl Foreign {
+impl ExternalPolicy {
     /// Without an answer.
     pub fn new(fallback: AnyPolicy) -> Self {
-        Foreign { fallback, answer: None, failed: None, exceeded: None }
+        ExternalPolicy { fallback, answer: None, failed: None, exceeded: None }
     }
 
-    /// What it gave to each of the asks, in their order. False, and nothing of it counts, if there are not as many.
+    /// Its grants for each of the asks, in their order. False, and nothing is used, if the number differs.
     pub fn answered(&mut self, asks: &[Ask], budgets: &[Span]) -> bool {
         (self.exceeded, self.failed) = (None, None);
         if asks.len() != budgets.len() {
@@ -63,20 +63,20 @@ impl Foreign {
         }
         let given = asks.iter().zip(budgets).map(|(ask, budget)| {
             if *budget > ask.asked.budget() {
-                self.exceeded.get_or_insert(Exceeded::Ask(ask.task));
+                self.exceeded.get_or_insert(LawViolation::Ask(ask.task));
             }
-            (ask.task, Given { budget: *budget, period: ask.asked.period() })
+            (ask.task, BudgetGrant { budget: *budget, period: ask.asked.period() })
         });
         self.answer = Some(given.collect());
         true
     }
 
-    /// It is passed over from now on.
+    /// It is bypassed from now on.
     pub fn failed(&mut self, why: String) {
         (self.answer, self.failed) = (None, Some(why));
     }
 
-    /// Why it is passed over, if it is.
+    /// Why it is bypassed, if it is.
     pub fn why(&self) -> Option<&str> {
         self.failed.as_deref()
     }
@@ -86,12 +86,12 @@ impl Foreign {
         self.answer.is_some()
     }
 
-    /// How its last answer broke the laws, as far as that has shown.
-    pub fn exceeded(&self) -> Option<Exceeded> {
+    /// How its last answer broke the laws, as far as known.
+    pub fn exceeded(&self) -> Option<LawViolation> {
         self.exceeded
     }
 
-    /// As [`Policy::arbitrate`](super::Policy::arbitrate).
+    /// Like [`Policy::arbitrate`](super::Policy::arbitrate).
     pub fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
         let Some(answer) = &self.answer else { return self.fallback.arbitrate(asks, limit, grants) };
         let mut left = limit.share();
@@ -102,7 +102,7 @@ impl Foreign {
                     let wanted = given.of(ask);
                     let share = wanted.map_or(Share::ZERO, Reservation::share);
                     if share > left {
-                        self.exceeded.get_or_insert(Exceeded::Limit(ask.task));
+                        self.exceeded.get_or_insert(LawViolation::Limit(ask.task));
                         ask.grant(left, limit)
                     } else {
                         kept(ask, wanted, limit)
@@ -115,8 +115,8 @@ impl Foreign {
     }
 }
 
-impl Given {
-    /// Of what is asked now.
+impl BudgetGrant {
+    /// The part of the present request.
     fn of(&self, ask: &Ask) -> Option<Reservation> {
         let budget = match ask.asked.period() == self.period {
             true => self.budget,
@@ -129,7 +129,7 @@ impl Given {
     }
 }
 
-/// What is left of the limit suffices for it.
+/// The rest of the limit is enough for it.
 fn kept(ask: &Ask, given: Option<Reservation>, limit: Limit) -> Grant {
     match given {
         Some(all) if all.budget() == ask.asked.budget() => ask.granted(given, Reason::Granted),

@@ -1,8 +1,8 @@
-//! What fails for certain: a behaviour that the file allows and that misses a deadline.
+//! Certain failures: a behaviour that the file allows and that misses a deadline.
 //!
-//! Only where every step is forced. All releases that matter coincide at the first epoch's common
-//! phase, every job takes its worst case, and nothing that interferes is cancelled, dropped or
-//! held: then the first job cannot finish before the fixed point of Joseph and Pandya (1986).
+//! Only if every step is forced. All relevant releases coincide at the first epoch's common phase, every job has its
+//! worst case, and no interfering job is cancelled, dropped or delayed. Then the first job cannot finish before the
+//! fixed point of Joseph and Pandya (1986).
 
 use alloc::{vec, vec::Vec};
 
@@ -11,33 +11,33 @@ use hyoshi_model::{Deadline, OperationId, Preemption, Span, System, Trigger};
 use super::cap;
 use super::hard_cap;
 use super::holistic::Agreement;
-use super::part::{Found, Part, Response};
+use super::part::{OperationPart, PartResult, ResponseBound};
+use super::processor_scene::ProcessorScene;
 use super::release;
-use super::site::Site;
 use super::verdict::Failure;
-use super::work::{Scene, Source, Work};
+use super::work::{ReleaseSource, Scene, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;
 
 /// True if the job with its legs up to this part cannot be cancelled.
-pub(super) fn stays(site: &Site<'_>, part: &Part) -> bool {
+pub(super) fn stays(site: &ProcessorScene<'_>, part: &OperationPart) -> bool {
     part.critical || !site.system.processor(site.plan.processor).cancel
 }
 
-/// Which jobs are sure to come: what waits for a trigger that may never come cannot be late.
-pub(super) struct Coming {
-    /// A job of the operation comes: what leads to it finishes, and none of it can be cancelled.
+/// Which jobs are certain to arrive: an operation whose trigger may never arrive cannot be late.
+pub(super) struct CertainJobs {
+    /// A job of the operation arrives: its predecessors finish, and none of them can be cancelled.
     pub once: Vec<bool>,
-    /// One comes at each release of its roots, or something of its own processor is late before.
+    /// One arrives at each release of its roots, or a job of its own processor is late before.
     pub each: Vec<bool>,
-    /// The same with critical jobs in the place of something.
+    /// The same with critical jobs in the place of any jobs.
     pub each_critical: Vec<bool>,
 }
 
-impl Coming {
-    pub fn new(system: &System, works: &[Work], agreement: &Agreement) -> Coming {
+impl CertainJobs {
+    pub fn new(system: &System, works: &[Work], agreement: &Agreement) -> CertainJobs {
         let none = vec![false; works.len()];
-        let mut coming = Coming { once: none.clone(), each: none.clone(), each_critical: none };
+        let mut coming = CertainJobs { once: none.clone(), each: none.clone(), each_critical: none };
         for id in causes_first(system) {
             let work = &works[id.index()];
             let kept = |from: &Work| from.critical_legs == from.legs || !system.processor(from.on).cancel;
@@ -52,17 +52,21 @@ impl Coming {
                 Trigger::All(all) => all.iter().all(once),
                 Trigger::Any(any) => any.iter().any(once),
             };
-            // Of a predecessor elsewhere each must be there in time; one that is late here is late enough.
+            // Each completion of a predecessor on another processor must arrive in time; one that is late there is late
+            // enough.
             let each = |known: &[bool], late: &dyn Fn(&Work) -> bool| match &work.source {
-                Source::Periodic => true,
-                Source::After { predecessors, join: None, .. } => predecessors.iter().all(|hop| {
+                ReleaseSource::Periodic => true,
+                ReleaseSource::After { predecessors, join: None, .. } => predecessors.iter().all(|hop| {
                     let (from, finish) = (&works[hop.from], agreement.finish[hop.from]);
                     let release = &agreement.releases[hop.from];
                     let delivers =
                         finish.is_some_and(|finish| release::dropping(system, from, release, finish).is_none());
                     known[hop.from] && ((from.on == work.on && late(from)) || (kept(from) && delivers))
                 }),
-                Source::Silent | Source::After { .. } | Source::AfterAny { .. } | Source::Unclear(_) => false,
+                ReleaseSource::Silent
+                | ReleaseSource::After { .. }
+                | ReleaseSource::AfterAny { .. }
+                | ReleaseSource::Unclear(_) => false,
             };
             let all = each(&coming.each, &|_| true);
             let critical = each(&coming.each_critical, &|from| from.critical_legs == from.legs);
@@ -73,7 +77,7 @@ impl Coming {
 }
 
 /// The worst case alone exceeds the deadline.
-pub(super) fn too_long(work: &Work, least: u64, part: &Part) -> Option<Failure> {
+pub(super) fn too_long(work: &Work, least: u64, part: &OperationPart) -> Option<Failure> {
     let legs = if part.critical { work.critical_legs } else { work.legs };
     let needs = match work.deadline {
         Deadline::Own(_) => work.wcet.saturating_mul(legs),
@@ -84,23 +88,28 @@ pub(super) fn too_long(work: &Work, least: u64, part: &Part) -> Option<Failure> 
     (needs > deadline).then_some(Failure::LongerThanDeadline { needs, deadline })
 }
 
-/// Parts of a processor beyond which first jobs are left to simulation.
+/// Parts of a processor beyond which first jobs are tested only by simulation.
 const MANY: usize = 1 << 12;
 
 /// The first job of a part in a FIFO level is late after a common release.
-pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreement, part: &Part) -> Option<Failure> {
+pub(super) fn first_job_late(
+    scene: Scene,
+    site: &ProcessorScene<'_>,
+    agreement: &Agreement,
+    part: &OperationPart,
+) -> Option<Failure> {
     let level = site.plan.levels.get(usize::from(part.level))?;
     let uses = !site.system.operation(part.operation).uses.is_empty();
-    // Of two strategies the other may rule.
+    // Of two strategies the other may apply.
     let switches = site.plan.overload.is_some();
-    // Each job checks all operations that delay it: with very many, a simulation of the common release is faster.
+    // Each job checks all operations that delay it: for very many, a simulation of the common release is faster.
     let many = site.parts.len() > MANY;
     if scene != Scene::Epoch(0) || switches || level.discipline != Discipline::Fifo || uses || many {
         return None;
     }
     let work = &site.works[part.operation.index()];
     let deadline = work.deadline.span();
-    // In a pause it may go on before what is more urgent: none comes before the budget is used up.
+    // In a pause it may run before more urgent jobs: there is none before the budget is used up.
     let budget = site.system.processor(site.plan.processor).hard_cap.budget();
     let at_once = || site.parts.iter().all(|other| together(site, part, other));
     if hard_cap::may_pause(site, &agreement.releases, site.system.processor(site.plan.processor).hard_cap)
@@ -109,11 +118,12 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
         return None;
     }
     let higher = || site.parts.iter().filter(|other| other.level < part.level && other.operation != part.operation);
-    // Of jobs enqueued at one instant the earlier operation's comes first; only a first leg is.
-    let enqueued = |other: &Part| other.critical || site.works[other.operation.index()].critical_legs == 0;
-    let earlier = |other: &Part| other.level == part.level && other.operation < part.operation && enqueued(other);
+    // Of jobs enqueued at one instant the earlier operation's is first; only a first leg is.
+    let enqueued = |other: &OperationPart| other.critical || site.works[other.operation.index()].critical_legs == 0;
+    let earlier =
+        |other: &OperationPart| other.level == part.level && other.operation < part.operation && enqueued(other);
     let beside = || site.parts.iter().filter(|other| earlier(other));
-    let forced = |other: &Part| stays(site, other) && never_held(site, agreement, other);
+    let forced = |other: &OperationPart| stays(site, other) && never_held(site, agreement, other);
     let all_forced = higher().chain(beside()).chain([part]).all(|other| forced(other) && together(site, part, other));
     if !all_forced
         || !higher().all(|other| never_dropped(site, agreement, other))
@@ -129,7 +139,7 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     loop {
         let higher = higher().try_fold(0u64, |sum, other| {
             let period = site.works[other.operation.index()].period;
-            // What is released at the very instant of the start still comes first.
+            // Jobs released at the very instant of the start are still before it.
             let jobs = if interrupted { end.div_ceil(period).max(1) } else { end / period + 1 };
             sum.checked_add(jobs.checked_mul(other.cost())?)
         })?;
@@ -145,16 +155,16 @@ pub(super) fn first_job_late(scene: Scene, site: &Site<'_>, agreement: &Agreemen
     }
 }
 
-/// More must be done within a window of the common release than fits, in whatever order.
-pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[Found]) -> Option<Failure> {
+/// More work must be done within a window of the common release than fits, in any order.
+pub(super) fn demand_fails(scene: Scene, site: &ProcessorScene<'_>, found: &[PartResult]) -> Option<Failure> {
     let too_much = found.iter().find_map(|found| match found.response {
-        Response::Demand(too_much) => Some(too_much),
-        Response::Counted { too_much, .. } => too_much,
+        ResponseBound::Demand(too_much) => Some(too_much),
+        ResponseBound::Counted { too_much, .. } => too_much,
         _ => None,
     })?;
     let window = u64::try_from(too_much.window).ok()?;
     let first = site.parts.first()?;
-    let forced = |part: &Part| stays(site, part) && together(site, first, part);
+    let forced = |part: &OperationPart| stays(site, part) && together(site, first, part);
     if scene != Scene::Epoch(0)
         || !site.parts.iter().all(forced)
         || !in_first_epoch(site, first, Span::from_nanos(window))
@@ -172,32 +182,32 @@ pub(super) fn demand_fails(scene: Scene, site: &Site<'_>, found: &[Found]) -> Op
 }
 
 /// True if both are released by time, without jitter, and first at one instant.
-fn together(site: &Site<'_>, one: &Part, other: &Part) -> bool {
-    let first = |part: &Part| {
+fn together(site: &ProcessorScene<'_>, one: &OperationPart, other: &OperationPart) -> bool {
+    let first = |part: &OperationPart| {
         let setting = site.system.setting(0, part.operation);
         setting.phase.checked_add(setting.offset)
     };
-    let punctual = |part: &Part| {
+    let punctual = |part: &OperationPart| {
         let work = &site.works[part.operation.index()];
-        matches!(work.source, Source::Periodic) && work.jitter == 0
+        matches!(work.source, ReleaseSource::Periodic) && work.jitter == 0
     };
     punctual(one) && punctual(other) && first(one).is_some() && first(one) == first(other)
 }
 
-/// True if what happens within `window` of the part's first release happens in the first epoch.
-fn in_first_epoch(site: &Site<'_>, part: &Part, window: Span) -> bool {
+/// True if the events within `window` of the part's first release are in the first epoch.
+fn in_first_epoch(site: &ProcessorScene<'_>, part: &OperationPart, window: Span) -> bool {
     let setting = site.system.setting(0, part.operation);
     let end = setting.phase.checked_add(setting.offset).and_then(|first| first.checked_add(window));
     let next = site.system.epochs.get(1).map(|epoch| epoch.at.as_nanos());
     end.is_some_and(|end| next.is_none_or(|next| end.as_nanos() < next))
 }
 
-fn never_held(site: &Site<'_>, agreement: &Agreement, part: &Part) -> bool {
+fn never_held(site: &ProcessorScene<'_>, agreement: &Agreement, part: &OperationPart) -> bool {
     part.critical || !cap::may_act(site, &agreement.releases)
 }
 
 /// True if all of its operation's jobs have finished when the next is released, so none is dropped.
-fn never_dropped(site: &Site<'_>, agreement: &Agreement, part: &Part) -> bool {
+fn never_dropped(site: &ProcessorScene<'_>, agreement: &Agreement, part: &OperationPart) -> bool {
     let period = site.works[part.operation.index()].period;
     agreement.finish[part.operation.index()].is_some_and(|finish| finish <= period)
 }

@@ -1,9 +1,8 @@
-//! Regions so short that jobs of the region before them may still be there in the region after.
+//! Regions so short that jobs of the region before them may still be pending in the region after.
 //!
-//! A scene holds the jobs of one region, or of two across a change. That is all there is if no busy
-//! window that begins before a region outlasts it: whoever is delayed in a later region is then
-//! delayed by jobs of two regions at most (induction over the regions). Where a window may be
-//! longer, three regions meet, and nothing is said of them.
+//! A scene contains the jobs of one region, or of two across a change. That is complete if no busy window that begins
+//! before a region outlasts it: then jobs of at most two regions delay a job in a later region (induction over the
+//! regions). If a window may be longer, three regions meet, and the result is unknown.
 
 use alloc::{vec, vec::Vec};
 
@@ -13,15 +12,15 @@ use super::cap;
 use super::effort::Effort;
 use super::fixed::Demand;
 use super::holistic;
+use super::processor_scene::ProcessorScene;
 use super::report::SceneReport;
-use super::site::Site;
 use super::verdict::{Missing, Verdict};
 use super::work::Scene;
 use super::workload::{placements, works};
 use crate::plan::Plan;
 
-/// Takes back what was proved where jobs of three regions may meet.
-pub(super) fn doubt(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort: &Effort<'_>) {
+/// Changes proved verdicts to unknown where jobs of three regions may meet.
+pub(super) fn mark_unknown(system: &System, plan: &Plan, scenes: &mut [SceneReport], effort: &Effort<'_>) {
     for short in 1..system.epochs.len().saturating_sub(1) {
         let doubtful = outlasted(system, plan, short, effort);
         if !doubtful.contains(&true) {
@@ -32,28 +31,28 @@ pub(super) fn doubt(system: &System, plan: &Plan, scenes: &mut [SceneReport], ef
             scene.epoch == short + 1 && !scene.change || scene.epoch == short && scene.change
         };
         for scene in scenes.iter_mut().filter(after) {
-            take_back(system, scene, &doubtful, &Missing::ShortRegion { name: name.clone() });
+            withdraw_proof(system, scene, &doubtful, &Missing::ShortRegion { name: name.clone() });
         }
     }
 }
 
-/// Of each operation, whether a busy window that delays its jobs may begin before region `short`
-/// and end after it.
+/// For each operation, whether a busy window that delays its jobs may begin before region `short` and end after it.
 fn outlasted(system: &System, plan: &Plan, short: usize, effort: &Effort<'_>) -> Vec<bool> {
     let lasts = system.epochs[short + 1].at.since(system.epochs[short].at).as_nanos();
     let works = works(system, plan, Scene::Change(short - 1));
-    let sites: Vec<Site<'_>> = plan.processors.iter().map(|plan| Site::new(system, plan, &works, effort)).collect();
+    let sites: Vec<ProcessorScene<'_>> =
+        plan.processors.iter().map(|plan| ProcessorScene::new(system, plan, &works, effort)).collect();
     let agreement = holistic::agree(&works, &sites);
     let mut doubtful = vec![false; system.operations.len()];
     for site in &sites {
         let above = cap::above(site, &agreement.releases);
         let demands: Vec<Result<Demand, Missing>> =
             site.parts.iter().map(|part| site.demand(part, &agreement.releases)).collect();
-        // By level: what is asked about it is asked by all that is in it.
+        // By level: all operations of a level have the same answer.
         let mut known: Vec<Option<bool>> = vec![None; usize::from(u8::MAX) + 1];
         for id in &site.plan.operations {
             let level = match site.plan.preemption {
-                // Whatever has started delays everything.
+                // A started job delays all others.
                 Preemption::None => u8::MAX,
                 Preemption::Levels | Preemption::Full => least_urgent(system, plan, short, *id),
             };
@@ -66,7 +65,7 @@ fn outlasted(system: &System, plan: &Plan, short: usize, effort: &Effort<'_>) ->
             doubtful[id.index()] = *known[usize::from(level)].get_or_insert_with(outlasts);
         }
     }
-    // What is triggered comes no better than what triggers it.
+    // A triggered job is not better than the job that triggers it.
     loop {
         let follows = |id: &OperationId| {
             let predecessors = system.operation(*id).trigger.predecessors();
@@ -86,7 +85,7 @@ fn least_urgent(system: &System, plan: &Plan, short: usize, id: OperationId) -> 
     places.map(|place| place.critical.level.max(place.other.level)).max().unwrap_or(u8::MAX)
 }
 
-fn take_back(system: &System, scene: &mut SceneReport, doubtful: &[bool], why: &Missing) {
+fn withdraw_proof(system: &System, scene: &mut SceneReport, doubtful: &[bool], why: &Missing) {
     for processor in &mut scene.processors {
         for one in processor.operations.iter_mut().filter(|one| doubtful[one.operation.index()]) {
             (one.bound_ns, one.slack_ns) = (None, None);

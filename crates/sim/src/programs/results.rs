@@ -1,50 +1,50 @@
-//! What became of a program, period by period, in memory that does not grow with time.
+//! The results of a program, period by period, in memory that does not grow with time.
 
 use hyoshi_model::{Instant, ProgramId, Span};
 
-/// What became of a program in a simulation.
+/// The results of a program in a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Played {
-    /// Which.
+pub struct ProgramResults {
+    /// The program.
     pub program: ProgramId,
     /// All its periods.
-    pub all: Sums,
-    /// The same in the order of time, in stretches of equally many periods; single ones while there are few.
-    pub stretches: Vec<Stretch>,
-    /// How many periods a stretch has.
+    pub all: PeriodSums,
+    /// The same in the order of time, in ranges of equally many periods; single ones while there are few.
+    pub stretches: Vec<PeriodRange>,
+    /// How many periods a range has.
     width: u64,
 }
 
 /// Sums over periods that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct PeriodSums {
     /// How many periods.
     pub periods: u64,
     /// Of them, those whose cycle ended within its deadline.
     pub met: u64,
     /// Those whose cycle ended later or not at all.
     pub missed: u64,
-    /// Those in which less was held than asked.
+    /// Those in which less was held than requested.
     pub cut: u64,
-    /// What advocates asked.
+    /// The requests of advocates.
     pub asked: Span,
-    /// What was held.
+    /// The reservations held.
     pub held: Span,
-    /// CPU time that it had, reserved or not.
+    /// CPU time that it used, reserved or not.
     pub consumed: Span,
-    /// What was held and not consumed, in periods with more of the former.
+    /// Reserved time that was not consumed, in periods that had more than they used.
     pub over: Span,
 }
 
-/// Some periods in a row.
+/// Consecutive periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct PeriodRange {
     /// When the first begins.
     pub at: Instant,
     /// When the last ends.
     pub until: Instant,
-    /// What became of them.
-    pub sums: Sums,
+    /// Their sums.
+    pub sums: PeriodSums,
 }
 
 /// A period that has ended.
@@ -54,18 +54,18 @@ pub struct Period {
     pub at: Instant,
     /// When it ended.
     pub until: Instant,
-    /// Whether its cycle ended in time; `None`: there was none, or nobody knows.
+    /// Whether its cycle ended in time; `None`: there was none, or it is unknown.
     pub met: Option<bool>,
-    /// What advocates asked.
+    /// The requests of advocates.
     pub asked: Span,
-    /// What was held.
+    /// The reservation held.
     pub held: Span,
-    /// CPU time that the program had.
+    /// CPU time that the program used.
     pub consumed: Span,
 }
 
-impl Sums {
-    fn add(&mut self, other: Sums) {
+impl PeriodSums {
+    fn add(&mut self, other: PeriodSums) {
         self.periods += other.periods;
         self.met += other.met;
         self.missed += other.missed;
@@ -77,19 +77,19 @@ impl Sums {
     }
 }
 
-impl Played {
-    /// Stretches that are kept, at most.
+impl ProgramResults {
+    /// The most ranges.
     pub const MOST: usize = 400;
 
-    /// Nothing yet.
+    /// Without periods.
     pub fn new(program: ProgramId) -> Self {
-        Played { program, all: Sums::default(), stretches: Vec::new(), width: 1 }
+        ProgramResults { program, all: PeriodSums::default(), stretches: Vec::new(), width: 1 }
     }
 
-    /// A period more.
+    /// Adds a period.
     pub fn add(&mut self, period: Period) {
         let Period { at, until, met, asked, held, consumed } = period;
-        let sums = Sums {
+        let sums = PeriodSums {
             periods: 1,
             met: u64::from(met == Some(true)),
             missed: u64::from(met == Some(false)),
@@ -101,7 +101,7 @@ impl Played {
         };
         self.all.add(sums);
         let full = self.stretches.last().is_some_and(|last| last.sums.periods >= self.width);
-        if full && self.stretches.len() == Played::MOST {
+        if full && self.stretches.len() == ProgramResults::MOST {
             self.halve();
         }
         match self.stretches.last_mut() {
@@ -109,11 +109,11 @@ impl Played {
                 last.until = until;
                 last.sums.add(sums);
             }
-            _ => self.stretches.push(Stretch { at, until, sums }),
+            _ => self.stretches.push(PeriodRange { at, until, sums }),
         }
     }
 
-    /// Pairs become one.
+    /// Merges pairs.
     fn halve(&mut self) {
         let pairs = self.stretches.chunks(2).map(|pair| {
             let mut one = pair[0];
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn stretches_stay_few_and_lose_nothing() {
-        let mut played = Played::new(ProgramId(0));
+        let mut played = ProgramResults::new(ProgramId(0));
         let ms = |count| Instant::ZERO + Span::from_millis(count);
         for number in 0..5_000 {
             played.add(Period {
@@ -145,8 +145,8 @@ mod tests {
                 held: Span::from_micros(4),
                 consumed: Span::from_micros(number % 7),
             });
-            assert!(played.stretches.len() <= Played::MOST);
-            let mut sum = Sums::default();
+            assert!(played.stretches.len() <= ProgramResults::MOST);
+            let mut sum = PeriodSums::default();
             played.stretches.iter().for_each(|stretch| sum.add(stretch.sums));
             assert_eq!(sum, played.all);
         }

@@ -1,8 +1,8 @@
-//! What jobs really take: fixed, drawn, or listed execution times.
+//! The actual execution times of jobs: fixed, drawn, or listed.
 //!
-//! A draw depends on the seed, the operation, the release number and the leg, and on nothing else.
-//! So every strategy sees the same times for the same jobs (Kokyu, section III-B: "a pseudorandom
-//! sequence initialized with the same seed for each strategy"), whatever order they run in.
+//! A draw depends only on the seed, the operation, the release number and the leg. So every strategy has the same times
+//! for the same jobs (Kokyu, section III-B: "a pseudorandom sequence initialized with the same seed for each
+//! strategy"), in whatever order they run.
 
 use alloc::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::time::Span;
 
 /// The actual execution times of an operation's jobs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Takes {
-    /// Every job the same.
+pub enum ExecutionTime {
+    /// The same for every job.
     Fixed(Span),
     /// Uniform over the closed range, in whole nanoseconds.
     Uniform(Span, Span),
@@ -22,30 +22,30 @@ pub enum Takes {
         mean: Span,
         /// Standard deviation.
         deviation: Span,
-        /// Nothing shorter.
+        /// The lower limit.
         least: Span,
-        /// Nothing longer.
+        /// The upper limit.
         most: Span,
     },
-    /// Job by job, from the start again when it ends; never empty.
+    /// One for each job; the list repeats; never empty.
     List(Arc<[Span]>),
 }
 
-impl Takes {
+impl ExecutionTime {
     /// The execution time of one job.
     pub fn draw(&self, seed: u64, job: JobId) -> Span {
         match self {
-            Takes::Fixed(span) => *span,
-            Takes::Uniform(least, most) => uniform(bits(seed, job, Stream::ExecutionTime), *least, *most),
-            Takes::Normal { mean, deviation, least, most } => {
+            ExecutionTime::Fixed(span) => *span,
+            ExecutionTime::Uniform(least, most) => uniform(bits(seed, job, Stream::ExecutionTime), *least, *most),
+            ExecutionTime::Normal { mean, deviation, least, most } => {
                 let of = |stream| unit(bits(seed, job, stream));
                 let (first, second) = (of(Stream::ExecutionTime), of(Stream::Angle));
-                // Box and Muller; libm, so that every machine draws the same bits.
+                // Box and Muller; libm, so every machine draws the same bits.
                 let standard = libm::sqrt(-2.0 * libm::log(first)) * libm::cos(core::f64::consts::TAU * second);
                 let nanos = mean.as_nanos() as f64 + standard * deviation.as_nanos() as f64;
                 Span::from_nanos(libm::round(nanos.max(0.0)) as u64).clamp(*least, *most)
             }
-            Takes::List(spans) => {
+            ExecutionTime::List(spans) => {
                 let position = job.number.wrapping_add(u64::from(job.leg)) % spans.len() as u64;
                 spans[position as usize]
             }
@@ -55,16 +55,20 @@ impl Takes {
     /// The longest time a job can take.
     pub fn longest(&self) -> Span {
         match self {
-            Takes::Fixed(span) | Takes::Uniform(_, span) | Takes::Normal { most: span, .. } => *span,
-            Takes::List(spans) => spans.iter().copied().max().unwrap_or_default(),
+            ExecutionTime::Fixed(span) | ExecutionTime::Uniform(_, span) | ExecutionTime::Normal { most: span, .. } => {
+                *span
+            }
+            ExecutionTime::List(spans) => spans.iter().copied().max().unwrap_or_default(),
         }
     }
 
     /// The shortest time a job can take.
     pub fn shortest(&self) -> Span {
         match self {
-            Takes::Fixed(span) | Takes::Uniform(span, _) | Takes::Normal { least: span, .. } => *span,
-            Takes::List(spans) => spans.iter().copied().min().unwrap_or_default(),
+            ExecutionTime::Fixed(span)
+            | ExecutionTime::Uniform(span, _)
+            | ExecutionTime::Normal { least: span, .. } => *span,
+            ExecutionTime::List(spans) => spans.iter().copied().min().unwrap_or_default(),
         }
     }
 }
@@ -75,7 +79,7 @@ pub fn uniform(bits: u64, least: Span, most: Span) -> Span {
     Span::from_nanos(least.as_nanos() + ((u128::from(bits) * width) >> 64) as u64)
 }
 
-/// How late a periodic job is released, as drawn: no release precedes the one before it.
+/// How late a periodic job is released, as drawn: releases keep their order.
 pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
     if jitter.is_zero() {
         return Span::ZERO;
@@ -92,7 +96,7 @@ pub fn lateness(seed: u64, job: JobId, jitter: Span, period: Span) -> Span {
 /// How many releases are checked, for a jitter of many periods.
 const MOST_BEFORE: u64 = 1_000;
 
-/// What a draw is for. Draws of different streams are independent.
+/// The purpose of a draw. Draws of different streams are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Stream {
@@ -102,11 +106,11 @@ pub enum Stream {
     Angle = 1,
     /// How late a periodic release is.
     Jitter = 2,
-    /// How long a completion is on its way.
+    /// The delay of a completion on a link.
     LinkDelay = 3,
     /// Whether the network loses a completion.
     LinkLoss = 4,
-    /// Whatever takes no part in a simulation or a run.
+    /// Uses outside of simulations and runs.
     Other = 9,
 }
 
@@ -141,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_uniform_draw_covers_its_closed_range_evenly() {
-        let takes = Takes::Uniform(Span::from_nanos(10), Span::from_nanos(13));
+        let takes = ExecutionTime::Uniform(Span::from_nanos(10), Span::from_nanos(13));
         let mut counts = [0u32; 4];
         for number in 0..40_000 {
             counts[(takes.draw(1, job(number)).as_nanos() - 10) as usize] += 1;
@@ -150,9 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn a_normal_draw_has_the_mean_and_deviation_it_was_given() {
+    fn a_normal_draw_has_its_mean_and_deviation() {
         let span = Span::from_micros;
-        let takes = Takes::Normal { mean: span(1_000), deviation: span(100), least: span(0), most: span(2_000) };
+        let takes =
+            ExecutionTime::Normal { mean: span(1_000), deviation: span(100), least: span(0), most: span(2_000) };
         let draws: alloc::vec::Vec<f64> = (0..50_000).map(|n| takes.draw(7, job(n)).as_nanos() as f64 / 1e3).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let deviation = libm::sqrt(draws.iter().map(|d| (d - mean) * (d - mean)).sum::<f64>() / draws.len() as f64);
@@ -161,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_draw_depends_on_seed_operation_number_and_leg_only() {
-        let takes = Takes::Uniform(Span::ZERO, Span::from_secs(1));
+        let takes = ExecutionTime::Uniform(Span::ZERO, Span::from_secs(1));
         assert_eq!(takes.draw(5, job(9)), takes.draw(5, job(9)));
         assert_ne!(takes.draw(5, job(9)), takes.draw(6, job(9)));
         assert_ne!(takes.draw(5, job(9)), takes.draw(5, job(10)));
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_list_starts_again_when_it_ends() {
-        let takes = Takes::List([Span::from_nanos(1), Span::from_nanos(2)].into());
+        let takes = ExecutionTime::List([Span::from_nanos(1), Span::from_nanos(2)].into());
         assert_eq!((0..4).map(|n| takes.draw(0, job(n)).as_nanos()).collect::<alloc::vec::Vec<_>>(), [1, 2, 1, 2]);
     }
 }

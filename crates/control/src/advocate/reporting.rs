@@ -1,50 +1,50 @@
-//! Advocates that change nothing and tell the world: a log, and system conditions.
+//! Advocates that change nothing and report to the outside: a log, and system conditions.
 
 use alloc::boxed::Box;
 use core::fmt;
 
 use hyoshi_model::Reservation;
 
-use super::kind::{Kind, Measure, Parameter};
+use super::kind::{AdvocateKind, AdvocateParameter, ParameterUnit};
 use super::{Advice, Advocate, Emission};
 use crate::task::Status;
 
-pub(super) const LOG: Kind = Kind {
+pub(super) const LOG: AdvocateKind = AdvocateKind {
     name: "log",
     about: "writes status and request to the task's log file and passes both on",
-    parameters: &[Parameter {
+    parameters: &[AdvocateParameter {
         name: "every",
-        about: "writes one report of so many",
-        measure: Measure::Count,
+        about: "writes one report of this many",
+        measure: ParameterUnit::Count,
         least: 1,
         most: 1_000_000,
         default: Some(1),
     }],
-    build: |settings| Box::new(Log::new(settings[0])),
+    build: |settings| Box::new(LogAdvocate::new(settings[0])),
 };
 
-pub(super) const CONDITIONS: Kind = Kind {
+pub(super) const CONDITIONS: AdvocateKind = AdvocateKind {
     name: "conditions",
     about: "keeps status and request as system conditions for contracts and passes both on",
     parameters: &[],
     build: |_| Box::new(Conditions),
 };
 
-/// Emits a record of every so many reports; the file is for the shell around the arbiter to write.
+/// Emits a record of every n-th report; the caller of the arbiter writes the file.
 #[derive(Clone, Copy, Debug)]
-pub struct Log {
+pub struct LogAdvocate {
     every: u64,
     reports: u64,
 }
 
-impl Log {
-    /// One of `every` reports, the first first.
+impl LogAdvocate {
+    /// One of `every` reports, starting with the first.
     pub fn new(every: u64) -> Self {
-        Log { every: every.max(1), reports: 0 }
+        LogAdvocate { every: every.max(1), reports: 0 }
     }
 }
 
-impl Advocate for Log {
+impl Advocate for LogAdvocate {
     fn name(&self) -> &'static str {
         LOG.name
     }
@@ -63,7 +63,7 @@ impl Advocate for Log {
     }
 }
 
-/// Emits status and request whenever they are known, as the paper's advocate for QuO's system conditions does.
+/// Emits status and request of every report, as the paper's advocate for QuO's system conditions does.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions;
 
@@ -77,7 +77,7 @@ impl Advocate for Conditions {
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("passes status and request on to contracts")
+        f.write_str("passes status and request to contracts")
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_log_writes_one_report_of_so_many() {
         let asked = Reservation::new(Span::from_millis(10), Span::from_millis(100)).unwrap();
-        let mut log = Log::new(3);
+        let mut log = LogAdvocate::new(3);
         let mut written = |status: Status| log.advise(&status, asked).emitted.is_some();
         let report = Status::of_cycle(Instant::ZERO, Span::ZERO);
         assert!(written(report) && !written(report) && !written(report) && written(report));

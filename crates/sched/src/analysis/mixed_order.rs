@@ -1,26 +1,26 @@
-//! Responses where the order of jobs changes under way: a processor with two strategies, under any
-//! sequence of switches, and a change of region that gives operations other levels or keys.
+//! Response bounds when the order of jobs changes at run time: a processor with two strategies, under any sequence of
+//! switches; and a change of region that gives operations other levels or keys.
 //!
-//! Waiting jobs are keyed anew, started ones finish at their old level. So all that is known of a job is
-//! between which two levels it always is: its most and its least urgent one on any side.
+//! Waiting jobs get new keys, started ones finish at their old level. So the only known limits of a job are its most
+//! and its least urgent level on any side.
 //!
-//! **The closure.** Let L be the least urgent level of the part under analysis (and of what comes before it
-//! in its chain), raised until no part whose most urgent level is at most L has a less urgent one below L. Jobs
-//! of these parts are at level L or above at all times, all others below it. From the last instant at which
-//! none of the former was pending, the processor executes nothing but those until they are gone,
-//! in whatever order, but for one that blocks: so the busy window of them all bounds every response
-//! (George, Rivierre and Spuri, INRIA RR-2966, 1996, for work-conserving schedules).
+//! **The closure.** Let L be the least urgent level of the part under analysis (and of its predecessors in its chain).
+//! Raise L until no part whose most urgent level is at most L has a less urgent one below L. Jobs of these parts are
+//! always at level L or above, all others always below it. From the last instant at which none of the former was
+//! pending, the processor executes only those until they are finished, in any order, except for one that blocks. So
+//! their common busy window bounds every response (George, Rivierre and Spuri, INRIA RR-2966, 1996, for work-conserving
+//! schedules).
 //!
-//! **The carry-in.** From its own release on, a job waits only for jobs that can be as urgent as it on some
-//! side. Those released before that have not gone yet were released within their own response bound. So
-//! with any response bounds R at hand, w is another if w = B + the sum over these parts of C × the
-//! releases within w + R (the argument of Tindell, Burns and Wellings, RTSS 1992, for changes of mode).
-//! Each round starts from bounds that hold and so ends with bounds that hold.
+//! **The carry-in.** From its own release on, a job waits only for jobs that can be as urgent as it on some side. Those
+//! that were released before and are still pending were released within their own response bound. So given any response
+//! bounds R, w is another bound if w = B + the sum over these parts of C × the releases within w + R (the argument of
+//! Tindell, Burns and Wellings, RTSS 1992, for changes of mode). Each round starts from valid bounds, so it ends with
+//! valid bounds.
 //!
-//! **Only started jobs.** A part that is less urgent under either strategy, and never above L, can be ahead only
-//! if it was started at level L before, under the other strategy, and keeps the lane's token: one
-//! job in all. (Without preemption: whatever its levels. Across a change of region waiting jobs keep their
-//! levels, so there all count in full.)
+//! **Only started jobs.** A part that is less urgent under either strategy, and never above L, can precede the job only
+//! if it started at level L before, under the other strategy, and keeps the lane's token: one job in all. (Without
+//! preemption: whatever its levels. Across a change of region waiting jobs keep their levels, so there all count in
+//! full.)
 
 use alloc::vec::Vec;
 
@@ -28,26 +28,26 @@ use hyoshi_model::Preemption;
 
 use super::blocking::Blocking;
 use super::fixed::{self, Demand};
-use super::method::Method;
-use super::part::{Found, Part, Response};
-use super::site::Site;
+use super::method::AnalysisMethod;
+use super::part::{OperationPart, PartResult, ResponseBound};
+use super::processor_scene::ProcessorScene;
 use super::verdict::Missing;
 use super::work::Release;
 use crate::plan::Placement;
 use crate::strategy::Discipline;
 
-/// Rounds over all parts; later ones gain little.
+/// Rounds over all parts; later ones improve little.
 const ROUNDS: usize = 8;
 
-impl Site<'_> {
+impl ProcessorScene<'_> {
     /// True if levels or the order within them may change under way.
     pub fn is_mixed(&self) -> bool {
-        let differs = |part: &Part| part.best != part.worst || self.works[part.operation.index()].rekeyed;
+        let differs = |part: &OperationPart| part.best != part.worst || self.works[part.operation.index()].rekeyed;
         self.plan.overload.is_some() || self.parts.iter().any(differs)
     }
 
-    /// A bound for each part, in whatever order jobs are on either side.
-    pub fn solve_mixed(&self, above: &Result<Vec<Demand>, Missing>, releases: &[Release]) -> Vec<Found> {
+    /// A bound for each part, in any order of jobs on either side.
+    pub fn solve_mixed(&self, above: &Result<Vec<Demand>, Missing>, releases: &[Release]) -> Vec<PartResult> {
         let demands: Vec<Result<Demand, Missing>> = self.parts.iter().map(|part| self.demand(part, releases)).collect();
         let mut bounds: Vec<Result<u64, Missing>> = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -66,27 +66,27 @@ impl Site<'_> {
                 }
             }
         }
-        let found = |(part, bound): (&Part, Result<u64, Missing>)| {
+        let found = |(part, bound): (&OperationPart, Result<u64, Missing>)| {
             let reason = |missing: Missing| {
-                let own = self.to_blame(part.operation).or_else(|| self.unreleased(part, releases));
-                Response::Unknown(own.unwrap_or(missing))
+                let own = self.unanalysable(part.operation).or_else(|| self.unreleased(part, releases));
+                ResponseBound::Unknown(own.unwrap_or(missing))
             };
             let (method, response) = match bound {
-                Ok(bound) => (Method::AnyOrder, Response::Bound(bound)),
-                Err(missing) => (Method::None, reason(missing)),
+                Ok(bound) => (AnalysisMethod::AnyOrder, ResponseBound::Bound(bound)),
+                Err(missing) => (AnalysisMethod::None, reason(missing)),
             };
-            Found { part: *part, method, response, own: None }
+            PartResult { part: *part, method, response, own: None }
         };
         self.parts.iter().zip(bounds).map(found).collect()
     }
 
-    /// Below which level neither a part nor what comes before it in its chain ever is.
-    fn least_urgent(&self, part: &Part) -> u8 {
-        let before = |other: &&Part| other.operation == part.operation && other.critical >= part.critical;
+    /// The level below which neither a part nor its predecessors in its chain ever are.
+    fn least_urgent(&self, part: &OperationPart) -> u8 {
+        let before = |other: &&OperationPart| other.operation == part.operation && other.critical >= part.critical;
         self.parts.iter().filter(before).map(|other| other.worst).max().unwrap_or(part.worst)
     }
 
-    /// The busy window of all that is above `level` on some side, and of all that that brings with it.
+    /// The busy window of all parts that are above `level` on some side, and of all parts that these imply.
     pub fn closed_window(
         &self,
         level: u8,
@@ -120,29 +120,30 @@ impl Site<'_> {
     }
 
     fn blocked_from_below(&self, level: u8, above: &[Demand], releases: &[Release]) -> u64 {
-        let below: Vec<Part> = self.parts.iter().filter(|part| part.best > level).copied().collect();
+        let below: Vec<OperationPart> = self.parts.iter().filter(|part| part.best > level).copied().collect();
         let blocking = Blocking::new(self.system, self.plan).by_less_urgent(&self.parts, level);
         self.with_overhead(blocking, &below, above, releases)
     }
 
-    /// True if a job of `other` is ahead of one of `part` at most once, and then started before.
-    fn only_started(&self, part: &Part, other: &Part) -> bool {
-        let work = |part: &Part| &self.works[part.operation.index()];
-        // One more place for the second strategy: no change of region.
+    /// True if a job of `other` precedes one of `part` at most once, and then started before.
+    fn only_started(&self, part: &OperationPart, other: &OperationPart) -> bool {
+        let work = |part: &OperationPart| &self.works[part.operation.index()];
+        // One more position for the second strategy: no change of region.
         let one_region = self.plan.overload.is_some() && self.parts.iter().all(|part| work(part).elsewhere.len() == 1);
         let stays = match self.plan.preemption {
             Preemption::None => true,
             Preemption::Levels => other.best >= self.least_urgent(part),
             Preemption::Full => false,
         };
-        let level =
-            |part: &Part, place: Placement| if part.critical { place.critical.level } else { place.other.level };
-        // In its chain critical legs come first.
+        let level = |part: &OperationPart, place: Placement| {
+            if part.critical { place.critical.level } else { place.other.level }
+        };
+        // In its chain, critical legs precede the others.
         let own = |place: Placement| match work(part).critical_legs {
             0 => level(part, place),
             _ => level(part, place).max(place.critical.level),
         };
-        let mut pairs = work(part).places().zip(work(other).places());
+        let mut pairs = work(part).positions().zip(work(other).positions());
         one_region && stays && pairs.all(|(mine, its)| level(other, its) > own(mine))
     }
 
@@ -155,7 +156,7 @@ impl Site<'_> {
         bounds: &mut [Result<u64, Missing>],
     ) -> bool {
         let mut smaller = false;
-        // What is above the lanes is never without work for longer than this.
+        // The work above the lanes is continuous for at most this long.
         let Ok(above_reach) = (if above.is_empty() { Ok(0) } else { fixed::busy_window(above, 0) }) else {
             return false;
         };
@@ -168,7 +169,7 @@ impl Site<'_> {
                 .partition(|other| *other != index && self.only_started(part, &self.parts[*other]));
             let started = started.iter().map(|other| self.parts[*other].charge.saturating_sub(1)).max().unwrap_or(0);
             let blocking = self.blocked_from_below(level, above, releases).saturating_add(started);
-            // Later jobs of its own do not overtake it, unless they go to another level than it is in.
+            // Its own later jobs do not overtake it, unless their level changes to another than its.
             let stays = part.best == part.worst && !self.works[part.operation.index()].rekeyed;
             let in_order =
                 stays && self.in_order(part, Discipline::Laxity) && !releases[part.operation.index()].reordered;

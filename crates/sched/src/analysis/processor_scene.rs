@@ -1,4 +1,4 @@
-//! One processor in one scene: its parts, their demand, and what delays all of them.
+//! One processor in one scene: its parts, their demand, and the work that delays all of them.
 
 use alloc::vec::Vec;
 
@@ -9,41 +9,42 @@ use super::blocking::Blocking;
 use super::effort::Effort;
 use super::fixed::{self, Demand};
 use super::overhead::Overhead;
-use super::part::Part;
+use super::part::OperationPart;
 use super::verdict::Missing;
-use super::work::{Release, Source, Work};
+use super::work::{Release, ReleaseSource, Work};
 use crate::plan::ProcessorPlan;
 
 /// A processor in one scene.
-pub(super) struct Site<'a> {
+pub(super) struct ProcessorScene<'a> {
     pub system: &'a System,
     pub plan: &'a ProcessorPlan,
     pub works: &'a [Work],
     /// Most urgent first.
-    pub parts: Vec<Part>,
-    /// The resource that other processors use too, if there is one.
+    pub parts: Vec<OperationPart>,
+    /// The resource that other processors also use, if there is one.
     pub remote: Option<Missing>,
     pub overhead: Overhead,
     pub effort: &'a Effort<'a>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> ProcessorScene<'a> {
     pub fn new(system: &'a System, plan: &'a ProcessorPlan, works: &'a [Work], effort: &'a Effort<'a>) -> Self {
-        let mut parts: Vec<Part> = plan.operations.iter().flat_map(|id| Part::of(&works[id.index()])).collect();
+        let mut parts: Vec<OperationPart> =
+            plan.operations.iter().flat_map(|id| OperationPart::of(&works[id.index()])).collect();
         parts.sort_by_key(|part| part.level);
         let overhead = Overhead::new(system, plan);
         for part in &mut parts {
             part.charge = overhead.charge(part, works[part.operation.index()].legs);
         }
-        Site { system, plan, works, parts, remote: Blocking::new(system, plan).remote(), overhead, effort }
+        ProcessorScene { system, plan, works, parts, remote: Blocking::new(system, plan).remote(), overhead, effort }
     }
 
     /// The work of a part, if its releases are bounded.
-    pub fn demand(&self, part: &Part, releases: &[Release]) -> Result<Demand, Missing> {
+    pub fn demand(&self, part: &OperationPart, releases: &[Release]) -> Result<Demand, Missing> {
         let work = &self.works[part.operation.index()];
         let name = || self.system.operation(part.operation).name.clone();
-        let burst = releases[part.operation.index()].burst.filter(|_| self.to_blame(part.operation).is_none());
-        let burst = burst.ok_or_else(|| match self.to_blame(part.operation) {
+        let burst = releases[part.operation.index()].burst.filter(|_| self.unanalysable(part.operation).is_none());
+        let burst = burst.ok_or_else(|| match self.unanalysable(part.operation) {
             Some(missing @ Missing::Requests { .. }) => missing,
             _ => Missing::Interference { name: name() },
         })?;
@@ -51,22 +52,22 @@ impl<'a> Site<'a> {
         Ok(Demand { cost, period: work.period, burst })
     }
 
-    /// Blocking by the parts `below`, and by what is done for them.
-    pub fn with_overhead(&self, blocking: u64, below: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
+    /// Blocking by the parts `below`, and by their overhead.
+    pub fn with_overhead(&self, blocking: u64, below: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
         let stretch = if below.is_empty() { 0 } else { self.overhead.stretch() };
-        let debts = match self.plan.preemption {
-            Preemption::None => self.debts(below, above, releases),
+        let cancellation_costs = match self.plan.preemption {
+            Preemption::None => self.cancellation_costs(below, above, releases),
             Preemption::Levels | Preemption::Full => 0,
         };
-        blocking.saturating_add(stretch).saturating_add(debts)
+        blocking.saturating_add(stretch).saturating_add(cancellation_costs)
     }
 
-    /// The same, of the releases in any window: at an idle point a guard may let a job go early. That delays nobody else, but
-    /// counts for the caps.
-    pub fn demand_in_windows(&self, part: &Part, releases: &[Release]) -> Result<Demand, Missing> {
+    /// The same, of the releases in any window: at an idle point a guard may release a job early. That delays no other
+    /// job, but counts for the caps.
+    pub fn demand_in_windows(&self, part: &OperationPart, releases: &[Release]) -> Result<Demand, Missing> {
         let demand = self.demand(part, releases)?;
         let (operation, work) = (self.system.operation(part.operation), &self.works[part.operation.index()]);
-        if operation.guard != Guard::Idle || !matches!(work.source, Source::After { guarded: true, .. }) {
+        if operation.guard != Guard::Idle || !matches!(work.source, ReleaseSource::After { guarded: true, .. }) {
             return Ok(demand);
         }
         let opened = releases[part.operation.index()].opened;
@@ -74,14 +75,14 @@ impl<'a> Site<'a> {
         Ok(Demand { burst, ..demand })
     }
 
-    /// Why an operation leaves its level and those below without analysis, if it does.
-    pub fn to_blame(&self, operation: OperationId) -> Option<Missing> {
+    /// The operation that leaves its level and those below without analysis, if there is one.
+    pub fn unanalysable(&self, operation: OperationId) -> Option<Missing> {
         let work = &self.works[operation.index()];
         match &work.source {
-            Source::Unclear(missing) => Some(missing.clone()),
-            // Its first jobs would then be released at the pace of less urgent ones.
+            ReleaseSource::Unclear(missing) => Some(missing.clone()),
+            // Its first jobs would then be released at the rate of less urgent ones.
             _ if (1..work.legs).contains(&work.critical_legs)
-                && work.places().any(|place| place.other.level < place.critical.level) =>
+                && work.positions().any(|place| place.other.level < place.critical.level) =>
             {
                 Some(Missing::LegOrder)
             }
@@ -89,8 +90,8 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The predecessor for want of whose bound its own releases have none.
-    pub fn unreleased(&self, part: &Part, releases: &[Release]) -> Option<Missing> {
+    /// The predecessor whose missing bound leaves its releases without bound.
+    pub fn unreleased(&self, part: &OperationPart, releases: &[Release]) -> Option<Missing> {
         if let Some(unjoined) = releases[part.operation.index()].unjoined {
             let name = self.system.operation(part.operation).name.clone();
             return Some(Missing::Join { name, why: unjoined.text(self.system) });
@@ -101,7 +102,7 @@ impl<'a> Site<'a> {
         unbounded.then(|| Missing::Predecessor { name: before.name.clone() })
     }
 
-    /// What is done above every lane.
+    /// The work above every lane.
     pub fn above_lanes(&self, releases: &[Release]) -> Result<Vec<Demand>, Missing> {
         let mut above: Vec<Demand> = Vec::new();
         let release = self.overhead.costs.timer.as_nanos().saturating_add(self.overhead.costs.enqueue.as_nanos());
@@ -111,15 +112,15 @@ impl<'a> Site<'a> {
                 let name = || self.system.operation(work.operation).name.clone();
                 let missing = || Missing::Interference { name: name() };
                 let known = &releases[work.operation.index()];
-                let burst = known.burst.filter(|_| self.to_blame(work.operation).is_none()).ok_or_else(missing)?;
+                let burst = known.burst.filter(|_| self.unanalysable(work.operation).is_none()).ok_or_else(missing)?;
                 let mut add =
                     |burst: u64| match above.iter_mut().find(|one| (one.period, one.burst) == (work.period, burst)) {
                         Some(demand) => demand.cost = demand.cost.saturating_add(release),
                         None => above.push(Demand { cost: release, period: work.period, burst }),
                     };
                 add(burst);
-                // What finds the queue full is dropped when it arrives, whatever the guard says.
-                if matches!(&work.source, Source::After { guarded: true, .. }) && from_elsewhere(work, self) {
+                // A job that finds the queue full is dropped when it arrives, despite the guard.
+                if matches!(&work.source, ReleaseSource::After { guarded: true, .. }) && from_elsewhere(work, self) {
                     add(known.latest.ok_or_else(missing)?.saturating_sub(known.least));
                 }
             }
@@ -131,19 +132,19 @@ impl<'a> Site<'a> {
         Ok(above)
     }
 
-    /// What a lane may have to pay for jobs of `parts` that it cancels in one decision.
-    pub fn debts(&self, parts: &[Part], above: &[Demand], releases: &[Release]) -> u64 {
+    /// The largest cost of the jobs of `parts` that a lane cancels in one decision.
+    pub fn cancellation_costs(&self, parts: &[OperationPart], above: &[Demand], releases: &[Release]) -> u64 {
         let any = parts.iter().any(|part| !part.critical && self.overhead.to_start(part) > 0);
         if !self.overhead.cancels || !any {
             return 0;
         }
-        // Everything that waits was released since the processor was last idle.
+        // All waiting jobs were released since the processor was last idle.
         let all: Result<Vec<Demand>, Missing> = self.parts.iter().map(|part| self.demand(part, releases)).collect();
         let window = all.and_then(|mut all| {
             all.extend(above);
             fixed::busy_window(&all, 0)
         });
-        let debt = |part: &Part| {
+        let debt = |part: &OperationPart| {
             let room = u64::from(self.system.operation(part.operation).queue.limit).saturating_add(1);
             let released = |window: u64| {
                 let demand = self.demand(part, releases).ok()?;
@@ -156,20 +157,22 @@ impl<'a> Site<'a> {
     }
 }
 
-/// True if a timer or another processor releases it, and not a completion here.
-fn released_above(work: &Work, site: &Site<'_>) -> bool {
+/// True if a timer or another processor releases it, not a completion here.
+fn released_above(work: &Work, site: &ProcessorScene<'_>) -> bool {
     match &work.source {
-        Source::Silent => false,
-        Source::Periodic | Source::Unclear(_) => true,
-        Source::After { .. } | Source::AfterAny { .. } => {
-            let guarded = matches!(work.source, Source::After { guarded: true, .. });
+        ReleaseSource::Silent => false,
+        ReleaseSource::Periodic | ReleaseSource::Unclear(_) => true,
+        ReleaseSource::After { .. } | ReleaseSource::AfterAny { .. } => {
+            let guarded = matches!(work.source, ReleaseSource::After { guarded: true, .. });
             guarded || from_elsewhere(work, site) || work.offset > 0 || work.jitter > 0
         }
     }
 }
 
 /// True if another processor triggers it.
-fn from_elsewhere(work: &Work, site: &Site<'_>) -> bool {
-    let (Source::After { predecessors, .. } | Source::AfterAny { predecessors }) = &work.source else { return false };
+fn from_elsewhere(work: &Work, site: &ProcessorScene<'_>) -> bool {
+    let (ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors }) = &work.source else {
+        return false;
+    };
     predecessors.iter().any(|hop| site.works[hop.from].on != work.on)
 }

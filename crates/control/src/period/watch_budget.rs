@@ -1,27 +1,27 @@
-//! Whose threads are watched where not all can be: users have equal parts of what there is, and so have the tasks of a user
+//! Which threads are watched if not all can be: users have equal parts of the budget, and so have the tasks of a user
 //! (max-min fairness; Bertsekas and Gallager, Data Networks, 1992, 6.5.2).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a task would have watched.
+/// The threads of a task that could be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
-    /// Whose the task is.
+pub struct WatchDemand {
+    /// The task's user.
     pub user: u32,
-    /// How many of its threads.
+    /// How many threads.
     pub threads: usize,
-    /// What each of them takes.
+    /// The cost of each.
     pub cost: usize,
 }
 
-/// How many threads of each task are watched, for no more than `limit` altogether. The next thread is always of the user for
-/// whom least is spent, and of that user's task for which least is; of several of the first. What is too dear for the rest
-/// is passed over.
-pub fn share_out(limit: usize, wishes: &[Wish]) -> Vec<usize> {
+/// How many threads of each task are watched, for at most `limit` in total. The next thread is always of the user with
+/// the least spent, and of that user's task with the least; of several the first. A thread that does not fit the rest
+/// is skipped.
+pub fn share_out(limit: usize, wishes: &[WatchDemand]) -> Vec<usize> {
     let (mut given, mut left) = (vec![0; wishes.len()], limit);
-    // By what is spent: tasks of each user, and users.
+    // By the amount spent: tasks of each user, and users.
     let mut tasks: BTreeMap<u32, BTreeSet<(usize, usize)>> = BTreeMap::new();
     for (index, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.threads > 0) {
         tasks.entry(wish.user).or_default().insert((0, index));
@@ -32,7 +32,7 @@ pub fn share_out(limit: usize, wishes: &[Wish]) -> Vec<usize> {
     {
         let Some(own) = tasks.get_mut(&user) else { continue };
         let Some((on_task, index)) = own.pop_first() else { continue };
-        let Wish { threads, cost, .. } = wishes[index];
+        let WatchDemand { threads, cost, .. } = wishes[index];
         if cost > left {
             users.insert((spent, user));
             continue;
@@ -53,15 +53,15 @@ mod tests {
 
     use super::*;
 
-    fn wishes(all: &[(u32, usize)]) -> Vec<Wish> {
-        all.iter().map(|(user, threads)| Wish { user: *user, threads: *threads, cost: 1 }).collect()
+    fn wishes(all: &[(u32, usize)]) -> Vec<WatchDemand> {
+        all.iter().map(|(user, threads)| WatchDemand { user: *user, threads: *threads, cost: 1 }).collect()
     }
 
     #[test]
     fn one_user_with_many_tasks_leaves_as_much_to_another_with_one() {
         let mut all = wishes(&[(7, 1); 300]);
         assert_eq!(share_out(256, &all).iter().sum::<usize>(), 256);
-        all.push(Wish { user: 8, threads: 32, cost: 1 });
+        all.push(WatchDemand { user: 8, threads: 32, cost: 1 });
         let given = share_out(256, &all);
         assert_eq!(
             (given[300], given[..224].iter().sum::<usize>(), given[224..300].iter().sum::<usize>()),
@@ -70,14 +70,14 @@ mod tests {
         assert_eq!(share_out(10, &wishes(&[(1, 32), (1, 2), (2, 32)])), [3, 2, 5]);
     }
 
-    fn some() -> impl Strategy<Value = Vec<Wish>> {
+    fn some() -> impl Strategy<Value = Vec<WatchDemand>> {
         let wish = (0..5_u32, 0..40_usize, prop_oneof![Just(1_usize), Just(8)]);
-        proptest::collection::vec(wish.prop_map(|(user, threads, cost)| Wish { user, threads, cost }), 0..40)
+        proptest::collection::vec(wish.prop_map(|(user, threads, cost)| WatchDemand { user, threads, cost }), 0..40)
     }
 
     proptest! {
         #[test]
-        fn all_that_there_is_is_given_to_whoever_wishes_for_it_and_users_have_equal_parts(
+        fn the_whole_budget_is_used_and_users_have_equal_parts(
             wishes in some(),
             limit in 0..300_usize,
         ) {
@@ -92,7 +92,7 @@ mod tests {
                 prop_assert!(*threads <= wish.threads);
                 if *threads < wish.threads {
                     prop_assert!(wish.cost > limit - spent, "there is room for one more");
-                    // One thread of the dearer kind more, and what was too dear for the rest.
+                    // One more thread of the dearer kind, and the ones that were too dear for the rest.
                     prop_assert!((0..5).all(|other| of(other) <= of(wish.user) + 16));
                 }
             }

@@ -1,5 +1,5 @@
-//! A value taken from one message to another by its type code, without a tree: from any byte order, version and
-//! character set to any.
+//! Copies a value from one message to another by its type code, without a tree: between any byte orders, versions and
+//! character sets.
 
 use alloc::borrow::Cow;
 
@@ -7,48 +7,52 @@ use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeEr
 use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
 use crate::types::{LongDouble, WChar, WString, read_packed, write_packed};
 
-/// What went wrong, and on which side.
-pub(super) enum Fault {
+/// The error of a copy, and its side.
+pub(super) enum TranscodeError {
     Read(DecodeError),
     Write(EncodeError),
 }
 
-impl From<DecodeError> for Fault {
+impl From<DecodeError> for TranscodeError {
     fn from(error: DecodeError) -> Self {
-        Fault::Read(error)
+        TranscodeError::Read(error)
     }
 }
 
-impl From<EncodeError> for Fault {
+impl From<EncodeError> for TranscodeError {
     fn from(error: EncodeError) -> Self {
-        Fault::Write(error)
+        TranscodeError::Write(error)
     }
 }
 
-/// For one who reads: what cannot be kept cannot be taken.
-pub(super) fn checked(done: Result<(), Fault>, from: &Decoder<'_>) -> Result<(), DecodeError> {
+/// For a reader: a value that cannot be written cannot be read either.
+pub(super) fn checked(done: Result<(), TranscodeError>, from: &Decoder<'_>) -> Result<(), DecodeError> {
     match done {
         Ok(()) => Ok(()),
-        Err(Fault::Read(error)) => Err(error),
-        Err(Fault::Write(EncodeError::Bound { most, got })) => Err(from.error(DecodeErrorKind::Bound { most, got })),
-        Err(Fault::Write(_)) => Err(from.error(DecodeErrorKind::Value("a value that cannot be kept in an any"))),
+        Err(TranscodeError::Read(error)) => Err(error),
+        Err(TranscodeError::Write(EncodeError::Bound { most, got })) => {
+            Err(from.error(DecodeErrorKind::Bound { most, got }))
+        }
+        Err(TranscodeError::Write(_)) => {
+            Err(from.error(DecodeErrorKind::Value("a value that cannot be kept in an any")))
+        }
     }
 }
 
-/// Takes one value of the type.
-pub(super) fn carry(code: &TypeCode, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+/// Copies one value of the type.
+pub(super) fn transcode(code: &TypeCode, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     let (spare, start) = (from.spare(), to.len());
     one(code.nodes(), code.root, from, to)?;
     if !from.kept {
-        // By the any's own octets: in a smaller message than this one it must not be too much. Within another any it
-        // can have a little more padding than by itself.
+        // By the any's own octets: in a smaller message than this one it must not exceed the limit. Within another any
+        // it can have a little more padding than by itself.
         let padding = if start == 0 { 0 } else { 16 };
         from.charged_within(spare, (to.len() - start).saturating_sub(padding))?;
     }
     Ok(())
 }
 
-fn one(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn one(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     let of = unaliased(nodes, of);
     match (of.simple(), of.place()) {
         (None, Some(place)) => compound(nodes, &nodes[place], from, to),
@@ -56,7 +60,7 @@ fn one(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>, to: &mut Encoder) 
     }
 }
 
-/// How many octets a number of this kind takes, if it is one.
+/// How many octets a number of this kind has, if it is one.
 pub(super) fn width(kind: TypeKind) -> Option<usize> {
     Some(match kind {
         TypeKind::Octet => 1,
@@ -67,7 +71,7 @@ pub(super) fn width(kind: TypeKind) -> Option<usize> {
     })
 }
 
-fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     if let Some(width) = width(kind) {
         return numbers(width, 1, from, to);
     }
@@ -81,7 +85,7 @@ fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<()
         TypeKind::Any => from.nested(|from| {
             let code = TypeCode::decode(from)?;
             code.encode(to)?;
-            carry(&code, from, to)
+            transcode(&code, from, to)
         })?,
         TypeKind::Principal => return Err(from.error(DecodeErrorKind::Unsupported("values of Principal")).into()),
         _ => return Err(from.error(DecodeErrorKind::Unsupported("values of this kind")).into()),
@@ -89,7 +93,7 @@ fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<()
     Ok(())
 }
 
-fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     match node {
         Node::String(most) => {
             let text = Cow::<str>::decode(from)?;
@@ -107,7 +111,7 @@ fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encode
         }
         Node::Fixed { digits, .. } => write_packed(read_packed(*digits, from)?, *digits, to)?,
         Node::Sequence { of, most } => {
-            // Elements may take no octets; those that do run out of them, and the others are charged for.
+            // Elements may have no octets; those with octets end with the message, and the others are charged.
             let count = u32::decode(from)? as usize;
             if *most != 0 {
                 to.bounded(count, *most as usize)?;
@@ -119,7 +123,7 @@ fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encode
             from.charge(1)?;
             from.nested(|from| many(nodes, *of, *length as usize, from, to))?;
         }
-        // Aliases have been looked through.
+        // Aliases were resolved.
         Node::Alias { of, .. } => one(nodes, *of, from, to)?,
         Node::Named { kind: TypeKind::Object, .. } => reference(from, to)?,
         Node::Named { kind, .. } => return Err(from.error(unsupported(*kind)).into()),
@@ -151,7 +155,7 @@ fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encode
     Ok(())
 }
 
-/// Values that are known by name only.
+/// Values of which only the type's name is known.
 pub(super) fn unsupported(kind: TypeKind) -> DecodeErrorKind {
     DecodeErrorKind::Unsupported(match kind {
         TypeKind::AbstractInterface => "values of abstract interfaces",
@@ -163,8 +167,8 @@ pub(super) fn unsupported(kind: TypeKind) -> DecodeErrorKind {
     })
 }
 
-/// The standard has an exception's repository id before its members. omniORB leaves it out in an any (and JacORB
-/// insists on it), so that it is skipped only where it stands.
+/// In the standard an exception's repository id is before its members. omniORB omits it in an any (and JacORB requires
+/// it), so it is skipped only if it is present.
 pub(super) fn skip_id(id: &str, from: &mut Decoder<'_>) {
     let mut ahead = from.clone();
     if !from.kept && Cow::<str>::decode(&mut ahead).is_ok_and(|found| found == id) {
@@ -172,7 +176,13 @@ pub(super) fn skip_id(id: &str, from: &mut Decoder<'_>) {
     }
 }
 
-fn many(nodes: &[Node], of: TypeIndex, count: usize, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn many(
+    nodes: &[Node],
+    of: TypeIndex,
+    count: usize,
+    from: &mut Decoder<'_>,
+    to: &mut Encoder,
+) -> Result<(), TranscodeError> {
     let of = unaliased(nodes, of);
     if let Some(width) = of.simple().and_then(width) {
         return numbers(width, count, from, to);
@@ -181,7 +191,7 @@ fn many(nodes: &[Node], of: TypeIndex, count: usize, from: &mut Decoder<'_>, to:
 }
 
 /// Numbers of `width` octets, all at once.
-fn numbers(width: usize, count: usize, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn numbers(width: usize, count: usize, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     if count == 0 {
         return Ok(());
     }
@@ -200,7 +210,7 @@ fn numbers(width: usize, count: usize, from: &mut Decoder<'_>, to: &mut Encoder)
 }
 
 /// An object reference (9.3.6): a type id and profiles, each of them a tag and octets of its own byte order.
-fn reference(from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), Fault> {
+fn reference(from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     Cow::<str>::decode(from)?.encode(to)?;
     let count = from.length(8)?;
     to.length(count)?;

@@ -1,15 +1,15 @@
 //! Inputs from outside: requests and cancellation.
 
 use hyoshi_model::{Instant, JobId, OperationId, Span, time::LONGEST_SPAN};
-use hyoshi_sched::{Place, Traits};
+use hyoshi_sched::{LevelPosition, Traits};
 use hyoshi_trace::{Outcome, Probe, Request, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
-use crate::job::{Job, State, Transition};
-use crate::join::Token;
-use crate::lane::Lane;
-use crate::operation::{Intake, Operation};
+use crate::job::{Job, JobState, Transition};
+use crate::join::CompletionToken;
+use crate::lane::LaneState;
+use crate::operation::{Intake, OperationState};
 
 impl<P: Probe> Dispatcher<P> {
     /// True if requests release the jobs of an operation, and it is on this processor.
@@ -21,7 +21,7 @@ impl<P: Probe> Dispatcher<P> {
         self.local_of.get(id.index()).copied().filter(|local| *local != u32::MAX)
     }
 
-    /// Handles timers due by now, then the request. False if it is refused; its ticket is returned then.
+    /// Handles timers due by now, then the request. False if it is rejected; its ticket is then returned.
     pub(super) fn invoke(&mut self, now: Instant, request: Request, effects: &mut Effects) -> bool {
         self.advance(now, now, false, effects);
         let local = self.local(request.operation).filter(|_| self.can_invoke(request.operation));
@@ -30,7 +30,7 @@ impl<P: Probe> Dispatcher<P> {
             return false;
         };
         let operation = &mut self.operations[local as usize];
-        let token = Token { origin: request.origin, ..operation.own_token(now) };
+        let token = CompletionToken { origin: request.origin, ..operation.own_token(now) };
         operation.next_number += 1;
         let job = self.requested_job(local, token, now, &request);
         let tickets = self.operations[local as usize].tickets.as_mut();
@@ -43,25 +43,25 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// The job of a request, ranked by the request's own traits.
-    fn requested_job(&self, local: u32, token: Token, now: Instant, request: &Request) -> Job {
+    fn requested_job(&self, local: u32, token: CompletionToken, now: Instant, request: &Request) -> Job {
         let job = self.new_job(local, token, now);
         let critical = request.critical && self.operations[local as usize].critical;
-        // As late as anything can be: a recording holds no instant beyond.
+        // The latest instant: a recording can hold none beyond.
         let deadline = request.deadline.min(now.saturating_add(LONGEST_SPAN));
-        self.placed_by_itself(Job { deadline, critical, importance: request.importance, ..job })
+        self.job_at_own_position(Job { deadline, critical, importance: request.importance, ..job })
     }
 
-    /// A job of a request where its own urgency places it.
-    pub(super) fn placed_by_itself(&self, job: Job) -> Job {
+    /// A job of a request at the position of its own urgency.
+    pub(super) fn job_at_own_position(&self, job: Job) -> Job {
         let second = self.rankings.len() - 1;
-        let (ruling, other) = if self.ruling() == 0 { (0, second) } else { (second, 0) };
-        let place = self.place_of_request(ruling, &job);
-        let lane = Lane::index_of(&self.lanes, place.level);
-        Job { level: place.level, tie: place.tie, lane, other: self.place_of_request(other, &job), ..job }
+        let (strategy_in_force, other) = if self.strategy_in_force() == 0 { (0, second) } else { (second, 0) };
+        let place = self.position_of_request(strategy_in_force, &job);
+        let lane = LaneState::index_of(&self.lanes, place.level);
+        Job { level: place.level, tie: place.tie, lane, other: self.position_of_request(other, &job), ..job }
     }
 
-    /// The place of a request under one of the strategies.
-    pub(super) fn place_of_request(&self, strategy: usize, job: &Job) -> Place {
+    /// The position of a request under one of the strategies.
+    pub(super) fn position_of_request(&self, strategy: usize, job: &Job) -> LevelPosition {
         let (operation, ranking) = (&self.operations[job.local as usize], &self.rankings[strategy]);
         let declared = Traits {
             operation: operation.id,
@@ -73,11 +73,11 @@ impl<P: Probe> Dispatcher<P> {
         };
         let asked = Traits { deadline: job.deadline.since(job.release), importance: job.importance, ..declared };
         let (declared, asked) = (ranking.urgency(&declared), ranking.urgency(&asked));
-        // A request chooses its rank, but not its class.
+        // A request sets its rank, but not its class.
         ranking.place(if asked.class == declared.class { &asked } else { &declared })
     }
 
-    /// The host goes off: its jobs are gone, with what joins and guards remember.
+    /// The host goes off: its jobs are lost, with the state of joins and guards.
     pub(super) fn switch_off(&mut self, now: Instant, effects: &mut Effects) {
         self.lost_jobs += self.cancel_where(now, |_, _| true, effects);
         for operation in &mut self.operations {
@@ -89,11 +89,11 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn cancel_job(&mut self, now: Instant, id: JobId, chain: bool, effects: &mut Effects) {
         self.advance_before(now, effects);
         let head = self.local(id.operation).map(|local| self.operations[local as usize].numbered_by);
-        let concerns = |operation: &Operation| match chain {
+        let concerns = |operation: &OperationState| match chain {
             true => Some(operation.numbered_by) == head,
             false => operation.id == id.operation,
         };
-        let concerned = |job: &Job, operations: &[Operation]| {
+        let concerned = |job: &Job, operations: &[OperationState]| {
             job.id.number == id.number && concerns(&operations[job.local as usize])
         };
         self.cancel_where(now, concerned, effects);
@@ -107,11 +107,11 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Cancels the jobs that are `concerned`; how many.
+    /// Cancels the jobs that are `concerned`; returns how many.
     fn cancel_where(
         &mut self,
         now: Instant,
-        concerned: impl Fn(&Job, &[Operation]) -> bool,
+        concerned: impl Fn(&Job, &[OperationState]) -> bool,
         effects: &mut Effects,
     ) -> u64 {
         let (mut count, mut waited) = (0, false);
@@ -145,7 +145,7 @@ impl<P: Probe> Dispatcher<P> {
         self.empty_queues();
         for slot in (0..self.jobs.capacity() as u32).map(Slot) {
             let Some(job) = self.live_job(slot) else { continue };
-            let (ends, ready) = (job.cancelled && !job.started, job.state == State::Ready);
+            let (ends, ready) = (job.cancelled && !job.started, job.state == JobState::Ready);
             if ready && !ends {
                 self.enqueue(slot, Transition::Requeue, effects);
             }

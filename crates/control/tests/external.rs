@@ -1,6 +1,6 @@
-//! Policies from elsewhere are held to the laws, whatever they answer and whenever.
+//! External policies are held to the laws, whatever they answer and whenever.
 
-use hyoshi_control::policy::{Exceeded, Foreign};
+use hyoshi_control::policy::{ExternalPolicy, LawViolation};
 use hyoshi_control::{Ask, Grant, GroupId, Limit, Policy, Reason, Strict, TaskId};
 use hyoshi_model::{Reservation, Share, Span};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
     })
 }
 
-fn settle(foreign: &mut Foreign, asks: &[Ask], cap: Share) -> Vec<Grant> {
+fn settle(foreign: &mut ExternalPolicy, asks: &[Ask], cap: Share) -> Vec<Grant> {
     let mut grants = Vec::new();
     foreign.arbitrate(asks, Limit::Cap(cap), &mut grants);
     grants
@@ -36,7 +36,7 @@ proptest! {
         before in asks(), now in asks(), budgets in prop::collection::vec(any::<u64>(), 0..12), scale in 0u32..60, cap in 0u64..2_000_000,
     ) {
         let cap = Share::from_millionths(cap);
-        let mut foreign = Foreign::new(Box::new(Strict));
+        let mut foreign = ExternalPolicy::new(Box::new(Strict));
         let given: Vec<Span> = budgets.iter().map(|budget| Span::from_nanos(budget >> scale)).collect();
         let counts = foreign.answered(&before, &given);
         prop_assert_eq!(counts, before.len() == given.len());
@@ -65,7 +65,7 @@ proptest! {
         let budget = |(ask, part): (&Ask, &u64)| Span::from_nanos(ask.asked.budget().as_nanos() * part / 100);
         let given: Vec<Span> = asks.iter().zip(&parts).map(budget).collect();
         let asks: Vec<Ask> = asks.iter().map(|ask| Ask { least: Share::ZERO, ..*ask }).collect();
-        let mut foreign = Foreign::new(Box::new(Strict));
+        let mut foreign = ExternalPolicy::new(Box::new(Strict));
         prop_assert!(foreign.answered(&asks, &given));
         let grants = settle(&mut foreign, &asks, Share::from_percent(1_000));
         for (grant, given) in grants.iter().zip(&given) {
@@ -78,7 +78,7 @@ proptest! {
 #[test]
 fn between_answers_the_last_counts_and_after_a_failure_the_declared_policy() {
     let cap = Share::from_percent(50);
-    let mut foreign = Foreign::new(Box::new(Strict));
+    let mut foreign = ExternalPolicy::new(Box::new(Strict));
     let (a, b) = (ask(1, 10_000, 4 * MS), ask(2, 10_000, 4 * MS));
     let budgets = |grants: &[Grant]| -> Vec<u64> {
         grants.iter().map(|grant| grant.reservation.map_or(0, |held| held.budget().as_nanos() / 1_000)).collect()
@@ -101,13 +101,13 @@ fn between_answers_the_last_counts_and_after_a_failure_the_declared_policy() {
 #[test]
 fn what_breaks_the_laws_is_cut_and_told() {
     let cap = Share::from_percent(50);
-    let mut foreign = Foreign::new(Box::new(Strict));
+    let mut foreign = ExternalPolicy::new(Box::new(Strict));
     let asks = [ask(1, 10_000, 4 * MS), ask(2, 10_000, 4 * MS)];
     assert!(foreign.answered(&asks, &[Span::from_millis(5), Span::ZERO]));
-    assert_eq!(foreign.exceeded(), Some(Exceeded::Ask(TaskId(1))));
+    assert_eq!(foreign.exceeded(), Some(LawViolation::Ask(TaskId(1))));
     assert!(foreign.answered(&asks, &[Span::from_millis(4), Span::from_millis(4)]));
     let grants = settle(&mut foreign, &asks, cap);
-    assert_eq!(foreign.exceeded(), Some(Exceeded::Limit(TaskId(2))));
+    assert_eq!(foreign.exceeded(), Some(LawViolation::Limit(TaskId(2))));
     assert_eq!(grants[1].share(), Share::from_percent(10));
     assert!(matches!(grants[1].reason, Reason::Cut(Limit::Cap(_))));
 }
