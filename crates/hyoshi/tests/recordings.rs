@@ -235,7 +235,7 @@ fn a_full_disk_ends_the_recording_and_not_the_run() {
     let json = ended.json();
     assert_eq!(json["duration_ns"], 1_500_000_000u64, "the run went on");
     let message = json["errors"][0]["message"].as_str().unwrap();
-    assert!(message.contains("run.hyo") && message.contains("are kept and readable"), "{message}");
+    assert!(message.contains("run.hyo") && message.contains("are saved and readable"), "{message}");
     let summary = place.hyoshi("trace summary run.hyo");
     assert!(summary.code < 2, "{}", summary.err);
 }

@@ -17,7 +17,7 @@ use hyoshi_dispatch::LaneMask;
 use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{Costs, Instant, Span};
-use hyoshi_trace::{Slot, Who};
+use hyoshi_trace::{CpuUser, Slot};
 
 /// Nobody's lane: whoever has the CPU next pays a switch.
 const NOBODY: u8 = u8::MAX - 1;
@@ -28,7 +28,7 @@ enum Spending {
     /// It idles, or a body runs.
     Nothing,
     /// Above every lane, until `held_until`.
-    Above(Who),
+    Above(CpuUser),
     /// It goes to the thread of this lane.
     Switch(u8),
     /// Before or after this job's body, at its lane's priority.
@@ -88,7 +88,7 @@ impl Overhead {
     }
 
     /// Books `ran` on what was being spent; who spent it.
-    pub fn account(&mut self, ran: Span) -> Option<Who> {
+    pub fn account(&mut self, ran: Span) -> Option<CpuUser> {
         let who = match self.spending {
             _ if ran.is_zero() => return None,
             Spending::Nothing => return None,
@@ -129,7 +129,7 @@ impl Overhead {
     }
 
     /// Nothing in a lane runs for so much longer.
-    pub fn hold(&mut self, now: Instant, who: Who, span: Span) {
+    pub fn hold(&mut self, now: Instant, who: CpuUser, span: Span) {
         if !span.is_zero() {
             self.held_until = self.held_until.max(now).saturating_add(span);
             self.spending = Spending::Above(who);
@@ -139,7 +139,7 @@ impl Overhead {
     /// The release thread saw `released` jobs into their queues, in an expiry of its timer or not.
     pub fn released(&mut self, now: Instant, expired: bool, released: u32) {
         let expiry = if expired { self.costs.timer } else { Span::ZERO };
-        self.hold(now, Who::Release, sum(expiry, times(self.costs.enqueue, released)));
+        self.hold(now, CpuUser::Release, sum(expiry, times(self.costs.enqueue, released)));
     }
 
     /// The watchdog looks, if it is due.
@@ -147,7 +147,7 @@ impl Overhead {
         if self.watchdog <= now {
             let missed = now.since(self.watchdog).as_nanos() / WATCHDOG_PERIOD.as_nanos();
             self.watchdog += times(WATCHDOG_PERIOD, missed + 1);
-            self.hold(now, Who::Watchdog, self.costs.watchdog);
+            self.hold(now, CpuUser::Watchdog, self.costs.watchdog);
         }
     }
 
@@ -273,6 +273,6 @@ fn times(cost: Span, count: impl Into<u64>) -> Span {
     cost.checked_mul(count.into()).unwrap_or(Span::from_nanos(u64::MAX))
 }
 
-fn thread_of(lane: u8) -> Who {
-    if lane == BACKGROUND { Who::Below } else { Who::Lane(lane) }
+fn thread_of(lane: u8) -> CpuUser {
+    if lane == BACKGROUND { CpuUser::Below } else { CpuUser::Lane(lane) }
 }

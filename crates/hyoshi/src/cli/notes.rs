@@ -1,18 +1,18 @@
 //! What reports note besides.
 
 use hyoshi_model::Diagnostic;
-use hyoshi_report::{Level, Note};
+use hyoshi_report::{NoteLevel, ReportNote};
 
 /// The topic of the reader's warnings.
 pub(super) const WARNING: &str = "file";
 
 /// Something worth knowing.
-pub(super) fn note(level: Level, topic: &str, text: impl ToString) -> Note {
-    Note { level, topic: topic.into(), text: text.to_string(), remedy: None }
+pub(super) fn note(level: NoteLevel, topic: &str, text: impl ToString) -> ReportNote {
+    ReportNote { level, topic: topic.into(), text: text.to_string(), remedy: None }
 }
 
 /// A warning of the file's reader as a note.
-pub(super) fn warning(warning: &Diagnostic) -> Note {
+pub(super) fn warning(warning: &Diagnostic) -> ReportNote {
     let text = format!("{} ({}:{})", warning.message, warning.file, warning.line);
-    Note { level: Level::Info, topic: WARNING.into(), text, remedy: warning.help.clone() }
+    ReportNote { level: NoteLevel::Info, topic: WARNING.into(), text, remedy: warning.help.clone() }
 }
