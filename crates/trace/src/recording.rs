@@ -26,10 +26,10 @@ pub use writer::{RecordingSize, RecordingWriter, WriteError};
 pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 
 /// The version of the format that this code writes.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
-/// The oldest version that this code reads. Before version 5 a header named no processors and no run.
-pub const OLDEST: u16 = 5;
+/// The oldest version that this code reads. Before version 6 a fact had no level.
+pub const OLDEST: u16 = 6;
 
 /// The longest header: more than the largest system file.
 pub const LONGEST_HEADER: u32 = 128 << 20;
@@ -83,13 +83,24 @@ impl RecordingHeader {
     }
 }
 
-/// A privilege that the run requested from the machine.
+/// A note of a run about the machine. Reports of the recording print it as the run did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
     /// Its topic, such as `real-time priority`.
     pub what: String,
-    /// Whether it was granted.
-    pub granted: bool,
+    /// Its level in reports.
+    pub level: FactLevel,
     /// Its text.
     pub detail: String,
+}
+
+/// The level of a [`Fact`] in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FactLevel {
+    /// Worth knowing.
+    Info,
+    /// It makes the figures worse or less complete.
+    Degraded,
+    /// The kernel refused it.
+    Refused,
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use hyoshi_model::*;
 use hyoshi_trace::recording::{
-    Fact, RangeCheck, RangeError, ReadError, RecordedEvent, RecordingSize, WriteError,
+    Fact, FactLevel, RangeCheck, RangeError, ReadError, RecordedEvent, RecordingSize, WriteError,
 };
 use hyoshi_trace::{
     CpuEvent, CpuUser, DispatchDecision, Input, RecordingHeader, RecordingReader, RecordingWriter, Signal, Slot,
@@ -27,7 +27,7 @@ fn header() -> RecordingHeader {
         run: [7; 16],
         facts: vec![Fact {
             what: "real-time priority".into(),
-            granted: false,
+            level: FactLevel::Refused,
             detail: "no CAP_SYS_NICE".into(),
         }],
     }
@@ -254,9 +254,9 @@ fn other_files_are_refused_with_what_they_are() {
     other[8] = 9;
     assert!(refused(&other).contains("format 9"));
     assert!(refused(&other).contains("newer"));
-    other[8] = 4;
+    other[8] = 5;
     let old = refused(&other);
-    assert!(old.contains("format 4,") && old.contains("record again"), "{old}");
+    assert!(old.contains("format 5,") && old.contains("record again"), "{old}");
     let mut damaged = recorded(&[]);
     damaged[25] ^= 1;
     assert!(refused(&damaged).contains("header"));

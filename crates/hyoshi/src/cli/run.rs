@@ -18,7 +18,7 @@ use hyoshi_replay::Observer;
 use hyoshi_report::{LiveTable, NoteLevel, ReportInput, ReportNote};
 use hyoshi_runtime::{EndedBy, Finished, Node, RunNote, RunningNode, StartError};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::recording::Fact;
+use hyoshi_trace::recording::{Fact, FactLevel};
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{DispatchDecision, TraceEvent};
 
@@ -26,7 +26,7 @@ use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
 use super::lanes::Lanes;
 use super::load::{Changes, Ready, load};
-use super::notes::{note, warning};
+use super::notes::{note, recorded_level, warning};
 use super::output::{
     FLUSH, RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish, try_out, unix_now,
 };
@@ -282,12 +282,13 @@ fn queueing(finished: &Finished, system: &System) -> Vec<Queueing> {
 fn facts(running: &RunningNode, system: &System) -> Vec<Fact> {
     let fact = |note: &RunNote| {
         let (level, topic) = kind(note);
-        Fact { what: topic.into(), granted: level != NoteLevel::Refused, detail: note.to_string() }
+        Fact { what: topic.into(), level: recorded_level(level), detail: note.to_string() }
     };
     let sights = running.cpus().map(|(processor, _)| {
         let sight = running.sight(processor);
         let name = &system.processor(processor).name;
-        Fact { what: SWITCHES.into(), granted: sight == Sight::Everything, detail: seen(name, sight) }
+        // It limits the explanations, not the run.
+        Fact { what: SWITCHES.into(), level: FactLevel::Info, detail: seen(name, sight) }
     });
     running.notes().iter().map(fact).chain(sights).collect()
 }

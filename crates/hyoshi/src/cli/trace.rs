@@ -10,16 +10,14 @@ use hyoshi_replay::Replay;
 use hyoshi_report::figures::time;
 use hyoshi_report::{NoteLevel, ReportInput, ReportNote};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::recording::Fact;
 
 use super::compare::compare;
 use super::export::perfetto;
 use super::merge::merge;
-use super::notes::note;
+use super::notes::{note, recorded as recorded_note};
 use super::output::{ReportTo, cause_analysis, command_line, publish};
 use super::proved::Analysing;
 use super::recorded::{Left, Recorded};
-use super::run::SWITCHES;
 use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
@@ -107,16 +105,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         ControlFlow::Continue(())
     })?;
     let header = &recorded.header;
-    let told = |fact: &Fact| {
-        let level = match fact.granted {
-            // How much could be seen matters to who reads on, not to the run.
-            _ if fact.what == SWITCHES => NoteLevel::Info,
-            true => NoteLevel::Degraded,
-            false => NoteLevel::Refused,
-        };
-        note(level, &fact.what, &fact.detail)
-    };
-    let mut notes: Vec<ReportNote> = header.facts.iter().map(told).collect();
+    let mut notes: Vec<ReportNote> = header.facts.iter().map(recorded_note).collect();
     notes.extend(left.part.as_ref().map(|part| note(NoteLevel::Info, "recording", part)));
     let asked = recorded.system.duration;
     // The last lane may be told of the end a little after it.
