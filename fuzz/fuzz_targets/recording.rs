@@ -12,7 +12,7 @@ use hyoshi_replay::Replay;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::agreement::{TOLERANCE, compare};
 use hyoshi_trace::recording::RangeCheck;
-use hyoshi_trace::{DispatchDecision, TraceEvent, RecordingHeader, RecordingReader, Splits, Stats, RecordingWriter};
+use hyoshi_trace::{DispatchDecision, RecordingHeader, RecordingReader, RecordingWriter, Splits, Stats, TraceEvent};
 use libfuzzer_sys::fuzz_target;
 
 const SYSTEM: &str = r#"
@@ -47,7 +47,8 @@ fn known() -> &'static (System, Plan, Vec<u8>) {
         let system = read(SYSTEM, "fuzz.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
         let plan = Plan::new(&system, &Strategies::built_in()).expect("a plan");
         let header = RecordingHeader { system: SYSTEM.into(), verb: "run".into(), ..RecordingHeader::default() };
-        let bytes = RecordingWriter::new(Vec::new(), "memory", &header).and_then(RecordingWriter::finish).expect("memory").0;
+        let bytes =
+            RecordingWriter::new(Vec::new(), "memory", &header).and_then(RecordingWriter::finish).expect("memory").0;
         (system, plan, bytes)
     })
 }
@@ -73,11 +74,11 @@ fn digest(bytes: &[u8]) {
     let (mut stats, mut splits) = (Stats::new(system), Splits::new(system.processors.len()));
     let mut replays: Vec<_> = plan.processors.iter().map(|plan| Some(Replay::new(system, plan))).collect();
     let mut ends = Vec::new();
-    let mut fits = RangeCheck::new(system);
+    let mut check = RangeCheck::new(system);
     let mut last = Instant::ZERO;
     for entry in reader.by_ref() {
         let Ok(entry) = entry else { break };
-        if let Err(misfit) = fits.check(&entry) {
+        if let Err(misfit) = check.check(&entry) {
             assert!(!misfit.to_string().is_empty());
             break;
         }
