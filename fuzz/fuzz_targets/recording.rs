@@ -11,8 +11,8 @@ use hyoshi_model::{Instant, System, read};
 use hyoshi_replay::Replay;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::agreement::{TOLERANCE, compare};
-use hyoshi_trace::recording::Fits;
-use hyoshi_trace::{Decision, Event, Header, Reader, Splits, Stats, Writer};
+use hyoshi_trace::recording::RangeCheck;
+use hyoshi_trace::{DispatchDecision, RecordingHeader, RecordingReader, RecordingWriter, Splits, Stats, TraceEvent};
 use libfuzzer_sys::fuzz_target;
 
 const SYSTEM: &str = r#"
@@ -46,8 +46,9 @@ fn known() -> &'static (System, Plan, Vec<u8>) {
     KNOWN.get_or_init(|| {
         let system = read(SYSTEM, "fuzz.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
         let plan = Plan::new(&system, &Strategies::built_in()).expect("a plan");
-        let header = Header { system: SYSTEM.into(), verb: "run".into(), ..Header::default() };
-        let bytes = Writer::new(Vec::new(), "memory", &header).and_then(Writer::finish).expect("memory").0;
+        let header = RecordingHeader { system: SYSTEM.into(), verb: "run".into(), ..RecordingHeader::default() };
+        let bytes =
+            RecordingWriter::new(Vec::new(), "memory", &header).and_then(RecordingWriter::finish).expect("memory").0;
         (system, plan, bytes)
     })
 }
@@ -69,21 +70,21 @@ fn forged(mut rest: &[u8]) -> Vec<u8> {
 
 fn digest(bytes: &[u8]) {
     let (system, plan, _) = known();
-    let Ok(mut reader) = Reader::new(bytes) else { return };
+    let Ok(mut reader) = RecordingReader::new(bytes) else { return };
     let (mut stats, mut splits) = (Stats::new(system), Splits::new(system.processors.len()));
     let mut replays: Vec<_> = plan.processors.iter().map(|plan| Some(Replay::new(system, plan))).collect();
     let mut ends = Vec::new();
-    let mut fits = Fits::new(system);
+    let mut check = RangeCheck::new(system);
     let mut last = Instant::ZERO;
     for entry in reader.by_ref() {
         let Ok(entry) = entry else { break };
-        if let Err(misfit) = fits.check(&entry) {
+        if let Err(misfit) = check.check(&entry) {
             assert!(!misfit.to_string().is_empty());
             break;
         }
         last = last.max(entry.now);
         splits.event(entry.processor, entry.now, &entry.event);
-        if let Event::Decision(Decision::End(end)) = &entry.event {
+        if let TraceEvent::Decision(DispatchDecision::End(end)) = &entry.event {
             stats.record(end);
             ends.push(*end);
         }

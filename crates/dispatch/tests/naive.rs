@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_model::{Instant, JobId, OperationId, Preemption, Span, System, Trigger};
 use hyoshi_sched::{Discipline, LevelPosition, ProcessorPlan, Strategies, Traits, Urgency};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Request, Slot};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, Slot, TraceEvent};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
@@ -41,7 +41,7 @@ pub struct Naive {
     /// is left.
     places: BTreeMap<(OperationId, bool), LevelPosition>,
     stay: BTreeSet<OperationId>,
-    request: Option<Request>,
+    request: Option<JobRequest>,
     /// By number of a request: whether it is critical, and what it requests.
     requests: BTreeMap<u64, (bool, Option<(Span, u32)>)>,
     /// Jobs with a cancel request.
@@ -207,31 +207,31 @@ impl Naive {
     }
 
     /// Checks a decision of the dispatcher.
-    pub fn event(&mut self, now: Instant, event: Event) {
+    pub fn event(&mut self, now: Instant, event: TraceEvent) {
         match event {
-            Event::Input(Input::Resume { slot, consumed }) => {
+            TraceEvent::Input(Input::Resume { slot, consumed }) => {
                 self.arrivals += 1;
                 let id = self.of_slot[&slot];
                 let left = self.system.setting(0, id.operation).wcet.saturating_sub(consumed);
                 let job = self.jobs.get_mut(&id).expect("it was suspended");
                 (job.at, job.arrival, job.left) = (Where::Waits, self.arrivals, left);
             }
-            Event::Input(Input::Invoke(request)) => self.request = Some(request),
-            Event::Input(Input::Cancel { job, chain }) => {
+            TraceEvent::Input(Input::Invoke(request)) => self.request = Some(request),
+            TraceEvent::Input(Input::Cancel { job, chain }) => {
                 let same = |id: &JobId| match chain {
                     true => self.counted_by(id.operation) == self.counted_by(job.operation),
                     false => id.operation == job.operation,
                 };
                 self.asked = self.jobs.keys().filter(|id| id.number == job.number && same(id)).copied().collect();
             }
-            Event::Input(Input::Retime { operation, period }) => {
+            TraceEvent::Input(Input::Retime { operation, period }) => {
                 for id in self.system.operation_ids().filter(|id| self.system.adapted_by(*id) == Some(operation)) {
                     let setting = self.system.setting(0, id);
                     self.periods.insert(id, period.clamp(setting.period, setting.slowest));
                 }
                 self.rank();
             }
-            Event::Decision(Decision::Hold { job, until }) => {
+            TraceEvent::Decision(DispatchDecision::Hold { job, until }) => {
                 assert!(
                     until > now
                         || self.jobs.iter().any(|(id, other)| id.operation == job.operation && other.at == Where::Held)
@@ -239,7 +239,7 @@ impl Naive {
                 self.arrive(job, now, Instant::NEVER);
                 self.jobs.get_mut(&job).expect("just put there").at = Where::Held;
             }
-            Event::Decision(Decision::Ready { job, release, deadline, .. }) => {
+            TraceEvent::Decision(DispatchDecision::Ready { job, release, deadline, .. }) => {
                 let held = self.of(job.operation).filter(|(_, one)| one.at == Where::Held);
                 let first_held = held.min_by_key(|(_, one)| one.arrival).map(|(id, _)| id);
                 assert!(job.leg > 0 || first_held.is_none_or(|first| first == job), "{job:?} before {first_held:?}");
@@ -250,7 +250,7 @@ impl Naive {
                 let limit = self.system.operation(job.operation).queue.limit as usize;
                 assert!(setting.legs > 1 || waits <= limit, "{waits} wait, {limit} may");
             }
-            Event::Decision(Decision::Run { job, lane, slot, resumed }) => {
+            TraceEvent::Decision(DispatchDecision::Run { job, lane, slot, resumed }) => {
                 assert_eq!(self.first(lane), Some(job));
                 assert!(!self.is_hopeless(job, now) || resumed, "{job:?} cannot finish in time");
                 assert!(!self.asked.contains(&job), "{job:?} was to be cancelled");
@@ -259,26 +259,26 @@ impl Naive {
                 (state.at, state.started) = (Where::Elsewhere, true);
                 self.of_slot.insert(slot, job);
             }
-            Event::Decision(Decision::Demote { job }) => {
+            TraceEvent::Decision(DispatchDecision::Demote { job }) => {
                 self.jobs.get_mut(&job).expect("it was started").at = Where::Elsewhere;
             }
-            Event::Decision(Decision::End(end)) => {
+            TraceEvent::Decision(DispatchDecision::End(end)) => {
                 match end.outcome {
-                    Outcome::Cancelled if self.asked.contains(&end.job) => {
+                    JobOutcome::Cancelled if self.asked.contains(&end.job) => {
                         self.asked.remove(&end.job);
                     }
-                    Outcome::Cancelled => {
+                    JobOutcome::Cancelled => {
                         let whole = self.plan.preemption == Preemption::None;
                         let lane = if whole { 0 } else { self.jobs[&end.job].place.level };
                         assert_eq!(self.first(lane), Some(end.job));
                         assert!(self.is_hopeless(end.job, now), "{end:?}");
                     }
                     _ if self.asked.contains(&end.job) => panic!("{end:?} was to be cancelled"),
-                    Outcome::Made => assert!(now <= end.deadline),
-                    Outcome::Missed => assert!(now > end.deadline),
-                    Outcome::DroppedFull => self.check_dropped(end.job),
-                    Outcome::DroppedBusy => assert!(self.of(end.job.operation).next().is_some(), "{end:?}"),
-                    Outcome::Stopped => {}
+                    JobOutcome::Made => assert!(now <= end.deadline),
+                    JobOutcome::Missed => assert!(now > end.deadline),
+                    JobOutcome::DroppedFull => self.check_dropped(end.job),
+                    JobOutcome::DroppedBusy => assert!(self.of(end.job.operation).next().is_some(), "{end:?}"),
+                    JobOutcome::Stopped => {}
                 }
                 if self.jobs.remove(&end.job).is_none() {
                     self.released(end.job, end.release);

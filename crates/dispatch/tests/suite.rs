@@ -9,16 +9,16 @@ use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
 use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger, read};
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Request, Slot, Ticket};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, Probe, Slot, Ticket, TraceEvent};
 use naive::Naive;
 use proptest::prelude::*;
 
 /// Keeps everything.
 #[derive(Debug, Default)]
-struct Keep(Vec<(Instant, Event)>);
+struct Keep(Vec<(Instant, TraceEvent)>);
 
 impl Probe for Keep {
-    fn event(&mut self, now: Instant, event: Event) {
+    fn event(&mut self, now: Instant, event: TraceEvent) {
         self.0.push((now, event));
     }
 }
@@ -317,7 +317,7 @@ impl<'a> Caller<'a> {
                 self.tickets.push((JobId { operation, number: 0, leg: 0 }, 0));
                 let ticket = NonZeroU32::new(self.tickets.len() as u32).map(Ticket);
                 let deadline = self.now + Span::from_millis(deadline);
-                let request = Request { operation, origin: self.now, deadline, importance, critical, ticket };
+                let request = JobRequest { operation, origin: self.now, deadline, importance, critical, ticket };
                 self.handle(Input::Invoke(request));
                 assert!(self.effects.lost || self.dispatcher.jobs().count() + 1 > before, "the job is missing");
                 self.handle(Input::Tick);
@@ -360,18 +360,22 @@ impl<'a> Caller<'a> {
 }
 
 /// Every job that entered the dispatcher leaves it once, or is still in it.
-fn each_ends_once(events: &[(Instant, Event)], unfinished: usize) {
+fn each_ends_once(events: &[(Instant, TraceEvent)], unfinished: usize) {
     let mut live = std::collections::BTreeSet::new();
     for (at, event) in events {
         match event {
-            Event::Decision(Decision::Hold { job, .. }) => assert!(live.insert(*job), "{at}: {job:?} twice"),
+            TraceEvent::Decision(DispatchDecision::Hold { job, .. }) => {
+                assert!(live.insert(*job), "{at}: {job:?} twice")
+            }
             // Held jobs are already in it.
-            Event::Decision(Decision::Ready { job, .. }) => drop(live.insert(*job)),
-            Event::Decision(Decision::Run { job, .. } | Decision::Yield { job } | Decision::Demote { job }) => {
+            TraceEvent::Decision(DispatchDecision::Ready { job, .. }) => drop(live.insert(*job)),
+            TraceEvent::Decision(
+                DispatchDecision::Run { job, .. } | DispatchDecision::Yield { job } | DispatchDecision::Demote { job },
+            ) => {
                 assert!(live.contains(job), "{at}: {job:?}");
             }
-            Event::Decision(Decision::End(end)) => {
-                let refused = matches!(end.outcome, Outcome::DroppedFull | Outcome::DroppedBusy);
+            TraceEvent::Decision(DispatchDecision::End(end)) => {
+                let refused = matches!(end.outcome, JobOutcome::DroppedFull | JobOutcome::DroppedBusy);
                 assert!(live.remove(&end.job) || refused, "{at}: {end:?}");
             }
             _ => {}
@@ -399,7 +403,7 @@ fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
     caller.handle(Input::Close);
     assert!(caller.dispatcher.probe().0.len() - before_close <= unfinished + 1);
     let events = std::mem::take(&mut caller.dispatcher.probe_mut().0);
-    let inputs = events.iter().filter(|(_, event)| matches!(event, Event::Input(_))).count() as u64;
+    let inputs = events.iter().filter(|(_, event)| matches!(event, TraceEvent::Input(_))).count() as u64;
     let replayed = replay(&system, &plan.processors[0], events).unwrap_or_else(|divergence| panic!("{divergence}"));
     assert_eq!(replayed.inputs, inputs);
 }

@@ -4,13 +4,13 @@
 //!     cargo run --release --example tracker -- run examples/tracker.toml
 //!
 //! Shown here: payloads that travel with the event (`emit`, `payload`), a latest value that is
-//! read without being triggered by it (`latest`), a declared shared resource (`Shared`), and a
+//! read without being triggered by it (`latest`), a declared shared resource (`SharedValue`), and a
 //! body that does less when its deadline is near (`time_left`).
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use hyoshi::{Bodies, Shared, Span, Strategies, System};
+use hyoshi::{Bodies, SharedValue, Span, Strategies, System};
 
 const WIDTH: usize = 160;
 const HEIGHT: usize = 120;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn bodies(system: &System) -> Result<Bodies, Box<dyn Error>> {
-    let estimate = Shared::new(system, "estimate", Estimate::default())?;
+    let estimate = SharedValue::new(system, "estimate", Estimate::default())?;
     let (tracked, steered) = (estimate.clone(), estimate);
 
     // Everything that a body needs is allocated before the run.

@@ -8,7 +8,7 @@ use hyoshi_runtime::{Body, JobContext, Node};
 
 /// Bodies by operation; operations without one do built-in work.
 ///
-/// Bodies that share declared resources need the system to make the [`Shared`](crate::Shared)
+/// Bodies that share declared resources need the system to make the [`SharedValue`](crate::SharedValue)
 /// values: [`Bodies::for_system`] gets it once the file is read.
 #[derive(Default)]
 pub struct Bodies {
@@ -27,10 +27,10 @@ impl Bodies {
     /// Bodies that are made when the system is known.
     ///
     /// ```
-    /// use hyoshi::{Bodies, Shared};
+    /// use hyoshi::{Bodies, SharedValue};
     ///
     /// let bodies = Bodies::for_system(|system| {
-    ///     let map = Shared::new(system, "map", [0u32; 16])?;
+    ///     let map = SharedValue::new(system, "map", [0u32; 16])?;
     ///     let reader = map.clone();
     ///     Ok(Bodies::new()
     ///         .body("sense", move |job| map.lock(job, |map| map[0] += 1).expect("declared"))

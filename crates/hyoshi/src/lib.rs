@@ -33,7 +33,7 @@
 //! let simulated = simulate(&system, &plan, until, |_| Vec::new(), |_| true);
 //! let mut stats = Stats::new(&system);
 //! for (_, event) in &simulated.processors[0].probe {
-//!     if let hyoshi::Event::Decision(hyoshi::Decision::End(end)) = event {
+//!     if let hyoshi::TraceEvent::Decision(hyoshi::DispatchDecision::End(end)) = event {
 //!         stats.record(end);
 //!     }
 //! }
@@ -55,7 +55,7 @@ pub use hyoshi_model::{
 pub use hyoshi_naming as naming;
 #[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;
-pub use hyoshi_runtime::{Body, EmitError, JobContext, Node, Running, Shared, SharedError};
+pub use hyoshi_runtime::{Body, EmitError, JobContext, Node, RunningNode, SharedError, SharedValue};
 pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};
 pub use hyoshi_sim::simulate;
-pub use hyoshi_trace::{Decision, Event, JobEnd, NoProbe, Outcome, Probe, Stats};
+pub use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, NoProbe, Probe, Stats, TraceEvent};

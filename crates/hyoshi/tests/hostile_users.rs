@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use common::broker::{Broker, Program, as_user, comes_down, cpu_time, descriptors, groups};
 use common::{Ended, Place, example};
-use hyoshi::{Decision, Event};
+use hyoshi::{DispatchDecision, TraceEvent};
 use hyoshi_broker::client::Client;
 use hyoshi_model::Span;
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::Process;
 use hyoshi_os::scheduling::{Affinity, Scheduling};
-use hyoshi_trace::{Outcome, Reader, Seen};
+use hyoshi_trace::{CpuEvent, JobOutcome, RecordingReader};
 use serde_json::Value;
 
 /// With as much as group `hyoshi` has; it needs no name here.
@@ -122,18 +122,18 @@ impl Critical {
     /// the kernel's account is 10 ms, and jobs before it may have been hit).
     fn count(&mut self, recording: &Path) {
         let near = Span::from_millis(100);
-        let reader = Reader::new(fs::File::open(recording).unwrap()).unwrap();
+        let reader = RecordingReader::new(fs::File::open(recording).unwrap()).unwrap();
         let (mut missed, mut stolen) = (Vec::new(), Vec::new());
         for entry in reader {
             let entry = entry.unwrap();
             match entry.event {
-                Event::Decision(Decision::End(end)) if end.critical => {
+                TraceEvent::Decision(DispatchDecision::End(end)) if end.critical => {
                     self.jobs += 1;
-                    if end.outcome != Outcome::Made {
+                    if end.outcome != JobOutcome::Made {
                         missed.push(end);
                     }
                 }
-                Event::Seen(Seen::Stolen { span }) => stolen.push((entry.now, span)),
+                TraceEvent::Cpu(CpuEvent::Stolen { span }) => stolen.push((entry.now, span)),
                 _ => {}
             }
         }

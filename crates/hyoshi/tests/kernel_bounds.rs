@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use hyoshi::{Decision, Event, Instant, JobContext, JobEnd, Node, Plan, Span, Strategies, System, analyse, read};
+use hyoshi::{
+    DispatchDecision, Instant, JobContext, JobEnd, Node, Plan, Span, Strategies, System, TraceEvent, analyse, read,
+};
 use hyoshi_model::{Contents, Costs, ExecutionTime, Trigger};
 use hyoshi_os::{allowed_cpus, own_cpu_time};
-use hyoshi_replay::blame::{Account, Blame, Holder, Interest, Kind, Mark};
-use hyoshi_runtime::{CalibrateError, Calibration, Finished, Note};
-use hyoshi_trace::Seen;
+use hyoshi_replay::blame::{Blame, CpuChange, CpuOccupant, Interest, ResponseBreakdown, ResponsePart};
+use hyoshi_runtime::{CalibrateError, Calibration, Finished, RunNote};
+use hyoshi_trace::CpuEvent;
 
 const STRATEGIES: [&str; 7] = ["RMS", "EDF", "MUF", "RMS+EDF", "MLF", "DM", "RMS+MLF"];
 
@@ -84,7 +86,7 @@ fn work(span: Span) {
 /// A run, and what the recording tells of it.
 struct Ran {
     ends: Vec<JobEnd>,
-    accounts: Vec<Account>,
+    accounts: Vec<ResponseBreakdown>,
     /// When something foreign had the CPU.
     foreign: Vec<(Instant, Instant, String)>,
     finished: Finished,
@@ -103,7 +105,7 @@ fn run(system: &Arc<System>, plan: &Arc<Plan>, usual: Span) -> Ran {
     }
     let running = node.start().unwrap();
     let names = running.names();
-    let mut events: Vec<(Instant, Event)> = Vec::new();
+    let mut events: Vec<(Instant, TraceEvent)> = Vec::new();
     let finished = running.wait(&mut |_, now, event| events.push((now, event)));
     let names = names.since(0);
     let mut law = Blame::new(system, &plan.processors[0], false, Interest::All);
@@ -112,21 +114,23 @@ fn run(system: &Arc<System>, plan: &Arc<Plan>, usual: Span) -> Ran {
     let (mut ends, mut accounts) = (Vec::new(), Vec::new());
     for (now, event) in &events {
         let account = law.event_watched(*now, event, |mark| match mark {
-            Mark::Slice { from, to, holder: Holder::Other(number) } => {
+            CpuChange::Slice { from, to, occupant: CpuOccupant::Other(number) } => {
                 let name = names.get(*number as usize).map_or("a foreign thread", String::as_str);
                 foreign.push((*from, *to, name.to_owned()));
             }
             // Beyond all that scheduling costs together somebody was in its way: an interrupt, the host.
-            Mark::Slice { from, to, holder: Holder::Overhead(_) | Holder::Dispatch } if to.since(*from) > usual => {
+            CpuChange::Slice { from, to, occupant: CpuOccupant::Overhead(_) | CpuOccupant::Dispatch }
+                if to.since(*from) > usual =>
+            {
                 foreign.push((*from + usual, *to, SLOW.into()));
             }
             _ => {}
         });
         accounts.extend(account);
         match event {
-            Event::Decision(Decision::End(end)) => ends.push(*end),
+            TraceEvent::Decision(DispatchDecision::End(end)) => ends.push(*end),
             // It was at some time since this was last told: nearer it is not known.
-            Event::Seen(Seen::Stolen { span }) => {
+            TraceEvent::Cpu(CpuEvent::Stolen { span }) => {
                 foreign.push((told.max(Instant::ZERO), told + *span, STOLEN.into()));
                 told = *now;
             }
@@ -159,7 +163,7 @@ fn judge(seed: u64, duration: Span, costs: Costs, tally: &mut Tally) -> bool {
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let usual = costs.named().into_iter().map(|(_, span)| span).sum();
     let ran = run(&system, &plan, usual);
-    if let Some(refused) = ran.finished.notes.iter().find(|note| matches!(note, Note::Refused { .. })) {
+    if let Some(refused) = ran.finished.notes.iter().find(|note| matches!(note, RunNote::Refused { .. })) {
         eprintln!("not asserted, for bounds need what was refused: {refused}");
         return false;
     }
@@ -229,7 +233,7 @@ fn judge(seed: u64, duration: Span, costs: Costs, tally: &mut Tally) -> bool {
 }
 
 /// What the jobs of a job's busy period, itself included, lost to what the analysis does not know.
-fn unknown_to_analysis(account: &Account, ran: &Ran, costs: &Costs) -> BTreeMap<String, Span> {
+fn unknown_to_analysis(account: &ResponseBreakdown, ran: &Ran, costs: &Costs) -> BTreeMap<String, Span> {
     // Backwards through those that were unfinished when the earliest of them came.
     let mut since = account.from;
     let spans = ran.accounts.iter().map(|other| (other.from, other.end.end));
@@ -253,12 +257,12 @@ fn unknown_to_analysis(account: &Account, ran: &Ran, costs: &Costs) -> BTreeMap<
     // Timers that came later than their cost says: the CPU was not there, though nothing had it.
     let known = costs.timer + costs.enqueue;
     for other in ran.accounts.iter().filter(|other| other.end.end > since && other.end.release < until) {
-        let late = other.total(|kind| kind == Kind::TimerLate).saturating_sub(known);
+        let late = other.total(|kind| kind == ResponsePart::TimerLate).saturating_sub(known);
         if !late.is_zero() {
             let most = causes.entry(LATE.into()).or_default();
             *most = (*most).max(late);
         }
-        let unseen = other.total(|kind| kind == Kind::Unexplained);
+        let unseen = other.total(|kind| kind == ResponsePart::Unexplained);
         if !unseen.is_zero() {
             *causes.entry(NOBODY.into()).or_default() += unseen;
         }

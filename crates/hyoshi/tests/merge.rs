@@ -6,7 +6,7 @@ use std::fs;
 
 use common::{Place, without_circumstances};
 use hyoshi_model::{HostId, Instant, Span};
-use hyoshi_trace::{Event, Header, Reader, Seen, Writer};
+use hyoshi_trace::{CpuEvent, RecordingHeader, RecordingReader, RecordingWriter, TraceEvent};
 
 const TWO: &str = r#"
 name = "two"
@@ -80,17 +80,17 @@ fn recorded(words: &str, ahead: i64) -> Place {
     place
 }
 
-fn part(place: &Place, file: &str, processors: Vec<u32>, ahead: i64, change: impl Fn(&mut Header)) {
-    let reader = Reader::new(fs::File::open(place.path().join("all.hyo")).unwrap()).unwrap();
-    let mut header = Header { processors: processors.clone(), ..reader.header().clone() };
+fn part(place: &Place, file: &str, processors: Vec<u32>, ahead: i64, change: impl Fn(&mut RecordingHeader)) {
+    let reader = RecordingReader::new(fs::File::open(place.path().join("all.hyo")).unwrap()).unwrap();
+    let mut header = RecordingHeader { processors: processors.clone(), ..reader.header().clone() };
     change(&mut header);
     let to = fs::File::create(place.path().join(file)).unwrap();
-    let mut writer = Writer::new(to, file, &header).unwrap();
+    let mut writer = RecordingWriter::new(to, file, &header).unwrap();
     let mut next = Instant::ZERO;
     for entry in reader.map(Result::unwrap).filter(|entry| processors.contains(&entry.processor.0)) {
         if entry.now >= next && !processors.contains(&0) {
-            let clock = Seen::Clock { host: HostId(0), offset: ahead, error: Span::from_micros(50) };
-            writer.event(entry.processor, entry.now, &Event::Seen(clock)).unwrap();
+            let clock = CpuEvent::Clock { host: HostId(0), offset: ahead, error: Span::from_micros(50) };
+            writer.event(entry.processor, entry.now, &TraceEvent::Cpu(clock)).unwrap();
             next = entry.now + Span::from_millis(100);
         }
         writer.event(entry.processor, entry.now, &entry.event).unwrap();
@@ -131,9 +131,9 @@ fn clocks_that_differ_are_told_and_every_verb_still_holds() {
     place.hyoshi("trace replay merged.hyo").exits(0);
     place.hyoshi("trace compare merged.hyo").exits(0);
     let offsets = |file: &str| {
-        let reader = Reader::new(fs::File::open(place.path().join(file)).unwrap()).unwrap();
+        let reader = RecordingReader::new(fs::File::open(place.path().join(file)).unwrap()).unwrap();
         let clocks = reader.map(Result::unwrap).filter_map(|entry| match entry.event {
-            Event::Seen(Seen::Clock { offset, .. }) => Some(offset),
+            TraceEvent::Cpu(CpuEvent::Clock { offset, .. }) => Some(offset),
             _ => None,
         });
         clocks.collect::<Vec<_>>()

@@ -8,25 +8,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyoshi::{
-    Decision, Event, Instant, JobEnd, Node, Plan, Probe, Span, Strategies, System, read, read_file, simulate,
+    DispatchDecision, Instant, JobEnd, Node, Plan, Probe, Span, Strategies, System, TraceEvent, read, read_file,
+    simulate,
 };
 use hyoshi_replay::replay;
-use hyoshi_trace::agreement::{Agreement, TOLERANCE, compare};
+use hyoshi_trace::agreement::{RunComparison, TOLERANCE, compare};
 
 /// Keeps job ends.
 #[derive(Default)]
 struct Ends(Vec<JobEnd>);
 
 impl Probe for Ends {
-    fn event(&mut self, _: Instant, event: Event) {
-        if let Event::Decision(Decision::End(end)) = event {
+    fn event(&mut self, _: Instant, event: TraceEvent) {
+        if let TraceEvent::Decision(DispatchDecision::End(end)) = event {
             self.0.push(end);
         }
     }
 }
 
 /// Runs a system, replays what was recorded, and compares it with a simulation.
-fn hold(system: System) -> Agreement {
+fn hold(system: System) -> RunComparison {
     let _alone = common::alone();
     let (name, system) = (system.name.clone(), Arc::new(system));
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
@@ -37,7 +38,7 @@ fn hold(system: System) -> Agreement {
 
     let until = Instant::ZERO + finished.elapsed;
     let simulated = simulate(&system, &plan, until, |_| Ends::default(), |_| true);
-    let mut sum = Agreement::default();
+    let mut sum = RunComparison::default();
     for ((plan, events), simulated) in plan.processors.iter().zip(events).zip(simulated.processors) {
         let replayed = replay(&system, plan, events.iter().copied());
         replayed.unwrap_or_else(|divergence| panic!("{name}: {divergence}"));

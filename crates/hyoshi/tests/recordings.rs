@@ -95,6 +95,29 @@ fn a_recorded_run_replays_identically_and_agrees_with_the_simulation() {
 }
 
 #[test]
+fn a_summary_prints_the_notes_of_the_run_at_the_same_level() {
+    let _alone = alone();
+    let place = Place::with_small();
+    // The hold on the idle states is a note at the level `info` where it is granted, `degraded` elsewhere.
+    place.write("small.toml", format!("idle_states = \"forbid\"\n{SMALL}"));
+    let run = place.hyoshi("run small.toml --no-report --record run.hyo --format json").json();
+    let summary = place.hyoshi("trace summary run.hyo --format json").json();
+    let notes = |summary: &serde_json::Value| {
+        let notes = summary["notes"].as_array().unwrap().iter();
+        notes
+            .map(|note| ["topic", "text", "level"].map(|key| note[key].as_str().unwrap().to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let (run, recorded) = (notes(&run), notes(&summary));
+    let both: Vec<_> = recorded.iter().filter(|[_, text, _]| run.iter().any(|[_, other, _]| other == text)).collect();
+    assert!(both.iter().any(|[topic, ..]| topic == "idle states"), "{run:?} {recorded:?}");
+    both.iter().for_each(|note| assert!(run.contains(note), "{note:?} is not in {run:?}"));
+    let level = if both.iter().any(|[_, text, _]| text.contains("is held at 0 us")) { "info" } else { "degraded" };
+    let idle = both.iter().find(|[topic, ..]| topic == "idle states").unwrap();
+    assert_eq!(idle[2], level);
+}
+
+#[test]
 fn what_was_recorded_survives_sigkill() {
     let _alone = alone();
     let place = Place::with_small();
@@ -235,7 +258,7 @@ fn a_full_disk_ends_the_recording_and_not_the_run() {
     let json = ended.json();
     assert_eq!(json["duration_ns"], 1_500_000_000u64, "the run went on");
     let message = json["errors"][0]["message"].as_str().unwrap();
-    assert!(message.contains("run.hyo") && message.contains("are kept and readable"), "{message}");
+    assert!(message.contains("run.hyo") && message.contains("are saved and readable"), "{message}");
     let summary = place.hyoshi("trace summary run.hyo");
     assert!(summary.code < 2, "{}", summary.err);
 }

@@ -39,13 +39,13 @@ const WIDE: &[&str] =
 
 /// Our object for callbacks.
 #[derive(Default)]
-struct Listener {
+struct CallbackRecorder {
     myself: std::sync::OnceLock<CallbackStub>,
     told: Mutex<Vec<u32>>,
     changed: Condvar,
 }
 
-impl Callback for Listener {
+impl Callback for CallbackRecorder {
     fn call(&self, what: &str) -> Result<String, SystemException> {
         Ok(format!("[{what}]"))
     }
@@ -527,7 +527,7 @@ impl Checks<'_> {
     }
 
     fn callbacks(&mut self, orb: &Orb) {
-        let listener = Arc::new(Listener::default());
+        let listener = Arc::new(CallbackRecorder::default());
         let adapter = orb.adapter("callbacks").build().expect("the name is free");
         let callback = adapter.activate::<dyn Callback>(listener.clone()).expect("the ORB lives");
         let _ = listener.myself.set(callback.clone());

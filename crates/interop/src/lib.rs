@@ -15,7 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/peers.rs"));
 include!(concat!(env!("OUT_DIR"), "/ping.rs"));
 
 pub use checks::{Able, check_all};
-pub use servant::{Known, Servant};
+pub use servant::{PeerServant, ServerReferences};
 pub use serve::serve;
 
 /// Rust from every good IDL file of the compiler's tests compiles without a warning.

@@ -11,7 +11,7 @@ use crate::samples;
 
 /// References that the server gives away; set once they exist, which is after the servant does.
 #[derive(Default)]
-pub struct Known {
+pub struct ServerReferences {
     /// To the servant itself.
     pub myself: OnceLock<PeerStub>,
     /// To an object whose requests are forwarded to it.
@@ -21,9 +21,9 @@ pub struct Known {
 }
 
 /// The object.
-pub struct Servant {
+pub struct PeerServant {
     orb: Orb,
-    known: Arc<Known>,
+    known: Arc<ServerReferences>,
     diamond: Mutex<(i32, Point, Strings)>,
     notes: Mutex<Notes>,
 }
@@ -38,10 +38,10 @@ struct Notes {
 
 const NONE: Notes = Notes { count: 0, last: 0, rising: true };
 
-impl Servant {
+impl PeerServant {
     /// One whose references are told later.
-    pub fn new(orb: Orb, known: Arc<Known>) -> Self {
-        Servant { orb, known, diamond: Mutex::new((0, Point::default(), Strings::new())), notes: Mutex::new(NONE) }
+    pub fn new(orb: Orb, known: Arc<ServerReferences>) -> Self {
+        PeerServant { orb, known, diamond: Mutex::new((0, Point::default(), Strings::new())), notes: Mutex::new(NONE) }
     }
 }
 
@@ -49,7 +49,7 @@ fn bad_param<T>() -> Result<T, SystemException> {
     Err(SystemKind::BadParam.not_done(0))
 }
 
-impl Base for Servant {
+impl Base for PeerServant {
     fn base_says(&self, what: &str) -> Result<String, SystemException> {
         Ok(format!("base {what}"))
     }
@@ -59,7 +59,7 @@ impl Base for Servant {
     }
 }
 
-impl Left for Servant {
+impl Left for PeerServant {
     fn left_says(&self) -> Result<String, SystemException> {
         Ok("left".into())
     }
@@ -74,7 +74,7 @@ impl Left for Servant {
     }
 }
 
-impl Right for Servant {
+impl Right for PeerServant {
     fn right_says(&self) -> Result<String, SystemException> {
         Ok("right".into())
     }
@@ -89,7 +89,7 @@ impl Right for Servant {
     }
 }
 
-impl Diamond for Servant {
+impl Diamond for PeerServant {
     fn bottom_says(&self) -> Result<String, SystemException> {
         Ok("bottom".into())
     }
@@ -117,7 +117,7 @@ macro_rules! echoes {
     };
 }
 
-impl Peer for Servant {
+impl Peer for PeerServant {
     echoes! {
         echo_short(i16) -> i16;
         echo_ushort(u16) -> u16;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use hyoshi_orb::{Elsewhere, Locator, Orb, Servant as Incarnation};
 
 use crate::peers::{Peer, PeerStub};
-use crate::servant::{Known, Servant};
+use crate::servant::{PeerServant, ServerReferences};
 
 /// Sends every request on to the object.
-struct Forwarder(Arc<Known>);
+struct Forwarder(Arc<ServerReferences>);
 
 impl Locator for Forwarder {
     fn before(&self, _: &[u8], _: &str) -> Result<Incarnation, Elsewhere> {
@@ -23,8 +23,8 @@ impl Locator for Forwarder {
 ///
 /// Of an ORB that serves already.
 pub fn serve(orb: &Orb) -> Result<PeerStub, hyoshi_orb::AdapterError> {
-    let known = Arc::new(Known::default());
-    let servant = Arc::new(Servant::new(orb.clone(), known.clone()));
+    let known = Arc::new(ServerReferences::default());
+    let servant = Arc::new(PeerServant::new(orb.clone(), known.clone()));
     let peer = orb.adapter("peers").persistent().build()?.activate_as::<dyn Peer>("Peer", servant)?;
     let set = known.myself.set(peer.clone());
     let forwarding = orb.adapter("forwarding").locator(Forwarder(known.clone())).build()?;

@@ -23,7 +23,7 @@ use hyoshi_os::priority::RELEASE;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::{Node, Prepared};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Signal};
+use hyoshi_trace::{DispatchDecision, Signal, TraceEvent};
 
 /// The role, ports and number of samples of the second process.
 const ROLE: &str = "HYOSHI_CHAIN_ROLE";
@@ -174,7 +174,7 @@ fn second(role: &str) {
         "oneway" => serve_oneways(ports[1]),
         "wake" => wake_lane(&system(ports, samples), samples),
         _ => run_host(&system(ports, samples), 1, |event| match event {
-            Event::Decision(Decision::Run { job, .. }) if job.operation == NEXT => Some(job.number),
+            TraceEvent::Decision(DispatchDecision::Run { job, .. }) if job.operation == NEXT => Some(job.number),
             _ => None,
         })
         .print(),
@@ -207,14 +207,14 @@ fn measure_chain(samples: u64) -> Vec<u64> {
     let ports = ports();
     let second = Second::start("chain", ports, samples);
     let first = run_host(&system(ports, samples), 0, |event| match event {
-        Event::Decision(Decision::End(end)) if end.job.operation == FIRST => Some(end.job.number),
+        TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == FIRST => Some(end.job.number),
         _ => None,
     });
     between(&first.0, &second.end())
 }
 
 /// Runs the node of one host to its end. Returns the times of the events that `pick` selects.
-fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&Event) -> Option<u64>) -> Times {
+fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Option<u64>) -> Times {
     let mut node = prepare(system, host);
     let settings = Settings {
         system: system.clone(),
@@ -350,7 +350,7 @@ fn wake_lane(system: &Arc<System>, samples: u64) {
     });
     let mut started = Vec::new();
     running.wait(&mut |_, at, event| {
-        if let Event::Decision(Decision::Run { job, .. }) = event {
+        if let TraceEvent::Decision(DispatchDecision::Run { job, .. }) = event {
             started.push((job.number, clock.origin() + at.as_nanos()));
         }
     });

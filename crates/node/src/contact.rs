@@ -10,7 +10,7 @@ use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, System
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, UntrustedPath};
 use hyoshi_os::{Clock, ThreadPolicy, set_own_policy};
-use hyoshi_runtime::Departures;
+use hyoshi_runtime::OutgoingCompletions;
 
 use crate::agreement::Progress;
 use crate::idl::hyoshi_node as wire;
@@ -298,7 +298,7 @@ fn sleep(shared: &Shared, at: usize, span: Span) {
 }
 
 /// Sends completions to a peer until the node ends. Completions present at one wake-up are sent together.
-pub(crate) fn send(shared: &Arc<Shared>, at: usize, dial: &Dial, mut departures: Departures) {
+pub(crate) fn send(shared: &Arc<Shared>, at: usize, dial: &Dial, mut departures: OutgoingCompletions) {
     let peer = &shared.peers[at];
     let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
     let stubs: Vec<PeerStub> = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();

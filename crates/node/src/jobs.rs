@@ -48,7 +48,7 @@ use std::sync::Arc;
 use hyoshi_model::{OperationId, ProcessorId, System};
 use hyoshi_orb::{Order, OrderedRequest, OwnedLane, SystemKind, around_waits, minor};
 use hyoshi_os::PiMutex;
-use hyoshi_runtime::{Arrived, Node, Prepared, Reader, Refuse, waiting};
+use hyoshi_runtime::{ArrivedRequest, Node, Prepared, Refuse, RequestReader, waiting};
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ struct Shared {
     bindings: PiMutex<Vec<Binding>>,
     held: PiMutex<Held>,
     /// Requests read in the present turn.
-    arrived: PiMutex<Vec<Arrived>>,
+    arrived: PiMutex<Vec<ArrivedRequest>>,
 }
 
 /// The operations that serve an object.
@@ -207,7 +207,7 @@ impl Order for JobOrder {
         if arrived.len() < arrived.capacity()
             && let Some(call) = self.0.put(request)
         {
-            arrived.push(Arrived { operation, call, deadline: None, importance: None, critical: None });
+            arrived.push(ArrivedRequest { operation, call, deadline: None, importance: None, critical: None });
         }
     }
 }
@@ -245,12 +245,12 @@ struct LaneReader {
     shared: Arc<Shared>,
 }
 
-impl Reader for LaneReader {
+impl RequestReader for LaneReader {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.lane.as_fd()
     }
 
-    fn turn(&mut self, arrived: &mut Vec<Arrived>) {
+    fn turn(&mut self, arrived: &mut Vec<ArrivedRequest>) {
         self.lane.turn();
         let mut read = self.shared.arrived.lock();
         let room = arrived.capacity().saturating_sub(arrived.len()).min(read.len());

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use hyoshi_model::{HostId, Instant, Span};
 use hyoshi_os::PiMutex;
-use hyoshi_runtime::Arrivals;
+use hyoshi_runtime::IncomingCompletions;
 
 use crate::agreement::{Present, Progress};
 use crate::offset::{ClockOffset, Estimate, Impossible, RoundTrip};
@@ -90,7 +90,7 @@ pub(crate) struct Known {
 /// Completions from a peer, and their rate limit.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    pub arrivals: Option<Arrivals>,
+    pub arrivals: Option<IncomingCompletions>,
     /// Of this session.
     pub arrived: u64,
     pub allowance: Allowance,

@@ -6,7 +6,7 @@ use std::thread;
 
 use hyoshi_model::Span;
 use hyoshi_node::{Event, NodeError, Settings};
-use hyoshi_trace::{Decision, Event as Traced, Input, Outcome};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
 
 use crate::common::{DRONE, Host, STATION, finish, folder, text, until, unused_address};
 
@@ -37,16 +37,16 @@ fn two_nodes_agree_on_instant_0_and_a_chain_runs_through_both() {
             let theirs = scope.spawn(|| {
                 let mut counts = (0, 0);
                 let finished = finish(running, |_, _, event| match event {
-                    Traced::Input(Input::Signal(_)) => counts.0 += 1,
-                    Traced::Decision(Decision::End(end)) => {
-                        counts.1 += u64::from(end.job.operation.0 == 1 && end.outcome == Outcome::Made);
+                    TraceEvent::Input(Input::Signal(_)) => counts.0 += 1,
+                    TraceEvent::Decision(DispatchDecision::End(end)) => {
+                        counts.1 += u64::from(end.job.operation.0 == 1 && end.outcome == JobOutcome::Made);
                     }
                     _ => {}
                 });
                 (counts, finished)
             });
             finish(drone.begin(&one), |_, _, event| {
-                sent += u64::from(matches!(event, Traced::Decision(Decision::Send(_))));
+                sent += u64::from(matches!(event, TraceEvent::Decision(DispatchDecision::Send(_))));
             });
             let (counts, finished) = theirs.join().unwrap();
             assert_eq!(finished.lost.signals, 0);

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant as WallClock};
 use hyoshi_model::{Instant, ProcessorId, System, read};
 use hyoshi_node::{BindError, JobOrder};
 use hyoshi_orb::{LaneOptions, Orb, Reference, SystemException, SystemKind, minor};
-use hyoshi_runtime::{Node, Prepared, Running};
+use hyoshi_runtime::{Node, Prepared, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Input, Outcome};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
 
 use crate::tracking::{CallbackStub, LocateError, Named, Position, Tracker, TrackerStub};
 
@@ -135,17 +135,17 @@ impl Server {
     }
 }
 
-fn end(running: Running) -> Vec<(Instant, Event)> {
+fn end(running: RunningNode) -> Vec<(Instant, TraceEvent)> {
     let mut events = Vec::new();
     running.stop(&mut |_, at, event| events.push((at, event)));
     events
 }
 
 /// Polls until so many requests have been handed to the dispatcher.
-fn until_invoked(running: &mut Running, events: &mut Vec<(Instant, Event)>, count: usize) {
+fn until_invoked(running: &mut RunningNode, events: &mut Vec<(Instant, TraceEvent)>, count: usize) {
     let began = WallClock::now();
-    let invoked = |events: &[(Instant, Event)]| {
-        events.iter().filter(|(_, event)| matches!(event, Event::Input(Input::Invoke(_)))).count()
+    let invoked = |events: &[(Instant, TraceEvent)]| {
+        events.iter().filter(|(_, event)| matches!(event, TraceEvent::Input(Input::Invoke(_)))).count()
     };
     while invoked(events) < count {
         running.poll(&mut |_, at, event| events.push((at, event)));
@@ -174,7 +174,7 @@ fn calls_of_several_clients_are_jobs_that_a_replay_decides_again() {
     });
     let events = end(running);
     let of = |operation: u32| {
-        let ran = |event: &&(Instant, Event)| matches!(event.1, Event::Decision(Decision::Run { job, .. }) if job.operation.0 == operation);
+        let ran = |event: &&(Instant, TraceEvent)| matches!(event.1, TraceEvent::Decision(DispatchDecision::Run { job, .. }) if job.operation.0 == operation);
         events.iter().filter(ran).count()
     };
     assert_eq!((of(0), of(1)), (200, 204));
@@ -210,7 +210,7 @@ fn the_strategy_orders_requests_and_one_that_finds_the_queue_full_is_refused() {
     let done = server.servant.done.lock().unwrap().clone();
     assert_eq!(done[..2], ["nothing", "hint urgent"]);
     let events = [events, end(running)].concat();
-    let full = |event: &&(Instant, Event)| matches!(event.1, Event::Decision(Decision::End(end)) if end.outcome == Outcome::DroppedFull);
+    let full = |event: &&(Instant, TraceEvent)| matches!(event.1, TraceEvent::Decision(DispatchDecision::End(end)) if end.outcome == JobOutcome::DroppedFull);
     // Two of the other three had room.
     assert_eq!((server.servant.done.lock().unwrap().len(), events.iter().filter(full).count()), (4, 1));
     drop((clients, urgent_orb));
@@ -328,7 +328,7 @@ fn a_job_that_calls_another_object_lets_its_lane_go_on_meanwhile() {
         assert_eq!(found.x, f64::from(id));
     }
     let events = end(running);
-    let suspended = events.iter().filter(|(_, event)| matches!(event, Event::Input(Input::Suspend { .. })));
+    let suspended = events.iter().filter(|(_, event)| matches!(event, TraceEvent::Input(Input::Suspend { .. })));
     assert_eq!(suspended.count(), 20);
 }
 

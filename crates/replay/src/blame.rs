@@ -1,57 +1,54 @@
-//! Who was in the way: for each job that has ended, where the time from its nominal release to its
-//! end went. The parts add up to it exactly.
+//! Breaks down the response time of each job into its causes. The parts sum to it exactly.
 //!
-//! [`Phases`](hyoshi_trace::stats::Phases) answers the lesser question of how long a job was in each phase
-//! of its life, from its end alone; the parts here add up to them.
+//! [`Phases`](hyoshi_trace::stats::Phases) divide a job's time into the phases of its life, from its end alone; the
+//! parts here sum to those phases.
 //!
-//! The law is fed with one processor's events in their order. A simulation records everything, so
-//! nothing of its jobs' time is unexplained; of a run, what neither the recording nor the model of
-//! the kernel explains is called so.
+//! The input is the events of one processor, in order. A simulation records everything, so no part is unexplained. In
+//! a run, time that neither the recording nor the model of the kernel explains is unexplained.
 //!
 //! ```text
 //! nominal release      arrival         ready               start                        end
-//!   │ upstream │ link │ offset, guard, │ waited: for whom?  │ executed │ preempted: by whom? │ ...
+//!   │ upstream │ link │ offset, guard, │ waited: which job? │ executed │ preempted: which?  │ ...
 //!   │          │      │ timer late     │ the cap, a lock    │ overran  │ suspended, stolen   │
 //! ```
 //!
-//! Memory is bounded: the log of what the CPU did is short, and jobs that outlive it have it
-//! booked before it begins anew.
+//! Memory is bounded: the log of CPU changes is short. When it is full, it is added to the open breakdowns and cleared.
 
 mod arrival;
+mod breakdown;
 mod cpu;
+mod cpu_changes;
 mod culprits;
-mod fold;
-mod marks;
 mod overruns;
-mod past;
+mod recent_cpu;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome, Seen, Wait};
+use hyoshi_trace::{CpuEvent, DispatchDecision, Input, JobEnd, JobOutcome, TraceEvent, Wait};
 
 pub use arrival::counted_from;
-pub use cpu::Cpu;
+pub use breakdown::MOST_STRETCHES;
+pub use cpu::CpuTracker;
+pub use cpu_changes::{CpuChange, CpuOccupant, JobTransition, RunningJob};
 pub use culprits::{Culprits, Delay, Delays};
-pub use fold::MOST_STRETCHES;
-pub use marks::{Holder, Mark, Runner, Turn};
 pub use overruns::Overrun;
 
-use fold::File;
-use marks::{Pools, sum};
+use breakdown::OpenBreakdown;
+use cpu_changes::{UntimedUse, sum};
 use overruns::Overruns;
 
-/// Marks that are kept before they are booked on those who live.
+/// CPU changes that the log holds before they are added to the open breakdowns.
 const LOG: usize = 1 << 13;
 
-/// What a part of a job's response was.
+/// A part of a job's response time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// The jobs that led to it, back to the root's release.
+pub enum ResponsePart {
+    /// Earlier jobs of its chain, back to the root's release.
     Upstream,
-    /// The legs before it.
+    /// Earlier legs of the job.
     Legs,
     /// The link from its predecessor's processor.
     Link,
@@ -59,60 +56,61 @@ pub enum Kind {
     Offset,
     /// Declared jitter of its release.
     Jitter,
-    /// Held by its release guard, or for its offset.
+    /// The delay by its release guard or its offset.
     Guard,
-    /// The release itself came late: a timer, the release thread.
+    /// A late release: the timer or the release thread.
     TimerLate,
-    /// It waited, not yet begun, while another job ran.
+    /// Before its start, while another job ran.
     Waited {
-        /// The other.
+        /// The other job.
         who: Culprit,
-        /// How urgent that is.
+        /// The other job's urgency.
         rank: Rank,
     },
-    /// It had begun, and another job ran.
+    /// After its start, while another job ran.
     Preempted {
-        /// The other.
+        /// The other job.
         who: Culprit,
-        /// How urgent that is.
+        /// The other job's urgency.
         rank: Rank,
     },
-    /// A resource kept it: one that it waits for, or whose ceiling keeps its holder before it.
+    /// Blocked by a resource that it waits for, or by the ceiling of a resource that another job holds.
     Resource {
         /// The resource.
         resource: ResourceId,
-        /// Who holds it, or waits for it in front of this job; `None` if that is on another processor.
+        /// The job that holds it, or that waits for it ahead of this job; `None` if that is on another processor.
         by: Option<Culprit>,
     },
-    /// The cap kept its lane from the CPU.
+    /// The cap kept its lane off the CPU.
     Cap {
-        /// Who ran instead; `None` if nobody did.
+        /// The job that ran instead; `None` if none ran.
         behind: Option<Culprit>,
     },
-    /// Below the lanes since it exceeded its worst case, while another ran.
+    /// Demoted below the lanes after its worst case, while another job ran.
     Demoted {
-        /// The other.
+        /// The other job.
         behind: Option<Culprit>,
     },
-    /// It blocked by its own will.
+    /// Voluntarily blocked.
     Suspended,
-    /// Its body slept, or waited for something that the file does not declare: for this, if the kernel said so.
+    /// Its body slept, or waited for something that the file does not declare; with the reason, if the kernel reported
+    /// it.
     Asleep(Option<Wait>),
-    /// It ran, within its declared worst case.
+    /// Execution within its declared worst case.
     Executed,
-    /// It ran, beyond its declared worst case.
+    /// Execution beyond its declared worst case.
     Overran,
-    /// Scheduling itself.
+    /// Scheduling.
     Overhead,
-    /// A thread that is not of this processor; the recording has its name under this number.
+    /// A thread outside this processor, by the number of its name in the recording.
     Other(u32),
-    /// A hypervisor had the CPU.
+    /// The hypervisor.
     Stolen,
-    /// Nothing says what it was.
+    /// Unknown.
     Unexplained,
 }
 
-/// Who was in the way: a job, or jobs of an operation.
+/// A job that delayed another, or all jobs of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Culprit {
     /// The operation.
@@ -131,116 +129,117 @@ impl Culprit {
     }
 }
 
-/// How urgent one job is to another.
+/// The urgency of a job relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
     /// More urgent.
     MoreUrgent,
-    /// Of the same level: first in line, or begun.
+    /// Of the same level: earlier in the queue, or started.
     Same,
-    /// Less urgent, but it had begun.
+    /// Less urgent, but started.
     LessUrgent,
 }
 
-impl Kind {
-    /// The same, with jobs of one operation together.
-    pub fn by_operation(self) -> Kind {
+impl ResponsePart {
+    /// The same part, without the number of the other job.
+    pub fn by_operation(self) -> ResponsePart {
         self.blamed_on(Culprit::any)
     }
 
-    /// The same, for any culprit.
-    pub fn of_anybody(self) -> Kind {
+    /// The same part, without the other job.
+    pub fn of_anybody(self) -> ResponsePart {
         self.blamed_on(|_| Culprit { operation: OperationId(0), job: None })
     }
 
-    fn blamed_on(self, other: impl Fn(Culprit) -> Culprit) -> Kind {
+    fn blamed_on(self, other: impl Fn(Culprit) -> Culprit) -> ResponsePart {
         match self {
-            Kind::Waited { who, rank } => Kind::Waited { who: other(who), rank },
-            Kind::Preempted { who, rank } => Kind::Preempted { who: other(who), rank },
-            Kind::Resource { resource, by } => Kind::Resource { resource, by: by.map(other) },
-            Kind::Cap { behind } => Kind::Cap { behind: behind.map(other) },
-            Kind::Demoted { behind } => Kind::Demoted { behind: behind.map(other) },
+            ResponsePart::Waited { who, rank } => ResponsePart::Waited { who: other(who), rank },
+            ResponsePart::Preempted { who, rank } => ResponsePart::Preempted { who: other(who), rank },
+            ResponsePart::Resource { resource, by } => ResponsePart::Resource { resource, by: by.map(other) },
+            ResponsePart::Cap { behind } => ResponsePart::Cap { behind: behind.map(other) },
+            ResponsePart::Demoted { behind } => ResponsePart::Demoted { behind: behind.map(other) },
             same => same,
         }
     }
 
-    /// Who it is blamed on, if on somebody.
+    /// The job that caused it, if any.
     pub fn culprit(self) -> Option<Culprit> {
         match self {
-            Kind::Waited { who, .. } | Kind::Preempted { who, .. } => Some(who),
-            Kind::Resource { by: who, .. } | Kind::Cap { behind: who } | Kind::Demoted { behind: who } => who,
+            ResponsePart::Waited { who, .. } | ResponsePart::Preempted { who, .. } => Some(who),
+            ResponsePart::Resource { by: who, .. }
+            | ResponsePart::Cap { behind: who }
+            | ResponsePart::Demoted { behind: who } => who,
             _ => None,
         }
     }
 
-    /// True for what a job needs of its own, and cannot be blamed on others.
+    /// True for time that the job itself needs.
     pub fn is_own(self) -> bool {
-        matches!(self, Kind::Executed | Kind::Offset)
+        matches!(self, ResponsePart::Executed | ResponsePart::Offset)
     }
 }
 
-/// A stretch of a job's time.
+/// An interval of a job's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// From then.
+    /// Its beginning.
     pub from: Instant,
-    /// Until then.
+    /// Its end.
     pub to: Instant,
-    /// What it was.
-    pub kind: Kind,
+    /// The part of the response.
+    pub kind: ResponsePart,
 }
 
-/// Where the time of one job went.
+/// The response time of a job, divided into parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
-    /// The job and how it ended.
+pub struct ResponseBreakdown {
+    /// The job's end.
     pub end: JobEnd,
-    /// From when its response counts: its nominal release, or its root's if the deadline does.
+    /// The start of its response: its nominal release, or its root's if the deadline counts from there.
     pub from: Instant,
-    /// The parts, longest first. They add up to `end.end - from`.
-    pub parts: Vec<(Kind, Span)>,
-    /// The parts in the order of time; complete only for jobs that were asked for by name, and
-    /// without what is known to have been lost but not when.
+    /// The parts, longest first. They sum to `end.end - from`.
+    pub parts: Vec<(ResponsePart, Span)>,
+    /// The parts in the order of time. They are complete only for jobs requested by name. Time that was lost at an
+    /// unknown instant is not included.
     pub timeline: Vec<Stretch>,
-    /// The job that triggered it, if that is known.
+    /// The job that triggered it, if known.
     pub by: Option<JobId>,
-    /// How long its guard held it before its response began to count.
+    /// Time that its guard held it before its response.
     pub held_before: Span,
     /// Its declared worst case.
     pub wcet: Span,
-    /// Of the jobs that were in its way, those that are known to have used more than they declare,
-    /// and itself, if it did.
+    /// Overruns of the job itself and of the jobs that delayed it.
     pub overruns: Vec<Overrun>,
-    /// What says who had the CPU.
-    pub basis: Basis,
+    /// The source of the information about the CPU.
+    pub basis: BreakdownBasis,
 }
 
-/// What an account rests on.
+/// The source of a breakdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
+pub enum BreakdownBasis {
     /// A simulation: every instant is known.
     Exact,
     /// The kernel's own switches.
     Switches,
-    /// A model of the kernel and the CPU time of jobs: who ran when is inferred.
+    /// Inferred from a model of the kernel and the CPU time of jobs.
     Inferred,
 }
 
-impl Account {
-    /// The response that the parts add up to.
+impl ResponseBreakdown {
+    /// The response time, which is the sum of the parts.
     pub fn response(&self) -> Span {
         self.end.end.since(self.from)
     }
 
     /// The longest part that the job itself did not need; `None` if it only executed as declared.
-    pub fn chief(&self) -> Option<(Kind, Span)> {
+    pub fn chief(&self) -> Option<(ResponsePart, Span)> {
         self.parts.iter().copied().find(|(kind, _)| !kind.is_own())
     }
 
-    /// The overrun that is behind a part, if there is one: of several jobs the greatest.
-    pub fn overrun(&self, kind: Kind) -> Option<Overrun> {
+    /// The overrun that caused a part, if any; the greatest of several.
+    pub fn overrun(&self, kind: ResponsePart) -> Option<Overrun> {
         let who = match kind {
-            Kind::Overran => Culprit::of(self.end.job),
+            ResponsePart::Overran => Culprit::of(self.end.job),
             _ => kind.culprit()?,
         };
         let is =
@@ -248,20 +247,20 @@ impl Account {
         self.overruns.iter().filter(|overrun| is(overrun.job)).fold(None, |most, one| Overrun::greater(most, *one))
     }
 
-    /// The time of all parts for which `wanted` holds.
-    pub fn total(&self, wanted: impl Fn(Kind) -> bool) -> Span {
+    /// Time of all parts that `wanted` selects.
+    pub fn total(&self, wanted: impl Fn(ResponsePart) -> bool) -> Span {
         self.parts.iter().filter(|(kind, _)| wanted(*kind)).map(|(_, span)| *span).sum()
     }
 }
 
-/// Of which jobs an account is wanted.
+/// The jobs whose breakdowns are requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Of all.
+    /// All jobs.
     All,
-    /// Of those that did not make their deadline.
+    /// Jobs that did not meet their deadline.
     NotMade,
-    /// Of these, with their timelines.
+    /// These jobs, with their timelines.
     Jobs(BTreeSet<JobId>),
 }
 
@@ -275,92 +274,96 @@ impl Interest {
 
     fn wants(&self, end: &JobEnd) -> bool {
         match self {
-            Interest::NotMade => end.outcome != Outcome::Made,
+            Interest::NotMade => end.outcome != JobOutcome::Made,
             Interest::All | Interest::Jobs(_) => self.may_want(end.job),
         }
     }
 }
 
-/// The law for one processor. See the [module](self).
+/// Breaks down the response times on one processor. See the [module](self).
 #[derive(Debug)]
 pub struct Blame<'a> {
     system: &'a System,
-    cpu: Cpu<'a>,
+    cpu: CpuTracker<'a>,
     exact: bool,
     interest: Interest,
-    log: Vec<Mark>,
-    pools: Pools,
+    log: Vec<CpuChange>,
+    untimed: UntimedUse,
     overruns: Overruns,
     switches: bool,
-    /// Jobs whose accounts are open, and how many may be.
+    /// Number and maximum of open breakdowns.
     open: (usize, usize),
 }
 
 impl<'a> Blame<'a> {
-    /// The law at the start of a recording; `exact` if it is of a simulation.
+    /// Starts at the beginning of a recording; `exact` for a simulation.
     pub fn new(system: &'a System, plan: &ProcessorPlan, exact: bool, interest: Interest) -> Self {
         Blame {
-            cpu: Cpu::new(system, plan, exact),
+            cpu: CpuTracker::new(system, plan, exact),
             system,
             exact,
             interest,
             log: Vec::new(),
-            pools: Pools::default(),
+            untimed: UntimedUse::default(),
             overruns: Overruns::default(),
             switches: false,
             open: (0, usize::MAX),
         }
     }
 
-    /// Before the first event: what [`Replay::release_late`](crate::Replay::release_late) takes.
+    /// Sets late releases before the first event: see [`Replay::release_late`](crate::Replay::release_late).
     pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
         self.cpu.replay().into_iter().for_each(|replay| replay.release_late(late));
     }
 
-    /// Keeps at most so many accounts open at once: of other jobs, as they come under overload by the
-    /// thousand, there is none. What an event costs is bounded by it.
-    pub fn at_most(mut self, accounts: usize) -> Self {
-        self.open.1 = accounts;
+    /// Limits the number of open breakdowns, and so the cost of an event. In overload, jobs beyond the limit have none.
+    pub fn at_most(mut self, breakdowns: usize) -> Self {
+        self.open.1 = breakdowns;
         self
     }
 
-    /// The next event of the processor; the account of the job that ends with it, if it is wanted.
-    pub fn event(&mut self, now: Instant, event: &Event) -> Option<Account> {
+    /// The next event of the processor. Returns the breakdown of the job that ends with it, if requested.
+    pub fn event(&mut self, now: Instant, event: &TraceEvent) -> Option<ResponseBreakdown> {
         self.event_watched(now, event, |_| ())
     }
 
-    /// The same; `watch` sees what follows from the event for the CPU.
-    pub fn event_watched(&mut self, now: Instant, event: &Event, mut watch: impl FnMut(&Mark)) -> Option<Account> {
-        self.pools.event(event);
-        self.switches |= matches!(event, Event::Seen(Seen::Switch { .. }));
+    /// The same. `watch` receives the resulting changes of the CPU.
+    pub fn event_watched(
+        &mut self,
+        now: Instant,
+        event: &TraceEvent,
+        mut watch: impl FnMut(&CpuChange),
+    ) -> Option<ResponseBreakdown> {
+        self.untimed.event(event);
+        self.switches |= matches!(event, TraceEvent::Cpu(CpuEvent::Switch { .. }));
         if self.log.len() >= LOG {
             self.book();
         }
-        let Blame { cpu, log, interest, exact, pools, open, .. } = self;
+        let Blame { cpu, log, interest, exact, untimed, open, .. } = self;
         let timeline = matches!(interest, Interest::Jobs(_));
-        cpu.event(now, event, |cpu, mark| {
-            watch(&mark);
-            log.push(mark);
-            if let Mark::Turn { job, lane, turn: Turn::Ready, .. } = mark
-                && let Event::Decision(Decision::Ready { release, deadline, .. }) = event
+        cpu.event(now, event, |cpu, change| {
+            watch(&change);
+            log.push(change);
+            if let CpuChange::Job { job, lane, transition: JobTransition::Ready, .. } = change
+                && let TraceEvent::Decision(DispatchDecision::Ready { release, deadline, .. }) = event
                 && interest.may_want(job)
                 && open.0 < open.1
             {
                 let of = (job, lane, *deadline);
-                let mut file = File::new(cpu, of, *exact, log.len(), *pools, timeline).map(Box::new);
-                if let (false, Some(file)) = (*exact, &mut file) {
-                    file.late = cpu.past.late(*release, now);
-                    file.pools.stolen = cpu.past.stolen_before(*release).min(pools.stolen);
+                let mut breakdown = OpenBreakdown::new(cpu, of, *exact, log.len(), *untimed, timeline).map(Box::new);
+                if let (false, Some(breakdown)) = (*exact, &mut breakdown) {
+                    breakdown.late = cpu.recent.late(*release, now);
+                    breakdown.untimed.stolen = cpu.recent.stolen_before(*release).min(untimed.stolen);
                 }
                 if let Some(live) = cpu.live(job) {
-                    open.0 = open.0 + usize::from(file.is_some()) - usize::from(live.file.is_some());
-                    live.file = file;
+                    open.0 = open.0 + usize::from(breakdown.is_some()) - usize::from(live.breakdown.is_some());
+                    live.breakdown = breakdown;
                 }
             }
         });
         let end = match event {
-            Event::Decision(Decision::End(end)) => end,
-            Event::Input(Input::Observe { slot, consumed }) => {
+            TraceEvent::Decision(DispatchDecision::End(end)) => end,
+            TraceEvent::Input(Input::Observe { slot, consumed }) => {
                 if let Some((job, epoch)) = self.cpu.at(*slot) {
                     self.used(job, epoch, *consumed, false);
                 }
@@ -370,13 +373,13 @@ impl<'a> Blame<'a> {
         };
         self.used(end.job, usize::from(end.epoch), end.consumed, true);
         let live = self.cpu.forget(end);
-        let opened = live.as_ref().is_some_and(|live| live.file.is_some());
+        let opened = live.as_ref().is_some_and(|live| live.breakdown.is_some());
         self.open.0 -= usize::from(opened);
         let left_out = !opened && end.ready != Instant::NEVER && self.open.1 < usize::MAX;
         if end.job.operation.index() >= self.system.operations.len() {
             return None;
         }
-        // One that was not admitted has no earlier event.
+        // A rejected job has no earlier event.
         let arrival = match &live {
             Some(live) => live.arrival,
             None => self.cpu.arrivals.of(self.system, now, end.job),
@@ -384,20 +387,20 @@ impl<'a> Blame<'a> {
         if end.start != Instant::NEVER {
             self.cpu.arrivals.ended(end.job);
         }
-        (self.interest.wants(end) && !left_out).then(|| self.account(end, &arrival, live))
+        (self.interest.wants(end) && !left_out).then(|| self.breakdown(end, &arrival, live))
     }
 
-    /// The job that triggered a live one, if that is known.
+    /// The job that triggered a live job, if known.
     pub fn led_to(&mut self, job: JobId) -> Option<JobId> {
         self.cpu.live(job)?.arrival.by
     }
 
-    /// Jobs that wait in queues now; `None` beyond lost events.
+    /// The number of waiting jobs; `None` after lost events.
     pub fn waiting(&self) -> Option<usize> {
         self.cpu.waiting()
     }
 
-    /// A job is known to have used so much.
+    /// Records the CPU time of a job.
     fn used(&mut self, job: JobId, epoch: usize, used: Span, ended: bool) {
         if job.operation.index() < self.system.operations.len() {
             let epoch = epoch.min(self.system.epochs.len() - 1);
@@ -406,37 +409,38 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// Books the log on those who live, so that it can begin anew.
+    /// Adds the log to the open breakdowns and clears it.
     fn book(&mut self) {
         for live in self.cpu.jobs.values_mut() {
-            if let Some(file) = &mut live.file {
-                self.log[file.next.min(self.log.len())..].iter().for_each(|mark| file.mark(mark));
-                file.next = 0;
+            if let Some(breakdown) = &mut live.breakdown {
+                self.log[breakdown.next.min(self.log.len())..].iter().for_each(|change| breakdown.apply(change));
+                breakdown.next = 0;
             }
         }
         self.log.clear();
     }
 
-    fn account(&self, end: &JobEnd, arrival: &arrival::Arrival, live: Option<cpu::Live>) -> Account {
+    fn breakdown(&self, end: &JobEnd, arrival: &arrival::Arrival, live: Option<cpu::LiveJob>) -> ResponseBreakdown {
         let mut parts = arrival::before(self.system, arrival, end, self.exact);
-        if let Some(file) = live.as_ref().and_then(|live| live.file.as_ref()) {
-            parts = parts.into_iter().flat_map(|part| explained(part, &file.late)).collect();
+        if let Some(breakdown) = live.as_ref().and_then(|live| live.breakdown.as_ref()) {
+            parts = parts.into_iter().flat_map(|part| explained(part, &breakdown.late)).collect();
         }
         let mut timeline: Vec<Stretch> =
             parts.iter().map(|(kind, from, to)| Stretch { from: *from, to: *to, kind: *kind }).collect();
-        let mut spans: Vec<(Kind, Span)> = parts.drain(..).map(|(kind, from, to)| (kind, to.since(from))).collect();
+        let mut spans: Vec<(ResponsePart, Span)> =
+            parts.drain(..).map(|(kind, from, to)| (kind, to.since(from))).collect();
         let epoch = usize::from(end.epoch).min(self.system.epochs.len() - 1);
         let wcet = self.system.setting(epoch, end.job.operation).wcet;
         let mut stolen_before = Span::ZERO;
-        if let Some(mut file) = live.and_then(|live| live.file) {
-            self.log[file.next.min(self.log.len())..].iter().for_each(|mark| file.mark(mark));
-            // At the end of the run the CPU time of unfinished jobs is not known.
-            let known = matches!(end.outcome, Outcome::Made | Outcome::Stopped) || !end.consumed.is_zero();
+        if let Some(mut breakdown) = live.and_then(|live| live.breakdown) {
+            self.log[breakdown.next.min(self.log.len())..].iter().for_each(|change| breakdown.apply(change));
+            // The CPU time of jobs unfinished at the end of the run is unknown.
+            let known = matches!(end.outcome, JobOutcome::Made | JobOutcome::Stopped) || !end.consumed.is_zero();
             let consumed = known.then_some(end.consumed);
-            let (after, stretches, mut stolen) = file.finish(consumed, wcet, self.pools, self.switches);
-            // No cause of a late timer is known.
+            let (after, stretches, mut stolen) = breakdown.finish(consumed, wcet, self.untimed, self.switches);
+            // The cause of a late timer is unknown.
             for (kind, span) in &mut spans {
-                if *kind == Kind::TimerLate {
+                if *kind == ResponsePart::TimerLate {
                     let taken = stolen.min(*span);
                     (stolen, *span) = (stolen - taken, *span - taken);
                     stolen_before = sum(stolen_before, taken);
@@ -445,23 +449,23 @@ impl<'a> Blame<'a> {
             spans.extend(after);
             timeline.extend(stretches);
         }
-        spans.push((Kind::Stolen, stolen_before));
+        spans.push((ResponsePart::Stolen, stolen_before));
         let mut spans = together(spans);
         let from = counted_from(self.system, end);
         let booked: Span = spans.iter().map(|(_, span)| *span).fold(Span::ZERO, sum);
-        // Events were lost: of the rest nothing is known.
+        // Events were lost: the rest is unexplained.
         let rest = end.end.since(from).saturating_sub(booked);
         if !rest.is_zero() {
-            match spans.iter_mut().find(|(kind, _)| *kind == Kind::Unexplained) {
+            match spans.iter_mut().find(|(kind, _)| *kind == ResponsePart::Unexplained) {
                 Some((_, span)) => *span = sum(*span, rest),
-                None => spans.push((Kind::Unexplained, rest)),
+                None => spans.push((ResponsePart::Unexplained, rest)),
             }
         }
         spans.sort_by_key(|(kind, span)| (core::cmp::Reverse(*span), *kind));
         let basis = match (self.exact, self.switches) {
-            (true, _) => Basis::Exact,
-            (false, true) => Basis::Switches,
-            (false, false) => Basis::Inferred,
+            (true, _) => BreakdownBasis::Exact,
+            (false, true) => BreakdownBasis::Switches,
+            (false, false) => BreakdownBasis::Inferred,
         };
         let held_before = arrival::held_before(arrival, end);
         let culprits = spans.iter().filter_map(|(kind, _)| kind.culprit()).filter_map(|who| {
@@ -474,16 +478,26 @@ impl<'a> Blame<'a> {
             let involved: BTreeSet<JobId> = culprits.chain([end.job]).collect();
             involved.into_iter().filter_map(|job| self.overruns.of(job)).collect()
         };
-        Account { end: *end, from, parts: spans, timeline, by: arrival.by, held_before, wcet, overruns, basis }
+        ResponseBreakdown {
+            end: *end,
+            from,
+            parts: spans,
+            timeline,
+            by: arrival.by,
+            held_before,
+            wcet,
+            overruns,
+            basis,
+        }
     }
 }
 
-/// A late release, split by what it is due to; any other part as it is.
+/// Splits a late release by its causes; other parts are unchanged.
 fn explained(
-    (kind, from, to): (Kind, Instant, Instant),
-    late: &[(Kind, Instant, Instant)],
-) -> Vec<(Kind, Instant, Instant)> {
-    if kind != Kind::TimerLate || late.is_empty() {
+    (kind, from, to): (ResponsePart, Instant, Instant),
+    late: &[(ResponsePart, Instant, Instant)],
+) -> Vec<(ResponsePart, Instant, Instant)> {
+    if kind != ResponsePart::TimerLate || late.is_empty() {
         return vec![(kind, from, to)];
     }
     let mut parts = Vec::new();
@@ -503,8 +517,8 @@ fn explained(
     parts
 }
 
-/// One part of each kind.
-fn together(spans: Vec<(Kind, Span)>) -> Vec<(Kind, Span)> {
+/// Merges equal parts.
+fn together(spans: Vec<(ResponsePart, Span)>) -> Vec<(ResponsePart, Span)> {
     let mut all = std::collections::BTreeMap::new();
     for (kind, span) in spans.into_iter().filter(|(_, span)| !span.is_zero()) {
         let part: &mut Span = all.entry(kind).or_default();

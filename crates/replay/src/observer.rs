@@ -1,16 +1,15 @@
-//! One fold from events to figures. A simulation, a run and a recording that is read feed it; reports read it, at any
-//! time.
+//! Computes all figures of a run, a simulation or a recording from its events. Reports can read them at any time.
 //!
 //! ```
 //! # use hyoshi_model::*;
 //! use hyoshi_replay::Observer;
-//! use hyoshi_trace::{Decision, Event};
+//! use hyoshi_trace::{DispatchDecision, TraceEvent};
 //!
 //! # let text = "name = 'one'\n[operation.nav]\nevery = '10ms'\nwcet = '2ms'\n";
 //! # let system = read(text, "one.toml", None).unwrap().system;
 //! let mut observer = Observer::new(&system);
 //! let (processor, at) = (ProcessorId(0), Instant::from_nanos(1_000));
-//! observer.event(processor, at, &Event::Decision(Decision::Switch { second: true }));
+//! observer.event(processor, at, &TraceEvent::Decision(DispatchDecision::Switch { second: true }));
 //! let figures = observer.figures(Instant::from_nanos(5_000));
 //! assert_eq!(figures.strategies[0].total(), Span::from_nanos(4_000));
 //! assert_eq!(figures.stats.counts(None, |_| true).released(), 0);
@@ -20,94 +19,99 @@ use std::cell::RefCell;
 
 use hyoshi_model::{HostId, Instant, ProcessorId, System};
 
-use crate::insight::{Insight, Seen};
-use hyoshi_trace::{Decision, Event, JobEnd, Probe, Reign, Reigns, Splits, Stats, TimeSplit};
+use crate::causes::{CauseAnalysis, CauseReport};
+use hyoshi_trace::{
+    DispatchDecision, JobEnd, Probe, Splits, Stats, StrategyHistories, StrategyHistory, TimeSplit, TraceEvent,
+};
 
-/// Fed with the events of all processors, each in their order. A job's end allocates nothing, unless it looks for causes
-/// or keeps job ends.
+/// Receives the events of all processors. Those of each processor must be in order. A job's end allocates nothing,
+/// unless causes are analysed or job ends are kept.
 #[derive(Debug)]
 pub struct Observer<'a> {
     stats: Stats,
-    /// Ends that the statistics do not have yet.
+    /// Job ends not yet in the statistics.
     recent: Vec<JobEnd>,
     time: Splits,
-    strategies: Reigns,
-    insight: Option<Insight<'a>>,
-    /// Whose clock chains count by, and by processor how far it is ahead.
+    strategies: StrategyHistories,
+    causes: Option<CauseAnalysis<'a>>,
+    /// The reference clock of chains, and its lead over the clock of each processor.
     clock: Option<(HostId, Vec<i64>)>,
-    /// By processor, where they are kept.
+    /// Job ends by processor, if they are kept.
     ends: Vec<Vec<JobEnd>>,
     keeps_ends: bool,
 }
 
-/// Everything that an [`Observer`] has counted until an instant.
+/// The results of an [`Observer`] until an instant.
 #[derive(Clone, Debug)]
 pub struct Figures<'a> {
-    /// What became of jobs and chains.
+    /// Statistics of jobs and chains.
     pub stats: &'a Stats,
-    /// How each processor's time was used, by processor.
+    /// The use of time of each processor.
     pub time: Vec<TimeSplit>,
-    /// When the second strategy was in force, by processor.
-    pub strategies: Vec<Reign>,
-    /// Causes of lateness and windows to draw, if all events were looked at.
-    pub insight: Option<&'a Seen>,
-    /// Job ends by processor, in the order in which they came; empty where they are not kept.
+    /// The history of the second strategy of each processor.
+    pub strategies: Vec<StrategyHistory>,
+    /// Causes of lateness and windows of the timeline, if analysed.
+    pub causes: Option<&'a CauseReport>,
+    /// Job ends by processor, in order; empty if they are not kept.
     pub ends: &'a [Vec<JobEnd>],
 }
 
-/// Ends are counted so many at a time.
+/// The number of job ends that are recorded at once.
 const RECENT: usize = 64;
 
 impl<'a> Observer<'a> {
-    /// Before the start.
+    /// Starts before the first event.
     pub fn new(system: &System) -> Self {
         let (stats, processors) = (Stats::new(system), system.processors.len());
-        let (time, strategies) = (Splits::new(processors), Reigns::new(system));
+        let (time, strategies) = (Splits::new(processors), StrategyHistories::new(system));
         Observer {
             stats,
             recent: Vec::with_capacity(RECENT),
             time,
             strategies,
-            insight: None,
+            causes: None,
             clock: None,
             ends: vec![Vec::new(); processors],
             keeps_ends: false,
         }
     }
 
-    /// Statistics count by this host's clock, as far as the events tell of it. Everything else, which is of single
-    /// processors, counts by their own.
+    /// The statistics use this host's clock, as far as the events contain its offset. Everything else uses the clock of
+    /// its processor.
     pub fn by_clock_of(self, host: HostId) -> Self {
         let processors = self.ends.len();
         Observer { clock: Some((host, vec![0; processors])), ..self }
     }
 
-    /// Looks at every event for what `insight` finds, too: several times the work.
-    pub fn with_insight(self, insight: Option<Insight<'a>>) -> Self {
-        Observer { insight, ..self }
+    /// Passes all events to `causes`, too, at several times the cost.
+    pub fn with_causes(self, causes: Option<CauseAnalysis<'a>>) -> Self {
+        Observer { causes, ..self }
     }
 
-    /// Keeps every job's end, if that is wanted: memory grows with time.
+    /// Keeps all job ends if `keeps_ends`: memory then grows with time.
     pub fn keeping_ends(self, keeps_ends: bool) -> Self {
         Observer { keeps_ends, ..self }
     }
 
-    /// Whether events that are not [`counted`](Self::counts) matter.
+    /// Whether events that are not [`counted`](Self::counts) are needed.
     pub fn wants_everything(&self) -> bool {
-        self.insight.is_some()
+        self.causes.is_some()
     }
 
-    /// Whether every observer counts an event.
+    /// Whether every observer uses an event.
     #[inline]
-    pub fn counts(event: &Event) -> bool {
-        matches!(event, Event::Decision(Decision::End(_) | Decision::Switch { .. }) | Event::Seen(_))
+    pub fn counts(event: &TraceEvent) -> bool {
+        matches!(
+            event,
+            TraceEvent::Decision(DispatchDecision::End(_) | DispatchDecision::Switch { .. }) | TraceEvent::Cpu(_)
+        )
     }
 
     /// The next event of a processor.
     #[inline]
-    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) {
+    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) {
         match event {
-            Event::Decision(Decision::End(end)) => {
+            TraceEvent::Decision(DispatchDecision::End(end)) => {
                 let ahead = self.clock.as_ref().and_then(|(_, ahead)| ahead.get(processor.index()));
                 self.recent.push(ahead.map_or(*end, |ahead| end.by_clock_ahead(*ahead)));
                 if self.recent.len() == RECENT {
@@ -120,9 +124,9 @@ impl<'a> Observer<'a> {
                     ends.push(*end);
                 }
             }
-            Event::Decision(Decision::Switch { .. }) => self.strategies.event(processor, now, event),
-            Event::Seen(seen) => {
-                if let (hyoshi_trace::Seen::Clock { host, offset, .. }, Some((reference, ahead))) =
+            TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
+            TraceEvent::Cpu(seen) => {
+                if let (hyoshi_trace::CpuEvent::Clock { host, offset, .. }, Some((reference, ahead))) =
                     (seen, &mut self.clock)
                     && host == reference
                     && let Some(ahead) = ahead.get_mut(processor.index())
@@ -133,8 +137,8 @@ impl<'a> Observer<'a> {
             }
             _ => {}
         }
-        if let Some(insight) = &mut self.insight {
-            insight.event(processor, now, event);
+        if let Some(causes) = &mut self.causes {
+            causes.event(processor, now, event);
         }
     }
 
@@ -144,14 +148,14 @@ impl<'a> Observer<'a> {
         self.recent.clear();
     }
 
-    /// Ends the run: closes open windows.
+    /// Ends the run and its open windows.
     pub fn close(&mut self, now: Instant) {
-        if let Some(insight) = &mut self.insight {
-            insight.close(now);
+        if let Some(causes) = &mut self.causes {
+            causes.close(now);
         }
     }
 
-    /// What became of jobs and chains so far.
+    /// The statistics of jobs and chains so far.
     pub fn stats(&mut self) -> &Stats {
         self.catch_up();
         &self.stats
@@ -164,13 +168,13 @@ impl<'a> Observer<'a> {
             stats: &self.stats,
             time: self.time.until(now),
             strategies: self.strategies.until(now),
-            insight: self.insight.as_ref().map(Insight::seen),
+            causes: self.causes.as_ref().map(CauseAnalysis::report),
             ends: &self.ends,
         }
     }
 }
 
-/// One processor's probe, of an observer that several share: a simulation has one thread.
+/// The probe of one processor for a shared observer, in a single thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Feed<'o, 'a> {
     processor: ProcessorId,
@@ -187,7 +191,7 @@ impl<'o, 'a> Feed<'o, 'a> {
 
 impl Probe for Feed<'_, '_> {
     #[inline]
-    fn event(&mut self, now: Instant, event: Event) {
+    fn event(&mut self, now: Instant, event: TraceEvent) {
         if self.everything || Observer::counts(&event) {
             self.observer.borrow_mut().event(self.processor, now, &event);
         }

@@ -1,9 +1,9 @@
-//! A recording for Perfetto's viewer (<https://ui.perfetto.dev>): native tracks in its protobuf
-//! format, written as the events come; memory holds live jobs only.
+//! Exports a recording for Perfetto's viewer (<https://ui.perfetto.dev>) as native tracks in its protobuf format. It
+//! writes packets as events arrive; memory holds live jobs only.
 //!
-//! A processor is a process. Each of its lanes is a thread with what runs in it; each operation a
-//! track with its jobs from queue to end and, within, when they run. Arrows join a job to those it
-//! triggers, on whatever processor. Counters tell the queue's length and the share of time used.
+//! A processor is a process, and each lane is a thread that shows its running jobs. Each operation is a track that
+//! shows its jobs from queue to end, and within them their execution. Arrows connect a job with the jobs that it
+//! triggers, across processors. Counters show the queue's length and the CPU use of jobs.
 
 mod wire;
 
@@ -13,20 +13,20 @@ use std::io::{self, Write};
 use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::{Plan, ProcessorPlan};
 
-use crate::blame::{Blame, Holder, Interest, Mark, Turn};
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Seen};
-use wire::{Message, event, interned, packet, trace, track};
+use crate::blame::{Blame, CpuChange, CpuOccupant, Interest, JobTransition};
+use hyoshi_trace::{CpuEvent, DispatchDecision, JobEnd, JobOutcome, TraceEvent};
+use wire::{ProtoMessage, event, interned, packet, trace, track};
 
-/// Everything is one sequence of packets.
+/// All packets belong to one sequence.
 const SEQUENCE: u64 = 1;
 
-/// Utilisation is averaged over windows of this length.
+/// The length of the windows over which CPU use is averaged.
 const WINDOW: Span = Span::from_millis(100);
 
-/// Bytes that are collected before they are written.
+/// The size at which the buffer is written.
 const CHUNK: usize = 256 << 10;
 
-/// Names that come with every export, by their interned numbers.
+/// The interned names of every export; the constants below are their numbers.
 const NAMES: [&str; 12] = [
     "runs",
     "missed",
@@ -50,7 +50,7 @@ const REGION: u64 = 10;
 const COMPLETES: u64 = 11;
 const EARLY: u64 = 12;
 
-/// Categories and annotations, by their interned numbers.
+/// Interned categories and annotations; the constants are their numbers.
 const CATEGORIES: [&str; 4] = ["job", "run", "lane", "mark"];
 const JOB: u64 = 1;
 const RUN: u64 = 2;
@@ -58,16 +58,16 @@ const LANE: u64 = 3;
 const MARK: u64 = 4;
 const ANNOTATIONS: [&str; 5] = ["number", "leg", "deadline_ns", "lateness_ns", "lane"];
 
-/// How much was exported.
+/// The size of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportCounts {
     /// Jobs, each a slice of its operation's track.
     pub jobs: u64,
-    /// Stretches in which they ran.
+    /// Intervals of execution.
     pub runs: u64,
     /// Arrows between jobs.
     pub flows: u64,
-    /// Packets in all.
+    /// All packets.
     pub packets: u64,
 }
 
@@ -77,41 +77,41 @@ pub struct Export<'a, W: Write> {
     to: W,
     buffer: Vec<u8>,
     system: &'a System,
-    processors: Vec<Track<'a>>,
-    /// Operations that something is triggered by.
+    processors: Vec<ProcessorTrack<'a>>,
+    /// Operations that trigger others.
     triggers: Vec<bool>,
-    marks: Vec<Mark>,
+    changes: Vec<CpuChange>,
     last: Instant,
-    done: Exported,
-    /// Whose clock all times are by.
+    done: ExportCounts,
+    /// The host of the reference clock.
     reference: Option<HostId>,
-    /// How far that clock is ahead of the one of the processor whose event is written.
+    /// The lead of that clock over the one of the current processor.
     ahead: i64,
 }
 
-/// One processor's part.
+/// The export of one processor.
 #[derive(Debug)]
-struct Track<'a> {
-    law: Blame<'a>,
-    /// Open jobs, and the row of their operation's track that they are on.
+struct ProcessorTrack<'a> {
+    blame: Blame<'a>,
+    /// Open jobs, and their rows in the track of their operation.
     open: HashMap<JobId, u32>,
     /// Rows in use, by operation.
     rows: BTreeMap<OperationId, Vec<bool>>,
     running: Option<(JobId, u8)>,
-    /// Waiting jobs, as last written.
+    /// The last written number of waiting jobs.
     shown: usize,
     window: Instant,
     busy: Span,
-    /// How far the clock of all times is ahead of its own.
+    /// The lead of the reference clock over its clock.
     ahead: i64,
 }
 
 impl<'a, W: Write> Export<'a, W> {
-    /// Begins an export: what tracks there are. `lanes` are the names of each processor's lanes; `exact` is said of a
+    /// Begins an export with the list of tracks. `lanes` are the names of each processor's lanes; `exact` for a
     /// simulation.
     pub fn new(to: W, system: &'a System, plan: &Plan, lanes: &[Vec<String>], exact: bool) -> io::Result<Self> {
-        let law = |plan: &ProcessorPlan| Track {
-            law: Blame::new(system, plan, exact, Interest::Jobs(Default::default())),
+        let blame = |plan: &ProcessorPlan| ProcessorTrack {
+            blame: Blame::new(system, plan, exact, Interest::Jobs(Default::default())),
             open: HashMap::new(),
             rows: BTreeMap::new(),
             running: None,
@@ -124,46 +124,46 @@ impl<'a, W: Write> Export<'a, W> {
         for operation in &system.operations {
             operation.trigger.predecessors().iter().for_each(|from| triggers[from.index()] = true);
         }
-        let processors: Vec<Track<'a>> = plan.processors.iter().map(law).collect();
-        let (marks, last, done) = (Vec::new(), Instant::ZERO, Exported::default());
+        let processors: Vec<ProcessorTrack<'a>> = plan.processors.iter().map(blame).collect();
+        let (changes, last, done) = (Vec::new(), Instant::ZERO, ExportCounts::default());
         let (reference, ahead) = (None, 0);
         let mut export =
-            Export { to, buffer: Vec::new(), system, processors, triggers, marks, last, done, reference, ahead };
+            Export { to, buffer: Vec::new(), system, processors, triggers, changes, last, done, reference, ahead };
         export.preamble(lanes);
         export.flush(false)?;
         Ok(export)
     }
 
-    /// All times are by this host's clock, as far as the events tell of it.
+    /// All times use this host's clock, as far as the events contain its offset.
     pub fn by_clock_of(self, host: HostId) -> Self {
         Export { reference: Some(host), ..self }
     }
 
-    /// The next event of a processor, whose events come in their order.
-    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) -> io::Result<()> {
-        let Some(place) = self.processors.get_mut(processor.index()) else { return Ok(()) };
-        if let Event::Seen(Seen::Clock { host, offset, .. }) = event
+    /// The next event of a processor. The events of each processor must be in order.
+    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) -> io::Result<()> {
+        let Some(track) = self.processors.get_mut(processor.index()) else { return Ok(()) };
+        if let TraceEvent::Cpu(CpuEvent::Clock { host, offset, .. }) = event
             && Some(*host) == self.reference
         {
-            place.ahead = *offset;
+            track.ahead = *offset;
         }
-        self.ahead = place.ahead;
+        self.ahead = track.ahead;
         self.last = self.last.max(now);
-        let mut marks = std::mem::take(&mut self.marks);
-        place.law.event_watched(now, event, |mark| marks.push(*mark));
-        for mark in marks.drain(..) {
-            self.mark(processor, now, &mark);
+        let mut changes = std::mem::take(&mut self.changes);
+        track.blame.event_watched(now, event, |change| changes.push(*change));
+        for change in changes.drain(..) {
+            self.change(processor, now, &change);
         }
-        self.marks = marks;
-        if let Event::Decision(decision) = event {
+        self.changes = changes;
+        if let TraceEvent::Decision(decision) = event {
             self.decision(processor, now, decision);
         }
         self.count(processor, now);
         self.flush(false)
     }
 
-    /// Ends the export; `early` if the recording does not tell everything.
-    pub fn finish(mut self, early: bool) -> io::Result<Exported> {
+    /// Ends the export; `early` if the recording is incomplete.
+    pub fn finish(mut self, early: bool) -> io::Result<ExportCounts> {
         for index in 0..self.processors.len() {
             let processor = ProcessorId(index as u32);
             self.ahead = self.processors[index].ahead;
@@ -181,51 +181,51 @@ impl<'a, W: Write> Export<'a, W> {
         Ok(self.done)
     }
 
-    fn mark(&mut self, processor: ProcessorId, now: Instant, mark: &Mark) {
-        match mark {
-            Mark::Slice { from, to, holder } => {
-                let next = match holder {
-                    Holder::Job(runner) => Some((runner.job, runner.lane)),
+    fn change(&mut self, processor: ProcessorId, now: Instant, change: &CpuChange) {
+        match change {
+            CpuChange::Slice { from, to, occupant } => {
+                let next = match occupant {
+                    CpuOccupant::Job(runner) => Some((runner.job, runner.lane)),
                     _ => None,
                 };
                 self.runs(processor, *from, next);
-                let place = &mut self.processors[processor.index()];
+                let track = &mut self.processors[processor.index()];
                 if next.is_some() {
-                    place.busy = place.busy.checked_add(to.since(*from)).unwrap_or(place.busy);
+                    track.busy = track.busy.checked_add(to.since(*from)).unwrap_or(track.busy);
                 }
-                if *to >= place.window {
-                    let ppm = u128::from(place.busy.as_nanos()) * 100 / u128::from(WINDOW.as_nanos());
-                    let missed = to.since(place.window).as_nanos() / WINDOW.as_nanos();
-                    place.window = place.window.saturating_add(WINDOW * (missed + 1));
-                    place.busy = Span::ZERO;
+                if *to >= track.window {
+                    let ppm = u128::from(track.busy.as_nanos()) * 100 / u128::from(WINDOW.as_nanos());
+                    let missed = to.since(track.window).as_nanos() / WINDOW.as_nanos();
+                    track.window = track.window.saturating_add(WINDOW * (missed + 1));
+                    track.busy = Span::ZERO;
                     self.counter(*to, utilisation(processor), ppm.min(1 << 20) as u64);
                 }
             }
-            Mark::Turn { job, turn: Turn::Ready, .. } => self.open(processor, now, *job),
-            Mark::Turn { .. } | Mark::Switch { .. } => {}
-            Mark::Pause { on } => {
+            CpuChange::Job { job, transition: JobTransition::Ready, .. } => self.open(processor, now, *job),
+            CpuChange::Job { .. } | CpuChange::Switch { .. } => {}
+            CpuChange::Pause { on } => {
                 let name = if *on { CLOSES } else { OPENS };
                 self.instant(now, process(processor), name, |event| {
                     annotate(event, 5, u64::from(u8::MAX) * u64::from(!*on))
                 });
             }
-            Mark::Gate { lane } => {
+            CpuChange::Gate { lane } => {
                 let name = if *lane == u8::MAX { OPENS } else { CLOSES };
                 self.instant(now, process(processor), name, |event| annotate(event, 5, u64::from(*lane)));
             }
         }
     }
 
-    fn decision(&mut self, processor: ProcessorId, now: Instant, decision: &Decision) {
+    fn decision(&mut self, processor: ProcessorId, now: Instant, decision: &DispatchDecision) {
         match decision {
-            Decision::Epoch { index } => {
+            DispatchDecision::Epoch { index } => {
                 self.instant(now, process(processor), REGION, |event| annotate(event, 1, u64::from(*index)));
             }
-            Decision::Hold { job, .. } => {
+            DispatchDecision::Hold { job, .. } => {
                 let on = row(job.operation, 0);
                 self.instant(now, on, HELD, |event| annotate(event, 1, job.number));
             }
-            Decision::End(end) => self.end(processor, now, end),
+            DispatchDecision::End(end) => self.end(processor, now, end),
             _ => {}
         }
     }
@@ -234,9 +234,9 @@ impl<'a, W: Write> Export<'a, W> {
         if end.job.operation.index() >= self.system.operations.len() {
             return;
         }
-        let place = &mut self.processors[processor.index()];
-        let on = row(end.job.operation, place.open.get(&end.job).copied().unwrap_or(0));
-        if place.running.is_some_and(|(job, _)| job == end.job) {
+        let track = &mut self.processors[processor.index()];
+        let on = row(end.job.operation, track.open.get(&end.job).copied().unwrap_or(0));
+        if track.running.is_some_and(|(job, _)| job == end.job) {
             self.runs(processor, now, None);
         }
         if end.outcome.finished() && self.triggers[end.job.operation.index()] {
@@ -248,18 +248,18 @@ impl<'a, W: Write> Export<'a, W> {
             });
         }
         let name = match end.outcome {
-            Outcome::Made => None,
-            Outcome::Missed => Some(2),
-            Outcome::Cancelled => Some(3),
-            Outcome::Stopped => Some(4),
-            Outcome::DroppedBusy | Outcome::DroppedFull => Some(5),
+            JobOutcome::Made => None,
+            JobOutcome::Missed => Some(2),
+            JobOutcome::Cancelled => Some(3),
+            JobOutcome::Stopped => Some(4),
+            JobOutcome::DroppedBusy | JobOutcome::DroppedFull => Some(5),
         };
         if let Some(name) = name {
             self.instant(now, on, name, |event| {
                 annotate(event, 1, end.job.number);
                 annotate_signed(event, 4, end.end.lateness(end.deadline).as_nanos());
             });
-            if end.outcome == Outcome::Missed {
+            if end.outcome == JobOutcome::Missed {
                 self.instant(end.deadline.min(now), on, DEADLINE, |event| annotate(event, 1, end.job.number));
             }
         }
@@ -270,20 +270,20 @@ impl<'a, W: Write> Export<'a, W> {
         self.system.operation_ids().filter(move |id| self.system.operation(*id).trigger.predecessors().contains(&from))
     }
 
-    /// A job enters its queue: its slice begins, with an arrow from the one that led to it.
+    /// A job enters its queue: its slice begins, with an arrow from the job that triggered it.
     fn open(&mut self, processor: ProcessorId, now: Instant, job: JobId) {
-        let place = &mut self.processors[processor.index()];
-        let rows = place.rows.entry(job.operation).or_default();
+        let track = &mut self.processors[processor.index()];
+        let rows = track.rows.entry(job.operation).or_default();
         let free = rows.iter().position(|used| !used).unwrap_or(rows.len());
         let fresh = free == rows.len();
         if fresh {
             rows.push(false);
         }
         rows[free] = true;
-        if place.open.insert(job, free as u32).is_some() {
+        if track.open.insert(job, free as u32).is_some() {
             return;
         }
-        let before = place.law.led_to(job).filter(|before| before.operation != job.operation);
+        let before = track.blame.led_to(job).filter(|before| before.operation != job.operation);
         let on = row(job.operation, free as u32);
         if fresh && free > 0 {
             self.operation_track(processor, job.operation, free as u32);
@@ -303,26 +303,27 @@ impl<'a, W: Write> Export<'a, W> {
     }
 
     fn close(&mut self, processor: ProcessorId, now: Instant, job: JobId) {
-        let place = &mut self.processors[processor.index()];
-        let Some(free) = place.open.remove(&job) else { return };
-        if let Some(used) = place.rows.get_mut(&job.operation).and_then(|rows| rows.get_mut(free as usize)) {
+        let track = &mut self.processors[processor.index()];
+        let Some(free) = track.open.remove(&job) else { return };
+        if let Some(used) = track.rows.get_mut(&job.operation).and_then(|rows| rows.get_mut(free as usize)) {
             *used = false;
         }
         self.slice(now, row(job.operation, free), event::END, |_| ());
     }
 
-    /// From `now` on `next` runs, in its lane.
+    /// From `now` on, `next` runs in its lane.
     fn runs(&mut self, processor: ProcessorId, now: Instant, next: Option<(JobId, u8)>) {
-        let place = &mut self.processors[processor.index()];
-        let next = next.filter(|(job, _)| place.open.contains_key(job));
-        if place.running == next {
+        let track = &mut self.processors[processor.index()];
+        let next = next.filter(|(job, _)| track.open.contains_key(job));
+        if track.running == next {
             return;
         }
-        let before = std::mem::replace(&mut place.running, next);
-        let row_of = |place: &Track<'_>, job: JobId| place.open.get(&job).map(|free| row(job.operation, *free));
+        let before = std::mem::replace(&mut track.running, next);
+        let row_of =
+            |track: &ProcessorTrack<'_>, job: JobId| track.open.get(&job).map(|free| row(job.operation, *free));
         let (ended, begun) = (
-            before.and_then(|(job, lane)| Some((row_of(place, job)?, lane))),
-            next.and_then(|(job, lane)| Some((row_of(place, job)?, lane, job))),
+            before.and_then(|(job, lane)| Some((row_of(track, job)?, lane))),
+            next.and_then(|(job, lane)| Some((row_of(track, job)?, lane, job))),
         );
         if let Some((row, on)) = ended {
             self.slice(now, row, event::END, |_| ());
@@ -341,27 +342,27 @@ impl<'a, W: Write> Export<'a, W> {
     }
 
     fn count(&mut self, processor: ProcessorId, now: Instant) {
-        let place = &mut self.processors[processor.index()];
-        let waiting = place.law.waiting().filter(|waiting| *waiting != place.shown);
+        let track = &mut self.processors[processor.index()];
+        let waiting = track.blame.waiting().filter(|waiting| *waiting != track.shown);
         if let Some(waiting) = waiting {
-            place.shown = waiting;
+            track.shown = waiting;
             self.counter(now, queue(processor), waiting as u64);
         }
     }
 
     // ---- packets ----
 
-    fn packet(&mut self, write: impl FnOnce(&mut Message)) {
-        let mut message = Message::default();
+    fn packet(&mut self, write: impl FnOnce(&mut ProtoMessage)) {
+        let mut message = ProtoMessage::default();
         write(&mut message);
         message.number(packet::SEQUENCE, SEQUENCE);
-        let mut whole = Message(std::mem::take(&mut self.buffer));
+        let mut whole = ProtoMessage(std::mem::take(&mut self.buffer));
         whole.bytes(trace::PACKET, &message.0);
         self.buffer = whole.0;
         self.done.packets += 1;
     }
 
-    fn slice(&mut self, at: Instant, on: u64, kind: u64, write: impl FnOnce(&mut Message)) {
+    fn slice(&mut self, at: Instant, on: u64, kind: u64, write: impl FnOnce(&mut ProtoMessage)) {
         let at = at.by_clock_ahead(self.ahead);
         self.packet(|packet| {
             packet.number(packet::TIMESTAMP, at.as_nanos()).number(packet::FLAGS, packet::NEEDS);
@@ -372,7 +373,7 @@ impl<'a, W: Write> Export<'a, W> {
         });
     }
 
-    fn instant(&mut self, at: Instant, on: u64, name: u64, write: impl FnOnce(&mut Message)) {
+    fn instant(&mut self, at: Instant, on: u64, name: u64, write: impl FnOnce(&mut ProtoMessage)) {
         self.slice(at, on, event::INSTANT, |event| {
             event.number(event::NAME_IID, name).number(event::CATEGORY_IID, MARK);
             write(event);
@@ -385,7 +386,7 @@ impl<'a, W: Write> Export<'a, W> {
         });
     }
 
-    fn track(&mut self, uuid: u64, name: &str, write: impl FnOnce(&mut Message)) {
+    fn track(&mut self, uuid: u64, name: &str, write: impl FnOnce(&mut ProtoMessage)) {
         self.packet(|packet| {
             packet.message(packet::TRACK_DESCRIPTOR, |descriptor| {
                 descriptor.number(track::UUID, uuid).bytes(track::NAME, name.as_bytes());
@@ -466,19 +467,19 @@ impl<'a, W: Write> Export<'a, W> {
     }
 }
 
-fn annotate(event: &mut Message, name: u64, value: u64) {
+fn annotate(event: &mut ProtoMessage, name: u64, value: u64) {
     event.message(event::ANNOTATION, |annotation| {
         annotation.number(event::ANNOTATION_NAME_IID, name).number(event::ANNOTATION_UINT, value);
     });
 }
 
-fn annotate_signed(event: &mut Message, name: u64, value: i64) {
+fn annotate_signed(event: &mut ProtoMessage, name: u64, value: i64) {
     event.message(event::ANNOTATION, |annotation| {
         annotation.number(event::ANNOTATION_NAME_IID, name).number(event::ANNOTATION_INT, value as u64);
     });
 }
 
-// ---- numbers of tracks, names and arrows: a kind above, what it is of below ----
+// ---- numbers of tracks, names and arrows: the high bits are a kind, the low bits an index ----
 
 fn process(processor: ProcessorId) -> u64 {
     1 << 56 | u64::from(processor.0)
@@ -496,7 +497,7 @@ fn utilisation(processor: ProcessorId) -> u64 {
     4 << 56 | u64::from(processor.0)
 }
 
-/// Jobs of one operation that live at once are on rows of their own.
+/// Simultaneous jobs of one operation have separate rows.
 fn row(operation: OperationId, free: u32) -> u64 {
     5 << 56 | u64::from(operation.0) << 24 | u64::from(free & 0xff_ffff)
 }
@@ -505,7 +506,7 @@ fn name_of(operation: OperationId) -> u64 {
     (NAMES.len() as u64) + 1 + u64::from(operation.0)
 }
 
-/// The arrow from a job to what it triggers.
+/// The arrow from a job to the operation that it triggers.
 fn flow(from: JobId, to: OperationId) -> u64 {
     let job = u64::from(from.operation.0) << 32 ^ u64::from(to.0);
     let mixed =

@@ -1,4 +1,4 @@
-//! Feeds a recording's inputs to a fresh dispatcher and compares its decisions with the recorded ones.
+//! Feeds a recording's inputs to a new dispatcher and compares its decisions with the recorded ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -7,38 +7,38 @@ use std::sync::Arc;
 use hyoshi_dispatch::{Dispatcher, Effects};
 use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Decision, Event, Input, Probe};
+use hyoshi_trace::{DispatchDecision, Input, Probe, TraceEvent};
 
-/// What was compared.
+/// What a replay compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replayed {
+pub struct ReplayCounts {
     /// Inputs fed.
     pub inputs: u64,
-    /// Decisions that were identical.
+    /// Identical decisions.
     pub decisions: u64,
 }
 
-/// Where a replay and its recording part.
+/// The first difference between a replay and its recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Divergence {
-    /// The dispatcher decided otherwise, or nothing (`None`), or something the recording lacks.
+    /// The decisions differ, or one of them is missing (`None`).
     Decision {
         /// Position among the recorded events.
         position: u64,
-        /// When.
+        /// Its time.
         at: Instant,
-        /// What was recorded.
-        recorded: Option<Decision>,
-        /// What the dispatcher decides.
-        replayed: Option<Decision>,
+        /// The recorded decision.
+        recorded: Option<DispatchDecision>,
+        /// The dispatcher's decision.
+        replayed: Option<DispatchDecision>,
     },
     /// The input is impossible: the recording was edited, or belongs to another system.
     Impossible {
         /// Position among the recorded events.
         position: u64,
-        /// When.
+        /// Its time.
         at: Instant,
-        /// What was recorded.
+        /// The recorded input.
         input: Input,
     },
 }
@@ -51,7 +51,8 @@ impl fmt::Display for Divergence {
             }
             Divergence::Impossible { position, at, input } => write!(
                 f,
-                "event {position} at {at}: {input:?} cannot happen here; the recording was edited or is of another system"
+                "event {position} at {at}: {input:?} is impossible here; the recording was edited or belongs to \
+                 another system"
             ),
         }
     }
@@ -59,22 +60,22 @@ impl fmt::Display for Divergence {
 
 impl std::error::Error for Divergence {}
 
-/// Collects decisions only: inputs are what we feed. Beyond [`MOST`] it drops them, and the replay diverges.
+/// Collects decisions. Beyond [`MOST`] it drops them, and the replay diverges.
 #[derive(Debug, Default)]
-pub(crate) struct Decisions(VecDeque<(Instant, Decision)>);
+pub(crate) struct Decisions(VecDeque<(Instant, DispatchDecision)>);
 
 impl Probe for Decisions {
-    fn event(&mut self, now: Instant, event: Event) {
-        if let (Event::Decision(decision), true) = (event, self.0.len() < MOST) {
+    fn event(&mut self, now: Instant, event: TraceEvent) {
+        if let (TraceEvent::Decision(decision), true) = (event, self.0.len() < MOST) {
             self.0.push_back((now, decision));
         }
     }
 }
 
-/// The most decisions that follow from one input, and about the most releases: a recording may be hostile.
+/// The most decisions after one input, and about the most releases: a recording may be hostile.
 const MOST: usize = 1 << 20;
 
-/// A replay in progress: recorded events go in one by one, and must be complete and in order.
+/// A replay in progress. The recorded events must be complete and in order.
 #[derive(Debug)]
 pub struct Replay<'a> {
     system: &'a System,
@@ -83,74 +84,75 @@ pub struct Replay<'a> {
     position: u64,
     last: Instant,
     latest: Span,
-    done: Replayed,
+    done: ReplayCounts,
 }
 
-/// No timer is seen later than this.
+/// The largest lateness of a timer.
 const LATEST: Span = Span::from_secs(60);
 
-/// [`LATEST`], or less where that would be too many releases at once.
+/// [`LATEST`], or less if that would release too many jobs at once.
 fn latest(system: &System, plan: &ProcessorPlan) -> Span {
     let shortest = |id: &OperationId| (0..system.epochs.len()).map(|epoch| system.setting(epoch, *id).period).min();
     let periodic = plan.operations.iter().filter(|id| system.operation(**id).trigger == Trigger::Periodic);
     let rates = periodic.filter_map(shortest).map(|period| 1.0 / period.as_nanos().max(1) as f64);
-    // Not `sum`: of none it is -0.0.
+    // Not `sum`: without elements it returns -0.0.
     let rate = rates.fold(0.0, |sum, rate| sum + rate);
     LATEST.min(Span::from_nanos((MOST as f64 / rate) as u64))
 }
 
 impl<'a> Replay<'a> {
-    /// A replay from the start of time.
+    /// A replay from instant 0.
     pub fn new(system: &'a System, plan: &ProcessorPlan) -> Self {
         let dispatcher = Dispatcher::new(system, plan, Decisions::default());
         let effects = dispatcher.effects();
         let latest = latest(system, plan);
-        Replay { system, dispatcher, effects, position: 0, last: Instant::ZERO, latest, done: Replayed::default() }
+        Replay { system, dispatcher, effects, position: 0, last: Instant::ZERO, latest, done: ReplayCounts::default() }
     }
 
-    /// Before the first event: these periodic releases came so much later than nominal, whatever jitter is drawn for them.
+    /// Sets late releases before the first event: these periodic jobs were released so much after their nominal
+    /// release, whatever jitter is drawn for them.
     pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
         self.dispatcher.release_late(late);
         self.effects = self.dispatcher.effects();
     }
 
-    /// The dispatcher after the last input. The decisions that follow from it may not have been compared yet.
+    /// The dispatcher after the last input. Its latest decisions may not have been compared yet.
     pub(crate) fn dispatcher(&self) -> &Dispatcher<Decisions> {
         &self.dispatcher
     }
 
-    /// What followed from the last input.
+    /// The effects of the last input.
     pub(crate) fn effects(&self) -> &Effects {
         &self.effects
     }
 
     /// The next recorded event.
-    pub fn event(&mut self, at: Instant, event: Event) -> Result<(), Box<Divergence>> {
+    pub fn event(&mut self, at: Instant, event: TraceEvent) -> Result<(), Box<Divergence>> {
         let position = self.position;
         self.position += 1;
-        if let Event::Seen(_) = event {
+        if let TraceEvent::Cpu(_) = event {
             return Ok(());
         }
         let pending = self.dispatcher.probe_mut().0.pop_front();
         match (event, pending) {
-            (Event::Decision(decision), pending) => {
+            (TraceEvent::Decision(decision), pending) => {
                 if pending != Some((at, decision)) {
                     let (recorded, replayed) = (Some(decision), pending.map(|(_, decision)| decision));
                     return Err(Box::new(Divergence::Decision { position, at, recorded, replayed }));
                 }
                 self.done.decisions += 1;
             }
-            (Event::Input(_), Some((at, decision))) => {
+            (TraceEvent::Input(_), Some((at, decision))) => {
                 let replayed = Some(decision);
                 return Err(Box::new(Divergence::Decision { position, at, recorded: None, replayed }));
             }
-            (Event::Seen(_), _) => {}
-            (Event::Input(input), None) => {
+            (TraceEvent::Cpu(_), _) => {}
+            (TraceEvent::Input(input), None) => {
                 if !self.timely(at) || !self.dispatcher.accepts(self.system, at, &input) {
                     return Err(Box::new(Divergence::Impossible { position, at, input }));
                 }
                 self.dispatcher.handle(at, input, &mut self.effects);
-                // There are no lanes to wake, no processors to send to and no payloads.
+                // A replay has no lanes to wake, no other processors and no payloads.
                 self.effects.sends.clear();
                 self.effects.returned.clear();
                 self.effects.cancelled.clear();
@@ -160,7 +162,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// True unless time runs backwards, or leaps past a timer by more than any machine is late.
+    /// False if time decreases, or exceeds a timer by more than the largest lateness.
     fn timely(&mut self, at: Instant) -> bool {
         let before = std::mem::replace(&mut self.last, at);
         let next = self.effects.timer;
@@ -169,8 +171,8 @@ impl<'a> Replay<'a> {
             && at != Instant::NEVER
     }
 
-    /// What was compared. A recording may end between an input and its decisions.
-    pub fn done(self) -> Replayed {
+    /// The counts. A recording may end between an input and its decisions.
+    pub fn done(self) -> ReplayCounts {
         self.done
     }
 }
@@ -179,8 +181,8 @@ impl<'a> Replay<'a> {
 pub fn replay(
     system: &System,
     plan: &ProcessorPlan,
-    recorded: impl IntoIterator<Item = (Instant, Event)>,
-) -> Result<Replayed, Box<Divergence>> {
+    recorded: impl IntoIterator<Item = (Instant, TraceEvent)>,
+) -> Result<ReplayCounts, Box<Divergence>> {
     let mut replay = Replay::new(system, plan);
     recorded.into_iter().try_for_each(|(at, event)| replay.event(at, event))?;
     Ok(replay.done())

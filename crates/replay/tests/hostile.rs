@@ -1,9 +1,9 @@
-//! Recordings that nobody recorded.
+//! Forged recordings.
 
 use hyoshi_model::{Instant, Span, read};
 use hyoshi_replay::{Divergence, Replay};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Input};
+use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
 #[test]
 fn an_input_that_would_release_too_many_jobs_is_impossible() {
@@ -12,8 +12,8 @@ fn an_input_that_would_release_too_many_jobs_is_impossible() {
         let system = read(&file, "h", None).unwrap().system;
         let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
         let mut replay = Replay::new(&system, &plan.processors[0]);
-        replay.event(Instant::ZERO, Event::Decision(Decision::Epoch { index: 0 })).unwrap();
-        let late = replay.event(Instant::ZERO + Span::from_secs(59), Event::Input(Input::Tick));
+        replay.event(Instant::ZERO, TraceEvent::Decision(DispatchDecision::Epoch { index: 0 })).unwrap();
+        let late = replay.event(Instant::ZERO + Span::from_secs(59), TraceEvent::Input(Input::Tick));
         assert!(matches!(late, Err(error) if matches!(*error, Divergence::Impossible { .. })));
     }
 }

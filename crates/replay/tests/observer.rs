@@ -1,10 +1,10 @@
-//! The observer against statistics made without it.
+//! The observer's statistics, compared with statistics computed without it.
 
 use crate::systems;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_replay::Observer;
-use hyoshi_trace::{Decision, Event, JobEnd, Seen, Stats, Who};
+use hyoshi_trace::{CpuEvent, CpuUser, DispatchDecision, JobEnd, Stats, TraceEvent};
 use proptest::prelude::*;
 use systems::{at, job, periodic};
 
@@ -12,13 +12,13 @@ const PROCESSOR: ProcessorId = ProcessorId(0);
 
 fn feed(observer: &mut Observer<'_>, ends: &[JobEnd]) {
     for end in ends {
-        let overhead = Seen::Overhead { who: Who::Release, span: Span::from_nanos(1) };
-        observer.event(PROCESSOR, end.end, &Event::Seen(overhead));
-        observer.event(PROCESSOR, end.end, &Event::Decision(Decision::End(*end)));
+        let overhead = CpuEvent::Overhead { who: CpuUser::Release, span: Span::from_nanos(1) };
+        observer.event(PROCESSOR, end.end, &TraceEvent::Cpu(overhead));
+        observer.event(PROCESSOR, end.end, &TraceEvent::Decision(DispatchDecision::End(*end)));
     }
 }
 
-/// Everything that is counted.
+/// All counts as text.
 fn shown(stats: &Stats) -> String {
     let rows = stats.rows().iter().map(|row| {
         let quantiles = [0.5, 0.9, 1.0].map(|share| (row.response().quantile(share), row.lateness().quantile(share)));
@@ -62,8 +62,8 @@ fn an_event_allocates_nothing() {
     let counted = allocation_counter::measure(|| {
         for number in 0..10_000u64 {
             let end = job((number % 200) as u32, number, at(number), at(number + number * number % 100_000));
-            observer.event(PROCESSOR, Instant::ZERO, &Event::Decision(Decision::End(end)));
-            observer.event(PROCESSOR, Instant::ZERO, &Event::Decision(Decision::Switch { second: false }));
+            observer.event(PROCESSOR, Instant::ZERO, &TraceEvent::Decision(DispatchDecision::End(end)));
+            observer.event(PROCESSOR, Instant::ZERO, &TraceEvent::Decision(DispatchDecision::Switch { second: false }));
         }
     });
     assert_eq!(counted.count_total, 0);

@@ -1,10 +1,10 @@
-//! Recordings of one processor, made by its dispatcher step by step, for tests of the law of blame.
+//! Recordings of one processor, created step by step with its dispatcher, for tests of breakdowns.
 
 use hyoshi_dispatch::{Dispatcher, Effects, Job};
 use hyoshi_model::*;
-use hyoshi_replay::blame::{Account, Blame, Culprit, Interest};
+use hyoshi_replay::blame::{Blame, Culprit, Interest, ResponseBreakdown};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Event, Input, Seen, Slot, Wait, Who};
+use hyoshi_trace::{CpuEvent, CpuUser, Input, Slot, TraceEvent, Wait};
 
 pub fn at(micros: u64) -> Instant {
     Instant::ZERO + us(micros)
@@ -22,7 +22,7 @@ pub fn culprit(operation: u32) -> Culprit {
     Culprit { operation: OperationId(operation), job: Some((0, 0)) }
 }
 
-pub type Events = Vec<(Instant, Event)>;
+pub type Events = Vec<(Instant, TraceEvent)>;
 
 /// A recording, instant by instant.
 pub struct Script {
@@ -46,7 +46,7 @@ impl Script {
         self
     }
 
-    /// What is due is released.
+    /// Releases what is due.
     pub fn tick(self, micros: u64) -> Self {
         self.handle(micros, Input::Tick)
     }
@@ -58,11 +58,11 @@ impl Script {
     }
 
     /// The thread of the operation's live job.
-    pub fn lane(&self, operation: u32) -> Who {
-        Who::Lane(self.job(operation).1.lane)
+    pub fn lane(&self, operation: u32) -> CpuUser {
+        CpuUser::Lane(self.job(operation).1.lane)
     }
 
-    /// The lane of the operation's job is chosen.
+    /// The lane of the operation's job runs it.
     pub fn runs(self, micros: u64, operation: u32) -> Self {
         let lane = self.job(operation).1.lane;
         let script = self.handle(micros, Input::LaneRuns { lane, executed: Span::ZERO });
@@ -71,13 +71,13 @@ impl Script {
         script
     }
 
-    /// The same, and its thread comes to the CPU.
+    /// The same, and its thread gets the CPU.
     pub fn begins(self, micros: u64, operation: u32) -> Self {
         let lane = self.lane(operation);
         self.runs(micros, operation).to(micros + 1, lane)
     }
 
-    /// The operation's job ends, having consumed so much.
+    /// The operation's job ends with this CPU time.
     pub fn ends(self, micros: u64, operation: u32, consumed: u64) -> Self {
         let slot = self.job(operation).0;
         self.handle(micros, Input::Complete { slot, consumed: us(consumed), ticket: None })
@@ -93,34 +93,34 @@ impl Script {
         self.handle(micros, Input::Release { slot, resource: ResourceId(0) })
     }
 
-    pub fn seen(mut self, micros: u64, seen: Seen) -> Self {
-        self.dispatcher.probe_mut().push((at(micros), Event::Seen(seen)));
+    pub fn seen(mut self, micros: u64, seen: CpuEvent) -> Self {
+        self.dispatcher.probe_mut().push((at(micros), TraceEvent::Cpu(seen)));
         self
     }
 
-    /// The CPU goes to `who`; whoever had it gave it up.
-    pub fn to(self, micros: u64, to: Who) -> Self {
-        self.seen(micros, Seen::Switch { to, preempted: false })
+    /// The CPU switches to `to`; the previous thread blocked.
+    pub fn to(self, micros: u64, to: CpuUser) -> Self {
+        self.seen(micros, CpuEvent::Switch { to, preempted: false })
     }
 
-    /// The same; whoever had it is going to wait for this.
-    pub fn waits(self, micros: u64, wait: Wait, who: Who) -> Self {
-        self.seen(micros, Seen::Waits(wait)).to(micros, who)
+    /// The same; the previous thread blocked for this reason.
+    pub fn waits(self, micros: u64, wait: Wait, who: CpuUser) -> Self {
+        self.seen(micros, CpuEvent::Waits(wait)).to(micros, who)
     }
 
-    /// The CPU goes to `who`; whoever had it could have gone on.
-    pub fn preempted_by(self, micros: u64, to: Who) -> Self {
-        self.seen(micros, Seen::Switch { to, preempted: true })
+    /// The CPU switches to `to`; the previous thread was preempted.
+    pub fn preempted_by(self, micros: u64, to: CpuUser) -> Self {
+        self.seen(micros, CpuEvent::Switch { to, preempted: true })
     }
 
-    /// The CPU goes back to the thread of an operation's live job; whoever had it could have gone on, or not.
+    /// The CPU switches back to the thread of an operation's live job; the previous thread was preempted or blocked.
     pub fn back_to(self, micros: u64, operation: u32, preempted: bool) -> Self {
         let to = self.lane(operation);
-        self.seen(micros, Seen::Switch { to, preempted })
+        self.seen(micros, CpuEvent::Switch { to, preempted })
     }
 
     pub fn stolen(self, micros: u64, span: u64) -> Self {
-        self.seen(micros, Seen::Stolen { span: us(span) })
+        self.seen(micros, CpuEvent::Stolen { span: us(span) })
     }
 
     pub fn law(&self, exact: bool) -> Blame<'_> {
@@ -131,22 +131,28 @@ impl Script {
         self.dispatcher.probe()
     }
 
-    /// The accounts of all jobs that end in a recording of this system. Their parts add up to their responses.
-    pub fn accounts_of(&self, events: &[(Instant, Event)]) -> Vec<Account> {
+    /// The breakdowns of all jobs that end in a recording of this system. Checks that their parts sum to their
+    /// responses.
+    pub fn accounts_of(&self, events: &[(Instant, TraceEvent)]) -> Vec<ResponseBreakdown> {
         let mut law = self.law(false);
-        let accounts: Vec<Account> = events.iter().filter_map(|(now, event)| law.event(*now, event)).collect();
-        for account in &accounts {
-            assert_eq!(account.parts.iter().map(|(_, span)| *span).sum::<Span>(), account.response(), "{account:?}");
+        let breakdowns: Vec<ResponseBreakdown> =
+            events.iter().filter_map(|(now, event)| law.event(*now, event)).collect();
+        for breakdown in &breakdowns {
+            assert_eq!(
+                breakdown.parts.iter().map(|(_, span)| *span).sum::<Span>(),
+                breakdown.response(),
+                "{breakdown:?}"
+            );
         }
-        accounts
+        breakdowns
     }
 
-    pub fn accounts(&self) -> Vec<Account> {
+    pub fn breakdowns(&self) -> Vec<ResponseBreakdown> {
         self.accounts_of(self.events())
     }
 
-    /// The account of an operation's first job.
-    pub fn account(&self, operation: u32) -> Account {
-        self.accounts().into_iter().find(|account| account.end.job == job(operation)).unwrap()
+    /// The breakdown of an operation's first job.
+    pub fn breakdown(&self, operation: u32) -> ResponseBreakdown {
+        self.breakdowns().into_iter().find(|breakdown| breakdown.end.job == job(operation)).unwrap()
     }
 }

@@ -1,4 +1,4 @@
-//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
+//! All integration tests of the crate in one binary: linking one for each file needs more time than running them.
 
 mod scripts;
 #[allow(dead_code)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hyoshi_model::{Contents, Instant, Span, read};
 use hyoshi_replay::{Feed, Observer};
-use hyoshi_report::{Account, Analysis, Checked, Level, Look, Note, save};
+use hyoshi_report::{Analysis, Checked, NoteLevel, ReportInput, ReportNote, TerminalStyle, save};
 use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_sim::simulate;
 
@@ -24,14 +24,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = Plan::new(&system, &Strategies::default())?;
     let report = analyse(&system, &plan);
     let checked = Checked::new("hyoshi check", &system, &report);
-    println!("{}", checked.terminal(Look::of_stdout()));
+    println!("{}", checked.terminal(TerminalStyle::of_stdout()));
     let observer = RefCell::new(Observer::new(&system));
     let until = Instant::ZERO + system.duration;
     let begun = std::time::Instant::now();
     simulate(&system, &plan, until, |processor| Feed::new(processor, &observer), |_| true);
     let took = Span::from_nanos(begun.elapsed().as_nanos() as u64);
     let mut observer = observer.into_inner();
-    let account = Account {
+    let account = ReportInput {
         verb: "sim",
         command: format!("hyoshi sim {file}"),
         file: &file,
@@ -49,15 +49,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         threads: &[],
         lost_events: 0,
         programs: Vec::new(),
-        notes: vec![Note {
-            level: Level::Degraded,
+        notes: vec![ReportNote {
+            level: NoteLevel::Degraded,
             topic: "real-time priority".into(),
             text: "this process may not use SCHED_FIFO: operations run at normal priority".into(),
             remedy: Some("run with CAP_SYS_NICE, or raise RLIMIT_RTPRIO".into()),
         }],
     };
     let summary = account.summary();
-    print!("{}", summary.terminal(Look::of_stdout()));
+    print!("{}", summary.terminal(TerminalStyle::of_stdout()));
     save(&Path::new(&into).join("flight.json"), &summary.json())?;
     save(&Path::new(&into).join("flight.html"), &account.html())?;
     Ok(())

@@ -1,9 +1,9 @@
 //! Everything that a report tells, from one place: the terminal, JSON and HTML all derive from an
-//! [`Account`], so that they cannot disagree.
+//! [`ReportInput`], so that they cannot disagree.
 
 use hyoshi_model::{Span, System};
 use hyoshi_replay::Figures;
-use hyoshi_replay::timeline::Window;
+use hyoshi_replay::timeline::TimelineWindow;
 use hyoshi_sched::{Plan, Report};
 use hyoshi_trace::stats::Queueing;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::programs::ProgramSummary;
 
 /// What was done, with what, and what was seen.
 #[derive(Clone, Debug)]
-pub struct Account<'a> {
+pub struct ReportInput<'a> {
     /// What was done: `sim` or `run`.
     pub verb: &'a str,
     /// The command line, to do it again.
@@ -46,7 +46,7 @@ pub struct Account<'a> {
     /// Events that were seen by nobody, because a ring was full.
     pub lost_events: u64,
     /// What else a reader must know: privileges that were not granted, warnings.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ReportNote>,
     /// What became of programs under the CPU broker, in the file's order.
     pub programs: Vec<ProgramSummary>,
 }
@@ -62,9 +62,9 @@ pub enum Analysis<'a> {
 
 /// Something that a reader must know to judge the figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Note {
+pub struct ReportNote {
     /// How much it matters.
-    pub level: Level,
+    pub level: NoteLevel,
     /// What it is about, such as `real-time priority`.
     pub topic: String,
     /// What is so.
@@ -80,7 +80,7 @@ pub const LATE_RELEASES: &str = "late releases";
 /// How much a note matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum NoteLevel {
     /// Worth knowing.
     Info,
     /// The figures are worse than they could be, or say less, and the user can do something about it.
@@ -98,7 +98,7 @@ pub enum Level {
 /// deadline. If nothing is critical and there is no chain, every operation counts. When events
 /// were lost it does not hold, because what they said is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct RunVerdict {
     /// Whether it holds; the exit code is 0 or 1 accordingly.
     pub holds: bool,
     /// In one sentence.
@@ -108,9 +108,9 @@ pub struct Verdict {
     pub reasons: Vec<String>,
 }
 
-impl Account<'_> {
+impl ReportInput<'_> {
     /// Windows to draw.
-    pub(crate) fn windows(&self) -> &[Window] {
-        self.figures.insight.map_or(&[], |insight| &insight.windows)
+    pub(crate) fn windows(&self) -> &[TimelineWindow] {
+        self.figures.causes.map_or(&[], |causes| &causes.windows)
     }
 }

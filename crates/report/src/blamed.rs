@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use hyoshi_model::{JobId, OperationId, Span, System};
-use hyoshi_replay::blame::{Account, Culprit, Kind, Overrun, Rank};
+use hyoshi_replay::blame::{Culprit, Overrun, Rank, ResponseBreakdown, ResponsePart};
 use hyoshi_trace::Wait;
 
 use crate::figures::{printable, time};
@@ -23,16 +23,20 @@ pub const GROUPS: [(&str, &str); 8] = [
 ];
 
 /// The group of a cause.
-pub(crate) fn group(kind: Kind) -> usize {
+pub(crate) fn group(kind: ResponsePart) -> usize {
     match kind {
-        Kind::Upstream | Kind::Legs | Kind::Link => 0,
-        Kind::Offset | Kind::Jitter | Kind::Guard | Kind::TimerLate => 1,
-        Kind::Waited { .. } => 2,
-        Kind::Preempted { .. } => 3,
-        Kind::Resource { .. } | Kind::Cap { .. } | Kind::Demoted { .. } | Kind::Suspended | Kind::Asleep(_) => 4,
-        Kind::Executed => 5,
-        Kind::Overran => 6,
-        Kind::Overhead | Kind::Other(_) | Kind::Stolen | Kind::Unexplained => 7,
+        ResponsePart::Upstream | ResponsePart::Legs | ResponsePart::Link => 0,
+        ResponsePart::Offset | ResponsePart::Jitter | ResponsePart::Guard | ResponsePart::TimerLate => 1,
+        ResponsePart::Waited { .. } => 2,
+        ResponsePart::Preempted { .. } => 3,
+        ResponsePart::Resource { .. }
+        | ResponsePart::Cap { .. }
+        | ResponsePart::Demoted { .. }
+        | ResponsePart::Suspended
+        | ResponsePart::Asleep(_) => 4,
+        ResponsePart::Executed => 5,
+        ResponsePart::Overran => 6,
+        ResponsePart::Overhead | ResponsePart::Other(_) | ResponsePart::Stolen | ResponsePart::Unexplained => 7,
     }
 }
 
@@ -47,9 +51,9 @@ pub fn name_of(system: &System, job: JobId) -> String {
 
 /// A part of a job's time, with all jobs of one operation or template together.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct BlamedPart {
     /// What it was; of several jobs, what it was to the first of them.
-    pub kind: Kind,
+    pub kind: ResponsePart,
     /// How long in all.
     pub span: Span,
     /// Who is blamed for it, if somebody is.
@@ -68,30 +72,30 @@ pub struct Blamed {
 }
 
 /// The parts of a job's time, longest first.
-pub fn together(system: &System, account: &Account) -> Vec<Part> {
+pub fn together(system: &System, account: &ResponseBreakdown) -> Vec<BlamedPart> {
     // By kind and template.
-    let mut by = BTreeMap::<(Kind, Option<&str>), Vec<_>>::new();
+    let mut by = BTreeMap::<(ResponsePart, Option<&str>), Vec<_>>::new();
     for (kind, span) in &account.parts {
         let template = kind.culprit().map(|who| template(operation(system, who.operation)));
         by.entry((kind.of_anybody(), template)).or_default().push((*kind, *span));
     }
-    let part = |parts: Vec<(Kind, Span)>| {
+    let part = |parts: Vec<(ResponsePart, Span)>| {
         let kind = parts[0].0;
         let overruns: Vec<Overrun> = parts.iter().filter_map(|(kind, _)| account.overrun(*kind)).collect();
         let greatest = overruns.iter().max_by_key(|overrun| (overrun.excess(), Reverse(overrun.job))).copied();
-        Part {
+        BlamedPart {
             kind,
             span: parts.iter().fold(Span::ZERO, |sum, (_, span)| plus(sum, *span)),
             who: kind.culprit().map(|who| blamed(system, who, &parts)),
             overran: greatest.map(|greatest| (greatest, overruns.len())),
         }
     };
-    let mut all: Vec<Part> = by.into_values().map(part).collect();
+    let mut all: Vec<BlamedPart> = by.into_values().map(part).collect();
     all.sort_by_key(|part| (Reverse(part.span), part.kind));
     all
 }
 
-fn blamed(system: &System, first: Culprit, parts: &[(Kind, Span)]) -> Blamed {
+fn blamed(system: &System, first: Culprit, parts: &[(ResponsePart, Span)]) -> Blamed {
     let culprits = || parts.iter().filter_map(|(kind, _)| kind.culprit());
     let one = culprits().all(|who| who.operation == first.operation);
     let name = operation(system, first.operation);
@@ -111,19 +115,19 @@ fn operation(system: &System, id: OperationId) -> &str {
 }
 
 /// What took most of a job's time beyond what it needs of its own.
-pub fn chief(system: &System, account: &Account) -> Option<Part> {
+pub fn chief(system: &System, account: &ResponseBreakdown) -> Option<BlamedPart> {
     together(system, account).into_iter().find(|part| !part.kind.is_own())
 }
 
 /// The same in words, for a line of a table.
-pub fn because(system: &System, account: &Account, threads: &[String]) -> String {
+pub fn because(system: &System, account: &ResponseBreakdown, threads: &[String]) -> String {
     match chief(system, account) {
         Some(part) => format!("{} {}", time(part.span), part.words(system, threads)),
         None => "its deadline is shorter than its execution".into(),
     }
 }
 
-impl Part {
+impl BlamedPart {
     /// What it was, in words: with whom it is blamed on, and by how much those overran.
     pub fn words(&self, system: &System, threads: &[String]) -> String {
         let words = match &self.who {
@@ -143,7 +147,7 @@ impl Part {
 }
 
 /// One part as it is, with the overrun that is behind it.
-pub fn words_of(system: &System, account: &Account, kind: Kind, threads: &[String]) -> String {
+pub fn words_of(system: &System, account: &ResponseBreakdown, kind: ResponsePart, threads: &[String]) -> String {
     let words = words(system, kind, threads);
     match account.overrun(kind) {
         Some(overrun) => format!("{words}{}", self::overran(system, kind, overrun, 1)),
@@ -152,10 +156,10 @@ pub fn words_of(system: &System, account: &Account, kind: Kind, threads: &[Strin
 }
 
 /// By how much somebody overran, to stand behind what is blamed on them.
-fn overran(system: &System, kind: Kind, overrun: Overrun, several: usize) -> String {
+fn overran(system: &System, kind: ResponsePart, overrun: Overrun, several: usize) -> String {
     let figures = overrun_figures(overrun);
     match kind {
-        Kind::Overran => format!(": {figures}"),
+        ResponsePart::Overran => format!(": {figures}"),
         _ if several > 1 => {
             format!("; {several} of them overran, {} the most: {figures}", name_of(system, overrun.job))
         }
@@ -178,7 +182,7 @@ pub fn overrun_figures(overrun: Overrun) -> String {
 }
 
 /// A cause in words, with whom it is blamed on. `threads` are the names of other threads by their numbers.
-pub fn words(system: &System, kind: Kind, threads: &[String]) -> String {
+pub fn words(system: &System, kind: ResponsePart, threads: &[String]) -> String {
     told(system, kind, threads, |who| match who.job {
         Some((number, leg)) => name_of(system, JobId { operation: who.operation, number, leg }),
         None => format!("jobs of {}", operation(system, who.operation)),
@@ -186,34 +190,36 @@ pub fn words(system: &System, kind: Kind, threads: &[String]) -> String {
 }
 
 /// The same with the instances of a template together.
-pub(crate) fn words_of_templates(system: &System, kind: Kind, threads: &[String]) -> String {
+pub(crate) fn words_of_templates(system: &System, kind: ResponsePart, threads: &[String]) -> String {
     let jobs = |who: Culprit| format!("jobs of {}", template(operation(system, who.operation)));
     told(system, kind.by_operation(), threads, jobs)
 }
 
-fn told(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -> String) -> String {
+fn told(system: &System, kind: ResponsePart, threads: &[String], who: impl Fn(Culprit) -> String) -> String {
     let is = |who: Culprit| if who.job.is_some() { "is" } else { "are" };
     let ran = |other: Option<Culprit>| other.map_or(String::new(), |other| format!(", while {} ran", who(other)));
     match kind {
-        Kind::Upstream => "came before it: the jobs that led to it".into(),
-        Kind::Legs => "came before it: the legs of its chain".into(),
-        Kind::Link => "on the link to its processor".into(),
-        Kind::Offset => "its declared offset".into(),
-        Kind::Jitter => "released late: its declared jitter".into(),
-        Kind::Guard => "held by its release guard".into(),
-        Kind::TimerLate => "released late: the timer or the release thread came late".into(),
-        Kind::Waited { who: other, rank: Rank::MoreUrgent } => {
+        ResponsePart::Upstream => "came before it: the jobs that led to it".into(),
+        ResponsePart::Legs => "came before it: the legs of its chain".into(),
+        ResponsePart::Link => "on the link to its processor".into(),
+        ResponsePart::Offset => "its declared offset".into(),
+        ResponsePart::Jitter => "released late: its declared jitter".into(),
+        ResponsePart::Guard => "held by its release guard".into(),
+        ResponsePart::TimerLate => "released late: the timer or the release thread came late".into(),
+        ResponsePart::Waited { who: other, rank: Rank::MoreUrgent } => {
             format!("waited for {}, which {} more urgent", who(other), is(other))
         }
-        Kind::Waited { who: other, rank: Rank::Same } => format!("waited for {}, first in its lane", who(other)),
-        Kind::Waited { who: other, rank: Rank::LessUrgent } => {
+        ResponsePart::Waited { who: other, rank: Rank::Same } => {
+            format!("waited for {}, first in its lane", who(other))
+        }
+        ResponsePart::Waited { who: other, rank: Rank::LessUrgent } => {
             format!("waited for {}, less urgent, but begun", who(other))
         }
-        Kind::Preempted { who: other, rank: Rank::MoreUrgent } => {
+        ResponsePart::Preempted { who: other, rank: Rank::MoreUrgent } => {
             format!("preempted by {}, which {} more urgent", who(other), is(other))
         }
-        Kind::Preempted { who: other, .. } => format!("gave way to {}", who(other)),
-        Kind::Resource { resource, by } => {
+        ResponsePart::Preempted { who: other, .. } => format!("gave way to {}", who(other)),
+        ResponsePart::Resource { resource, by } => {
             let resource = system.resources.get(resource.index()).map_or("?", |resource| &resource.name);
             match by {
                 Some(by) if by.job.is_some() => format!("blocked: {} has to do with `{resource}`", who(by)),
@@ -221,24 +227,26 @@ fn told(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -
                 None => format!("blocked: `{resource}` was held on another processor"),
             }
         }
-        Kind::Cap { behind } => format!("kept back by the cap{}", ran(behind)),
-        Kind::Demoted { behind } => format!("below the lanes, beyond its worst case{}", ran(behind)),
-        Kind::Suspended => "blocked by its own will".into(),
-        Kind::Asleep(None) => "blocked: its body slept, or waited for something that the file does not declare".into(),
-        Kind::Asleep(Some(Wait::Sleep)) => "blocked: its body slept".into(),
-        Kind::Asleep(Some(Wait::Lock)) => {
+        ResponsePart::Cap { behind } => format!("kept back by the cap{}", ran(behind)),
+        ResponsePart::Demoted { behind } => format!("below the lanes, beyond its worst case{}", ran(behind)),
+        ResponsePart::Suspended => "blocked by its own will".into(),
+        ResponsePart::Asleep(None) => {
+            "blocked: its body slept, or waited for something that the file does not declare".into()
+        }
+        ResponsePart::Asleep(Some(Wait::Sleep)) => "blocked: its body slept".into(),
+        ResponsePart::Asleep(Some(Wait::Lock)) => {
             "blocked: its body waited for a lock that the file does not declare, or for another thread".into()
         }
-        Kind::Asleep(Some(Wait::Page)) => "blocked: its body waited for a page of memory (page fault)".into(),
-        Kind::Asleep(Some(Wait::Io)) => "blocked: its body waited for a disk".into(),
-        Kind::Executed => "executed, within its declared worst case".into(),
-        Kind::Overran => "executed, beyond its declared worst case".into(),
-        Kind::Overhead => "scheduling itself: the release and lane threads".into(),
-        Kind::Other(name) => match threads.get(name as usize) {
+        ResponsePart::Asleep(Some(Wait::Page)) => "blocked: its body waited for a page of memory (page fault)".into(),
+        ResponsePart::Asleep(Some(Wait::Io)) => "blocked: its body waited for a disk".into(),
+        ResponsePart::Executed => "executed, within its declared worst case".into(),
+        ResponsePart::Overran => "executed, beyond its declared worst case".into(),
+        ResponsePart::Overhead => "scheduling itself: the release and lane threads".into(),
+        ResponsePart::Other(name) => match threads.get(name as usize) {
             Some(name) => format!("the thread `{}`, which is none of this processor's lanes", printable(name)),
             None => "a thread that is none of this processor's lanes".into(),
         },
-        Kind::Stolen => "a hypervisor took the CPU".into(),
-        Kind::Unexplained => "unexplained (inferred: interrupts, other threads, a hypervisor)".into(),
+        ResponsePart::Stolen => "a hypervisor took the CPU".into(),
+        ResponsePart::Unexplained => "unexplained (inferred: interrupts, other threads, a hypervisor)".into(),
     }
 }

@@ -12,22 +12,22 @@ use hyoshi_sched::analysis::{ChainReport, OperationReport, Requirement, SceneRep
 use crate::account::Analysis;
 
 /// A proved bound, or why there is none.
-pub(crate) type Known = Result<Span, String>;
+pub(crate) type KnownBound = Result<Span, String>;
 
 /// Bounds of a system's operations and chains.
-pub(crate) struct Bounds {
+pub(crate) struct ProvedBounds {
     /// For each operation, of its other jobs and of its critical ones, for each region.
-    operations: Vec<[Vec<Known>; 2]>,
+    operations: Vec<[Vec<KnownBound>; 2]>,
     /// For each chain: on its latency, and on its reaction.
-    chains: Vec<[Known; 2]>,
+    chains: Vec<[KnownBound; 2]>,
 }
 
-impl Bounds {
+impl ProvedBounds {
     /// What `analysis` says of `system`; of chains, in the first `reached` regions.
-    pub fn of(system: &System, analysis: &Analysis<'_>, reached: usize) -> Bounds {
+    pub fn of(system: &System, analysis: &Analysis<'_>, reached: usize) -> ProvedBounds {
         let report = match analysis {
             Analysis::Done(report) => report,
-            Analysis::LeftOut(why) => return Bounds::none(system, why),
+            Analysis::LeftOut(why) => return ProvedBounds::none(system, why),
         };
         let mut scenes_of: Vec<[Vec<(&SceneReport, &OperationReport)>; 2]> =
             vec![Default::default(); system.operations.len()];
@@ -38,7 +38,7 @@ impl Bounds {
         }
         let epochs = system.epochs.len();
         let operations = scenes_of.iter().map(|classes| classes.each_ref().map(|scenes| regions(epochs, scenes)));
-        let mut bounds = Bounds { operations: operations.collect(), ..Bounds::none(system, OFF) };
+        let mut bounds = ProvedBounds { operations: operations.collect(), ..ProvedBounds::none(system, OFF) };
         for (index, chain) in bounds.chains.iter_mut().enumerate() {
             let of = |which: fn(Requirement) -> bool| {
                 let scenes = report.scenes.iter().filter(|scene| scene.epoch < reached);
@@ -55,21 +55,21 @@ impl Bounds {
         bounds
     }
 
-    fn none(system: &System, why: &str) -> Bounds {
+    fn none(system: &System, why: &str) -> ProvedBounds {
         let none = || vec![Err(why.to_string()); system.epochs.len()];
-        Bounds {
+        ProvedBounds {
             operations: system.operations.iter().map(|_| [none(), none()]).collect(),
             chains: system.chains.iter().map(|_| [Err(why.to_string()), Err(why.to_string())]).collect(),
         }
     }
 
     /// The bound on the response of the jobs of one class that are released in a region.
-    pub fn operation(&self, operation: OperationId, critical: bool, epoch: usize) -> &Known {
+    pub fn operation(&self, operation: OperationId, critical: bool, epoch: usize) -> &KnownBound {
         &self.operations[operation.index()][usize::from(critical)][epoch]
     }
 
     /// The bounds on a chain's latency and reaction.
-    pub fn chain(&self, index: usize) -> &[Known; 2] {
+    pub fn chain(&self, index: usize) -> &[KnownBound; 2] {
         &self.chains[index]
     }
 }
@@ -77,10 +77,10 @@ impl Bounds {
 const OFF: &str = "it is switched off";
 
 /// For each region the bound of what is released in it, from what each scene says by itself.
-fn regions(many: usize, scenes: &[(&SceneReport, &OperationReport)]) -> Vec<Known> {
-    let mut regions: Vec<Option<Known>> = vec![None; many];
+fn regions(many: usize, scenes: &[(&SceneReport, &OperationReport)]) -> Vec<KnownBound> {
+    let mut regions: Vec<Option<KnownBound>> = vec![None; many];
     let mut unbounded: Option<String> = None;
-    let also = |region: Option<&mut Option<Known>>, known: &Known| {
+    let also = |region: Option<&mut Option<KnownBound>>, known: &KnownBound| {
         if let Some(region) = region {
             *region = Some(region.take().map_or_else(|| known.clone(), |before| greater(before, known.clone())));
         }
@@ -104,12 +104,12 @@ fn regions(many: usize, scenes: &[(&SceneReport, &OperationReport)]) -> Vec<Know
     regions.into_iter().map(|known| known.unwrap_or_else(|| Err(OFF.into()))).collect()
 }
 
-fn greater(one: Known, other: Known) -> Known {
+fn greater(one: KnownBound, other: KnownBound) -> KnownBound {
     Ok(one?.max(other?))
 }
 
 /// Some analyses prove that a deadline is met and nothing closer: then it is the bound.
-fn operation_bound(one: &OperationReport) -> Known {
+fn operation_bound(one: &OperationReport) -> KnownBound {
     match one.bound_ns {
         Some(bound) => Ok(Span::from_nanos(bound)),
         None if one.verdict.is_proved() => Ok(Span::from_nanos(one.deadline_ns)),
@@ -117,7 +117,7 @@ fn operation_bound(one: &OperationReport) -> Known {
     }
 }
 
-fn chain_bound(one: &ChainReport) -> Known {
+fn chain_bound(one: &ChainReport) -> KnownBound {
     match one.bound_ns {
         Some(bound) => Ok(Span::from_nanos(bound)),
         None if one.verdict.is_proved() => Ok(Span::from_nanos(one.limit_ns)),

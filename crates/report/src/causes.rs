@@ -4,15 +4,15 @@ use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::JobEnd;
 use hyoshi_trace::stats::{Phase, Phases};
 
-use crate::account::Account;
+use crate::account::ReportInput;
 use crate::blamed::{self, GROUPS, group};
 use crate::figures::time;
 use crate::lateness::most_behind;
 use crate::summary::{CausesSummary, MissSummary};
 
-pub(crate) fn miss(account: &Account<'_>, end: &JobEnd) -> MissSummary {
+pub(crate) fn miss(account: &ReportInput<'_>, end: &JobEnd) -> MissSummary {
     let system: &System = account.system;
-    let blame = account.figures.insight.and_then(|seen| seen.account(end.job));
+    let blame = account.figures.causes.and_then(|seen| seen.breakdown(end.job));
     let behind = blame.and_then(|blame| most_behind(system, blame));
     let phases = Phases::of(system, end);
     let epoch = &system.epochs[usize::from(end.epoch).min(system.epochs.len() - 1)];

@@ -64,12 +64,12 @@ impl Colour {
     }
 }
 
-pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type DrawResult = Result<(), Box<dyn std::error::Error>>;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// What stands along the horizontal axis: one place for each name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct AxisLabels {
     /// What all of them are, below the axis.
     pub title: String,
     /// Their names.
@@ -91,7 +91,7 @@ pub struct Series {
 const MOST_NAMES: usize = 16;
 
 /// A bar at each place, made of the values of all series, one on top of the other.
-pub fn stacked(label: &str, places: &Places, parts: &[Series], value: impl Fn(f64) -> String) -> String {
+pub fn stacked(label: &str, places: &AxisLabels, parts: &[Series], value: impl Fn(f64) -> String) -> String {
     let count = places.names.len();
     if count == 0 {
         return String::new();
@@ -120,7 +120,7 @@ pub fn stacked(label: &str, places: &Places, parts: &[Series], value: impl Fn(f6
 }
 
 /// A line for each series, from place to place. The axis begins at `from`.
-pub fn lines(label: &str, places: &Places, series: &[Series], from: f64, value: impl Fn(f64) -> String) -> String {
+pub fn lines(label: &str, places: &AxisLabels, series: &[Series], from: f64, value: impl Fn(f64) -> String) -> String {
     let count = places.names.len();
     if count == 0 {
         return String::new();
@@ -159,7 +159,7 @@ pub(crate) struct Along {
 }
 
 impl Along {
-    pub fn places(places: &Places) -> Along {
+    pub fn places(places: &AxisLabels) -> Along {
         Along { names: places.names.len().min(MOST_NAMES), title: places.title.clone() }
     }
 }
@@ -170,7 +170,7 @@ pub(crate) fn mesh<X, Y>(
     along: &Along,
     name: &dyn Fn(&X::ValueType) -> String,
     value: &dyn Fn(f64) -> String,
-) -> Drawn
+) -> DrawResult
 where
     X: Ranged + ValueFormatter<<X as Ranged>::ValueType>,
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -191,7 +191,7 @@ where
     Ok(())
 }
 
-pub(crate) fn name(places: &Places, segment: &SegmentValue<usize>) -> String {
+pub(crate) fn name(places: &AxisLabels, segment: &SegmentValue<usize>) -> String {
     match segment {
         SegmentValue::CenterOf(index) => places.names.get(*index).cloned().unwrap_or_default(),
         _ => String::new(),
@@ -204,7 +204,7 @@ pub(crate) fn right(place: usize, places: usize) -> SegmentValue<usize> {
 }
 
 /// Draws, and puts the page's colours in. A chart that cannot be drawn is left out: the tables have its figures.
-pub(crate) fn svg(size: (u32, u32), label: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> String {
+pub(crate) fn svg(size: (u32, u32), label: &str, draw: impl FnOnce(&Area<'_>) -> DrawResult) -> String {
     let mut text = String::new();
     let drawn = {
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
@@ -224,8 +224,8 @@ pub(crate) fn svg(size: (u32, u32), label: &str, draw: impl FnOnce(&Area<'_>) ->
 mod tests {
     use super::*;
 
-    fn places() -> Places {
-        Places { title: "region".into(), names: ["0", "1", "2"].map(String::from).into() }
+    fn places() -> AxisLabels {
+        AxisLabels { title: "region".into(), names: ["0", "1", "2"].map(String::from).into() }
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn nothing_to_draw_is_no_chart_or_an_empty_one_but_no_panic() {
-        let none = Places::default();
+        let none = AxisLabels::default();
         assert_eq!(stacked("none", &none, &[], |_| String::new()), "");
         assert_eq!(lines("none", &none, &[], 0.0, |_| String::new()), "");
         let flat = [Series { colour: Colour::Made, dashed: false, values: vec![Some(0.0); 3] }];

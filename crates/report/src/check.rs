@@ -17,12 +17,12 @@ use serde::Serialize;
 mod margins;
 mod programs;
 
-use crate::account::Note;
+use crate::account::ReportNote;
 use crate::figures::{nanos, percent, printable, signed};
 use crate::names::{label, template};
 use crate::summary::{Head, SCHEMA};
-use crate::terminal::grid::{Tone, Value, column, grid};
-use crate::terminal::{Look, MOST_ROWS, notes};
+use crate::terminal::grid::{CellValue, Tone, column, grid};
+use crate::terminal::{MOST_ROWS, TerminalStyle, notes};
 
 /// What was checked, and what came of it.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +34,9 @@ pub struct Checked<'a> {
     /// What the analysis says of it.
     pub report: &'a Report,
     /// What else a reader must know: what scheduling was taken to cost.
-    pub notes: &'a [Note],
+    pub notes: &'a [ReportNote],
     /// If something that counts fails: a behaviour in which it misses.
-    pub counterexample: Option<&'a Seen>,
+    pub counterexample: Option<&'a CounterexampleSummary>,
     /// How much could change, if that was asked.
     pub sensitivity: Option<&'a Sensitivity>,
     /// What is admitted of programs under the CPU broker, host by host.
@@ -47,7 +47,7 @@ pub struct Checked<'a> {
 
 /// A behaviour in which something misses.
 #[derive(Clone, Debug, Serialize)]
-pub struct Seen {
+pub struct CounterexampleSummary {
     /// What misses.
     pub of: String,
     /// `operation`, `processor` or `chain`.
@@ -72,9 +72,9 @@ struct Json<'a> {
     hyoshi: Head,
     holds: bool,
     verdict: String,
-    notes: &'a [Note],
+    notes: &'a [ReportNote],
     #[serde(skip_serializing_if = "Option::is_none")]
-    counterexample: Option<&'a Seen>,
+    counterexample: Option<&'a CounterexampleSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sensitivity: Option<&'a Sensitivity>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -83,7 +83,7 @@ struct Json<'a> {
     report: Report,
 }
 
-impl std::fmt::Display for Seen {
+impl std::fmt::Display for CounterexampleSummary {
     /// What to do to see it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.file, &self.job, self.at_ns) {
@@ -100,14 +100,14 @@ impl std::fmt::Display for Seen {
 }
 
 /// Something that was judged, where it fares worst.
-struct Worst<'a, T> {
+struct WorstScene<'a, T> {
     scene: &'a SceneReport,
     judged: &'a T,
     instances: BTreeSet<&'a str>,
 }
 
 /// What operations and chains have in common.
-trait Judged {
+trait CheckedRequirement {
     fn verdict(&self) -> &Verdict;
     fn slack_ns(&self) -> Option<i64>;
 
@@ -122,7 +122,7 @@ trait Judged {
     }
 }
 
-impl Judged for OperationReport {
+impl CheckedRequirement for OperationReport {
     fn verdict(&self) -> &Verdict {
         &self.verdict
     }
@@ -131,7 +131,7 @@ impl Judged for OperationReport {
     }
 }
 
-impl Judged for ChainReport {
+impl CheckedRequirement for ChainReport {
     fn verdict(&self) -> &Verdict {
         &self.verdict
     }
@@ -205,7 +205,7 @@ impl<'a> Checked<'a> {
     }
 
     /// The check for a terminal.
-    pub fn terminal(&self, look: Look) -> String {
+    pub fn terminal(&self, look: TerminalStyle) -> String {
         let colour = match self.outcome() {
             Outcome::Holds => Color::Green,
             Outcome::DoesNotHold => Color::Red,
@@ -286,7 +286,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    fn operation_table(&self, look: Look) -> String {
+    fn operation_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("operation"),
             column("processor").if_any().spare(3),
@@ -310,7 +310,7 @@ impl<'a> Checked<'a> {
         }
         let (regions, several) = (self.report.scenes.len() > 1, self.system.processors.len() > 1);
         let on = |name: &&str| self.system.operations.iter().find(|one| one.name == **name).map(|one| one.on);
-        let processor = |worst: &Worst<'_, OperationReport>| {
+        let processor = |worst: &WorstScene<'_, OperationReport>| {
             let all: BTreeSet<_> = worst.instances.iter().filter_map(on).collect();
             all.iter().map(|id| self.system.processor(*id).name.as_str()).collect::<Vec<_>>().join(", ")
         };
@@ -318,19 +318,19 @@ impl<'a> Checked<'a> {
             let operation = worst.judged;
             let name = if worst.instances.len() > 1 { template(&operation.name) } else { &operation.name };
             vec![
-                Value::words(label(name, worst.instances.len())),
-                Value::words(if several { processor(worst) } else { String::new() }),
-                Value::words(if operation.critical { "critical" } else { "" }),
-                Value::figure(operation.level.to_string()),
-                Value::figure(nanos(operation.wcet_ns)),
-                Value::figure(nanos(operation.period_ns)),
-                Value::figure(nanos(operation.deadline_ns)),
-                Value::figure(operation.bound_ns.map_or(String::new(), nanos)),
-                Value::words(self.counted_from(operation)),
+                CellValue::words(label(name, worst.instances.len())),
+                CellValue::words(if several { processor(worst) } else { String::new() }),
+                CellValue::words(if operation.critical { "critical" } else { "" }),
+                CellValue::figure(operation.level.to_string()),
+                CellValue::figure(nanos(operation.wcet_ns)),
+                CellValue::figure(nanos(operation.period_ns)),
+                CellValue::figure(nanos(operation.deadline_ns)),
+                CellValue::figure(operation.bound_ns.map_or(String::new(), nanos)),
+                CellValue::words(self.counted_from(operation)),
                 slack(operation.slack_ns, operation.critical),
-                Value::words(operation.verdict.word()),
-                Value::words(place(worst.scene, &operation.verdict, regions)),
-                Value::words(reason(&operation.verdict).unwrap_or_default()),
+                CellValue::words(operation.verdict.word()),
+                CellValue::words(place(worst.scene, &operation.verdict, regions)),
+                CellValue::words(reason(&operation.verdict).unwrap_or_default()),
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
@@ -351,7 +351,7 @@ impl<'a> Checked<'a> {
     }
 
     /// What is proved if a processor with two strategies never leaves the one or the other, and if it does.
-    fn strategy_table(&self, look: Look) -> Option<String> {
+    fn strategy_table(&self, look: TerminalStyle) -> Option<String> {
         let columns = [
             column("operation"),
             column("class").spare(4),
@@ -379,8 +379,8 @@ impl<'a> Checked<'a> {
                 let across = at_worst(alike().map(|one| (&one.verdict, one.bound_ns)), *critical);
                 let shown = if names.len() > 1 { name } else { names.first().copied().unwrap_or(name) };
                 vec![
-                    Value::words(label(shown, names.len())),
-                    Value::words(if *critical { "critical" } else { "" }),
+                    CellValue::words(label(shown, names.len())),
+                    CellValue::words(if *critical { "critical" } else { "" }),
                     alone(0),
                     alone(1),
                     across,
@@ -390,7 +390,7 @@ impl<'a> Checked<'a> {
         (!rows.is_empty()).then(|| grid(look, &columns, &rows, MOST_ROWS))
     }
 
-    fn chain_table(&self, look: Look) -> Option<String> {
+    fn chain_table(&self, look: TerminalStyle) -> Option<String> {
         let columns = [
             column("chain"),
             column("demand"),
@@ -411,21 +411,21 @@ impl<'a> Checked<'a> {
             .map(|worst| {
                 let chain = worst.judged;
                 vec![
-                    Value::words(&chain.name),
-                    Value::words(demand(chain.requirement)),
-                    Value::figure(nanos(chain.limit_ns)),
-                    Value::figure(chain.bound_ns.map_or(String::new(), nanos)),
+                    CellValue::words(&chain.name),
+                    CellValue::words(demand(chain.requirement)),
+                    CellValue::figure(nanos(chain.limit_ns)),
+                    CellValue::figure(chain.bound_ns.map_or(String::new(), nanos)),
                     slack(chain.slack_ns, true),
-                    Value::words(chain.verdict.word()),
-                    Value::words(place(worst.scene, &chain.verdict, regions)),
-                    Value::words(reason(&chain.verdict).unwrap_or_default()),
+                    CellValue::words(chain.verdict.word()),
+                    CellValue::words(place(worst.scene, &chain.verdict, regions)),
+                    CellValue::words(reason(&chain.verdict).unwrap_or_default()),
                 ]
             })
             .collect();
         (!rows.is_empty()).then(|| grid(look, &columns, &rows, MOST_ROWS))
     }
 
-    fn processor_table(&self, look: Look) -> String {
+    fn processor_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("processor"),
             column("region").if_any(),
@@ -443,17 +443,17 @@ impl<'a> Checked<'a> {
             let over = |ppm: u64| if ppm > 1_000_000 { Tone::Worry } else { Tone::Plain };
             let (all, critical) = (processor.utilisation_ppm, processor.critical_utilisation_ppm);
             vec![
-                Value::words(&processor.name),
-                Value::words(if regions { scene_name(scene) } else { String::new() }),
-                Value::words(match &processor.overload {
+                CellValue::words(&processor.name),
+                CellValue::words(if regions { scene_name(scene) } else { String::new() }),
+                CellValue::words(match &processor.overload {
                     Some(overload) => format!("{}, {overload}", processor.strategy),
                     None => processor.strategy.clone(),
                 }),
-                Value::Figure(percent(all), over(all)),
-                Value::Figure(percent(critical), over(critical)),
-                Value::words(processor.verdict.word()),
-                Value::words(processor.first.as_deref().unwrap_or_default()),
-                Value::words(reason(&processor.verdict).unwrap_or_default()),
+                CellValue::Figure(percent(all), over(all)),
+                CellValue::Figure(percent(critical), over(critical)),
+                CellValue::words(processor.verdict.word()),
+                CellValue::words(processor.first.as_deref().unwrap_or_default()),
+                CellValue::words(reason(&processor.verdict).unwrap_or_default()),
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
@@ -502,16 +502,16 @@ impl<'a> Checked<'a> {
 }
 
 /// Each group's worst member, in the order of first appearance.
-fn worst<'a, T: Judged, K: Ord>(
+fn worst<'a, T: CheckedRequirement, K: Ord>(
     all: impl Iterator<Item = (&'a SceneReport, &'a T)>,
     key: impl Fn(&T) -> K,
     name: impl Fn(&'a T) -> &'a str,
-) -> Vec<Worst<'a, T>> {
-    let mut groups: Vec<Worst<'a, T>> = Vec::new();
+) -> Vec<WorstScene<'a, T>> {
+    let mut groups: Vec<WorstScene<'a, T>> = Vec::new();
     let mut place = std::collections::BTreeMap::new();
     for (scene, judged) in all {
         let place = *place.entry(key(judged)).or_insert_with(|| {
-            groups.push(Worst { scene, judged, instances: BTreeSet::new() });
+            groups.push(WorstScene { scene, judged, instances: BTreeSet::new() });
             groups.len() - 1
         });
         let group = &mut groups[place];
@@ -524,28 +524,28 @@ fn worst<'a, T: Judged, K: Ord>(
 }
 
 /// The worst verdict of several, and the longest bound if all have one.
-fn at_worst<'a>(all: impl Iterator<Item = (&'a Verdict, Option<u64>)>, counts: bool) -> Value {
+fn at_worst<'a>(all: impl Iterator<Item = (&'a Verdict, Option<u64>)>, counts: bool) -> CellValue {
     let badness = |verdict: &Verdict| (verdict.fails(), !verdict.is_proved());
     let worst = all.reduce(|one, other| {
         let verdict = if badness(other.0) > badness(one.0) { other.0 } else { one.0 };
         (verdict, one.1.zip(other.1).map(|(one, other)| one.max(other)))
     });
-    let Some((verdict, bound)) = worst else { return Value::words("") };
+    let Some((verdict, bound)) = worst else { return CellValue::words("") };
     let tone = match verdict {
         Verdict::Fails { .. } if counts => Tone::Bad,
         Verdict::Fails { .. } => Tone::Worry,
         Verdict::Proved | Verdict::Unknown { .. } => Tone::Plain,
     };
-    Value::Figure(format!("{} {}", verdict.word(), bound.map_or(String::new(), nanos)).trim_end().into(), tone)
+    CellValue::Figure(format!("{} {}", verdict.word(), bound.map_or(String::new(), nanos)).trim_end().into(), tone)
 }
 
-fn slack(slack_ns: Option<i64>, counts: bool) -> Value {
+fn slack(slack_ns: Option<i64>, counts: bool) -> CellValue {
     let tone = match slack_ns {
         Some(..0) if counts => Tone::Bad,
         Some(..0) => Tone::Worry,
         _ => Tone::Plain,
     };
-    Value::Figure(slack_ns.map_or(String::new(), signed), tone)
+    CellValue::Figure(slack_ns.map_or(String::new(), signed), tone)
 }
 
 fn reason(verdict: &Verdict) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use hyoshi_sched::Outcome;
 
-use crate::account::{Account, Analysis, LATE_RELEASES, Level, Note};
+use crate::account::{Analysis, LATE_RELEASES, NoteLevel, ReportInput, ReportNote};
 use crate::figures::{jobs, nanos, time};
 use crate::summary::{AnalysisSummary, ChainSummary, ExceededSummary, OperationSummary};
 
@@ -13,7 +13,7 @@ const NO_OPERATIONS: &str = "there are no operations: `hyoshi check` tells what 
 
 /// What is proved, and which of it was exceeded.
 pub(crate) fn analysis(
-    account: &Account<'_>,
+    account: &ReportInput<'_>,
     operations: &[OperationSummary],
     chains: &[ChainSummary],
 ) -> AnalysisSummary {
@@ -81,7 +81,7 @@ impl AnalysisSummary {
 }
 
 /// What was seen that a proof assumes away: it can explain a time beyond its bound.
-fn seen(account: &Account<'_>) -> Vec<String> {
+fn seen(account: &ReportInput<'_>) -> Vec<String> {
     let mut seen = to_act_on(account);
     for (processor, split) in account.system.processors.iter().zip(&account.figures.time) {
         if !split.stolen.is_zero() {
@@ -99,16 +99,16 @@ fn seen(account: &Account<'_>) -> Vec<String> {
 const UNCALIBRATED: &str = "the bounds leave out what scheduling costs: `hyoshi calibrate` measures it";
 
 /// Of these, what the user can change.
-fn to_act_on(account: &Account<'_>) -> Vec<String> {
+fn to_act_on(account: &ReportInput<'_>) -> Vec<String> {
     let mut seen = Vec::new();
     let overran = account.figures.stats.counts(None, |_| true).overran;
     if overran > 0 {
         seen.push(format!("{} ran longer than declared", jobs(overran)));
     }
-    if account.notes.iter().any(|note| note.level == Level::Refused) {
+    if account.notes.iter().any(|note| note.level == NoteLevel::Refused) {
         seen.push("the kernel refused something (see the notes)".into());
     }
-    if account.notes.iter().any(|note| note.level == Level::Failed) {
+    if account.notes.iter().any(|note| note.level == NoteLevel::Failed) {
         seen.push("the run ended with an error (see the notes)".into());
     }
     seen
@@ -116,7 +116,7 @@ fn to_act_on(account: &Account<'_>) -> Vec<String> {
 
 /// The same as a note. It is worth no more than knowing if the file and the kernel kept to what the proof assumes, and
 /// something from outside explains the excess.
-pub(crate) fn note(account: &Account<'_>, analysis: &AnalysisSummary) -> Option<Note> {
+pub(crate) fn note(account: &ReportInput<'_>, analysis: &AnalysisSummary) -> Option<ReportNote> {
     let all = &analysis.exceeded;
     if all.is_empty() {
         return None;
@@ -132,18 +132,18 @@ pub(crate) fn note(account: &Account<'_>, analysis: &AnalysisSummary) -> Option<
     let (level, remedy) = match &analysis.seen[..] {
         // No bound knows of interrupts, other threads and the host.
         [] if account.verb == "run" => (
-            Level::Info,
+            NoteLevel::Info,
             "nothing seen explains it: interrupts, other threads or the host may have had the CPU; `--record FILE` and \
              `hyoshi why` show it"
                 .into(),
         ),
-        [] => (Level::Degraded, "nothing seen explains it: please report this as a fault of the analysis".into()),
+        [] => (NoteLevel::Degraded, "nothing seen explains it: please report this as a fault of the analysis".into()),
         seen => {
-            let level = if to_act_on(account).is_empty() { Level::Info } else { Level::Degraded };
+            let level = if to_act_on(account).is_empty() { NoteLevel::Info } else { NoteLevel::Degraded };
             (level, format!("possible causes: {}", seen.join("; ")))
         }
     };
-    Some(Note { level, topic: "beyond its bound".into(), text, remedy: Some(remedy) })
+    Some(ReportNote { level, topic: "beyond its bound".into(), text, remedy: Some(remedy) })
 }
 
 #[cfg(test)]
@@ -151,12 +151,12 @@ mod tests {
     use hyoshi_model::{Instant, JobId, OperationId, Span, read};
     use hyoshi_replay::Figures;
     use hyoshi_sched::{Plan, Strategies, analyse};
-    use hyoshi_trace::{JobEnd, Outcome, Stats, TimeSplit};
+    use hyoshi_trace::{JobEnd, JobOutcome, Stats, TimeSplit};
 
     use super::*;
 
     /// The note on a run in which a job that declares 2 ms took 3 ms, and consumed `consumed`.
-    fn noted(verb: &str, costs: &str, stolen: Span, consumed: Span) -> Note {
+    fn noted(verb: &str, costs: &str, stolen: Span, consumed: Span) -> ReportNote {
         let text = format!("name = \"a\"\n{costs}[processor.main]\n[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"\n");
         let system = read(&text, "a.toml", None).unwrap().system;
         let plan = Plan::new(&system, &Strategies::default()).unwrap();
@@ -165,7 +165,7 @@ mod tests {
         let ms = |ms| Instant::ZERO + Span::from_millis(ms);
         stats.record(&JobEnd {
             job: JobId { operation: OperationId(0), number: 0, leg: 0 },
-            outcome: Outcome::Made,
+            outcome: JobOutcome::Made,
             critical: false,
             overran: consumed > Span::from_millis(2),
             demoted: false,
@@ -178,7 +178,7 @@ mod tests {
             deadline: ms(10),
             consumed,
         });
-        let account = Account {
+        let account = ReportInput {
             verb,
             command: String::new(),
             file: "a.toml",
@@ -189,7 +189,7 @@ mod tests {
                 stats: &stats,
                 time: vec![TimeSplit { stolen, ..TimeSplit::default() }],
                 strategies: Vec::new(),
-                insight: None,
+                causes: None,
                 ends: &[],
             },
             analysis: Analysis::Done(&report),
@@ -212,20 +212,20 @@ mod tests {
     fn a_time_beyond_its_bound_is_degraded_only_if_the_user_can_act_on_it() {
         let (ms, costs) = (Span::from_millis, "costs = { timer = \"1us\" }\n");
         let stolen = noted("run", costs, ms(1), ms(2));
-        assert_eq!(stolen.level, Level::Info);
+        assert_eq!(stolen.level, NoteLevel::Info);
         assert!(stolen.remedy.unwrap().contains("the host took 1ms of the CPU of main"));
         let uncalibrated = noted("run", "", Span::ZERO, ms(2));
-        assert_eq!(uncalibrated.level, Level::Info);
+        assert_eq!(uncalibrated.level, NoteLevel::Info);
         assert!(uncalibrated.remedy.unwrap().contains("hyoshi calibrate"));
         let overran = noted("run", costs, ms(1), ms(3));
-        assert_eq!(overran.level, Level::Degraded);
+        assert_eq!(overran.level, NoteLevel::Degraded);
         assert!(overran.remedy.unwrap().starts_with("possible causes: 1 job ran longer than declared; the host"));
         let unexplained = noted("run", costs, Span::ZERO, ms(2));
-        assert_eq!(unexplained.level, Level::Info);
+        assert_eq!(unexplained.level, NoteLevel::Info);
         assert!(unexplained.remedy.unwrap().contains("hyoshi why"));
         // In virtual time there is nothing else.
         let unexplained = noted("sim", costs, Span::ZERO, ms(2));
-        assert_eq!(unexplained.level, Level::Degraded);
+        assert_eq!(unexplained.level, NoteLevel::Degraded);
         assert!(unexplained.remedy.unwrap().contains("fault of the analysis"));
     }
 }

@@ -1,16 +1,16 @@
-//! From an [`Account`] to its [`Summary`].
+//! From an [`ReportInput`] to its [`Summary`].
 
 use std::collections::HashMap;
 
 use hyoshi_model::{Instant, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::Reign;
+use hyoshi_trace::StrategyHistory;
 use hyoshi_trace::stats::distribution::Nanos;
 use hyoshi_trace::stats::over_time::Ends;
 use hyoshi_trace::stats::{Distribution, Extent, Row};
 
-use crate::account::Account;
-use crate::bounds::{Bounds, Known};
+use crate::account::ReportInput;
+use crate::bounds::{KnownBound, ProvedBounds};
 use crate::lateness::{LatenessSummary, lateness};
 use crate::names;
 use crate::summary::*;
@@ -23,13 +23,13 @@ const WORST: usize = 20;
 /// Misses of one operation, or of the instances of one template, among them.
 const WORST_OF_ONE: usize = 3;
 
-impl Account<'_> {
+impl ReportInput<'_> {
     /// All figures of the report.
     pub fn summary(&self) -> Summary {
         let system = self.system;
         let rows: Vec<&Row> = self.figures.stats.rows().iter().collect();
         let reached = system.epochs.iter().filter(|epoch| epoch.at.since(Instant::ZERO) < self.duration).count();
-        let bounds = Bounds::of(system, &self.analysis, reached.max(1));
+        let bounds = ProvedBounds::of(system, &self.analysis, reached.max(1));
         let operations: Vec<_> = rows.iter().map(|row| self.operation(&[row], &bounds)).collect();
         let chains = self.chains(&bounds);
         let analysis = exceeded::analysis(self, &operations, &chains);
@@ -97,7 +97,7 @@ impl Account<'_> {
     fn overload(&self, id: ProcessorId) -> Option<OverloadSummary> {
         let second = self.plan.processors[id.index()].overload.as_ref()?;
         let reign = self.figures.strategies.get(id.index());
-        let ruled = reign.map_or(Span::ZERO, Reign::total);
+        let ruled = reign.map_or(Span::ZERO, StrategyHistory::total);
         let stretch = |(at, had): (Instant, Span), width: Span| ReignSummary {
             at_ns: at.as_nanos(),
             until_ns: at.as_nanos().saturating_add(width.as_nanos()),
@@ -106,7 +106,7 @@ impl Account<'_> {
         let stretches = reign.map(|reign| reign.stretches().map(|one| stretch(one, reign.width())).collect());
         Some(OverloadSummary {
             strategy: second.strategy.clone(),
-            switches: reign.map(Reign::switches),
+            switches: reign.map(StrategyHistory::switches),
             ruled_ns: ruled.as_nanos(),
             ruled_ppm: ppm(ruled, self.duration),
             over_time: stretches.unwrap_or_default(),
@@ -172,7 +172,7 @@ impl Account<'_> {
         }
     }
 
-    fn groups(&self, bounds: &Bounds) -> Vec<OperationSummary> {
+    fn groups(&self, bounds: &ProvedBounds) -> Vec<OperationSummary> {
         let groups = names::groups(self.system, self.system.operation_ids());
         let mut group_of = vec![0; self.system.operations.len()];
         for (index, group) in groups.iter().enumerate() {
@@ -194,7 +194,7 @@ impl Account<'_> {
     }
 
     /// The figures of some rows together; of the first one's name.
-    fn operation(&self, rows: &[&Row], bounds: &Bounds) -> OperationSummary {
+    fn operation(&self, rows: &[&Row], bounds: &ProvedBounds) -> OperationSummary {
         let (system, first) = (self.system, rows[0]);
         let settings = || {
             let epochs = system.epochs.iter();
@@ -240,7 +240,7 @@ impl Account<'_> {
 
     /// What the late jobs of some rows lost their time to, if somebody looked.
     fn late(&self, rows: &[&Row]) -> Option<LatenessSummary> {
-        let seen = self.figures.insight?;
+        let seen = self.figures.causes?;
         lateness(self.system, self.threads, rows.iter().filter_map(|row| seen.delays(row.operation(), row.critical())))
     }
 
@@ -256,7 +256,7 @@ impl Account<'_> {
     }
 
     /// Some rows in one region, if one of them is switched on there.
-    fn region(&self, rows: &[&Row], bounds: &Bounds, index: usize) -> Option<RegionSummary> {
+    fn region(&self, rows: &[&Row], bounds: &ProvedBounds, index: usize) -> Option<RegionSummary> {
         let epoch = &self.system.epochs[index];
         let on = || rows.iter().filter(|row| epoch.settings[row.operation().index()].enabled);
         let settings = || on().map(|row| &epoch.settings[row.operation().index()]);
@@ -280,7 +280,7 @@ impl Account<'_> {
     }
 
     /// The bounds of some rows in the regions in which they ran.
-    fn bound(&self, rows: &[&Row], bounds: &Bounds) -> BoundSummary {
+    fn bound(&self, rows: &[&Row], bounds: &ProvedBounds) -> BoundSummary {
         let mut sum = BoundSummary::default();
         for index in 0..self.system.epochs.len() {
             let ran = || rows.iter().filter(|row| self.figures.stats.region_counts(row, index).released() > 0);
@@ -301,7 +301,7 @@ impl Account<'_> {
         sum
     }
 
-    fn chains(&self, bounds: &Bounds) -> Vec<ChainSummary> {
+    fn chains(&self, bounds: &ProvedBounds) -> Vec<ChainSummary> {
         let name = |id: &OperationId| self.system.operation(*id).name.clone();
         let chains =
             self.system.chains.iter().zip(self.figures.stats.chains()).enumerate().map(|(index, (chain, seen))| {
@@ -344,12 +344,12 @@ impl Account<'_> {
 }
 
 /// The greatest of some bounds if all are known; `None` of none.
-fn together_bound<'a>(mut bounds: impl Iterator<Item = &'a Known>) -> Option<Known> {
+fn together_bound<'a>(mut bounds: impl Iterator<Item = &'a KnownBound>) -> Option<KnownBound> {
     let first = bounds.next()?.clone();
     Some(bounds.fold(first, |sum, bound| Ok(sum?.max(bound.clone()?))))
 }
 
-fn chain_bound(bound: &Known, most: Option<Span>) -> BoundSummary {
+fn chain_bound(bound: &KnownBound, most: Option<Span>) -> BoundSummary {
     BoundSummary {
         bound_ns: bound.as_ref().ok().map(|bound| bound.as_nanos()),
         known: usize::from(bound.is_ok()),

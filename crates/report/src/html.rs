@@ -13,7 +13,7 @@ mod timeline;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::account::{Account, Level};
+use crate::account::{NoteLevel, ReportInput};
 use crate::figures::{count, nanos, percent, share, signed};
 use crate::summary::{ClassSummary, LevelSummary, Summary};
 use table::{chains, epochs, misses, operations};
@@ -24,14 +24,14 @@ const SCRIPT: &str = include_str!("html/sort.js");
 /// What the browser is to refuse, should anything slip through: everything but what is in the file.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-impl Account<'_> {
+impl ReportInput<'_> {
     /// The report as HTML, with the system's file in it.
     pub fn html(&self) -> String {
         page(self, &self.summary()).into_string()
     }
 }
 
-fn page(account: &Account<'_>, summary: &Summary) -> Markup {
+fn page(account: &ReportInput<'_>, summary: &Summary) -> Markup {
     let body = html! {
         (heading(summary))
         (tiles(summary))
@@ -91,7 +91,7 @@ fn heading(summary: &Summary) -> Markup {
         @if !summary.notes.is_empty() {
             ul class="notes" {
                 @for note in &summary.notes {
-                    li class=(match note.level { Level::Info => "info", Level::Degraded => "degraded", Level::Refused => "refused", Level::Failed => "failed" }) {
+                    li class=(match note.level { NoteLevel::Info => "info", NoteLevel::Degraded => "degraded", NoteLevel::Refused => "refused", NoteLevel::Failed => "failed" }) {
                         b { (note.topic) } (coded(&note.text))
                         @if let Some(remedy) = &note.remedy { span class="remedy" { " — " (coded(remedy)) } }
                     }

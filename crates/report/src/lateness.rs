@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hyoshi_model::{Span, System};
-use hyoshi_replay::blame::{Delay, Delays, Kind, Overrun};
+use hyoshi_replay::blame::{Delay, Delays, Overrun, ResponsePart};
 use serde::Serialize;
 
 use crate::blamed::{GROUPS, group, name_of, overrun_figures, words_of_templates};
@@ -104,7 +104,7 @@ impl OverrunSummary {
 struct ByCulprit<'a>(BTreeMap<&'a str, ([u64; GROUPS.len()], Option<OverrunSummary>)>);
 
 impl<'a> ByCulprit<'a> {
-    fn add(&mut self, system: &'a System, kind: Kind, delay: &Delay) {
+    fn add(&mut self, system: &'a System, kind: ResponsePart, delay: &Delay) {
         let Some(operation) = kind.culprit().and_then(|who| system.operations.get(who.operation.index())) else {
             return;
         };
@@ -180,7 +180,10 @@ pub fn lateness<'a>(
 }
 
 /// The operation that a late job's time is most blamed on, and how much of it.
-pub(crate) fn most_behind(system: &System, account: &hyoshi_replay::blame::Account) -> Option<(String, Span)> {
+pub(crate) fn most_behind(
+    system: &System,
+    account: &hyoshi_replay::blame::ResponseBreakdown,
+) -> Option<(String, Span)> {
     let mut behind: Vec<(&str, Span)> = Vec::new();
     for (kind, span) in &account.parts {
         let Some(operation) = kind.culprit().and_then(|who| system.operations.get(who.operation.index())) else {

@@ -1,11 +1,11 @@
 //! Turns what was seen of a run or simulation into what people and programs read: tables for the
 //! terminal, a live table, JSON, and one self-contained HTML file.
 //!
-//! All of them derive from one [`Account`], through its [`Summary`], so that they cannot disagree.
+//! All of them derive from one [`ReportInput`], through its [`Summary`], so that they cannot disagree.
 //!
 //! ```
 //! use hyoshi_model::{Instant, Span, read};
-//! use hyoshi_report::{Account, Analysis};
+//! use hyoshi_report::{ReportInput, Analysis};
 //! use hyoshi_sched::{Plan, Strategies};
 //! use hyoshi_replay::Observer;
 //!
@@ -13,7 +13,7 @@
 //! let system = read(text, "one.toml", None).unwrap().system;
 //! let plan = Plan::new(&system, &Strategies::default()).unwrap();
 //! let mut observer = Observer::new(&system); // a simulation would feed it
-//! let account = Account {
+//! let account = ReportInput {
 //!     verb: "sim",
 //!     command: "hyoshi sim one.toml".into(),
 //!     file: "one.toml",
@@ -61,10 +61,10 @@ pub mod terminal;
 pub mod time;
 mod verdict;
 
-pub use account::{Account, Analysis, LATE_RELEASES, Level, Note, Verdict};
-pub use check::{Checked, Seen};
+pub use account::{Analysis, LATE_RELEASES, NoteLevel, ReportInput, ReportNote, RunVerdict};
+pub use check::{Checked, CounterexampleSummary};
 pub use file::{SaveError, save};
-pub use live::Live;
+pub use live::LiveTable;
 pub use programs::{ProgramStretch, ProgramSummary};
 pub use summary::Summary;
-pub use terminal::Look;
+pub use terminal::TerminalStyle;

@@ -10,7 +10,7 @@ use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::{Counts, Stats};
 
 use crate::figures::{count, nanos, percent, printable, share};
-use crate::terminal::Look;
+use crate::terminal::TerminalStyle;
 
 /// A terminal is drawn anew this often, at most.
 pub const REDRAW: Span = Span::from_millis(200);
@@ -20,9 +20,9 @@ pub const LINE: Span = Span::from_secs(1);
 
 /// Shows how a run goes.
 #[derive(Debug)]
-pub struct Live<W> {
+pub struct LiveTable<W> {
     to: W,
-    look: Look,
+    look: TerminalStyle,
     redraws: bool,
     asked: Span,
     shown: Option<Instant>,
@@ -33,18 +33,18 @@ pub struct Live<W> {
     used_ppm: Vec<u64>,
 }
 
-impl Live<io::Stdout> {
+impl LiveTable<io::Stdout> {
     /// On standard output, as it wants it.
     pub fn of_stdout(system: &System, asked: Span) -> Self {
-        Live::new(io::stdout(), Look::of_stdout(), io::stdout().is_terminal(), system, asked)
+        LiveTable::new(io::stdout(), TerminalStyle::of_stdout(), io::stdout().is_terminal(), system, asked)
     }
 }
 
-impl<W: Write> Live<W> {
+impl<W: Write> LiveTable<W> {
     /// On `to`, redrawing in place if it is a terminal.
-    pub fn new(to: W, look: Look, redraws: bool, system: &System, asked: Span) -> Self {
+    pub fn new(to: W, look: TerminalStyle, redraws: bool, system: &System, asked: Span) -> Self {
         let processors = system.processors.len();
-        Live {
+        LiveTable {
             to,
             look,
             redraws,

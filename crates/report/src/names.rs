@@ -14,7 +14,7 @@ pub fn template(name: &str) -> &str {
 
 /// Operations that one row can stand for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct TemplateGroup {
     /// The template's name, or that of a single operation.
     pub name: String,
     /// Its operations, in the system's order.
@@ -22,13 +22,13 @@ pub struct Group {
 }
 
 /// The operations in groups, in the order of their first members.
-pub fn groups(system: &System, operations: impl Iterator<Item = OperationId>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+pub fn groups(system: &System, operations: impl Iterator<Item = OperationId>) -> Vec<TemplateGroup> {
+    let mut groups: Vec<TemplateGroup> = Vec::new();
     let mut place: HashMap<&str, usize> = HashMap::new();
     for id in operations {
         let name = template(&system.operation(id).name);
         let place = *place.entry(name).or_insert_with(|| {
-            groups.push(Group { name: name.into(), operations: Vec::new() });
+            groups.push(TemplateGroup { name: name.into(), operations: Vec::new() });
             groups.len() - 1
         });
         groups[place].operations.push(id);

@@ -8,10 +8,10 @@ use hyoshi_model::Span;
 use hyoshi_trace::stats::distribution::Nanos;
 use hyoshi_trace::stats::over_time::Ends;
 use hyoshi_trace::stats::{Distribution, Extent};
-use hyoshi_trace::{Counts, Outcome};
+use hyoshi_trace::{Counts, JobOutcome};
 use serde::Serialize;
 
-use crate::account::{Note, Verdict};
+use crate::account::{ReportNote, RunVerdict};
 use crate::figures::{count, percent};
 use crate::lateness::LatenessSummary;
 use crate::programs::ProgramSummary;
@@ -29,7 +29,7 @@ pub struct Summary {
     pub system: SystemSummary,
     /// Whether it holds.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
     /// How long it ran; virtual time in a simulation.
     pub duration_ns: u64,
     /// How long it was to run.
@@ -42,7 +42,7 @@ pub struct Summary {
     /// Events that were seen by nobody.
     pub lost_events: u64,
     /// What a reader must know to judge the figures.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ReportNote>,
     /// What is proved.
     pub analysis: AnalysisSummary,
     /// In the system's order.
@@ -271,8 +271,8 @@ impl From<&Counts> for CountsSummary {
             missed: counts.missed(),
             cancelled: counts.cancelled(),
             stopped: counts.stopped(),
-            dropped_busy: counts.of(Outcome::DroppedBusy),
-            dropped_full: counts.of(Outcome::DroppedFull),
+            dropped_busy: counts.of(JobOutcome::DroppedBusy),
+            dropped_full: counts.of(JobOutcome::DroppedFull),
             overran: counts.overran,
             demoted: counts.demoted,
             unfinished: counts.unfinished,

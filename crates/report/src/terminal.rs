@@ -9,12 +9,12 @@ use std::io::IsTerminal;
 
 use crossterm::style::{Attribute, Color, Stylize};
 
-use crate::Note;
-use crate::account::Level;
+use crate::ReportNote;
+use crate::account::NoteLevel;
 use crate::figures::{count, nanos, percent, printable, share, signed};
 use crate::names::label;
 use crate::summary::{BoundSummary, ChainSummary, CountsSummary, OperationSummary, Summary, TimesSummary};
-use grid::{Tone, Value, column, grid};
+use grid::{CellValue, Tone, column, grid};
 
 /// Rows that a table of the final report shows at most.
 pub(crate) const MOST_ROWS: usize = 40;
@@ -24,27 +24,27 @@ const MOST_MISSES: usize = 8;
 
 /// How wide the terminal is, and whether it may be coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct TerminalStyle {
     /// Whether to colour.
     pub colour: bool,
     /// Columns to fit into; `None` lets lines be as long as they are.
     pub width: Option<u16>,
 }
 
-impl Look {
+impl TerminalStyle {
     /// Without colour and as wide as it gets: for files, pipes and comparison.
-    pub const PLAIN: Look = Look { colour: false, width: None };
+    pub const PLAIN: TerminalStyle = TerminalStyle { colour: false, width: None };
 
     /// As standard output wants it: plain unless it is a terminal, uncoloured where `NO_COLOR` is set.
-    pub fn of_stdout() -> Look {
+    pub fn of_stdout() -> TerminalStyle {
         if !std::io::stdout().is_terminal() {
-            return Look::PLAIN;
+            return TerminalStyle::PLAIN;
         }
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         // Some terminals do not know their width and say 0.
         let width = crossterm::terminal::size().ok().map(|(width, _)| width).filter(|width| *width > 0);
-        Look { colour: !set("NO_COLOR") && !dumb, width }
+        TerminalStyle { colour: !set("NO_COLOR") && !dumb, width }
     }
 
     /// Lines wrapped at the width: the rest of a line goes below its words, or a little further in.
@@ -118,14 +118,14 @@ fn wrapped(line: &str, width: usize) -> String {
 }
 
 /// What a reader must know, a line each.
-pub(crate) fn notes(notes: &[Note], look: Look) -> String {
+pub(crate) fn notes(notes: &[ReportNote], look: TerminalStyle) -> String {
     let mut text = String::new();
     for note in notes {
         let word = match note.level {
-            Level::Info => look.quiet("note"),
-            Level::Degraded => look.toned("degraded", Color::Yellow),
-            Level::Refused => look.toned("refused", Color::Yellow),
-            Level::Failed => look.toned("failed", Color::Red),
+            NoteLevel::Info => look.quiet("note"),
+            NoteLevel::Degraded => look.toned("degraded", Color::Yellow),
+            NoteLevel::Refused => look.toned("refused", Color::Yellow),
+            NoteLevel::Failed => look.toned("failed", Color::Red),
         };
         let remedy = note.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
         let said = printable(&format!("{}: {}{remedy}", note.topic, note.text));
@@ -136,7 +136,7 @@ pub(crate) fn notes(notes: &[Note], look: Look) -> String {
 
 impl Summary {
     /// The report for a terminal.
-    pub fn terminal(&self, look: Look) -> String {
+    pub fn terminal(&self, look: TerminalStyle) -> String {
         let mut text = self.heading(look);
         let mut section = |title: &str, body: Option<String>| {
             if let Some(body) = body {
@@ -154,7 +154,7 @@ impl Summary {
         text
     }
 
-    fn heading(&self, look: Look) -> String {
+    fn heading(&self, look: TerminalStyle) -> String {
         let Summary { hyoshi, system, verdict, .. } = self;
         let (ran, asked) = (nanos(self.duration_ns), nanos(self.asked_ns));
         let ran = if self.duration_ns < self.asked_ns { format!("{ran} of {asked}") } else { ran };
@@ -172,7 +172,7 @@ impl Summary {
         title + &look.wrap(&text) + &notes(&self.notes, look)
     }
 
-    fn class_table(&self, look: Look) -> String {
+    fn class_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("class"),
             column("jobs"),
@@ -190,9 +190,9 @@ impl Summary {
             column("worst lateness"),
         ];
         let rows = self.classes.iter().map(|class| {
-            let mut row = vec![Value::words(class.class), Value::Count(class.counts.released, Tone::Plain)];
+            let mut row = vec![CellValue::words(class.class), CellValue::Count(class.counts.released, Tone::Plain)];
             row.extend(outcomes(&class.counts, class.critical));
-            row.push(Value::figure(share(class.counts.made, class.counts.released)));
+            row.push(CellValue::figure(share(class.counts.made, class.counts.released)));
             row.extend(response(class.response.as_ref()));
             row.push(worst(class.lateness.as_ref(), class.critical));
             row
@@ -200,7 +200,7 @@ impl Summary {
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    fn operation_table(&self, look: Look) -> String {
+    fn operation_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("operation"),
             column("processor").if_any().spare(4),
@@ -231,23 +231,23 @@ impl Summary {
         let rows = groups.into_iter().map(|group| {
             let class = if group.critical { "critical" } else { "" };
             let mut row = vec![
-                Value::words(label(&group.name, group.instances)),
-                Value::words(if several { group.processor.as_str() } else { "" }),
-                Value::words(class),
-                Value::figure(range(group.period_ns, group.period_max_ns)),
-                Value::Count(group.counts.released, Tone::Plain),
+                CellValue::words(label(&group.name, group.instances)),
+                CellValue::words(if several { group.processor.as_str() } else { "" }),
+                CellValue::words(class),
+                CellValue::figure(range(group.period_ns, group.period_max_ns)),
+                CellValue::Count(group.counts.released, Tone::Plain),
             ];
             row.extend(outcomes(&group.counts, group.critical));
             row.extend(response(group.response.as_ref()));
             row.push(bound(&group.bound));
-            row.push(Value::figure(range(group.deadline_ns, group.deadline_max_ns)));
+            row.push(CellValue::figure(range(group.deadline_ns, group.deadline_max_ns)));
             row.push(worst(group.lateness.as_ref(), group.critical));
             row
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    fn epoch_table(&self, look: Look) -> String {
+    fn epoch_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("region"),
             column("from").spare(5),
@@ -269,12 +269,12 @@ impl Summary {
             let lost = |counts: &CountsSummary| counts.stopped + counts.dropped();
             let reached = epoch.until_ns > epoch.at_ns;
             // Of a region that was not reached nothing was counted: it has no zeros.
-            let count = |count, tone| if reached { Value::Count(count, tone) } else { Value::figure("") };
+            let count = |count, tone| if reached { CellValue::Count(count, tone) } else { CellValue::figure("") };
             vec![
-                Value::words(if reached { epoch.name.clone() } else { format!("{} (not reached)", epoch.name) }),
-                Value::figure(nanos(epoch.at_ns)),
-                Value::Figure(percent(declared), if declared > 1_000_000 { Tone::Worry } else { Tone::Plain }),
-                Value::figure(if reached { percent(used) } else { String::new() }),
+                CellValue::words(if reached { epoch.name.clone() } else { format!("{} (not reached)", epoch.name) }),
+                CellValue::figure(nanos(epoch.at_ns)),
+                CellValue::Figure(percent(declared), if declared > 1_000_000 { Tone::Worry } else { Tone::Plain }),
+                CellValue::figure(if reached { percent(used) } else { String::new() }),
                 count(critical.made, Tone::Plain),
                 count(critical.missed, Tone::Bad),
                 count(lost(critical) + critical.cancelled, Tone::Bad),
@@ -287,7 +287,7 @@ impl Summary {
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    fn processor_table(&self, look: Look) -> String {
+    fn processor_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("processor"),
             column("host").spare(5),
@@ -303,16 +303,16 @@ impl Summary {
         ];
         let rows = self.processors.iter().map(|processor| {
             let cost = |times: &Option<TimesSummary>, of: fn(&TimesSummary) -> i64| {
-                Value::figure(times.as_ref().map_or(String::new(), |times| signless(of(times))))
+                CellValue::figure(times.as_ref().map_or(String::new(), |times| signless(of(times))))
             };
             vec![
-                Value::words(&processor.name),
-                Value::words(&processor.host),
-                Value::figure(processor.cpu.map_or(String::new(), |cpu| cpu.to_string())),
-                Value::words(processor.strategies()),
-                Value::Count(processor.levels.len() as u64, Tone::Plain),
-                Value::words(processor.preemption),
-                Value::figure(percent(processor.utilisation_ppm)),
+                CellValue::words(&processor.name),
+                CellValue::words(&processor.host),
+                CellValue::figure(processor.cpu.map_or(String::new(), |cpu| cpu.to_string())),
+                CellValue::words(processor.strategies()),
+                CellValue::Count(processor.levels.len() as u64, Tone::Plain),
+                CellValue::words(processor.preemption),
+                CellValue::figure(percent(processor.utilisation_ppm)),
                 cost(&processor.enqueue, |times| times.p50_ns),
                 cost(&processor.enqueue, |times| times.max_ns),
                 cost(&processor.dequeue, |times| times.p50_ns),
@@ -322,7 +322,7 @@ impl Summary {
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    fn chain_table(&self, look: Look) -> String {
+    fn chain_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("chain"),
             column("outputs"),
@@ -343,28 +343,28 @@ impl Summary {
         ];
         let rows = self.chains.iter().map(|chain| {
             let mut row = vec![
-                Value::words(&chain.name),
-                Value::Count(chain.latency.map_or(0, |latency| latency.count), Tone::Plain),
-                Value::Count(chain.made, Tone::Plain),
-                Value::Count(chain.missed, Tone::Bad),
-                Value::Count(chain.lost, if chain.deadline_ns.is_some() { Tone::Bad } else { Tone::Worry }),
-                Value::Count(chain.too_old, Tone::Bad),
-                Value::Count(chain.too_slow, Tone::Bad),
-                Value::Count(chain.unmatched, Tone::Worry),
+                CellValue::words(&chain.name),
+                CellValue::Count(chain.latency.map_or(0, |latency| latency.count), Tone::Plain),
+                CellValue::Count(chain.made, Tone::Plain),
+                CellValue::Count(chain.missed, Tone::Bad),
+                CellValue::Count(chain.lost, if chain.deadline_ns.is_some() { Tone::Bad } else { Tone::Worry }),
+                CellValue::Count(chain.too_old, Tone::Bad),
+                CellValue::Count(chain.too_slow, Tone::Bad),
+                CellValue::Count(chain.unmatched, Tone::Worry),
             ];
             row.extend(response(chain.latency.as_ref()));
             row.push(bound(&chain.latency_bound));
-            row.push(Value::figure(chain.reaction.map_or(String::new(), |reaction| signless(reaction.max_ns))));
+            row.push(CellValue::figure(chain.reaction.map_or(String::new(), |reaction| signless(reaction.max_ns))));
             let demanded_of_it = chain.max_reaction_ns.is_some();
-            row.push(if demanded_of_it { bound(&chain.reaction_bound) } else { Value::figure("") });
-            row.push(Value::words(demanded(chain)));
-            row.push(Value::words(chain.unmeasured.map_or(String::new(), |why| format!("not measured: {why}"))));
+            row.push(if demanded_of_it { bound(&chain.reaction_bound) } else { CellValue::figure("") });
+            row.push(CellValue::words(demanded(chain)));
+            row.push(CellValue::words(chain.unmeasured.map_or(String::new(), |why| format!("not measured: {why}"))));
             row
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    fn miss_table(&self, look: Look) -> String {
+    fn miss_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("job"),
             column("class").spare(2),
@@ -376,12 +376,12 @@ impl Summary {
         let regions = self.epochs.len() > 1;
         let rows = self.misses.iter().map(|miss| {
             vec![
-                Value::words(&miss.job),
-                Value::words(if miss.critical { "critical" } else { "" }),
-                Value::Figure(signed(miss.lateness_ns), if miss.critical { Tone::Bad } else { Tone::Worry }),
-                Value::words(if regions { miss.epoch.as_str() } else { "" }),
-                Value::figure(seconds(miss.release_at_ns)),
-                Value::words(&miss.explanation),
+                CellValue::words(&miss.job),
+                CellValue::words(if miss.critical { "critical" } else { "" }),
+                CellValue::Figure(signed(miss.lateness_ns), if miss.critical { Tone::Bad } else { Tone::Worry }),
+                CellValue::words(if regions { miss.epoch.as_str() } else { "" }),
+                CellValue::figure(seconds(miss.release_at_ns)),
+                CellValue::words(&miss.explanation),
             ]
         });
         let rows: Vec<_> = rows.take(MOST_MISSES).collect();
@@ -401,28 +401,29 @@ pub(crate) fn seconds(at_ns: u64) -> String {
     format!("{}.{:06}s", count(at_ns / 1_000_000_000), at_ns % 1_000_000_000 / 1_000)
 }
 
-fn outcomes(counts: &CountsSummary, critical: bool) -> Vec<Value> {
+fn outcomes(counts: &CountsSummary, critical: bool) -> Vec<CellValue> {
     let bad = if critical { Tone::Bad } else { Tone::Worry };
     vec![
-        Value::Count(counts.made, Tone::Good),
-        Value::Count(counts.missed, bad),
-        Value::Count(counts.cancelled, bad),
-        Value::Count(counts.shed_legs, bad),
-        Value::Count(counts.stopped, bad),
-        Value::Count(counts.dropped(), bad),
-        Value::Count(counts.overran, Tone::Worry),
+        CellValue::Count(counts.made, Tone::Good),
+        CellValue::Count(counts.missed, bad),
+        CellValue::Count(counts.cancelled, bad),
+        CellValue::Count(counts.shed_legs, bad),
+        CellValue::Count(counts.stopped, bad),
+        CellValue::Count(counts.dropped(), bad),
+        CellValue::Count(counts.overran, Tone::Worry),
     ]
 }
 
-fn response(times: Option<&TimesSummary>) -> [Value; 3] {
-    let figure = |of: fn(&TimesSummary) -> i64| Value::figure(times.map_or(String::new(), |times| signless(of(times))));
+fn response(times: Option<&TimesSummary>) -> [CellValue; 3] {
+    let figure =
+        |of: fn(&TimesSummary) -> i64| CellValue::figure(times.map_or(String::new(), |times| signless(of(times))));
     [figure(|times| times.p50_ns), figure(|times| times.p99_ns), figure(|times| times.max_ns)]
 }
 
 /// What is proved: everywhere it ran, in some regions, or nowhere; with a mark where more was seen.
-fn bound(bound: &BoundSummary) -> Value {
+fn bound(bound: &BoundSummary) -> CellValue {
     let text = bound_words(bound);
-    if bound.exceeded { Value::Figure(format!("{text} !"), Tone::Bad) } else { Value::figure(text) }
+    if bound.exceeded { CellValue::Figure(format!("{text} !"), Tone::Bad) } else { CellValue::figure(text) }
 }
 
 /// A bound in a few letters.
@@ -440,14 +441,14 @@ pub(crate) fn range(least: u64, most: u64) -> String {
     if least == most { nanos(least) } else { format!("{}–{}", nanos(least), nanos(most)) }
 }
 
-fn worst(lateness: Option<&TimesSummary>, critical: bool) -> Value {
-    let Some(lateness) = lateness else { return Value::figure("") };
+fn worst(lateness: Option<&TimesSummary>, critical: bool) -> CellValue {
+    let Some(lateness) = lateness else { return CellValue::figure("") };
     let tone = match (lateness.max_ns > 0, critical) {
         (false, _) => Tone::Plain,
         (true, true) => Tone::Bad,
         (true, false) => Tone::Worry,
     };
-    Value::Figure(signed(lateness.max_ns), tone)
+    CellValue::Figure(signed(lateness.max_ns), tone)
 }
 
 fn signless(value: i64) -> String {
@@ -458,7 +459,7 @@ fn signless(value: i64) -> String {
 mod tests {
     use super::*;
 
-    const NARROW: Look = Look { colour: true, width: Some(40) };
+    const NARROW: TerminalStyle = TerminalStyle { colour: true, width: Some(40) };
 
     #[test]
     fn prose_wraps_at_spaces_and_hangs_below_its_first_word_or_column() {
@@ -470,7 +471,7 @@ mod tests {
             "     1.2ms  4 %  waited for nav#8, which\n                 is more urgent than it\n"
         );
         assert_eq!(NARROW.wrap("short\n\nlines\n"), "short\n\nlines\n");
-        assert_eq!(Look::PLAIN.wrap(note), note);
+        assert_eq!(TerminalStyle::PLAIN.wrap(note), note);
     }
 
     #[test]
@@ -489,7 +490,7 @@ mod tests {
             width in 30u16..100,
         ) {
             let line = format!("{:indent$}{}\n", "", words.join(" "));
-            let wrapped = Look { colour: false, width: Some(width) }.wrap(&line);
+            let wrapped = TerminalStyle { colour: false, width: Some(width) }.wrap(&line);
             proptest::prop_assert_eq!(wrapped.split_whitespace().collect::<Vec<_>>(), words);
             proptest::prop_assert!(wrapped.lines().all(|line| line.chars().count() <= width.into()));
         }

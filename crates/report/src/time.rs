@@ -3,7 +3,7 @@
 use hyoshi_trace::split::{Basis, TimeSplit};
 use serde::Serialize;
 
-use crate::account::Account;
+use crate::account::ReportInput;
 
 /// Others that a report names of each processor.
 const MOST_OTHERS: usize = 10;
@@ -47,7 +47,7 @@ pub struct ThreadSummary {
 }
 
 impl TimeSummary {
-    pub(crate) fn of(account: &Account<'_>, processor: usize) -> Option<TimeSummary> {
+    pub(crate) fn of(account: &ReportInput<'_>, processor: usize) -> Option<TimeSummary> {
         let time = account.figures.time.get(processor)?;
         let thread = |(number, span, switches): &(u32, hyoshi_model::Span, u64)| ThreadSummary {
             name: account.threads.get(*number as usize).cloned().unwrap_or_else(|| "(unnamed)".into()),

@@ -1,16 +1,16 @@
 //! Whether what the file demands was kept.
 
-use crate::account::{Account, Verdict};
+use crate::account::{ReportInput, RunVerdict};
 use crate::figures::{count, jobs, time};
 
-impl Account<'_> {
-    /// Whether what the file demands was kept: the rule is at [`Verdict`].
-    pub fn verdict(&self) -> Verdict {
+impl ReportInput<'_> {
+    /// Whether what the file demands was kept: the rule is at [`RunVerdict`].
+    pub fn verdict(&self) -> RunVerdict {
         verdict(self)
     }
 }
 
-fn verdict(account: &Account<'_>) -> Verdict {
+fn verdict(account: &ReportInput<'_>) -> RunVerdict {
     let (system, stats) = (account.system, account.figures.stats);
     let critical = stats.rows().iter().any(|row| row.critical());
     let everything = !critical && system.chains.is_empty();
@@ -56,7 +56,7 @@ fn verdict(account: &Account<'_>) -> Verdict {
             time(account.duration),
             time(account.asked)
         );
-        return Verdict { holds: false, sentence, reasons };
+        return RunVerdict { holds: false, sentence, reasons };
     }
     let holds = reasons.is_empty();
     let so_far = if partial { " as far as it goes" } else { "" };
@@ -68,11 +68,11 @@ fn verdict(account: &Account<'_>) -> Verdict {
     // "all 3 jobs critical met" reads badly: the class stands before its noun.
     let sentence = sentence.replace(&format!(" jobs {what}met"), &format!(" {what}jobs met"));
     let sentence = sentence.replace(&format!(" job {what}met"), &format!(" {what}job met"));
-    Verdict { holds, sentence, reasons }
+    RunVerdict { holds, sentence, reasons }
 }
 
 /// Where there are no operations: programs' cycles, as far as somebody counted them, and how programs ended.
-fn of_programs(account: &Account<'_>, mut reasons: Vec<String>) -> Verdict {
+fn of_programs(account: &ReportInput<'_>, mut reasons: Vec<String>) -> RunVerdict {
     let (mut met, mut missed) = (0, 0);
     for program in &account.programs {
         met += program.met.unwrap_or(0);
@@ -87,5 +87,5 @@ fn of_programs(account: &Account<'_>, mut reasons: Vec<String>) -> Verdict {
         (true, met) => format!("Holds: all {} cycles of programs were in time.", count(met)),
         (false, _) => format!("Does not hold: {}.", reasons.join("; ")),
     };
-    Verdict { holds, sentence, reasons }
+    RunVerdict { holds, sentence, reasons }
 }

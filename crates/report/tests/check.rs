@@ -1,7 +1,7 @@
 //! What `check` prints of systems that hold, do not, and are unknown.
 
 use hyoshi_model::{System, read};
-use hyoshi_report::{Checked, Look};
+use hyoshi_report::{Checked, TerminalStyle};
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 
 fn checked(operations: &str) -> (System, Report) {
@@ -14,7 +14,7 @@ fn checked(operations: &str) -> (System, Report) {
 
 fn shown(operations: &str) -> String {
     let (system, report) = checked(operations);
-    Checked::new("hyoshi check small.toml", &system, &report).terminal(Look::PLAIN)
+    Checked::new("hyoshi check small.toml", &system, &report).terminal(TerminalStyle::PLAIN)
 }
 
 const FITS: &str = "
@@ -100,7 +100,7 @@ fn a_terminal_shows_margins_chains_and_sources_as_the_golden_files_say() {
     let checked = Checked::new("hyoshi check small.toml", &system, &report);
     let with = Checked { sensitivity: Some(&margins), explain: true, ..checked };
     for (width, name) in [(80, "check-80.txt"), (120, "check-120.txt")] {
-        golden(name, &with.terminal(Look { width: Some(width), colour: false }));
+        golden(name, &with.terminal(TerminalStyle { width: Some(width), colour: false }));
     }
-    golden("check-plain.txt", &checked.terminal(Look { width: Some(100), colour: false }));
+    golden("check-plain.txt", &checked.terminal(TerminalStyle { width: Some(100), colour: false }));
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flight::{Flight, flight};
 use hyoshi_model::Instant;
-use hyoshi_report::{Live, Look};
+use hyoshi_report::{LiveTable, TerminalStyle};
 use serde_json::Value;
 
 fn compare(name: &str, found: &str) {
@@ -21,12 +21,12 @@ fn compare(name: &str, found: &str) {
 
 #[test]
 fn the_final_table() {
-    compare("report.txt", &flight().account().summary().terminal(Look::PLAIN));
+    compare("report.txt", &flight().account().summary().terminal(TerminalStyle::PLAIN));
 }
 
 #[test]
 fn the_final_table_of_a_narrow_coloured_terminal() {
-    let look = Look { colour: true, width: Some(80) };
+    let look = TerminalStyle { colour: true, width: Some(80) };
     compare("report-80.ansi", &flight().account().summary().terminal(look));
 }
 
@@ -56,7 +56,7 @@ fn json() {
 fn lines_while_a_run_goes_on() {
     let Flight { system, stats, .. } = flight();
     let mut lines = Vec::new();
-    let mut live = Live::new(&mut lines, Look::PLAIN, false, &system, system.duration);
+    let mut live = LiveTable::new(&mut lines, TerminalStyle::PLAIN, false, &system, system.duration);
     for millis in [0, 400, 1_000, 2_000] {
         let now = Instant::from_nanos(millis * 1_000_000);
         if live.is_due(now) {
@@ -71,7 +71,8 @@ fn lines_while_a_run_goes_on() {
 fn a_table_that_redraws_while_a_run_goes_on() {
     let Flight { system, stats, .. } = flight();
     let mut screen = Vec::new();
-    let mut live = Live::new(&mut screen, Look { colour: true, width: Some(60) }, true, &system, system.duration);
+    let mut live =
+        LiveTable::new(&mut screen, TerminalStyle { colour: true, width: Some(60) }, true, &system, system.duration);
     live.show(Instant::from_nanos(500_000_000), &system, &stats, 0).unwrap();
     live.show(Instant::from_nanos(2_000_000_000), &system, &stats, 3).unwrap();
     live.finish().unwrap();

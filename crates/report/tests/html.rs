@@ -56,7 +56,7 @@ fn a_system_of_which_nothing_was_seen_has_a_report() {
     flight.system = flight.system.with(|system| system.epochs.truncate(1));
     let account = flight.account();
     assert!(account.html().contains("Nothing can be judged: no critical job ended in the "));
-    assert!(account.summary().terminal(hyoshi_report::Look::PLAIN).contains("Nothing can be judged"));
+    assert!(account.summary().terminal(hyoshi_report::TerminalStyle::PLAIN).contains("Nothing can be judged"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use flight::flight;
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_report::Checked;
 use hyoshi_sched::Strategies;
-use hyoshi_trace::{Decision, Event, Reigns, TimeSplit};
+use hyoshi_trace::{DispatchDecision, StrategyHistories, TimeSplit, TraceEvent};
 use serde_json::Value;
 
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
@@ -38,8 +38,8 @@ fn doc() -> String {
 fn switching() -> Value {
     let mut flight = flight();
     flight.plan.processors[0].overload = Some(Box::new(flight.plan.processors[0].clone()));
-    let mut reigns = Reigns::new(&flight.system);
-    let switch = |second| Event::Decision(Decision::Switch { second });
+    let mut reigns = StrategyHistories::new(&flight.system);
+    let switch = |second| TraceEvent::Decision(DispatchDecision::Switch { second });
     reigns.event(ProcessorId(0), Instant::from_nanos(1_000), &switch(true));
     reigns.event(ProcessorId(0), Instant::from_nanos(975_001_000), &switch(false));
     let mut account = flight.account();
@@ -70,7 +70,7 @@ fn every_key_of_a_check_is_documented() {
     let flight = flight();
     let report = hyoshi_sched::analyse(&flight.system, &flight.plan);
     let margins = hyoshi_sched::analysis::sensitivity(&flight.system, &Strategies::built_in(), &report, &|_, _| true);
-    let seen = hyoshi_report::Seen {
+    let seen = hyoshi_report::CounterexampleSummary {
         of: "nav".into(),
         kind: "operation",
         region: "0".into(),

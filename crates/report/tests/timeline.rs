@@ -4,23 +4,23 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use hyoshi_model::{Instant, ProcessorId, Span, System, read_file};
-use hyoshi_replay::insight::{Insight, Seen};
-use hyoshi_replay::timeline::{Why, Window};
+use hyoshi_replay::causes::{CauseAnalysis, CauseReport};
+use hyoshi_replay::timeline::{TimelineWindow, WindowReason};
 use hyoshi_replay::{Feed, Observer};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::simulate;
 use hyoshi_trace::Stats;
 
-fn seen(system: &System) -> (Seen, Stats) {
+fn seen(system: &System) -> (CauseReport, Stats) {
     let plan = Plan::new(system, &Strategies::default()).unwrap();
-    let insight = Insight::new(system, &plan, true, true, Span::ZERO);
-    let observer = RefCell::new(Observer::new(system).with_insight(Some(insight)));
+    let causes = CauseAnalysis::new(system, &plan, true, true, Span::ZERO);
+    let observer = RefCell::new(Observer::new(system).with_causes(Some(causes)));
     let until = Instant::ZERO + system.duration;
     simulate(system, &plan, until, |processor| Feed::new(processor, &observer), |_| true);
     let mut observer = observer.into_inner();
     observer.close(until);
     let figures = observer.figures(until);
-    (figures.insight.unwrap().clone(), figures.stats.clone())
+    (figures.causes.unwrap().clone(), figures.stats.clone())
 }
 
 fn example(name: &str) -> System {
@@ -28,9 +28,10 @@ fn example(name: &str) -> System {
     read_file(&path).unwrap().system
 }
 
-fn pieces(windows: &[Window]) -> usize {
-    let of =
-        |window: &Window| window.others.len() + window.jobs.iter().map(|line| line.ran.len().max(1)).sum::<usize>();
+fn pieces(windows: &[TimelineWindow]) -> usize {
+    let of = |window: &TimelineWindow| {
+        window.others.len() + window.jobs.iter().map(|line| line.ran.len().max(1)).sum::<usize>()
+    };
     windows.iter().map(of).sum()
 }
 
@@ -45,7 +46,7 @@ fn jobs_that_lie_within_a_window_have_the_cpu_for_as_long_as_they_used_it() {
                 let whole = line.ready >= window.from && line.end.is_some_and(|(_, end)| end <= window.until);
                 if whole && line.ready != Instant::NEVER {
                     let ran: Span = line.ran.iter().map(|(from, to)| to.since(*from)).sum();
-                    assert_eq!(ran, line.consumed, "{name}: {:?} in {:?}", line.job, window.why);
+                    assert_eq!(ran, line.consumed, "{name}: {:?} in {:?}", line.job, window.reason);
                     within += 1;
                 }
             }
@@ -63,7 +64,7 @@ fn nobody_has_a_cpu_together_with_another() {
             let others = window.others.iter().filter(|other| other.processor == processor);
             let mut all: Vec<_> = jobs.chain(others.map(|other| (other.from, other.to))).collect();
             all.sort();
-            assert!(all.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:?}", window.why);
+            assert!(all.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:?}", window.reason);
         }
     }
 }
@@ -76,15 +77,17 @@ fn windows_are_few_bounded_and_repeatable_and_one_has_the_latest_job() {
     assert!(pieces(&seen_once.windows) <= 6_000, "{}", pieces(&seen_once.windows));
     for critical in [true, false] {
         let worst = stats.lateness(|row| row.critical() == critical).extent().most().unwrap();
-        let shown = seen_once.windows.iter().find_map(|window| match window.why {
-            Why::Latest { critical: class, job, lateness } if class == critical => Some((window, job, lateness)),
+        let shown = seen_once.windows.iter().find_map(|window| match window.reason {
+            WindowReason::Latest { critical: class, job, lateness } if class == critical => {
+                Some((window, job, lateness))
+            }
             _ => None,
         });
         let (window, job, lateness) = shown.unwrap();
         assert_eq!(lateness, worst);
         assert!(window.jobs.iter().any(|line| line.job == job));
     }
-    let regions = seen_once.windows.iter().filter(|window| matches!(window.why, Why::Region(_))).count();
+    let regions = seen_once.windows.iter().filter(|window| matches!(window.reason, WindowReason::Region(_))).count();
     assert_eq!(regions, system.epochs.len() - 1);
 }
 
@@ -95,7 +98,7 @@ fn every_late_job_that_is_shown_has_an_account_that_adds_up() {
     let late = stats.worst(false, 20);
     assert!(!late.is_empty());
     for end in late {
-        let account = seen.account(end.job).expect("an account");
+        let account = seen.breakdown(end.job).expect("an account");
         assert_eq!(account.total(|_| true), account.response());
     }
 }

@@ -1,4 +1,4 @@
-//! A paper's claims, and what became of them here.
+//! A paper's claims and their ratings.
 
 pub mod html;
 pub mod terminal;
@@ -8,80 +8,80 @@ use serde::Serialize;
 /// A numbered claim of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Claim {
-    /// Such as `K1`.
+    /// Its number, such as `K1`.
     pub id: &'static str,
-    /// What is claimed.
+    /// The claim.
     pub says: &'static str,
-    /// Where the paper says so, and with which figures.
+    /// Its place in the paper, with the paper's figures.
     pub paper: &'static str,
 }
 
-/// What became of a claim.
+/// The rating of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// It is so here, too.
+pub enum ClaimVerdict {
+    /// The claim holds here, too.
     Reproduced,
-    /// Some of it is so, or only under a condition that the reason names.
+    /// A part of it holds, or it holds under a condition in the reason.
     InPart,
-    /// It is not so here.
+    /// It does not hold here.
     NotReproduced,
-    /// Nothing was measured that could tell; the reason says what is missing.
+    /// The required figures were not measured; the reason states what is missing.
     NotMeasured,
 }
 
-impl Verdict {
-    /// In words.
+impl ClaimVerdict {
+    /// The rating as text.
     pub const fn words(self) -> &'static str {
         match self {
-            Verdict::Reproduced => "reproduced",
-            Verdict::InPart => "in part",
-            Verdict::NotReproduced => "not reproduced",
-            Verdict::NotMeasured => "not measured",
+            ClaimVerdict::Reproduced => "reproduced",
+            ClaimVerdict::InPart => "in part",
+            ClaimVerdict::NotReproduced => "not reproduced",
+            ClaimVerdict::NotMeasured => "not measured",
         }
     }
 }
 
-/// A verdict with its reason.
+/// A rating with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The verdict.
-    pub verdict: Verdict,
-    /// The figures it rests on, in a sentence.
+pub struct ClaimFinding {
+    /// The rating.
+    pub verdict: ClaimVerdict,
+    /// The figures of the rating, in a sentence.
     pub reason: String,
 }
 
-impl Finding {
-    /// It is so.
-    pub fn reproduced(reason: impl Into<String>) -> Finding {
-        Finding { verdict: Verdict::Reproduced, reason: reason.into() }
+impl ClaimFinding {
+    /// The claim holds.
+    pub fn reproduced(reason: impl Into<String>) -> ClaimFinding {
+        ClaimFinding { verdict: ClaimVerdict::Reproduced, reason: reason.into() }
     }
 
-    /// Some of it is.
-    pub fn in_part(reason: impl Into<String>) -> Finding {
-        Finding { verdict: Verdict::InPart, reason: reason.into() }
+    /// A part of it holds.
+    pub fn in_part(reason: impl Into<String>) -> ClaimFinding {
+        ClaimFinding { verdict: ClaimVerdict::InPart, reason: reason.into() }
     }
 
-    /// It is not.
-    pub fn not_reproduced(reason: impl Into<String>) -> Finding {
-        Finding { verdict: Verdict::NotReproduced, reason: reason.into() }
+    /// It does not hold.
+    pub fn not_reproduced(reason: impl Into<String>) -> ClaimFinding {
+        ClaimFinding { verdict: ClaimVerdict::NotReproduced, reason: reason.into() }
     }
 
-    /// Nobody can tell.
-    pub fn not_measured(reason: impl Into<String>) -> Finding {
-        Finding { verdict: Verdict::NotMeasured, reason: reason.into() }
+    /// It was not measured.
+    pub fn not_measured(reason: impl Into<String>) -> ClaimFinding {
+        ClaimFinding { verdict: ClaimVerdict::NotMeasured, reason: reason.into() }
     }
 }
 
-/// A claim with what was found.
+/// A claim with its ratings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Judgement {
     /// The claim.
     #[serde(flatten)]
     pub claim: Claim,
-    /// The verdict and its reason.
+    /// The rating and its reason.
     #[serde(flatten)]
-    pub finding: Finding,
-    /// The same asked of the runs on the kernel, where it can be.
-    pub on_kernel: Option<Finding>,
+    pub finding: ClaimFinding,
+    /// The rating of the runs on the kernel, if any.
+    pub on_kernel: Option<ClaimFinding>,
 }

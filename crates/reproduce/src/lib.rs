@@ -1,17 +1,17 @@
-//! The experiments of the papers that Hyoshi stands on, run again and judged: each numbered claim
-//! is reproduced, reproduced in part, or not, with the figures and the reason.
+//! Repeats the experiments of the papers behind Hyoshi, and rates each numbered claim: reproduced, in part, or not, with
+//! figures and a reason.
 //!
-//! A paper is a module: the experiment as data, what it measures, a pure function from figures to
-//! a verdict for each claim, and how the results are shown beside the paper's.
+//! Each paper has a module: the experiment as data, its measurements, a pure function from figures to a rating of each
+//! claim, and the display beside the paper's results.
 //!
 //! ```
 //! use hyoshi_model::Span;
-//! use hyoshi_reproduce::Watch;
+//! use hyoshi_reproduce::ExperimentControl;
 //! use hyoshi_reproduce::kokyu::{Reproduced, Setup, run};
 //!
 //! let setup = Setup { region: Span::from_secs(1), ..Setup::default() }; // 150 s in the paper
-//! let watch = Watch { step: &|_| (), stop: &|| false };
-//! let reproduced = Reproduced::judge(run(setup, watch).unwrap());
+//! let control = ExperimentControl { step: &|_| (), stop: &|| false };
+//! let reproduced = Reproduced::judge(run(setup, control).unwrap());
 //! for judgement in &reproduced.claims {
 //!     println!("{} {}: {}", judgement.claim.id, judgement.claim.says, judgement.finding.verdict.words());
 //! }
@@ -21,8 +21,8 @@
 
 pub mod broker;
 pub mod claim;
+mod control;
 pub mod kokyu;
-mod watch;
 
-pub use claim::{Claim, Finding, Judgement, Verdict};
-pub use watch::{Stopped, Watch};
+pub use claim::{Claim, ClaimFinding, ClaimVerdict, Judgement};
+pub use control::{ExperimentControl, Stopped};

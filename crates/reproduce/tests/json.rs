@@ -1,13 +1,13 @@
-//! `docs/json.md` names every key that is written.
+//! `docs/json.md` documents every key of the output.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use hyoshi_model::Span;
-use hyoshi_reproduce::Watch;
+use hyoshi_reproduce::ExperimentControl;
 use hyoshi_reproduce::broker;
-use hyoshi_reproduce::broker::arbitration::Served;
-use hyoshi_reproduce::broker::kernel::{Arbitrated, Cost, Kernel, Length, Openness, TrackedOnKernel};
+use hyoshi_reproduce::broker::arbitration::ServedPeriods;
+use hyoshi_reproduce::broker::kernel::{Arbitrated, Cost, KernelExperiments, Length, Openness, TrackedOnKernel};
 use hyoshi_reproduce::kokyu::{Reproduced, Setup, kernel, run};
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ fn keys(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Asserts that each key of an object stands in `docs/json.md`.
+/// Asserts that `docs/json.md` has each key of an object.
 fn is_documented(written: &Value) {
     let mut keys_of_it = BTreeSet::new();
     keys(written, &mut keys_of_it);
@@ -33,13 +33,13 @@ fn is_documented(written: &Value) {
     assert!(missing.is_empty(), "docs/json.md says nothing of {missing:?}");
 }
 
-const WATCH: Watch<'_> = Watch { step: &|_| (), stop: &|| false };
+const CONTROL: ExperimentControl<'_> = ExperimentControl { step: &|_| (), stop: &|| false };
 
 #[test]
 fn every_key_of_kokyu_is_documented() {
-    let mut figures = run(Setup { region: Span::from_secs(1), seed: 1 }, WATCH).unwrap();
-    // What a run on the kernel would add, without one.
-    figures.kernel = Some(kernel::Kernel {
+    let mut figures = run(Setup { region: Span::from_secs(1), seed: 1 }, CONTROL).unwrap();
+    // The additional keys of a run on the kernel.
+    figures.kernel = Some(kernel::KernelTrials {
         region_ns: 1,
         cap_ppm: 1,
         real_time: true,
@@ -54,7 +54,7 @@ fn every_key_of_kokyu_is_documented() {
 
 #[test]
 fn every_key_of_the_broker_is_documented() {
-    let mut figures = broker::run(WATCH).unwrap();
+    let mut figures = broker::run(CONTROL).unwrap();
     let cost = Cost {
         configuration: "two-way",
         reports: 1,
@@ -65,7 +65,7 @@ fn every_key_of_the_broker_is_documented() {
         paper_latency_ns: 1,
     };
     let mut stages = figures.arbitrated.clone();
-    stages[0].served.push(Served::default());
+    stages[0].served.push(ServedPeriods::default());
     let soft = Arbitrated { scheduler: "window", cpu: Some(0), spinners: 1, stages };
     let openness = Openness {
         reports: 1,
@@ -76,7 +76,7 @@ fn every_key_of_the_broker_is_documented() {
         policies: Vec::new(),
         lived: true,
     };
-    figures.kernel = Some(Kernel {
+    figures.kernel = Some(KernelExperiments {
         length: Length::Usual,
         overhead: Some(vec![cost]),
         tracked: Some(TrackedOnKernel { spinners: 1, own_process: true, tracked: figures.tracked.clone() }),
@@ -85,5 +85,5 @@ fn every_key_of_the_broker_is_documented() {
         openness: Some(openness),
         notes: Vec::new(),
     });
-    is_documented(&serde_json::to_value(broker::Reproduced::judge(figures)).unwrap());
+    is_documented(&serde_json::to_value(broker::BrokerReproduction::judge(figures)).unwrap());
 }

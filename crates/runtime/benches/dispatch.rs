@@ -21,12 +21,12 @@ use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, lane_priority};
 use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::Node;
-use hyoshi_runtime::measure::Exchange;
+use hyoshi_runtime::measure::ManualProcessor;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event};
+use hyoshi_trace::{DispatchDecision, TraceEvent};
 
 fn main() {
-    // `cargo test --benches` only wants to see that it starts.
+    // `cargo test --benches` only checks that it starts.
     let short = std::env::args().any(|argument| argument == "--test");
     let rounds = if short { 20 } else { 4_000 };
     let nothing = clock_cost();
@@ -36,7 +36,7 @@ fn main() {
     let wakes = if short { 100 } else { 6_000 };
     let awake = AwakeCpus::hold();
     println!("idle states that take time to leave: {}", if awake.is_ok() { "forbidden" } else { "as configured" });
-    // Often enough that caches stay warm, and as seldom as most operations run.
+    // Often enough for warm caches, and as seldom as usual operations run.
     for every in [Span::from_micros(200), Span::from_millis(1)] {
         start(wakes, every);
     }
@@ -50,7 +50,7 @@ fn system(text: &str) -> (Arc<System>, Arc<Plan>) {
 
 /// Ten operations, one due each millisecond; half of them critical.
 fn ten_operations(strategy: &str) -> (Arc<System>, Arc<Plan>) {
-    // The lanes never rest: caps would gate them.
+    // The lanes are always busy: caps would gate them.
     let mut text =
         format!("name = \"bench\"\n[processor.main]\nstrategy = \"{strategy}\"\ncap = \"100%\"\nhard_cap = \"100%\"\n");
     for number in 0..10 {
@@ -65,11 +65,11 @@ fn ten_operations(strategy: &str) -> (Arc<System>, Arc<Plan>) {
 
 const BATCH: u64 = 20;
 
-/// Median nanoseconds to enqueue and to take one request.
+/// Median nanoseconds to enqueue and to dequeue one request.
 fn requests(strategy: &str, rounds: usize, nothing: u64) -> u64 {
     let (system, plan) = ten_operations(strategy);
     let lanes = plan.processors[0].levels.len() as u16;
-    let (exchange, mut drain) = Exchange::new(system, &plan, 1 << 16);
+    let (exchange, mut drain) = ManualProcessor::new(system, &plan, 1 << 16);
     let (mut high, mut low) = (exchange.side(), exchange.side());
     let (ready, taken, over) = (Arc::new(Wake::new()), Arc::new(Wake::new()), Arc::new(AtomicBool::new(false)));
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
@@ -145,7 +145,7 @@ fn clock_cost() -> u64 {
 }
 
 fn start(wakes: u64, every: Span) {
-    // Three of each, in turn: a machine that others use too changes its pace.
+    // Three of each, alternating, because the speed of a shared machine changes.
     let (mut untimed, mut bare, mut asleep) = (Vec::new(), Vec::new(), Vec::new());
     let (mut lane, mut whole) = (Vec::new(), Vec::new());
     for _ in 0..3 {
@@ -174,7 +174,7 @@ fn start(wakes: u64, every: Span) {
     println!("ratio of medians: {:.2} (goal: at most 1.25)", whole_median as f64 / sleep_median as f64);
 }
 
-/// A thread at a lane's priority that sleeps until each of its instants: how late it returns.
+/// The lateness of a thread at a lane's priority that sleeps until each of its instants.
 fn bare_sleeps(wakes: u64, every: Span) -> Vec<u64> {
     let clock = MonotonicClock::start();
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
@@ -189,8 +189,8 @@ fn bare_sleeps(wakes: u64, every: Span) -> Vec<u64> {
     sleeper.expect("a thread").join().expect("no panic")
 }
 
-/// A thread at the release thread's priority posts one at a lane's, on one CPU, and sleeps until
-/// its next time; or, not `timed`, until a third thread below both wakes it.
+/// On one CPU, a thread at the release thread's priority wakes one at a lane's, and sleeps until its next time; or, if
+/// not `timed`, until a third thread below both wakes it.
 fn bare_wakes(wakes: u64, every: Span, timed: bool) -> Vec<u64> {
     let clock = MonotonicClock::start();
     let cpu = *allowed_cpus().last().expect("a CPU to run on");
@@ -253,8 +253,8 @@ fn lane_starts(wakes: u64, every: Span) -> Vec<(u64, u64)> {
     });
     let running = node.start().expect("it starts");
     let mut ready = Vec::new();
-    let mut sink = |_, at: Instant, event: Event| {
-        if let Event::Decision(Decision::Ready { job, .. }) = event {
+    let mut sink = |_, at: Instant, event: TraceEvent| {
+        if let TraceEvent::Decision(DispatchDecision::Ready { job, .. }) = event {
             ready.push((job.number, at));
         }
     };

@@ -13,7 +13,7 @@ use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Clock, CpuSwitches, MonotonicClock, Spawn, SwitchSource, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Header, Seen, Who, Writer};
+use hyoshi_trace::{CpuEvent, CpuUser, DispatchDecision, RecordingHeader, RecordingWriter, TraceEvent};
 
 const SYSTEM: &str = "name = \"bench\"\n\
     [operation.fast]\nevery = \"2ms\"\nwcet = \"0.3ms\"\n\
@@ -21,7 +21,7 @@ const SYSTEM: &str = "name = \"bench\"\n\
     [operation.slow]\nevery = \"10ms\"\nwcet = \"2ms\"\n";
 
 fn main() {
-    // `cargo test --benches` only wants to see that it starts.
+    // `cargo test --benches` only checks that it starts.
     let short = std::env::args().any(|argument| argument == "--test");
     let (pairs, length) = if short { (1, Span::from_millis(100)) } else { (15, Span::from_secs(2)) };
     let system = Arc::new(read(SYSTEM, "bench.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
@@ -29,7 +29,7 @@ fn main() {
     let mut ratios = vec![Vec::new(); system.operations.len()];
     let mut kept = (0, 0);
     for pair in 0..pairs {
-        // Which comes first changes: what drifts falls on both.
+        // Alternate the order: a drift affects both.
         let mut both = [Vec::new(), Vec::new()];
         for turn in 0..2 {
             let recorded = (pair + turn) % 2 == 1;
@@ -54,19 +54,20 @@ fn main() {
 fn run(system: &Arc<System>, plan: &Arc<Plan>, length: Span, recorded: bool) -> (Vec<u64>, u64, u64) {
     let path = std::env::temp_dir().join(format!("hyoshi-bench-{}.rec", std::process::id()));
     let file = || File::create(&path).expect("a temporary file");
-    let mut writer =
-        recorded.then(|| Writer::new(file(), "bench", &Header::default()).expect("a recording in a temporary file"));
+    let mut writer = recorded.then(|| {
+        RecordingWriter::new(file(), "bench", &RecordingHeader::default()).expect("a recording in a temporary file")
+    });
     let node = Node::new(system.clone(), plan.clone()).duration(length).watch(recorded);
     let running = node.start().expect("a run starts");
     let names = running.names();
     let mut named = 0;
     let mut responses = vec![Vec::new(); system.operations.len()];
-    let mut sink = |processor, now, event: Event| {
-        if let Event::Decision(Decision::End(end)) = &event {
+    let mut sink = |processor, now, event: TraceEvent| {
+        if let TraceEvent::Decision(DispatchDecision::End(end)) = &event {
             responses[end.job.operation.index()].push(end.end.since(end.release).as_nanos());
         }
         let Some(writer) = &mut writer else { return };
-        if let Event::Seen(Seen::Switch { to: Who::Other(_), .. }) = event {
+        if let TraceEvent::Cpu(CpuEvent::Switch { to: CpuUser::Other(_), .. }) = event {
             for name in names.since(named) {
                 writer.name(&name);
                 named += 1;
@@ -84,7 +85,7 @@ fn run(system: &Arc<System>, plan: &Arc<Plan>, length: Span, recorded: bool) -> 
     (p99.collect(), kept.events, kept.bytes)
 }
 
-/// Two threads of one CPU wake each other, unwatched and watched in turn.
+/// Two threads on one CPU wake each other, alternately with and without recorded switches.
 fn switches(rounds: u32) {
     let cpu = allowed_cpus()[0];
     let mut times = [Vec::new(), Vec::new()];
@@ -106,16 +107,16 @@ fn switches(rounds: u32) {
     );
 }
 
-/// Nanoseconds for each switch.
+/// Nanoseconds per switch.
 fn ping_pong(cpu: u32, rounds: u32) -> u64 {
     let (ping, pong) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
     let clock = MonotonicClock::start();
     let thread = |name: &str| Spawn::new(name).cpu(cpu).policy(ThreadPolicy::Fifo(lane_priority(0)));
-    let (waits, posts) = (ping.clone(), pong.clone());
+    let (waits, wakeups) = (ping.clone(), pong.clone());
     let other = thread("bench-pong").spawn(move || {
         for _ in 0..rounds {
             waits.wait();
-            posts.post();
+            wakeups.post();
         }
     });
     let one = thread("bench-ping").spawn(move || {

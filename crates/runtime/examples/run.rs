@@ -1,5 +1,5 @@
-//! Runs a system file with built-in work and prints what became of its jobs:
-//! `cargo run --release -p hyoshi-runtime --example run -- FILE [STRATEGY]`.
+//! Runs a system file with built-in work and prints its job counts: `cargo run --release -p hyoshi-runtime --example
+//! run -- FILE [STRATEGY]`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyoshi_model::{Contents, read_file};
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Outcome, Stats};
+use hyoshi_trace::{DispatchDecision, JobOutcome, Stats, TraceEvent};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let running = Node::new(system.clone(), plan).start()?;
     let mut stats = Stats::new(&system);
     let mut count = |_, _, event| {
-        if let Event::Decision(Decision::End(end)) = event {
+        if let TraceEvent::Decision(DispatchDecision::End(end)) = event {
             stats.record(&end);
         }
     };
@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             [true, false].map(|critical| stats.counts(Some(epoch), |row| row.critical() == critical));
         print!("{:12}", region.name);
         for (what, counts) in [("critical", critical), ("other", other)] {
-            let [made, missed, cancelled] = [Outcome::Made, Outcome::Missed, Outcome::Cancelled].map(|o| counts.of(o));
+            let [made, missed, cancelled] =
+                [JobOutcome::Made, JobOutcome::Missed, JobOutcome::Cancelled].map(|o| counts.of(o));
             print!("  {what}: made {made:5} missed {missed:5} cancelled {cancelled:5}");
         }
         println!();

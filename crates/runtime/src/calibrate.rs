@@ -1,8 +1,8 @@
-//! What scheduling costs on this machine: `hyoshi calibrate`.
+//! Measures the costs of scheduling on this machine for `hyoshi calibrate`.
 //!
-//! A cost is CPU time that lanes do not get. So most of it is measured from below, as a thread at a
-//! lane's priority sees it that does nothing but read the clock: what passes between two readings
-//! was somebody else's. The threads, locks, queues and timers are those of a run.
+//! A cost is CPU time that lanes do not get. Most costs are measured by a thread at a lane's priority that only reads
+//! the clock: a gap between two readings is the time of other threads. The threads, locks, queues and timers are those
+//! of a run.
 //!
 //! ```text
 //!  release timer    ┌ a timer expires ───────────────┐
@@ -13,17 +13,16 @@
 //!                   └enqueue,┘switch         └───────┘
 //! ```
 //!
-//! *dequeue* is from the end of a body to the start of the next one of the same lane, *enqueue* and
-//! *cancel* are sections of the processor's lock without a thread to wake, and *watchdog* is again a
-//! gap in what a lane sees.
+//! *dequeue* is the time from the end of a body to the start of the next one of the same lane. *enqueue* and *cancel*
+//! are sections of the processor's lock without a thread to wake. *watchdog* is a gap in a spinning lane, too.
 //!
-//! On a virtual machine some gaps are the host's. It tells only how much it took in all, in steps of
-//! 10 ms ([`StealReader`](hyoshi_os::StealReader)); so the largest gaps that together make up as much are taken for its, and
-//! left out. Where no host ever took anything, nothing is left out.
+//! On a virtual machine the hypervisor causes some gaps. The kernel reports only its total time, in steps of 10 ms
+//! ([`StealReader`](hyoshi_os::StealReader)). So the largest gaps with that total are omitted. If the hypervisor never
+//! took any time, no gap is omitted.
 
 mod experiment;
-mod looks;
 mod queues;
+mod watchdog_gaps;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,56 +31,56 @@ use hyoshi_model::{Costs, Span, System, read};
 use hyoshi_os::allowed_cpus;
 use hyoshi_sched::{Plan, Strategies};
 
-use crate::ended::Note;
-use crate::refusal::StartError;
+use crate::ended::RunNote;
+use crate::start_error::StartError;
 use experiment::{EXPIRIES, SWITCHES, run};
-use looks::looks;
 use queues::queues;
+use watchdog_gaps::watchdog_gaps;
 
-/// Of each cost at least so many times must have been seen.
+/// The fewest measurements of each cost.
 const FEWEST: usize = 20;
 
-/// What scheduling costs here.
+/// The costs of scheduling on this machine.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     /// Each cost, in the order of [`Costs::named`].
-    pub costs: [(&'static str, Figures); 6],
-    /// Whether the threads had real-time priority. If not, others came between.
+    pub costs: [(&'static str, CostFigures); 6],
+    /// Whether the threads had real-time priority. If not, the costs include other threads.
     pub real_time: bool,
-    /// The CPU that it was measured on.
+    /// The CPU of the measurement.
     pub cpu: u32,
-    /// Gaps that were left out, for the host took the CPU for as long, and how long that was.
+    /// Number and total length of the gaps that were omitted as stolen by the hypervisor.
     pub stolen: (usize, Span),
-    /// What was not granted.
-    pub notes: Vec<Note>,
+    /// Refused privileges.
+    pub notes: Vec<RunNote>,
 }
 
-/// How one cost is distributed.
+/// The distribution of one cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// How often it was seen.
+pub struct CostFigures {
+    /// The number of measurements.
     pub count: usize,
-    /// Half of them cost at most this.
+    /// The median.
     pub median: Span,
-    /// 99 % of them cost at most this.
+    /// The 99th percentile.
     pub p99: Span,
-    /// 99.9 % of them cost at most this, all if they are fewer than 1000: what is reckoned with.
+    /// The 99.9th percentile; the maximum of fewer than 1000. Analyses use it.
     pub high: Span,
 }
 
-/// Why nothing could be measured.
+/// The reason why a measurement failed.
 #[derive(Debug)]
 pub enum CalibrateError {
     /// A run did not start.
     Start(StartError),
-    /// It ran, but hardly ever in the way that was to be measured.
+    /// Too few measurements of a cost.
     TooFew {
-        /// Which cost.
+        /// The cost.
         cost: &'static str,
-        /// How often it was seen.
+        /// Their number.
         seen: usize,
     },
-    /// A thread of it ended badly.
+    /// A measuring thread panicked.
     Broken,
 }
 
@@ -91,9 +90,10 @@ impl fmt::Display for CalibrateError {
             CalibrateError::Start(error) => error.fmt(f),
             CalibrateError::TooFew { cost, seen } => write!(
                 f,
-                "`{cost}` was seen {seen} times where {FEWEST} are wanted: something else had the CPU nearly all the time"
+                "`{cost}` was measured {seen} times, but {FEWEST} are required: other threads had the CPU most of \
+                 the time"
             ),
-            CalibrateError::Broken => f.write_str("a measuring thread ended before it had measured"),
+            CalibrateError::Broken => f.write_str("a measuring thread ended early"),
         }
     }
 }
@@ -107,7 +107,7 @@ impl From<StartError> for CalibrateError {
 }
 
 impl Calibration {
-    /// Measures, in about eight seconds; `progress` is told what and how far, in percent.
+    /// Measures for about eight seconds. `progress` receives the current step and the progress in percent.
     pub fn measure(mut progress: impl FnMut(&str, u64)) -> Result<Calibration, CalibrateError> {
         let cpu = allowed_cpus().last().copied().unwrap_or(0);
         progress("queues", 0);
@@ -118,19 +118,19 @@ impl Calibration {
         let timer = expiries.gaps_at_releases().into_iter().map(|gap| gap.saturating_sub(enqueue.median));
         let timer = figures("timer", timer.collect())?;
         let switches = run(&SWITCHES, |done| progress("switches", 45 + done * 40 / 100))?;
-        // There and back; what else is in the gap has been measured.
+        // There and back; the rest of the gap was measured before.
         let rest = timer.median + enqueue.median + dequeue.median;
         let switch = switches.gaps_around_bodies().into_iter().map(|gap| share(gap.saturating_sub(rest), 2));
         let switch = figures("switch", switch.collect())?;
         progress("watchdog", 85);
-        let (looks, theirs) = looks(cpu)?;
-        let watchdog = figures("watchdog", looks)?;
+        let (watchdog_gaps, theirs) = watchdog_gaps(cpu)?;
+        let watchdog = figures("watchdog", watchdog_gaps)?;
         progress("done", 100);
         let all = [expiries.stolen, switches.stolen, theirs];
         let stolen = all.iter().fold((0, Span::ZERO), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let cancel = figures("cancel", cancel)?;
         let mut notes = expiries.notes;
-        notes.extend(switches.notes.into_iter().filter(|note| !matches!(note, Note::Refused { .. })));
+        notes.extend(switches.notes.into_iter().filter(|note| !matches!(note, RunNote::Refused { .. })));
         Ok(Calibration {
             costs: [
                 ("timer", timer),
@@ -147,23 +147,23 @@ impl Calibration {
         })
     }
 
-    /// The costs to reckon with.
+    /// The costs for analyses.
     pub fn high(&self) -> Costs {
         self.costs_by(|figures| figures.high)
     }
 
-    /// The costs as they mostly are.
+    /// The median costs.
     pub fn median(&self) -> Costs {
         self.costs_by(|figures| figures.median)
     }
 
-    fn costs_by(&self, figure: impl Fn(&Figures) -> Span) -> Costs {
+    fn costs_by(&self, figure: impl Fn(&CostFigures) -> Span) -> Costs {
         let [timer, enqueue, dequeue, cancel, switch, watchdog] = self.costs.map(|(_, figures)| figure(&figures));
         Costs { timer, enqueue, dequeue, cancel, switch, watchdog }
     }
 }
 
-fn figures(cost: &'static str, mut seen: Vec<Span>) -> Result<Figures, CalibrateError> {
+fn figures(cost: &'static str, mut seen: Vec<Span>) -> Result<CostFigures, CalibrateError> {
     if seen.len() < FEWEST {
         return Err(CalibrateError::TooFew { cost, seen: seen.len() });
     }
@@ -171,7 +171,7 @@ fn figures(cost: &'static str, mut seen: Vec<Span>) -> Result<Figures, Calibrate
     // Nearest rank: at least so many of a thousand are at or below it.
     let at = |of_1000: usize| seen[(seen.len() * of_1000).div_ceil(1000) - 1];
     let high = if seen.len() < 1000 { at(1000) } else { at(999) };
-    Ok(Figures { count: seen.len(), median: at(500), p99: at(990), high })
+    Ok(CostFigures { count: seen.len(), median: at(500), p99: at(990), high })
 }
 
 fn share(span: Span, of: u64) -> Span {
@@ -179,7 +179,7 @@ fn share(span: Span, of: u64) -> Span {
 }
 
 fn system(text: &str) -> Result<(Arc<System>, Arc<Plan>), CalibrateError> {
-    // Both are our own: that they are in order is tested, not assumed.
+    // Both are constant: a test checks them.
     let system = read(text, "calibration.toml", None).map_err(|_| CalibrateError::Broken)?.system;
     let plan = Plan::new(&system, &Strategies::built_in()).map_err(|_| CalibrateError::Broken)?;
     Ok((Arc::new(system), Arc::new(plan)))

@@ -1,4 +1,4 @@
-//! What all threads of a run share without holding a processor's lock.
+//! The state of a run that its threads share without a processor's lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,45 +9,45 @@ use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
 use crate::ended::EndedBy;
 use crate::payload::Latest;
 
-/// One run.
+/// The shared state of a run.
 #[derive(Debug)]
-pub(crate) struct Common {
+pub(crate) struct CommonState {
     pub system: Arc<System>,
-    /// The host that this process runs; all of them if `None`.
+    /// The host that this process runs; all hosts if `None`.
     here: Option<HostId>,
-    /// When the run ends by itself.
+    /// The scheduled end of the run.
     pub until: Instant,
-    /// Set when everything is in place, just before the threads may look at it.
+    /// Set just before the threads start.
     clock: OnceLock<MonotonicClock>,
-    /// One for each processor.
-    pub releases: Vec<Release>,
-    /// One for each declared resource: excludes users on other CPUs, with inheritance.
+    /// By processor.
+    pub releases: Vec<ReleaseThread>,
+    /// By declared resource: excludes users on other CPUs, with priority inheritance.
     pub resources: Vec<PiMutex<()>>,
-    /// For each operation that some other reads: what it emitted last.
+    /// By operation that others read: its latest payload.
     pub latest: Vec<Option<Latest>>,
-    /// Completions that found a link or its target full.
+    /// Completions lost because a link or its target was full.
     pub lost_signals: AtomicU64,
-    /// Times that a job blocked and kept its lane waiting, for want of a thread.
+    /// How often a job blocked its lane because it had no other thread.
     pub blocked_lanes: AtomicU64,
-    /// Threads that were refused a policy while they ran.
+    /// Threads that were refused a policy during the run.
     pub refused_later: AtomicU64,
-    /// The run is over: built-in work ends, bodies are asked to return.
+    /// The run has ended: built-in work stops, bodies should return.
     pub stopping: AtomicBool,
     pub watchdog: Wake,
     ended: OnceLock<EndedBy>,
 }
 
-impl Common {
+impl CommonState {
     pub fn new(system: Arc<System>, here: Option<HostId>, until: Instant) -> Self {
         let read = |id: OperationId| system.operations.iter().any(|operation| operation.reads.contains(&id));
         let latest = system.operation_ids().map(|id| read(id).then(|| PiMutex::new(None))).collect();
-        // One thread sends all completions for one other host.
+        // For each other host, one thread sends all completions.
         let hosts: Vec<Arc<Wake>> = system.hosts.iter().map(|_| Arc::default()).collect();
         let release = |processor: &Processor| match here.is_none_or(|here| processor.host == here) {
-            true => Release::default(),
-            false => Release { wake: hosts[processor.host.index()].clone(), ..Release::default() },
+            true => ReleaseThread::default(),
+            false => ReleaseThread { wake: hosts[processor.host.index()].clone(), ..ReleaseThread::default() },
         };
-        Common {
+        CommonState {
             until,
             here,
             clock: OnceLock::new(),
@@ -74,13 +74,13 @@ impl Common {
         self.clock.get().is_some()
     }
 
-    /// The clock of the run. Before the start there is none, and no thread asks for it.
+    /// The clock of the run. It must not be used before the start.
     #[inline]
     pub fn clock(&self) -> &MonotonicClock {
         self.clock.get_or_init(MonotonicClock::start)
     }
 
-    /// All processors share instant 0.
+    /// Sets instant 0, which all processors share.
     pub fn begin(&self, clock: MonotonicClock) {
         assert!(self.clock.set(clock).is_ok(), "the clock of a run was asked for before the run began");
     }
@@ -89,13 +89,13 @@ impl Common {
         self.clock().now()
     }
 
-    /// The wake-up of a processor's release thread; for a processor of another host, of the thread that sends to that
+    /// The wake-up of a processor's release thread. For a processor of another host: of the thread that sends to that
     /// host.
     pub fn release_of(&self, processor: ProcessorId) -> &Arc<Wake> {
         &self.releases[processor.index()].wake
     }
 
-    /// The run is to end; the first reason counts.
+    /// Ends the run. The first reason counts.
     pub fn end(&self, by: EndedBy) {
         let _ = self.ended.set(by);
     }
@@ -105,48 +105,48 @@ impl Common {
     }
 }
 
-/// How others talk to a release thread, and what the watchdog sees of it.
+/// The interface of a release thread to other threads and to the watchdog.
 #[derive(Debug)]
-pub(crate) struct Release {
+pub(crate) struct ReleaseThread {
     pub wake: Arc<Wake>,
-    /// Until when it sleeps, in nanoseconds.
+    /// The end of its sleep, in nanoseconds.
     pub asleep_until: AtomicU64,
 }
 
-impl Default for Release {
+impl Default for ReleaseThread {
     fn default() -> Self {
-        Release { wake: Arc::default(), asleep_until: AtomicU64::new(u64::MAX) }
+        ReleaseThread { wake: Arc::default(), asleep_until: AtomicU64::new(u64::MAX) }
     }
 }
 
-/// How others talk to one lane thread, and what the watchdog sees of it.
+/// The interface of a lane thread to other threads and to the watchdog.
 #[derive(Debug)]
-pub(crate) struct Signs {
+pub(crate) struct ThreadControl {
     pub wake: Wake,
     orders: AtomicU8,
     /// The operation whose body it runs, `u32::MAX` for none.
     operation: AtomicU32,
     /// Its CPU time when that body began, in nanoseconds.
     since: AtomicU64,
-    /// Left behind by the watchdog: it never gets a priority again.
+    /// Abandoned by the watchdog: it never gets a real-time priority again.
     pub abandoned: AtomicBool,
 }
 
-/// What a running body is asked to do.
+/// An order to a running body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum Order {
-    /// Go on.
+pub(crate) enum BodyOrder {
+    /// Continue.
     GoOn = 0,
-    /// Built-in work: go on below the lanes.
+    /// Built-in work: continue below the lanes.
     Demote = 1,
     /// End the job.
     Stop = 2,
 }
 
-impl Default for Signs {
+impl Default for ThreadControl {
     fn default() -> Self {
-        Signs {
+        ThreadControl {
             wake: Wake::new(),
             orders: AtomicU8::new(0),
             operation: AtomicU32::new(u32::MAX),
@@ -156,10 +156,10 @@ impl Default for Signs {
     }
 }
 
-impl Signs {
-    /// A body begins at `cpu`.
+impl ThreadControl {
+    /// A body begins; its thread's CPU clock is at `cpu`.
     pub fn begin(&self, operation: OperationId, cpu: Span) {
-        self.orders.store(Order::GoOn as u8, Ordering::Relaxed);
+        self.orders.store(BodyOrder::GoOn as u8, Ordering::Relaxed);
         self.since.store(cpu.as_nanos(), Ordering::Relaxed);
         self.operation.store(operation.0, Ordering::Release);
     }
@@ -169,20 +169,20 @@ impl Signs {
         self.operation.store(u32::MAX, Ordering::Release);
     }
 
-    pub fn order(&self, order: Order) {
+    pub fn order(&self, order: BodyOrder) {
         self.orders.fetch_max(order as u8, Ordering::Release);
     }
 
     #[inline]
-    pub fn ordered(&self) -> Order {
+    pub fn ordered(&self) -> BodyOrder {
         match self.orders.load(Ordering::Acquire) {
-            0 => Order::GoOn,
-            1 => Order::Demote,
-            _ => Order::Stop,
+            0 => BodyOrder::GoOn,
+            1 => BodyOrder::Demote,
+            _ => BodyOrder::Stop,
         }
     }
 
-    /// What runs, and its CPU clock at the begin.
+    /// The running operation, and the CPU clock at its start.
     pub fn body(&self) -> Option<(OperationId, Span)> {
         let operation = self.operation.load(Ordering::Acquire);
         let since = Span::from_nanos(self.since.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! What a body sees of its job.
+//! The interface of a running job to its body.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,93 +8,99 @@ use hyoshi_os::own_cpu_time;
 use hyoshi_trace::Slot;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::crew::{Begin, Turn};
-use crate::payload::{EmitError, Outlet, Payload};
-use crate::posts::Posts;
-use crate::processor::Processor;
-use crate::work::hold;
+use crate::built_in_work::hold;
+use crate::crew::{JobStart, Resumption};
+use crate::payload::{EmitError, Payload, PayloadBuffers};
+use crate::processor::ProcessorState;
+use crate::wakeups::PendingWakeups;
 
-/// A thread of a lane, to code that runs within a body and does not have its context.
-struct Here {
-    processor: Arc<Processor>,
+/// The lane thread that runs the calling code, for code within a body that has no context.
+struct CallingThread {
+    processor: Arc<ProcessorState>,
     me: u16,
-    posts: Posts,
-    /// The job whose body runs, while it has the lane's token.
+    wakeups: PendingWakeups,
+    /// The job whose body runs, while it holds the lane's token.
     running: Option<Slot>,
 }
 
 thread_local! {
-    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<CallingThread>> = const { RefCell::new(None) };
 }
 
-/// The calling thread is one of a lane.
-pub(crate) fn enter_lane(processor: &Arc<Processor>, me: u16) {
-    let here = Here { processor: processor.clone(), me, posts: processor.posts(), running: None };
+/// Registers the calling thread as a lane thread.
+pub(crate) fn enter_lane(processor: &Arc<ProcessorState>, me: u16) {
+    let here = CallingThread { processor: processor.clone(), me, wakeups: processor.wakeups(), running: None };
     HERE.set(Some(here));
 }
 
-/// The job whose body the calling thread runs.
+/// Sets the job whose body the calling thread runs.
 pub(crate) fn set_running(job: Option<Slot>) {
     HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.running = job));
 }
 
-/// Does something that waits, as [`JobContext::blocking`], for code without a context: if the calling thread runs a job, the
-/// job gives its lane's run token up meanwhile. On other threads it just runs.
+/// Runs something that waits, like [`JobContext::blocking`], for code without a context. If the calling thread runs a
+/// job, the job releases its lane's run token meanwhile. Other threads just run it.
 pub fn waiting<R>(wait: impl FnOnce() -> R) -> R {
     let here = HERE.with_borrow_mut(|here| {
         let slot = here.as_mut()?.running.take()?;
         here.take().map(|here| (here, slot))
     });
     let Some((mut here, slot)) = here else { return wait() };
-    let result = give_up(&here.processor, here.me, slot, &mut here.posts, wait);
+    let result = release_token(&here.processor, here.me, slot, &mut here.wakeups, wait);
     here.running = Some(slot);
     HERE.set(Some(here));
     result
 }
 
-/// The job of thread `me` waits without its lane's token. Returns when it is its turn again.
-fn give_up<R>(processor: &Processor, me: u16, slot: Slot, posts: &mut Posts, wait: impl FnOnce() -> R) -> R {
-    let gave_up = processor.section(|crew, now| crew.suspend(me, slot, now, posts));
-    posts.deliver();
+/// The job of thread `me` waits without its lane's token. Returns when it has the token again.
+fn release_token<R>(
+    processor: &ProcessorState,
+    me: u16,
+    slot: Slot,
+    wakeups: &mut PendingWakeups,
+    wait: impl FnOnce() -> R,
+) -> R {
+    let released = processor.section(|crew, now| crew.suspend(me, slot, now, wakeups));
+    wakeups.deliver();
     let result = wait();
-    if gave_up {
+    if released {
         let cpu = own_cpu_time();
-        let mut turn = processor.section(|crew, now| crew.resume(me, slot, now, cpu, posts));
-        posts.deliver();
-        while turn == Turn::Wait {
-            processor.signs[usize::from(me)].wake.wait();
+        let mut turn = processor.section(|crew, now| crew.resume(me, slot, now, cpu, wakeups));
+        wakeups.deliver();
+        while turn == Resumption::Wait {
+            processor.control[usize::from(me)].wake.wait();
             turn = processor.section(|crew, _| crew.my_turn(me, slot));
         }
     }
     result
 }
 
-/// A running job, to its body.
+/// A running job.
 #[derive(Debug)]
 pub struct JobContext<'a> {
-    processor: &'a Processor,
+    processor: &'a ProcessorState,
     me: u16,
-    begin: Begin,
+    begin: JobStart,
     inputs: &'a [Option<Arc<Payload>>],
     reads: &'a [Option<Arc<Payload>>],
-    outlet: &'a mut Outlet,
-    posts: &'a mut Posts,
+    payload_buffers: &'a mut PayloadBuffers,
+    wakeups: &'a mut PendingWakeups,
 }
 
 impl<'a> JobContext<'a> {
     pub(crate) fn new(
-        processor: &'a Processor,
+        processor: &'a ProcessorState,
         me: u16,
-        begin: Begin,
+        begin: JobStart,
         inputs: &'a [Option<Arc<Payload>>],
         reads: &'a [Option<Arc<Payload>>],
-        outlet: &'a mut Outlet,
-        posts: &'a mut Posts,
+        payload_buffers: &'a mut PayloadBuffers,
+        wakeups: &'a mut PendingWakeups,
     ) -> Self {
-        JobContext { processor, me, begin, inputs, reads, outlet, posts }
+        JobContext { processor, me, begin, inputs, reads, payload_buffers, wakeups }
     }
 
-    /// Which execution of the operation this is.
+    /// The identity of the job.
     pub fn job(&self) -> JobId {
         self.begin.job
     }
@@ -114,42 +120,41 @@ impl<'a> JobContext<'a> {
         self.begin.deadline
     }
 
-    /// The present instant, on the clock that releases and deadlines are on.
+    /// The current time, on the clock of releases and deadlines.
     pub fn now(&self) -> Instant {
         self.processor.common.now()
     }
 
-    /// Time until the deadline; zero once it has passed.
+    /// Time until the deadline; zero after it.
     pub fn time_left(&self) -> Span {
         self.begin.deadline.since(self.now())
     }
 
-    /// True once the body should return: the job used more than its worst case where the file says
-    /// `on_overrun = "stop"`, or the run ends. Nothing forces it; a body that never returns is left
-    /// behind when the run ends.
+    /// True if the body should return: the job exceeded its worst case and the file has `on_overrun = "stop"`, or the
+    /// run ends. It is not enforced: a body that never returns is abandoned at the end of the run.
     pub fn stop_asked(&self) -> bool {
         self.processor.must_end(self.me)
     }
 
-    /// The number of the request that this job serves, assigned by the [`Reader`](crate::Reader) that read it; `None`
+    /// The number of the request that this job serves, assigned by its [`RequestReader`](crate::RequestReader); `None`
     /// if it serves none.
     pub fn call(&self) -> Option<u32> {
         self.begin.call
     }
 
-    /// The bytes that the triggering job emitted; of several, the first predecessor's that did.
+    /// The payload of the triggering job; of several predecessors, the first that emitted one.
     pub fn payload(&self) -> Option<&[u8]> {
         self.inputs.iter().flatten().map(|payload| payload.bytes()).next()
     }
 
-    /// The bytes that the job of one predecessor emitted, for operations that wait for `all`.
+    /// The payload of one predecessor, for operations that wait for `all`.
     pub fn payload_from(&self, predecessor: &str) -> Option<&[u8]> {
         let operation = self.system().operation(self.begin.job.operation);
         let position = self.position(operation.trigger.predecessors(), predecessor)?;
         self.inputs.get(position)?.as_ref().map(|payload| payload.bytes())
     }
 
-    /// The payload as a value; `None` if there is none, or if its length is not the type's.
+    /// The payload as a value; `None` if there is none, or if its length differs from the type's.
     pub fn read<T: FromBytes>(&self) -> Option<T> {
         T::read_from_bytes(self.payload()?).ok()
     }
@@ -159,7 +164,7 @@ impl<'a> JobContext<'a> {
         T::read_from_bytes(self.payload_from(predecessor)?).ok()
     }
 
-    /// What an operation that this one `reads` had emitted last when this job began.
+    /// The latest payload, at the start of this job, of an operation that this one `reads`.
     pub fn latest(&self, operation: &str) -> Option<&[u8]> {
         let position = self.position(&self.system().operation(self.begin.job.operation).reads, operation)?;
         self.reads.get(position)?.as_ref().map(|payload| payload.bytes())
@@ -170,35 +175,34 @@ impl<'a> JobContext<'a> {
         T::read_from_bytes(self.latest(operation)?).ok()
     }
 
-    /// Hands bytes to the jobs that this one triggers, and to those who read this operation. The
-    /// last call of a job counts. At most `payload` bytes, as the system file says.
+    /// Passes bytes to the jobs that this one triggers, and to operations that read this one. The last call of a job
+    /// counts. The system file limits the length by `payload`.
     pub fn emit(&mut self, bytes: &[u8]) -> Result<(), EmitError> {
-        self.outlet.emit(bytes)
+        self.payload_buffers.emit(bytes)
     }
 
     /// [`JobContext::emit`] of a value's bytes.
     pub fn emit_value<T: IntoBytes + Immutable>(&mut self, value: &T) -> Result<(), EmitError> {
-        self.outlet.emit(value.as_bytes())
+        self.payload_buffers.emit(value.as_bytes())
     }
 
-    /// Does something that waits (for a file, a socket, another process) without the lane's run
-    /// token, so that the next job of the lane can run meanwhile. Returns when it is this job's
-    /// turn again.
+    /// Runs something that waits (for a file, a socket, another process) without the lane's run token, so that the next
+    /// job of the lane can run. Returns when this job has the token again.
     ///
-    /// The lane needs another thread for that: `pool = 2` or more on the processor. Without one
-    /// the job blocks and its lane with it, and the run notes it.
+    /// The lane needs another thread: `pool = 2` or more on the processor. Without one, the job blocks its lane, and
+    /// the run reports it.
     pub fn blocking<R>(&mut self, wait: impl FnOnce() -> R) -> R {
-        let JobContext { processor, me, posts, begin, .. } = self;
-        // It has given the token up already, if what it does calls `waiting`.
+        let JobContext { processor, me, wakeups, begin, .. } = self;
+        // Already released if `wait` calls `waiting`.
         let running = HERE.with_borrow_mut(|here| here.as_mut().and_then(|here| here.running.take()));
-        let result = give_up(processor, *me, begin.slot, posts, wait);
+        let result = release_token(processor, *me, begin.slot, wakeups, wait);
         set_running(running);
         result
     }
 
     /// Holds a resource while `act` runs.
     pub(crate) fn hold<R>(&mut self, resource: ResourceId, act: impl FnOnce() -> R) -> R {
-        hold(self.processor, self.me, &self.begin, resource, self.posts, act)
+        hold(self.processor, self.me, &self.begin, resource, self.wakeups, act)
     }
 
     pub(crate) fn uses(&self, resource: ResourceId) -> bool {

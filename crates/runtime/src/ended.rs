@@ -1,4 +1,4 @@
-//! How a run ended, what was not granted to it, and what was lost on the way.
+//! The end of a run: its reason, refusals and losses.
 
 use std::fmt;
 
@@ -7,41 +7,41 @@ use hyoshi_os::Refused;
 use hyoshi_os::priority::RELEASE;
 use hyoshi_trace::stats::Queueing;
 
-/// Why a run ended.
+/// The reason for the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndedBy {
-    /// Its time was over.
+    /// Its duration has elapsed.
     Duration,
-    /// [`Running::stop`](crate::Running::stop) was called before.
+    /// [`RunningNode::stop`](crate::RunningNode::stop) was called before.
     Stopped,
     /// SIGINT or SIGTERM.
     Interrupted,
-    /// The watchdog found a body that did not return. Its thread was left behind at normal priority.
+    /// The watchdog found a body that did not return. Its thread was abandoned at normal priority.
     Runaway {
         /// The operation.
         operation: String,
-        /// CPU time that the job had used.
+        /// CPU time of the job.
         consumed: Span,
-        /// What the watchdog allows: one second, or twenty times the declared worst case.
+        /// The watchdog's limit: one second, or twenty times the declared worst case.
         limit: Span,
     },
-    /// The hard cap has paused a processor's lanes again and again, and the file says `on_hard_cap = "stop"`.
+    /// The hard cap paused a processor's lanes repeatedly, and the file has `on_hard_cap = "stop"`.
     Overloaded {
         /// The processor.
         processor: String,
     },
-    /// The dispatcher of a processor panicked: an error of Hyoshi's own.
+    /// The dispatcher of a processor panicked: a bug of Hyoshi.
     Broken {
         /// The processor.
         processor: String,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
     /// A body panicked.
     Panicked {
         /// The operation.
         operation: String,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
 }
@@ -54,17 +54,17 @@ impl fmt::Display for EndedBy {
             EndedBy::Interrupted => f.write_str("interrupted"),
             EndedBy::Runaway { operation, consumed, limit } => write!(
                 f,
-                "operation {operation:?} ran away: a job used {consumed:.3} of CPU time and has not returned (the watchdog \
-                 allows {limit}); its thread was left behind at normal priority"
+                "operation {operation:?} ran away: a job used {consumed:.3} of CPU time without returning (watchdog \
+                 limit {limit}); its thread was abandoned at normal priority"
             ),
             EndedBy::Overloaded { processor } => write!(
                 f,
-                "critical work of processor {processor:?} was overloaded for more than a second: the hard cap paused its \
-                 lanes again and again, and `on_hard_cap = \"stop\"` ends the run"
+                "critical overload of processor {processor:?} lasted more than a second: the hard cap paused its \
+                 lanes repeatedly, and `on_hard_cap = \"stop\"` ended the run"
             ),
             EndedBy::Broken { processor, message } => write!(
                 f,
-                "the dispatcher of processor {processor:?} failed: {message}; this is an error in hyoshi, please report it \
+                "the dispatcher of processor {processor:?} failed: {message}; this is a bug in hyoshi: report it \
                  with the recording"
             ),
             EndedBy::Panicked { operation, message } => {
@@ -74,42 +74,42 @@ impl fmt::Display for EndedBy {
     }
 }
 
-/// A body that has used less CPU time than this when the run ends waits for something.
+/// A body that has used less CPU time than this at the end of the run is waiting.
 const BUSY: Span = Span::from_millis(100);
 
-/// Something that a report says about a run beside its figures.
+/// A note about a run for its report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// The kernel refused something, to this many threads.
+pub enum RunNote {
+    /// The kernel refused a privilege.
     Refused {
         /// The first thread.
         thread: String,
-        /// How many threads in all.
+        /// The number of threads.
         threads: usize,
-        /// What, and the kernel's error.
+        /// The privilege, and the kernel's error.
         refused: Refused,
     },
-    /// Two processors are on one CPU: their lanes compete, in the order of priorities.
+    /// Two processors share a CPU: their lanes compete by priority.
     SharedCpu {
         /// The processors.
         processors: Vec<String>,
         /// The CPU.
         cpu: u32,
     },
-    /// A release thread woke up much too late: something above it, or the hypervisor, had the CPU.
+    /// A release thread woke up very late: a thread above it, or the hypervisor, had the CPU.
     LateRelease {
         /// The processor.
         processor: String,
-        /// The longest.
+        /// The largest lateness.
         by: Span,
-        /// How often the watchdog saw it.
+        /// How often the watchdog observed it.
         times: u64,
     },
-    /// A body had not returned when the run ended; its thread was left behind.
+    /// A body had not returned at the end of the run; its thread was abandoned.
     NotReturned {
         /// The operation.
         operation: String,
-        /// CPU time that its job had used since it began: a body that waits has used almost nothing.
+        /// CPU time of its job. A waiting body has used almost none.
         consumed: Span,
     },
     /// The hard cap paused a processor's lanes.
@@ -118,7 +118,7 @@ pub enum Note {
         processor: String,
         /// How often.
         times: u64,
-        /// For how long in all.
+        /// Their total length.
         paused: Span,
         /// Operations that are no longer critical for it (`on_hard_cap = "demote"`).
         demoted: Vec<String>,
@@ -128,126 +128,135 @@ pub enum Note {
         /// The processors.
         processors: Vec<String>,
     },
-    /// `/dev/cpu_dma_latency` is held: no CPU of the machine sleeps deeply.
+    /// `/dev/cpu_dma_latency` is held: the CPUs of the machine enter no deep idle states.
     Awake,
-    /// CPUs may sleep deeply, which delays wake-ups: the kernel does not let this run forbid it.
+    /// CPUs may enter deep idle states, which delay wake-ups: the kernel does not permit this run to forbid them.
     MaySleep {
         /// The kernel's error.
         error: String,
     },
-    /// The kernel's own throttle stopped every real-time thread of a CPU.
+    /// The kernel's throttle stopped all real-time threads of a CPU.
     Throttled {
         /// The CPU.
         cpu: u32,
-        /// For how long in all.
+        /// The total time.
         stopped: Span,
     },
-    /// Jobs blocked and kept their lane waiting, because no other thread was left in its pool.
+    /// Jobs blocked their lane, because no other thread was left in its pool.
     PoolExhausted {
         /// How often.
         times: u64,
     },
-    /// A policy was refused to a thread while it ran.
+    /// The kernel refused a policy to a thread during the run.
     RefusedLater {
         /// How often.
         times: u64,
     },
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for RunNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::Refused { thread, threads: 1, refused } => write!(f, "{refused} (thread {thread})"),
-            Note::Refused { thread, threads, refused } => {
+            RunNote::Refused { thread, threads: 1, refused } => write!(f, "{refused} (thread {thread})"),
+            RunNote::Refused { thread, threads, refused } => {
                 write!(f, "{refused} (thread {thread} and {} more)", threads - 1)
             }
-            Note::SharedCpu { processors, cpu } => write!(
+            RunNote::SharedCpu { processors, cpu } => write!(
                 f,
-                "processors {} share CPU {cpu}: their lanes delay each other, which no analysis of one of them knows",
+                "processors {} share CPU {cpu}: their lanes delay each other; no analysis includes that delay",
                 processors.join(", ")
             ),
-            Note::LateRelease { processor, by, times } => write!(
+            RunNote::LateRelease { processor, by, times } => write!(
                 f,
-                "the release thread of processor {processor:?} was late by up to {by:.3} ({times} times): something above \
-                 its priority, or the hypervisor, had the CPU"
+                "the release thread of processor {processor:?} was late by up to {by:.3} ({times} times): a thread \
+                 of a higher priority, or the hypervisor, had the CPU"
             ),
-            Note::NotReturned { operation, consumed } if *consumed < BUSY => write!(
+            RunNote::NotReturned { operation, consumed } if *consumed < BUSY => write!(
                 f,
-                "the body of operation {operation:?} blocks: it had used {consumed} of CPU time and had not returned when \
-                 the run ended; its thread was left behind"
+                "the body of operation {operation:?} blocks: it had used {consumed} of CPU time and had not returned \
+                 when the run ended; its thread was abandoned"
             ),
-            Note::NotReturned { operation, consumed } => write!(
+            RunNote::NotReturned { operation, consumed } => write!(
                 f,
-                "the body of operation {operation:?} does not return: it had used {consumed} of CPU time and still ran when \
-                 the run ended; its thread was left behind"
+                "the body of operation {operation:?} does not return: it had used {consumed} of CPU time and still \
+                 ran when the run ended; its thread was abandoned"
             ),
-            Note::HardCapped { processor, times, paused, demoted } => {
+            RunNote::HardCapped { processor, times, paused, demoted } => {
                 write!(
                     f,
-                    "critical work of processor {processor:?} reached the hard cap: its lanes were paused {times} times, \
-                     {paused} in all"
+                    "critical work of processor {processor:?} reached the hard cap: its lanes were paused {times} \
+                     times, {paused} in total"
                 )?;
                 match &demoted[..] {
                     [] => Ok(()),
                     demoted => write!(f, "; no longer critical since: {}", demoted.join(", ")),
                 }
             }
-            Note::NoHardCap { processors } => write!(
+            RunNote::NoHardCap { processors } => write!(
                 f,
-                "no hard cap on processor {}: critical overload takes the CPU from all ordinary threads",
+                "no hard cap on processor {}: critical overload starves all ordinary threads",
                 processors.join(", ")
             ),
-            Note::Awake => f.write_str("/dev/cpu_dma_latency is held at 0 us: no CPU of this machine sleeps deeply"),
-            Note::MaySleep { error } => {
+            RunNote::Awake => f.write_str(
+                "/dev/cpu_dma_latency is held at 0 us: the CPUs of this machine enter no \
+                                           deep idle states",
+            ),
+            RunNote::MaySleep { error } => {
                 write!(
                     f,
-                    "CPUs may sleep deeply, which delays wake-ups: {} cannot be held: {error}",
+                    "CPUs may enter deep idle states, which delay wake-ups: cannot hold {}: {error}",
                     hyoshi_os::idle::CPU_DMA_LATENCY
                 )
             }
-            Note::Throttled { cpu, stopped } => write!(
+            RunNote::Throttled { cpu, stopped } => write!(
                 f,
-                "the release thread of CPU {cpu} waited {stopped} for its CPU: the kernel's throttle (sched_rt_runtime_us) \
-                 stopped all real-time threads there, or something above priority {RELEASE} had it"
+                "the release thread of CPU {cpu} waited {stopped} for its CPU: the kernel's throttle \
+                 (sched_rt_runtime_us) stopped all real-time threads, or a thread above priority {RELEASE} had the \
+                 CPU"
             ),
-            Note::PoolExhausted { times } => {
-                write!(f, "jobs blocked {times} times without another thread in their lane: raise the processor's pool")
+            RunNote::PoolExhausted { times } => {
+                write!(
+                    f,
+                    "jobs blocked {times} times without another thread in their lane: raise the processor's \
+                           `pool`"
+                )
             }
-            Note::RefusedLater { times } => write!(f, "the kernel refused a change of priority {times} times"),
+            RunNote::RefusedLater { times } => write!(f, "the kernel refused a change of priority {times} times"),
         }
     }
 }
 
-/// What did not reach its receiver.
+/// Events, completions and switches that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostRecords {
     /// Events that found their ring full: statistics and recordings lack them.
     pub events: u64,
-    /// Completions that found a link between processors full: what they trigger was not released.
+    /// Completions that found a link full: what they trigger was not released.
     pub signals: u64,
-    /// The kernel's switches that found their ring full: who had a CPU is not known for a while.
+    /// Context switches that found the kernel's ring full: the user of a CPU is unknown for a while.
     pub switches: u64,
 }
 
-/// A run that is over.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Why.
+    /// The reason for its end.
     pub ended_by: EndedBy,
-    /// From the common start to the end.
+    /// Time from the common start to the end.
     pub elapsed: Span,
-    /// What a report says about it.
-    pub notes: Vec<Note>,
-    /// What did not reach its receiver.
-    pub lost: Lost,
-    /// For each processor its CPU, and what a hypervisor took from that during the run, where the kernel tells.
+    /// Notes for its report.
+    pub notes: Vec<RunNote>,
+    /// What was lost.
+    pub lost: LostRecords,
+    /// For each processor: its CPU, and the time that a hypervisor took from it during the run, if the kernel reports
+    /// it.
     pub stolen: Vec<(ProcessorId, u32, Option<Span>)>,
-    /// For each processor what queueing cost.
+    /// For each processor: the costs of queueing.
     pub queueing: Vec<(ProcessorId, Queueing)>,
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -1,17 +1,17 @@
-//! The dispatcher on real threads: a system carried out by the Linux kernel, at SCHED_FIFO
-//! priorities, with the very decisions that the simulator takes.
+//! Runs a system on real threads: the Linux kernel schedules them at SCHED_FIFO priorities, and the dispatcher takes the
+//! same decisions as in the simulator.
 //!
-//! A [`Node`] takes a system and its plan, gives operations their bodies (or leaves them to built-in
-//! work that uses the CPU for as long as `takes` says), and starts. The thread that started it polls
-//! the [`Running`] system for what happens, and stops it. Nothing here prints.
+//! A [`Node`] receives a system and its plan, gets bodies for operations (others have built-in work that uses the CPU
+//! for the time in `takes`), and starts. The starting thread polls the [`RunningNode`] for events and stops it. This
+//! crate prints nothing.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //! use hyoshi_model::{Span, read};
-//! use hyoshi_runtime::{Node, Shared};
+//! use hyoshi_runtime::{Node, SharedValue};
 //! use hyoshi_sched::{Plan, Strategies};
-//! use hyoshi_trace::{Decision, Event, Stats};
+//! use hyoshi_trace::{DispatchDecision, TraceEvent, Stats};
 //!
 //! let text = r#"
 //!     name     = "rover"
@@ -37,7 +37,7 @@
 //! let system = Arc::new(read(text, "rover.toml", None)?.system);
 //! let plan = Arc::new(Plan::new(&system, &Strategies::built_in())?);
 //!
-//! let map = Shared::new(&system, "map", 0.0)?;
+//! let map = SharedValue::new(&system, "map", 0.0)?;
 //! let theirs = map.clone();
 //! let mut running = Node::new(system.clone(), plan)
 //!     .body("sense", |job| {
@@ -52,14 +52,14 @@
 //!
 //! let mut stats = Stats::new(&system);
 //! let mut count = |_, _, event| {
-//!     if let Event::Decision(Decision::End(end)) = event {
+//!     if let TraceEvent::Decision(DispatchDecision::End(end)) = event {
 //!         stats.record(&end);
 //!     }
 //! };
 //! let finished = running.wait(&mut count);
 //! assert_eq!(finished.elapsed, Span::from_millis(300));
 //! for note in &finished.notes {
-//!     println!("{note}"); // what the kernel refused, for one
+//!     println!("{note}"); // for example what the kernel refused
 //! }
 //! assert!(map.peek(|map| *map) > 0.0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -67,71 +67,70 @@
 //!
 //! # How it works
 //!
-//! Each processor is one CPU with a pure [`Dispatcher`](hyoshi_dispatch::Dispatcher) behind one lock
-//! with priority inheritance. A *release thread* above everything tells it that time has come; the
-//! threads of each *lane* (one for each level, at its priority) ask it for work and tell it of
-//! completions. Who holds the lock reads the clock inside it, so the dispatcher's inputs are in the
-//! order of time, and a recording of them makes a fresh dispatcher decide the same again. A lane
-//! decides only when it has the CPU: what is first in it when it starts, starts.
+//! Each processor is one CPU. Its pure [`Dispatcher`](hyoshi_dispatch::Dispatcher) is behind one lock with priority
+//! inheritance. A *release thread* above all lanes handles timers. The threads of each *lane* (one lane for each level,
+//! at its priority) request jobs and report completions. A thread reads the clock while it holds the lock, so the
+//! dispatcher's inputs are in the order of time, and a replay of the recorded inputs repeats its decisions. A lane
+//! decides only when it has the CPU: the job that is first at that time starts.
 //!
 //! | what | how |
 //! |---|---|
 //! | preemption between levels | the kernel's: a lane is a priority |
 //! | none | one lane of all levels |
-//! | full | a thread for each operation; whoever puts a better job first lowers the thread of the other |
-//! | a body that waits ([`JobContext::blocking`]) | gives its lane's run token up; its turn comes as a new segment |
-//! | a job of a body that an earlier one is still in | is set aside, without a thread, until that is out |
-//! | `on_overrun = "demote"` | built-in work goes on in a thread below the lanes; a body takes its thread there, and its lane has a spare one |
-//! | `on_overrun = "stop"` | built-in work ends; a body is demoted, asked to return, and its lane goes on |
+//! | full | a thread for each operation; the thread that makes a better job first lowers the other one's thread |
+//! | a body that waits ([`JobContext::blocking`]) | releases its lane's run token, and continues as a new segment |
+//! | a job whose body an earlier job still runs | waits without a thread until that job ends |
+//! | `on_overrun = "demote"` | built-in work continues in a thread below the lanes; a body keeps its thread there, and its lane has a spare one |
+//! | `on_overrun = "stop"` | built-in work ends; a body is demoted and asked to return, and its lane continues |
 //! | the cap | gated lanes run at normal priority until the next window |
-//! | a body that never returns | the watchdog, above all, ends the run by the operation's name and leaves the thread behind |
-//! | no privileges | everything at normal priority, noted; with [`Node::strict`] an error |
+//! | a body that never returns | the watchdog ends the run with the operation's name and abandons the thread |
+//! | no privileges | all threads at normal priority, with a note; with [`Node::strict`] an error |
 //!
-//! From release to completion nothing is allocated and no lock without inheritance is taken.
-//! Statistics and recordings are written below the lanes, from a ring; what finds it full is counted.
+//! From release to completion, the code allocates nothing and uses no lock without priority inheritance. Statistics and
+//! recordings are written below the lanes, from a ring; events that find it full are counted.
 //!
-//! At the end, and when it is stopped, a run accounts for what is unfinished as a simulation does:
-//! jobs past their deadline are missed, others were never there.
+//! At its end a run treats unfinished jobs as a simulation does: jobs past their deadline are missed, others do not
+//! count.
 
 #![forbid(unsafe_code)]
 
 mod body;
+mod built_in_work;
 mod calibrate;
 mod claim;
 mod common;
 mod context;
+mod cpu_choice;
+mod cpu_watch;
 mod crew;
 mod ended;
 mod link;
-mod lookout;
 #[doc(hidden)]
 pub mod measure;
 mod meters;
 mod node;
 mod payload;
-mod place;
-mod posts;
+mod policy_control;
 mod processor;
-mod refusal;
 mod remote;
 mod requests;
 mod running;
-mod seat;
 mod shared;
+mod start_error;
 mod threads;
+mod wakeups;
 mod watchdog;
-mod work;
 
 pub use body::Body;
-pub use calibrate::{CalibrateError, Calibration, Figures};
-pub use claim::Occupied;
+pub use calibrate::{CalibrateError, Calibration, CostFigures};
+pub use claim::OccupiedCpu;
 pub use context::{JobContext, waiting};
-pub use ended::{EndedBy, Finished, Lost, Note};
-pub use lookout::Names;
+pub use cpu_watch::ThreadNames;
+pub use ended::{EndedBy, Finished, LostRecords, RunNote};
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
-pub use refusal::StartError;
-pub use remote::{Arrivals, Departure, Departures, Rejected};
-pub use requests::{Arrived, Reader, Refuse};
-pub use running::{Running, Sink};
-pub use shared::{Shared, SharedError};
+pub use remote::{IncomingCompletions, OutgoingCompletion, OutgoingCompletions, Rejected};
+pub use requests::{ArrivedRequest, Refuse, RequestReader};
+pub use running::{EventSink, RunningNode};
+pub use shared::{SharedError, SharedValue};
+pub use start_error::StartError;

@@ -1,9 +1,10 @@
-//! Completions between processors. Within this process: one single-producer ring for each ordered pair that is connected, its
-//! producer used under the source's lock only, its consumer under the target's. Links between hosts take as long as
-//! they would in a simulation.
+//! Transport of completions between processors. Within this process, each connected ordered pair has a single-producer
+//! ring: its producer is used under the source's lock, its consumer under the target's. Links between hosts have the
+//! same delays as in a simulation.
 //!
 //! If a node runs one host of several, each pair of a processor and another host has two rings: one for departing
-//! completions ([`Departures`](crate::Departures)), one for arriving ones ([`Arrivals`](crate::Arrivals)).
+//! completions ([`OutgoingCompletions`](crate::OutgoingCompletions)), one for arriving ones
+//! ([`IncomingCompletions`](crate::IncomingCompletions)).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,24 +15,24 @@ use hyoshi_model::{HostId, Instant, ProcessorId, Span};
 use hyoshi_trace::Signal;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::common::Common;
+use crate::common::CommonState;
 use crate::payload::Payload;
 
-/// Completions that one link holds.
+/// The capacity of a link, in completions.
 pub(crate) const LINK: usize = 1024;
 
-/// What travels with a completion: what its job emitted.
+/// The payload of a completion.
 pub(crate) type Data = Option<Arc<Payload>>;
-/// One end of a ring.
+/// The producer of a ring.
 pub(crate) type Sender = Producer<(Signal, Data)>;
-/// The other end.
+/// The consumer of a ring.
 pub(crate) type Receiver = Consumer<(Signal, Data)>;
 
-/// The end at one processor.
+/// The links of one processor.
 #[derive(Debug)]
-pub(crate) struct Memory {
-    common: Arc<Common>,
-    /// For each target processor: the index of its ring in `outgoing`, and the delay of a completion.
+pub(crate) struct LinkEnd {
+    common: Arc<CommonState>,
+    /// By target processor: the index of its ring in `outgoing`, and the delay of a completion.
     to: Vec<Option<(usize, (Span, Span))>>,
     outgoing: Vec<Sender>,
     incoming: Vec<Receiver>,
@@ -40,26 +41,27 @@ pub(crate) struct Memory {
 
 /// The ends of rings to and from other hosts.
 #[derive(Debug, Default)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteRings {
     /// Departing completions, by target host.
     pub departures: Vec<(HostId, Receiver)>,
     /// Arriving completions for a processor, by source host.
     pub arrivals: Vec<(HostId, ProcessorId, Sender)>,
 }
 
-/// Links for every pair of processors where one triggers the other: the ends for each processor, and for other hosts.
-pub(crate) fn connect(common: &Arc<Common>) -> (Vec<Memory>, Remote) {
+/// Creates the links for every pair of processors where one triggers the other. Returns the ends for each processor and
+/// for other hosts.
+pub(crate) fn connect(common: &Arc<CommonState>) -> (Vec<LinkEnd>, RemoteRings) {
     let system = &common.system;
-    let end = |_| Memory {
+    let end = |_| LinkEnd {
         common: common.clone(),
         to: vec![None; system.processors.len()],
         outgoing: Vec::new(),
         incoming: Vec::new(),
         arriving: InFlight::with_capacity(0),
     };
-    let mut ends: Vec<Memory> = system.processor_ids().map(end).collect();
-    let mut remote = Remote::default();
-    // Of rings to other hosts: from a processor to a host, and from a host to a processor.
+    let mut ends: Vec<LinkEnd> = system.processor_ids().map(end).collect();
+    let mut remote = RemoteRings::default();
+    // Rings to other hosts: from a processor to a host, and from a host to a processor.
     let (mut leaving, mut coming) = (Vec::new(), Vec::new());
     let host = |processor: ProcessorId| system.processor(processor).host;
     for to in &system.operations {
@@ -102,7 +104,7 @@ pub(crate) fn connect(common: &Arc<Common>) -> (Vec<Memory>, Remote) {
     (ends, remote)
 }
 
-impl Memory {
+impl LinkEnd {
     fn add_outgoing(&mut self, to: ProcessorId, ring: Sender, delay: (Span, Span)) {
         self.to[to.index()] = Some((self.outgoing.len(), delay));
         self.outgoing.push(ring);
@@ -120,7 +122,7 @@ impl Memory {
     }
 }
 
-impl CompletionTransport for Memory {
+impl CompletionTransport for LinkEnd {
     type Data = Data;
 
     fn send(&mut self, to: ProcessorId, mut signal: Signal, data: Data) {

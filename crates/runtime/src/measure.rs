@@ -1,4 +1,4 @@
-//! What benchmarks and `hyoshi calibrate` need to see of the inside; no part of the interface.
+//! Access to internals for benchmarks and `hyoshi calibrate`. Not part of the public API.
 
 use std::sync::Arc;
 
@@ -8,31 +8,31 @@ use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
 use hyoshi_trace::ring::ring;
 
-use crate::common::{Common, Signs};
-use crate::crew::{Crew, Returned, Step};
+use crate::common::{CommonState, ThreadControl};
+use crate::crew::{Crew, LaneStep, Returned};
 use crate::link::connect;
-use crate::posts::Posts;
-use crate::processor::Processor;
+use crate::processor::ProcessorState;
+use crate::wakeups::PendingWakeups;
 
-/// The first processor of a system, without threads: sections of its lock are called by hand, at
-/// the times that releases are due, however late it really is.
+/// The first processor of a system, without threads. The caller runs sections of its lock, at the due times of
+/// releases.
 #[derive(Debug)]
-pub struct Exchange {
-    processor: Arc<Processor>,
+pub struct ManualProcessor {
+    processor: Arc<ProcessorState>,
 }
 
-/// One side of an [`Exchange`], to be used by one thread.
+/// A thread of a [`ManualProcessor`].
 #[derive(Debug)]
-pub struct Side {
-    processor: Arc<Processor>,
-    posts: Posts,
+pub struct ManualThread {
+    processor: Arc<ProcessorState>,
+    wakeups: PendingWakeups,
     running: Option<(u16, hyoshi_trace::Slot)>,
 }
 
-impl Exchange {
-    /// The exchange, and the ring to be drained now and then.
-    pub fn new(system: Arc<System>, plan: &Plan, events: usize) -> (Exchange, RingDrain) {
-        let common = Arc::new(Common::new(system.clone(), None, Instant::NEVER));
+impl ManualProcessor {
+    /// The processor, and its ring, which must be drained regularly.
+    pub fn new(system: Arc<System>, plan: &Plan, events: usize) -> (ManualProcessor, RingDrain) {
+        let common = Arc::new(CommonState::new(system.clone(), None, Instant::NEVER));
         common.begin(MonotonicClock::start());
         let (probe, drain) = ring(events);
         let plan = &plan.processors[0];
@@ -40,18 +40,18 @@ impl Exchange {
         let links = connect(&common).0.remove(0);
         let mut crew: Crew<ThreadHandle> = Crew::new(common.clone(), plan, probe, &mut cells, links);
         let lanes = 0..crew.threads_of(plan).len() as u8;
-        let signs: Vec<Arc<Signs>> = lanes.clone().map(|_| Arc::default()).collect();
+        let control: Vec<Arc<ThreadControl>> = lanes.clone().map(|_| Arc::default()).collect();
         lanes.for_each(|lane| {
-            crew.enlist(lane, signs[usize::from(lane)].clone());
+            crew.add_thread(lane, control[usize::from(lane)].clone());
         });
         let (crew, background) = (PiMutex::new(crew), Arc::default());
         (
-            Exchange {
-                processor: Arc::new(Processor {
+            ManualProcessor {
+                processor: Arc::new(ProcessorState {
                     id: plan.processor,
                     common,
                     crew,
-                    signs,
+                    control,
                     background,
                     requests: Arc::default(),
                 }),
@@ -60,37 +60,37 @@ impl Exchange {
         )
     }
 
-    /// What it is made of.
-    pub(crate) fn into_processor(self) -> Arc<Processor> {
+    /// Its state.
+    pub(crate) fn into_processor(self) -> Arc<ProcessorState> {
         self.processor
     }
 
-    /// A side of it.
-    pub fn side(&self) -> Side {
-        Side { processor: self.processor.clone(), posts: self.processor.posts(), running: None }
+    /// A thread of it.
+    pub fn side(&self) -> ManualThread {
+        ManualThread { processor: self.processor.clone(), wakeups: self.processor.wakeups(), running: None }
     }
 }
 
-impl Side {
-    /// What a release thread does when it is `at`, without waking anybody.
+impl ManualThread {
+    /// The work of a release thread at `at`, without wake-ups.
     pub fn release(&mut self, at: Instant) {
-        self.processor.section(|crew, _| crew.on_time(at, &mut self.posts));
-        self.posts.clear();
+        self.processor.section(|crew, _| crew.on_time(at, &mut self.wakeups));
+        self.wakeups.clear();
     }
 
-    /// What the thread of a lane does after a wake-up, or after a job: completes it and takes the
-    /// next. False if there is none.
+    /// The work of a lane's thread after a wake-up or a job: completes the job and starts the next. False if there is
+    /// none.
     pub fn take(&mut self, lane: u16, at: Instant) -> bool {
-        let posts = &mut self.posts;
+        let wakeups = &mut self.wakeups;
         let step = match self.running.take() {
             Some((me, slot)) => {
                 let returned = Returned { slot, cell: None, consumed: None, cpu: Span::ZERO };
-                self.processor.section(|crew, _| crew.finish(me, at, returned, posts))
+                self.processor.section(|crew, _| crew.finish(me, at, returned, wakeups))
             }
-            None => self.processor.section(|crew, _| crew.next(lane, at, Span::ZERO, posts)),
+            None => self.processor.section(|crew, _| crew.next(lane, at, Span::ZERO, wakeups)),
         };
-        posts.clear();
-        if let Step::Run(begin) = step {
+        wakeups.clear();
+        if let LaneStep::Run(begin) = step {
             self.running = Some((lane, begin.slot));
         }
         self.running.is_some()

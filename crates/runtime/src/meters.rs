@@ -1,29 +1,29 @@
-//! What a processor's threads have used, and what a hypervisor took, told now and then: what a
-//! reader needs to say where the time went, where the kernel's switches cannot be seen.
+//! Periodic records of the CPU time of a processor's threads and of the hypervisor. They show the use of time if
+//! switches are not visible.
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{StealReader, ThreadHandle};
-use hyoshi_trace::{Seen, Who};
+use hyoshi_trace::{CpuEvent, CpuUser};
 
-use crate::lookout::Pending;
+use crate::cpu_watch::PendingCpuEvents;
 
-/// Between two readings of all clocks: each thread's costs 0.3 us.
+/// The time between two readings of all clocks. Each thread costs 0.3 us.
 const EVERY: Span = Span::from_millis(500);
 
 /// The clocks of one processor.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
-    groups: Vec<Group>,
+    groups: Vec<MeteredThreads>,
     steal: Option<StealReader>,
     stolen: Option<Span>,
     last: Instant,
 }
 
 #[derive(Debug)]
-struct Group {
-    who: Who,
+struct MeteredThreads {
+    who: CpuUser,
     threads: Vec<ThreadHandle>,
-    told: Span,
+    reported: Span,
 }
 
 impl Meters {
@@ -31,49 +31,49 @@ impl Meters {
         Meters { steal, ..Meters::default() }
     }
 
-    /// A thread of `who` is to be told of.
-    pub fn add(&mut self, who: Who, thread: ThreadHandle) {
+    /// Adds a thread of `who`.
+    pub fn add(&mut self, who: CpuUser, thread: ThreadHandle) {
         match self.groups.iter_mut().find(|group| group.who == who) {
             Some(group) => group.threads.push(thread),
-            None => self.groups.push(Group { who, threads: vec![thread], told: Span::ZERO }),
+            None => self.groups.push(MeteredThreads { who, threads: vec![thread], reported: Span::ZERO }),
         }
     }
 
-    /// What was used until here is nobody's business: the run begins.
+    /// The run begins: earlier use does not count.
     pub fn begin(&mut self) {
-        self.groups.iter_mut().for_each(|group| group.told = group.used());
+        self.groups.iter_mut().for_each(|group| group.reported = group.used());
         self.stolen = self.steal.as_mut().and_then(StealReader::stolen);
     }
 
-    /// Tells, if it is time to.
-    pub fn poll(&mut self, now: Instant, pending: &mut Pending) {
+    /// Records the use, if it is due.
+    pub fn poll(&mut self, now: Instant, pending: &mut PendingCpuEvents) {
         if now.since(self.last) >= EVERY {
-            self.tell(now, pending);
+            self.record(now, pending);
         }
     }
 
-    /// Tells what was used since the last time.
-    pub fn tell(&mut self, now: Instant, pending: &mut Pending) {
+    /// Records the use since the last record.
+    pub fn record(&mut self, now: Instant, pending: &mut PendingCpuEvents) {
         self.last = now;
         for group in &mut self.groups {
             let used = group.used();
-            let span = used.saturating_sub(group.told);
+            let span = used.saturating_sub(group.reported);
             if !span.is_zero() {
-                group.told = used;
-                pending.tell(now, Seen::Used { who: group.who, span });
+                group.reported = used;
+                pending.insert(now, CpuEvent::Used { who: group.who, span });
             }
         }
         if let Some((before, stolen)) = self.stolen.zip(self.steal.as_mut().and_then(StealReader::stolen)) {
             let span = stolen.saturating_sub(before);
             if !span.is_zero() {
                 self.stolen = Some(stolen);
-                pending.tell(now, Seen::Stolen { span });
+                pending.insert(now, CpuEvent::Stolen { span });
             }
         }
     }
 }
 
-impl Group {
+impl MeteredThreads {
     fn used(&self) -> Span {
         self.threads.iter().map(ThreadHandle::used).sum()
     }

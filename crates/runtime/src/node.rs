@@ -1,4 +1,4 @@
-//! From a system and its plan to threads that run it.
+//! Starts the threads that run a system under a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,29 +17,29 @@ use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
 use hyoshi_trace::ring::ring;
 
-use crate::body::{Body, Cell};
-use crate::claim::{self, Claims};
-use crate::common::{Common, Signs};
+use crate::body::{Body, BodyCell};
+use crate::claim::{self, CpuClaims};
+use crate::common::{CommonState, ThreadControl};
 use crate::context::JobContext;
+use crate::cpu_choice::choose_cpus;
+use crate::cpu_watch::{CpuWatch, WatchedCpu};
 use crate::crew::Crew;
-use crate::ended::Note;
-use crate::link::{Remote, connect};
-use crate::lookout::{Lookout, Watched};
-use crate::place::place;
-use crate::processor::Processor;
-use crate::refusal::{MOST_RELEASES, StartError};
-use crate::remote::{Arrivals, Departures, needs_one_process};
-use crate::requests::{Reader, Refuse, Requests};
-use crate::running::{Parts, Running};
-use crate::watchdog::Watchdog;
+use crate::ended::RunNote;
+use crate::link::{RemoteRings, connect};
+use crate::processor::ProcessorState;
+use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process};
+use crate::requests::{Refuse, RequestReader, Requests};
+use crate::running::{RunThreads, RunningNode};
+use crate::start_error::{MOST_RELEASES, StartError};
+use crate::watchdog::BodyWatchdog;
 
-/// Events that the ring of each processor holds: a tenth of a second of a busy one.
+/// The capacity of each processor's ring: the events of a tenth of a second of a busy processor.
 const RING: usize = 1 << 15;
 /// From the last thread's start to instant 0.
 const LEAD: Span = Span::from_millis(50);
 /// The stack of threads that run users' bodies.
 const STACK: usize = 1 << 20;
-/// The stack of all others.
+/// The stack of all other threads.
 const SMALL_STACK: usize = 128 << 10;
 
 /// A system about to run in this process: the processors of all its hosts, or of one.
@@ -51,7 +51,7 @@ pub struct Node {
     strict: bool,
     watch: bool,
     share_cpu: bool,
-    placed: Option<Placed>,
+    placed: Option<CpuPlacement>,
     duration: Span,
     ring: usize,
     stack: usize,
@@ -59,12 +59,12 @@ pub struct Node {
 }
 
 /// The CPU of each processor.
-struct Placed {
+struct CpuPlacement {
     cpus: Vec<u32>,
-    notes: Vec<Note>,
-    /// That they are this run's.
-    claims: Claims,
-    /// No other run may have them.
+    notes: Vec<RunNote>,
+    /// The claims of these CPUs.
+    claims: CpuClaims,
+    /// Other runs must not use these CPUs.
     alone: bool,
 }
 
@@ -76,8 +76,7 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// A node that runs every operation of `system` with built-in work, under `plan`, which must
-    /// have been made for it.
+    /// Runs every operation of `system` with built-in work, under `plan`, which must be a plan for `system`.
     pub fn new(system: Arc<System>, plan: Arc<Plan>) -> Self {
         let duration = system.duration;
         let bodies = BTreeMap::new();
@@ -99,7 +98,7 @@ impl Node {
         }
     }
 
-    /// The same for the processors of one host. Other hosts run elsewhere; [`Prepared`] returns the ends of the
+    /// The same for the processors of one host. Other hosts run elsewhere; [`Prepared`] returns the rings for the
     /// exchange with them.
     pub fn for_host(system: Arc<System>, plan: Arc<Plan>, host: HostId) -> Self {
         Node { host: Some(host), ..Node::new(system, plan) }
@@ -111,7 +110,7 @@ impl Node {
         self.system.processor_ids().filter(here)
     }
 
-    /// Gives an operation a body instead of built-in work. Bodies of operations that run elsewhere are ignored.
+    /// Sets the body of an operation, instead of built-in work. Bodies of operations on other hosts are ignored.
     pub fn body(
         mut self,
         operation: impl Into<String>,
@@ -121,99 +120,99 @@ impl Node {
         self
     }
 
-    /// Whether a refusal by the kernel is an error, or a note.
+    /// Whether a refusal by the kernel is an error; otherwise it is a note.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// Whether the kernel is asked who has the CPUs, at each switch: see [`hyoshi_os::switches`]. How
-    /// much of it is granted, [`Running::visibility`] tells.
+    /// Whether context switches are recorded: see [`hyoshi_os::switches`]. [`RunningNode::visibility`] returns what the
+    /// kernel permits.
     pub fn watch(mut self, watch: bool) -> Self {
         self.watch = watch;
         self
     }
 
-    /// How long the run lasts, instead of the system's own duration.
+    /// Sets the duration, instead of the system's.
     pub fn duration(mut self, duration: Span) -> Self {
         self.duration = duration;
         self
     }
 
-    /// How many events each processor's ring holds between two calls of [`Running::poll`].
+    /// Sets the number of events that each processor's ring holds between two calls of [`RunningNode::poll`].
     pub fn ring(mut self, events: usize) -> Self {
         self.ring = events;
         self
     }
 
-    /// The stack in bytes of threads that run bodies; 1 MiB unless told.
+    /// Sets the stack size in bytes of threads that run bodies (default: 1 MiB).
     pub fn stack(mut self, bytes: usize) -> Self {
         self.stack = bytes;
         self
     }
 
-    /// The run is over when `interrupt` is requested.
+    /// Ends the run when `interrupt` is requested.
     pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
         self.interrupt = Some(interrupt);
         self
     }
 
-    /// Whether its CPUs may be those of other runs, and of other programs' real-time threads (default: yes).
-    /// If not, the node claims them, and the file's processors without a `cpu` get others.
+    /// Whether its CPUs may also belong to other runs and to other programs' real-time threads (default: yes). If not,
+    /// the node claims its CPUs, and processors without a `cpu` in the file get unused ones.
     pub fn share_cpu(mut self, share: bool) -> Self {
         self.share_cpu = share;
         self
     }
 
-    /// The CPU of each processor, as [`Node::start`] takes them. From now on they are claimed.
+    /// Chooses and claims the CPU of each processor, as [`Node::start`] does.
     ///
     /// # Errors
     ///
-    /// If the system names one that this process may not use, or that others have.
+    /// If the system sets a CPU that this process may not use, or that another program uses.
     pub fn cpus(&mut self) -> Result<Vec<(ProcessorId, u32)>, StartError> {
         if self.placed.is_none() {
-            self.placed = Some(self.place()?);
+            self.placed = Some(self.choose_cpus()?);
         }
         let cpus = self.placed.iter().flat_map(|placed| placed.cpus.iter().copied());
         Ok(self.processors().zip(cpus).collect())
     }
 
-    fn place(&self) -> Result<Placed, StartError> {
+    fn choose_cpus(&self) -> Result<CpuPlacement, StartError> {
         let allowed = allowed_cpus();
         let processors: Vec<_> = self.processors().map(|id| self.system.processor(id)).collect();
-        // Without real-time priorities its threads preempt no other thread.
+        // Without real-time priorities its threads preempt no others.
         if self.share_cpu || !real_time_granted() {
-            let (cpus, notes) = place(&processors, &allowed, &BTreeMap::new())?;
-            return Ok(Placed { cpus, notes, claims: Claims::default(), alone: false });
+            let (cpus, notes) = choose_cpus(&processors, &allowed, &BTreeMap::new())?;
+            return Ok(CpuPlacement { cpus, notes, claims: CpuClaims::default(), alone: false });
         }
         let folder = claim::folder();
         let mut occupied = claim::occupied(&allowed, folder.as_deref());
         loop {
-            // An error once every CPU is taken.
-            let (cpus, notes) = place(&processors, &allowed, &occupied)?;
+            // An error if every CPU is used.
+            let (cpus, notes) = choose_cpus(&processors, &allowed, &occupied)?;
             let own: BTreeSet<u32> = cpus.iter().copied().collect();
-            match Claims::take(&own.into_iter().collect::<Vec<_>>(), folder.as_deref()) {
-                Ok(claims) => return Ok(Placed { cpus, notes, claims, alone: true }),
-                // Another run was faster.
+            match CpuClaims::take(&own.into_iter().collect::<Vec<_>>(), folder.as_deref()) {
+                Ok(claims) => return Ok(CpuPlacement { cpus, notes, claims, alone: true }),
+                // Another run has claimed it in the meantime.
                 Err(by) => drop(occupied.insert(by.cpu, by)),
             }
         }
     }
 
-    /// Starts every thread, and the common clock when they are all there.
+    /// Starts all threads, then the common clock.
     ///
     /// # Errors
     ///
     /// If the kernel refuses a required resource, or this machine lacks one that the system needs.
-    pub fn start(self) -> Result<Running, StartError> {
+    pub fn start(self) -> Result<RunningNode, StartError> {
         self.prepare().map(Prepared::start)
     }
 
-    /// Starts every thread; they sleep until [`Prepared::begin`].
+    /// Starts all threads; they sleep until [`Prepared::begin`].
     ///
     /// # Errors
     ///
-    /// As [`Node::start`].
+    /// See [`Node::start`].
     pub fn prepare(mut self) -> Result<Prepared, StartError> {
         let system = self.system.clone();
         if self.host.is_some()
@@ -221,25 +220,25 @@ impl Node {
         {
             return Err(StartError::NeedsOneProcess { operation, does });
         }
-        let mut cells: Vec<Option<Cell>> = system.operations.iter().map(|_| None).collect();
+        let mut cells: Vec<Option<BodyCell>> = system.operations.iter().map(|_| None).collect();
         for (operation, body) in std::mem::take(&mut self.bodies) {
             let position = system.operations.iter().position(|known| known.name == operation);
             let position = position.ok_or(StartError::NoSuchOperation { operation })?;
-            cells[position] = Some(Cell::new(&system, OperationId(position as u32), body));
+            cells[position] = Some(BodyCell::new(&system, OperationId(position as u32), body));
         }
         refuse_storms(&system)?;
         self.cpus()?;
-        let placed = self.placed.take().map_or_else(|| self.place(), Ok)?;
+        let placed = self.placed.take().map_or_else(|| self.choose_cpus(), Ok)?;
         let (cpus, mut notes) = (placed.cpus, placed.notes);
-        let mut refusals = Refusals::default();
-        // Before anything is mapped that a lane touches.
+        let mut refusals = KernelRefusals::default();
+        // Before anything is mapped that a lane uses.
         if let Err(refused) = lock_memory() {
             refusals.take("all", &[refused]);
         }
-        let common = Arc::new(Common::new(system.clone(), self.host, Instant::ZERO + self.duration));
-        // Before the first thread: some kernels show only those that begin after it.
+        let common = Arc::new(CommonState::new(system.clone(), self.host, Instant::ZERO + self.duration));
+        // Before the first thread: some kernels show only threads that start later.
         let watched = if self.watch { watch(&cpus) } else { Vec::new() };
-        let mut parts = Parts::new(common.clone(), Lookout::new(watched), self.interrupt.take());
+        let mut parts = RunThreads::new(common.clone(), CpuWatch::new(watched), self.interrupt.take());
         let (ends, remote) = connect(&common);
         let plans = self.plan.processors.iter().zip(ends).filter(|(plan, _)| common.runs(plan.processor));
         for ((plan, links), cpu) in plans.zip(&cpus) {
@@ -254,7 +253,7 @@ impl Node {
             let handles = part.lanes.iter().map(|thread| thread.handle.clone());
             (part.processor.clone(), handles.collect())
         });
-        let watchdog = Watchdog { common: common.clone(), watched: watched.collect(), period: WATCHDOG_PERIOD };
+        let watchdog = BodyWatchdog { common: common.clone(), watched: watched.collect(), period: WATCHDOG_PERIOD };
         let ready = Arc::new(hyoshi_os::Wake::new());
         let begin = ready.clone();
         let spawn = Spawn::new("hyoshi-watch").policy(ThreadPolicy::Fifo(WATCHDOG)).stack(SMALL_STACK);
@@ -280,7 +279,7 @@ impl Node {
             return Err(StartError::Refused(refused));
         }
         if placed.alone {
-            // A run of another user may have started meanwhile: it sees these threads, or they see its threads.
+            // A run of another user may have started in the meantime: one of the two detects the other's threads.
             let others = claim::by_threads(&cpus);
             let mut places = self.processors().zip(&cpus);
             if let Some((processor, by)) =
@@ -295,24 +294,24 @@ impl Node {
         let awake = match system.forbids_idle_states().then(AwakeCpus::hold) {
             None => None,
             Some(Ok(awake)) => {
-                notes.push(Note::Awake);
+                notes.push(RunNote::Awake);
                 Some(awake)
             }
             Some(Err(error)) => {
-                notes.push(Note::MaySleep { error: error.to_string() });
+                notes.push(RunNote::MaySleep { error: error.to_string() });
                 None
             }
         };
-        parts.keep(placed.claims, awake);
+        parts.hold(placed.claims, awake);
         let (departures, arrivals) = exchanges(&parts, remote);
         Ok(Prepared { plan: self.plan, parts, notes, departures, arrivals })
     }
 
-    /// The threads of one processor, all asleep.
+    /// Starts the threads of one processor; they sleep.
     fn spawn_processor(
         &self,
-        parts: &mut Parts,
-        refusals: &mut Refusals,
+        parts: &mut RunThreads,
+        refusals: &mut KernelRefusals,
         mut crew: Crew<hyoshi_os::ThreadHandle>,
         plan: &hyoshi_sched::ProcessorPlan,
         drain: RingDrain,
@@ -324,24 +323,24 @@ impl Node {
         if all >= usize::from(u16::MAX) {
             return Err(StartError::TooManyThreads { processor: name.clone(), threads: all });
         }
-        let mut signs = Vec::with_capacity(all);
+        let mut control = Vec::with_capacity(all);
         let mut lanes = Vec::with_capacity(all);
         for (lane, count) in threads.into_iter().enumerate() {
             for _ in 0..count {
-                let own = Arc::new(Signs::default());
-                lanes.push((crew.enlist(lane as u8, own.clone()), lane, crew.priority_of(lane as u8)));
-                signs.push(own);
+                let own = Arc::new(ThreadControl::default());
+                lanes.push((crew.add_thread(lane as u8, own.clone()), lane, crew.priority_of(lane as u8)));
+                control.push(own);
             }
         }
         let bodies = crew.has_bodies();
         let stack = if bodies { self.stack } else { SMALL_STACK };
         let demotes = |id: &OperationId| self.system.operation(*id).on_overrun == OnOverrun::Demote;
         let any_demoted = plan.operations.iter().any(demotes);
-        let processor = Arc::new(Processor {
+        let processor = Arc::new(ProcessorState {
             id,
             common: parts.common.clone(),
             crew: PiMutex::new(crew),
-            signs,
+            control,
             background: Arc::default(),
             requests: Arc::default(),
         });
@@ -359,41 +358,41 @@ impl Node {
             let own = processor.clone();
             let lane = spawn(format!("{name:.12}-{lane}"), ThreadPolicy::Fifo(priority)).stack(stack);
             let spawned = refusals.check(lane.spawn(move || own.serve(thread)), name)?;
-            processor.crew.lock().arrive(thread, spawned.handle.clone(), spawned.granted.policy);
+            processor.crew.lock().thread_started(thread, spawned.handle.clone(), spawned.granted.policy);
             part.lanes.push(spawned);
         }
         Ok(())
     }
 }
 
-/// A node whose threads are started and asleep.
+/// A node with sleeping threads.
 #[derive(Debug)]
 pub struct Prepared {
     plan: Arc<Plan>,
-    parts: Parts,
-    notes: Vec<Note>,
-    departures: Vec<Departures>,
-    arrivals: Vec<Arrivals>,
+    parts: RunThreads,
+    notes: Vec<RunNote>,
+    departures: Vec<OutgoingCompletions>,
+    arrivals: Vec<IncomingCompletions>,
 }
 
 impl Prepared {
     /// The notes so far: refusals, shared CPUs.
-    pub fn notes(&self) -> &[Note] {
+    pub fn notes(&self) -> &[RunNote] {
         &self.notes
     }
 
     /// The departing completions for each other host.
-    pub fn take_departures(&mut self) -> Vec<Departures> {
+    pub fn take_departures(&mut self) -> Vec<OutgoingCompletions> {
         std::mem::take(&mut self.departures)
     }
 
-    /// The entry for arriving completions of each other host.
-    pub fn take_arrivals(&mut self) -> Vec<Arrivals> {
+    /// The rings for arriving completions of each other host.
+    pub fn take_arrivals(&mut self) -> Vec<IncomingCompletions> {
         std::mem::take(&mut self.arrivals)
     }
 
-    /// Requests for operations of this processor are read by its lanes' threads from `reader`. Those that no job serves are
-    /// refused at `refuse`. When the run is over, nothing is read any more: end the source of the requests then.
+    /// Lets threads of the processor's lanes read requests from `reader`. Requests that no job serves go to `refuse`.
+    /// After the end of the run nothing is read: end the source of the requests then.
     ///
     /// # Errors
     ///
@@ -401,7 +400,7 @@ impl Prepared {
     pub fn read_requests(
         &mut self,
         processor: ProcessorId,
-        reader: Box<dyn Reader>,
+        reader: Box<dyn RequestReader>,
         refuse: Arc<dyn Refuse>,
     ) -> io::Result<()> {
         let part = self.parts.processors.iter().find(|part| part.processor.id == processor);
@@ -413,14 +412,14 @@ impl Prepared {
         part.processor.requests.set(requests).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Lets the threads go, with instant 0 in a moment.
-    pub fn start(self) -> Running {
+    /// Starts the run, with instant 0 shortly afterwards.
+    pub fn start(self) -> RunningNode {
         self.begin(MonotonicClock::start_in(LEAD))
     }
 
     /// Starts the run with instant 0 of `clock`: in the near future, or in the past if the other hosts have already
-    /// begun. In the second case each processor starts at its next releases.
-    pub fn begin(self, clock: MonotonicClock) -> Running {
+    /// started. In that case each processor starts with its next releases.
+    pub fn begin(self, clock: MonotonicClock) -> RunningNode {
         self.parts.common.begin(clock);
         if clock.now() > Instant::ZERO {
             for part in &self.parts.processors {
@@ -436,17 +435,17 @@ impl Prepared {
     }
 }
 
-/// The ends of the rings to and from other hosts, by host.
-fn exchanges(parts: &Parts, remote: Remote) -> (Vec<Departures>, Vec<Arrivals>) {
-    let (system, mut departures) = (&parts.common.system, Vec::<Departures>::new());
+/// The rings to and from other hosts, by host.
+fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletions>, Vec<IncomingCompletions>) {
+    let (system, mut departures) = (&parts.common.system, Vec::<OutgoingCompletions>::new());
     for (to, ring) in remote.departures {
         match departures.iter_mut().find(|known| known.to == to) {
             Some(known) => known.rings.push(ring),
             None => {
                 let mut there = system.processor_ids().filter(|id| system.processor(*id).host == to);
-                // All processors of a host that runs elsewhere share the same end.
+                // All processors of a host that runs elsewhere share a thread.
                 let wake = there.next().map(|id| parts.common.release_of(id).clone()).unwrap_or_default();
-                departures.push(Departures { to, rings: vec![ring], wake });
+                departures.push(OutgoingCompletions { to, rings: vec![ring], wake });
             }
         }
     }
@@ -455,11 +454,11 @@ fn exchanges(parts: &Parts, remote: Remote) -> (Vec<Departures>, Vec<Arrivals>) 
         let part = parts.processors.iter().find(|part| part.processor.id == processor);
         rings.entry(from).or_default().extend(part.map(|part| (part.processor.clone(), ring)));
     }
-    let arrivals = rings.into_iter().map(|(from, rings)| Arrivals::new(system.clone(), from, rings));
+    let arrivals = rings.into_iter().map(|(from, rings)| IncomingCompletions::new(system.clone(), from, rings));
     (departures, arrivals.collect())
 }
 
-/// Whether this process gets real-time priorities.
+/// Whether the kernel grants real-time priorities to this process.
 fn real_time_granted() -> bool {
     let probe = Spawn::new("hyoshi-probe").policy(ThreadPolicy::Fifo(RELEASE)).stack(SMALL_STACK).spawn(|| ());
     probe.is_ok_and(|probe| {
@@ -470,8 +469,8 @@ fn real_time_granted() -> bool {
     })
 }
 
-/// Processors whose critical work nothing holds back.
-fn no_hard_cap(system: &System, processors: impl Iterator<Item = ProcessorId>) -> Option<Note> {
+/// A note about processors with critical work but without a hard cap.
+fn no_hard_cap(system: &System, processors: impl Iterator<Item = ProcessorId>) -> Option<RunNote> {
     let critical = |id: &ProcessorId| {
         let settings = |operation: OperationId| {
             system.epochs.iter().any(|epoch| epoch.settings[operation.index()].critical_legs > 0)
@@ -480,17 +479,17 @@ fn no_hard_cap(system: &System, processors: impl Iterator<Item = ProcessorId>) -
     };
     let open = processors.filter(|id| !system.processor(*id).hard_cap.is_on()).filter(critical);
     let processors: Vec<String> = open.map(|id| system.processor(id).name.clone()).collect();
-    (!processors.is_empty()).then_some(Note::NoHardCap { processors })
+    (!processors.is_empty()).then_some(RunNote::NoHardCap { processors })
 }
 
-/// What the kernel lets see of the CPUs; each once.
-fn watch(cpus: &[u32]) -> Vec<Watched> {
+/// The sources of context switches, one for each CPU.
+fn watch(cpus: &[u32]) -> Vec<WatchedCpu> {
     let cpus: BTreeSet<u32> = cpus.iter().copied().collect();
-    let watch = |cpu| CpuSwitches::of(cpu).ok().map(|source| Watched { cpu, source: Box::new(source) });
+    let watch = |cpu| CpuSwitches::of(cpu).ok().map(|source| WatchedCpu { cpu, source: Box::new(source) });
     cpus.into_iter().filter_map(watch).collect()
 }
 
-/// Refuses systems whose timers alone would take a CPU: release threads stand above every lane, and no cap holds them.
+/// Rejects systems whose timers alone would use a CPU: release threads are above all lanes, and no cap limits them.
 fn refuse_storms(system: &System) -> Result<(), StartError> {
     for epoch in 0..system.epochs.len() {
         let mut releases = vec![0u64; system.processors.len()];
@@ -507,11 +506,11 @@ fn refuse_storms(system: &System) -> Result<(), StartError> {
     Ok(())
 }
 
-/// What was refused, each kind once.
+/// The kernel's refusals, each kind once.
 #[derive(Debug, Default)]
-struct Refusals(Vec<(String, usize, hyoshi_os::Refused)>);
+struct KernelRefusals(Vec<(String, usize, hyoshi_os::Refused)>);
 
-impl Refusals {
+impl KernelRefusals {
     fn take(&mut self, thread: &str, refused: &[hyoshi_os::Refused]) {
         for refused in refused {
             let alike = |(_, _, other): &&mut (String, usize, hyoshi_os::Refused)| {
@@ -538,7 +537,7 @@ impl Refusals {
         self.0.iter().any(|(_, _, refused)| matches!(refused.asked, hyoshi_os::KernelRequest::Policy(_)))
     }
 
-    fn into_notes(self) -> Vec<Note> {
-        self.0.into_iter().map(|(thread, threads, refused)| Note::Refused { thread, threads, refused }).collect()
+    fn into_notes(self) -> Vec<RunNote> {
+        self.0.into_iter().map(|(thread, threads, refused)| RunNote::Refused { thread, threads, refused }).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! One processor at run time: the crew behind its lock, and the threads' ways to it.
+//! The run-time state of one processor: the crew behind its lock, and its sections.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,36 +8,36 @@ use std::sync::{Arc, OnceLock};
 use hyoshi_model::{Instant, ProcessorId};
 use hyoshi_os::{Clock, PiMutex, ThreadHandle, Wake};
 
-use crate::common::{Common, Order, Signs};
+use crate::common::{BodyOrder, CommonState, ThreadControl};
 use crate::crew::Crew;
 use crate::ended::{EndedBy, panic_text};
-use crate::posts::Posts;
 use crate::requests::Requests;
+use crate::wakeups::PendingWakeups;
 
-/// What the threads of one processor share.
+/// The shared state of one processor's threads.
 #[derive(Debug)]
-pub(crate) struct Processor {
+pub(crate) struct ProcessorState {
     pub id: ProcessorId,
-    pub common: Arc<Common>,
+    pub common: Arc<CommonState>,
     pub crew: PiMutex<Crew<ThreadHandle>>,
     /// By thread.
-    pub signs: Vec<Arc<Signs>>,
+    pub control: Vec<Arc<ThreadControl>>,
     pub background: Arc<Wake>,
     /// The source of requests, if any.
     pub requests: Arc<OnceLock<Requests>>,
 }
 
-impl Processor {
-    pub fn posts(&self) -> Posts {
-        Posts::new(self.common.clone(), self.signs.clone(), self.background.clone(), self.requests.clone())
+impl ProcessorState {
+    pub fn wakeups(&self) -> PendingWakeups {
+        PendingWakeups::new(self.common.clone(), self.control.clone(), self.background.clone(), self.requests.clone())
     }
 
-    /// A section: `act` has the crew and the time, which is read under the lock. What it decided about threads'
-    /// priorities is done when this returns, outside the lock.
+    /// Runs a section: `act` gets the crew and the time, which is read under the lock. The changes of threads'
+    /// priorities that it decided are applied before this returns, outside the lock.
     ///
     /// # Panics
     ///
-    /// If `act` does, after it ends the run; no thread uses the crew again.
+    /// If `act` panics. The run then ends, and no thread uses the crew again.
     #[inline]
     pub fn section<R>(&self, act: impl FnOnce(&mut Crew<ThreadHandle>, Instant) -> R) -> R {
         let mut crew = self.crew.lock();
@@ -48,34 +48,34 @@ impl Processor {
             Ok(result) => {
                 drop(crew);
                 if changed {
-                    self.ask_the_kernel();
+                    self.apply_policies();
                 }
                 result
             }
             Err(panic) => {
                 crew.break_off();
                 drop(crew);
-                self.broke(panic)
+                self.end_broken(panic)
             }
         }
     }
 
-    /// Changes threads' priorities as sections decided, outside the lock.
+    /// Applies the changes of priorities that sections decided, outside the lock.
     #[cold]
-    pub fn ask_the_kernel(&self) {
+    pub fn apply_policies(&self) {
         loop {
-            // In a statement of its own, or the lock would be held for as long as the kernel takes.
+            // A separate statement, or the lock would be held during the kernel call.
             let changed = self.crew.lock().take_changed();
-            let Some(seat) = changed else { return };
-            if !seat.settle() {
+            let Some(policy_control) = changed else { return };
+            if !policy_control.apply() {
                 self.common.refused_later.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// The run ends with an error: its dispatcher cannot go on.
+    /// Ends the run with an error: its dispatcher is broken.
     #[cold]
-    fn broke(&self, panic: Box<dyn Any + Send>) -> ! {
+    fn end_broken(&self, panic: Box<dyn Any + Send>) -> ! {
         let processor = self.common.system.processor(self.id).name.clone();
         self.common.end(EndedBy::Broken { processor, message: panic_text(&*panic) });
         self.common.releases.iter().for_each(|release| release.wake.post());
@@ -84,16 +84,16 @@ impl Processor {
         resume_unwind(panic)
     }
 
-    /// The thread that waits for requests checks whether it was posted.
+    /// Makes the thread that waits for requests check whether it was woken.
     pub fn poke_reader(&self) {
         if let Some(requests) = self.requests.get() {
             requests.poke();
         }
     }
 
-    /// True once the job of a thread is to end where it is.
+    /// True if the job of a thread should end now.
     #[inline]
     pub fn must_end(&self, me: u16) -> bool {
-        self.signs[usize::from(me)].ordered() == Order::Stop || self.common.stopping.load(Ordering::Relaxed)
+        self.control[usize::from(me)].ordered() == BodyOrder::Stop || self.common.stopping.load(Ordering::Relaxed)
     }
 }

@@ -1,8 +1,9 @@
-//! The exchange of completions between a node that runs one host and the other hosts. The caller transports them; this
-//! module contains both ends.
+//! Both ends of the exchange of completions between a node that runs one host and the other hosts. The caller
+//! transports them.
 //!
 //! ```text
-//!   lane's thread ─ completes a job ─► ring ─► Departures ─► (a network) ─► Arrivals ─► ring ─► dispatcher
+//!   lane's thread ─ completes a job ─► ring ─► OutgoingCompletions ─► (a network)
+//!   (a network) ─► IncomingCompletions ─► ring ─► dispatcher
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,13 +16,13 @@ use hyoshi_os::{Clock, MonotonicClock, Wake};
 use hyoshi_trace::Signal;
 
 use crate::link::{LINK, Receiver, Sender};
-use crate::payload::{Outlet, Payload};
-use crate::posts::Posts;
-use crate::processor::Processor;
+use crate::payload::{Payload, PayloadBuffers};
+use crate::processor::ProcessorState;
+use crate::wakeups::PendingWakeups;
 
-/// The departing completions for one other host. One thread, above the lanes, takes and sends them.
+/// The completions for one other host. One thread, above the lanes, takes and sends them.
 #[derive(Debug)]
-pub struct Departures {
+pub struct OutgoingCompletions {
     pub(crate) to: HostId,
     pub(crate) rings: Vec<Receiver>,
     pub(crate) wake: Arc<Wake>,
@@ -29,26 +30,26 @@ pub struct Departures {
 
 /// A departing completion.
 #[derive(Debug)]
-pub struct Departure {
+pub struct OutgoingCompletion {
     /// The completion. Its `due` is the time of sending, on this node's clock.
     pub signal: Signal,
     payload: Option<Arc<Payload>>,
 }
 
-impl Departure {
-    /// The job's payload; may be empty.
+impl OutgoingCompletion {
+    /// The job's payload; possibly empty.
     pub fn payload(&self) -> &[u8] {
         self.payload.as_deref().map_or(&[], Payload::bytes)
     }
 }
 
-impl Departures {
+impl OutgoingCompletions {
     /// The target host.
     pub fn to(&self) -> HostId {
         self.to
     }
 
-    /// Wakes [`Departures::wait`]. Post it to end a wait.
+    /// Wakes [`OutgoingCompletions::wait`]. Post it to end a wait.
     pub fn wake(&self) -> Arc<Wake> {
         self.wake.clone()
     }
@@ -60,34 +61,34 @@ impl Departures {
     }
 
     /// The next completion. Those of one processor are in the order of sending.
-    pub fn take(&mut self) -> Option<Departure> {
+    pub fn take(&mut self) -> Option<OutgoingCompletion> {
         let (signal, payload) = self.rings.iter_mut().find_map(|ring| ring.pop().ok())?;
-        Some(Departure { signal, payload })
+        Some(OutgoingCompletion { signal, payload })
     }
 }
 
 /// The completions that arrive from one other host.
 #[derive(Debug)]
-pub struct Arrivals {
+pub struct IncomingCompletions {
     from: HostId,
     system: Arc<System>,
-    processors: Vec<Arrival>,
+    processors: Vec<IncomingRing>,
     /// Payload buffers, by operation of that host.
-    outlets: BTreeMap<OperationId, Outlet>,
+    outlets: BTreeMap<OperationId, PayloadBuffers>,
 }
 
 #[derive(Debug)]
-struct Arrival {
-    processor: Arc<Processor>,
+struct IncomingRing {
+    processor: Arc<ProcessorState>,
     ring: Sender,
-    posts: Posts,
+    wakeups: PendingWakeups,
     pushed: bool,
 }
 
 /// The reason why an arriving completion was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// The sender does not run its operation, or it triggers nothing here.
+    /// The sender does not run its operation, or the operation triggers nothing here.
     Foreign,
     /// Its times or its period are implausible for the system.
     Implausible,
@@ -95,27 +96,27 @@ pub enum Rejected {
     TooLong,
     /// The ring of its processor is full, or no payload buffer is free.
     Full,
-    /// The node has not begun, or has ended.
+    /// The node has not started, or has ended.
     Idle,
 }
 
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Rejected::Foreign => "not an operation of the sender that triggers one here",
+            Rejected::Foreign => "the sender does not run this operation, or it triggers none here",
             Rejected::Implausible => "implausible times",
             Rejected::TooLong => "payload longer than declared",
-            Rejected::Full => "no room",
-            Rejected::Idle => "the node does not run",
+            Rejected::Full => "no buffer is free",
+            Rejected::Idle => "the node is not running",
         })
     }
 }
 
-/// How far in the future a time of an arriving completion may be: clocks err.
+/// The largest lead of an arriving completion's time, because clocks differ.
 const AHEAD: Span = Span::from_secs(1);
 
-impl Arrivals {
-    pub(crate) fn new(system: Arc<System>, from: HostId, rings: Vec<(Arc<Processor>, Sender)>) -> Self {
+impl IncomingCompletions {
+    pub(crate) fn new(system: Arc<System>, from: HostId, rings: Vec<(Arc<ProcessorState>, Sender)>) -> Self {
         let own: Vec<ProcessorId> = rings.iter().map(|(processor, _)| processor.id).collect();
         let mut outlets = BTreeMap::new();
         for (to, operation) in system.operation_ids().zip(&system.operations) {
@@ -127,15 +128,16 @@ impl Arrivals {
                 }
             }
         }
-        let outlet =
-            |(id, buffers): (OperationId, usize)| (id, Outlet::new(system.operation(id).payload as usize, buffers));
-        let outlets = outlets.into_iter().map(outlet).collect();
-        let arrival = |(processor, ring): (Arc<Processor>, Sender)| {
-            let posts = processor.posts();
-            Arrival { processor, ring, posts, pushed: false }
+        let payload_buffers = |(id, buffers): (OperationId, usize)| {
+            (id, PayloadBuffers::new(system.operation(id).payload as usize, buffers))
+        };
+        let outlets = outlets.into_iter().map(payload_buffers).collect();
+        let arrival = |(processor, ring): (Arc<ProcessorState>, Sender)| {
+            let wakeups = processor.wakeups();
+            IncomingRing { processor, ring, wakeups, pushed: false }
         };
         let processors = rings.into_iter().map(arrival).collect();
-        Arrivals { from, system, processors, outlets }
+        IncomingCompletions { from, system, processors, outlets }
     }
 
     /// The source host.
@@ -143,7 +145,7 @@ impl Arrivals {
         self.from
     }
 
-    /// Accepts a completion with times on this node's clock. The next [`Arrivals::deliver`] passes it to the
+    /// Accepts a completion with times on this node's clock. The next [`IncomingCompletions::deliver`] passes it to the
     /// dispatcher. Does not allocate.
     ///
     /// # Errors
@@ -172,12 +174,12 @@ impl Arrivals {
         }
         let mut data = None;
         if !payload.is_empty() {
-            let outlet = self.outlets.get_mut(&signal.from).ok_or(Rejected::Foreign)?;
-            outlet.emit(payload).map_err(|error| match error {
+            let payload_buffers = self.outlets.get_mut(&signal.from).ok_or(Rejected::Foreign)?;
+            payload_buffers.emit(payload).map_err(|error| match error {
                 crate::EmitError::TooLong { .. } => Rejected::TooLong,
                 crate::EmitError::NoBuffer => Rejected::Full,
             })?;
-            data = outlet.take();
+            data = payload_buffers.take();
         }
         arrival.ring.push((Signal { due: now, ticket: None, ..signal }, data)).map_err(|_| Rejected::Full)?;
         arrival.pushed = true;
@@ -187,16 +189,16 @@ impl Arrivals {
     /// Passes accepted completions to the dispatchers and wakes their lanes, on the calling thread. Call it from a
     /// thread above the lanes, after each batch.
     pub fn deliver(&mut self) {
-        for Arrival { processor, posts, pushed, .. } in &mut self.processors {
+        for IncomingRing { processor, wakeups, pushed, .. } in &mut self.processors {
             if std::mem::take(pushed) {
-                processor.section(|crew, now| crew.on_arrival(now, posts));
-                posts.deliver();
+                processor.section(|crew, now| crew.on_arrival(now, wakeups));
+                wakeups.deliver();
             }
         }
     }
 }
 
-/// No job number is greater: one each nanosecond for a century.
+/// The greatest job number: one per nanosecond for a century.
 const MOST_NUMBER: u64 = 1 << 62;
 
 /// A use across hosts that only a run of all hosts in one process supports: the operation, and the resource or value.

@@ -1,4 +1,4 @@
-//! Requests from outside as jobs. Idle threads of a lane read them, and the dispatcher orders them among all jobs.
+//! External requests as jobs. Idle threads of a lane read them; the dispatcher orders them among all jobs.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use hyoshi_os::{Alarms, PiMutex};
 
 /// A request that has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived {
+pub struct ArrivedRequest {
     /// The operation that serves it: `called = true` in the file.
     pub operation: OperationId,
     /// The reader's number for it: [`JobContext::call`](crate::JobContext::call) returns it.
@@ -24,12 +24,12 @@ pub struct Arrived {
 }
 
 /// Reads requests for one processor, on threads of its lanes.
-pub trait Reader: Send {
+pub trait RequestReader: Send {
     /// Readable while requests can be read.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
     /// Reads arrived requests without waiting. Reads no more than fit: `arrived` must not grow beyond its capacity.
-    fn turn(&mut self, arrived: &mut Vec<Arrived>);
+    fn turn(&mut self, arrived: &mut Vec<ArrivedRequest>);
 }
 
 /// Rejects requests that no job serves.
@@ -42,7 +42,7 @@ pub trait Refuse: Send + Sync + fmt::Debug {
 pub(crate) struct Requests {
     pub lane: u8,
     alarms: Alarms,
-    reader: PiMutex<(Box<dyn Reader>, Vec<Arrived>)>,
+    reader: PiMutex<(Box<dyn RequestReader>, Vec<ArrivedRequest>)>,
     refuse: Arc<dyn Refuse>,
     /// A thread waits for requests, or is about to.
     waits: AtomicBool,
@@ -52,7 +52,7 @@ pub(crate) struct Requests {
 pub(crate) const MOST: usize = 64;
 
 impl Requests {
-    pub fn new(lane: u8, reader: Box<dyn Reader>, refuse: Arc<dyn Refuse>) -> std::io::Result<Self> {
+    pub fn new(lane: u8, reader: Box<dyn RequestReader>, refuse: Arc<dyn Refuse>) -> std::io::Result<Self> {
         let alarms = Alarms::new()?;
         alarms.watch(reader.descriptor())?;
         let reader = PiMutex::new((reader, Vec::with_capacity(MOST)));
@@ -84,7 +84,7 @@ impl Requests {
     }
 
     /// Reads arrived requests and passes them on.
-    pub fn read<R>(&self, pass: impl FnOnce(&mut Vec<Arrived>) -> R) -> R {
+    pub fn read<R>(&self, pass: impl FnOnce(&mut Vec<ArrivedRequest>) -> R) -> R {
         let mut reader = self.reader.lock();
         let (reader, arrived) = &mut *reader;
         reader.turn(arrived);

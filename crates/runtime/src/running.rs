@@ -1,4 +1,4 @@
-//! A run, to the thread that started it: what happens is polled, and it is stopped cleanly.
+//! A run in progress, as its starting thread sees it: polled for events, and stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,57 +7,56 @@ use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::{Clock, Interrupt, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake};
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::{Event, RingDrain, Who};
+use hyoshi_trace::{CpuUser, RingDrain, TraceEvent};
 
-use crate::claim::Claims;
-use crate::common::Common;
-use crate::ended::{EndedBy, Finished, Lost, Note};
-use crate::lookout::{Lookout, Names, Pending, merge, settled};
+use crate::claim::CpuClaims;
+use crate::common::CommonState;
+use crate::cpu_watch::{CpuWatch, PendingCpuEvents, ThreadNames, merge, settled};
+use crate::ended::{EndedBy, Finished, LostRecords, RunNote};
 use crate::meters::Meters;
-use crate::processor::Processor;
-use crate::watchdog::Late;
+use crate::processor::ProcessorState;
+use crate::watchdog::LateReleases;
 
-/// Bodies that are running when the run ends have so long to return until they are left behind.
+/// The time that bodies have to return at the end of the run, before they are abandoned.
 const GRACE: Span = Span::from_millis(500);
 
-/// A release thread that has waited this long for its CPU was stopped: else it waits for microseconds.
+/// A release thread that waited this long for its CPU was throttled; usually it waits for microseconds.
 const THROTTLED: Span = Span::from_millis(20);
 
-/// How often [`Running::wait`] empties the rings.
+/// How often [`RunningNode::wait`] empties the rings.
 const POLL: Span = Span::from_millis(40);
 
-/// A run in progress. Dropping it ends it too, with nobody to listen.
+/// A run in progress. Drop it to end it without its last events.
 #[derive(Debug)]
-pub struct Running {
-    parts: Parts,
-    notes: Vec<Note>,
+pub struct RunningNode {
+    parts: RunThreads,
+    notes: Vec<RunNote>,
     stolen: Vec<Option<Span>>,
 }
 
-/// Receives what the dispatchers were told and decided, and what was seen of their CPUs, in order
-/// for each processor.
-pub type Sink<'a> = dyn FnMut(ProcessorId, Instant, Event) + 'a;
+/// Receives the events of the dispatchers and the observations of their CPUs, in order for each processor.
+pub type EventSink<'a> = dyn FnMut(ProcessorId, Instant, TraceEvent) + 'a;
 
-impl Running {
-    /// Hands over what has happened since the last call, and says how many events that were. Call
-    /// it every 50 to 100 ms from an ordinary thread: the rings hold a tenth of a second of a busy
-    /// processor, and what finds them full is lost (and counted).
-    pub fn poll(&mut self, sink: &mut Sink<'_>) -> usize {
+impl RunningNode {
+    /// Delivers the events since the last call. Returns their number. Call it every 50 to 100 ms from an ordinary
+    /// thread: the rings hold the events of a tenth of a second of a busy processor. Events that find them full are
+    /// lost and counted.
+    pub fn poll(&mut self, sink: &mut EventSink<'_>) -> usize {
         self.parts.drain(sink)
     }
 
-    /// Until when everything that happened has been handed over, of processors with nothing to tell, too.
-    pub fn told_until(&self) -> Instant {
-        self.parts.told_until
+    /// The time until which all events of all processors were delivered.
+    pub fn complete_until(&self) -> Instant {
+        self.parts.complete_until
     }
 
-    /// The present instant on the run's clock; 0 until the common start.
+    /// The current time of the run's clock; 0 before the common start.
     pub fn now(&self) -> Instant {
         self.parts.common.now()
     }
 
-    /// What has been noted so far: refusals, shared CPUs.
-    pub fn notes(&self) -> &[Note] {
+    /// The notes so far: refusals, shared CPUs.
+    pub fn notes(&self) -> &[RunNote] {
         &self.notes
     }
 
@@ -66,23 +65,23 @@ impl Running {
         self.parts.processors.iter().map(|part| (part.processor.id, part.cpu))
     }
 
-    /// How much is seen of the switches of a processor's CPU.
+    /// The visibility of the switches of a processor's CPU.
     pub fn visibility(&self, processor: ProcessorId) -> SwitchVisibility {
         let part = self.parts.processors.iter().find(|part| part.processor.id == processor);
-        part.map_or(SwitchVisibility::Nothing, |part| self.parts.lookout.visibility(part.cpu))
+        part.map_or(SwitchVisibility::Nothing, |part| self.parts.cpu_watch.visibility(part.cpu))
     }
 
-    /// The names of other threads that were seen, also those that are still to come. An event
-    /// that uses a number is handed over after its name is there.
-    pub fn names(&self) -> Names {
-        self.parts.lookout.names()
+    /// The names of other threads, including later ones. The name of a thread is available before its first event is
+    /// delivered.
+    pub fn names(&self) -> ThreadNames {
+        self.parts.cpu_watch.names()
     }
 
-    /// What queueing has cost on each processor since this was last asked.
+    /// The costs of queueing on each processor since the last call.
     pub fn take_queueing(&self) -> Vec<(ProcessorId, Queueing)> {
         let parts = self.parts.processors.iter();
-        let take = |part: &Part| {
-            // Made before, and let go of after, the section that lanes may have to wait for.
+        let take = |part: &ProcessorThreads| {
+            // Created before, and dropped after, the section that lanes may wait for.
             let mut queueing = Queueing::default();
             std::mem::swap(&mut queueing, &mut part.processor.crew.lock().queueing);
             (part.processor.id, queueing)
@@ -95,15 +94,15 @@ impl Running {
         self.parts.processors.iter().map(|part| part.drain.lost()).sum()
     }
 
-    /// True once the run is over, for whatever reason: then [`Running::stop`] it.
+    /// True if the run has ended for any reason: then call [`RunningNode::stop`].
     pub fn finished(&self) -> bool {
-        let Parts { common, interrupt, .. } = &self.parts;
+        let RunThreads { common, interrupt, .. } = &self.parts;
         common.ended().is_some() || common.now() >= common.until || interrupt.as_ref().is_some_and(Interrupt::requested)
     }
 
-    /// Hands over what happens until the run is over, and ends it: [`Running::poll`] and [`Running::stop`] for
-    /// those who have nothing else to do meanwhile.
-    pub fn wait(mut self, sink: &mut Sink<'_>) -> Finished {
+    /// Delivers all events until the run ends, then stops it: [`RunningNode::poll`] and [`RunningNode::stop`] for
+    /// callers that do nothing else.
+    pub fn wait(mut self, sink: &mut EventSink<'_>) -> Finished {
         let clock = *self.parts.common.clock();
         while !self.finished() {
             self.poll(sink);
@@ -112,10 +111,9 @@ impl Running {
         self.stop(sink)
     }
 
-    /// Ends the run: what is unfinished at this moment is accounted for as a simulation does it at
-    /// its end, running bodies are asked to return, and everything that has happened is handed to
-    /// `sink`. A body that does not return within half a second is left behind, and noted.
-    pub fn stop(mut self, sink: &mut Sink<'_>) -> Finished {
+    /// Stops the run. Unfinished jobs end as in a simulation, running bodies should return, and `sink` receives the
+    /// remaining events. A body that does not return within half a second is abandoned, with a note.
+    pub fn stop(mut self, sink: &mut EventSink<'_>) -> Finished {
         let common = self.parts.common.clone();
         let interrupted = self.parts.interrupt.as_ref().is_some_and(Interrupt::requested);
         common.end(match () {
@@ -123,7 +121,7 @@ impl Running {
             () if interrupted => EndedBy::Interrupted,
             () => EndedBy::Stopped,
         });
-        let waited: Vec<Option<Span>> = self.parts.processors.iter().map(Part::waited).collect();
+        let waited: Vec<Option<Span>> = self.parts.processors.iter().map(ProcessorThreads::waited).collect();
         let late = self.parts.end(sink);
         let elapsed = self.parts.ended_at.since(Instant::ZERO);
         let mut notes = std::mem::take(&mut self.notes);
@@ -135,10 +133,10 @@ impl Running {
         });
         let stolen: Vec<(ProcessorId, u32, Option<Span>)> = stolen.collect();
         self.parts.note_throttling(&waited, &stolen, &mut notes);
-        let lost = Lost {
+        let lost = LostRecords {
             events: self.parts.processors.iter().map(|part| part.drain.lost()).sum(),
             signals: common.lost_signals.load(Ordering::Relaxed),
-            switches: self.parts.lookout.lost(),
+            switches: self.parts.cpu_watch.lost(),
         };
         let ended_by = common.ended().cloned().unwrap_or(EndedBy::Stopped);
         let parts = self.parts.processors.iter();
@@ -147,130 +145,130 @@ impl Running {
     }
 }
 
-/// Every thread of a run.
+/// All threads of a run.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub common: Arc<Common>,
-    pub processors: Vec<Part>,
-    pub watchdog: Option<(SpawnedThread<Vec<Late>>, Arc<Wake>)>,
-    lookout: Lookout,
+pub(crate) struct RunThreads {
+    pub common: Arc<CommonState>,
+    pub processors: Vec<ProcessorThreads>,
+    pub watchdog: Option<(SpawnedThread<Vec<LateReleases>>, Arc<Wake>)>,
+    cpu_watch: CpuWatch,
     interrupt: Option<Interrupt>,
     ended_at: Instant,
-    told_until: Instant,
+    complete_until: Instant,
     over: bool,
-    /// Its CPUs are no other run's, and do not sleep deeply.
-    kept: (Claims, Option<AwakeCpus>),
-    /// What each release thread had waited for its CPU when the run began.
+    /// The claims on its CPUs, and the hold on their idle states.
+    holds: (CpuClaims, Option<AwakeCpus>),
+    /// The time that each release thread had waited for its CPU at the begin of the run.
     waited: Vec<Option<Span>>,
 }
 
 /// The threads of one processor.
 #[derive(Debug)]
-pub(crate) struct Part {
-    pub processor: Arc<Processor>,
+pub(crate) struct ProcessorThreads {
+    pub processor: Arc<ProcessorState>,
     /// By thread of the crew.
     pub lanes: Vec<SpawnedThread<()>>,
-    /// Release thread, and the one below the lanes.
+    /// The release thread, and the thread for demoted work.
     pub others: Vec<SpawnedThread<()>>,
     drain: RingDrain,
     cpu: u32,
     steal: Option<StealReader>,
-    pending: Pending,
+    pending: PendingCpuEvents,
     meters: Meters,
 }
 
-impl Parts {
-    pub fn new(common: Arc<Common>, lookout: Lookout, interrupt: Option<Interrupt>) -> Self {
-        let (ended_at, told_until) = (Instant::ZERO, Instant::ZERO);
-        let (processors, kept, waited) = (Vec::new(), (Claims::default(), None), Vec::new());
+impl RunThreads {
+    pub fn new(common: Arc<CommonState>, cpu_watch: CpuWatch, interrupt: Option<Interrupt>) -> Self {
+        let (ended_at, complete_until) = (Instant::ZERO, Instant::ZERO);
+        let (processors, holds, waited) = (Vec::new(), (CpuClaims::default(), None), Vec::new());
         let (watchdog, over) = (None, false);
-        Parts { common, processors, watchdog, lookout, interrupt, ended_at, told_until, over, kept, waited }
+        RunThreads { common, processors, watchdog, cpu_watch, interrupt, ended_at, complete_until, over, holds, waited }
     }
 
-    /// The run's CPUs are its own, and awake, until it is over.
-    pub fn keep(&mut self, claims: Claims, awake: Option<AwakeCpus>) {
-        self.kept = (claims, awake);
+    /// Keeps the claims and the hold until the end of the run.
+    pub fn hold(&mut self, claims: CpuClaims, awake: Option<AwakeCpus>) {
+        self.holds = (claims, awake);
     }
 
     pub fn add(
         &mut self,
-        processor: Arc<Processor>,
+        processor: Arc<ProcessorState>,
         drain: RingDrain,
         cpu: u32,
         steal: Option<StealReader>,
-    ) -> &mut Part {
+    ) -> &mut ProcessorThreads {
         let (lanes, others) = (Vec::new(), Vec::new());
         let meters = Meters::new(StealReader::of(cpu).ok());
-        let pending = Pending::default();
-        self.processors.push(Part { processor, lanes, others, drain, cpu, steal, pending, meters });
+        let pending = PendingCpuEvents::default();
+        self.processors.push(ProcessorThreads { processor, lanes, others, drain, cpu, steal, pending, meters });
         let last = self.processors.len() - 1;
         &mut self.processors[last]
     }
 
-    /// Every thread at normal priority, but for the watchdog's.
+    /// Sets all threads except the watchdog to normal priority.
     pub fn without_priorities(&self) {
         for part in &self.processors {
-            // No section: the run has no clock yet.
+            // Not a section: the run has no clock yet.
             part.processor.crew.lock().without_priorities();
-            part.processor.ask_the_kernel();
+            part.processor.apply_policies();
             for thread in &part.others {
                 let _ = thread.handle.set_policy(ThreadPolicy::Other);
             }
         }
     }
 
-    /// Everything is there: lets the release threads go.
-    pub fn begin(mut self, notes: Vec<Note>) -> Running {
-        let read = |part: &mut Part| part.steal.as_mut().and_then(StealReader::stolen);
+    /// Starts the run: wakes the release threads.
+    pub fn begin(mut self, notes: Vec<RunNote>) -> RunningNode {
+        let read = |part: &mut ProcessorThreads| part.steal.as_mut().and_then(StealReader::stolen);
         let stolen = self.processors.iter_mut().map(read).collect();
         let watchdog = self.watchdog.as_ref().map(|(thread, _)| thread.handle.tid());
         for part in &mut self.processors {
-            part.know(watchdog);
+            part.register_threads(watchdog);
             part.meters.begin();
         }
-        self.waited = self.processors.iter().map(Part::waited).collect();
+        self.waited = self.processors.iter().map(ProcessorThreads::waited).collect();
         self.common.releases.iter().for_each(|release| release.wake.post());
         self.watchdog.iter().for_each(|(_, begin)| begin.post());
-        Running { parts: self, notes, stolen }
+        RunningNode { parts: self, notes, stolen }
     }
 
-    /// A start that failed.
+    /// Ends a start that failed.
     pub fn abandon(mut self) {
         self.end(&mut |_, _, _| ());
     }
 
-    /// Hands over what has happened: of each processor in the order of time.
-    fn drain(&mut self, sink: &mut Sink<'_>) -> usize {
-        // Read before the rings: what is in them by then is complete up to `settled`, and what was seen up to now.
+    /// Delivers the events of each processor in the order of time.
+    fn drain(&mut self, sink: &mut EventSink<'_>) -> usize {
+        // Read before the rings: they are then complete until `settled`, and the observations until now.
         let now = self.common.now();
-        self.look();
+        self.sample();
         let mut events = 0;
         for part in &mut self.processors {
             if !self.over {
                 part.meters.poll(now, &mut part.pending);
             }
-            events += part.drain(now, settled(now), &mut self.lookout, sink);
+            events += part.drain(now, settled(now), &mut self.cpu_watch, sink);
         }
-        self.told_until = settled(now);
+        self.complete_until = settled(now);
         events
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         let mut parts: Vec<_> = self.processors.iter_mut().map(|part| (part.cpu, &mut part.pending)).collect();
-        self.lookout.look(self.common.clock(), &mut parts);
+        self.cpu_watch.sample(self.common.clock(), &mut parts);
     }
 
-    /// Ends every thread that can be ended.
-    fn end(&mut self, sink: &mut Sink<'_>) -> Vec<Late> {
+    /// Ends all threads that can end.
+    fn end(&mut self, sink: &mut EventSink<'_>) -> Vec<LateReleases> {
         self.over = true;
         let common = self.common.clone();
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {
-            // One that is broken is closed.
+            // A broken crew is closed already.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let mut posts = part.processor.posts();
-                part.processor.section(|crew, now| crew.close(now, &mut posts));
-                posts.deliver();
+                let mut wakeups = part.processor.wakeups();
+                part.processor.section(|crew, now| crew.close(now, &mut wakeups));
+                wakeups.deliver();
             }));
             part.processor.poke_reader();
             part.processor.background.post();
@@ -278,10 +276,10 @@ impl Parts {
         common.releases.iter().for_each(|release| release.wake.post());
         self.wait(GRACE, sink);
         for part in &self.processors {
-            let left = part.lanes.iter().zip(&part.processor.signs).filter(|(thread, _)| !thread.is_finished());
-            for (thread, signs) in left {
-                // Whatever it still does, it must not do above the rest of the machine.
-                signs.abandoned.store(true, Ordering::SeqCst);
+            let left = part.lanes.iter().zip(&part.processor.control).filter(|(thread, _)| !thread.is_finished());
+            for (thread, control) in left {
+                // Whatever it still does, it must not run above ordinary threads.
+                control.abandoned.store(true, Ordering::SeqCst);
                 let _ = thread.handle.set_policy(ThreadPolicy::Other);
             }
         }
@@ -290,58 +288,58 @@ impl Parts {
             begin.post();
             thread.join().ok()
         });
-        self.look();
-        // What is seen after the end is not of the run.
+        self.sample();
+        // Observations after the end do not belong to the run.
         for part in &mut self.processors {
-            part.meters.tell(self.ended_at, &mut part.pending);
-            part.drain(Instant::NEVER, self.ended_at, &mut self.lookout, sink);
+            part.meters.record(self.ended_at, &mut part.pending);
+            part.drain(Instant::NEVER, self.ended_at, &mut self.cpu_watch, sink);
         }
         watchdog.unwrap_or_default()
     }
 
-    /// Waits until all lanes have ended, at most for `span`.
-    fn wait(&mut self, span: Span, sink: &mut Sink<'_>) {
+    /// Waits for the end of all lanes, at most for `span`.
+    fn wait(&mut self, span: Span, sink: &mut EventSink<'_>) {
         let clock = *self.common.clock();
         let started = std::time::Instant::now();
-        let ended = |part: &Part| part.lanes.iter().all(SpawnedThread::is_finished);
+        let ended = |part: &ProcessorThreads| part.lanes.iter().all(SpawnedThread::is_finished);
         while !self.processors.iter().all(ended) && started.elapsed().as_nanos() < u128::from(span.as_nanos()) {
             self.drain(sink);
             clock.sleep_until(clock.now() + Span::from_millis(1));
         }
     }
 
-    /// The kernel lets a release thread wait for its CPU only while its own throttle, or its server of ordinary threads,
-    /// holds all real-time threads back; or while something of a higher priority, or another machine, has the CPU.
+    /// A release thread waits for its CPU only in two cases: the kernel's throttle, or its server for ordinary threads,
+    /// stops all real-time threads; or a more urgent thread or another virtual machine has the CPU.
     fn note_throttling(
         &self,
         waited: &[Option<Span>],
         stolen: &[(ProcessorId, u32, Option<Span>)],
-        notes: &mut Vec<Note>,
+        notes: &mut Vec<RunNote>,
     ) {
         for (index, (_, cpu, stolen)) in stolen.iter().enumerate() {
             let waited = waited[index].zip(self.waited.get(index).copied().flatten());
             let Some(stopped) = waited.map(|(now, before)| now.saturating_sub(before)) else { continue };
             let stopped = stopped.saturating_sub(stolen.unwrap_or_default());
             if stopped >= THROTTLED {
-                notes.push(Note::Throttled { cpu: *cpu, stopped });
+                notes.push(RunNote::Throttled { cpu: *cpu, stopped });
             }
         }
     }
 
-    fn note(&self, late: &[Late], notes: &mut Vec<Note>) {
+    fn note(&self, late: &[LateReleases], notes: &mut Vec<RunNote>) {
         let system = &self.common.system;
         for part in &self.processors {
-            for (thread, signs) in part.lanes.iter().zip(&part.processor.signs) {
-                if let (false, Some((operation, since))) = (thread.is_finished(), signs.body()) {
+            for (thread, control) in part.lanes.iter().zip(&part.processor.control) {
+                if let (false, Some((operation, since))) = (thread.is_finished(), control.body()) {
                     let operation = system.operation(operation).name.clone();
                     let consumed = thread.handle.cpu_time().map_or(Span::ZERO, |time| time.saturating_sub(since));
-                    notes.push(Note::NotReturned { operation, consumed });
+                    notes.push(RunNote::NotReturned { operation, consumed });
                 }
             }
         }
         for (part, late) in self.processors.iter().zip(late).filter(|(_, late)| late.times > 0) {
             let processor = system.processor(part.processor.id).name.clone();
-            notes.push(Note::LateRelease { processor, by: late.by, times: late.times });
+            notes.push(RunNote::LateRelease { processor, by: late.by, times: late.times });
         }
         for part in &self.processors {
             let crew = part.processor.crew.lock();
@@ -349,56 +347,62 @@ impl Parts {
             if times > 0 {
                 let demoted = crew.dispatcher.relegated().map(|id| system.operation(id).name.clone()).collect();
                 let processor = system.processor(part.processor.id).name.clone();
-                notes.push(Note::HardCapped { processor, times, paused, demoted });
+                notes.push(RunNote::HardCapped { processor, times, paused, demoted });
             }
         }
         let times = self.common.blocked_lanes.load(Ordering::Relaxed);
         if times > 0 {
-            notes.push(Note::PoolExhausted { times });
+            notes.push(RunNote::PoolExhausted { times });
         }
         let times = self.common.refused_later.load(Ordering::Relaxed);
         if times > 0 {
-            notes.push(Note::RefusedLater { times });
+            notes.push(RunNote::RefusedLater { times });
         }
     }
 }
 
-impl Part {
-    /// What its release thread has waited for its CPU.
+impl ProcessorThreads {
+    /// The time that its release thread has waited for its CPU.
     fn waited(&self) -> Option<Span> {
         self.others.first()?.handle.waited()
     }
 
-    /// Its own threads are known by their numbers.
-    fn know(&mut self, watchdog: Option<u32>) {
-        let Part { processor, lanes, others, pending, meters, .. } = self;
-        let kinds = others.iter().zip([Who::Release, Who::Below]);
-        let lanes = lanes.iter().zip(processor.crew.lock().lanes_of_threads().map(Who::Lane).collect::<Vec<_>>());
+    /// Registers its threads by their numbers.
+    fn register_threads(&mut self, watchdog: Option<u32>) {
+        let ProcessorThreads { processor, lanes, others, pending, meters, .. } = self;
+        let kinds = others.iter().zip([CpuUser::Release, CpuUser::Below]);
+        let lanes = lanes.iter().zip(processor.crew.lock().lanes_of_threads().map(CpuUser::Lane).collect::<Vec<_>>());
         let lanes = lanes.map(|(thread, who)| (&thread.handle, who));
         for (thread, who) in kinds.map(|(thread, who)| (&thread.handle, who)).chain(lanes) {
-            pending.know(thread.tid(), who);
+            pending.add_own_thread(thread.tid(), who);
             meters.add(who, thread.clone());
         }
-        watchdog.into_iter().for_each(|tid| pending.know(tid, Who::Watchdog));
+        watchdog.into_iter().for_each(|tid| pending.add_own_thread(tid, CpuUser::Watchdog));
     }
 
-    /// Hands over what the dispatcher told until `told`, and what was seen until `settled`, in the order of time.
-    fn drain(&mut self, told: Instant, settled: Instant, lookout: &mut Lookout, sink: &mut Sink<'_>) -> usize {
+    /// Delivers the dispatcher's events until `events_until` and the observations until `settled`, in the order of time.
+    fn drain(
+        &mut self,
+        events_until: Instant,
+        settled: Instant,
+        cpu_watch: &mut CpuWatch,
+        sink: &mut EventSink<'_>,
+    ) -> usize {
         let processor = self.processor.id;
-        let (events, gave_up) =
-            merge(&mut self.drain, &mut self.pending, told, settled, |at, event| sink(processor, at, event));
-        lookout.gave_up(gave_up);
+        let (events, dropped) =
+            merge(&mut self.drain, &mut self.pending, events_until, settled, |at, event| sink(processor, at, event));
+        cpu_watch.count_lost(dropped);
         events
     }
 }
 
-impl Drop for Parts {
+impl Drop for RunThreads {
     fn drop(&mut self) {
         if !self.over {
             self.end(&mut |_, _, _| ());
         }
         for part in &mut self.processors {
-            // Those that have not ended are left behind: joining them would wait for ever.
+            // Threads that have not ended are abandoned: joining them could wait forever.
             let threads = part.lanes.drain(..).chain(part.others.drain(..));
             threads.filter(SpawnedThread::is_finished).for_each(|thread| drop(thread.join()));
         }
@@ -423,7 +427,7 @@ mod tests {
         let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
         let mut running = Node::new(system.clone(), plan.clone()).start().unwrap();
         let mut events = Vec::new();
-        let mut sink = |_: ProcessorId, at: Instant, event: Event| events.push((at, event));
+        let mut sink = |_: ProcessorId, at: Instant, event: TraceEvent| events.push((at, event));
         while running.now() < Instant::ZERO + Span::from_millis(100) {
             running.poll(&mut sink);
         }
@@ -432,7 +436,7 @@ mod tests {
         assert!(panic.is_err() && running.finished());
         let finished = running.stop(&mut sink);
         assert_eq!(finished.ended_by, EndedBy::Broken { processor: "main".into(), message: "on purpose".into() });
-        assert!(finished.notes.iter().all(|note| !matches!(note, Note::NotReturned { .. })), "{:?}", finished.notes);
+        assert!(finished.notes.iter().all(|note| !matches!(note, RunNote::NotReturned { .. })), "{:?}", finished.notes);
         let replayed =
             hyoshi_replay::replay(&system, &plan.processors[0], events).unwrap_or_else(|parted| panic!("{parted}"));
         assert!(replayed.decisions > 20);

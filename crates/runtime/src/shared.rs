@@ -1,4 +1,4 @@
-//! A value behind a declared resource.
+//! The value of a declared resource.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,38 +10,37 @@ use crate::context::JobContext;
 
 /// The value of a `[resource.NAME]`, for the bodies of operations that declare it under `uses`.
 ///
-/// While a job holds it, it runs at the most urgent level among all users on its processor
-/// (immediate priority ceiling), so that whoever else needs it does not even start, and a job in
-/// between delays nobody. Users on other CPUs wait for it with priority inheritance. `check`
-/// counts the declared span as blocking: holding it longer falsifies the analysis.
+/// A job that holds it runs at the level of the resource's most urgent user on its processor (immediate priority
+/// ceiling). So no other user starts, and no job in between delays it. Users on other CPUs wait with priority
+/// inheritance. `check` counts the declared span as blocking: a longer hold invalidates the analysis.
 ///
-/// One resource at a time, as in the file: while it is held, the body's context is borrowed.
+/// A job holds one resource at a time, as in the file: meanwhile the body's context is borrowed.
 ///
-/// Clones share one value: give one to each body.
+/// Clones share one value: move one into each body.
 #[derive(Debug)]
-pub struct Shared<T> {
+pub struct SharedValue<T> {
     resource: ResourceId,
     name: Arc<str>,
     value: Arc<PiMutex<T>>,
 }
 
-impl<T> Clone for Shared<T> {
+impl<T> Clone for SharedValue<T> {
     fn clone(&self) -> Self {
-        Shared { resource: self.resource, name: self.name.clone(), value: self.value.clone() }
+        SharedValue { resource: self.resource, name: self.name.clone(), value: self.value.clone() }
     }
 }
 
-/// Why a shared value was not handed out.
+/// The reason why a value is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedError {
     /// The system has no resource of that name.
     Unknown {
         /// The name.
         resource: String,
-        /// Those that there are.
+        /// The system's resources.
         known: Vec<String>,
     },
-    /// The operation does not say that it uses the resource, so no analysis knows.
+    /// The operation does not declare the resource, so no analysis includes its use.
     NotDeclared {
         /// The operation.
         operation: String,
@@ -57,12 +56,12 @@ impl fmt::Display for SharedError {
                 write!(f, "the system declares no resources: add [resource.{resource}]")
             }
             SharedError::Unknown { resource, known } => {
-                write!(f, "the system has no resource {resource:?}; it declares {}", known.join(", "))
+                write!(f, "unknown resource {resource:?}; known: {}", known.join(", "))
             }
             SharedError::NotDeclared { operation, resource } => write!(
                 f,
-                "operation {operation:?} does not declare that it uses {resource:?}: add \
-                 uses = {{ {resource} = \"...\" }} to it, with the longest time it holds it"
+                "operation {operation:?} does not declare resource {resource:?}: add uses = {{ {resource} = \"...\" \
+                 }} with its longest holding time"
             ),
         }
     }
@@ -70,15 +69,15 @@ impl fmt::Display for SharedError {
 
 impl std::error::Error for SharedError {}
 
-impl<T> Shared<T> {
-    /// The value of a resource of `system`.
+impl<T> SharedValue<T> {
+    /// Creates the value of a resource of `system`.
     pub fn new(system: &System, resource: &str, value: T) -> Result<Self, SharedError> {
         let position = system.resources.iter().position(|declared| declared.name == resource);
         let position = position.ok_or_else(|| SharedError::Unknown {
             resource: resource.to_owned(),
             known: system.resources.iter().map(|declared| declared.name.clone()).collect(),
         })?;
-        Ok(Shared {
+        Ok(SharedValue {
             resource: ResourceId(position as u32),
             name: resource.into(),
             value: Arc::new(PiMutex::new(value)),
@@ -96,7 +95,7 @@ impl<T> Shared<T> {
         Ok(context.hold(self.resource, || act(&mut self.value.lock())))
     }
 
-    /// Looks at the value from outside a job, before or after a run.
+    /// Accesses the value outside a job, before or after a run.
     pub fn peek<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         act(&mut self.value.lock())
     }

@@ -1,4 +1,4 @@
-//! What the threads of one processor do: the release thread, those of the lanes, and the one below them.
+//! The threads of one processor: the release thread, those of the lanes, and the one for demoted work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,25 +7,25 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::own_cpu_time;
 
 use crate::body::run_body;
+use crate::built_in_work::{self, WorkEnd};
 use crate::context::enter_lane;
-use crate::crew::{Begin, Below, Returned, Step};
-use crate::posts::Posts;
-use crate::processor::Processor;
+use crate::crew::{DemotedWork, JobStart, LaneStep, Returned};
+use crate::processor::ProcessorState;
 use crate::requests::Requests;
-use crate::work::{self, Worked};
+use crate::wakeups::PendingWakeups;
 
-impl Processor {
-    /// The release thread: above its lanes, it enqueues everything that is due before any lane runs.
+impl ProcessorState {
+    /// The release thread. It runs above the lanes, so that all due jobs are enqueued before a lane runs.
     pub fn release(&self) {
-        let mut posts = self.posts();
+        let mut wakeups = self.wakeups();
         let own = &self.common.releases[self.id.index()];
         own.wake.wait();
         let clock = *self.common.clock();
-        // The clock stands at 0 until the common start: what is released there would run in no time.
+        // The clock is 0 until the common start: jobs released there would run in no time.
         own.wake.wait_until(&clock, Instant::ZERO);
         loop {
-            let (over, until) = self.section(|crew, now| (crew.on_time(now, &mut posts), crew.armed));
-            posts.deliver();
+            let (over, until) = self.section(|crew, now| (crew.on_time(now, &mut wakeups), crew.armed));
+            wakeups.deliver();
             if over {
                 own.asleep_until.store(u64::MAX, Ordering::Relaxed);
                 return;
@@ -35,51 +35,51 @@ impl Processor {
         }
     }
 
-    /// A lane's thread: takes what is first in its lane, runs it to its end, and looks again.
+    /// A lane's thread: runs the first job of its lane to its end, repeatedly.
     pub fn serve(self: &Arc<Self>, me: u16) {
         enter_lane(self, me);
-        let mut posts = self.posts();
-        let signs = &self.signs[usize::from(me)];
-        signs.wake.wait();
-        let mut meter = Meter::default();
+        let mut wakeups = self.wakeups();
+        let control = &self.control[usize::from(me)];
+        control.wake.wait();
+        let mut meter = CpuClock::default();
         loop {
             let cpu = meter.after_wake();
-            let mut step = self.section(|crew, now| crew.next(me, now, cpu, &mut posts));
-            posts.deliver();
+            let mut step = self.section(|crew, now| crew.next(me, now, cpu, &mut wakeups));
+            wakeups.deliver();
             loop {
                 step = match step {
-                    Step::Run(begin) => match self.run(me, begin, &mut posts) {
+                    LaneStep::Run(begin) => match self.run(me, begin, &mut wakeups) {
                         Some(returned) => {
-                            // Before it decides the next step.
-                            self.read_between(me, &mut posts);
+                            // Before the next decision.
+                            self.read_between(me, &mut wakeups);
                             meter.read(returned.cpu);
-                            self.section(|crew, now| crew.finish(me, now, returned, &mut posts))
+                            self.section(|crew, now| crew.finish(me, now, returned, &mut wakeups))
                         }
                         None => {
                             let cpu = meter.read(own_cpu_time());
-                            self.section(|crew, now| crew.next(me, now, cpu, &mut posts))
+                            self.section(|crew, now| crew.next(me, now, cpu, &mut wakeups))
                         }
                     },
-                    Step::Again => {
+                    LaneStep::Again => {
                         let cpu = meter.read(own_cpu_time());
-                        self.section(|crew, now| crew.next(me, now, cpu, &mut posts))
+                        self.section(|crew, now| crew.next(me, now, cpu, &mut wakeups))
                     }
-                    Step::Turn(returned) => {
-                        signs.wake.wait();
-                        self.section(|crew, now| crew.finish(me, now, returned, &mut posts))
+                    LaneStep::Turn(returned) => {
+                        control.wake.wait();
+                        self.section(|crew, now| crew.finish(me, now, returned, &mut wakeups))
                     }
-                    Step::Idle => break,
-                    Step::End => return,
+                    LaneStep::Idle => break,
+                    LaneStep::End => return,
                 };
-                posts.deliver();
+                wakeups.deliver();
             }
-            self.wait_for_work(me, &mut posts);
+            self.wait_for_work(me, &mut wakeups);
         }
     }
 
-    /// Waits until the thread is posted. If this thread reads requests, it also returns after reading some.
-    fn wait_for_work(&self, me: u16, posts: &mut Posts) {
-        let wake = &self.signs[usize::from(me)].wake;
+    /// Waits until the thread is woken. If this thread reads requests, it also returns after reading some.
+    fn wait_for_work(&self, me: u16, wakeups: &mut PendingWakeups) {
+        let wake = &self.control[usize::from(me)].wake;
         let Some(requests) = self.requests.get().filter(|_| self.section(|crew, _| crew.may_read(me))) else {
             return wake.wait();
         };
@@ -88,89 +88,89 @@ impl Processor {
             if wake.try_wait() {
                 return self.section(|crew, _| crew.stop_reading());
             }
-            if self.read(requests, me, posts) {
+            if self.read(requests, me, wakeups) {
                 return;
             }
         }
     }
 
     /// Reads requests that arrived during a job of the lane, if its threads read requests.
-    fn read_between(&self, me: u16, posts: &mut Posts) {
+    fn read_between(&self, me: u16, wakeups: &mut PendingWakeups) {
         if let Some(requests) = self.requests.get()
             && self.section(|crew, _| crew.may_read(me))
-            && !self.read(requests, me, posts)
+            && !self.read(requests, me, wakeups)
         {
             self.section(|crew, _| crew.stop_reading());
         }
     }
 
     /// True if requests were read.
-    fn read(&self, requests: &Requests, me: u16, posts: &mut Posts) -> bool {
+    fn read(&self, requests: &Requests, me: u16, wakeups: &mut PendingWakeups) -> bool {
         let any = requests.read(|arrived| {
             let any = !arrived.is_empty();
             if any {
-                self.section(|crew, now| crew.arrive_requests(me, now, arrived, posts));
+                self.section(|crew, now| crew.accept_requests(me, now, arrived, wakeups));
             }
             any
         });
-        posts.deliver();
+        wakeups.deliver();
         any
     }
 
-    /// Built-in work that was put below the lanes goes on here, at normal priority.
+    /// The thread for demoted built-in work, at normal priority.
     pub fn serve_below(&self) {
-        let mut posts = self.posts();
+        let mut wakeups = self.wakeups();
         loop {
             self.background.wait();
             if self.common.stopping.load(Ordering::Acquire) {
                 return;
             }
-            // In a section of its own: `self.crew.lock()` here would hold it for as long as the work takes.
+            // A separate section: `self.crew.lock()` here would hold the lock during the work.
             while let Some(mut below) = self.section(|crew, _| crew.take_below()) {
                 let began = own_cpu_time();
                 let stopping = || self.common.stopping.load(Ordering::Relaxed);
-                let (cpu, done) = work::burn(self.common.clock(), began + below.left, stopping);
+                let (cpu, done) = built_in_work::burn(self.common.clock(), began + below.left, stopping);
                 if !done {
                     return;
                 }
                 below.consumed += cpu.saturating_sub(began).min(below.left);
-                self.section(|crew, now| crew.finish_below(below, now, &mut posts));
-                posts.deliver();
+                self.section(|crew, now| crew.finish_below(below, now, &mut wakeups));
+                wakeups.deliver();
             }
         }
     }
 
-    /// `None` if the job is no longer this thread's.
-    fn run(&self, me: u16, begin: Begin, posts: &mut Posts) -> Option<Returned> {
+    /// `None` if the job has left this thread.
+    fn run(&self, me: u16, begin: JobStart, wakeups: &mut PendingWakeups) -> Option<Returned> {
         if begin.cell.is_some() {
-            return Some(run_body(self, me, begin, posts));
+            return Some(run_body(self, me, begin, wakeups));
         }
         let slot = begin.slot;
-        match work::run(self, me, &begin, posts) {
-            Worked::Done { cpu, consumed } => Some(Returned { slot, cell: None, consumed: Some(consumed), cpu }),
-            Worked::Demoted { consumed, left } => {
-                let below = Below { slot, consumed, left };
-                self.section(|crew, _| crew.hand_below(me, below, posts));
+        match built_in_work::run(self, me, &begin, wakeups) {
+            WorkEnd::Done { cpu, consumed } => Some(Returned { slot, cell: None, consumed: Some(consumed), cpu }),
+            WorkEnd::Demoted { consumed, left } => {
+                let below = DemotedWork { slot, consumed, left };
+                self.section(|crew, _| crew.hand_below(me, below, wakeups));
                 None
             }
         }
     }
 }
 
-/// What a lane thread's CPU clock says, without asking it at every wake-up.
+/// A lane thread's CPU clock, without a system call at every wake-up.
 ///
-/// Asking costs a system call (0.4 us), as much as everything else between a wake-up and the body.
-/// But between its last reading before it sleeps and the wake-up a thread always does the same, so
-/// the cost of that is measured now and then and added; it errs by a fraction of a microsecond.
+/// A reading costs 0.4 us, as much as everything else between a wake-up and the body. A thread always does the same
+/// between its last reading before it sleeps and its wake-up. So that cost is measured sometimes and added; the error
+/// is a fraction of a microsecond.
 #[derive(Debug, Default)]
-struct Meter {
+struct CpuClock {
     last: Span,
     /// From the last reading to the next wake-up.
     idling: Span,
     wakes: u32,
 }
 
-impl Meter {
+impl CpuClock {
     fn read(&mut self, cpu: Span) -> Span {
         self.last = cpu;
         cpu

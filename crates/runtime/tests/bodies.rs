@@ -1,4 +1,4 @@
-//! Users' bodies: what reaches them, what they hand on, how they wait and share.
+//! Users' bodies: their inputs and outputs, waiting, and shared values.
 
 use crate::common;
 
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use common::{finish, plan, privileged, run_with, system, until, work};
 use hyoshi_model::Span;
-use hyoshi_runtime::{EmitError, EndedBy, Node, Note, Shared, SharedError, StartError};
-use hyoshi_trace::Outcome;
+use hyoshi_runtime::{EmitError, EndedBy, Node, RunNote, SharedError, SharedValue, StartError};
+use hyoshi_trace::JobOutcome;
 
-/// What bodies saw, for the test to look at afterwards.
+/// Observations of bodies, for checks after the run.
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
 #[test]
@@ -188,8 +188,8 @@ fn a_job_that_blocks_lets_the_next_of_its_lane_run_and_goes_on_after() {
     let round = ["run waits", "yield waits", "run works", "end works", "resume waits", "end waits"];
     let rounds = story.chunks_exact(6).filter(|chunk| *chunk == round).count();
     assert!(!privileged(&ran) || rounds >= 8, "{story:?}");
-    assert!(ran.finished.notes.iter().all(|note| !matches!(note, Note::PoolExhausted { .. })));
-    // Sleeping is not using.
+    assert!(ran.finished.notes.iter().all(|note| !matches!(note, RunNote::PoolExhausted { .. })));
+    // Sleep uses no CPU time.
     assert!(ran.ends_of("waits").iter().all(|end| end.consumed < Span::from_millis(1)));
     ran.replay();
 }
@@ -200,7 +200,7 @@ fn without_another_thread_a_job_blocks_its_lane_and_the_run_says_so() {
         node.body("waits", |job| job.blocking(|| std::thread::sleep(Duration::from_millis(10))))
     });
     assert!(ran.finished_jobs("works") >= 9 && ran.finished_jobs("waits") >= 9);
-    assert!(ran.finished.notes.iter().any(|note| matches!(note, Note::PoolExhausted { times } if *times >= 9)));
+    assert!(ran.finished.notes.iter().any(|note| matches!(note, RunNote::PoolExhausted { times } if *times >= 9)));
     assert!(!ran.story(0).contains(&"yield waits".to_owned()));
 }
 
@@ -252,7 +252,7 @@ const SHARED: &str = "
     uses = { map = \"8ms\" }
 ";
 
-/// Between a low job's start and the end of its section nobody starts, though both are due.
+/// Between a low job's start and the end of its section no other job starts, although both are due.
 fn nobody_starts_within_the_section(ran: &common::Ran, section: Span) {
     let low: Vec<_> = ran.ends_of("low").into_iter().filter(|end| end.outcome.finished()).collect();
     assert!(low.len() >= 3);
@@ -278,7 +278,7 @@ fn while_built_in_work_holds_a_resource_nothing_up_to_its_ceiling_starts() {
 fn while_a_body_holds_a_shared_value_nothing_up_to_its_ceiling_starts() {
     let map = Mutex::new(None);
     let ran = run_with(&SHARED.replace("PREEMPTION", ""), |node, system| {
-        let shared = Shared::new(system, "map", 0u64).unwrap();
+        let shared = SharedValue::new(system, "map", 0u64).unwrap();
         *map.lock().unwrap() = Some(shared.clone());
         let (low, high) = (shared.clone(), shared);
         node.body("low", move |job| {
@@ -303,8 +303,8 @@ fn a_value_is_refused_to_those_who_do_not_declare_it_and_to_unknown_names() {
     let errors: Seen<String> = Seen::default();
     let store = errors.clone();
     let ran = run_with(&SHARED.replace("PREEMPTION", ""), |node, system| {
-        let shared = Shared::new(system, "map", ()).unwrap();
-        let unknown = Shared::new(system, "chart", ()).unwrap_err();
+        let shared = SharedValue::new(system, "map", ()).unwrap();
+        let unknown = SharedValue::new(system, "chart", ()).unwrap_err();
         assert_eq!(unknown, SharedError::Unknown { resource: "chart".into(), known: vec!["map".into()] });
         node.duration(Span::from_millis(100)).body("middle", move |job| {
             store.lock().unwrap().push(shared.lock(job, |()| ()).unwrap_err().to_string());
@@ -319,7 +319,7 @@ fn with_full_preemption_resources_keep_others_out_and_everything_is_replayed() {
     let text = SHARED.replace("PREEMPTION", "preemption = \"full\"").replace("RMS", "EDF");
     let ran = run_with(&text, |node, _| node);
     assert!(ran.finished_jobs("high") >= 18 && ran.finished_jobs("low") >= 3);
-    assert_eq!(ran.count("high", Outcome::Stopped), 0);
+    assert_eq!(ran.count("high", JobOutcome::Stopped), 0);
     ran.replay();
 }
 

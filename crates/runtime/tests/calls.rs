@@ -1,5 +1,5 @@
-//! Calls between processors, run for real: what the caller hands over reaches the method, the answer its rest, and
-//! what the dispatchers decided is what they decide again.
+//! Calls between processors in a run: the method gets the caller's payload, the caller's remaining part gets the
+//! answer, and a replay repeats the dispatchers' decisions.
 
 use crate::common;
 

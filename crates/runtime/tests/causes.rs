@@ -17,24 +17,24 @@ use cold::Cold;
 use common::{Ran, missing, privileged, run_beside, undisturbed, work};
 use hyoshi_model::{Span, System};
 use hyoshi_os::{Spawn, SpawnedThread, SwitchVisibility, ThreadPolicy, allowed_cpus};
-use hyoshi_replay::blame::{Account, Blame, Interest, Kind};
-use hyoshi_runtime::{Node, Shared};
+use hyoshi_replay::blame::{Blame, Interest, ResponseBreakdown, ResponsePart};
+use hyoshi_runtime::{Node, SharedValue};
 use hyoshi_trace::Wait;
 
-/// What another thread does again and again: its name and policy.
+/// The name, policy and repeated action of another thread.
 type Other = (&'static str, ThreadPolicy, Box<dyn FnMut() + Send>);
 
 fn other(name: &'static str, policy: ThreadPolicy, body: impl FnMut() + Send + 'static) -> Other {
     (name, policy, Box::new(body))
 }
 
-/// The accounts of an operation's jobs, and how the recording calls other threads.
+/// The breakdowns of an operation's jobs, and the names of other threads in the recording.
 struct Explained {
     ran: Ran,
-    accounts: Vec<Account>,
+    accounts: Vec<ResponseBreakdown>,
 }
 
-/// Threads that do so until this is dropped.
+/// The other threads; they end when this is dropped.
 struct Others {
     over: Arc<AtomicBool>,
     threads: Vec<SpawnedThread<()>>,
@@ -66,7 +66,7 @@ impl Drop for Others {
     }
 }
 
-/// Runs one processor for a second while other threads do `meanwhile` on its CPU; `None` without privileges.
+/// Runs one processor for a second while other threads run `meanwhile` on its CPU; `None` without privileges.
 fn explained(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwhile: Vec<Other>) -> Option<Explained> {
     let cpu = *allowed_cpus().last().unwrap();
     meanwhile.push(other("spinner", ThreadPolicy::Other, || work(Span::from_micros(100))));
@@ -86,14 +86,14 @@ fn explained(text: &str, prepare: impl FnOnce(Node, &System) -> Node, mut meanwh
 }
 
 impl Explained {
-    fn is_thread(&self, kind: Kind, name: &str) -> bool {
-        matches!(kind, Kind::Other(number) if self.ran.names.get(number as usize).is_some_and(|known| known == name))
+    fn is_thread(&self, kind: ResponsePart, name: &str) -> bool {
+        matches!(kind, ResponsePart::Other(number) if self.ran.names.get(number as usize).is_some_and(|known| known == name))
     }
 
-    /// Of an operation's jobs at least three of four, and at least five, lost most of their time to what is expected.
-    /// Of all of them together nearly nothing went to the thread that spins.
+    /// Checks that at least three of four jobs, and at least five, lost most of their time to the expected cause, and
+    /// that the spinning thread caused almost no delay.
     #[track_caller]
-    fn blames(&self, operation: &str, expected: impl Fn(Kind) -> bool) {
+    fn blames(&self, operation: &str, expected: impl Fn(ResponsePart) -> bool) {
         let id = self.ran.id(operation);
         let accounts =
             self.accounts.iter().filter(|account| account.end.job.operation == id && !account.end.consumed.is_zero());
@@ -108,7 +108,8 @@ impl Explained {
             self.ran.names,
             why()
         );
-        let total = |wanted: &dyn Fn(Kind) -> bool| accounts.iter().map(|account| account.total(wanted)).sum::<Span>();
+        let total =
+            |wanted: &dyn Fn(ResponsePart) -> bool| accounts.iter().map(|account| account.total(wanted)).sum::<Span>();
         let (right, spinner) = (total(&expected), total(&|kind| self.is_thread(kind, "spinner")));
         assert!(spinner * 10 <= right, "{spinner} beside {right}:\n{}", why());
     }
@@ -131,7 +132,7 @@ fn body_beside(text: &str, mut body: impl FnMut() + Send + 'static, meanwhile: V
 fn a_body_that_sleeps() {
     undisturbed(|| {
         let Some(seen) = body("wcet = \"1ms\"", || std::thread::sleep(Duration::from_millis(8))) else { return };
-        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+        seen.blames("late", |kind| kind == ResponsePart::Asleep(Some(Wait::Sleep)));
     });
 }
 
@@ -140,7 +141,7 @@ fn a_body_that_waits_for_a_lock_of_another_thread() {
     undisturbed(|| {
         let lock = Arc::new(Mutex::new(()));
         let held = lock.clone();
-        // It holds the lock nearly always, and for longer than jobs take by far.
+        // It holds the lock most of the time, and for much longer than jobs run.
         let holder = other("holder", ThreadPolicy::Other, move || {
             let held = held.lock();
             std::thread::sleep(Duration::from_millis(30));
@@ -148,7 +149,7 @@ fn a_body_that_waits_for_a_lock_of_another_thread() {
             std::thread::sleep(Duration::from_millis(1));
         });
         let Some(seen) = body_beside("wcet = \"1ms\"", move || drop(lock.lock()), vec![holder]) else { return };
-        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Lock)));
+        seen.blames("late", |kind| kind == ResponsePart::Asleep(Some(Wait::Lock)));
     });
 }
 
@@ -159,7 +160,7 @@ fn a_body_that_waits_for_pages() {
         let Some(seen) = body("wcet = \"20ms\"", move || assert_eq!(cold.sum_by_page_faults(), (4 << 20) / 512)) else {
             return;
         };
-        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Page)));
+        seen.blames("late", |kind| kind == ResponsePart::Asleep(Some(Wait::Page)));
     });
 }
 
@@ -170,7 +171,7 @@ fn a_body_that_reads_from_the_disk() {
         let mut octets = vec![0; 4 << 20];
         let read = move || cold.dropped().read_exact_at(&mut octets, 0).unwrap();
         let Some(seen) = body("wcet = \"20ms\"", read) else { return };
-        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+        seen.blames("late", |kind| kind == ResponsePart::Asleep(Some(Wait::Io)));
     });
 }
 
@@ -183,7 +184,7 @@ fn a_body_that_writes_to_the_disk() {
             cold.dropped().sync_all().unwrap();
         };
         let Some(seen) = body("wcet = \"20ms\"", write) else { return };
-        seen.blames("late", |kind| kind == Kind::Asleep(Some(Wait::Io)));
+        seen.blames("late", |kind| kind == ResponsePart::Asleep(Some(Wait::Io)));
     });
 }
 
@@ -215,9 +216,12 @@ fn a_body_that_sleeps_while_a_thread_above_the_lanes_comes_does_not_sleep_longer
             std::thread::sleep(Duration::from_millis(8));
         };
         let Some(seen) = body_beside("wcet = \"1ms\"", sleep, vec![intruder]) else { return };
-        let slept = |account: &&Account| account.total(|kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+        let slept =
+            |account: &&ResponseBreakdown| account.total(|kind| kind == ResponsePart::Asleep(Some(Wait::Sleep)));
         let longer = seen.accounts.iter().filter(|account| slept(account) > Span::from_millis(12)).count();
-        let unknown = |account: &&Account| account.total(|kind| kind == Kind::Unexplained) > Span::from_millis(10);
+        let unknown = |account: &&ResponseBreakdown| {
+            account.total(|kind| kind == ResponsePart::Unexplained) > Span::from_millis(10)
+        };
         let (jobs, unknown) = (seen.accounts.len(), seen.accounts.iter().filter(unknown).count());
         assert!(
             longer * 4 <= jobs && unknown * 4 >= jobs * 3,
@@ -231,7 +235,7 @@ fn a_body_that_sleeps_while_a_thread_above_the_lanes_comes_does_not_sleep_longer
 fn a_body_that_takes_longer_than_declared() {
     undisturbed(|| {
         let Some(seen) = body("wcet = \"2ms\"", || work(Span::from_millis(10))) else { return };
-        seen.blames("late", |kind| kind == Kind::Overran);
+        seen.blames("late", |kind| kind == ResponsePart::Overran);
     });
 }
 
@@ -253,13 +257,14 @@ fn a_declared_resource() {
     undisturbed(|| {
         let text = format!("[resource.bus]{}", TWO.replace("USES", "uses = { bus = \"1ms\" }"));
         let prepare = |node: Node, system: &System| {
-            let (low, high) = (Shared::new(system, "bus", ()).unwrap(), Shared::new(system, "bus", ()).unwrap());
+            let (low, high) =
+                (SharedValue::new(system, "bus", ()).unwrap(), SharedValue::new(system, "bus", ()).unwrap());
             node.body("low", move |job| low.lock(job, |()| work(Span::from_millis(20))).unwrap())
                 .body("high", move |job| high.lock(job, |()| work(Span::from_millis(1))).unwrap())
         };
         let Some(seen) = explained(&text, prepare, vec![]) else { return };
         let low = seen.ran.id("low");
-        seen.blames("high", |kind| matches!(kind, Kind::Resource { by: Some(by), .. } if by.operation == low));
+        seen.blames("high", |kind| matches!(kind, ResponsePart::Resource { by: Some(by), .. } if by.operation == low));
     });
 }
 
@@ -280,8 +285,8 @@ fn a_predecessor_in_its_chain() {
                 .body("late", |_| work(Span::from_micros(500)))
         };
         let Some(seen) = explained(text, prepare, vec![]) else { return };
-        seen.blames("late", |kind| kind == Kind::Upstream);
-        seen.blames("first", |kind| kind == Kind::Asleep(Some(Wait::Sleep)));
+        seen.blames("late", |kind| kind == ResponsePart::Upstream);
+        seen.blames("first", |kind| kind == ResponsePart::Asleep(Some(Wait::Sleep)));
     });
 }
 
@@ -300,11 +305,12 @@ fn the_cap_of_the_processor() {
         phase = \"7ms\"
         wcet = \"5ms\"
     ";
-        // The first job needs a second window, on a machine three times slower a fourth; then the other one has its turn.
+        // The first job needs a second window, or a fourth on a machine that is three times slower; then the other one
+        // runs.
         let prepare = |node: Node, _: &System| {
             node.body("first", |_| work(Span::from_millis(7))).body("late", |_| work(Span::from_millis(1)))
         };
         let Some(seen) = explained(text, prepare, vec![]) else { return };
-        seen.blames("late", |kind| matches!(kind, Kind::Cap { .. }));
+        seen.blames("late", |kind| matches!(kind, ResponsePart::Cap { .. }));
     });
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyoshi_model::{HostId, Instant, OperationId, ProcessorId, Span};
 use hyoshi_os::MonotonicClock;
-use hyoshi_runtime::{Arrivals, Departures, Node, Prepared, Rejected, StartError};
-use hyoshi_trace::{Decision, Event, Input, Signal};
+use hyoshi_runtime::{IncomingCompletions, Node, OutgoingCompletions, Prepared, Rejected, StartError};
+use hyoshi_trace::{DispatchDecision, Input, Signal, TraceEvent};
 
 use crate::common::{plan, system};
 
@@ -33,8 +33,8 @@ const TWO_HOSTS: &str = r#"
     delay = "3ms"
 "#;
 
-/// Carries what leaves one node to another until told to end.
-fn carry(mut from: Departures, mut to: Arrivals, over: &AtomicBool) -> u64 {
+/// Carries completions from one node to another until `over`.
+fn carry(mut from: OutgoingCompletions, mut to: IncomingCompletions, over: &AtomicBool) -> u64 {
     let mut carried = 0;
     while !over.load(Ordering::Acquire) {
         from.wait(Span::from_millis(5));
@@ -74,11 +74,11 @@ fn completions_and_payloads_go_from_the_node_of_one_host_to_that_of_another() {
         let drone = drone.begin(clock);
         drone.wait(&mut |processor, _, event| {
             assert_eq!(processor, ProcessorId(0));
-            sent += u64::from(matches!(event, Event::Decision(Decision::Send(_))));
+            sent += u64::from(matches!(event, TraceEvent::Decision(DispatchDecision::Send(_))));
         });
         let finished = station.wait(&mut |processor, at, event| {
             assert_eq!(processor, ProcessorId(1));
-            if let Event::Input(Input::Signal(signal)) = event {
+            if let TraceEvent::Input(Input::Signal(signal)) = event {
                 received += 1;
                 assert!(signal.due <= at, "the file's delay is not added to the real one");
             }

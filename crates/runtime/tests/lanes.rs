@@ -1,11 +1,11 @@
-//! Lanes on the kernel: who runs before whom.
+//! The order of execution of lanes on the kernel.
 
 use crate::common;
 
 use common::{Ran, privileged, run, run_on, run_with, undisturbed, work};
 use hyoshi_model::Span;
 use hyoshi_runtime::EndedBy;
-use hyoshi_trace::{Decision, Outcome};
+use hyoshi_trace::{DispatchDecision, JobOutcome};
 
 #[test]
 fn jobs_of_two_rates_are_released_run_and_counted() {
@@ -25,7 +25,7 @@ fn jobs_of_two_rates_are_released_run_and_counted() {
         assert_eq!(ran.finished.ended_by, EndedBy::Duration);
         assert_eq!(ran.finished.elapsed, Span::from_millis(500));
         let (fast, slow) = (ran.finished_jobs("fast"), ran.finished_jobs("slow"));
-        // The release at 500 ms may or may not be seen.
+        // The release at 500 ms may be included or not.
         assert!((50..=51).contains(&fast) && (10..=11).contains(&slow), "{fast} {slow}");
         ran.replay();
     });
@@ -41,7 +41,7 @@ fn jobs_that_are_released_at_the_start_take_as_long_as_any() {
     });
 }
 
-/// Positions in the story of each decision of this kind.
+/// Positions of the decisions of this kind in the story.
 fn places(ran: &Ran, what: &str) -> Vec<usize> {
     let story = ran.story(0);
     story.iter().enumerate().filter(|(_, word)| *word == what).map(|(place, _)| place).collect()
@@ -105,7 +105,7 @@ fn a_more_urgent_lane_interrupts_and_a_less_urgent_one_waits() {
         };
         let interruptions: Vec<usize> = starts.iter().zip(&ends).map(within).collect();
         assert!(interruptions.iter().all(|count| *count >= 3), "{interruptions:?}");
-        assert_eq!(ran.count("fast", Outcome::Missed), 0);
+        assert_eq!(ran.count("fast", JobOutcome::Missed), 0);
     });
 }
 
@@ -162,8 +162,9 @@ fn most_urgent_first_keeps_every_critical_deadline_at_140_percent_load() {
             return;
         }
         for name in ["control", "guard"] {
-            // A hypervisor may take the CPU for longer than any slack: then nobody can.
-            let missed = ran.ends_of(name).into_iter().filter(|end| end.outcome != Outcome::Made).collect::<Vec<_>>();
+            // If the hypervisor uses the CPU for longer than the slack, a miss is not an error.
+            let missed =
+                ran.ends_of(name).into_iter().filter(|end| end.outcome != JobOutcome::Made).collect::<Vec<_>>();
             let stolen = ran.finished.stolen[0].2.unwrap_or_default();
             assert!(missed.is_empty() || !stolen.is_zero(), "{missed:?}");
         }
@@ -199,10 +200,10 @@ fn fully_preemptive_jobs_of_one_lane_give_way_to_earlier_deadlines_and_go_on_aft
         let (yields, resumes) = (places(&ran, "yield long").len(), places(&ran, "resume long").len());
         assert!(yields >= 30 && resumes >= yields - 1, "{yields} {resumes}");
         assert_eq!((ran.finished_jobs("short").min(99), ran.finished_jobs("long").min(9)), (99, 9));
-        // A hypervisor may take the CPU for longer than any slack.
+        // The hypervisor may use the CPU for longer than the slack.
         let stolen = ran.finished.stolen[0].2.unwrap_or_default();
-        assert!(ran.count("short", Outcome::Missed) == 0 || !stolen.is_zero());
-        // What was preempted has used what it takes, no more: preemption does not count.
+        assert!(ran.count("short", JobOutcome::Missed) == 0 || !stolen.is_zero());
+        // Preemption does not count: preempted jobs used exactly their execution time.
         for end in ran.ends_of("long").iter().filter(|end| end.outcome.finished()) {
             assert!(end.consumed >= Span::from_millis(40) && end.consumed < Span::from_millis(41), "{end:?}");
         }
@@ -248,7 +249,7 @@ fn a_chain_runs_across_processors_and_guards_keep_its_releases_a_period_apart() 
         let released: Vec<_> = ran
             .decisions()
             .filter_map(|(at, decision)| match decision {
-                Decision::Ready { job, .. } if job.operation == act => Some(at),
+                DispatchDecision::Ready { job, .. } if job.operation == act => Some(at),
                 _ => None,
             })
             .collect();

@@ -1,5 +1,5 @@
-//! From a job's release to its completion nothing allocates. Alone in its program, for it counts
-//! for all threads.
+//! From a job's release to its completion nothing allocates. The only test of its program, because it counts for all
+//! threads.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{plan, system, until};
-use hyoshi_runtime::{Node, Shared};
+use hyoshi_runtime::{Node, SharedValue};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -80,7 +80,7 @@ fn nothing_allocates_from_release_to_completion() {
     for preemption in ["levels", "full", "none"] {
         let system = system(&TEXT.replace("PREEMPTION", preemption));
         let plan = plan(&system);
-        let map = Shared::new(&system, "map", 0u64).unwrap();
+        let map = SharedValue::new(&system, "map", 0u64).unwrap();
         let bytes = [7u8; 64];
         let ran = Arc::new(AtomicU64::new(0));
         let count = ran.clone();
@@ -103,13 +103,13 @@ fn nothing_allocates_from_release_to_completion() {
             })
             .start()
             .unwrap();
-        // Everything a few times, so that what a thread does at its first time is done.
+        // Run everything a few times, for the effects of first executions.
         until("warm lanes", || ran.load(Ordering::Relaxed) >= 100);
         let mut events = 0;
         running.poll(&mut |_, _, _| events += 1);
         let (mut allocations, jobs) = (0, ran.load(Ordering::Relaxed));
         for _ in 0..8 {
-            // Whoever empties the rings may allocate: that is on no job's path.
+            // The thread that empties the rings may allocate: it is not on a job's path.
             let (before, many) = (counted(), ran.load(Ordering::Relaxed) + 20);
             until("jobs", || ran.load(Ordering::Relaxed) >= many);
             allocations += counted() - before;

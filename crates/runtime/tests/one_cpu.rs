@@ -1,5 +1,5 @@
-//! The stress: everything at once, overloaded, on one CPU. It must get through, keep critical
-//! deadlines, and leave the machine usable.
+//! A stress test: everything at once, overloaded, on one CPU. The run must end, meet critical deadlines, and leave the
+//! machine usable.
 
 use crate::common;
 
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use common::{privileged, run_with, work};
 use hyoshi_model::Span;
 use hyoshi_os::allowed_cpus;
-use hyoshi_runtime::{EndedBy, Shared};
-use hyoshi_trace::{Decision, Event, Outcome};
+use hyoshi_runtime::{EndedBy, SharedValue};
+use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
 
-/// The ordinary program of the one test has nothing to do beside the other.
+/// The tests run one at a time, because of the ordinary program of one.
 static ORDER: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -42,7 +42,7 @@ fn at_140_percent_the_machine_lives_and_no_critical_deadline_is_missed_for_the_c
         count = 2
         "
     );
-    // An ordinary program on the same CPU: what it gets is what the cap left.
+    // An ordinary program on the same CPU: it gets what the cap leaves.
     let (over, ordinary) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let program = std::thread::spawn({
         let (over, ordinary) = (over.clone(), ordinary.clone());
@@ -67,19 +67,23 @@ fn at_140_percent_the_machine_lives_and_no_critical_deadline_is_missed_for_the_c
     }
     let ordinary = ordinary.load(Ordering::Relaxed);
     println!("ordinary program: {ordinary} ms of 4 s, kept waiting for up to {longest:?}");
-    // Were the cap the cause, every window would have one: forty. What a busy host does to a
-    // single job, or other programs above us, is not its fault.
+    // If the cap were the cause, all forty windows would have a miss. Single misses are due to a busy host or to more
+    // urgent programs.
     let missed: Vec<_> = ["control", "guard"]
         .iter()
         .flat_map(|name| ran.ends_of(name))
-        .filter(|end| end.outcome != Outcome::Made)
+        .filter(|end| end.outcome != JobOutcome::Made)
         .collect();
     let stolen = ran.finished.stolen[0].2.unwrap_or_default();
     assert!(missed.len() <= 4 || !stolen.is_zero(), "stolen {stolen}, {missed:?}");
     assert!(ran.finished_jobs("control") >= 399);
-    let gates = ran.events.iter().filter(|(.., event)| matches!(event, Event::Decision(Decision::Gate { .. }))).count();
+    let gates = ran
+        .events
+        .iter()
+        .filter(|(.., event)| matches!(event, TraceEvent::Decision(DispatchDecision::Gate { .. })))
+        .count();
     assert!(gates >= 40, "the cap acts in every window: {gates}");
-    // A tenth is its own; the kernel's throttle alone would leave a twentieth, in one piece a second.
+    // A tenth is reserved for it; the kernel's throttle alone would leave a twentieth, in one piece per second.
     assert!(ordinary >= 200, "{ordinary} ms");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
     ran.replay();
@@ -147,7 +151,7 @@ fn everything_at_once_on_one_cpu_gets_through() {
             "
         );
         let ran = run_with(&text, |node, system| {
-            let map = Shared::new(system, "map", 0u64).unwrap();
+            let map = SharedValue::new(system, "map", 0u64).unwrap();
             let theirs = map.clone();
             node.body("tick", |job| job.emit(b"0123456789abcdef").unwrap())
                 .body("fuse", |job| {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use common::{privileged, run_on, run_with, undisturbed, work};
 use hyoshi_model::Span;
-use hyoshi_runtime::{EndedBy, Note};
-use hyoshi_trace::Outcome;
+use hyoshi_runtime::{EndedBy, RunNote};
+use hyoshi_trace::JobOutcome;
 
 #[test]
 fn built_in_work_is_stopped_at_its_worst_case() {
@@ -25,7 +25,7 @@ fn built_in_work_is_stopped_at_its_worst_case() {
     ",
         );
         let ends = ran.ends_of("greedy");
-        assert!(ends.iter().filter(|end| end.outcome == Outcome::Stopped).count() >= 19, "{ends:?}");
+        assert!(ends.iter().filter(|end| end.outcome == JobOutcome::Stopped).count() >= 19, "{ends:?}");
         if privileged(&ran) {
             let late = ends.iter().filter(|end| end.consumed > Span::from_millis(3)).count();
             assert!(late <= 1, "{ends:?}");
@@ -52,7 +52,7 @@ fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
     ",
         );
         assert_eq!(
-            (ran.count("exact", Outcome::Stopped), ran.ends().filter(|end| end.demoted || end.overran).count()),
+            (ran.count("exact", JobOutcome::Stopped), ran.ends().filter(|end| end.demoted || end.overran).count()),
             (0, 0)
         );
         assert!(ran.finished_jobs("exact") >= 39);
@@ -83,8 +83,8 @@ fn demoted_work_goes_on_in_idle_time_and_delays_nobody() {
         let ends = ran.ends_of("greedy");
         let demoted = ends.iter().filter(|end| end.demoted && end.outcome.finished()).count();
         assert!(demoted >= 5, "{ends:?}");
-        assert_eq!(ran.count("steady", Outcome::Missed), 0, "the lane below it is not delayed");
-        // Nothing is lost on the way to another thread.
+        assert_eq!(ran.count("steady", JobOutcome::Missed), 0, "the lane below it is not delayed");
+        // No work is lost between the threads.
         let returned = ends.iter().filter(|end| !end.consumed.is_zero());
         assert!(returned.clone().all(|end| end.consumed == Span::from_millis(14)), "{ends:?}");
         ran.replay();
@@ -113,7 +113,7 @@ fn a_demoted_body_is_not_entered_again_before_it_is_out() {
             node.body("greedy", move |_| {
                 assert!(!inside.swap(true, Ordering::SeqCst), "entered twice at a time");
                 count.fetch_add(1, Ordering::SeqCst);
-                // Every other job takes longer than the period.
+                // Every other job runs longer than the period.
                 work(Span::from_millis(if count.load(Ordering::SeqCst) % 2 == 1 { 70 } else { 1 }));
                 inside.store(false, Ordering::SeqCst);
             })
@@ -121,7 +121,7 @@ fn a_demoted_body_is_not_entered_again_before_it_is_out() {
         assert_eq!(ran.finished.ended_by, EndedBy::Duration);
         assert!(entered.load(Ordering::SeqCst) >= 4);
         if privileged(&ran) {
-            assert_eq!(ran.count("steady", Outcome::Missed), 0, "{:?}", ran.ends_of("steady"));
+            assert_eq!(ran.count("steady", JobOutcome::Missed), 0, "{:?}", ran.ends_of("steady"));
             assert!(ran.ends_of("greedy").iter().any(|end| end.demoted));
         }
         ran.replay();
@@ -143,8 +143,8 @@ fn a_body_that_is_told_to_stop_is_asked_to_return_and_its_lane_goes_on() {
         });
         assert!(asked.load(Ordering::SeqCst) >= 10);
         if privileged(&ran) {
-            assert!(ran.count("greedy", Outcome::Stopped) >= 10, "{:?}", ran.ends_of("greedy"));
-            assert_eq!(ran.count("steady", Outcome::Missed), 0);
+            assert!(ran.count("greedy", JobOutcome::Stopped) >= 10, "{:?}", ran.ends_of("greedy"));
+            assert_eq!(ran.count("steady", JobOutcome::Missed), 0);
         }
         ran.replay();
     });
@@ -168,7 +168,7 @@ fn a_body_that_never_returns_ends_the_run_by_name_and_is_left_behind() {
         assert!(started.elapsed().as_secs() < 15, "the run ends long before its time");
         assert!(matches!(&ran.finished.ended_by, EndedBy::Runaway { operation, .. } if operation == "runaway"));
         assert!(ran.finished.ended_by.to_string().contains("\"runaway\" ran away"));
-        let busy = |note: &Note| matches!(note, Note::NotReturned { operation, consumed } if operation == "runaway" && *consumed >= Span::from_secs(1));
+        let busy = |note: &RunNote| matches!(note, RunNote::NotReturned { operation, consumed } if operation == "runaway" && *consumed >= Span::from_secs(1));
         assert!(ran.finished.notes.iter().any(busy), "{:?}", ran.finished.notes);
         enough.store(true, Ordering::Relaxed);
         ran.replay();

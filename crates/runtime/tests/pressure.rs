@@ -1,4 +1,4 @@
-//! More critical work than fits: the machine stays usable, and the report says what happened.
+//! More critical work than fits: the machine stays usable, and the report has a note.
 
 use crate::common;
 
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant as WallClock};
 use common::{Ran, privileged, run_on};
 use hyoshi_model::Span;
 use hyoshi_os::{Spawn, ThreadPolicy};
-use hyoshi_runtime::{EndedBy, Node, Note};
+use hyoshi_runtime::{EndedBy, Node, RunNote};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Outcome};
+use hyoshi_trace::{DispatchDecision, JobOutcome};
 
 const OVERLOAD: &str = "
     [operation.fast]
@@ -27,7 +27,7 @@ const OVERLOAD: &str = "
 
 fn hard_capped(ran: &Ran) -> Option<(u64, Span, Vec<String>)> {
     ran.finished.notes.iter().find_map(|note| match note {
-        Note::HardCapped { times, paused, demoted, .. } => Some((*times, *paused, demoted.clone())),
+        RunNote::HardCapped { times, paused, demoted, .. } => Some((*times, *paused, demoted.clone())),
         _ => None,
     })
 }
@@ -35,12 +35,13 @@ fn hard_capped(ran: &Ran) -> Option<(u64, Span, Vec<String>)> {
 #[test]
 fn critical_overload_pauses_the_lanes_and_the_run_says_so() {
     let ran = run_on("RMS", "1200ms", OVERLOAD);
-    let pauses = ran.decisions().filter(|(_, decision)| matches!(decision, Decision::Pause { on: true })).count();
+    let pauses =
+        ran.decisions().filter(|(_, decision)| matches!(decision, DispatchDecision::Pause { on: true })).count();
     let (times, paused, _) = hard_capped(&ran).expect("it is paused");
     assert_eq!(times, pauses as u64);
     ran.replay();
     if privileged(&ran) {
-        // One of at most 6.7 ms in each 100 ms; the release thread may see the end late.
+        // One pause of at most 6.7 ms in each 100 ms; the release thread may see the end late.
         assert!((8..=16).contains(&times), "{times}");
         assert!(paused >= Span::from_millis(5) * times && paused <= Span::from_millis(9) * times, "{paused}");
     }
@@ -69,7 +70,7 @@ fn a_run_without_a_hard_cap_says_so() {
         "[processor.main]\nstrategy = \"RMS\"\nhard_cap = \"100%\"\n[operation.a]\nevery = \"10ms\"\nwcet = \"1ms\"\n";
     let noted = |critical: &str| {
         let ran = common::run(&format!("duration = \"100ms\"\n{off}{critical}"));
-        ran.finished.notes.contains(&Note::NoHardCap { processors: vec!["main".into()] })
+        ran.finished.notes.contains(&RunNote::NoHardCap { processors: vec!["main".into()] })
     };
     assert!(noted("critical = true"));
     assert!(!noted(""), "nothing there is critical");
@@ -88,7 +89,7 @@ fn a_job_is_at_its_ceiling_while_it_waits_for_a_resource_of_another_cpu() {
     );
     let inputs = |processor: u32| {
         ran.events.iter().filter_map(move |(of, at, event)| match event {
-            hyoshi_trace::Event::Input(input) if of.0 == processor => Some((*at, *input)),
+            hyoshi_trace::TraceEvent::Input(input) if of.0 == processor => Some((*at, *input)),
             _ => None,
         })
     };
@@ -99,12 +100,12 @@ fn a_job_is_at_its_ceiling_while_it_waits_for_a_resource_of_another_cpu() {
     };
     let while_held = held.chunks_exact(2).filter(|pair| raised(pair)).count();
     assert!(while_held >= 4, "the ceiling was raised after the lock was taken: {while_held} of {}", held.len() / 2);
-    assert!(ran.count("other", Outcome::Made) >= 4);
+    assert!(ran.count("other", JobOutcome::Made) >= 4);
     ran.replay();
 }
 
-/// How long one ordinary thread on a lane's CPU waits for it, for `seconds` of such a load.
-fn waits(load: &str, hard_cap: &str, seconds: u64) -> (Vec<Duration>, Vec<Note>) {
+/// The time that an ordinary thread on a lane's CPU waits for it, for `seconds` of this load.
+fn waits(load: &str, hard_cap: &str, seconds: u64) -> (Vec<Duration>, Vec<RunNote>) {
     let text = format!(
         "name = \"t\"\nduration = \"{seconds}s\"\n[processor.main]\nstrategy = \"RMS\"\nhard_cap = \"{hard_cap}\"\n{load}"
     );
@@ -118,7 +119,7 @@ fn waits(load: &str, hard_cap: &str, seconds: u64) -> (Vec<Duration>, Vec<Note>)
     let ordinary = Spawn::new("ordinary").policy(ThreadPolicy::Other).cpu(cpu).spawn(move || {
         let (mut waits, mut seed) = (Vec::new(), 7u64);
         while !stop.load(Ordering::Relaxed) {
-            // At no fixed phase of any window: 20 to 60 ms.
+            // Without a fixed phase to the windows: 20 to 60 ms.
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let due = WallClock::now() + Duration::from_micros(20_000 + (seed >> 33) % 40_000);
             std::thread::sleep(due.saturating_duration_since(WallClock::now()));
@@ -148,7 +149,7 @@ fn an_ordinary_thread_beside_overload() {
             notes.iter().for_each(|note| println!("    {note}"));
             p99.push(at(0.99));
         }
-        // The goal is 110 ms; where other ordinary threads want the CPU too, they share the pauses.
+        // The goal is 110 ms; other ordinary threads on the CPU share the pauses.
         assert!(p99[1] * 2.0 < p99[0], "the hard cap does not protect ordinary threads: {p99:?}");
     }
 }

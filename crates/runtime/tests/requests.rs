@@ -1,4 +1,4 @@
-//! Requests from outside as jobs, read by a lane's threads from a socket pair.
+//! External requests as jobs, read by a lane's threads from a socket pair.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
-use hyoshi_runtime::{Arrived, JobContext, Node, Prepared, Reader, Refuse, Running};
-use hyoshi_trace::{Decision, Event, Input};
+use hyoshi_runtime::{ArrivedRequest, JobContext, Node, Prepared, Refuse, RequestReader, RunningNode};
+use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
 use crate::common::{plan, system, undisturbed};
 
@@ -28,31 +28,31 @@ const SERVER: &str = r#"
     wcet = "0.1ms"
 "#;
 
-/// Where a test puts requests.
+/// The sending end of a test.
 #[derive(Clone)]
 struct Caller {
-    waiting: Arc<Mutex<VecDeque<Arrived>>>,
+    waiting: Arc<Mutex<VecDeque<ArrivedRequest>>>,
     bell: Arc<UnixStream>,
 }
 
 impl Caller {
-    fn call(&self, all: &[Arrived]) {
+    fn call(&self, all: &[ArrivedRequest]) {
         self.waiting.lock().unwrap().extend(all);
         (&*self.bell).write_all(&[1]).unwrap();
     }
 }
 
 struct FromCaller {
-    waiting: Arc<Mutex<VecDeque<Arrived>>>,
+    waiting: Arc<Mutex<VecDeque<ArrivedRequest>>>,
     bell: UnixStream,
 }
 
-impl Reader for FromCaller {
+impl RequestReader for FromCaller {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    fn turn(&mut self, arrived: &mut Vec<Arrived>) {
+    fn turn(&mut self, arrived: &mut Vec<ArrivedRequest>) {
         let mut octets = [0; 16];
         let _ = self.bell.read(&mut octets);
         let mut waiting = self.waiting.lock().unwrap();
@@ -61,7 +61,7 @@ impl Reader for FromCaller {
     }
 }
 
-/// Calls in the order in which they were served or refused.
+/// Calls in the order in which they were served or rejected.
 type Told = Arc<Mutex<Vec<(u32, &'static str)>>>;
 
 #[derive(Debug)]
@@ -93,9 +93,9 @@ fn serving(
     (node, caller, told)
 }
 
-fn request(call: u32, deadline: Option<Span>) -> Arrived {
+fn request(call: u32, deadline: Option<Span>) -> ArrivedRequest {
     let deadline = deadline.map(|span| Instant::ZERO + span);
-    Arrived { operation: OperationId(0), call, deadline, importance: None, critical: None }
+    ArrivedRequest { operation: OperationId(0), call, deadline, importance: None, critical: None }
 }
 
 fn wait(told: &Told, count: usize) -> Vec<(u32, &'static str)> {
@@ -107,7 +107,7 @@ fn wait(told: &Told, count: usize) -> Vec<(u32, &'static str)> {
     told.lock().unwrap().clone()
 }
 
-fn end(running: Running) -> Vec<(Instant, Event)> {
+fn end(running: RunningNode) -> Vec<(Instant, TraceEvent)> {
     let mut events = Vec::new();
     running.stop(&mut |_, at, event| events.push((at, event)));
     events
@@ -124,7 +124,7 @@ fn a_request_becomes_a_job_of_its_operation_and_a_replay_decides_the_same() {
     }
     assert_eq!(wait(&told, 50), (0..50).map(|call| (call, "served")).collect::<Vec<_>>());
     let events = end(running);
-    let requests = events.iter().filter(|(_, event)| matches!(event, Event::Input(Input::Invoke(_))));
+    let requests = events.iter().filter(|(_, event)| matches!(event, TraceEvent::Input(Input::Invoke(_))));
     assert_eq!(requests.count(), 50);
     let plan = plan(&system);
     hyoshi_replay::replay(&system, &plan.processors[0], events).unwrap_or_else(|parted| panic!("{parted}"));
@@ -176,7 +176,7 @@ fn requests_are_read_while_a_job_runs_and_while_it_waits() {
     node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(told))).unwrap();
     let running = node.start();
     caller.call(&[request(1, None)]);
-    let to_other = |call| Arrived { operation: OperationId(1), ..request(call, None) };
+    let to_other = |call| ArrivedRequest { operation: OperationId(1), ..request(call, None) };
     for call in 2..20 {
         caller.call(&[to_other(call)]);
         wait(&served, call as usize - 1);
@@ -199,7 +199,7 @@ fn a_request_that_waits_when_the_run_ends_is_refused() {
     let mut begun = false;
     while !begun {
         running.poll(&mut |_, _, event| {
-            begun |= matches!(event, Event::Decision(Decision::Run { job, .. }) if job.operation == OperationId(0));
+            begun |= matches!(event, TraceEvent::Decision(DispatchDecision::Run { job, .. }) if job.operation == OperationId(0));
         });
     }
     let ended = std::thread::spawn(move || end(running));

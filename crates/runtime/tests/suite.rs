@@ -1,5 +1,5 @@
-//! All integration tests of the crate in one binary: linking one for each file takes longer than running them.
-//! Files that count or limit something for the whole process are binaries of their own.
+//! All integration tests of the crate in one binary: linking one for each file needs more time than running them. Files
+//! that count or limit something for the whole process are separate binaries.
 
 mod common;
 

@@ -1,11 +1,11 @@
-//! Two strategies on one processor of the kernel: the same law as in the simulator.
+//! Two strategies on one processor of the kernel: the same rules as in the simulator.
 
 use crate::common;
 
 use common::{privileged, run};
-use hyoshi_trace::{Decision, Outcome};
+use hyoshi_trace::{DispatchDecision, JobOutcome};
 
-/// Rate monotonic alone never lets `control` finish in time: what is more frequent uses it all.
+/// Rate monotonic alone never lets `control` finish in time: more frequent operations use the whole CPU.
 fn overloaded(strategy: &str) -> String {
     format!(
         "
@@ -36,15 +36,15 @@ fn the_second_strategy_takes_over_in_time_and_a_replay_switches_alike() {
     let switches: Vec<bool> = ran
         .decisions()
         .filter_map(|(_, decision)| match decision {
-            Decision::Switch { second } => Some(*second),
+            DispatchDecision::Switch { second } => Some(*second),
             _ => None,
         })
         .collect();
     assert_eq!(switches.first(), Some(&true), "the first strategy rules at first");
     assert!(switches.windows(2).all(|pair| pair[0] != pair[1]), "{switches:?}");
     if privileged(&ran) {
-        // One may go to whatever else the machine does.
-        assert!(ran.count("control", Outcome::Made) >= 6, "{:?}", ran.ends_of("control"));
+        // One may be lost to other work of the machine.
+        assert!(ran.count("control", JobOutcome::Made) >= 6, "{:?}", ran.ends_of("control"));
     }
     assert!(ran.finished_jobs("fast") > 10 && ran.finished_jobs("brisk") > 0);
 }

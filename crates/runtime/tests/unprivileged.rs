@@ -1,9 +1,9 @@
-//! Without CAP_SYS_NICE: it runs all the same and says so, and a strict run refuses.
+//! Without CAP_SYS_NICE: a run works with notes, and a strict run does not start.
 
 mod common;
 
 use common::{finish, plan, system};
-use hyoshi_runtime::{EndedBy, Node, Note, StartError};
+use hyoshi_runtime::{EndedBy, Node, RunNote, StartError};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
@@ -20,8 +20,8 @@ const TEXT: &str = "
     wcet = \"5ms\"
 ";
 
-/// Runs `act` in a thread that may not raise priorities, nor may those that it starts. False if
-/// this machine grants them in another way.
+/// Runs `act` in a thread that cannot raise priorities, nor can its children. False if this machine grants priorities
+/// in another way.
 fn without_privileges(act: impl FnOnce() + Send + 'static) -> bool {
     let deprived = std::thread::spawn(move || {
         if let Ok(mut sets) = capabilities(None) {
@@ -51,7 +51,7 @@ fn without_privileges_it_runs_at_normal_priority_and_says_what_was_refused() {
         let ran = finish(system, plan, running);
         assert_eq!(ran.finished.ended_by, EndedBy::Duration);
         assert!(ran.finished_jobs("a") >= 30 && ran.finished_jobs("b") >= 6, "{:?}", ran.story(0));
-        let refused: Vec<String> = ran.finished.notes.iter().map(Note::to_string).collect();
+        let refused: Vec<String> = ran.finished.notes.iter().map(RunNote::to_string).collect();
         assert!(refused.iter().any(|note| note.contains("SCHED_FIFO") && note.contains("more")), "{refused:?}");
         ran.replay();
     });
@@ -59,7 +59,7 @@ fn without_privileges_it_runs_at_normal_priority_and_says_what_was_refused() {
 
 #[test]
 fn where_a_limit_grants_the_lower_priorities_only_no_lane_runs_above_a_more_urgent_one() {
-    // Of the whole process; the other tests ask for more than it grants.
+    // For the whole process; the other tests request more than it grants.
     let limit = Rlimit { current: Some(50), maximum: Some(50) };
     if setrlimit(Resource::Rtprio, limit).is_err() {
         println!("skipped: the limit cannot be set here");

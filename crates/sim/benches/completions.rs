@@ -9,14 +9,14 @@ use divan::counter::ItemsCount;
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::simulate;
-use hyoshi_trace::{Decision, Event, NoProbe, Probe};
+use hyoshi_trace::{DispatchDecision, NoProbe, Probe, TraceEvent};
 
 struct Count(u64);
 
 impl Probe for Count {
     #[inline]
-    fn event(&mut self, _: Instant, event: Event) {
-        self.0 += u64::from(matches!(event, Event::Decision(Decision::End(_))));
+    fn event(&mut self, _: Instant, event: TraceEvent) {
+        self.0 += u64::from(matches!(event, TraceEvent::Decision(DispatchDecision::End(_))));
     }
 }
 

@@ -7,7 +7,7 @@ use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run};
 use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Event, Input, Probe, Request, Seen, Signal, Slot};
+use hyoshi_trace::{CpuEvent, Input, JobRequest, Probe, Signal, Slot, TraceEvent};
 
 use crate::KnownJobs;
 use crate::links::SimulatedLinks;
@@ -221,7 +221,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     }
 
     /// A request that has arrived by now, with the declared parameters. A host that is off receives none.
-    fn next_request(&mut self, now: Instant) -> Option<Request> {
+    fn next_request(&mut self, now: Instant) -> Option<JobRequest> {
         loop {
             let (at, operation, interval) = self.requests.iter_mut().find(|(at, ..)| *at <= now)?;
             let (origin, operation) = (*at, *operation);
@@ -231,7 +231,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
             }
             let declared = self.system.operation(operation);
             let deadline = self.system.setting(self.system.epoch_at(origin), operation).deadline.span();
-            return Some(Request {
+            return Some(JobRequest {
                 operation,
                 origin,
                 deadline: origin.saturating_add(deadline),
@@ -406,7 +406,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         } else if let Some(overhead) = &mut self.overhead {
             let span = now.since(self.accounted);
             if let Some(who) = overhead.account(span) {
-                self.dispatcher.probe_mut().event(now, Event::Seen(Seen::Overhead { who, span }));
+                self.dispatcher.probe_mut().event(now, TraceEvent::Cpu(CpuEvent::Overhead { who, span }));
             }
         }
         self.accounted = now;

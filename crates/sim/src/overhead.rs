@@ -16,7 +16,7 @@ use hyoshi_dispatch::LaneMask;
 use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{Costs, Instant, Span};
-use hyoshi_trace::{Slot, Who};
+use hyoshi_trace::{CpuUser, Slot};
 
 /// No lane: the next user of the CPU pays a switch.
 const NOBODY: u8 = u8::MAX - 1;
@@ -27,7 +27,7 @@ enum Spending {
     /// It idles, or a body runs.
     Nothing,
     /// Above every lane, until `held_until`.
-    Above(Who),
+    Above(CpuUser),
     /// A switch to the thread of this lane.
     Switch(u8),
     /// Before or after this job's body, at its lane's priority.
@@ -87,7 +87,7 @@ impl CpuOverhead {
     }
 
     /// Accounts `ran` to the present spending; returns whose it was.
-    pub fn account(&mut self, ran: Span) -> Option<Who> {
+    pub fn account(&mut self, ran: Span) -> Option<CpuUser> {
         let who = match self.spending {
             _ if ran.is_zero() => return None,
             Spending::Nothing => return None,
@@ -128,7 +128,7 @@ impl CpuOverhead {
     }
 
     /// No lane runs for this much longer.
-    pub fn hold(&mut self, now: Instant, who: Who, span: Span) {
+    pub fn hold(&mut self, now: Instant, who: CpuUser, span: Span) {
         if !span.is_zero() {
             self.held_until = self.held_until.max(now).saturating_add(span);
             self.spending = Spending::Above(who);
@@ -138,7 +138,7 @@ impl CpuOverhead {
     /// The release thread has enqueued `released` jobs, in an expiry of its timer or not.
     pub fn released(&mut self, now: Instant, expired: bool, released: u32) {
         let expiry = if expired { self.costs.timer } else { Span::ZERO };
-        self.hold(now, Who::Release, sum(expiry, times(self.costs.enqueue, released)));
+        self.hold(now, CpuUser::Release, sum(expiry, times(self.costs.enqueue, released)));
     }
 
     /// The watchdog checks, if it is due.
@@ -146,7 +146,7 @@ impl CpuOverhead {
         if self.watchdog <= now {
             let missed = now.since(self.watchdog).as_nanos() / WATCHDOG_PERIOD.as_nanos();
             self.watchdog += times(WATCHDOG_PERIOD, missed + 1);
-            self.hold(now, Who::Watchdog, self.costs.watchdog);
+            self.hold(now, CpuUser::Watchdog, self.costs.watchdog);
         }
     }
 
@@ -272,6 +272,6 @@ fn times(cost: Span, count: impl Into<u64>) -> Span {
     cost.checked_mul(count.into()).unwrap_or(Span::from_nanos(u64::MAX))
 }
 
-fn thread_of(lane: u8) -> Who {
-    if lane == BACKGROUND { Who::Below } else { Who::Lane(lane) }
+fn thread_of(lane: u8) -> CpuUser {
+    if lane == BACKGROUND { CpuUser::Below } else { CpuUser::Lane(lane) }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hyoshi_model::{Instant, OperationId, Span, System};
 use hyoshi_sched::analysis::{Miss, behaviour, numbers, undecided};
 use hyoshi_sched::{Plan, Report, Strategies};
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
+use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, Probe, TraceEvent};
 
 use crate::simulate;
 
@@ -73,7 +73,7 @@ pub fn refute(
 type Kind = (OperationId, bool);
 
 fn miss(region: usize, behaviour: u32, end: &JobEnd) -> Miss {
-    let late = (end.outcome == Outcome::Missed).then(|| end.end.since(end.deadline));
+    let late = (end.outcome == JobOutcome::Missed).then(|| end.end.since(end.deadline));
     Miss {
         region,
         operation: end.job.operation,
@@ -94,11 +94,11 @@ struct Watch {
 struct WatchProbe<'a>(&'a RefCell<Watch>);
 
 impl Probe for WatchProbe<'_> {
-    fn event(&mut self, _: Instant, event: Event) {
-        let Event::Decision(Decision::End(end)) = event else { return };
+    fn event(&mut self, _: Instant, event: TraceEvent) {
+        let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return };
         let mut watch = self.0.borrow_mut();
         watch.left = watch.left.saturating_sub(1);
-        if end.outcome != Outcome::Made {
+        if end.outcome != JobOutcome::Made {
             watch.missed.entry(((end.job.operation, end.critical), end.epoch)).or_insert(end);
         }
     }

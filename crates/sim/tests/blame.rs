@@ -7,15 +7,21 @@ use std::collections::BTreeSet;
 use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::Replay;
-use hyoshi_replay::blame::{Account, Basis, Blame, Culprit, Holder, Interest, Kind, Mark, Rank};
+use hyoshi_replay::blame::{
+    Blame, BreakdownBasis, CpuChange, CpuOccupant, Culprit, Interest, Rank, ResponseBreakdown, ResponsePart,
+};
 use hyoshi_sched::{Plan, ProcessorPlan, Strategies};
 use hyoshi_trace::stats::Phases;
-use hyoshi_trace::{Event, Outcome, Seen, Who};
+use hyoshi_trace::{CpuEvent, CpuUser, JobOutcome, TraceEvent};
 
 const SYSTEMS: u64 = 1_000;
 const UNTIL: Instant = Instant::from_nanos(300_000_000);
 
-fn accounts_of(system: &System, all: &[(ProcessorId, Instant, Event)], interest: &Interest) -> Vec<Account> {
+fn accounts_of(
+    system: &System,
+    all: &[(ProcessorId, Instant, TraceEvent)],
+    interest: &Interest,
+) -> Vec<ResponseBreakdown> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let of = |plan: &hyoshi_sched::ProcessorPlan| {
         let mut law = Blame::new(system, plan, true, interest.clone());
@@ -25,7 +31,7 @@ fn accounts_of(system: &System, all: &[(ProcessorId, Instant, Event)], interest:
     plan.processors.iter().flat_map(of).collect()
 }
 
-fn accounts(system: &System, until: Instant) -> Vec<Account> {
+fn accounts(system: &System, until: Instant) -> Vec<ResponseBreakdown> {
     accounts_of(system, &events(system, until), &Interest::All)
 }
 
@@ -42,20 +48,30 @@ fn the_parts_add_up_and_nothing_is_unexplained() {
             jobs += 1;
             let sum: Span = account.parts.iter().map(|(_, span)| *span).sum();
             assert_eq!(sum, account.response(), "seed {seed}: {account:?}");
-            assert_eq!(account.basis, Basis::Exact);
+            assert_eq!(account.basis, BreakdownBasis::Exact);
             let unexplained = account.total(|kind| {
-                matches!(kind, Kind::Unexplained | Kind::Asleep(_) | Kind::Overhead | Kind::TimerLate | Kind::Other(_))
+                matches!(
+                    kind,
+                    ResponsePart::Unexplained
+                        | ResponsePart::Asleep(_)
+                        | ResponsePart::Overhead
+                        | ResponsePart::TimerLate
+                        | ResponsePart::Other(_)
+                )
             });
             assert!(unexplained.is_zero(), "seed {seed}: {account:?}");
             if account.end.outcome.finished() && account.end.end < UNTIL {
-                let ran = account.total(|kind| matches!(kind, Kind::Executed | Kind::Overran));
+                let ran = account.total(|kind| matches!(kind, ResponsePart::Executed | ResponsePart::Overran));
                 assert_eq!(ran, account.end.consumed, "seed {seed}: {account:?}");
             }
-            assert_eq!(account.total(|kind| kind == Kind::Overran), account.end.consumed.saturating_sub(account.wcet));
+            assert_eq!(
+                account.total(|kind| kind == ResponsePart::Overran),
+                account.end.consumed.saturating_sub(account.wcet)
+            );
             // No less urgent job is to blame, except for a started one where jobs finish without preemption.
             let preemption = system.processor(system.operation(account.end.job.operation).on).preemption;
-            let less = |kind: Kind| match kind {
-                Kind::Waited { rank, .. } | Kind::Preempted { rank, .. } => rank == Rank::LessUrgent,
+            let less = |kind: ResponsePart| match kind {
+                ResponsePart::Waited { rank, .. } | ResponsePart::Preempted { rank, .. } => rank == Rank::LessUrgent,
                 _ => false,
             };
             assert!(preemption == Preemption::None || account.total(less).is_zero(), "seed {seed}: {account:?}");
@@ -66,8 +82,8 @@ fn the_parts_add_up_and_nothing_is_unexplained() {
 
 #[test]
 fn the_parts_of_a_job_s_time_are_its_phases() {
-    let before = |kind: Kind| {
-        use Kind::{Guard, Jitter, Legs, Link, Offset, TimerLate, Upstream};
+    let before = |kind: ResponsePart| {
+        use ResponsePart::{Guard, Jitter, Legs, Link, Offset, TimerLate, Upstream};
         matches!(kind, Upstream | Legs | Link | Offset | Jitter | Guard | TimerLate)
     };
     for seed in 0..SYSTEMS / 4 {
@@ -81,9 +97,9 @@ fn the_parts_of_a_job_s_time_are_its_phases() {
             let phases = Phases::of(&system, end);
             let mine = [
                 account.total(before),
-                account.total(|kind| kind == Kind::Executed),
-                account.total(|kind| kind == Kind::Overran),
-                account.total(|kind| !before(kind) && !matches!(kind, Kind::Executed | Kind::Overran)),
+                account.total(|kind| kind == ResponsePart::Executed),
+                account.total(|kind| kind == ResponsePart::Overran),
+                account.total(|kind| !before(kind) && !matches!(kind, ResponsePart::Executed | ResponsePart::Overran)),
             ];
             let theirs =
                 [phases.upstream + phases.released_late, phases.executed, phases.overran, phases.waited + phases.held];
@@ -110,11 +126,12 @@ fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
         for account in accounts(&system, UNTIL) {
             let sum: Span = account.parts.iter().map(|(_, span)| *span).sum();
             assert_eq!(sum, account.response(), "seed {seed}: {account:?}");
-            let unexplained =
-                account.total(|kind| matches!(kind, Kind::Unexplained | Kind::Asleep(_) | Kind::Other(_)));
+            let unexplained = account.total(|kind| {
+                matches!(kind, ResponsePart::Unexplained | ResponsePart::Asleep(_) | ResponsePart::Other(_))
+            });
             assert!(unexplained.is_zero(), "seed {seed}: {account:?}");
             if account.end.outcome.finished() && account.end.end < UNTIL {
-                let ran = account.total(|kind| matches!(kind, Kind::Executed | Kind::Overran));
+                let ran = account.total(|kind| matches!(kind, ResponsePart::Executed | ResponsePart::Overran));
                 assert_eq!(ran, account.end.consumed, "seed {seed}: {account:?}");
             }
         }
@@ -152,7 +169,7 @@ fn a_log_that_begins_anew_changes_no_account() {
     let until = Instant::ZERO + ms(990.0);
     let long = accounts(&build.system(), until).into_iter().find(|account| account.end.job.operation.0 == 0).unwrap();
     assert_eq!(long.parts.iter().map(|(_, span)| *span).sum::<Span>(), long.response());
-    assert_eq!(long.total(|kind| kind == Kind::Executed), ms(400.0));
+    assert_eq!(long.total(|kind| kind == ResponsePart::Executed), ms(400.0));
     let others = long.total(|kind| kind.culprit().is_some());
     assert_eq!(others, long.response().saturating_sub(ms(400.0)));
 }
@@ -176,23 +193,23 @@ fn interest_in_a_few_jobs_gives_the_same_accounts_with_timelines() {
             assert_eq!(at, account.end.end, "seed {seed}: {account:?}");
         }
         let late = accounts_of(&system, &all, &Interest::NotMade);
-        assert!(late.iter().all(|account| account.end.outcome != Outcome::Made));
-        assert_eq!(late.len(), every.iter().filter(|account| account.end.outcome != Outcome::Made).count());
+        assert!(late.iter().all(|account| account.end.outcome != JobOutcome::Made));
+        assert_eq!(late.len(), every.iter().filter(|account| account.end.outcome != JobOutcome::Made).count());
     }
 }
 
 /// A processor's events with its switches, as from the kernel.
-fn with_switches(system: &System, plan: &ProcessorPlan, own: &[(Instant, Event)]) -> Vec<(Instant, Event)> {
+fn with_switches(system: &System, plan: &ProcessorPlan, own: &[(Instant, TraceEvent)]) -> Vec<(Instant, TraceEvent)> {
     let mut law = Blame::new(system, plan, true, Interest::Jobs(BTreeSet::new()));
     let mut all = Vec::new();
     for (now, event) in own {
-        law.event_watched(*now, event, |mark| {
-            let Mark::Slice { from, holder, .. } = mark else { return };
-            let to = match holder {
-                Holder::Job(runner) => Who::Lane(runner.lane),
-                _ => Who::Idle,
+        law.event_watched(*now, event, |change| {
+            let CpuChange::Slice { from, occupant, .. } = change else { return };
+            let to = match occupant {
+                CpuOccupant::Job(runner) => CpuUser::Lane(runner.lane),
+                _ => CpuUser::Idle,
             };
-            all.push((*from, Event::Seen(Seen::Switch { to, preempted: true })));
+            all.push((*from, TraceEvent::Cpu(CpuEvent::Switch { to, preempted: true })));
         });
         all.push((*now, *event));
     }
@@ -217,9 +234,9 @@ fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
             let first = choose.below(own.len() as u64 / 2) as usize;
             let lost = first..first + 1 + choose.below(30) as usize;
             let whole = (0..).zip(&own);
-            let kept = whole.filter(|(place, (_, event))| matches!(event, Event::Seen(_)) || !lost.contains(place));
+            let kept = whole.filter(|(place, (_, event))| matches!(event, TraceEvent::Cpu(_)) || !lost.contains(place));
             let kept: Vec<_> = kept.map(|(_, event)| *event).collect();
-            let accounts = |events: &[(Instant, Event)]| {
+            let accounts = |events: &[(Instant, TraceEvent)]| {
                 let mut law = Blame::new(&system, plan, false, Interest::All);
                 events.iter().filter_map(|(now, event)| law.event(*now, event)).collect::<Vec<_>>()
             };
@@ -233,7 +250,7 @@ fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
                 assert_eq!(account.parts.iter().map(|(_, span)| *span).sum::<Span>(), account.response());
                 let true_one = whole.iter().find(|other| other.end.job == account.end.job).unwrap();
                 for who in account.parts.iter().filter_map(|(kind, _)| kind.culprit()) {
-                    let blamed = |account: &Account| account.total(|kind| kind.culprit() == Some(who));
+                    let blamed = |account: &ResponseBreakdown| account.total(|kind| kind.culprit() == Some(who));
                     let (said, was) = (blamed(&account), blamed(true_one));
                     assert!(said <= was, "seed {seed}, lost {lost:?}: {said} {account:?} was {was} {true_one:?}");
                     named += 1;
@@ -281,11 +298,11 @@ fn the_order_of_operations_in_the_file_does_not_change_who_is_blamed() {
 /// Every account by names, sorted.
 fn told(system: &System) -> Vec<String> {
     let name = |operation: OperationId| &system.operation(operation).name;
-    let part = |(kind, span): &(Kind, Span)| {
+    let part = |(kind, span): &(ResponsePart, Span)| {
         let who = kind.culprit().map(|Culprit { operation, job }| (name(operation), job));
         format!("{who:?} {span}")
     };
-    let account = |account: Account| {
+    let account = |account: ResponseBreakdown| {
         let mut parts: Vec<String> = account.parts.iter().map(part).collect();
         parts.sort();
         let JobId { operation, number, leg } = account.end.job;
@@ -317,9 +334,9 @@ fn each_cause_is_told_by_its_name() {
     let two = Build::new("RMS", 1).periodic("high", 0, 10.0, 4.0).periodic("low", 0, 50.0, 10.0);
     let low = find(&two.system(), "low", 0);
     let expected = [
-        (Kind::Executed, ms(10.0)),
-        (Kind::Waited { who: who(0, 0), rank: Rank::MoreUrgent }, ms(4.0)),
-        (Kind::Preempted { who: who(0, 1), rank: Rank::MoreUrgent }, ms(4.0)),
+        (ResponsePart::Executed, ms(10.0)),
+        (ResponsePart::Waited { who: who(0, 0), rank: Rank::MoreUrgent }, ms(4.0)),
+        (ResponsePart::Preempted { who: who(0, 1), rank: Rank::MoreUrgent }, ms(4.0)),
     ];
     assert_eq!(low.parts, expected);
 
@@ -330,7 +347,7 @@ fn each_cause_is_told_by_its_name() {
         .periodic("low", 0, 50.0, 10.0)
         .processors(|processor| processor.preemption = Preemption::None);
     let high = find(&none.system(), "high", 0);
-    assert_eq!(high.parts[0], (Kind::Waited { who: who(1, 0), rank: Rank::LessUrgent }, ms(9.0)));
+    assert_eq!(high.parts[0], (ResponsePart::Waited { who: who(1, 0), rank: Rank::LessUrgent }, ms(9.0)));
 
     // A ceiling.
     let mut lock = Build::new("RMS", 1)
@@ -342,7 +359,7 @@ fn each_cause_is_told_by_its_name() {
     lock.0.resources.push(Resource { name: "map".into() });
     let high = find(&lock.system(), "high", 0);
     assert!(
-        high.parts.contains(&(Kind::Resource { resource: ResourceId(0), by: Some(who(1, 0)) }, ms(2.0))),
+        high.parts.contains(&(ResponsePart::Resource { resource: ResourceId(0), by: Some(who(1, 0)) }, ms(2.0))),
         "{high:?}"
     );
 
@@ -355,7 +372,7 @@ fn each_cause_is_told_by_its_name() {
         .with(|operation| operation.uses = vec![(ResourceId(0), ms(3.0))]);
     lock.0.resources.push(Resource { name: "map".into() });
     let here = find(&lock.system(), "here", 0);
-    assert!(here.parts.contains(&(Kind::Resource { resource: ResourceId(0), by: None }, ms(2.0))), "{here:?}");
+    assert!(here.parts.contains(&(ResponsePart::Resource { resource: ResourceId(0), by: None }, ms(2.0))), "{here:?}");
 
     // Jitter, a link, an offset, a chain.
     let mut chain = Build::new("RMS", 2)
@@ -367,24 +384,27 @@ fn each_cause_is_told_by_its_name() {
     chain.0.links.push(Link::new((HostId(0), HostId(1)), (ms(0.5), ms(1.5))));
     let second = find(&chain.system(), "second", 1);
     assert_eq!(second.by, Some(JobId { operation: OperationId(0), number: 1, leg: 0 }));
-    assert_eq!(second.total(|kind| kind == Kind::Upstream), ms(2.0));
-    assert_eq!(second.total(|kind| kind == Kind::Offset), ms(1.0));
-    let link = second.total(|kind| kind == Kind::Link);
+    assert_eq!(second.total(|kind| kind == ResponsePart::Upstream), ms(2.0));
+    assert_eq!(second.total(|kind| kind == ResponsePart::Offset), ms(1.0));
+    let link = second.total(|kind| kind == ResponsePart::Link);
     assert!(link >= ms(0.5) && link <= ms(1.5), "{link}");
     assert_eq!(second.response(), ms(2.0) + link + ms(1.0) + ms(3.0));
 
     let late = Build::new("RMS", 1).periodic("late", 0, 50.0, 2.0).set(|setting| setting.jitter = ms(5.0));
     let late = find(&late.system(), "late", 0);
-    assert_eq!(late.total(|kind| kind == Kind::Jitter), late.end.ready.since(late.end.release));
+    assert_eq!(late.total(|kind| kind == ResponsePart::Jitter), late.end.ready.since(late.end.release));
 
     // An overrun, and the cap.
     let over = Build::new("RMS", 1)
         .periodic("over", 0, 50.0, 2.0)
         .set(|setting| setting.execution_time = ExecutionTime::Fixed(ms(5.0)));
-    assert_eq!(find(&over.system(), "over", 0).parts, [(Kind::Overran, ms(3.0)), (Kind::Executed, ms(2.0))]);
+    assert_eq!(
+        find(&over.system(), "over", 0).parts,
+        [(ResponsePart::Overran, ms(3.0)), (ResponsePart::Executed, ms(2.0))]
+    );
     let capped = Build::new("RMS", 1)
         .periodic("greedy", 0, 100.0, 90.0)
         .processors(|processor| (processor.cap_ppm, processor.cap_window) = (500_000, ms(20.0)));
     let greedy = find(&capped.system(), "greedy", 0);
-    assert_eq!(greedy.parts[0].0, Kind::Executed, "alone, a paused job goes on as an ordinary thread");
+    assert_eq!(greedy.parts[0].0, ResponsePart::Executed, "alone, a paused job goes on as an ordinary thread");
 }

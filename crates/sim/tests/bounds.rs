@@ -107,7 +107,7 @@ fn bounds_hold(seeds: core::ops::Range<u64>, crowded: bool) -> u64 {
                     break;
                 }
                 assert!(
-                    end.outcome != hyoshi_trace::Outcome::Missed,
+                    end.outcome != hyoshi_trace::JobOutcome::Missed,
                     "seed {seed}: {} {end:?} {operation:#?}",
                     operation.name
                 );
@@ -138,7 +138,12 @@ fn bounds_hold(seeds: core::ops::Range<u64>, crowded: bool) -> u64 {
 }
 
 /// Whichever region a job was released in, one of the scenes bounds it.
-fn across_regions(seed: u64, system: &System, report: &Report, all: &[(ProcessorId, Instant, hyoshi_trace::Event)]) {
+fn across_regions(
+    seed: u64,
+    system: &System,
+    report: &Report,
+    all: &[(ProcessorId, Instant, hyoshi_trace::TraceEvent)],
+) {
     for (index, operation) in system.operations.iter().enumerate() {
         for critical in [false, true] {
             let same = |one: &OperationReport| one.operation.index() == index && one.critical == critical;
@@ -152,7 +157,7 @@ fn across_regions(seed: u64, system: &System, report: &Report, all: &[(Processor
                 longest = longest.zip(one.bound_ns).map(|(one, other): (u64, u64)| one.max(other));
             }
             for end in ends(all).filter(|end| end.job.operation.index() == index && end.critical == critical) {
-                let missed = end.outcome == hyoshi_trace::Outcome::Missed;
+                let missed = end.outcome == hyoshi_trace::JobOutcome::Missed;
                 assert!(!(proved && missed), "seed {seed}: {} {end:?}", operation.name);
                 let from = match system.setting(usize::from(end.epoch), end.job.operation).deadline {
                     Deadline::Own(_) => end.release,

@@ -6,7 +6,7 @@ use crate::common;
 use common::random::Choices;
 use common::sound::{Account, check};
 use hyoshi_model::{Span, System, read, write};
-use hyoshi_trace::{Decision, Event, Outcome};
+use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
 
 fn system(text: &str) -> System {
     read(text, "calls.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{text}")).system
@@ -24,7 +24,7 @@ fn who_waits_for_an_answer_holds_no_run_token() {
         let system = system(text);
         let events = common::events(&system, hyoshi_model::Instant::ZERO + Span::from_millis(90));
         let ended = events.into_iter().filter_map(|(_, at, event)| match event {
-            Event::Decision(Decision::End(end)) if end.outcome == Outcome::Made => {
+            TraceEvent::Decision(DispatchDecision::End(end)) if end.outcome == JobOutcome::Made => {
                 Some((system.operation(end.job.operation).name.clone(), at.as_nanos() / 1_000))
             }
             _ => None,

@@ -8,7 +8,7 @@ use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::{SimulatedProcessor, simulate};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Seen, Who};
+use hyoshi_trace::{CpuEvent, CpuUser, DispatchDecision, Input, JobOutcome, TraceEvent};
 
 const UNTIL: Instant = Instant::from_nanos(200_000_000);
 
@@ -16,7 +16,7 @@ fn us(micros: u64) -> Span {
     Span::from_micros(micros)
 }
 
-fn simulated(system: &System) -> Vec<SimulatedProcessor<Vec<(Instant, Event)>>> {
+fn simulated(system: &System) -> Vec<SimulatedProcessor<Vec<(Instant, TraceEvent)>>> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     simulate(system, &plan, UNTIL, |_| Vec::new(), |_| true).processors
 }
@@ -59,7 +59,7 @@ fn the_schedule_of_two_lanes_is_as_worked_out_by_hand() {
     let plan = Plan::new(&build.system(), &Strategies::built_in()).unwrap();
     let until = Instant::ZERO + ms(9.9);
     let processor =
-        simulate(&build.system(), &plan, until, |_| Vec::<(Instant, Event)>::new(), |_| true).processors.remove(0);
+        simulate(&build.system(), &plan, until, |_| Vec::<(Instant, TraceEvent)>::new(), |_| true).processors.remove(0);
     assert_eq!(processor.overhead, us(2 * 100 + 3 * 20 + 5 * 30 + 2 * 20 + 5 * 50));
     assert_eq!(processor.busy, ms(8.0));
 }
@@ -87,7 +87,7 @@ fn without_costs_nothing_is_spent_and_with_them_time_adds_up() {
         for processor in simulated(&system) {
             assert!(processor.busy + processor.overhead <= UNTIL.since(Instant::ZERO), "seed {seed}");
             let seen = processor.probe.iter().filter_map(|(_, event)| match event {
-                Event::Seen(Seen::Overhead { span, .. }) => Some(*span),
+                TraceEvent::Cpu(CpuEvent::Overhead { span, .. }) => Some(*span),
                 _ => None,
             });
             assert_eq!(seen.sum::<Span>(), processor.overhead, "seed {seed}");
@@ -111,9 +111,9 @@ fn tiny_costs_change_no_order_where_times_are_whole_microseconds() {
         }
         let system = System::new(system);
         let order = |system: &System| -> Vec<Vec<(JobId, u64)>> {
-            let starts = |processor: &SimulatedProcessor<Vec<(Instant, Event)>>| {
+            let starts = |processor: &SimulatedProcessor<Vec<(Instant, TraceEvent)>>| {
                 let runs = processor.probe.iter().filter_map(|(at, event)| match event {
-                    Event::Decision(Decision::Run { job, .. }) => Some((*job, at.as_nanos())),
+                    TraceEvent::Decision(DispatchDecision::Run { job, .. }) => Some((*job, at.as_nanos())),
                     _ => None,
                 });
                 runs.collect()
@@ -153,17 +153,17 @@ fn every_cost_is_paid_once_for_what_the_trace_shows() {
             let mut counted = false;
             for (_, event) in &simulated.probe {
                 match event {
-                    Event::Input(input) => {
+                    TraceEvent::Input(input) => {
                         // A tick follows signals, in the same expiry.
                         counted &= in_signal;
                         in_signal = matches!(input, Input::Signal(_));
                         in_tick = in_signal || matches!(input, Input::Tick);
                     }
-                    Event::Decision(Decision::Ready { .. }) if in_tick => {
+                    TraceEvent::Decision(DispatchDecision::Ready { .. }) if in_tick => {
                         released += 1;
                         ticks += u64::from(!std::mem::replace(&mut counted, true));
                     }
-                    Event::Decision(Decision::Run { job, resumed: false, .. }) => {
+                    TraceEvent::Decision(DispatchDecision::Run { job, resumed: false, .. }) => {
                         decided += 1;
                         let operation = system.operation(job.operation);
                         let critical = operation.critical
@@ -176,12 +176,12 @@ fn every_cost_is_paid_once_for_what_the_trace_shows() {
                                     .unwrap();
                         asked += u64::from(processor.cancel && !critical);
                     }
-                    Event::Decision(Decision::End(end)) => match end.outcome {
-                        Outcome::DroppedBusy | Outcome::DroppedFull if in_tick => {
+                    TraceEvent::Decision(DispatchDecision::End(end)) => match end.outcome {
+                        JobOutcome::DroppedBusy | JobOutcome::DroppedFull if in_tick => {
                             ticks += u64::from(!std::mem::replace(&mut counted, true));
                         }
-                        Outcome::Cancelled => (decided, asked) = (decided + 1, asked + 1),
-                        Outcome::Made | Outcome::Missed if end.end < UNTIL && !end.start.eq(&Instant::NEVER) => {
+                        JobOutcome::Cancelled => (decided, asked) = (decided + 1, asked + 1),
+                        JobOutcome::Made | JobOutcome::Missed if end.end < UNTIL && !end.start.eq(&Instant::NEVER) => {
                             let setting = system.setting(usize::from(end.epoch), end.job.operation);
                             let here = system.operation_ids().filter(|to| {
                                 let to = system.operation(*to);
@@ -219,16 +219,18 @@ fn nothing_runs_in_a_lane_before_its_release_is_paid() {
             let (mut above, mut in_tick) = (Span::ZERO, false);
             for (at, event) in &simulated.probe {
                 match event {
-                    Event::Seen(Seen::Overhead { who: Who::Release, span }) => above += *span,
-                    Event::Input(Input::Tick) => (last_tick, above, in_tick) = (None, Span::ZERO, true),
-                    Event::Decision(Decision::Ready { .. }) if in_tick && last_tick.is_none() => last_tick = Some(*at),
-                    Event::Input(Input::LaneRuns { .. }) => {
+                    TraceEvent::Cpu(CpuEvent::Overhead { who: CpuUser::Release, span }) => above += *span,
+                    TraceEvent::Input(Input::Tick) => (last_tick, above, in_tick) = (None, Span::ZERO, true),
+                    TraceEvent::Decision(DispatchDecision::Ready { .. }) if in_tick && last_tick.is_none() => {
+                        last_tick = Some(*at)
+                    }
+                    TraceEvent::Input(Input::LaneRuns { .. }) => {
                         if let Some(tick) = last_tick.take() {
                             let least = processor.costs.timer.min(processor.costs.enqueue);
                             assert!(at.since(tick) >= above && at.since(tick) >= least, "seed {seed} at {at}");
                         }
                     }
-                    Event::Input(_) => (last_tick, in_tick) = (None, false),
+                    TraceEvent::Input(_) => (last_tick, in_tick) = (None, false),
                     _ => {}
                 }
             }

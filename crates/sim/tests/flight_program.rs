@@ -6,7 +6,7 @@ use std::path::Path;
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::simulate;
-use hyoshi_trace::{Decision, Event, Outcome, Probe};
+use hyoshi_trace::{DispatchDecision, JobOutcome, Probe, TraceEvent};
 
 /// Per region.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,14 +21,14 @@ struct Region {
 struct Regions(Vec<Region>, u64);
 
 impl Probe for Regions {
-    fn event(&mut self, _: Instant, event: Event) {
-        self.1 += u64::from(matches!(event, Event::Decision(Decision::Switch { .. })));
-        let Event::Decision(Decision::End(end)) = event else { return };
+    fn event(&mut self, _: Instant, event: TraceEvent) {
+        self.1 += u64::from(matches!(event, TraceEvent::Decision(DispatchDecision::Switch { .. })));
+        let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return };
         let region = &mut self.0[usize::from(end.epoch)];
         region.requests += 1;
         match end.outcome {
-            Outcome::Made => region.other_made += u64::from(!end.critical),
-            Outcome::Cancelled => region.cancelled += 1,
+            JobOutcome::Made => region.other_made += u64::from(!end.critical),
+            JobOutcome::Cancelled => region.cancelled += 1,
             _ if end.critical => region.critical_missed += 1,
             _ => region.other_missed += 1,
         }

@@ -6,7 +6,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event};
+use hyoshi_trace::{DispatchDecision, TraceEvent};
 
 fn capped(ppm: u32, on_overload: OnOverload) -> impl Fn(&mut Processor) {
     move |processor| processor.hard_cap = HardCap { ppm, on_overload }
@@ -22,9 +22,9 @@ fn overload(on_overload: OnOverload) -> Build {
         .critical()
 }
 
-fn decisions(build: &Build, millis: f64) -> Vec<(f64, Decision)> {
-    let of = |(_, at, event): (ProcessorId, Instant, Event)| match event {
-        Event::Decision(decision) => Some((at.as_nanos() as f64 / 1e6, decision)),
+fn decisions(build: &Build, millis: f64) -> Vec<(f64, DispatchDecision)> {
+    let of = |(_, at, event): (ProcessorId, Instant, TraceEvent)| match event {
+        TraceEvent::Decision(decision) => Some((at.as_nanos() as f64 / 1e6, decision)),
         _ => None,
     };
     build.run(millis).into_iter().filter_map(of).collect()
@@ -36,15 +36,15 @@ fn critical_overload_pauses_the_lanes_six_milliseconds_of_each_hundred() {
     let pauses: Vec<(f64, bool)> = decisions
         .iter()
         .filter_map(|(at, decision)| match decision {
-            Decision::Pause { on } => Some((*at, *on)),
+            DispatchDecision::Pause { on } => Some((*at, *on)),
             _ => None,
         })
         .collect();
     assert!(pauses[0].1 && (93.9..=94.0).contains(&pauses[0].0), "{:?}", pauses[0]);
     assert!((45..=52).contains(&(pauses.len() / 2)), "{} pauses", pauses.len() / 2);
     let started = |from: f64, to: f64| {
-        let runs = |(at, decision): &&(f64, Decision)| {
-            matches!(decision, Decision::Run { resumed: false, .. }) && (from..to).contains(at)
+        let runs = |(at, decision): &&(f64, DispatchDecision)| {
+            matches!(decision, DispatchDecision::Run { resumed: false, .. }) && (from..to).contains(at)
         };
         decisions.iter().filter(runs).count()
     };
@@ -53,7 +53,7 @@ fn critical_overload_pauses_the_lanes_six_milliseconds_of_each_hundred() {
         assert!((5.9..=6.7).contains(&(to - from)), "{pair:?}");
         assert_eq!(started(from + 0.000_001, *to), 0);
     }
-    assert_eq!(decisions.iter().filter(|(_, decision)| *decision == Decision::Overload).count(), 4);
+    assert_eq!(decisions.iter().filter(|(_, decision)| *decision == DispatchDecision::Overload).count(), 4);
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn non_critical_work_is_gated_in_any_hundred_milliseconds_and_critical_work_is_n
         .periodic("slow", 0, 100.0, 20.0)
         .critical();
     let decisions = decisions(&build, 3_000.0);
-    assert!(decisions.iter().all(|(_, decision)| !matches!(decision, Decision::Pause { .. })));
+    assert!(decisions.iter().all(|(_, decision)| !matches!(decision, DispatchDecision::Pause { .. })));
     // A started job continues below ordinary threads, which do not want the CPU here.
     let starts = decisions.iter().filter_map(|(at, decision)| match decision {
-        Decision::Run { job, .. } if job.operation == OperationId(0) => Some(*at),
+        DispatchDecision::Run { job, .. } if job.operation == OperationId(0) => Some(*at),
         _ => None,
     });
     let starts: Vec<f64> = starts.collect();
@@ -76,7 +76,7 @@ fn non_critical_work_is_gated_in_any_hundred_milliseconds_and_critical_work_is_n
         let within = starts.iter().filter(|other| (at - 100.0..*at).contains(*other)).count();
         assert!(within <= 94, "{within} jobs of 1 ms until {at}");
     }
-    assert!(decisions.iter().any(|(_, decision)| matches!(decision, Decision::Gate { lane: 0 })));
+    assert!(decisions.iter().any(|(_, decision)| matches!(decision, DispatchDecision::Gate { lane: 0 })));
 }
 
 #[test]
@@ -100,15 +100,15 @@ fn lasting_overload_demotes_the_least_important_critical_operation_and_the_other
     let decisions = decisions(&build, 6_000.0);
     let relegated: Vec<f64> = decisions
         .iter()
-        .filter(|(_, decision)| *decision == Decision::Relegate { operation: OperationId(1) })
+        .filter(|(_, decision)| *decision == DispatchDecision::Relegate { operation: OperationId(1) })
         .map(|(at, _)| *at)
         .collect();
     assert_eq!(relegated.len(), 1, "{relegated:?}");
-    let last = decisions.iter().rev().find(|(_, decision)| matches!(decision, Decision::Pause { on: true }));
+    let last = decisions.iter().rev().find(|(_, decision)| matches!(decision, DispatchDecision::Pause { on: true }));
     assert!(last.unwrap().0 < relegated[0] + 2_000.0, "{last:?}");
     // A job of it that was critical may still be pending.
-    let late = |(at, decision): &&(f64, Decision)| match decision {
-        Decision::End(end) => {
+    let late = |(at, decision): &&(f64, DispatchDecision)| match decision {
+        DispatchDecision::End(end) => {
             *at > relegated[0] + 2_500.0 && end.job.operation == OperationId(0) && end.end > end.deadline
         }
         _ => false,
@@ -126,13 +126,16 @@ fn a_job_that_holds_a_resource_goes_on_until_it_lets_it_go() {
         })
     };
     let pause = |build: &Build| {
-        decisions(build, 390.0).into_iter().find(|(_, decision)| matches!(decision, Decision::Pause { on: true }))
+        decisions(build, 390.0)
+            .into_iter()
+            .find(|(_, decision)| matches!(decision, DispatchDecision::Pause { on: true }))
     };
     assert!((93.9..=94.0).contains(&pause(&build(1.0)).unwrap().0));
     // It holds the resource from its start: the pause begins, and it is lowered only after it releases the resource.
     let holding = build(96.0);
     assert!((93.9..=94.0).contains(&pause(&holding).unwrap().0));
-    let opens = decisions(&holding, 390.0).into_iter().find(|(_, decision)| *decision == Decision::Pause { on: false });
+    let opens =
+        decisions(&holding, 390.0).into_iter().find(|(_, decision)| *decision == DispatchDecision::Pause { on: false });
     assert!(opens.unwrap().0 >= 102.4, "what it used beyond the budget is not forgotten: {opens:?}");
 }
 

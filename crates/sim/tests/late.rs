@@ -6,7 +6,7 @@ use hyoshi_dispatch::Dispatcher;
 use hyoshi_model::{Instant, OperationId, Span, read};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::simulate;
-use hyoshi_trace::{Decision, Event, Input};
+use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 use proptest::prelude::*;
 
 const TEXT: &str = r#"
@@ -44,13 +44,13 @@ set = { "operation.resting.enabled" = true }
 
 /// The first job of each operation that becomes ready at or after an instant: its number, release and that time.
 fn firsts(
-    events: &[(Instant, Event)],
+    events: &[(Instant, TraceEvent)],
     from: Instant,
     of: impl Fn(OperationId) -> bool,
 ) -> BTreeMap<u32, (u64, Instant, Instant)> {
     let mut firsts = BTreeMap::new();
     for (at, event) in events {
-        if let Event::Decision(Decision::Ready { job, release, .. }) = event
+        if let TraceEvent::Decision(DispatchDecision::Ready { job, release, .. }) = event
             && *at >= from
             && of(job.operation)
         {

@@ -7,10 +7,10 @@ use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::{Journey, KnownJobs, LinkCounts, Simulated, simulate, simulate_known};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Signal};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Signal, TraceEvent};
 use proptest::prelude::*;
 
-type Events = Vec<(Instant, Event)>;
+type Events = Vec<(Instant, TraceEvent)>;
 
 fn at(millis: f64) -> Instant {
     Instant::ZERO + ms(millis)
@@ -25,13 +25,13 @@ fn play(system: &System, until: Instant) -> Simulated<Events> {
     simulated
 }
 
-fn all(simulated: &Simulated<Events>) -> impl Iterator<Item = &(Instant, Event)> {
+fn all(simulated: &Simulated<Events>) -> impl Iterator<Item = &(Instant, TraceEvent)> {
     simulated.processors.iter().flat_map(|processor| &processor.probe)
 }
 
 fn received(events: &Events) -> Vec<Signal> {
-    let signal = |(_, event): &(Instant, Event)| match event {
-        Event::Input(Input::Signal(signal)) => Some(*signal),
+    let signal = |(_, event): &(Instant, TraceEvent)| match event {
+        TraceEvent::Input(Input::Signal(signal)) => Some(*signal),
         _ => None,
     };
     events.iter().filter_map(signal).collect()
@@ -81,8 +81,8 @@ proptest! {
             sum
         });
         prop_assert_eq!(sum.sent, sum.received + sum.lost + sum.refused + sum.in_flight);
-        let sent = all(&simulated).filter(|(_, event)| matches!(event, Event::Decision(Decision::Send(_)))).count();
-        let received = all(&simulated).filter(|(_, event)| matches!(event, Event::Input(Input::Signal(_)))).count();
+        let sent = all(&simulated).filter(|(_, event)| matches!(event, TraceEvent::Decision(DispatchDecision::Send(_)))).count();
+        let received = all(&simulated).filter(|(_, event)| matches!(event, TraceEvent::Input(Input::Signal(_)))).count();
         prop_assert_eq!((sum.sent, sum.received), (sent as u64, received as u64));
         for (link, carried) in system.links.iter().zip(&simulated.links) {
             prop_assert!(link.loss_ppm > 0 || carried.lost == 0);
@@ -101,21 +101,21 @@ proptest! {
             let mut lost = 0;
             for (now, event) in events.probe.iter().filter(|_| processor.host == off) {
                 match event {
-                    Event::Decision(Decision::End(end)) if *now == at(60.0) => {
-                        lost += u64::from(end.outcome == Outcome::Cancelled);
+                    TraceEvent::Decision(DispatchDecision::End(end)) if *now == at(60.0) => {
+                        lost += u64::from(end.outcome == JobOutcome::Cancelled);
                     }
                     // Later, caps open again, and the first strategy returns.
-                    Event::Decision(
-                        Decision::Gate { .. } | Decision::Pause { on: false } | Decision::Switch { second: false },
+                    TraceEvent::Decision(
+                        DispatchDecision::Gate { .. } | DispatchDecision::Pause { on: false } | DispatchDecision::Switch { second: false },
                     ) => {}
-                    Event::Decision(_) => prop_assert!(*now <= at(60.0) || *now >= at(110.0), "{now} {event:?}"),
+                    TraceEvent::Decision(_) => prop_assert!(*now <= at(60.0) || *now >= at(110.0), "{now} {event:?}"),
                     _ => {}
                 }
             }
             prop_assert!(lost >= events.lost_jobs);
         }
         for end in all(&simulated).filter_map(|(_, event)| match event {
-            Event::Decision(Decision::End(end)) => Some(end),
+            TraceEvent::Decision(DispatchDecision::End(end)) => Some(end),
             _ => None,
         }) {
             let setting = system.setting(0, end.job.operation);
@@ -213,7 +213,7 @@ fn requests_come_at_their_least_interval_unless_the_host_is_off() {
     let served = |system: &System| -> Vec<f64> {
         let events = play(system, at(199.0)).processors.remove(0).probe;
         let ends = events.iter().filter_map(|(_, event)| match event {
-            Event::Decision(Decision::End(end)) => Some(end),
+            TraceEvent::Decision(DispatchDecision::End(end)) => Some(end),
             _ => None,
         });
         ends.map(|end| end.origin.as_nanos() as f64 / 1e6).collect()

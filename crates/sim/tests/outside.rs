@@ -7,7 +7,7 @@ use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::{KnownJobs, simulate_known};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Request};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, TraceEvent};
 
 const P: ProcessorId = ProcessorId(0);
 
@@ -25,7 +25,7 @@ fn ranges(mut build: Build, slowest: f64) -> Build {
 }
 
 /// The events of the one processor, which must replay exactly.
-fn play(system: &System, millis: f64, inputs: &[(f64, Input)]) -> Vec<(Instant, Event)> {
+fn play(system: &System, millis: f64, inputs: &[(f64, Input)]) -> Vec<(Instant, TraceEvent)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(millis, input)| (at(*millis), P, *input)).collect();
     let given = KnownJobs {
@@ -42,9 +42,9 @@ fn play(system: &System, millis: f64, inputs: &[(f64, Input)]) -> Vec<(Instant, 
     events
 }
 
-fn of(events: &[(Instant, Event)], operation: u32) -> impl Iterator<Item = hyoshi_trace::JobEnd> + '_ {
+fn of(events: &[(Instant, TraceEvent)], operation: u32) -> impl Iterator<Item = hyoshi_trace::JobEnd> + '_ {
     events.iter().filter_map(move |(_, event)| match event {
-        Event::Decision(Decision::End(end)) if end.job.operation == OperationId(operation) => Some(*end),
+        TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == OperationId(operation) => Some(*end),
         _ => None,
     })
 }
@@ -84,7 +84,7 @@ fn a_rate_is_adapted_within_its_range_only() {
 fn a_processor_that_starts_late_leaves_out_what_was_due_before() {
     let build = Build::new("RMS", 1).periodic("fast", 0, 10.0, 4.0).periodic("slow", 0, 20.0, 7.0);
     let events = play(&build.system(), 50.0, &[(20.0, Input::Begin)]);
-    assert_eq!(events[1], (at(20.0), Event::Input(Input::Begin)));
+    assert_eq!(events[1], (at(20.0), TraceEvent::Input(Input::Begin)));
     // Releases due at its start occur, with the usual numbers.
     assert_eq!(of(&events, 0).map(|end| end.job.number).collect::<Vec<_>>(), [2, 3, 4]);
     assert_eq!(millis(of(&events, 1).map(|end| end.end)), [35.0]);
@@ -122,7 +122,7 @@ fn requested(strategy: &str) -> Build {
 
 fn request(due: f64, critical: bool) -> Input {
     let (operation, origin, deadline) = (OperationId(1), at(1.0), at(due));
-    Input::Invoke(Request { operation, origin, deadline, importance: 0, critical, ticket: None })
+    Input::Invoke(JobRequest { operation, origin, deadline, importance: 0, critical, ticket: None })
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_most_urgent_request_goes_first_and_one_too_many_is_refused() {
     let inputs = [(2.0, request(90.0, false)), (3.0, request(60.0, false)), (4.0, request(20.0, false))];
     let events = play(&build.system(), 99.0, &inputs);
     let served: Vec<_> = of(&events, 1).map(|end| (end.job.number, end.outcome)).collect();
-    assert_eq!(served, [(2, Outcome::DroppedFull), (1, Outcome::Made), (0, Outcome::Made)]);
+    assert_eq!(served, [(2, JobOutcome::DroppedFull), (1, JobOutcome::Made), (0, JobOutcome::Made)]);
     assert!(of(&events, 1).all(|end| end.origin == at(1.0)));
 }
 
@@ -153,11 +153,11 @@ fn a_cancelled_job_ends_and_triggers_nothing() {
         play(&build.system(), 199.0, &[(4.0, cancel(0, false)), (65.0, cancel(1, true)), (115.0, cancel(2, false))]);
     let outcomes = |operation| of(&events, operation).map(|end| (end.job.number, end.outcome, end.consumed)).collect();
     let first: Vec<_> = outcomes(0);
-    let made = |number| (number, Outcome::Made, ms(10.0));
-    assert_eq!(first, [(0, Outcome::Cancelled, ms(4.0)), made(1), made(2), made(3)]);
+    let made = |number| (number, JobOutcome::Made, ms(10.0));
+    assert_eq!(first, [(0, JobOutcome::Cancelled, ms(4.0)), made(1), made(2), made(3)]);
     // Job 1 of `second` had started. Job 2 stays: without `chain`, only `first` is cancelled.
     let second: Vec<_> = outcomes(1);
-    assert_eq!(second, [(1, Outcome::Cancelled, ms(5.0)), made(2), made(3)]);
+    assert_eq!(second, [(1, JobOutcome::Cancelled, ms(5.0)), made(2), made(3)]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, Input, Outcome};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
 
 const SYSTEMS: u64 = 2_000;
 const UNTIL: Instant = Instant::from_nanos(300_000_000);
@@ -56,7 +56,7 @@ fn every_released_job_ends_once_and_has_had_what_it_takes() {
             assert!(end.ready >= end.release && end.start >= end.ready && end.end >= end.start, "seed {seed}: {end:?}");
             if end.outcome.finished() && end.end < UNTIL {
                 assert_eq!(end.consumed, setting.execution_time.draw(system.seed, end.job), "seed {seed}: {end:?}");
-                assert_eq!(end.outcome == Outcome::Made, end.end <= end.deadline, "seed {seed}: {end:?}");
+                assert_eq!(end.outcome == JobOutcome::Made, end.end <= end.deadline, "seed {seed}: {end:?}");
             }
         }
     }
@@ -66,7 +66,7 @@ fn every_released_job_ends_once_and_has_had_what_it_takes() {
 fn critical_jobs_are_never_cancelled_and_cancelled_ones_never_start() {
     for seed in 0..SYSTEMS {
         let system = random::system(seed);
-        for end in ends(&events(&system, UNTIL)).filter(|end| end.outcome == Outcome::Cancelled) {
+        for end in ends(&events(&system, UNTIL)).filter(|end| end.outcome == JobOutcome::Cancelled) {
             let setting = system.setting(usize::from(end.epoch), end.job.operation);
             assert!(!end.critical && end.start == Instant::NEVER, "seed {seed}: {end:?}");
             // Strictly: a job that just fits runs.
@@ -85,8 +85,8 @@ fn one_processor_runs_one_job_at_a_time() {
             let consumed: Span = processor
                 .probe
                 .iter()
-                .filter_map(|(_, event): &(Instant, Event)| match event {
-                    Event::Decision(Decision::End(end)) => Some(end.consumed),
+                .filter_map(|(_, event): &(Instant, TraceEvent)| match event {
+                    TraceEvent::Decision(DispatchDecision::End(end)) => Some(end.consumed),
                     _ => None,
                 })
                 .sum();
@@ -115,16 +115,16 @@ fn a_lane_that_can_start_something_never_waits_behind_a_less_urgent_one() {
         for (processor, at, event) in &all {
             let lane_at = |job: &JobId| lane_of.get(&(*processor, *job)).copied();
             match event {
-                Event::Decision(Decision::Ready { job, lane, .. }) => {
+                TraceEvent::Decision(DispatchDecision::Ready { job, lane, .. }) => {
                     lane_of.insert((*processor, *job), *lane);
                     *ready.entry((*processor, *lane)).or_default() += 1;
                 }
-                Event::Decision(Decision::End(end)) => {
+                TraceEvent::Decision(DispatchDecision::End(end)) => {
                     if let Some(lane) = lane_at(&end.job) {
                         *ready.entry((*processor, lane)).or_default() -= 1;
                     }
                 }
-                Event::Input(Input::LaneRuns { lane, .. }) => {
+                TraceEvent::Input(Input::LaneRuns { lane, .. }) => {
                     let urgent = (0..*lane).find(|more| ready.get(&(*processor, *more)).copied().unwrap_or(0) > 0);
                     assert_eq!(urgent, None, "seed {seed}: at {at} lane {lane} decides on {processor:?}");
                 }

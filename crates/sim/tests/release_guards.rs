@@ -6,7 +6,7 @@ use crate::common;
 use common::*;
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies, analyse};
-use hyoshi_trace::Outcome;
+use hyoshi_trace::JobOutcome;
 
 fn example(guard: Guard) -> Build {
     let mut build = Build::new("EDF", 2)
@@ -36,8 +36,8 @@ fn greedy_releases_make_the_third_task_miss_and_lose_its_next_job() {
     let build = example(Guard::Off);
     assert_eq!(build.schedule("T2.2", 20.5), [(4., 6.), (8., 10.), (16., 18.)]);
     assert_eq!(build.schedule("T3", 16.0), [(6., 7.8), (10., 11.8), (14.1, 15.9)]);
-    assert_eq!(build.count("T3", 12.0, Outcome::Missed), 1);
-    assert_eq!(build.count("T3", 12.0, Outcome::DroppedBusy), 1);
+    assert_eq!(build.count("T3", 12.0, JobOutcome::Missed), 1);
+    assert_eq!(build.count("T3", 12.0, JobOutcome::DroppedBusy), 1);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn guarded_releases_miss_nothing_and_the_second_task_always_responds_in_six() {
     let third = build.schedule("T3", 16.0);
     assert_eq!(third, [(6., 7.8), (8.1, 9.9), (12., 13.8), (14.1, 15.9)]);
     let events = build.run(2_000.0);
-    assert!(ends(&events).all(|end| end.outcome == Outcome::Made), "no misses at all");
+    assert!(ends(&events).all(|end| end.outcome == JobOutcome::Made), "no misses at all");
     let responses = ends(&events).filter(|end| end.job.operation == OperationId(2));
     assert!(responses.map(|end| end.end.since(end.origin)).all(|response| response == ms(6.0)));
 }

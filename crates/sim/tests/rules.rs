@@ -4,7 +4,7 @@ use crate::common;
 
 use common::*;
 use hyoshi_model::*;
-use hyoshi_trace::{Decision, Event, Input, Outcome};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
 
 #[test]
 fn a_job_that_just_fits_is_not_cancelled_and_one_that_does_not_is() {
@@ -16,9 +16,9 @@ fn a_job_that_just_fits_is_not_cancelled_and_one_that_does_not_is() {
             .periodic("late", 0, 10.0, wcet)
             .set(|setting| setting.execution_time = ExecutionTime::Fixed(ms(1.0)))
     };
-    assert_eq!(build(6.0).count("late", 9.0, Outcome::Cancelled), 0);
-    assert_eq!(build(6.000001).count("late", 9.0, Outcome::Cancelled), 1);
-    assert_eq!(build(6.000001).critical().count("late", 9.0, Outcome::Cancelled), 0);
+    assert_eq!(build(6.0).count("late", 9.0, JobOutcome::Cancelled), 0);
+    assert_eq!(build(6.000001).count("late", 9.0, JobOutcome::Cancelled), 1);
+    assert_eq!(build(6.000001).critical().count("late", 9.0, JobOutcome::Cancelled), 0);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn cancelling_a_leg_sheds_the_rest_of_its_chain() {
         .periodic("leg", 0, 10.0, 4.0)
         .set(|setting| setting.legs = 5);
     assert_eq!(build.schedule("leg", 9.9), [(0., 4.), (4., 8.)]);
-    assert_eq!(build.count("leg", 9.9, Outcome::Cancelled), 1);
+    assert_eq!(build.count("leg", 9.9, JobOutcome::Cancelled), 1);
     let without = build.processors(|processor| processor.cancel = false);
     assert_eq!(without.schedule("leg", 21.0), [(0., 4.), (4., 8.), (8., 12.), (12., 16.), (16., 20.)]);
 }
@@ -70,9 +70,9 @@ fn fully_preemptive_deadline_order_is_the_textbook_schedule() {
         .periodic("short", 0, 5.0, 2.0)
         .periodic("long", 0, 7.0, 4.0);
     let events = build.run(35.0 * 20.0);
-    assert!(ends(&events).all(|end| end.outcome == Outcome::Made));
+    assert!(ends(&events).all(|end| end.outcome == JobOutcome::Made));
     let rms = Build::new("RMS", 1).periodic("short", 0, 5.0, 2.0).periodic("long", 0, 7.0, 4.0);
-    assert!(rms.count("long", 35.0, Outcome::Missed) > 0);
+    assert!(rms.count("long", 35.0, JobOutcome::Missed) > 0);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn fully_preemptive_laxity_misses_at_less_than_full_load_as_known() {
         .periodic("b", 0, 10.0, 1.0)
         .periodic("c", 0, 12.0, 1.0);
     let events = build.run(60.0 * 50.0);
-    assert!(ends(&events).any(|end| end.outcome == Outcome::Missed));
+    assert!(ends(&events).any(|end| end.outcome == JobOutcome::Missed));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_full_queue_drops_the_newest_or_the_oldest() {
 fn a_busy_operation_skips_its_release_if_told_to() {
     let build = Build::new("RMS", 1).periodic("slow", 0, 10.0, 15.0).with(|operation| operation.on_busy = OnBusy::Skip);
     assert_eq!(build.schedule("slow", 60.0), [(0., 15.), (20., 35.), (40., 55.)]);
-    assert_eq!(build.count("slow", 60.0, Outcome::DroppedBusy), 3);
+    assert_eq!(build.count("slow", 60.0, JobOutcome::DroppedBusy), 3);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_job_beyond_its_worst_case_is_stopped_or_demoted_if_told_to() {
     assert_eq!(build(OnOverrun::Report).schedule("tame", 15.0), [(6., 9.)]);
     let stop = build(OnOverrun::Stop);
     assert_eq!(stop.schedule("tame", 15.0), [(2., 5.)]);
-    assert_eq!(stop.count("wild", 15.0, Outcome::Stopped), 1);
+    assert_eq!(stop.count("wild", 15.0, JobOutcome::Stopped), 1);
     let demote = build(OnOverrun::Demote);
     assert_eq!(demote.schedule("tame", 15.0), [(2., 5.)]);
     assert_eq!(demote.schedule("wild", 15.0), [(0., 9.)]);
@@ -175,11 +175,13 @@ fn the_cap_takes_from_the_non_critical_and_never_from_the_critical() {
         .periodic("greedy", 0, 10.0, 9.0)
         .with(|operation| operation.queue.limit = 2);
     let events = build.run(5_000.0);
-    assert!(ends(&events).filter(|end| end.critical).all(|end| end.outcome == Outcome::Made));
+    assert!(ends(&events).filter(|end| end.critical).all(|end| end.outcome == JobOutcome::Made));
     let busy: Span = ends(&events).filter(|end| !end.critical).map(|end| end.consumed).sum();
     // 40 % of the time is left under the cap; paused jobs continue as ordinary threads.
     assert!(ms(1_950.0) < busy && busy <= ms(2_500.0), "{busy}");
-    assert!(events.iter().any(|(.., event)| matches!(event, Event::Decision(Decision::Gate { lane: 0 | 1 }))));
+    assert!(
+        events.iter().any(|(.., event)| matches!(event, TraceEvent::Decision(DispatchDecision::Gate { lane: 0 | 1 })))
+    );
 }
 
 #[test]
@@ -273,9 +275,10 @@ fn a_job_kept_from_the_cpu_just_short_of_its_worst_case_costs_no_storm_of_observ
         .periodic("urgent", 0, 900.0, 50.0)
         .set(|setting| setting.phase = ms(0.999999));
     let events = build.run(100.0);
-    let observed = events.iter().filter(|(.., event)| matches!(event, Event::Input(Input::Observe { .. }))).count();
+    let observed =
+        events.iter().filter(|(.., event)| matches!(event, TraceEvent::Input(Input::Observe { .. }))).count();
     assert!((1..5_000).contains(&observed), "{observed}");
-    assert_eq!(build.count("short", 100.0, Outcome::Stopped), 1);
+    assert_eq!(build.count("short", 100.0, JobOutcome::Stopped), 1);
 }
 
 #[test]
@@ -301,7 +304,7 @@ fn the_cap_pauses_a_long_job_though_nothing_else_happens() {
     let gates: Vec<f64> = build
         .run(400.0)
         .iter()
-        .filter(|(.., event)| matches!(event, Event::Decision(Decision::Gate { lane: 0 })))
+        .filter(|(.., event)| matches!(event, TraceEvent::Decision(DispatchDecision::Gate { lane: 0 })))
         .map(|(_, now, _)| now.as_nanos() as f64 / 1e6)
         .collect();
     assert_eq!(gates, [90., 190., 290., 390.]);
@@ -315,8 +318,8 @@ fn an_operation_that_leaves_jobs_behind_costs_others_none_of_theirs() {
         .with(|operation| operation.on_overrun = OnOverrun::Demote)
         .periodic("critical", 0, 10.0, 6.0)
         .critical();
-    assert_eq!(build.count("critical", 2_000.0, Outcome::DroppedFull), 0);
-    assert!(build.count("wild", 2_000.0, Outcome::DroppedFull) > 0);
+    assert_eq!(build.count("critical", 2_000.0, JobOutcome::DroppedFull), 0);
+    assert!(build.count("wild", 2_000.0, JobOutcome::DroppedFull) > 0);
 }
 
 #[test]
@@ -349,8 +352,8 @@ fn under_full_preemption_by_laxity_holders_do_not_lock_each_other_out() {
     for name in ["r0", "r1"] {
         build.0.resources.push(Resource { name: name.into() });
     }
-    assert_eq!(build.count("j", 390.0, Outcome::Made), 4);
-    assert!(build.count("h", 390.0, Outcome::Made) >= 4);
+    assert_eq!(build.count("j", 390.0, JobOutcome::Made), 4);
+    assert!(build.count("h", 390.0, JobOutcome::Made) >= 4);
 }
 
 #[test]
@@ -374,7 +377,7 @@ fn legs_of_a_frame_that_has_begun_are_not_cut_off_by_the_queue() {
         .set(|setting| setting.legs = 3)
         .with(|operation| operation.queue.limit = 1);
     let events = build.run(200.0);
-    assert!(ends(&events).filter(|end| end.outcome == Outcome::DroppedFull).all(|end| end.job.leg == 0));
+    assert!(ends(&events).filter(|end| end.outcome == JobOutcome::DroppedFull).all(|end| end.job.leg == 0));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::analysis::OperationReport;
 use hyoshi_sched::{Discipline, Plan, Strategies, analyse};
-use hyoshi_trace::{Decision, Event, Input, Outcome};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
 
 const SYSTEMS: u64 = 1_500;
 const UNTIL: Instant = Instant::from_nanos(300_000_000);
@@ -39,7 +39,10 @@ fn a_recording_fed_back_switches_at_the_same_events() {
     for seed in 0..SYSTEMS {
         let system = switching(seed);
         let all = events(&system, UNTIL);
-        switches += all.iter().filter(|(.., event)| matches!(event, Event::Decision(Decision::Switch { .. }))).count();
+        switches += all
+            .iter()
+            .filter(|(.., event)| matches!(event, TraceEvent::Decision(DispatchDecision::Switch { .. })))
+            .count();
         for plan in &plan(&system).processors {
             let own = all.iter().filter(|(processor, ..)| *processor == plan.processor);
             let own = own.map(|(_, at, event)| (*at, *event));
@@ -57,10 +60,10 @@ fn every_job_ends_once_and_limits_hold_across_switches() {
         let (mut ended, mut ready) = (HashSet::new(), HashMap::new());
         for (processor, _, event) in &all {
             match event {
-                Event::Decision(Decision::Ready { job, release, .. }) => {
+                TraceEvent::Decision(DispatchDecision::Ready { job, release, .. }) => {
                     assert!(ready.insert((*processor, *job, *release), ()).is_none(), "seed {seed}: {job:?} twice");
                 }
-                Event::Decision(Decision::End(end)) => {
+                TraceEvent::Decision(DispatchDecision::End(end)) => {
                     assert!(ended.insert((end.job, end.release)), "seed {seed}: {end:?} ended twice");
                     let setting = system.setting(usize::from(end.epoch), end.job.operation);
                     if end.outcome.finished() && end.start != Instant::NEVER && end.end < UNTIL {
@@ -70,7 +73,7 @@ fn every_job_ends_once_and_limits_hold_across_switches() {
                             "seed {seed}: {end:?}"
                         );
                     }
-                    assert!(end.outcome != Outcome::Cancelled || !end.critical, "seed {seed}: {end:?}");
+                    assert!(end.outcome != JobOutcome::Cancelled || !end.critical, "seed {seed}: {end:?}");
                 }
                 _ => {}
             }
@@ -97,21 +100,21 @@ fn started_jobs_finish_in_their_lane_and_waiting_ones_start_where_the_ruling_str
         for (processor, at, event) in &events(&system, UNTIL) {
             let plan = &plans.processors[processor.index()];
             match event {
-                Event::Decision(Decision::Epoch { index }) => {
+                TraceEvent::Decision(DispatchDecision::Epoch { index }) => {
                     now_in.insert(*processor, usize::from(*index));
                 }
-                Event::Decision(Decision::Switch { second: now }) => {
+                TraceEvent::Decision(DispatchDecision::Switch { second: now }) => {
                     assert_ne!(second.insert(*processor, *now).unwrap_or(false), *now, "seed {seed}");
                 }
-                Event::Decision(Decision::Ready { job, lane, .. }) => {
+                TraceEvent::Decision(DispatchDecision::Ready { job, lane, .. }) => {
                     told.insert((*processor, *job), *lane);
                     epoch.insert((*processor, *job), now_in[processor]);
                 }
-                Event::Decision(Decision::Move { job, lane }) => {
+                TraceEvent::Decision(DispatchDecision::Move { job, lane }) => {
                     assert!(!started.contains_key(&(*processor, *job)), "seed {seed}: {job:?} had started");
                     told.insert((*processor, *job), *lane);
                 }
-                Event::Decision(Decision::Run { job, lane, resumed, .. }) => {
+                TraceEvent::Decision(DispatchDecision::Run { job, lane, resumed, .. }) => {
                     assert_eq!(told[&(*processor, *job)], *lane, "seed {seed}: {job:?} at {at}");
                     if *resumed {
                         assert_eq!(started[&(*processor, *job)], *lane, "seed {seed}: {job:?} changed lanes");
@@ -130,10 +133,10 @@ fn started_jobs_finish_in_their_lane_and_waiting_ones_start_where_the_ruling_str
                         assert_eq!(place.level, *lane, "seed {seed}: {job:?} at {at}");
                     }
                 }
-                Event::Decision(Decision::End(end)) => {
+                TraceEvent::Decision(DispatchDecision::End(end)) => {
                     started.remove(&(*processor, end.job));
                 }
-                Event::Input(Input::LaneRuns { lane, .. }) => {
+                TraceEvent::Input(Input::LaneRuns { lane, .. }) => {
                     assert!(usize::from(*lane) < lanes_of(plan).len(), "seed {seed}");
                 }
                 _ => {}
@@ -164,7 +167,7 @@ fn after_a_switch_waiting_jobs_of_a_deadline_level_start_in_its_order() {
     assert_eq!(plan.processors[0].overload.as_ref().unwrap().levels[0].discipline, Discipline::Deadline);
     // The trigger is met at once: by deadline `soon` precedes `late`.
     assert_eq!(switched.schedule("soon", 20.0), [(6.0, 8.0)]);
-    assert_eq!(switched.count("late", 39.0, Outcome::Missed), 0);
+    assert_eq!(switched.count("late", 39.0, JobOutcome::Missed), 0);
 }
 
 /// The proofs of `check` across any sequence of switches hold in each actual one.
@@ -189,7 +192,10 @@ fn no_response_exceeds_what_is_proved_across_switches() {
         let system = System::new(system);
         let report = analyse(&system, &plan(&system));
         let all = events(&system, UNTIL);
-        switches += all.iter().filter(|(.., event)| matches!(event, Event::Decision(Decision::Switch { .. }))).count();
+        switches += all
+            .iter()
+            .filter(|(.., event)| matches!(event, TraceEvent::Decision(DispatchDecision::Switch { .. })))
+            .count();
         for (index, operation) in system.operations.iter().enumerate() {
             for critical in [false, true] {
                 let same = |one: &OperationReport| one.operation.index() == index && one.critical == critical;
@@ -200,7 +206,7 @@ fn no_response_exceeds_what_is_proved_across_switches() {
                 proved += 1;
                 let longest = scenes.iter().map(|one| one.bound_ns).try_fold(0, |most, one| Some(most.max(one?)));
                 for end in ends(&all).filter(|end| end.job.operation.index() == index && end.critical == critical) {
-                    assert!(end.outcome != Outcome::Missed, "seed {seed}: {} {end:?} {scenes:#?}", operation.name);
+                    assert!(end.outcome != JobOutcome::Missed, "seed {seed}: {} {end:?} {scenes:#?}", operation.name);
                     let from = match system.setting(0, end.job.operation).deadline {
                         Deadline::Own(_) => end.release,
                         Deadline::Origin(_) => end.origin,

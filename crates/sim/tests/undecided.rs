@@ -193,7 +193,7 @@ fn an_operation_without_a_phase_is_seen_to_miss_at_another_one_and_the_example_m
     assert!(matches!(example.why, Failure::Seen { late: Some(late), .. } if late == Span::from_nanos(1_999_999)));
     let written = hyoshi_model::write(&example.system);
     let again = hyoshi_model::read(&written, "again.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
-    let missed = |end: &&hyoshi_trace::JobEnd| end.outcome == hyoshi_trace::Outcome::Missed;
+    let missed = |end: &&hyoshi_trace::JobEnd| end.outcome == hyoshi_trace::JobOutcome::Missed;
     assert_eq!(ends(&events(&again, Instant::ZERO + again.duration)).filter(missed).count(), 1, "{written}");
 }
 

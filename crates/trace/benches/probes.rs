@@ -1,4 +1,4 @@
-//! What observing costs: one job end counted, one event put into a ring, one written to a recording.
+//! The costs of a probe: to count a job end, to put an event into a ring, to write it to a recording.
 
 #[allow(dead_code, reason = "shared with the tests, which use all of it")]
 #[path = "../tests/systems/mod.rs"]
@@ -6,13 +6,15 @@ mod systems;
 
 use divan::{Bencher, counter::ItemsCount};
 use hyoshi_model::{Instant, ProcessorId, Span};
-use hyoshi_trace::{Decision, Event, Header, JobEnd, Probe, RingProbe, Stats, Writer, ring::ring};
+use hyoshi_trace::{
+    DispatchDecision, JobEnd, Probe, RecordingHeader, RecordingWriter, RingProbe, Stats, TraceEvent, ring::ring,
+};
 
 fn main() {
     divan::main();
 }
 
-/// Few enough to stay in the cache, as a job's end does when it has just happened.
+/// Few enough for the cache, like the recent end of a job.
 const JOBS: usize = 4_096;
 
 fn ends(operations: usize) -> Vec<JobEnd> {
@@ -38,21 +40,21 @@ fn record(bencher: Bencher, operations: usize) {
 
 #[divan::bench]
 fn ring_push_of_a_job_end(bencher: Bencher) {
-    push(bencher, |end| Event::Decision(Decision::End(end)));
+    push(bencher, |end| TraceEvent::Decision(DispatchDecision::End(end)));
 }
 
 #[divan::bench]
 fn ring_push_of_a_tick(bencher: Bencher) {
-    push(bencher, |_| Event::Input(hyoshi_trace::Input::Tick));
+    push(bencher, |_| TraceEvent::Input(hyoshi_trace::Input::Tick));
 }
 
-fn push(bencher: Bencher, event: impl Fn(JobEnd) -> Event) {
+fn push(bencher: Bencher, event: impl Fn(JobEnd) -> TraceEvent) {
     let (mut probe, mut drain) = ring(JOBS);
-    let events: Vec<Event> = ends(10).into_iter().map(event).collect();
+    let events: Vec<TraceEvent> = ends(10).into_iter().map(event).collect();
     let push_all = |probe: &mut RingProbe| {
         events.iter().for_each(|event| probe.event(Instant::ZERO, divan::black_box(*event)));
     };
-    // The ring is emptied outside the measured part, by the setup of the next round.
+    // Drain the ring outside the measured part, in the setup of the next round.
     let mut round = || {
         drain.drain(|_, event| {
             divan::black_box(event);
@@ -63,9 +65,10 @@ fn push(bencher: Bencher, event: impl Fn(JobEnd) -> Event) {
 
 #[divan::bench]
 fn write_to_a_recording(bencher: Bencher) {
-    let events: Vec<Event> = ends(10).into_iter().map(|end| Event::Decision(Decision::End(end))).collect();
+    let events: Vec<TraceEvent> =
+        ends(10).into_iter().map(|end| TraceEvent::Decision(DispatchDecision::End(end))).collect();
     bencher.counter(ItemsCount::new(JOBS)).bench_local(|| {
-        let mut writer = Writer::new(std::io::sink(), "nowhere", &Header::default()).unwrap();
+        let mut writer = RecordingWriter::new(std::io::sink(), "nowhere", &RecordingHeader::default()).unwrap();
         for (number, event) in events.iter().enumerate() {
             writer.event(ProcessorId(0), Instant::from_nanos(number as u64 * 1_000), event).unwrap();
         }

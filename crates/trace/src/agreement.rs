@@ -1,34 +1,32 @@
-//! Do a run and a simulation of the same system agree on order and outcome?
+//! Compares a run with a simulation of the same system: order of jobs and outcomes, busy period by busy period.
 //!
-//! Timers fire at the same instants in both, starts and completions do not quite: a run has
-//! overheads that a simulation has not. So where one falls within the tolerance of something timed
-//! (another release, a deadline, the last instant at which a job can still be begun), the two may part
-//! without either being wrong, and stay apart until the processor is idle. Such busy periods are
-//! listed as near-ties; busy periods during which the run's processor was held up by something
-//! else than its jobs (stolen by the host, taken by other threads) are listed as disturbed; what
-//! differs elsewhere is a disagreement.
+//! Timers expire at the same instants in both. Starts and completions differ, because a run has overhead. If one of
+//! them lies within the tolerance of a timed event (a release, a deadline, the last possible start of a job), the two
+//! may decide differently, and both are correct. They may then differ until the processor is idle. Such a busy period
+//! counts as a near-tie. If other threads or the hypervisor used the run's processor, the busy period counts as
+//! disturbed. Any other difference is a disagreement.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use hyoshi_model::{Instant, JobId, Span};
 
-use crate::event::{JobEnd, Outcome};
+use crate::event::{JobEnd, JobOutcome};
 
-/// How far apart decision points must be for a run and a simulation to agree by promise.
+/// Largest distance of two decision points at which a run and a simulation may differ.
 pub const TOLERANCE: Span = Span::from_micros(200);
 
-/// The comparison of one processor, busy period by busy period.
+/// Result of the comparison for one processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Agreement {
+pub struct RunComparison {
     /// Busy periods with the same jobs in the same order and with the same outcomes.
     pub agreeing: u64,
     /// Jobs in them.
     pub jobs: u64,
-    /// Busy periods that differ, and that a near-tie explains.
+    /// Differing busy periods that a near-tie explains.
     pub near_ties: Vec<NearTie>,
-    /// Busy periods that differ, and in which the processor did something else.
+    /// Differing busy periods in which other threads or the hypervisor used the processor.
     pub disturbed: Vec<Disturbed>,
-    /// Busy periods that differ, and should not.
+    /// Differing busy periods without an explanation.
     pub disagreements: Vec<Difference>,
 }
 
@@ -37,36 +35,36 @@ pub struct Agreement {
 pub struct NearTie {
     /// A start or completion in the simulation.
     pub completion: Instant,
-    /// Something timed that is close to it.
+    /// The timed event close to it.
     pub timed: Instant,
-    /// What came of it.
+    /// The resulting difference.
     pub difference: Difference,
 }
 
-/// Time that went neither to jobs nor to idling.
+/// Time used neither by jobs nor by idling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disturbed {
-    /// How much of it, beyond what the simulation leaves unused.
+    /// Its length, beyond what is unused in the simulation.
     pub lost: Span,
-    /// What came of it.
+    /// The resulting difference.
     pub difference: Difference,
 }
 
 /// The first difference of a busy period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// When, in the simulation.
+    /// Its time in the simulation.
     pub at: Instant,
-    /// The job that the simulation has there, and what became of it.
-    pub simulated: Option<(JobId, Outcome)>,
-    /// The job that the run has there, and what became of it.
-    pub run: Option<(JobId, Outcome)>,
+    /// The job at that position in the simulation, and its outcome.
+    pub simulated: Option<(JobId, JobOutcome)>,
+    /// The job at that position in the run, and its outcome.
+    pub run: Option<(JobId, JobOutcome)>,
 }
 
-/// Compares the job ends of one processor. Jobs that end after `until` are left out.
-pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: Span) -> Agreement {
+/// Compares the job ends of one processor. Jobs that end after `until` are ignored.
+pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: Span) -> RunComparison {
     let of_run: BTreeMap<JobId, &JobEnd> = run.iter().map(|end| (end.job, end)).collect();
-    let mut agreement = Agreement::default();
+    let mut agreement = RunComparison::default();
     for period in busy_periods(simulated, tolerance) {
         let last = period.iter().map(|end| end.end).max().unwrap_or_default();
         if last.saturating_add(tolerance) >= until {
@@ -91,8 +89,8 @@ pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: 
     agreement
 }
 
-/// Jobs grouped by the stretches of time in which something was ready or running; stretches less
-/// than the tolerance apart are one.
+/// Groups jobs by busy period: an interval in which some job was ready or running. Intervals closer than the tolerance
+/// are one.
 fn busy_periods(ends: &[JobEnd], tolerance: Span) -> Vec<Vec<JobEnd>> {
     let mut sorted = ends.to_vec();
     sorted.sort_by_key(|end| (begin(end), end.start, end.end, end.job));
@@ -112,7 +110,7 @@ fn begin(end: &JobEnd) -> Instant {
     end.ready.min(end.end)
 }
 
-/// Where outcomes, or the order of starts, first differ.
+/// The first difference in outcomes or in the order of starts.
 fn first_difference(period: &[JobEnd], theirs: &[&JobEnd], of_run: &BTreeMap<JobId, &JobEnd>) -> Option<Difference> {
     let outcome = period.iter().filter(|mine| of_run.get(&mine.job).is_none_or(|run| run.outcome != mine.outcome));
     let outcome = outcome.min_by_key(|mine| mine.end).map(|mine| Difference {
@@ -135,11 +133,11 @@ fn first_difference(period: &[JobEnd], theirs: &[&JobEnd], of_run: &BTreeMap<Job
     [outcome, order].into_iter().flatten().min_by_key(|difference| difference.at)
 }
 
-/// Of the completions up to the tolerance after `at` that fall within the tolerance of something
-/// timed, the one closest to `at`.
+/// The completion and the timed event of the near-tie closest to `at`. Completions later than `at` plus the tolerance
+/// do not count.
 fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant, Instant)> {
     let timed = |end: &JobEnd| {
-        // Released at a time of its own, unless a completion released it.
+        // Released by a timer, unless a completion released it.
         let released = (end.ready == end.release || end.release > end.origin).then_some(end.ready);
         let last_start = end.deadline.saturating_sub(end.consumed);
         [released, Some(end.deadline), Some(last_start)].into_iter().flatten()
@@ -150,10 +148,10 @@ fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant,
     let close = |completion: Instant| {
         let first = times.partition_point(|at| at.saturating_add(tolerance) < completion);
         let near = times[first..].iter().take_while(|at| **at <= completion.saturating_add(tolerance));
-        // The same instant is no near-tie: both break it alike.
+        // Equal instants are not a near-tie: both break the tie alike.
         near.filter(|at| **at != completion).min_by_key(|at| distance(**at, completion)).map(|at| (completion, *at))
     };
-    // A start is a completion too, of what ran before.
+    // A start also ends what ran before.
     let ran = period.iter().filter(|end| end.start != Instant::NEVER);
     let completions = ran.flat_map(|end| [end.start, end.end]).filter(|end| *end <= at.saturating_add(tolerance));
     completions
@@ -162,7 +160,7 @@ fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant,
         .min_by_key(|tie| distance(tie.0, at))
 }
 
-/// Of the time from `begun` to the last end, what no job used. A job that waited in vain until it was too late counts, too.
+/// Time from `begun` to the last end that no job used. It includes the waiting time of jobs that never started.
 fn unused(ends: &[&JobEnd], begun: Instant) -> Span {
     let last = ends.iter().map(|end| end.end).max().unwrap_or(begun);
     let ran = ends.iter().filter(|end| end.start != Instant::NEVER);
@@ -182,7 +180,7 @@ mod tests {
     fn job(operation: u32, release: u64, start: u64, end: u64, deadline: u64) -> JobEnd {
         JobEnd {
             job: JobId { operation: OperationId(operation), number: release, leg: 0 },
-            outcome: if end <= deadline { Outcome::Made } else { Outcome::Missed },
+            outcome: if end <= deadline { JobOutcome::Made } else { JobOutcome::Missed },
             critical: false,
             overran: false,
             demoted: false,
@@ -197,7 +195,7 @@ mod tests {
         }
     }
 
-    fn compared(simulated: &[JobEnd], run: &[JobEnd]) -> Agreement {
+    fn compared(simulated: &[JobEnd], run: &[JobEnd]) -> RunComparison {
         compare(simulated, run, at(1_000_000), TOLERANCE)
     }
 
@@ -220,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_release_just_before_or_after_a_completion_is_a_near_tie() {
-        // In the run the first job ends 30 us later, behind the release of a more urgent one.
+        // In the run the first job ends 30 us later, after the release of a more urgent one.
         let simulated =
             [job(0, 0, 0, 2_000, 9_000), job(1, 0, 2_000, 4_000, 9_000), job(2, 2_020, 4_000, 5_000, 9_000)];
         let run = [job(0, 0, 0, 2_030, 9_000), job(2, 2_020, 2_030, 3_030, 9_000), job(1, 0, 3_030, 5_030, 9_000)];
@@ -245,11 +243,11 @@ mod tests {
     fn a_job_that_the_processor_was_kept_from_until_it_was_too_late_is_not_held_against_the_run() {
         let simulated = job(0, 0, 0, 2_000, 9_000);
         let (start, consumed) = (Instant::NEVER, Span::ZERO);
-        let cancelled = JobEnd { outcome: Outcome::Cancelled, start, end: at(7_000), consumed, ..simulated };
+        let cancelled = JobEnd { outcome: JobOutcome::Cancelled, start, end: at(7_000), consumed, ..simulated };
         let agreement = compared(&[simulated], &[cancelled]);
         assert_eq!(agreement.disturbed.len(), 1, "{agreement:?}");
         assert_eq!(agreement.disturbed[0].lost, Span::from_millis(7));
-        // With the processor busy all that time, somebody else must not have had it.
+        // If the processor is busy all that time, no other thread had it.
         let other = job(1, 0, 0, 7_000, 20_000);
         let alone = job(1, 0, 2_000, 9_000, 20_000);
         assert_eq!(compared(&[simulated, alone], &[cancelled, other]).disagreements.len(), 1);

@@ -1,45 +1,44 @@
-//! What can be observed of a dispatcher: what it was told, and what it decided.
+//! A dispatcher's inputs and decisions, and observations of its CPU.
 //!
-//! A recording of these events is enough to run the dispatcher again: fed the same inputs at the
-//! same times it takes the same decisions.
+//! A recording of the inputs and their times suffices to repeat the decisions with a new dispatcher.
 
 use core::num::NonZeroU32;
 
 use hyoshi_model::{HostId, Instant, JobId, OperationId, ResourceId, Span};
 use serde::{Deserialize, Serialize};
 
-/// A position in a dispatcher's table of jobs; used again once the job has ended.
+/// A position in a dispatcher's table of jobs. It is reused after the job has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot(pub u32);
 
-/// What a caller attaches to a completion, so that it finds the data of that completion again when a job that it triggered
-/// starts. The dispatcher passes it on and never looks into it; recordings leave it out.
+/// Connects a completion with its caller's data until the triggered jobs start. The dispatcher passes it on unread;
+/// recordings do not contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub NonZeroU32);
 
-/// Something happened at a dispatcher.
+/// An event of one dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
-    /// The dispatcher was told something.
+pub enum TraceEvent {
+    /// An input of the dispatcher.
     Input(Input),
-    /// The dispatcher decided something.
-    Decision(Decision),
-    /// Something was seen of the CPU: neither an input nor a decision, a replay passes over it.
-    Seen(Seen),
+    /// A decision of the dispatcher.
+    Decision(DispatchDecision),
+    /// An observation of the CPU. A replay ignores it.
+    Cpu(CpuEvent),
 }
 
-/// What a dispatcher is told; each comes with the time at which it was told.
+/// An input of a dispatcher. Each has a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input {
-    /// Time has passed: release what is due.
+    /// A timer has expired: the dispatcher releases what is due.
     Tick,
-    /// A completion on another processor has arrived here. A `Tick` follows.
+    /// A completion on another processor has arrived. A `Tick` follows.
     Signal(Signal),
-    /// A lane has the CPU: what does it run? `executed` is what its present job has used, if it has one.
+    /// A lane has the CPU: the dispatcher decides which job it runs.
     LaneRuns {
         /// The lane.
         lane: u8,
-        /// CPU time used by the job that the lane runs; zero without one.
+        /// CPU time used by the lane's current job; zero without one.
         #[serde(with = "span")]
         executed: Span,
     },
@@ -47,14 +46,14 @@ pub enum Input {
     Complete {
         /// The job.
         slot: Slot,
-        /// CPU time it used in all.
+        /// Total CPU time of the job.
         #[serde(with = "span")]
         consumed: Span,
-        /// Passed on to the jobs that it triggers.
+        /// Passed to the jobs that it triggers.
         #[serde(skip)]
         ticket: Option<Ticket>,
     },
-    /// A watched job has used this much CPU time so far.
+    /// Reports the CPU time of a monitored job.
     Observe {
         /// The job.
         slot: Slot,
@@ -62,12 +61,12 @@ pub enum Input {
         #[serde(with = "span")]
         consumed: Span,
     },
-    /// A job blocks and gives its lane's run token up.
+    /// A job blocks and releases its lane's run token.
     Suspend {
         /// The job.
         slot: Slot,
     },
-    /// A blocked job can go on.
+    /// A blocked job can continue.
     Resume {
         /// The job.
         slot: Slot,
@@ -75,7 +74,7 @@ pub enum Input {
         #[serde(with = "span")]
         consumed: Span,
     },
-    /// A job takes a declared resource.
+    /// A job acquires a declared resource.
     Acquire {
         /// The job.
         slot: Slot,
@@ -83,7 +82,7 @@ pub enum Input {
         #[serde(with = "resource")]
         resource: ResourceId,
     },
-    /// A job lets a declared resource go.
+    /// A job releases a declared resource.
     Release {
         /// The job.
         slot: Slot,
@@ -91,46 +90,46 @@ pub enum Input {
         #[serde(with = "resource")]
         resource: ResourceId,
     },
-    /// The run ends: account for what is unfinished.
+    /// The run ends: the dispatcher ends unfinished jobs.
     Close,
-    /// A request from outside releases a job. A `Tick` follows.
-    Invoke(Request),
+    /// An external request releases a job. A `Tick` follows.
+    Invoke(JobRequest),
     /// Sets the period of a periodic operation, within its range in the file. An armed timer keeps its expiry. A `Tick`
     /// follows.
     Retime {
-        /// The operation. Those with only this root follow, on the processor that gets this input.
+        /// The operation. Operations with only this root follow, on the processor that receives this input.
         #[serde(with = "operation")]
         operation: OperationId,
         /// The period.
         #[serde(with = "span")]
         period: Span,
     },
-    /// An operating region begins, in whatever order. A `Tick` follows.
+    /// An operating region begins, in any order. A `Tick` follows.
     Enter {
         /// Its index in the system.
         index: u16,
     },
     /// Cancels a job. If it has started, the caller must complete it. A `Tick` follows.
     Cancel {
-        /// The job; with all its legs.
+        /// The job with all its legs.
         #[serde(with = "job")]
         job: JobId,
-        /// Also cancels each job of this processor that is numbered by the same release. Completions in flight still release
+        /// Also cancels each job of this processor with the same release number. Completions in flight still release
         /// jobs.
         chain: bool,
     },
-    /// The processor starts now, after instant 0. Earlier releases are left out; job numbers continue as if they had
-    /// happened. Present only as the first input.
+    /// The processor starts after instant 0. Earlier releases are omitted; job numbers continue as if they had
+    /// happened. Only the first input can be `Begin`.
     Begin,
 }
 
-/// A request from outside: a job with a deadline, an importance and a criticality of its own.
+/// An external request: a job with its own deadline, importance and criticality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct JobRequest {
     /// The operation that serves it.
     #[serde(with = "operation")]
     pub operation: OperationId,
-    /// The nominal release of what led to it, from which end-to-end latency counts.
+    /// Nominal release of the root: end-to-end latency starts here.
     #[serde(with = "instant")]
     pub origin: Instant,
     /// Its absolute deadline.
@@ -140,25 +139,25 @@ pub struct Request {
     pub importance: u32,
     /// Whether the job is critical; ignored if the operation is not.
     pub critical: bool,
-    /// What the caller attached to it: the job's one ticket.
+    /// The caller's data: the job's only ticket.
     #[serde(skip)]
     pub ticket: Option<Ticket>,
 }
 
-/// What a dispatcher decides.
+/// A decision of a dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Decision {
+pub enum DispatchDecision {
     /// An operating region begins.
     Epoch {
         /// Its index in the system.
         index: u16,
     },
-    /// A release guard holds a job back.
+    /// A release guard delays a job.
     Hold {
         /// The job.
         #[serde(with = "job")]
         job: JobId,
-        /// Until then.
+        /// The end of the delay.
         #[serde(with = "instant")]
         until: Instant,
     },
@@ -176,60 +175,60 @@ pub enum Decision {
         /// Its lane.
         lane: u8,
     },
-    /// A lane starts, or goes on with, a job.
+    /// A lane starts or continues a job.
     Run {
         /// The job.
         #[serde(with = "job")]
         job: JobId,
         /// The lane.
         lane: u8,
-        /// Where its state is kept.
+        /// Its position in the dispatcher's table.
         slot: Slot,
-        /// False at the first dispatch, true when it goes on after a preemption or a wait.
+        /// False at the first dispatch, true after a preemption or a wait.
         resumed: bool,
     },
-    /// A job is put back into its queue, for a better one in the same lane or because it waits.
+    /// A job returns to its queue, because a better job of the lane runs or because it waits.
     Yield {
         /// The job.
         #[serde(with = "job")]
         job: JobId,
     },
-    /// A job beyond its worst case goes on below every lane.
+    /// A job beyond its worst case continues below every lane.
     Demote {
         /// The job.
         #[serde(with = "job")]
         job: JobId,
     },
-    /// Lanes from this one on may start no non-critical job until the cap's next window; 255 opens all.
+    /// Lanes from this one on must not start non-critical jobs until the cap's next window. 255 opens all lanes.
     Gate {
         /// The most urgent gated lane.
         lane: u8,
     },
     /// A completion leaves for another processor.
     Send(Signal),
-    /// A job is over, in whatever way.
+    /// A job has ended.
     End(JobEnd),
-    /// From now on the processor's other strategy rules: waiting jobs are keyed anew by it.
+    /// The processor switches to its other strategy, which orders the waiting jobs again.
     Switch {
-        /// True for the second, which rules in overload.
+        /// True for the second strategy, which applies in overload.
         second: bool,
     },
-    /// A waiting job changes its lane, for the strategy has.
+    /// A waiting job changes its lane because the strategy changed.
     Move {
         /// The job.
         #[serde(with = "job")]
         job: JobId,
-        /// Its lane from now on.
+        /// Its new lane.
         lane: u8,
     },
-    /// The hard cap pauses every lane, or opens them again.
+    /// The hard cap pauses all lanes or opens them again.
     Pause {
-        /// True while they pause.
+        /// True at the beginning of the pause.
         on: bool,
     },
-    /// The hard cap has paused lanes again and again: critical work is overloaded, and that lasts.
+    /// The hard cap has paused the lanes repeatedly: critical work is in lasting overload.
     Overload,
-    /// In a lasting overload an operation's later jobs are no longer critical.
+    /// In a lasting overload, later jobs of this operation are not critical.
     Relegate {
         /// The operation.
         #[serde(with = "operation")]
@@ -246,33 +245,33 @@ pub struct Signal {
     /// The operation that it triggers.
     #[serde(with = "operation")]
     pub to: OperationId,
-    /// Which of that operation's predecessors `from` is.
+    /// The index of `from` among that operation's predecessors.
     pub position: u16,
     /// The release number of the job that completed.
     pub number: u64,
     /// Nominal release of the root job.
     #[serde(with = "instant")]
     pub origin: Instant,
-    /// The root's present period, which release guards use.
+    /// The root's current period; release guards use it.
     #[serde(with = "span")]
     pub period: Span,
-    /// When it leaves and, after its transport, when it arrives.
+    /// The time of sending and, after the transport, the time of arrival.
     #[serde(with = "instant")]
     pub due: Instant,
-    /// What the caller attached to the completion.
+    /// The caller's data of the completion.
     #[serde(skip)]
     pub ticket: Option<Ticket>,
 }
 
-/// Everything that is known of a job when it is over.
+/// A job that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnd {
     /// The job.
     #[serde(with = "job")]
     pub job: JobId,
     /// How it ended.
-    pub outcome: Outcome,
-    /// Whether the job was critical (of a load chain the first legs may be).
+    pub outcome: JobOutcome,
+    /// Whether the job was critical. In a load chain only the first legs may be.
     pub critical: bool,
     /// True if it used more CPU time than declared.
     pub overran: bool,
@@ -304,7 +303,7 @@ pub struct JobEnd {
 }
 
 impl JobEnd {
-    /// The same on a clock that is ahead by `nanos`.
+    /// The same job on a clock that is ahead by `nanos`.
     pub fn by_clock_ahead(self, nanos: i64) -> JobEnd {
         let shift = |instant: Instant| match instant {
             Instant::NEVER => instant,
@@ -322,92 +321,90 @@ impl JobEnd {
     }
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum JobOutcome {
     /// Finished at or before its deadline.
     Made,
     /// Finished after its deadline, or unfinished after it when the run ended.
     Missed,
-    /// Cancelled: at its first dispatch, because it could no longer finish in time, or from outside.
+    /// Cancelled: at its first dispatch, because it could not finish in time, or by an external request.
     Cancelled,
     /// Stopped because it exceeded its declared worst case.
     Stopped,
-    /// Not admitted: the operation's previous job was unfinished (`on_busy = "skip"`).
+    /// Rejected: the operation's previous job was unfinished (`on_busy = "skip"`).
     DroppedBusy,
-    /// Not admitted, or pushed out, because the operation's queue was full.
+    /// Rejected or removed, because the operation's queue was full.
     DroppedFull,
 }
 
-impl Outcome {
-    /// Every outcome, in the order of reports.
-    pub const ALL: [Outcome; 6] = [
-        Outcome::Made,
-        Outcome::Missed,
-        Outcome::Cancelled,
-        Outcome::Stopped,
-        Outcome::DroppedBusy,
-        Outcome::DroppedFull,
+impl JobOutcome {
+    /// All outcomes, in the order of reports.
+    pub const ALL: [JobOutcome; 6] = [
+        JobOutcome::Made,
+        JobOutcome::Missed,
+        JobOutcome::Cancelled,
+        JobOutcome::Stopped,
+        JobOutcome::DroppedBusy,
+        JobOutcome::DroppedFull,
     ];
 
     /// True if the body ran to its end.
     pub const fn finished(self) -> bool {
-        matches!(self, Outcome::Made | Outcome::Missed)
+        matches!(self, JobOutcome::Made | JobOutcome::Missed)
     }
 }
 
-/// Observations of a processor's CPU and its host's clock, outside the dispatcher: enough to say, in one pass over a
-/// recording, who had the CPU at each instant.
+/// Observations of a processor's CPU and its host's clock. They show in one pass over a recording which thread had the
+/// CPU at each instant.
 ///
-/// A run tells switches as the kernel saw them, where that is allowed; a simulation tells what it
-/// spends on scheduling. Where there are no switches, what a job lacks between its start and its
-/// end is inferred from its CPU time when the recording is read: nothing inferred is recorded.
+/// If the kernel permits it, a run records context switches. A simulation records the cost of scheduling. Without
+/// switches, readers infer the missing time of a job from its CPU time; recordings contain no inferred values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Seen {
-    /// From now on this one has the CPU, until the next switch; whoever had it before has it no more.
+pub enum CpuEvent {
+    /// The CPU changes to another user, until the next switch.
     Switch {
-        /// Who has it.
-        to: Who,
-        /// Whoever had it before could have gone on: it was preempted, it did not sleep.
+        /// The new user of the CPU.
+        to: CpuUser,
+        /// True if the previous thread was preempted, false if it blocked.
         preempted: bool,
     },
-    /// Scheduling itself has used the CPU for so long until now (a simulation that spends costs).
+    /// Scheduling used the CPU for this time until now. Only a simulation with costs records it.
     Overhead {
-        /// On whose thread, which tells its priority: [`Who::Release`] and [`Who::Watchdog`] are
-        /// above every lane, [`Who::Lane`] is at that lane's.
-        who: Who,
+        /// The thread. [`CpuUser::Release`] and [`CpuUser::Watchdog`] are above every lane, [`CpuUser::Lane`] has its
+        /// lane's priority.
+        who: CpuUser,
         /// CPU time.
         #[serde(with = "span")]
         span: Span,
     },
-    /// The threads of `who` used so much CPU time since this was last told of them, by their own
-    /// clocks; the bodies of jobs included.
+    /// CPU time of the threads of `who` since the previous such event, by their own clocks. It includes the bodies of
+    /// jobs.
     Used {
-        /// Whose threads.
-        who: Who,
+        /// The threads.
+        who: CpuUser,
         /// CPU time.
         #[serde(with = "span")]
         span: Span,
     },
-    /// A hypervisor took the CPU for so long, at some time since this was last told (in steps of
-    /// the kernel's clock tick, 10 ms).
+    /// Time that a hypervisor used since the previous such event, in steps of the kernel's tick (10 ms).
     Stolen {
         /// Wall time.
         #[serde(with = "span")]
         span: Span,
     },
-    /// Switches were lost before this one: who had the CPU since the last is not known.
+    /// Switches were lost: the user of the CPU since the previous switch is unknown.
     Gap,
-    /// The thread that has the CPU gives it up, with the switch that follows, to wait for this.
+    /// At the next switch the current thread blocks for this reason.
     Waits(Wait),
-    /// At this instant of the recording's clock, another host's clock was ahead of it. Recorded under any processor of
-    /// the measuring host. Only merging of recordings uses it.
+    /// At this instant of the recording's clock, another host's clock was ahead. Any processor of the measuring host
+    /// can record it. Only merging uses it.
     Clock {
         /// The other host.
         #[serde(with = "host")]
         host: HostId,
-        /// By how many nanoseconds it was ahead; negative if it was behind.
+        /// The offset in nanoseconds; negative if the other clock was behind.
         offset: i64,
         /// The error bound of the offset.
         #[serde(with = "span")]
@@ -415,70 +412,69 @@ pub enum Seen {
     },
 }
 
-/// What a thread waits for, as the kernel functions that it is in say.
+/// The reason why a thread blocks, derived from its kernel function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// For time to pass.
+    /// Sleeps for a time.
     Sleep,
-    /// For a lock that the file does not declare, or for another thread.
+    /// Waits for a lock that the file does not declare, or for another thread.
     Lock,
-    /// For a page of memory that is not there.
+    /// Waits for a page of memory.
     Page,
-    /// For input or output of a disk.
+    /// Waits for disk input or output.
     Io,
 }
 
-/// Who can have a CPU.
+/// A user of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Who {
-    /// Nobody: it idles.
+pub enum CpuUser {
+    /// The CPU is idle.
     Idle,
-    /// A thread of this lane of this processor. Its job is the one that the lane was last told to run.
+    /// A thread of this lane of this processor. It runs the job of the lane's last `Run` decision.
     Lane(u8),
     /// This processor's release thread, above its lanes.
     Release,
-    /// Jobs of this processor that go on below the lanes.
+    /// Jobs of this processor that run below the lanes.
     Below,
     /// The watchdog, above everything.
     Watchdog,
-    /// A thread that is none of this processor's; the recording has its name under this number.
+    /// A thread outside this processor, by the number of its name in the recording.
     Other(u32),
-    /// Somebody: the kernel did not say who, for want of a privilege or because records were lost.
+    /// An unknown thread: a privilege is missing, or records were lost.
     Unknown,
 }
 
-/// Receives what happens at a dispatcher, in its order. The simulator's and the runtime's probes
-/// differ; the dispatcher does not.
+/// Receives the events of a dispatcher in order. Simulator and runtime use the same dispatcher with different probes.
 pub trait Probe {
     /// `event` happened at `now`.
-    fn event(&mut self, now: Instant, event: Event);
+    fn event(&mut self, now: Instant, event: TraceEvent);
 }
 
-/// Observes nothing and costs nothing.
+/// Ignores all events at no cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProbe;
 
 impl Probe for NoProbe {
     #[inline(always)]
-    fn event(&mut self, _: Instant, _: Event) {}
+    fn event(&mut self, _: Instant, _: TraceEvent) {}
 }
 
 impl<P: Probe + ?Sized> Probe for &mut P {
     #[inline(always)]
-    fn event(&mut self, now: Instant, event: Event) {
+    fn event(&mut self, now: Instant, event: TraceEvent) {
         (**self).event(now, event);
     }
 }
 
-impl Probe for alloc::vec::Vec<(Instant, Event)> {
-    fn event(&mut self, now: Instant, event: Event) {
+impl Probe for alloc::vec::Vec<(Instant, TraceEvent)> {
+    fn event(&mut self, now: Instant, event: TraceEvent) {
         self.push((now, event));
     }
 }
 
-// The model's types know nothing of recordings: these write them as plain integers.
+// The model's types do not depend on serde: these modules write them as plain integers.
 macro_rules! as_integer {
     ($module:ident, $type:ty, $integer:ty, $to:expr, $from:expr) => {
         mod $module {

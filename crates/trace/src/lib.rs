@@ -1,18 +1,18 @@
-//! Probes, statistics and recordings: what happened to each job, when, and what the dispatcher was
-//! told and decided.
+//! Probes, statistics and recordings of a dispatcher: its inputs, its decisions, and the ends of its jobs.
 //!
-//! [`Event`] is what a dispatcher reports to its [`Probe`]. [`Stats`] count job ends in constant memory; [`ring`] carries events from a lane to a thread below it; [`recording`] keeps them in a
-//! file that stays readable when the process is killed.
+//! [`TraceEvent`] is what a dispatcher reports to its [`Probe`]. [`Stats`] count job ends in constant memory. [`ring`]
+//! carries events from a lane to a thread below it. [`recording`] writes them to a file that is readable after the
+//! process is killed.
 //!
 //! ```
-//! use hyoshi_trace::{Decision, Event, Input, Probe, ring};
+//! use hyoshi_trace::{DispatchDecision, TraceEvent, Input, Probe, ring};
 //! use hyoshi_model::Instant;
 //!
 //! let (mut probe, mut drain) = ring::ring(1024);
-//! probe.event(Instant::from_nanos(5), Event::Input(Input::Tick));
+//! probe.event(Instant::from_nanos(5), TraceEvent::Input(Input::Tick));
 //! let mut seen = Vec::new();
 //! drain.drain(|now, event| seen.push((now, event)));
-//! assert_eq!(seen, [(Instant::from_nanos(5), Event::Input(Input::Tick))]);
+//! assert_eq!(seen, [(Instant::from_nanos(5), TraceEvent::Input(Input::Tick))]);
 //! assert_eq!(drain.lost(), 0);
 //! ```
 
@@ -24,16 +24,17 @@ pub mod agreement;
 pub mod event;
 pub mod merge;
 pub mod recording;
-pub mod reign;
 pub mod ring;
 pub mod split;
 pub mod stats;
+pub mod strategy_history;
 
 pub use event::{
-    Decision, Event, Input, JobEnd, NoProbe, Outcome, Probe, Request, Seen, Signal, Slot, Ticket, Wait, Who,
+    CpuEvent, CpuUser, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, NoProbe, Probe, Signal, Slot, Ticket,
+    TraceEvent, Wait,
 };
-pub use recording::{Header, Reader, Writer};
-pub use reign::{Reign, Reigns};
+pub use recording::{RecordingHeader, RecordingReader, RecordingWriter};
 pub use ring::{RingDrain, RingProbe};
 pub use split::{Splits, TimeSplit};
 pub use stats::{Counts, Stats};
+pub use strategy_history::{StrategyHistories, StrategyHistory};

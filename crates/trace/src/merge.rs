@@ -1,33 +1,33 @@
-//! Recordings of several hosts on one clock, that of the *reference* host.
+//! Merges the recordings of several hosts into one, on the clock of the *reference* host.
 //!
-//! Each of the other hosts has measured the offset of the reference's clock ([`Seen::Clock`]), with an error. Between
-//! two measurements the offset is interpolated; before the first and after the last it is constant. If a signal would
-//! be received before it was sent, the receiver's events move to the sending. The reference's clock does not move: if
-//! the reference is the receiver, the sender's events move to the receipt. The true times lie within the stated errors.
-//! Therefore no event's error exceeds the largest stated error (plus [`QUANTUM`]).
+//! The other hosts have measured the offset of the reference's clock ([`CpuEvent::Clock`]), with an error bound.
+//! Between two measurements the offset is interpolated; before the first and after the last it is constant. If a signal
+//! would arrive before it was sent, the receiver's events move to the time of sending. The reference's clock does not
+//! move: if the reference is the receiver, the sender's events move to the time of arrival. The true times lie within
+//! the error bounds, so no event's error exceeds the largest bound plus [`QUANTUM`].
 //!
-//! Only events read ahead to find a sending are kept in memory: memory does not grow with recordings.
+//! Only events read ahead to find a send stay in memory, so memory does not grow with the recordings.
 
 use std::collections::{HashMap, VecDeque};
 
 use hyoshi_model::{HostId, Instant, OperationId, Span};
 
-use crate::event::{Decision, Event, Input, Seen, Signal};
+use crate::event::{CpuEvent, DispatchDecision, Input, Signal, TraceEvent};
 
-/// Offsets that differ by no more than this are merged: a merged recording contains few of them.
+/// Offsets that differ by at most this are merged, so that a merged recording contains few of them.
 pub const QUANTUM: Span = Span::from_micros(1);
 
 /// The most measurements kept for one host; above that, every second one is dropped.
 const MOST_KNOTS: usize = 1 << 16;
-/// The most events of one processor read ahead to find a sending.
+/// The most events of one processor that are read ahead to find a send.
 const MOST_AHEAD: usize = 1 << 16;
 /// The most signals that have been sent and not yet received.
 const MOST_SENT: usize = 1 << 16;
 
-/// How far the reference's clock was ahead of a host's own, over time.
+/// The lead of the reference's clock over a host's own clock, over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offsets {
-    /// In the order of time.
+    /// Sorted by time.
     knots: Vec<Knot>,
 }
 
@@ -39,8 +39,8 @@ struct Knot {
 }
 
 impl Offsets {
-    /// At `local` on the host's own clock, the reference's clock was ahead by `offset` nanoseconds, plus or minus
-    /// `error`.
+    /// Adds a measurement: at `local` on the host's own clock, the reference's clock was ahead by `offset` nanoseconds,
+    /// plus or minus `error`.
     pub fn add(&mut self, local: Instant, offset: i64, error: Span) {
         if self.knots.len() == MOST_KNOTS {
             let mut place = 0;
@@ -82,7 +82,7 @@ impl Offsets {
         match (after.checked_sub(1).map(|before| self.knots[before]), self.knots.get(after)) {
             (Some(before), Some(after)) => {
                 let (part, whole) = (local - before.local, after.local - before.local);
-                // Towards minus infinity: then the reference's time never goes back.
+                // Rounded down: the reference's time never decreases.
                 let offset = before.offset + ((after.offset - before.offset) * part).div_euclid(whole);
                 (offset, before.error.max(after.error))
             }
@@ -96,9 +96,9 @@ impl Offsets {
 /// The identity of a signal in transit.
 type Key = (OperationId, u16, u64);
 
-fn sent(event: &Event) -> Option<Key> {
+fn sent(event: &TraceEvent) -> Option<Key> {
     match event {
-        Event::Decision(Decision::Send(signal)) => Some(key(signal)),
+        TraceEvent::Decision(DispatchDecision::Send(signal)) => Some(key(signal)),
         _ => None,
     }
 }
@@ -124,12 +124,12 @@ pub enum Conflict<E> {
 }
 
 /// The events of one processor.
-pub struct Stream<S> {
+pub struct EventStream<S> {
     source: S,
     /// Of its host; `None` for the reference.
     offsets: Option<Offsets>,
-    ahead: VecDeque<(Instant, Event)>,
-    /// Sendings among the events read ahead, by the number of events read before.
+    ahead: VecDeque<(Instant, TraceEvent)>,
+    /// Sends among the events read ahead, by the number of events read before them.
     sendings: HashMap<Key, u64>,
     read: u64,
     over: bool,
@@ -138,10 +138,10 @@ pub struct Stream<S> {
     pulled: bool,
 }
 
-impl<S> Stream<S> {
+impl<S> EventStream<S> {
     /// The events that `source` returns one by one, of a host with these offsets; `None` for the reference.
     pub fn new(source: S, offsets: Option<Offsets>) -> Self {
-        Stream {
+        EventStream {
             source,
             offsets,
             ahead: VecDeque::new(),
@@ -163,9 +163,9 @@ impl<S> Stream<S> {
 
 /// Merges streams into one order. `of` finds the stream of an operation's processor. `out` receives the events one by
 /// one: the stream, the time on the reference's clock, the time on the host's own clock, and the event. If a stream's
-/// offset changes, a [`Seen::Clock`] about `reference` precedes the event. Measured ones are left out.
+/// offset changes, a [`CpuEvent::Clock`] with the host `reference` precedes the event. Measured offsets are not output.
 pub struct Merge<S, F, O> {
-    streams: Vec<Stream<S>>,
+    streams: Vec<EventStream<S>>,
     reference: HostId,
     of: F,
     out: O,
@@ -174,31 +174,31 @@ pub struct Merge<S, F, O> {
     order: VecDeque<Key>,
 }
 
-/// One event in the order of a merge.
+/// An event of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merged {
     /// The stream.
     pub stream: usize,
-    /// By the reference's clock.
+    /// The time on the reference's clock.
     pub at: Instant,
-    /// By the clock of its host.
+    /// The time on its host's clock.
     pub local: Instant,
-    /// What.
-    pub event: Event,
+    /// The event.
+    pub event: TraceEvent,
 }
 
 impl<S, F, O, E> Merge<S, F, O>
 where
-    S: FnMut() -> Result<Option<(Instant, Event)>, E>,
+    S: FnMut() -> Result<Option<(Instant, TraceEvent)>, E>,
     F: Fn(OperationId) -> Option<usize>,
     O: FnMut(Merged) -> Result<(), E>,
 {
-    /// A merge that has not begun.
-    pub fn new(streams: Vec<Stream<S>>, reference: HostId, of: F, out: O) -> Self {
+    /// Creates a merge.
+    pub fn new(streams: Vec<EventStream<S>>, reference: HostId, of: F, out: O) -> Self {
         Merge { streams, reference, of, out, sent: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Merges everything.
+    /// Merges all events.
     pub fn run(mut self) -> Result<(), Conflict<E>> {
         loop {
             let mut first: Option<(Instant, usize)> = None;
@@ -220,7 +220,7 @@ where
         let stream = &mut self.streams[index];
         while !stream.over && stream.ahead.len() < events {
             match (stream.source)().map_err(Conflict::Failed)? {
-                Some((_, Event::Seen(Seen::Clock { .. }))) => {}
+                Some((_, TraceEvent::Cpu(CpuEvent::Clock { .. }))) => {}
                 Some((local, event)) => {
                     if let Some(key) = sent(&event) {
                         stream.sendings.insert(key, stream.read);
@@ -234,7 +234,7 @@ where
         Ok(())
     }
 
-    /// Hands the next event of a stream out, no later than `cap`.
+    /// Outputs the next event of a stream, no later than `cap`.
     fn emit(&mut self, index: usize, cap: Option<Instant>) -> Result<(), Conflict<E>> {
         self.read_ahead(index, 1)?;
         let Some((local, event)) = self.streams[index].ahead.front().copied() else { return Ok(()) };
@@ -243,7 +243,7 @@ where
         let fixed = self.streams[index].offsets.is_none();
         let mut least = self.streams[index].last;
         let signal = match event {
-            Event::Input(Input::Signal(signal)) => Some(signal),
+            TraceEvent::Input(Input::Signal(signal)) => Some(signal),
             _ => None,
         };
         if let Some(signal) = signal {
@@ -269,12 +269,12 @@ where
         } else {
             stream.shift = shift(at);
             let error = stream.offsets.as_ref().map_or(0, |offsets| offsets.at(local).1);
-            let clock = Seen::Clock {
+            let clock = CpuEvent::Clock {
                 host: self.reference,
                 offset: i64::try_from(stream.shift).unwrap_or(i64::MAX),
                 error: Span::from_nanos(error.saturating_add(QUANTUM.as_nanos())),
             };
-            (self.out)(Merged { stream: index, at, local, event: Event::Seen(clock) }).map_err(Conflict::Failed)?;
+            (self.out)(Merged { stream: index, at, local, event: TraceEvent::Cpu(clock) }).map_err(Conflict::Failed)?;
             at
         };
         self.streams[index].last = at;
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// A host's clock: its own time at a true time.
+    /// A host's clock: its reading as a function of true time.
     #[derive(Clone, Copy, Debug)]
     struct Clock {
         ahead: i128,
@@ -358,16 +358,16 @@ mod tests {
     }
 
     /// Signals between hosts, `(true time, from, to, delay)`, by the clocks of the hosts; the first host's is true.
-    fn streams(clocks: &[Clock], signals: &[(u32, usize, usize, u32)]) -> Vec<Vec<(i128, Instant, Event)>> {
+    fn streams(clocks: &[Clock], signals: &[(u32, usize, usize, u32)]) -> Vec<Vec<(i128, Instant, TraceEvent)>> {
         let mut streams = vec![Vec::new(); clocks.len()];
         for (number, (at, from, to, delay)) in signals.iter().enumerate() {
             let (from, to) = (from % clocks.len(), to % clocks.len());
             let (sent, received) = (NANOS + i128::from(*at), NANOS + i128::from(*at) + i128::from(*delay));
             let signal = signal(number as u64, from, to);
             let local = |host: usize, at| Instant::from_nanos(clocks[host].local(at) as u64);
-            streams[from].push((sent, local(from, sent), Event::Decision(Decision::Send(signal))));
+            streams[from].push((sent, local(from, sent), TraceEvent::Decision(DispatchDecision::Send(signal))));
             if from != to {
-                streams[to].push((received, local(to, received), Event::Input(Input::Signal(signal))));
+                streams[to].push((received, local(to, received), TraceEvent::Input(Input::Signal(signal))));
             }
         }
         streams.iter_mut().for_each(|stream| stream.sort_by_key(|(at, ..)| *at));
@@ -386,11 +386,11 @@ mod tests {
         offsets
     }
 
-    fn merged(streams: &[Vec<(i128, Instant, Event)>], all: Vec<Option<Offsets>>) -> Vec<Merged> {
+    fn merged(streams: &[Vec<(i128, Instant, TraceEvent)>], all: Vec<Option<Offsets>>) -> Vec<Merged> {
         let mut merged = Vec::new();
         let sources = streams.iter().zip(all).map(|(stream, offsets)| {
             let mut events = stream.iter().map(|(_, local, event)| (*local, *event));
-            Stream::new(move || Ok::<_, ()>(events.next()), offsets)
+            EventStream::new(move || Ok::<_, ()>(events.next()), offsets)
         });
         let of = |operation: OperationId| Some(operation.index());
         let sources: Vec<_> = sources.collect();
@@ -428,13 +428,13 @@ mod tests {
             let mut sent = HashMap::new();
             for (index, stream) in streams.iter().enumerate() {
                 let own = merged.iter().filter(|one| one.stream == index);
-                let own: Vec<_> = own.filter(|one| !matches!(one.event, Event::Seen(_))).collect();
+                let own: Vec<_> = own.filter(|one| !matches!(one.event, TraceEvent::Cpu(_))).collect();
                 prop_assert!(own.is_sorted_by_key(|one| one.at));
                 prop_assert_eq!(own.len(), stream.len());
                 for (one, (truth, local, event)) in own.iter().zip(stream) {
                     prop_assert_eq!((one.local, one.event), (*local, *event));
                     let wrong = (i128::from(one.at.as_nanos()) - truth).abs();
-                    // What the drift takes from whole nanoseconds.
+                    // Rounding of the drift to whole nanoseconds.
                     prop_assert!(wrong <= i128::from(error) + i128::from(QUANTUM.as_nanos()) + 4, "{wrong} of {error}");
                     if let Some(key) = super::sent(event) {
                         sent.insert(key, one.at);
@@ -442,15 +442,15 @@ mod tests {
                 }
             }
             for one in &merged {
-                if let Event::Input(Input::Signal(signal)) = one.event {
+                if let TraceEvent::Input(Input::Signal(signal)) = one.event {
                     prop_assert!(sent[&key(&signal)] <= one.at);
                 }
             }
             // In the order of output, too.
-            let place = |wanted: &Event| merged.iter().position(|one| one.event == *wanted);
+            let place = |wanted: &TraceEvent| merged.iter().position(|one| one.event == *wanted);
             for one in &merged {
-                if let Event::Input(Input::Signal(signal)) = one.event {
-                    prop_assert!(place(&Event::Decision(Decision::Send(signal))) < place(&one.event));
+                if let TraceEvent::Input(Input::Signal(signal)) = one.event {
+                    prop_assert!(place(&TraceEvent::Decision(DispatchDecision::Send(signal))) < place(&one.event));
                 }
             }
         }
@@ -463,7 +463,7 @@ mod tests {
             all.extend(clocks[1..].iter().map(|clock| Some(offsets(*clock, 1_000, &[0; 24]))));
             for one in merged(&streams, all) {
                 prop_assert_eq!(one.at, one.local);
-                prop_assert!(!matches!(one.event, Event::Seen(_)));
+                prop_assert!(!matches!(one.event, TraceEvent::Cpu(_)));
             }
         }
 
@@ -483,16 +483,23 @@ mod tests {
 
     #[test]
     fn signals_that_no_clock_explains_are_a_conflict() {
-        // Each of the two is received before the other host sends the next, in a circle.
+        // Each is received before the other host sends the next one, in a circle.
         let [one, two] = [signal(1, 0, 1), signal(2, 1, 0)];
         let at = Instant::from_nanos;
-        let first = vec![(at(5), Event::Input(Input::Signal(two))), (at(6), Event::Decision(Decision::Send(one)))];
-        let second = vec![(at(5), Event::Input(Input::Signal(one))), (at(6), Event::Decision(Decision::Send(two)))];
-        let source = |events: Vec<(Instant, Event)>| {
+        let first = vec![
+            (at(5), TraceEvent::Input(Input::Signal(two))),
+            (at(6), TraceEvent::Decision(DispatchDecision::Send(one))),
+        ];
+        let second = vec![
+            (at(5), TraceEvent::Input(Input::Signal(one))),
+            (at(6), TraceEvent::Decision(DispatchDecision::Send(two))),
+        ];
+        let source = |events: Vec<(Instant, TraceEvent)>| {
             let mut events = events.into_iter();
             move || Ok::<_, ()>(events.next())
         };
-        let streams = vec![Stream::new(source(first), None), Stream::new(source(second), Some(Offsets::default()))];
+        let streams =
+            vec![EventStream::new(source(first), None), EventStream::new(source(second), Some(Offsets::default()))];
         let merge = Merge::new(streams, HostId(0), |operation| Some(operation.index()), |_| Ok(()));
         assert!(matches!(merge.run(), Err(Conflict::Order { .. })));
     }

@@ -1,96 +1,106 @@
-//! Recordings: what dispatchers were told and decided, in a file that can be read after a crash.
+//! Recordings: the inputs and decisions of dispatchers, in a file that is readable after a crash.
 //!
 //! ```text
 //! file    = magic "HYOSHI\r\n", version u16, length u32, crc32 u32, header (postcard), (block | names)*
 //! block   = "HBLK", length u32, crc32 u32, body
 //! body    = processor u32, lost u64, first instant u64, events u32, (time delta zigzag, event)*
-//! names   = "HNAM", length u32, crc32 u32, string* (postcard): the next numbers of `Who::Other`
+//! names   = "HNAM", length u32, crc32 u32, string* (postcard): the next numbers of `CpuUser::Other`
 //! ```
 //!
-//! Integers outside postcard are little-endian; a length counts what follows its crc, which the
-//! crc covers. A block is handed to the operating system whole: after SIGKILL the file ends with a
-//! whole block or with a torn one, and the reader gives everything before it.
+//! Integers outside postcard are little-endian. A length counts the bytes after its crc, which the crc covers. The
+//! operating system receives each block in one write: after SIGKILL the file ends with a complete or a torn block, and
+//! the reader returns everything before it.
 
-pub mod fits;
+pub mod range_check;
 pub mod reader;
 pub mod writer;
 
 use hyoshi_model::ProcessorId;
 use serde::{Deserialize, Serialize};
 
-pub use fits::{Fits, Misfit};
-pub use reader::{Entry, ReadError, Reader, Torn};
-pub use writer::{Kept, WriteError, Writer};
+pub use range_check::{RangeCheck, RangeError};
+pub use reader::{ReadError, RecordedEvent, RecordingReader, Torn};
+pub use writer::{RecordingSize, RecordingWriter, WriteError};
 
-/// The first bytes of every recording. The line end shows transfers that change line ends.
+/// The first bytes of every recording. The line end detects transfers that change line ends.
 pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 
 /// The version of the format that this code writes.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
-/// The oldest version that this code reads. Before version 5 a header named no processors and no run.
-pub const OLDEST: u16 = 5;
+/// The oldest version that this code reads. Before version 6 a fact had no level.
+pub const OLDEST: u16 = 6;
 
-/// The longest header: a system file of its greatest size and then some.
+/// The longest header: more than the largest system file.
 pub const LONGEST_HEADER: u32 = 128 << 20;
 
 /// The longest block.
 pub const LONGEST_BLOCK: u32 = 1 << 20;
 
-/// The most threads of others that a recording names; the rest share the last name.
+/// The most thread names in a recording; further threads share the last name.
 pub const MOST_NAMES: usize = 1 << 16;
 
-/// The longest name of a thread, in bytes: the kernel's are 15.
+/// The longest name of a thread, in bytes. The kernel's names have at most 15.
 pub const LONGEST_NAME: usize = 64;
 
 const BLOCK: [u8; 4] = *b"HBLK";
 const NAMES: [u8; 4] = *b"HNAM";
 
-/// What a recording says of itself.
+/// The header of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
-    /// The text of the system's file, as it was read.
+pub struct RecordingHeader {
+    /// The text of the system's file.
     pub system: String,
-    /// The files that it names, with their texts: a recording is whole wherever it is taken.
+    /// The files that it includes, with their texts: the recording is self-contained.
     pub files: Vec<(String, String)>,
-    /// What was done with it: `run` or `sim`.
+    /// The verb: `run` or `sim`.
     pub verb: String,
-    /// The program that recorded, with its version.
+    /// The program and its version.
     pub program: String,
-    /// When it started by the wall clock, in nanoseconds since 1970.
+    /// The start by the wall clock, in nanoseconds since 1970.
     pub started_unix_ns: u64,
-    /// The seed in force, which the command line may have changed.
+    /// The seed in force.
     pub seed: u64,
-    /// What else the command line changed of the file, such as `--strategy=MUF`.
+    /// Changes of the system by the command line, such as `--strategy=MUF`.
     pub changes: Vec<String>,
-    /// Its processors, by their indices in the system, sorted: all, or those of the recording hosts.
+    /// Its processors, as sorted indices in the system: all, or those of the recording hosts.
     pub processors: Vec<u32>,
-    /// The same in all recordings of one run, and in no other: 16 random bytes. A simulation's begins with its seed and ends
-    /// with zeros.
+    /// Identifies the run: 16 random bytes, equal in all its recordings. For a simulation: its seed, then zeros.
     pub run: [u8; 16],
-    /// What the machine granted and refused, and whatever else matters for judging the figures.
+    /// Notes about the machine that matter for the figures.
     pub facts: Vec<Fact>,
 }
 
-impl Header {
+impl RecordingHeader {
     /// Whether it contains a processor.
     pub fn contains(&self, processor: ProcessorId) -> bool {
         self.processors.binary_search(&processor.0).is_ok()
     }
 
-    /// The identification of a simulation.
+    /// The identification of a simulation with this seed.
     pub fn run_of_seed(seed: u64) -> [u8; 16] {
         u128::from(seed).to_le_bytes()
     }
 }
 
-/// Something that was asked of the machine.
+/// A note of a run about the machine. Reports of the recording print it as the run did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
-    /// What, such as `real-time priority`.
+    /// Its topic, such as `real-time priority`.
     pub what: String,
-    /// Whether it was granted.
-    pub granted: bool,
-    /// What came of it, in words.
+    /// Its level in reports.
+    pub level: FactLevel,
+    /// Its text.
     pub detail: String,
+}
+
+/// The level of a [`Fact`] in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FactLevel {
+    /// Worth knowing.
+    Info,
+    /// It makes the figures worse or less complete.
+    Degraded,
+    /// The kernel refused it.
+    Refused,
 }

@@ -1,4 +1,4 @@
-//! Carries events from a dispatcher to a thread below the lanes, without locks and without waiting.
+//! A lock-free ring that carries events from a dispatcher to a thread below the lanes.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -6,27 +6,27 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use hyoshi_model::Instant;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::event::{Event, Probe};
+use crate::event::{Probe, TraceEvent};
 
-/// A ring with room for `capacity` events, allocated here and never again.
+/// Creates a ring for `capacity` events. It allocates only here.
 ///
-/// It is lossless as long as the drain keeps up; an event that finds it full is counted as lost.
+/// An event that finds the ring full is counted as lost.
 pub fn ring(capacity: usize) -> (RingProbe, RingDrain) {
     let (producer, consumer) = RingBuffer::new(capacity.max(1));
     let lost = Arc::new(AtomicU64::new(0));
     (RingProbe { producer, lost: lost.clone() }, RingDrain { consumer, lost })
 }
 
-/// The dispatcher's end: never blocks, never allocates.
+/// The dispatcher's end. It never blocks or allocates.
 #[derive(Debug)]
 pub struct RingProbe {
-    producer: Producer<(Instant, Event)>,
+    producer: Producer<(Instant, TraceEvent)>,
     lost: Arc<AtomicU64>,
 }
 
 impl Probe for RingProbe {
     #[inline]
-    fn event(&mut self, now: Instant, event: Event) {
+    fn event(&mut self, now: Instant, event: TraceEvent) {
         if self.producer.push((now, event)).is_err() {
             self.lose();
         }
@@ -36,22 +36,22 @@ impl Probe for RingProbe {
 impl RingProbe {
     #[cold]
     fn lose(&self) {
-        // The only writer: no other order than its own matters.
+        // The only writer, so relaxed order suffices.
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// The other end, for a thread of low priority.
+/// The receiving end, for a thread of low priority.
 #[derive(Debug)]
 pub struct RingDrain {
-    consumer: Consumer<(Instant, Event)>,
+    consumer: Consumer<(Instant, TraceEvent)>,
     lost: Arc<AtomicU64>,
 }
 
 impl RingDrain {
-    /// Hands over what has arrived by now, in order, and says how many events were handed over.
-    pub fn drain(&mut self, mut each: impl FnMut(Instant, Event)) -> usize {
-        // Bounded by what is there now: a fast producer does not keep the caller here.
+    /// Passes the events that have arrived to `each`, in order. Returns their number.
+    pub fn drain(&mut self, mut each: impl FnMut(Instant, TraceEvent)) -> usize {
+        // Bounded by the present number of events: a fast producer does not keep the caller here.
         let arrived = self.consumer.slots();
         for _ in 0..arrived {
             let Ok((now, event)) = self.consumer.pop() else { break };
@@ -60,8 +60,8 @@ impl RingDrain {
         arrived
     }
 
-    /// The same up to the first event that happened after `until`, which stays.
-    pub fn drain_until(&mut self, until: Instant, mut each: impl FnMut(Instant, Event)) -> usize {
+    /// The same, up to the first event later than `until`, which stays in the ring.
+    pub fn drain_until(&mut self, until: Instant, mut each: impl FnMut(Instant, TraceEvent)) -> usize {
         let mut drained = 0;
         for _ in 0..self.consumer.slots() {
             if self.consumer.peek().is_ok_and(|(now, _)| *now > until) {
@@ -74,12 +74,12 @@ impl RingDrain {
         drained
     }
 
-    /// How many events found the ring full since the start.
+    /// Events that found the ring full since the start.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// True once the dispatcher's end is gone and everything has been handed over.
+    /// True if the dispatcher's end is dropped and all events were passed on.
     pub fn is_finished(&self) -> bool {
         self.consumer.is_abandoned() && self.consumer.is_empty()
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::event::Input;
 
-    const TICK: Event = Event::Input(Input::Tick);
+    const TICK: TraceEvent = TraceEvent::Input(Input::Tick);
 
     #[test]
     fn a_full_ring_counts_what_it_loses_and_keeps_what_it_has() {

@@ -1,150 +1,152 @@
-//! Where a processor's time went: into jobs, into scheduling them, to others, or nowhere.
+//! Divides a processor's time among jobs, scheduling, other threads and idling.
 //!
 //! ```text
 //! duration = execution + overhead + held + others + idle + unknown
 //! ```
 //!
-//! Where every switch of the CPU was seen, each part is observed. Where only this process's threads
-//! were, or nothing, their clocks tell what they used, and the rest is idling or others' (`unknown`).
-//! The parts always sum to the duration; what they err by is what jobs that were unfinished at the
-//! end had used (they count as overhead), and the steps of a running thread's clock (4 ms at most).
+//! If all switches of the CPU were recorded, each part is observed. Otherwise the clocks of this process's threads
+//! measure their use, and the rest (`unknown`) is idle time or time of other threads. The parts always sum to the
+//! duration. Two errors remain: the CPU time of jobs unfinished at the end counts as overhead, and the clock of a
+//! running thread advances in steps of at most 4 ms.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use hyoshi_model::{Instant, ProcessorId, Span};
 
-use crate::event::{Decision, Event, Seen, Who};
+use crate::event::{CpuEvent, CpuUser, DispatchDecision, TraceEvent};
 
-/// Where the time of one processor went.
+/// How the time of one processor was used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeSplit {
-    /// What the parts sum to.
+    /// Sum of the parts.
     pub duration: Span,
     /// CPU time of jobs.
     pub execution: Span,
-    /// CPU time of release, lane and watchdog threads outside jobs; a simulation's costs.
+    /// CPU time of release, lane and watchdog threads outside jobs. In a simulation: the costs.
     pub overhead: Span,
-    /// Threads of the processor had the CPU, and their clocks stood: interrupts, the hypervisor.
+    /// Time in which the processor's threads had the CPU but their clocks stood still: interrupts, the hypervisor.
     pub held: Span,
-    /// Threads of others had the CPU, or the kernel's.
+    /// Time of threads outside this processor and of kernel threads.
     pub others: Span,
-    /// Nobody had it.
+    /// Idle time.
     pub idle: Span,
-    /// Nobody knows: switches were not seen.
+    /// Unknown, because switches were not recorded.
     pub unknown: Span,
-    /// What a hypervisor took, by the kernel's account in steps of 10 ms. It is part of the others.
+    /// Time of the hypervisor as the kernel counts it, in steps of 10 ms. `others` includes it.
     pub stolen: Span,
-    /// How it is known.
+    /// How the parts were determined.
     pub basis: Basis,
-    /// Who of the others had the CPU, by the number of the name: how long, how often.
+    /// For each other thread, by the number of its name: time on the CPU and number of switches to it.
     pub by_other: Vec<(u32, Span, u64)>,
-    /// How often a lane lost the CPU while it could have gone on.
+    /// How often a lane was preempted.
     pub preemptions: u64,
     /// How often records of switches were lost.
     pub gaps: u64,
 }
 
-/// What a [`TimeSplit`] is made from.
+/// The source of a [`TimeSplit`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Basis {
-    /// Every instant of virtual time is accounted for.
+    /// A simulation: all of virtual time is known.
     #[default]
     Simulated,
-    /// The kernel told of every switch.
+    /// The kernel's context switches.
     Switches,
-    /// The clocks of the processor's threads.
+    /// The CPU clocks of the processor's threads.
     Clocks,
 }
 
-/// Accounts for the time of every processor, event by event, in memory that does not grow with them.
+/// Splits the time of every processor, event by event, in constant memory.
 #[derive(Clone, Debug)]
 pub struct Splits {
-    processors: Vec<Account>,
+    processors: Vec<ProcessorTime>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Account {
+struct ProcessorTime {
     split: TimeSplit,
-    /// Who has the CPU, and since when.
-    has: Option<Who>,
+    /// The user of the CPU, and since when.
+    has: Option<CpuUser>,
     since: Instant,
-    /// On the CPU by switches: threads of the processor.
+    /// Time of the processor's threads on the CPU, by switches.
     on: Span,
-    /// By the threads' clocks.
+    /// The same by the threads' clocks.
     used: Span,
     others: BTreeMap<u32, (Span, u64)>,
-    /// Whether somebody had the CPU of whom nobody knows: then not everybody is seen.
+    /// Whether an unknown thread had the CPU: then the switches are incomplete.
     unknowns: bool,
 }
 
 impl Splits {
-    /// Of so many processors; nothing has happened.
+    /// For `processors` processors, before the first event.
     pub fn new(processors: usize) -> Self {
-        Splits { processors: alloc::vec![Account::default(); processors] }
+        Splits { processors: alloc::vec![ProcessorTime::default(); processors] }
     }
 
-    /// Something happened on a processor.
+    /// The next event of a processor.
     #[inline]
-    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) {
-        let Some(account) = self.processors.get_mut(processor.index()) else { return };
+    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) {
+        let Some(processor_time) = self.processors.get_mut(processor.index()) else { return };
         match event {
-            Event::Decision(Decision::End(end)) => {
-                account.split.execution = plus(account.split.execution, end.consumed);
+            TraceEvent::Decision(DispatchDecision::End(end)) => {
+                processor_time.split.execution = plus(processor_time.split.execution, end.consumed);
             }
-            Event::Seen(seen) => account.see(now, seen),
+            TraceEvent::Cpu(seen) => processor_time.see(now, seen),
             _ => {}
         }
     }
 
-    /// Where the time until `end` went, by processor; no event may be later.
+    /// The split of each processor until `end`. No event may be later.
     pub fn until(&self, end: Instant) -> Vec<TimeSplit> {
-        self.processors.iter().map(|account| account.clone().close(end)).collect()
+        self.processors.iter().map(|processor_time| processor_time.clone().close(end)).collect()
     }
 }
 
-impl Account {
-    fn see(&mut self, now: Instant, seen: &Seen) {
+impl ProcessorTime {
+    fn see(&mut self, now: Instant, seen: &CpuEvent) {
         match seen {
-            Seen::Switch { to, preempted } => {
-                let had = self.account(now);
-                self.split.preemptions += u64::from(*preempted && matches!(had, Some(Who::Lane(_))));
-                if let Who::Other(number) = to {
+            CpuEvent::Switch { to, preempted } => {
+                let had = self.charge(now);
+                self.split.preemptions += u64::from(*preempted && matches!(had, Some(CpuUser::Lane(_))));
+                if let CpuUser::Other(number) = to {
                     self.count(*number, Span::ZERO, 1);
                 }
-                self.unknowns |= *to == Who::Unknown;
+                self.unknowns |= *to == CpuUser::Unknown;
                 self.has = Some(*to);
             }
-            Seen::Gap => {
-                // What was there before the lost records is not known to have gone on.
-                self.account(now);
+            CpuEvent::Gap => {
+                // The user of the CPU during a gap is unknown.
+                self.charge(now);
                 self.has = None;
                 self.split.gaps += 1;
             }
-            Seen::Overhead { span, .. } => self.split.overhead = plus(self.split.overhead, *span),
-            Seen::Used { span, .. } => self.used = plus(self.used, *span),
-            Seen::Stolen { span } => self.split.stolen = plus(self.split.stolen, *span),
-            Seen::Waits(_) | Seen::Clock { .. } => {}
+            CpuEvent::Overhead { span, .. } => self.split.overhead = plus(self.split.overhead, *span),
+            CpuEvent::Used { span, .. } => self.used = plus(self.used, *span),
+            CpuEvent::Stolen { span } => self.split.stolen = plus(self.split.stolen, *span),
+            CpuEvent::Waits(_) | CpuEvent::Clock { .. } => {}
         }
     }
 
-    /// The time until `now` goes to whoever had the CPU.
-    fn account(&mut self, now: Instant) -> Option<Who> {
+    /// Adds the time until `now` to the user of the CPU.
+    fn charge(&mut self, now: Instant) -> Option<CpuUser> {
         let span = now.since(self.since);
         self.since = self.since.max(now);
         match self.has {
-            Some(Who::Lane(_) | Who::Release | Who::Below | Who::Watchdog) => self.on = plus(self.on, span),
-            Some(Who::Other(number)) => {
+            Some(CpuUser::Lane(_) | CpuUser::Release | CpuUser::Below | CpuUser::Watchdog) => {
+                self.on = plus(self.on, span)
+            }
+            Some(CpuUser::Other(number)) => {
                 self.split.others = plus(self.split.others, span);
                 self.count(number, span, 0);
             }
-            Some(Who::Idle) => self.split.idle = plus(self.split.idle, span),
-            Some(Who::Unknown) | None => self.split.unknown = plus(self.split.unknown, span),
+            Some(CpuUser::Idle) => self.split.idle = plus(self.split.idle, span),
+            Some(CpuUser::Unknown) | None => self.split.unknown = plus(self.split.unknown, span),
         }
         self.has
     }
 
     fn count(&mut self, number: u32, span: Span, times: u64) {
-        // Numbers come from a file: a forged one may name more threads than there can be.
+        // Numbers come from a file: a forged one may name more threads than can exist.
         if self.others.len() < MOST_OTHERS || self.others.contains_key(&number) {
             let (sum, count) = self.others.entry(number).or_default();
             (*sum, *count) = (plus(*sum, span), *count + times);
@@ -153,13 +155,13 @@ impl Account {
 
     fn close(mut self, end: Instant) -> TimeSplit {
         let seen = self.has.is_some() || self.split.gaps > 0;
-        // Times come from a file: what lies after the end is not of the run.
+        // Times come from a file: ignore what lies after the end.
         self.since = self.since.min(end);
-        self.account(end);
-        let Account { mut split, on, used, others, unknowns, .. } = self;
+        self.charge(end);
+        let ProcessorTime { mut split, on, used, others, unknowns, .. } = self;
         split.duration = end.since(Instant::ZERO);
         let TimeSplit { execution, overhead, .. } = split;
-        // Parts are taken from the duration, whatever a file says: they sum to it.
+        // The parts are limited so that they sum to the duration, whatever the file contains.
         let mut rest = split.duration;
         let mut take = |wanted: Span| {
             let taken = wanted.min(rest);
@@ -168,7 +170,7 @@ impl Account {
         };
         if seen || !used.is_zero() {
             let observed = seen && !unknowns;
-            // The clocks know exactly what was used, the switches for how long it took.
+            // Clocks measure the CPU time exactly; switches measure the wall time on the CPU.
             let ours = match (used.is_zero(), observed) {
                 (true, true) => on,
                 (true, false) => execution,
@@ -192,10 +194,10 @@ impl Account {
     }
 }
 
-/// As many as a recording has names.
+/// The most names that a recording has.
 const MOST_OTHERS: usize = crate::recording::MOST_NAMES;
 
-/// A recording may have been edited: sums stop at the greatest span.
+/// Adds spans, up to the greatest: a recording may have been edited.
 fn plus(sum: Span, more: Span) -> Span {
     sum.checked_add(more).unwrap_or(Span::from_nanos(u64::MAX))
 }
@@ -206,25 +208,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event::{JobEnd, Outcome};
+    use crate::event::{JobEnd, JobOutcome};
 
     fn at(micros: u64) -> Instant {
         Instant::ZERO + Span::from_micros(micros)
     }
 
-    fn switch(to: Who, preempted: bool) -> Event {
-        Event::Seen(Seen::Switch { to, preempted })
+    fn switch(to: CpuUser, preempted: bool) -> TraceEvent {
+        TraceEvent::Cpu(CpuEvent::Switch { to, preempted })
     }
 
-    fn used(who: Who, micros: u64) -> Event {
-        Event::Seen(Seen::Used { who, span: Span::from_micros(micros) })
+    fn used(who: CpuUser, micros: u64) -> TraceEvent {
+        TraceEvent::Cpu(CpuEvent::Used { who, span: Span::from_micros(micros) })
     }
 
-    fn end(micros: u64) -> Event {
+    fn end(micros: u64) -> TraceEvent {
         let job = JobId { operation: OperationId(0), number: 0, leg: 0 };
-        Event::Decision(Decision::End(JobEnd {
+        TraceEvent::Decision(DispatchDecision::End(JobEnd {
             job,
-            outcome: Outcome::Made,
+            outcome: JobOutcome::Made,
             critical: true,
             overran: false,
             demoted: false,
@@ -239,7 +241,7 @@ mod tests {
         }))
     }
 
-    fn split(events: &[(u64, Event)], until: u64) -> TimeSplit {
+    fn split(events: &[(u64, TraceEvent)], until: u64) -> TimeSplit {
         let mut splits = Splits::new(1);
         events.iter().for_each(|(now, event)| splits.event(ProcessorId(0), at(*now), event));
         splits.until(at(until)).remove(0)
@@ -254,17 +256,17 @@ mod tests {
     #[test]
     fn with_switches_every_part_is_observed() {
         let events = [
-            (10, switch(Who::Release, false)),
-            (20, switch(Who::Lane(0), false)),
-            (50, switch(Who::Other(3), true)),
-            (70, switch(Who::Lane(0), false)),
+            (10, switch(CpuUser::Release, false)),
+            (20, switch(CpuUser::Lane(0), false)),
+            (50, switch(CpuUser::Other(3), true)),
+            (70, switch(CpuUser::Lane(0), false)),
             (80, end(35)),
-            (90, switch(Who::Idle, false)),
-            (95, used(Who::Release, 9)),
-            (95, used(Who::Lane(0), 48)),
+            (90, switch(CpuUser::Idle, false)),
+            (95, used(CpuUser::Release, 9)),
+            (95, used(CpuUser::Lane(0), 48)),
         ];
         let split = split(&events, 100);
-        // Lanes and the release thread had 60 us of wall time, in which their clocks went 57 us.
+        // Lanes and the release thread were on the CPU for 60 us; their clocks advanced by 57 us.
         assert_eq!(parts(&split), [35, 22, 3, 20, 10, 10]);
         assert_eq!((split.basis, split.preemptions), (Basis::Switches, 1));
         assert_eq!(split.by_other, [(3, Span::from_micros(20), 1)]);
@@ -272,7 +274,7 @@ mod tests {
 
     #[test]
     fn without_switches_clocks_tell_and_the_rest_is_unknown() {
-        let split = split(&[(50, used(Who::Lane(0), 48)), (60, end(35)), (90, used(Who::Release, 9))], 100);
+        let split = split(&[(50, used(CpuUser::Lane(0), 48)), (60, end(35)), (90, used(CpuUser::Release, 9))], 100);
         assert_eq!(parts(&split), [35, 22, 0, 0, 0, 43]);
         assert_eq!(split.basis, Basis::Clocks);
     }
@@ -280,12 +282,12 @@ mod tests {
     #[test]
     fn where_only_own_threads_are_seen_others_and_idling_are_one() {
         let events = [
-            (10, switch(Who::Lane(0), false)),
-            (40, switch(Who::Unknown, true)),
-            (45, switch(Who::Lane(0), false)),
+            (10, switch(CpuUser::Lane(0), false)),
+            (40, switch(CpuUser::Unknown, true)),
+            (45, switch(CpuUser::Lane(0), false)),
             (60, end(40)),
-            (60, switch(Who::Unknown, false)),
-            (90, used(Who::Lane(0), 44)),
+            (60, switch(CpuUser::Unknown, false)),
+            (90, used(CpuUser::Lane(0), 44)),
         ];
         let split = split(&events, 100);
         assert_eq!(parts(&split), [40, 4, 1, 0, 0, 55]);
@@ -294,13 +296,13 @@ mod tests {
 
     #[test]
     fn a_simulation_spends_costs_and_idles() {
-        let cost = Event::Seen(Seen::Overhead { who: Who::Release, span: Span::from_micros(7) });
+        let cost = TraceEvent::Cpu(CpuEvent::Overhead { who: CpuUser::Release, span: Span::from_micros(7) });
         let split = split(&[(10, cost), (60, end(40))], 100);
         assert_eq!((parts(&split), split.basis), ([40, 7, 0, 0, 53, 0], Basis::Simulated));
     }
 
     proptest! {
-        /// Whatever a file says: the parts sum to the duration.
+        /// The parts sum to the duration, whatever the file contains.
         #[test]
         fn the_parts_always_sum_to_the_duration(
             events in proptest::collection::vec((any::<u64>(), 0u8..9, any::<u64>(), any::<u32>()), 0..60),
@@ -309,13 +311,13 @@ mod tests {
             let mut splits = Splits::new(1);
             for (now, kind, nanos, number) in events {
                 let (now, span) = (Instant::from_nanos(now), Span::from_nanos(nanos));
-                let who = [Who::Idle, Who::Lane(0), Who::Release, Who::Other(number), Who::Unknown][number as usize % 5];
+                let who = [CpuUser::Idle, CpuUser::Lane(0), CpuUser::Release, CpuUser::Other(number), CpuUser::Unknown][number as usize % 5];
                 let event = match kind {
                     0..4 => switch(who, number % 2 == 0),
-                    4 => Event::Seen(Seen::Gap),
-                    5 => Event::Seen(Seen::Used { who, span }),
-                    6 => Event::Seen(Seen::Overhead { who, span }),
-                    7 => Event::Seen(Seen::Stolen { span }),
+                    4 => TraceEvent::Cpu(CpuEvent::Gap),
+                    5 => TraceEvent::Cpu(CpuEvent::Used { who, span }),
+                    6 => TraceEvent::Cpu(CpuEvent::Overhead { who, span }),
+                    7 => TraceEvent::Cpu(CpuEvent::Stolen { span }),
                     _ => end(nanos / 1_000_000),
                 };
                 splits.event(ProcessorId(0), now, &event);

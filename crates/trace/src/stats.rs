@@ -1,12 +1,12 @@
-//! What became of all jobs, in memory that does not grow with time.
+//! Statistics of jobs, in constant memory.
 //!
-//! [`Stats::record`] takes each job's end: counts for each operation, class and epoch, exact; and
-//! for each operation and class the distributions of response time and lateness. Every summary
-//! (of a class, a region, a processor) is added up from those when somebody asks.
+//! [`Stats::record`] counts each job's end exactly, by operation, class and epoch. It records the distributions of
+//! response time and lateness by operation and class. Summaries of a class, region or processor are computed on
+//! request.
 
 use hyoshi_model::{Deadline, Instant, Lateness, OperationId, ProcessorId, Span, System};
 
-use crate::event::{Decision, Event, JobEnd, Outcome, Probe};
+use crate::event::{DispatchDecision, JobEnd, JobOutcome, Probe, TraceEvent};
 
 pub mod chain;
 pub mod counts;
@@ -14,7 +14,7 @@ pub mod distribution;
 pub mod miss;
 pub mod over_time;
 pub mod queueing;
-mod used;
+mod region_use;
 
 pub use chain::ChainStats;
 pub use counts::Counts;
@@ -25,9 +25,9 @@ pub use queueing::Queueing;
 
 use chain::Chains;
 use miss::Worst;
-use used::Used;
+use region_use::RegionUse;
 
-/// Job ends of one run or simulation, added up.
+/// Statistics of the job ends of one run or simulation.
 ///
 /// ```
 /// # use hyoshi_trace::stats::*;
@@ -39,26 +39,26 @@ use used::Used;
 #[derive(Clone, Debug)]
 pub struct Stats {
     rows: Vec<Row>,
-    operations: Vec<Operation>,
+    operations: Vec<OperationRows>,
     epochs: usize,
-    /// For each epoch, for each row.
+    /// By epoch, then by row.
     cells: Vec<Cell>,
-    /// Legs of each operation, for each epoch.
+    /// Legs by epoch, then by operation.
     legs: Vec<u16>,
-    /// Of other jobs and of critical ones.
+    /// For non-critical and for critical jobs.
     first_not_made: [Option<JobEnd>; 2],
     over_time: OverTime,
-    used: Used,
+    used: RegionUse,
     chains: Chains,
 }
 
-/// What a job's end looks up of its operation: small, so that all of them stay in the cache.
+/// What the recording of a job's end needs of its operation. It is small, so that all operations stay in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Operation {
-    /// The row of its other jobs and of its critical ones; the same row if it has only one kind.
+struct OperationRows {
+    /// The rows of its non-critical and its critical jobs; equal if it has one class only.
     rows: [u32; 2],
     processor: ProcessorId,
-    /// The deadline counts from the root's release, and so does the response.
+    /// Deadline and response count from the root's release.
     end_to_end: bool,
     in_chain: bool,
 }
@@ -67,17 +67,17 @@ struct Operation {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     counts: Counts,
-    /// The greatest response.
+    /// The longest response.
     longest: Span,
     service: Service,
 }
 
-/// From their start to their end, of jobs whose body returned: execution and whatever interrupted it.
+/// Times from start to end of jobs whose body returned: execution and interruptions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// How many.
     pub count: u64,
-    /// All of them together.
+    /// Their sum.
     pub total: Span,
     /// The longest.
     pub longest: Span,
@@ -119,56 +119,56 @@ impl Row {
         self.operation
     }
 
-    /// Where it runs.
+    /// Its processor.
     pub fn processor(&self) -> ProcessorId {
         self.processor
     }
 
-    /// The class.
+    /// Its class: true if critical.
     pub fn critical(&self) -> bool {
         self.critical
     }
 
-    /// From where the deadline counts from (the nominal release; the root's for a deadline that is
-    /// end to end) to the end, of jobs that finished (or were unfinished after their deadline at the end).
+    /// Response times of finished jobs, and of jobs unfinished after their deadline at the end of the run. They count
+    /// from where the deadline counts: the nominal release, or the root's if the deadline is end to end.
     pub fn response(&self) -> &Distribution<Span> {
         &self.response
     }
 
-    /// End minus deadline, of the same jobs.
+    /// End minus deadline of the same jobs.
     pub fn lateness(&self) -> &Distribution<Lateness> {
         &self.lateness
     }
 
-    /// From the nominal release to the lane's queue, of the same jobs: jitter, guards, late timers.
+    /// Time from the nominal release to the lane's queue of the same jobs: jitter, guards, late timers.
     pub fn release_latency(&self) -> &Extent<Span> {
         &self.release_latency
     }
 
-    /// From the lane's queue to the start, of the same jobs.
+    /// Time from the lane's queue to the start of the same jobs.
     pub fn start_latency(&self) -> &Extent<Span> {
         &self.start_latency
     }
 
-    /// CPU time used, of the same jobs.
+    /// CPU time of the same jobs.
     pub fn execution(&self) -> &Extent<Span> {
         &self.execution
     }
 
-    /// The latest of its missed jobs, worst first.
+    /// Its latest misses, worst first.
     pub fn worst(&self) -> impl Iterator<Item = &JobEnd> {
         self.worst.iter()
     }
 }
 
 impl Stats {
-    /// Room for everything that can be counted of `system`; nothing is allocated after this.
+    /// Allocates all memory for the statistics of `system`.
     pub fn new(system: &System) -> Self {
         let (mut rows, mut operations) = (Vec::new(), Vec::new());
         let chains = Chains::new(system);
         let digits = if system.operations.len() > MANY { 1 } else { 2 };
         for id in system.operation_ids() {
-            let classes = Classes::of(system, id);
+            let classes = JobClasses::of(system, id);
             let first = rows.len() as u32;
             if classes.other {
                 rows.push(Row::new(system, id, false, digits));
@@ -176,7 +176,7 @@ impl Stats {
             if classes.critical {
                 rows.push(Row::new(system, id, true, digits));
             }
-            operations.push(Operation {
+            operations.push(OperationRows {
                 rows: [first, rows.len() as u32 - 1],
                 processor: system.operation(id).on,
                 end_to_end: matches!(system.setting(0, id).deadline, Deadline::Origin(_)),
@@ -186,11 +186,11 @@ impl Stats {
         let epochs = system.epochs.len().max(1);
         let cells = vec![Cell::default(); rows.len() * epochs];
         let legs = system.epochs.iter().flat_map(|epoch| epoch.settings.iter().map(|setting| setting.legs)).collect();
-        let (over_time, used) = (OverTime::new(system), Used::new(system));
+        let (over_time, used) = (OverTime::new(system), RegionUse::new(system));
         Stats { rows, operations, epochs, cells, legs, first_not_made: [None; 2], over_time, used, chains }
     }
 
-    /// A job is over. Chains through `reads` want the ends of all processors in the order of time.
+    /// Records a job's end. Chains with `reads` need the ends of all processors in the order of time.
     #[inline]
     pub fn record(&mut self, end: &JobEnd) {
         let Some(operation) = self.operations.get(end.job.operation.index()) else { return };
@@ -203,7 +203,7 @@ impl Stats {
         if end.outcome.finished() {
             let response = end.end.since(if operation.end_to_end { end.origin } else { end.release });
             cell.longest = cell.longest.max(response);
-            // The end of a run is not a return.
+            // A job that the end of the run finds unfinished does not return.
             if !end.consumed.is_zero() {
                 cell.service.record(end);
             }
@@ -215,7 +215,7 @@ impl Stats {
         if operation.in_chain {
             self.chains.record(end);
         }
-        if end.outcome != Outcome::Made {
+        if end.outcome != JobOutcome::Made {
             self.not_made(end);
         }
     }
@@ -227,28 +227,28 @@ impl Stats {
         }
     }
 
-    /// Records several ends. Those of many operations outgrow the cache: one short loop over all of them fetches what
-    /// they change, so that the CPU waits once for what it would wait for each time.
+    /// Records several ends. If many operations outgrow the cache, a short loop first fetches all that the records
+    /// change, so that the cache misses overlap.
     pub fn record_all(&mut self, ends: &[JobEnd]) {
         if self.rows.len() > CACHED {
-            core::hint::black_box(ends.iter().map(|end| self.fetch(end)).fold(0, u64::wrapping_add));
+            core::hint::black_box(ends.iter().map(|end| self.prefetch(end)).fold(0, u64::wrapping_add));
         }
         ends.iter().for_each(|end| self.record(end));
     }
 
     #[inline]
-    fn fetch(&self, end: &JobEnd) -> u64 {
+    fn prefetch(&self, end: &JobEnd) -> u64 {
         let Some(operation) = self.operations.get(end.job.operation.index()) else { return 0 };
         let row = operation.rows[usize::from(end.critical)] as usize;
         let epoch = usize::from(end.epoch).min(self.epochs - 1);
         let longest = self.cells[epoch * self.rows.len() + row].longest;
         let from = if operation.end_to_end { end.origin } else { end.release };
         let row = &self.rows[row];
-        let bins = row.response.fetch(end.end.since(from)) + row.lateness.fetch(end.end.lateness(end.deadline));
+        let bins = row.response.prefetch(end.end.since(from)) + row.lateness.prefetch(end.end.lateness(end.deadline));
         bins.wrapping_add(longest.as_nanos()).wrapping_add(row.execution.count())
     }
 
-    /// Every operation, class by class.
+    /// All rows: every operation, class by class.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -259,7 +259,7 @@ impl Stats {
         &self.rows[first as usize..=last as usize]
     }
 
-    /// Job ends of the rows that `which` picks, in one epoch (the one of release) or in all.
+    /// Counts of the rows that `which` selects, for jobs released in one epoch, or in all.
     pub fn counts(&self, epoch: Option<usize>, which: impl Fn(&Row) -> bool) -> Counts {
         let mut sum = Counts::default();
         let epochs = epoch.map_or(0..self.epochs, |epoch| epoch..epoch + 1);
@@ -267,7 +267,7 @@ impl Stats {
         sum
     }
 
-    /// How long jobs were from their start to their end: those of the rows that `which` picks, released in one epoch.
+    /// Times from start to end of the jobs of the selected rows that were released in one epoch.
     pub fn service(&self, epoch: usize, which: impl Fn(&Row) -> bool) -> Service {
         let mut sum = Service::default();
         self.cells(epoch, which).for_each(|cell| sum.merge(&cell.service));
@@ -279,19 +279,19 @@ impl Stats {
         self.rows.iter().zip(cells).filter(move |(row, _)| which(row)).map(|(_, cell)| cell)
     }
 
-    /// Job ends of one row, in all epochs.
+    /// Counts of one row, in all epochs.
     pub fn row_counts(&self, row: &Row) -> Counts {
         let mut sum = Counts::default();
         (0..self.epochs).filter_map(|epoch| self.cell(row, epoch)).for_each(|cell| sum += &cell.counts);
         sum
     }
 
-    /// Job ends of one row, of jobs released in one epoch; nothing of an epoch that is not there.
+    /// Counts of one row, of jobs released in one epoch; zero for an unknown epoch.
     pub fn region_counts(&self, row: &Row, epoch: usize) -> Counts {
         self.cell(row, epoch).map(|cell| cell.counts).unwrap_or_default()
     }
 
-    /// The greatest response among the jobs of one row released in one epoch; zero if none finished.
+    /// The longest response of the jobs of one row released in one epoch; zero if none finished.
     pub fn longest(&self, row: &Row, epoch: usize) -> Span {
         self.cell(row, epoch).map(|cell| cell.longest).unwrap_or_default()
     }
@@ -301,12 +301,12 @@ impl Stats {
         self.cells.get(epoch * self.rows.len() + index)
     }
 
-    /// Response times of the rows that `which` picks.
+    /// Response times of the rows that `which` selects.
     pub fn response(&self, which: impl Fn(&Row) -> bool) -> Distribution<Span> {
         self.distribution(which, Row::response)
     }
 
-    /// Lateness of the rows that `which` picks.
+    /// Lateness of the rows that `which` selects.
     pub fn lateness(&self, which: impl Fn(&Row) -> bool) -> Distribution<Lateness> {
         self.distribution(which, Row::lateness)
     }
@@ -322,7 +322,7 @@ impl Stats {
         sum
     }
 
-    /// The latest misses of a class, worst first: at most `most` and at most three of each operation.
+    /// The latest misses of a class, worst first: at most `most`, and at most three of each operation.
     pub fn worst(&self, critical: bool, most: usize) -> Vec<JobEnd> {
         let mut worst: Vec<JobEnd> =
             self.rows.iter().filter(|row| row.critical == critical).flat_map(Row::worst).copied().collect();
@@ -331,33 +331,33 @@ impl Stats {
         worst
     }
 
-    /// Of the jobs of a class that did not make their deadlines, the one that ended first.
+    /// Of the jobs of a class that did not meet their deadlines, the one that ended first.
     pub fn first_not_made(&self, critical: bool) -> Option<&JobEnd> {
         self.first_not_made[usize::from(critical)].as_ref()
     }
 
-    /// What became of jobs over time.
+    /// Job ends over time.
     pub fn over_time(&self) -> &OverTime {
         &self.over_time
     }
 
-    /// CPU time that the ended jobs of a processor used in a region, whenever they were released. Of a job that
-    /// lived through a change of region it is estimated: in proportion to the time before and after.
+    /// CPU time that the ended jobs of a processor used in a region, regardless of their release. The time of a job
+    /// that spans several regions is divided in proportion to its time in each.
     pub fn used(&self, epoch: usize, processor: ProcessorId) -> Span {
         self.used.of(epoch, processor)
     }
 
-    /// One per chain of the system.
+    /// Statistics of each chain of the system.
     pub fn chains(&self) -> &[ChainStats] {
         self.chains.get()
     }
 }
 
-/// Counts job ends and ignores everything else.
+/// Records job ends and ignores all other events.
 impl Probe for Stats {
     #[inline]
-    fn event(&mut self, _: Instant, event: Event) {
-        if let Event::Decision(Decision::End(end)) = event {
+    fn event(&mut self, _: Instant, event: TraceEvent) {
+        if let TraceEvent::Decision(DispatchDecision::End(end)) = event {
             self.record(&end);
         }
     }
@@ -369,11 +369,11 @@ impl Row {
         let deadline = settings().map(|setting| setting.deadline.span()).max().unwrap_or_default();
         let shortest =
             settings().map(|setting| setting.bcet.min(setting.execution_time.shortest())).min().unwrap_or_default();
-        // Two digits of the shortest job, but not finer than a thousandth of a percent of the deadline:
-        // that keeps a row at some 10 kB.
+        // Resolves two digits of the shortest job, but at least a thousandth of a percent of the deadline: a row then
+        // needs about 10 kB.
         let finest = (shortest.as_nanos() / 128).max(deadline.as_nanos() / 100_000);
         let longest = Span::from_nanos(deadline.as_nanos().saturating_mul(BEYOND));
-        // Lateness plus the longest deadline is never negative, whatever the deadline is counted from.
+        // Lateness plus the longest deadline is never negative, for any reference of the deadline.
         let from_deadline = Span::from_nanos(deadline.as_nanos() / 1024);
         Row {
             operation: id,
@@ -388,7 +388,7 @@ impl Row {
         }
     }
 
-    /// A job has finished.
+    /// Records a finished job.
     #[inline]
     fn record(&mut self, end: &JobEnd, response: Span) {
         self.response.record(response);
@@ -398,33 +398,33 @@ impl Row {
             self.start_latency.record(end.start.since(end.ready));
             self.execution.record(end.consumed);
         }
-        if end.outcome == Outcome::Missed {
+        if end.outcome == JobOutcome::Missed {
             self.worst.record(end);
         }
     }
 }
 
-/// Statistics of so many operations and classes stay in the cache.
+/// With at most so many rows the statistics stay in the cache.
 const CACHED: usize = 128;
 
-/// Above so many operations their distributions are kept to one digit: 14 kB each become 3 kB.
+/// Above so many operations, distributions have one digit: 3 kB each instead of 14 kB.
 const MANY: usize = 1_000;
 
-/// Responses and lateness are told apart up to this many deadlines; beyond it only the greatest is exact.
+/// The range of responses and lateness, in deadlines. Beyond it only the greatest is exact.
 const BEYOND: u64 = 64;
 
-/// Which kinds of jobs an operation can have.
-struct Classes {
+/// The classes of jobs that an operation can have.
+struct JobClasses {
     critical: bool,
     other: bool,
 }
 
-impl Classes {
-    fn of(system: &System, id: OperationId) -> Classes {
+impl JobClasses {
+    fn of(system: &System, id: OperationId) -> JobClasses {
         let all = system.operation(id).critical;
         let mut settings = system.epochs.iter().map(|epoch| &epoch.settings[id.index()]);
         let some = settings.clone().any(|setting| setting.critical_legs > 0);
         let every = settings.all(|setting| setting.critical_legs >= setting.legs);
-        Classes { critical: all || some, other: !all && !every }
+        JobClasses { critical: all || some, other: !all && !every }
     }
 }

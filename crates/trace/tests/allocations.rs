@@ -1,10 +1,10 @@
-//! Nothing on the path of an event allocates after start.
+//! The path of an event allocates nothing after the start.
 
 use crate::systems;
 
 use hyoshi_model::{Chain, Instant, OperationId, System};
 use hyoshi_trace::ring::ring;
-use hyoshi_trace::{Event, Input, Probe, Stats};
+use hyoshi_trace::{Input, Probe, Stats, TraceEvent};
 use systems::{at, job, millis, periodic};
 
 fn allocations(path: impl FnOnce()) -> u64 {
@@ -26,7 +26,7 @@ fn counting_a_job_end_does_not_allocate() {
     let mut stats = Stats::new(&System::new(system));
     let counted = allocations(|| {
         for number in 0..10_000u64 {
-            // Some far beyond every range, most of them missed at some time.
+            // Some are far beyond every range, and most are missed at some time.
             let response = 1 + number * number % 100_000;
             stats.record(&job((number % 10) as u32, number, at(number), at(number + response)));
         }
@@ -40,7 +40,7 @@ fn neither_a_push_nor_a_loss_nor_a_drain_of_the_ring_allocates() {
     let (mut probe, mut drain) = ring(100);
     let counted = allocations(|| {
         for at in 0..150 {
-            probe.event(Instant::from_nanos(at), Event::Input(Input::Tick));
+            probe.event(Instant::from_nanos(at), TraceEvent::Input(Input::Tick));
         }
         assert_eq!(drain.drain(|_, _| ()), 100);
     });

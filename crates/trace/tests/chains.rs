@@ -1,9 +1,9 @@
-//! End-to-end figures against chains worked out by hand.
+//! End-to-end statistics of chains, against values computed by hand.
 
 use crate::systems;
 
 use hyoshi_model::*;
-use hyoshi_trace::{JobEnd, Outcome, Stats};
+use hyoshi_trace::{JobEnd, JobOutcome, Stats};
 use systems::{at, job, millis, operation, periodic, setting, uniform};
 
 /// Operation 0 every 10 ms; 1 after it; 2 reads it, every 10 ms of its own.
@@ -43,7 +43,7 @@ fn a_chain_of_triggers_counts_from_the_root_whatever_order_the_ends_come_in() {
     let chain = &stats.chains()[0];
     assert_eq!((chain.made, chain.missed, chain.lost, chain.unmatched), (2, 1, 0, 0));
     assert_eq!(chain.latency.extent().most(), Some(millis(14)));
-    // Something that happened just after the release at 10 ms shows at 38 ms.
+    // An event just after the release at 10 ms shows at 38 ms.
     assert_eq!((chain.reaction.most(), chain.too_slow, chain.too_old), (Some(millis(28)), 1, 0));
     assert!(chain.violated());
 }
@@ -51,7 +51,7 @@ fn a_chain_of_triggers_counts_from_the_root_whatever_order_the_ends_come_in() {
 #[test]
 fn a_cancelled_job_loses_the_instance() {
     let system = system(chain(&[0, 1]));
-    let stats = record(&system, &[JobEnd { outcome: Outcome::Cancelled, ..job(1, 0, at(0), at(2)) }]);
+    let stats = record(&system, &[JobEnd { outcome: JobOutcome::Cancelled, ..job(1, 0, at(0), at(2)) }]);
     assert_eq!((stats.chains()[0].lost, stats.chains()[0].violated()), (1, true));
 }
 

@@ -1,16 +1,21 @@
-//! Recordings that were written, cut off, damaged and refused.
+//! Recordings that are written, torn, damaged and rejected.
 
 use crate::systems;
 
 use std::io::{self, Write};
 
 use hyoshi_model::*;
-use hyoshi_trace::recording::{Entry, Fact, Fits, Kept, Misfit, ReadError, WriteError};
-use hyoshi_trace::{Decision, Event, Header, Input, Reader, Seen, Signal, Slot, Splits, Stats, Who, Writer};
+use hyoshi_trace::recording::{
+    Fact, FactLevel, RangeCheck, RangeError, ReadError, RecordedEvent, RecordingSize, WriteError,
+};
+use hyoshi_trace::{
+    CpuEvent, CpuUser, DispatchDecision, Input, RecordingHeader, RecordingReader, RecordingWriter, Signal, Slot,
+    Splits, Stats, TraceEvent,
+};
 use proptest::prelude::*;
 
-fn header() -> Header {
-    Header {
+fn header() -> RecordingHeader {
+    RecordingHeader {
         system: "name = \"uav\"\n".into(),
         files: vec![("times.txt".into(), "1ms\n".into())],
         verb: "run".into(),
@@ -20,11 +25,15 @@ fn header() -> Header {
         changes: vec!["--strategy=MUF".into()],
         processors: vec![0, 1, 2],
         run: [7; 16],
-        facts: vec![Fact { what: "real-time priority".into(), granted: false, detail: "no CAP_SYS_NICE".into() }],
+        facts: vec![Fact {
+            what: "real-time priority".into(),
+            level: FactLevel::Refused,
+            detail: "no CAP_SYS_NICE".into(),
+        }],
     }
 }
 
-fn events() -> impl Strategy<Value = Vec<Entry>> {
+fn events() -> impl Strategy<Value = Vec<RecordedEvent>> {
     let span = || any::<u64>().prop_map(Span::from_nanos);
     let instant = || any::<u64>().prop_map(Instant::from_nanos);
     let slot = || any::<u32>().prop_map(Slot);
@@ -37,28 +46,32 @@ fn events() -> impl Strategy<Value = Vec<Entry>> {
     };
     let who = || {
         prop_oneof![
-            Just(Who::Idle),
-            any::<u8>().prop_map(Who::Lane),
-            Just(Who::Release),
-            Just(Who::Below),
-            Just(Who::Watchdog),
-            any::<u32>().prop_map(Who::Other),
-            Just(Who::Unknown),
+            Just(CpuUser::Idle),
+            any::<u8>().prop_map(CpuUser::Lane),
+            Just(CpuUser::Release),
+            Just(CpuUser::Below),
+            Just(CpuUser::Watchdog),
+            any::<u32>().prop_map(CpuUser::Other),
+            Just(CpuUser::Unknown),
         ]
     };
     let event = prop_oneof![
-        Just(Event::Input(Input::Tick)),
-        (any::<u8>(), span()).prop_map(|(lane, executed)| Event::Input(Input::LaneRuns { lane, executed })),
-        (slot(), span()).prop_map(|(slot, consumed)| Event::Input(Input::Complete { slot, consumed, ticket: None })),
+        Just(TraceEvent::Input(Input::Tick)),
+        (any::<u8>(), span()).prop_map(|(lane, executed)| TraceEvent::Input(Input::LaneRuns { lane, executed })),
+        (slot(), span()).prop_map(|(slot, consumed)| TraceEvent::Input(Input::Complete {
+            slot,
+            consumed,
+            ticket: None
+        })),
         (slot(), any::<u32>())
-            .prop_map(|(slot, resource)| Event::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
-        (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| Event::Decision(
-            Decision::Ready { job, release, deadline, lane }
+            .prop_map(|(slot, resource)| TraceEvent::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
+        (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| TraceEvent::Decision(
+            DispatchDecision::Ready { job, release, deadline, lane }
         )),
         (any::<(u32, u32, u16, u64)>(), instant(), span(), instant()).prop_map(
             |((from, to, position, number), origin, period, due)| {
                 let (from, to) = (OperationId(from), OperationId(to));
-                Event::Decision(Decision::Send(Signal {
+                TraceEvent::Decision(DispatchDecision::Send(Signal {
                     from,
                     to,
                     position,
@@ -70,19 +83,19 @@ fn events() -> impl Strategy<Value = Vec<Entry>> {
                 }))
             }
         ),
-        (who(), any::<bool>()).prop_map(|(to, preempted)| Event::Seen(Seen::Switch { to, preempted })),
-        (who(), span()).prop_map(|(who, span)| Event::Seen(Seen::Overhead { who, span })),
-        (who(), span()).prop_map(|(who, span)| Event::Seen(Seen::Used { who, span })),
-        span().prop_map(|span| Event::Seen(Seen::Stolen { span })),
-        Just(Event::Seen(Seen::Gap)),
-        (any::<u32>(), any::<i64>(), span()).prop_map(|(host, offset, error)| Event::Seen(Seen::Clock {
+        (who(), any::<bool>()).prop_map(|(to, preempted)| TraceEvent::Cpu(CpuEvent::Switch { to, preempted })),
+        (who(), span()).prop_map(|(who, span)| TraceEvent::Cpu(CpuEvent::Overhead { who, span })),
+        (who(), span()).prop_map(|(who, span)| TraceEvent::Cpu(CpuEvent::Used { who, span })),
+        span().prop_map(|span| TraceEvent::Cpu(CpuEvent::Stolen { span })),
+        Just(TraceEvent::Cpu(CpuEvent::Gap)),
+        (any::<u32>(), any::<i64>(), span()).prop_map(|(host, offset, error)| TraceEvent::Cpu(CpuEvent::Clock {
             host: HostId(host),
             offset,
             error
         })),
         (0u64..1 << 40, 0u64..1 << 20).prop_map(|(release, number)| {
             let release = Instant::from_nanos(release);
-            Event::Decision(Decision::End(systems::job(
+            TraceEvent::Decision(DispatchDecision::End(systems::job(
                 0,
                 number,
                 release,
@@ -90,7 +103,7 @@ fn events() -> impl Strategy<Value = Vec<Entry>> {
             )))
         }),
     ];
-    let entry = (0u32..3, any::<u64>(), event).prop_map(|(processor, now, event)| Entry {
+    let entry = (0u32..3, any::<u64>(), event).prop_map(|(processor, now, event)| RecordedEvent {
         processor: ProcessorId(processor),
         now: Instant::from_nanos(now),
         event,
@@ -99,8 +112,8 @@ fn events() -> impl Strategy<Value = Vec<Entry>> {
 }
 
 /// Writes with a flush after every fifth event, so that there are many blocks.
-fn recorded(entries: &[Entry]) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), "memory", &header()).unwrap();
+fn recorded(entries: &[RecordedEvent]) -> Vec<u8> {
+    let mut writer = RecordingWriter::new(Vec::new(), "memory", &header()).unwrap();
     for (position, entry) in entries.iter().enumerate() {
         writer.event(entry.processor, entry.now, &entry.event).unwrap();
         if position % 5 == 4 {
@@ -110,7 +123,7 @@ fn recorded(entries: &[Entry]) -> Vec<u8> {
     writer.finish().unwrap().0
 }
 
-/// Where the contents of the header and of each block begin and end, as far as lengths are right.
+/// The extents of the contents of the header and of each block, as far as their lengths are right.
 fn frames(bytes: &[u8]) -> Vec<(usize, usize)> {
     let (mut frames, mut at) = (Vec::new(), 10);
     while let Some(length) = bytes.get(at..at + 4) {
@@ -125,8 +138,8 @@ fn frames(bytes: &[u8]) -> Vec<(usize, usize)> {
     frames
 }
 
-/// What one processor's events are; blocks of several processors interleave.
-fn of(entries: &[Entry], processor: u32) -> Vec<Entry> {
+/// The events of one processor; blocks of several processors interleave.
+fn of(entries: &[RecordedEvent], processor: u32) -> Vec<RecordedEvent> {
     entries.iter().filter(|entry| entry.processor.0 == processor).copied().collect()
 }
 
@@ -134,9 +147,9 @@ proptest! {
     #[test]
     fn what_is_written_is_read_again(entries in events()) {
         let bytes = recorded(&entries);
-        let mut reader = Reader::new(&bytes[..]).unwrap();
+        let mut reader = RecordingReader::new(&bytes[..]).unwrap();
         prop_assert_eq!(reader.header(), &header());
-        let read: Vec<Entry> = reader.by_ref().map(Result::unwrap).collect();
+        let read: Vec<RecordedEvent> = reader.by_ref().map(Result::unwrap).collect();
         for processor in 0..3 {
             prop_assert_eq!(of(&read, processor), of(&entries, processor));
         }
@@ -146,14 +159,14 @@ proptest! {
     #[test]
     fn a_recording_cut_off_anywhere_gives_a_prefix(entries in events(), share in 0.0f64..1.0) {
         let bytes = recorded(&entries);
-        let whole: Vec<Entry> = Reader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
+        let whole: Vec<RecordedEvent> = RecordingReader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
         let cut = (bytes.len() as f64 * share) as usize;
-        match Reader::new(&bytes[..cut]) {
+        match RecordingReader::new(&bytes[..cut]) {
             Err(ReadError::CutOff { bytes }) => prop_assert_eq!(bytes as usize, cut),
             Err(ReadError::NotARecording) => prop_assert_eq!(cut, 0),
             Err(other) => prop_assert!(false, "{}", other),
             Ok(mut reader) => {
-                let read: Result<Vec<Entry>, ReadError> = reader.by_ref().collect();
+                let read: Result<Vec<RecordedEvent>, ReadError> = reader.by_ref().collect();
                 let read = read.unwrap();
                 prop_assert_eq!(&whole[..read.len()], &read[..]);
                 let torn = reader.torn();
@@ -168,13 +181,13 @@ proptest! {
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let mut bytes = recorded(&entries);
-        let whole: Vec<Entry> = Reader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
+        let whole: Vec<RecordedEvent> = RecordingReader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
         for (place, byte) in damage {
             let place = place.index(bytes.len());
             bytes[place] = byte;
         }
-        if let Ok(reader) = Reader::new(&bytes[..]) {
-            let read: Vec<Entry> = reader.map_while(Result::ok).collect();
+        if let Ok(reader) = RecordingReader::new(&bytes[..]) {
+            let read: Vec<RecordedEvent> = reader.map_while(Result::ok).collect();
             prop_assert_eq!(&whole[..read.len()], &read[..]);
         }
     }
@@ -183,12 +196,12 @@ proptest! {
     fn arbitrary_bytes_are_read_without_panic(start in 0usize..19, mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let good = recorded(&[]);
         bytes.splice(0..0, good[..start].iter().copied());
-        if let Ok(reader) = Reader::new(&bytes[..]) {
+        if let Ok(reader) = RecordingReader::new(&bytes[..]) {
             reader.for_each(drop);
         }
     }
 
-    /// Whatever is flipped and given a right checksum: it is read in bounds, or refused.
+    /// After any bit flip with a correct checksum the recording is within bounds, or rejected.
     #[test]
     fn what_was_edited_with_its_checksums_is_in_bounds_or_refused(
         entries in events(),
@@ -207,13 +220,13 @@ proptest! {
             let crc = crc32fast::hash(&bytes[from..to]);
             bytes[from - 4..from].copy_from_slice(&crc.to_le_bytes());
         }
-        let (mut fits, mut stats, mut splits) = (Fits::new(&system), Stats::new(&system), Splits::new(2));
-        for entry in Reader::new(&bytes[..]).unwrap().map_while(Result::ok) {
-            if fits.check(&entry).is_err() {
+        let (mut check, mut stats, mut splits) = (RangeCheck::new(&system), Stats::new(&system), Splits::new(2));
+        for entry in RecordingReader::new(&bytes[..]).unwrap().map_while(Result::ok) {
+            if check.check(&entry).is_err() {
                 break;
             }
             splits.event(entry.processor, entry.now, &entry.event);
-            if let Event::Decision(Decision::End(end)) = &entry.event {
+            if let TraceEvent::Decision(DispatchDecision::End(end)) = &entry.event {
                 stats.record(end);
             }
         }
@@ -221,7 +234,7 @@ proptest! {
         splits.until(Instant::from_nanos(1 << 40));
     }
 
-    /// The checksum is right, the content arbitrary: what a deliberate change can do.
+    /// The checksum is right and the content arbitrary: a deliberate change.
     #[test]
     fn a_forged_block_is_read_without_panic(names in any::<bool>(), body in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut bytes = recorded(&[]);
@@ -229,21 +242,21 @@ proptest! {
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
         bytes.extend_from_slice(&body);
-        Reader::new(&bytes[..]).unwrap().for_each(drop);
+        RecordingReader::new(&bytes[..]).unwrap().for_each(drop);
     }
 }
 
 #[test]
 fn other_files_are_refused_with_what_they_are() {
-    let refused = |bytes: &[u8]| Reader::new(bytes).map(drop).unwrap_err().to_string();
+    let refused = |bytes: &[u8]| RecordingReader::new(bytes).map(drop).unwrap_err().to_string();
     assert!(refused(b"\x7fELF and so on and on").contains("not a recording"));
     let mut other = recorded(&[]);
     other[8] = 9;
     assert!(refused(&other).contains("format 9"));
     assert!(refused(&other).contains("newer"));
-    other[8] = 4;
+    other[8] = 5;
     let old = refused(&other);
-    assert!(old.contains("format 4,") && old.contains("record again"), "{old}");
+    assert!(old.contains("format 5,") && old.contains("record again"), "{old}");
     let mut damaged = recorded(&[]);
     damaged[25] ^= 1;
     assert!(refused(&damaged).contains("header"));
@@ -254,41 +267,41 @@ fn a_length_that_lies_allocates_nothing() {
     let mut bytes = recorded(&[])[..10].to_vec();
     bytes.extend_from_slice(&(100u32 << 20).to_le_bytes());
     bytes.extend_from_slice(&[0; 40]);
-    assert!(matches!(Reader::new(&bytes[..]), Err(ReadError::CutOff { bytes: 54 })));
+    assert!(matches!(RecordingReader::new(&bytes[..]), Err(ReadError::CutOff { bytes: 54 })));
 }
 
 #[test]
 fn lost_events_are_counted_for_their_processor() {
-    let mut writer = Writer::new(Vec::new(), "memory", &header()).unwrap();
-    let tick = Event::Input(Input::Tick);
+    let mut writer = RecordingWriter::new(Vec::new(), "memory", &header()).unwrap();
+    let tick = TraceEvent::Input(Input::Tick);
     writer.event(ProcessorId(1), Instant::ZERO, &tick).unwrap();
     writer.lost(ProcessorId(1), 12).unwrap();
     writer.lost(ProcessorId(1), 30).unwrap();
     let bytes = writer.finish().unwrap().0;
-    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let mut reader = RecordingReader::new(&bytes[..]).unwrap();
     assert_eq!(reader.by_ref().map(Result::unwrap).count(), 1);
     assert_eq!(reader.lost(), [0, 42]);
 }
 
 #[test]
 fn threads_of_others_have_names_before_the_events_that_use_them() {
-    let mut writer = Writer::new(Vec::new(), "memory", &header()).unwrap();
-    let seen = |to| Event::Seen(Seen::Switch { to, preempted: true });
+    let mut writer = RecordingWriter::new(Vec::new(), "memory", &header()).unwrap();
+    let seen = |to| TraceEvent::Cpu(CpuEvent::Switch { to, preempted: true });
     let first = writer.name("kworker/1:2");
     writer.event(ProcessorId(0), Instant::ZERO, &seen(first)).unwrap();
     writer.flush().unwrap();
     let second = writer.name(&"ö".repeat(40));
     writer.event(ProcessorId(0), Instant::ZERO, &seen(second)).unwrap();
     let bytes = writer.finish().unwrap().0;
-    let mut reader = Reader::new(&bytes[..]).unwrap();
-    assert_eq!((first, reader.next().unwrap().unwrap().event), (Who::Other(0), seen(first)));
+    let mut reader = RecordingReader::new(&bytes[..]).unwrap();
+    assert_eq!((first, reader.next().unwrap().unwrap().event), (CpuUser::Other(0), seen(first)));
     assert_eq!((reader.name(0), reader.name(1)), (Some("kworker/1:2"), None));
     assert_eq!(reader.next().unwrap().unwrap().event, seen(second));
     assert_eq!(reader.name(1), Some(&*"ö".repeat(32)));
     assert!(reader.next().is_none() && reader.torn().is_none());
 }
 
-/// Takes so many bytes and then says that the disk is full.
+/// Accepts so many bytes, then fails with a full disk.
 struct Disk(usize);
 
 impl Write for Disk {
@@ -304,14 +317,14 @@ impl Write for Disk {
 }
 
 #[test]
-fn a_full_disk_is_an_error_that_names_the_file_and_what_is_kept() {
+fn a_full_disk_is_an_error_that_names_the_file_and_what_is_written() {
     let empty = recorded(&[]).len();
-    let mut writer = Writer::new(Disk(empty + 50), "/data/flight.rec", &header()).unwrap();
-    let tick = Event::Input(Input::Tick);
+    let mut writer = RecordingWriter::new(Disk(empty + 50), "/data/flight.rec", &header()).unwrap();
+    let tick = TraceEvent::Input(Input::Tick);
     writer.event(ProcessorId(0), Instant::ZERO, &tick).unwrap();
     writer.flush().unwrap();
-    let kept = writer.kept();
-    assert_eq!(kept, Kept { bytes: empty as u64 + 39, events: 1 });
+    let written = writer.written();
+    assert_eq!(written, RecordingSize { bytes: empty as u64 + 39, events: 1 });
     writer.event(ProcessorId(0), Instant::ZERO, &tick).unwrap();
     let error = writer.flush().unwrap_err().to_string();
     assert!(
@@ -323,33 +336,34 @@ fn a_full_disk_is_an_error_that_names_the_file_and_what_is_kept() {
 }
 
 #[test]
-fn what_the_system_has_not_and_times_that_go_back_are_misfits() {
+fn numbers_beyond_the_system_and_decreasing_times_are_range_errors() {
     let system = systems::periodic(4);
     let at = |micros| Instant::ZERO + Span::from_micros(micros);
-    let entry = |processor, micros, event| Entry { processor: ProcessorId(processor), now: at(micros), event };
-    let end = |operation| Event::Decision(Decision::End(systems::job(operation, 0, at(0), at(1))));
-    let misfit = |entries: &[Entry]| {
-        let mut fits = Fits::new(&system);
-        entries.iter().find_map(|entry| fits.check(entry).err())
+    let entry = |processor, micros, event| RecordedEvent { processor: ProcessorId(processor), now: at(micros), event };
+    let end = |operation| TraceEvent::Decision(DispatchDecision::End(systems::job(operation, 0, at(0), at(1))));
+    let range_error = |entries: &[RecordedEvent]| {
+        let mut check = RangeCheck::new(&system);
+        entries.iter().find_map(|entry| check.check(entry).err())
     };
-    let tick = Event::Input(Input::Tick);
-    assert_eq!(misfit(&[entry(0, 5, tick), entry(0, 5, end(3))]), None);
-    assert_eq!(misfit(&[entry(0, 5, tick), entry(0, 4, tick)]), Some(Misfit::Back { from: at(5), to: at(4) }));
-    // What was seen comes by another way.
-    assert_eq!(misfit(&[entry(0, 5, tick), entry(0, 4, Event::Seen(Seen::Gap))]), None);
-    let unknown = |what, number, of| Some(Misfit::Unknown { what, number, of, at: at(5) });
-    assert_eq!(misfit(&[entry(0, 5, end(4))]), unknown("operation", 4, 4));
-    assert_eq!(misfit(&[entry(9, 5, tick)]), unknown("processor", 9, system.processors.len()));
-    let acquire = Event::Input(Input::Acquire { slot: Slot(0), resource: ResourceId(7) });
-    assert_eq!(misfit(&[entry(0, 5, acquire)]), unknown("resource", 7, 0));
-    let complete = Event::Input(Input::Complete { slot: Slot(0), consumed: Span::from_nanos(u64::MAX), ticket: None });
-    assert_eq!(misfit(&[entry(0, 5, complete)]), Some(Misfit::Beyond { at: at(5) }));
-    let clock = |host, offset| Event::Seen(Seen::Clock { host: HostId(host), offset, error: Span::ZERO });
-    assert_eq!(misfit(&[entry(0, 5, clock(0, -5))]), None);
-    assert_eq!(misfit(&[entry(0, 5, clock(1, -5))]), unknown("host", 1, 1));
-    assert_eq!(misfit(&[entry(0, 5, clock(0, i64::MIN))]), Some(Misfit::Beyond { at: at(5) }));
-    let part = Fits::new(&system).of_part(&[]).check(&entry(0, 5, tick));
-    assert_eq!(part, Err(Misfit::NotContained { processor: ProcessorId(0), at: at(5) }));
-    let misfit = misfit(&[entry(0, 5, end(77))]).unwrap().to_string();
-    assert!(misfit.contains("operation 77, but the system in it has 4"), "{misfit}");
+    let tick = TraceEvent::Input(Input::Tick);
+    assert_eq!(range_error(&[entry(0, 5, tick), entry(0, 5, end(3))]), None);
+    assert_eq!(range_error(&[entry(0, 5, tick), entry(0, 4, tick)]), Some(RangeError::Back { from: at(5), to: at(4) }));
+    // Observations use another path.
+    assert_eq!(range_error(&[entry(0, 5, tick), entry(0, 4, TraceEvent::Cpu(CpuEvent::Gap))]), None);
+    let unknown = |what, number, of| Some(RangeError::Unknown { what, number, of, at: at(5) });
+    assert_eq!(range_error(&[entry(0, 5, end(4))]), unknown("operation", 4, 4));
+    assert_eq!(range_error(&[entry(9, 5, tick)]), unknown("processor", 9, system.processors.len()));
+    let acquire = TraceEvent::Input(Input::Acquire { slot: Slot(0), resource: ResourceId(7) });
+    assert_eq!(range_error(&[entry(0, 5, acquire)]), unknown("resource", 7, 0));
+    let complete =
+        TraceEvent::Input(Input::Complete { slot: Slot(0), consumed: Span::from_nanos(u64::MAX), ticket: None });
+    assert_eq!(range_error(&[entry(0, 5, complete)]), Some(RangeError::Beyond { at: at(5) }));
+    let clock = |host, offset| TraceEvent::Cpu(CpuEvent::Clock { host: HostId(host), offset, error: Span::ZERO });
+    assert_eq!(range_error(&[entry(0, 5, clock(0, -5))]), None);
+    assert_eq!(range_error(&[entry(0, 5, clock(1, -5))]), unknown("host", 1, 1));
+    assert_eq!(range_error(&[entry(0, 5, clock(0, i64::MIN))]), Some(RangeError::Beyond { at: at(5) }));
+    let part = RangeCheck::new(&system).of_part(&[]).check(&entry(0, 5, tick));
+    assert_eq!(part, Err(RangeError::NotContained { processor: ProcessorId(0), at: at(5) }));
+    let range_error = range_error(&[entry(0, 5, end(77))]).unwrap().to_string();
+    assert!(range_error.contains("operation 77, but its system has 4"), "{range_error}");
 }

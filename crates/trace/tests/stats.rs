@@ -1,10 +1,10 @@
-//! Statistics against job ends made by hand.
+//! Statistics of job ends with known values.
 
 use crate::systems;
 
 use hyoshi_model::*;
 use hyoshi_trace::stats::{Phase, Phases};
-use hyoshi_trace::{JobEnd, Outcome, Stats};
+use hyoshi_trace::{JobEnd, JobOutcome, Stats};
 use systems::{at, job, millis, periodic, setting, uniform};
 
 #[test]
@@ -18,7 +18,7 @@ fn each_outcome_is_counted_for_its_class_and_epoch() {
     };
     let system = system.with(|system| system.epochs.push(second));
     let mut stats = Stats::new(&system);
-    for (number, outcome) in Outcome::ALL.into_iter().enumerate() {
+    for (number, outcome) in JobOutcome::ALL.into_iter().enumerate() {
         stats.record(&JobEnd { outcome, epoch: 1, ..job(1, number as u64, at(0), at(5)) });
     }
     stats.record(&JobEnd { overran: true, ..job(0, 0, at(0), at(5)) });
@@ -52,7 +52,7 @@ fn a_load_chain_counts_its_critical_and_its_other_legs_apart() {
     let mut stats = Stats::new(&System::new(system));
     assert_eq!(stats.rows().len(), 4);
     stats.record(&JobEnd { critical: true, ..job(1, 0, at(0), at(2)) });
-    stats.record(&JobEnd { critical: false, outcome: Outcome::Cancelled, ..job(1, 0, at(0), at(2)) });
+    stats.record(&JobEnd { critical: false, outcome: JobOutcome::Cancelled, ..job(1, 0, at(0), at(2)) });
     assert_eq!(stats.counts(None, |row| row.critical()).made(), 1);
     assert_eq!(stats.counts(None, |row| !row.critical()).cancelled(), 1);
 }

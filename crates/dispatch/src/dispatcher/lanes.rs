@@ -1,7 +1,7 @@
 //! Lanes' queues and tokens, and the end of jobs.
 
 use hyoshi_model::{Instant, OnOverrun, ResourceId, Span};
-use hyoshi_trace::{Decision, JobEnd, Outcome, Probe, Signal, Slot, Ticket};
+use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, Probe, Signal, Slot, Ticket};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -133,7 +133,7 @@ impl<P: Probe> Dispatcher<P> {
         &mut self,
         now: Instant,
         slot: Slot,
-        (transition, outcome): (Transition, Outcome),
+        (transition, outcome): (Transition, JobOutcome),
         consumed: Span,
         effects: &mut Effects,
     ) {
@@ -155,17 +155,17 @@ impl<P: Probe> Dispatcher<P> {
         if !self.held.is_empty() {
             self.held.retain(|(holder, _)| *holder != slot);
         }
-        self.decision(now, Decision::End(job_end(now, &job, outcome, consumed)));
+        self.decision(now, DispatchDecision::End(job_end(now, &job, outcome, consumed)));
         if moves {
             self.move_operations(now, effects);
         }
     }
 
     /// Drops an arriving job; returns false.
-    pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: Outcome, effects: &mut Effects) -> bool {
+    pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: JobOutcome, effects: &mut Effects) -> bool {
         effects.work.refused += 1;
         self.return_tickets(job, effects);
-        self.decision(now, Decision::End(job_end(now, job, outcome, Span::ZERO)));
+        self.decision(now, DispatchDecision::End(job_end(now, job, outcome, Span::ZERO)));
         false
     }
 
@@ -188,11 +188,11 @@ impl<P: Probe> Dispatcher<P> {
                 let (lane, critical) = (job.lane, job.critical);
                 self.lanes[usize::from(lane)].queue_mut(critical).remove(slot);
                 self.left_queue(lane, slot);
-                self.end(now, slot, (Transition::Drop, Outcome::DroppedFull), Span::ZERO, effects);
+                self.end(now, slot, (Transition::Drop, JobOutcome::DroppedFull), Span::ZERO, effects);
             }
             None => {
                 if let Some(slot) = self.operations[local as usize].held.pop_front() {
-                    self.end(now, slot, (Transition::Drop, Outcome::DroppedFull), Span::ZERO, effects);
+                    self.end(now, slot, (Transition::Drop, JobOutcome::DroppedFull), Span::ZERO, effects);
                 }
             }
         }
@@ -223,7 +223,7 @@ impl<P: Probe> Dispatcher<P> {
                         due: now,
                         ticket,
                     };
-                    self.decision(now, Decision::Send(signal));
+                    self.decision(now, DispatchDecision::Send(signal));
                     effects.sends.push((processor, signal));
                 }
             }
@@ -231,7 +231,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 }
 
-fn job_end(now: Instant, job: &Job, outcome: Outcome, consumed: Span) -> JobEnd {
+fn job_end(now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) -> JobEnd {
     JobEnd {
         job: job.id,
         outcome,

@@ -19,7 +19,7 @@ use hyoshi_model::{
     Deadline, Instant, JobId, OnOverload, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System,
 };
 use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
-use hyoshi_trace::{Decision, Event, Input, Outcome, Probe, Signal, Slot, Ticket};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
 
 use crate::cap::CapEnforcer;
 use crate::effects::{Effects, OverrunAction, Run, SchedulerWork};
@@ -222,7 +222,7 @@ impl<P: Probe> Dispatcher<P> {
     // A caller's input is a constant: the compiler keeps only its arm.
     #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input, effects: &mut Effects) {
-        self.probe.event(now, Event::Input(input));
+        self.probe.event(now, TraceEvent::Input(input));
         if self.switching.is_some() {
             self.progress(now);
         }
@@ -381,7 +381,7 @@ impl<P: Probe> Dispatcher<P> {
                 // Once, at the first dispatch; a job that just fits runs; never critical operations.
                 if self.cancel && !job.critical && job.wcet > job.deadline.since(now) {
                     effects.work.cancelled += 1;
-                    self.end(now, slot, (Transition::Drop, Outcome::Cancelled), Span::ZERO, effects);
+                    self.end(now, slot, (Transition::Drop, JobOutcome::Cancelled), Span::ZERO, effects);
                     continue;
                 }
                 job.start = now;
@@ -408,9 +408,9 @@ impl<P: Probe> Dispatcher<P> {
         if let Some(run) = run {
             if let Some(preempted) = preempted {
                 let job = self.jobs.get(preempted).id;
-                self.decision(now, Decision::Yield { job });
+                self.decision(now, DispatchDecision::Yield { job });
             }
-            self.decision(now, Decision::Run { job: run.job, lane, slot: run.slot, resumed: run.resumed });
+            self.decision(now, DispatchDecision::Run { job: run.job, lane, slot: run.slot, resumed: run.resumed });
         }
         run
     }
@@ -422,10 +422,10 @@ impl<P: Probe> Dispatcher<P> {
         let job = *self.jobs.get(slot);
         let ends_early = job.stopped || job.cancelled;
         let outcome = match job.cancelled {
-            true => Outcome::Cancelled,
-            false if job.stopped => Outcome::Stopped,
-            false if now <= job.deadline => Outcome::Made,
-            false => Outcome::Missed,
+            true => JobOutcome::Cancelled,
+            false if job.stopped => JobOutcome::Stopped,
+            false if now <= job.deadline => JobOutcome::Made,
+            false => JobOutcome::Missed,
         };
         self.end(now, slot, (Transition::Complete, outcome), consumed, effects);
         if !ends_early {
@@ -477,7 +477,7 @@ impl<P: Probe> Dispatcher<P> {
                 self.leave_queue(slot);
                 self.release_token(slot, effects);
                 self.jobs.get_mut(slot).make(Transition::Demote);
-                self.decision(now, Decision::Demote { job: id });
+                self.decision(now, DispatchDecision::Demote { job: id });
             }
         }
         self.watch_next = self.watches.iter().map(|(due, _)| *due).min().unwrap_or(Instant::NEVER);
@@ -491,7 +491,7 @@ impl<P: Probe> Dispatcher<P> {
         let job = self.jobs.get_mut(slot);
         job.make(Transition::Suspend);
         let id = job.id;
-        self.decision(now, Decision::Yield { job: id });
+        self.decision(now, DispatchDecision::Yield { job: id });
         self.account(now, effects);
     }
 
@@ -533,13 +533,13 @@ impl<P: Probe> Dispatcher<P> {
             // Its own deadline counts from the guarded release, which has not happened yet.
             let own = matches!(self.operations[job.local as usize].deadline, Deadline::Own(_));
             if job.deadline < now && !(own && job.state == JobState::Held) {
-                self.end(now, slot, (Transition::Drop, Outcome::Missed), Span::ZERO, effects);
+                self.end(now, slot, (Transition::Drop, JobOutcome::Missed), Span::ZERO, effects);
             }
         }
     }
 
     #[inline]
-    pub(super) fn decision(&mut self, now: Instant, decision: Decision) {
-        self.probe.event(now, Event::Decision(decision));
+    pub(super) fn decision(&mut self, now: Instant, decision: DispatchDecision) {
+        self.probe.event(now, TraceEvent::Decision(decision));
     }
 }

@@ -6,7 +6,7 @@
 
 use hyoshi_model::{Instant, OperationId, Span};
 use hyoshi_sched::Placement;
-use hyoshi_trace::{Decision, Probe, Slot};
+use hyoshi_trace::{DispatchDecision, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -72,7 +72,7 @@ impl<P: Probe> Dispatcher<P> {
             if job.state == JobState::Ready {
                 self.enqueue(slot, Transition::Requeue, effects);
                 if lane != job.lane {
-                    self.decision(now, Decision::Move { job: id, lane });
+                    self.decision(now, DispatchDecision::Move { job: id, lane });
                 }
             }
         }

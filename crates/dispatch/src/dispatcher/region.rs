@@ -4,7 +4,7 @@ use alloc::{sync::Arc, vec::Vec};
 
 use hyoshi_model::{Instant, OnOverload, OperationId, ResourceId, Setting, System, utilisation_ppm};
 use hyoshi_sched::{Placement, ProcessorPlan};
-use hyoshi_trace::{Decision, Probe, Slot};
+use hyoshi_trace::{DispatchDecision, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -80,7 +80,7 @@ impl<P: Probe> Dispatcher<P> {
                 (true, _) => operation.placement = place(1),
             }
         }
-        self.decision(now, Decision::Epoch { index: index as u16 });
+        self.decision(now, DispatchDecision::Epoch { index: index as u16 });
         if self.reranked {
             self.rerank(now, effects);
         } else {
@@ -122,14 +122,14 @@ impl<P: Probe> Dispatcher<P> {
         }
         self.wake_all(effects);
         if self.gate() != before {
-            self.decision(now, Decision::Gate { lane: self.gate() });
+            self.decision(now, DispatchDecision::Gate { lane: self.gate() });
         }
         match change {
             HardCapChange::None | HardCapChange::Gate => {}
             HardCapChange::Pause { lasting } => self.pause(now, lasting, effects),
             HardCapChange::Open => {
                 self.spared = LaneMask::EMPTY;
-                self.decision(now, Decision::Pause { on: false });
+                self.decision(now, DispatchDecision::Pause { on: false });
             }
         }
         true
@@ -141,7 +141,7 @@ impl<P: Probe> Dispatcher<P> {
         let running =
             self.held.iter().map(|(holder, _)| jobs.get(*holder)).filter(|job| job.state == JobState::Running);
         self.spared = running.map(|job| job.lane).collect();
-        self.decision(now, Decision::Pause { on: true });
+        self.decision(now, DispatchDecision::Pause { on: true });
         if lasting {
             self.overload_lasts(now, effects);
         }
@@ -172,7 +172,7 @@ impl<P: Probe> Dispatcher<P> {
 
     /// Critical overload lasts: applies the file's rule.
     fn overload_lasts(&mut self, now: Instant, effects: &mut Effects) {
-        self.decision(now, Decision::Overload);
+        self.decision(now, DispatchDecision::Overload);
         match self.on_overload {
             OnOverload::Report => {}
             OnOverload::Stop => effects.stop = true,
@@ -186,7 +186,7 @@ impl<P: Probe> Dispatcher<P> {
                 if let Some(operation) = least {
                     operation.relegate();
                     let operation = operation.id;
-                    self.decision(now, Decision::Relegate { operation });
+                    self.decision(now, DispatchDecision::Relegate { operation });
                 }
             }
         }

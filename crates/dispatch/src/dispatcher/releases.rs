@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, sync::Arc};
 
 use hyoshi_model::{Deadline, Instant, JobId, OnBusy, Span, WhenFull};
 use hyoshi_sched::Placement;
-use hyoshi_trace::{Decision, Outcome, Probe, Slot};
+use hyoshi_trace::{DispatchDecision, JobOutcome, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -164,17 +164,17 @@ impl<P: Probe> Dispatcher<P> {
         let operation = &self.operations[job.local as usize];
         let first_leg = job.id.leg == 0;
         if first_leg && operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
-            return self.drop_new(now, &job, Outcome::DroppedBusy, effects);
+            return self.drop_new(now, &job, JobOutcome::DroppedBusy, effects);
         }
         // Demoted and blocked jobs are no longer in the queue, but stay in the table: an operation that leaves too many
         // of them loses only its own next jobs.
         if operation.unfinished as usize >= operation.queue.most_jobs() {
-            return self.drop_new(now, &job, Outcome::DroppedFull, effects);
+            return self.drop_new(now, &job, JobOutcome::DroppedFull, effects);
         }
         // The limit is for releases: a started one is not cut off.
         if first_leg && operation.waiting >= operation.queue.limit {
             match operation.queue.when_full {
-                WhenFull::DropNewest => return self.drop_new(now, &job, Outcome::DroppedFull, effects),
+                WhenFull::DropNewest => return self.drop_new(now, &job, JobOutcome::DroppedFull, effects),
                 WhenFull::DropOldest => self.drop_oldest(now, job.local, effects),
             }
         }
@@ -189,7 +189,7 @@ impl<P: Probe> Dispatcher<P> {
             operation.guard.release(earliest, job.period);
         }
         let Some(slot) = self.jobs.insert(job) else {
-            return self.drop_new(now, &job, Outcome::DroppedFull, effects);
+            return self.drop_new(now, &job, JobOutcome::DroppedFull, effects);
         };
         let operation = &mut self.operations[job.local as usize];
         operation.waiting += 1;
@@ -203,7 +203,7 @@ impl<P: Probe> Dispatcher<P> {
         if operation.held.len() == 1 {
             self.arm(job.local, earliest);
         }
-        self.decision(now, Decision::Hold { job: job.id, until: earliest });
+        self.decision(now, DispatchDecision::Hold { job: job.id, until: earliest });
         true
     }
 
@@ -269,7 +269,8 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn make_ready(&mut self, now: Instant, slot: Slot, effects: &mut Effects) {
         let job = self.jobs.get_mut(slot);
         job.ready = now;
-        let ready = Decision::Ready { job: job.id, release: job.release, deadline: job.deadline, lane: job.lane };
+        let ready =
+            DispatchDecision::Ready { job: job.id, release: job.release, deadline: job.deadline, lane: job.lane };
         self.released += 1;
         if let Some(switching) = &mut self.switching {
             switching.follow(job, true);

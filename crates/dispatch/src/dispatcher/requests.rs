@@ -2,7 +2,7 @@
 
 use hyoshi_model::{Instant, JobId, OperationId, Span, time::LONGEST_SPAN};
 use hyoshi_sched::{LevelPosition, Traits};
-use hyoshi_trace::{Outcome, Probe, Request, Slot};
+use hyoshi_trace::{JobOutcome, JobRequest, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -22,7 +22,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// Handles timers due by now, then the request. False if it is rejected; its ticket is then returned.
-    pub(super) fn invoke(&mut self, now: Instant, request: Request, effects: &mut Effects) -> bool {
+    pub(super) fn invoke(&mut self, now: Instant, request: JobRequest, effects: &mut Effects) -> bool {
         self.advance(now, now, false, effects);
         let local = self.local(request.operation).filter(|_| self.can_invoke(request.operation));
         let Some(local) = local.filter(|local| self.operations[*local as usize].enabled && !self.off) else {
@@ -43,7 +43,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// The job of a request, ranked by the request's own traits.
-    fn requested_job(&self, local: u32, token: CompletionToken, now: Instant, request: &Request) -> Job {
+    fn requested_job(&self, local: u32, token: CompletionToken, now: Instant, request: &JobRequest) -> Job {
         let job = self.new_job(local, token, now);
         let critical = request.critical && self.operations[local as usize].critical;
         // The latest instant: a recording can hold none beyond.
@@ -154,7 +154,7 @@ impl<P: Probe> Dispatcher<P> {
                     switching.leaves(slot, self.jobs.get(slot));
                 }
                 effects.work.cancelled += 1;
-                self.end(now, slot, (Transition::Drop, Outcome::Cancelled), Span::ZERO, effects);
+                self.end(now, slot, (Transition::Drop, JobOutcome::Cancelled), Span::ZERO, effects);
             }
         }
     }

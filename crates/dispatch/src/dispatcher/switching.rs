@@ -7,7 +7,7 @@ use alloc::{boxed::Box, vec, vec::Vec};
 
 use hyoshi_model::{Instant, JobId, Overload, Span, System, utilisation_ppm};
 use hyoshi_sched::{Discipline, ProcessorPlan};
-use hyoshi_trace::{Decision, Probe, Slot};
+use hyoshi_trace::{DispatchDecision, Probe, Slot};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -188,7 +188,7 @@ impl<P: Probe> Dispatcher<P> {
         if switching.switch.ask(now, endangered) {
             let second = switching.second();
             core::mem::swap(&mut switching.disciplines, &mut self.disciplines);
-            self.decision(now, Decision::Switch { second });
+            self.decision(now, DispatchDecision::Switch { second });
             self.rekey(now, effects);
         }
     }
@@ -217,7 +217,7 @@ impl<P: Probe> Dispatcher<P> {
                 let (id, lane): (JobId, u8) = (job.id, job.lane);
                 self.enqueue(slot, Transition::Requeue, effects);
                 if lane != before {
-                    self.decision(now, Decision::Move { job: id, lane });
+                    self.decision(now, DispatchDecision::Move { job: id, lane });
                 }
             }
         }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use hyoshi_model::printable_lines;
-use hyoshi_report::terminal::Look;
-use hyoshi_report::terminal::grid::{Column, Value, column, grid};
+use hyoshi_report::terminal::TerminalStyle;
+use hyoshi_report::terminal::grid::{CellValue, Column, column, grid};
 use serde_json::{Value as Json, json};
 
 use crate::cli::{Failure, Format, Held, head, streams};
@@ -30,7 +30,7 @@ pub(super) enum Told {
 /// See [`Told`].
 pub(super) struct Table {
     pub columns: &'static [Column],
-    pub rows: Vec<Vec<Value>>,
+    pub rows: Vec<Vec<CellValue>>,
     /// What is said when there are none.
     pub empty: &'static str,
 }
@@ -44,7 +44,7 @@ impl Answer {
             (Format::Text, Told::Lines(lines)) => streams::out(printable_lines(&lines))?,
             (Format::Text, Told::Table(table)) if table.rows.is_empty() => streams::out(table.empty)?,
             (Format::Text, Told::Table(table)) => {
-                streams::out(grid(Look::of_stdout(), table.columns, &table.rows, usize::MAX))?;
+                streams::out(grid(TerminalStyle::of_stdout(), table.columns, &table.rows, usize::MAX))?;
             }
         }
         Ok(Held::Yes)
@@ -52,7 +52,7 @@ impl Answer {
 }
 
 /// Several brokers' answers, each with the name of whose it is in the first column.
-pub(super) fn beside(answers: Vec<(&str, Told)>, look: Look) -> String {
+pub(super) fn beside(answers: Vec<(&str, Told)>, look: TerminalStyle) -> String {
     let width = answers.iter().map(|(host, _)| host.chars().count()).max().unwrap_or(0);
     let (mut text, mut columns, mut rows) = (String::new(), Vec::new(), Vec::new());
     for (host, told) in answers {
@@ -68,10 +68,10 @@ pub(super) fn beside(answers: Vec<(&str, Told)>, look: Look) -> String {
                 columns = [&[column("host")], table.columns].concat();
                 if table.rows.is_empty() {
                     let none = table.columns.iter().enumerate();
-                    let none = none.map(|(place, _)| Value::words(if place == 0 { "none" } else { "" }));
-                    rows.push([Value::words(host)].into_iter().chain(none).collect());
+                    let none = none.map(|(place, _)| CellValue::words(if place == 0 { "none" } else { "" }));
+                    rows.push([CellValue::words(host)].into_iter().chain(none).collect());
                 }
-                rows.extend(table.rows.into_iter().map(|row| [vec![Value::words(host)], row].concat()));
+                rows.extend(table.rows.into_iter().map(|row| [vec![CellValue::words(host)], row].concat()));
             }
         }
     }
@@ -97,19 +97,19 @@ mod tests {
     const COLUMNS: [Column; 2] = [column("task"), column("holds")];
 
     fn table(rows: &[[&str; 2]]) -> Told {
-        let rows = rows.iter().map(|row| row.iter().map(|word| Value::words(*word)).collect()).collect();
+        let rows = rows.iter().map(|row| row.iter().map(|word| CellValue::words(*word)).collect()).collect();
         Told::Table(Table { columns: &COLUMNS, rows, empty: "no tasks\n" })
     }
 
     #[test]
     fn several_answers_have_a_column_for_the_host() {
         let told = vec![("yard", table(&[["player", "a third"], ["map", "nothing"]])), ("b", table(&[]))];
-        let told = beside(told, Look::PLAIN);
+        let told = beside(told, TerminalStyle::PLAIN);
         let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
         assert_eq!(rows[0], ["host", "task", "holds"]);
         assert_eq!(rows[2..], [vec!["yard", "player", "a"], vec!["yard", "map", "nothing"], vec!["b", "none"]]);
         let lines = |text: &str| Told::Lines(text.to_owned());
-        let told = beside(vec![("yard", lines("one\ntwo\n")), ("b", Told::Nothing)], Look::PLAIN);
+        let told = beside(vec![("yard", lines("one\ntwo\n")), ("b", Told::Nothing)], TerminalStyle::PLAIN);
         assert_eq!(told, "yard  one\nyard  two\n");
     }
 }

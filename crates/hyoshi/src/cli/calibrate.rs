@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hyoshi_model::MeasuredCosts;
 use hyoshi_report::save;
-use hyoshi_runtime::{Calibration, Note as RunNote};
+use hyoshi_runtime::{Calibration, RunNote};
 use serde_json::{Value, json};
 
 use super::output::{cannot_write, try_out, unix_now};

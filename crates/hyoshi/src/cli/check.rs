@@ -11,7 +11,7 @@ use std::time::{Duration, Instant as WallClock};
 use clap::Args;
 use hyoshi_control::file::admit;
 use hyoshi_model::HostId;
-use hyoshi_report::{Checked, Level, Look};
+use hyoshi_report::{Checked, NoteLevel, TerminalStyle};
 use hyoshi_sched::analysis::{AnalysisOptions, Bounds, Progress, Sensitivity, SensitivitySearch, analyse_with};
 use hyoshi_sched::{Outcome, Report, Strategies};
 use hyoshi_sim::refute;
@@ -73,7 +73,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         notes.extend(ready.warnings.iter().map(warning));
     }
     if let (Some(path), None) = (&arguments.counterexample, &seen) {
-        notes.push(note(Level::Info, "counterexample", none(&report, path)));
+        notes.push(note(NoteLevel::Info, "counterexample", none(&report, path)));
     }
     let hosts = (0..ready.system.hosts.len() as u32).map(HostId);
     let admissions: Vec<_> = hosts.filter_map(|host| admit(&ready.system, host)).collect();
@@ -87,7 +87,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         ..Checked::new(&command, &ready.system, &report)
     };
     match format {
-        Format::Text => streams::out(checked.terminal(Look::of_stdout()))?,
+        Format::Text => streams::out(checked.terminal(TerminalStyle::of_stdout()))?,
         Format::Json => streams::out(checked.json())?,
     }
     Ok(Held::when(checked.holds()))

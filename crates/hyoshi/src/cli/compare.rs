@@ -8,8 +8,8 @@ use hyoshi_model::{Instant, JobId, Processor, System};
 use hyoshi_replay::{Feed, Figures, Observer};
 use hyoshi_report::figures::time;
 use hyoshi_sim::{KnownJobs, simulate_known};
-use hyoshi_trace::agreement::{self, Agreement, Difference, TOLERANCE};
-use hyoshi_trace::{JobEnd, Outcome, Signal};
+use hyoshi_trace::agreement::{self, Difference, RunComparison, TOLERANCE};
+use hyoshi_trace::{JobEnd, JobOutcome, Signal};
 use serde_json::{Value, json};
 
 use super::journeys::Journeys;
@@ -73,7 +73,7 @@ pub(super) fn agreements<'a>(
     simulated: &Figures<'_>,
     run: &Figures<'_>,
     end: Instant,
-) -> Vec<(&'a str, Agreement)> {
+) -> Vec<(&'a str, RunComparison)> {
     let both = simulated.ends.iter().zip(run.ends).zip(&system.processors);
     let agree = |((simulated, run), processor): ((&Vec<JobEnd>, &Vec<JobEnd>), &'a Processor)| {
         (processor.name.as_str(), agreement::compare(simulated, run, end, TOLERANCE))
@@ -81,8 +81,8 @@ pub(super) fn agreements<'a>(
     both.map(agree).collect()
 }
 
-pub(super) fn text(system: &System, name: &str, agreement: &Agreement) -> String {
-    let Agreement { agreeing, jobs, near_ties, disturbed, disagreements } = agreement;
+pub(super) fn text(system: &System, name: &str, agreement: &RunComparison) -> String {
+    let RunComparison { agreeing, jobs, near_ties, disturbed, disagreements } = agreement;
     let (ties, disturbances, differences) = (near_ties.len(), disturbed.len(), disagreements.len());
     let mut text = format!(
         "{name}: {agreeing} busy periods ({jobs} jobs) agree; \
@@ -104,7 +104,7 @@ pub(super) fn text(system: &System, name: &str, agreement: &Agreement) -> String
     text
 }
 
-pub(super) fn object(system: &System, name: &str, agreement: &Agreement) -> Value {
+pub(super) fn object(system: &System, name: &str, agreement: &RunComparison) -> Value {
     let ties = agreement.near_ties.iter().map(|tie| {
         json!({
             "completion_ns": tie.completion.as_nanos(), "timed_ns": tie.timed.as_nanos(),
@@ -123,7 +123,7 @@ pub(super) fn object(system: &System, name: &str, agreement: &Agreement) -> Valu
 }
 
 fn told(system: &System, difference: &Difference) -> String {
-    let job = |told: &Option<(JobId, Outcome)>| match told {
+    let job = |told: &Option<(JobId, JobOutcome)>| match told {
         Some((job, outcome)) => {
             format!("{}#{} {}", system.operation(job.operation).name, job.number, word(*outcome))
         }
@@ -137,13 +137,13 @@ fn at(instant: Instant) -> String {
     time(instant.since(Instant::ZERO))
 }
 
-fn word(outcome: Outcome) -> &'static str {
+fn word(outcome: JobOutcome) -> &'static str {
     match outcome {
-        Outcome::Made => "made",
-        Outcome::Missed => "missed",
-        Outcome::Cancelled => "cancelled",
-        Outcome::Stopped => "stopped",
-        Outcome::DroppedBusy => "dropped, busy",
-        Outcome::DroppedFull => "dropped, full",
+        JobOutcome::Made => "made",
+        JobOutcome::Missed => "missed",
+        JobOutcome::Cancelled => "cancelled",
+        JobOutcome::Stopped => "stopped",
+        JobOutcome::DroppedBusy => "dropped, busy",
+        JobOutcome::DroppedFull => "dropped, full",
     }
 }

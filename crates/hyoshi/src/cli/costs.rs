@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use hyoshi_model::{Contents, Costs, MeasuredCosts, Span, read_costs, read_costs_file};
 use hyoshi_os::secure_var_os;
-use hyoshi_report::{Level, Note};
+use hyoshi_report::{NoteLevel, ReportNote};
 
 use super::Failure;
 use super::notes::note;
@@ -109,7 +109,7 @@ impl Found {
     }
 
     /// Puts what the command line gave into the system, and says what holds now.
-    pub fn settle(self, system: &mut Contents, by_file: bool) -> Vec<Note> {
+    pub fn settle(self, system: &mut Contents, by_file: bool) -> Vec<ReportNote> {
         let said = match self {
             Found::Given { costs, said } => {
                 system.processors.iter_mut().for_each(|processor| processor.costs = costs);
@@ -126,7 +126,7 @@ impl Found {
             },
         };
         let said = said.strip_prefix("costs: ").map_or(said.clone(), str::to_owned);
-        let mut notes = vec![note(Level::Info, TOPIC, said)];
+        let mut notes = vec![note(NoteLevel::Info, TOPIC, said)];
         notes.extend(larger_than_operations(system));
         notes
     }
@@ -171,7 +171,7 @@ pub(super) fn short(span: Span) -> String {
 
 /// A warning where scheduling a job takes longer than the job may: there is little point in what
 /// then follows, and more often a unit is wrong.
-fn larger_than_operations(system: &Contents) -> Option<Note> {
+fn larger_than_operations(system: &Contents) -> Option<ReportNote> {
     let per_job = |costs: &Costs| {
         let Costs { timer, enqueue, dequeue, cancel, switch, watchdog: _ } = *costs;
         [timer, enqueue, dequeue, cancel, switch, switch].into_iter().fold(Span::ZERO, |sum, one| sum + one)
@@ -196,7 +196,7 @@ fn larger_than_operations(system: &Contents) -> Option<Note> {
         short(*overhead)
     );
     let remedy = Some("give it more to do less often, or correct the costs if a unit is wrong".into());
-    Some(Note { remedy, ..note(Level::Info, TOPIC, text) })
+    Some(ReportNote { remedy, ..note(NoteLevel::Info, TOPIC, text) })
 }
 
 /// What was measured on this machine, if anybody has.

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_model::{Instant, OperationId, Span, System, write};
-use hyoshi_report::Seen;
+use hyoshi_report::CounterexampleSummary;
 use hyoshi_sched::analysis::{Counterexample, Subject, counterexamples};
 use hyoshi_sched::{Report, Strategies};
 use hyoshi_sim::simulate;
-use hyoshi_trace::{Decision, Event, JobEnd, Probe, Stats};
+use hyoshi_trace::{DispatchDecision, JobEnd, Probe, Stats, TraceEvent};
 
 use super::Failure;
 use super::load::{Ready, plan};
@@ -30,7 +30,7 @@ pub(super) fn save(
     path: &Path,
     ready: &Ready,
     strategies: &Strategies,
-) -> Result<Seen, Failure> {
+) -> Result<CounterexampleSummary, Failure> {
     try_out("the counterexample", path, &ready.file)?;
     let started = WallClock::now();
     let miss = loop {
@@ -63,7 +63,7 @@ pub(super) fn save(
         write(&example.system)
     );
     fs::write(path, text).map_err(|error| cannot_write("the counterexample", path, &error))?;
-    Ok(Seen {
+    Ok(CounterexampleSummary {
         file: Some(path.display().to_string()),
         job: Some(job),
         at_ns: Some(miss.end.as_nanos()),
@@ -72,8 +72,8 @@ pub(super) fn save(
 }
 
 /// What is to be told of a counterexample that nobody has simulated.
-pub(super) fn seen(example: &Counterexample) -> Seen {
-    Seen {
+pub(super) fn seen(example: &Counterexample) -> CounterexampleSummary {
+    CounterexampleSummary {
         of: example.subject.name().into(),
         kind: example.subject.kind(),
         region: example.region.clone(),
@@ -109,7 +109,8 @@ impl<'a> Watch<'a> {
     }
 
     fn end(&mut self, end: &JobEnd) {
-        let (late, by) = (!end.outcome.finished() || end.outcome == hyoshi_trace::Outcome::Missed, end.job.operation);
+        let (late, by) =
+            (!end.outcome.finished() || end.outcome == hyoshi_trace::JobOutcome::Missed, end.job.operation);
         let misses = match self.subject {
             Subject::Operation { operation, critical, .. } => late && by == *operation && end.critical == *critical,
             Subject::Processor { critical, operations, .. } => {
@@ -130,8 +131,8 @@ impl<'a> Watch<'a> {
 struct WatchProbe<'w, 'a>(&'w RefCell<Watch<'a>>);
 
 impl Probe for WatchProbe<'_, '_> {
-    fn event(&mut self, _: Instant, event: Event) {
-        if let Event::Decision(Decision::End(end)) = &event {
+    fn event(&mut self, _: Instant, event: TraceEvent) {
+        if let TraceEvent::Decision(DispatchDecision::End(end)) = &event {
             self.0.borrow_mut().end(end);
         }
     }

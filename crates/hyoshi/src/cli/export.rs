@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use hyoshi_dispatch::lanes_of;
-use hyoshi_replay::perfetto::{Export, Exported};
+use hyoshi_replay::perfetto::{Export, ExportCounts};
 use hyoshi_sched::ProcessorPlan;
 use serde_json::json;
 
@@ -26,7 +26,7 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
     let (exported, left, broken) = written(recorded, BufWriter::new(file), &path)?;
     match format {
         Format::Text => {
-            let Exported { jobs, runs, flows, .. } = exported;
+            let ExportCounts { jobs, runs, flows, .. } = exported;
             streams::out(format_args!(
                 "{}: {jobs} jobs, {runs} stretches in which they ran, {flows} arrows; open it at https://ui.perfetto.dev\n",
                 path.display()
@@ -58,7 +58,7 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
     broken.map_or(Ok(Held::Yes), Err)
 }
 
-type Written = (Exported, Option<Left>, Option<Failure>);
+type Written = (ExportCounts, Option<Left>, Option<Failure>);
 
 fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Written, Failure> {
     let (system, plan) = (&recorded.system, &recorded.plan);

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use hyoshi_model::{Instant, JobId, ProcessorId, Span, System, Trigger, execution_time};
 use hyoshi_replay::{Figures, Observer};
-use hyoshi_report::Level;
+use hyoshi_report::NoteLevel;
 use hyoshi_report::figures::time;
 use hyoshi_sched::Strategies;
 use hyoshi_sim::LinkCounts;
-use hyoshi_trace::agreement::{Agreement, TOLERANCE};
+use hyoshi_trace::agreement::{RunComparison, TOLERANCE};
 use hyoshi_trace::stats::Counts;
-use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome};
+use hyoshi_trace::{DispatchDecision, Input, JobEnd, JobOutcome, TraceEvent};
 use serde_json::{Value, json};
 
 use super::costs::CostsFrom;
@@ -105,16 +105,16 @@ impl Incident {
         let mut last = Instant::ZERO;
         let Left { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
             // What the kernel tells of afterwards is no part of it.
-            if !matches!(event, Event::Seen(_)) {
+            if !matches!(event, TraceEvent::Cpu(_)) {
                 last = last.max(at);
             }
             before.event(processor, at, &event);
             journeys.event(processor, at, &event);
-            let Event::Decision(Decision::End(end)) = event else { return ControlFlow::Continue(()) };
+            let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return ControlFlow::Continue(()) };
             if let Some(times) = times.0.get_mut(end.job.operation.index()) {
                 // The end of a run tells nothing of what is unfinished.
-                let told = end.outcome.finished() && (end.outcome == Outcome::Made || !end.consumed.is_zero());
-                let stopped = end.outcome == Outcome::Stopped;
+                let told = end.outcome.finished() && (end.outcome == JobOutcome::Made || !end.consumed.is_zero());
+                let stopped = end.outcome == JobOutcome::Stopped;
                 if told || stopped {
                     let JobId { number, leg, .. } = end.job;
                     times.push(Took { number, leg, stopped, used: false, consumed: end.consumed });
@@ -129,15 +129,15 @@ impl Incident {
         let mut notes = Vec::new();
         if lost > 0 {
             let text = format!("{lost} events were lost while recording: of some jobs it does not know what they took");
-            notes.push(note(Level::Degraded, "recording", text));
+            notes.push(note(NoteLevel::Degraded, "recording", text));
             journeys.doubt();
         }
-        notes.extend(part.map(|part| note(Level::Info, "recording", part)));
+        notes.extend(part.map(|part| note(NoteLevel::Info, "recording", part)));
         let asked = changes.duration.unwrap_or(system.duration);
         let last = cut.unwrap_or(last);
         let until = (Instant::ZERO + asked).min(last);
         if let Some(torn) = torn {
-            notes.push(note(Level::Degraded, "recording", torn));
+            notes.push(note(NoteLevel::Degraded, "recording", torn));
         }
         if until < Instant::ZERO + asked {
             let text = format!(
@@ -145,7 +145,7 @@ impl Incident {
                 time(last.since(Instant::ZERO)),
                 time(asked)
             );
-            notes.push(note(Level::Info, "recording", text));
+            notes.push(note(NoteLevel::Info, "recording", text));
         }
         let ready = recorded.ready(changes, costs, notes, strategies)?;
         let incident = Incident {
@@ -233,7 +233,7 @@ struct Both<'a> {
     /// The numbers of signals with recorded and with declared delays, if requested.
     signals: Option<(u64, u64)>,
     classes: [(&'static str, Counts, Counts); 2],
-    agreements: Option<Vec<(&'a str, Agreement)>>,
+    agreements: Option<Vec<(&'a str, RunComparison)>>,
 }
 
 impl Both<'_> {

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use hyoshi_model::Instant;
-use hyoshi_trace::{Decision, Event, JobEnd};
+use hyoshi_trace::{DispatchDecision, JobEnd, TraceEvent};
 use serde::Serialize;
 
 use super::Failure;
@@ -32,7 +32,7 @@ struct Line<'a> {
     processor: &'a str,
     critical: bool,
     epoch: u16,
-    outcome: hyoshi_trace::Outcome,
+    outcome: hyoshi_trace::JobOutcome,
     origin_ns: u64,
     release_ns: u64,
     ready_ns: Option<u64>,
@@ -60,8 +60,8 @@ impl Jobs<BufWriter<File>> {
 
 impl<W: Write> Jobs<W> {
     /// Writes a line if a job has ended.
-    pub fn event(&mut self, event: &Event) -> Result<(), Failure> {
-        let Event::Decision(Decision::End(end)) = event else { return Ok(()) };
+    pub fn event(&mut self, event: &TraceEvent) -> Result<(), Failure> {
+        let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return Ok(()) };
         let line = line(end, &self.names, &self.processors);
         self.csv.serialize(line).map_err(|error| cannot_write(WHAT, &self.path, &error.into()))
     }

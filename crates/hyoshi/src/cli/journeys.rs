@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, System};
 use hyoshi_sim::Journey;
-use hyoshi_trace::recording::Header;
-use hyoshi_trace::{Decision, Event, Input, Signal};
+use hyoshi_trace::recording::RecordingHeader;
+use hyoshi_trace::{DispatchDecision, Input, Signal, TraceEvent};
 
 /// The identity of a signal: the triggered operation, the predecessor's position, the release number.
 type Key = (OperationId, u16, u64);
@@ -23,17 +23,19 @@ pub(super) struct Journeys {
 }
 
 impl Journeys {
-    pub fn new(system: &System, header: &Header) -> Journeys {
+    pub fn new(system: &System, header: &RecordingHeader) -> Journeys {
         let contained = system.operations.iter().map(|operation| header.contains(operation.on));
         Journeys { known: HashMap::new(), contained: contained.collect(), inputs: Vec::new() }
     }
 
     /// The next event of the recording.
-    pub fn event(&mut self, processor: ProcessorId, at: Instant, event: &Event) {
+    pub fn event(&mut self, processor: ProcessorId, at: Instant, event: &TraceEvent) {
         match event {
-            Event::Input(input @ (Input::Invoke(_) | Input::Begin)) => self.inputs.push((at, processor, *input)),
-            Event::Decision(Decision::Send(signal)) => self.known.entry(key(signal)).or_default().0 = Some(signal.due),
-            Event::Input(Input::Signal(signal)) => self.known.entry(key(signal)).or_default().1 = Some(signal.due),
+            TraceEvent::Input(input @ (Input::Invoke(_) | Input::Begin)) => self.inputs.push((at, processor, *input)),
+            TraceEvent::Decision(DispatchDecision::Send(signal)) => {
+                self.known.entry(key(signal)).or_default().0 = Some(signal.due)
+            }
+            TraceEvent::Input(Input::Signal(signal)) => self.known.entry(key(signal)).or_default().1 = Some(signal.due),
             _ => {}
         }
     }

@@ -15,7 +15,7 @@ use hyoshi_control::file::promises_of_run;
 use hyoshi_model::hard_cap::WINDOW;
 use hyoshi_model::{ProcessorId, Share, Span, System};
 use hyoshi_os::{Spawn, ThreadPolicy, priority};
-use hyoshi_report::{Level, Note};
+use hyoshi_report::{NoteLevel, ReportNote};
 
 use super::notes::note;
 
@@ -30,7 +30,7 @@ pub(super) struct Lanes {
     /// CPUs whose lanes the hard cap has paused: they take more than they declare.
     paused: Arc<Mutex<BTreeMap<u32, Span>>>,
     told: Option<Teller>,
-    notes: Vec<Note>,
+    notes: Vec<ReportNote>,
 }
 
 /// The thread that tells the broker; it alone may have to wait for it.
@@ -71,7 +71,7 @@ impl Lanes {
             None => {
                 let late = format_args!("it has not answered within {} ms, and is told again", PATIENCE.as_millis());
                 let remedy = "is it stopped? `hyoshi broker show` asks it for longer".to_owned();
-                vec![Note { remedy: Some(remedy), ..not_counted(late) }]
+                vec![ReportNote { remedy: Some(remedy), ..not_counted(late) }]
             }
         };
         Lanes { paused, told: Some(Teller { over, said }), notes }
@@ -83,7 +83,7 @@ impl Lanes {
     }
 
     /// They are over; what the run's reader must know of them.
-    pub fn end(mut self) -> Vec<Note> {
+    pub fn end(mut self) -> Vec<ReportNote> {
         std::mem::take(&mut self.notes)
     }
 }
@@ -171,31 +171,31 @@ impl Voice {
 }
 
 /// What a reader must know: nothing, where there is no broker and none was named.
-fn told(said: Said, promises: &Promises, named: bool) -> Option<Note> {
+fn told(said: Said, promises: &Promises, named: bool) -> Option<ReportNote> {
     Some(match said {
         Ok((place, true)) => {
             let takes: Vec<String> =
                 promises.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes))).collect();
             let text = format!("the broker at {place} counts on them: they may take {}", takes.join(", "));
-            note(Level::Info, "lanes", text)
+            note(NoteLevel::Info, "lanes", text)
         }
         Ok((place, false)) => {
             let text = format!(
                 "the broker at {place} does not reserve by windows, which are below them: it counts without them"
             );
-            note(Level::Info, "lanes", text)
+            note(NoteLevel::Info, "lanes", text)
         }
         Err(ClientError::NoBroker { .. }) if !named => return None,
         Err(error) => {
             let remedy = error.remedy();
-            Note { remedy: Some(remedy), ..not_counted(format_args!("{error}")) }
+            ReportNote { remedy: Some(remedy), ..not_counted(format_args!("{error}")) }
         }
     })
 }
 
-fn not_counted(why: fmt::Arguments<'_>) -> Note {
+fn not_counted(why: fmt::Arguments<'_>) -> ReportNote {
     let text = format!("the broker does not count on them, so that its windows may get less than it says: {why}");
-    note(Level::Info, "lanes", text)
+    note(NoteLevel::Info, "lanes", text)
 }
 
 type Promises = BTreeMap<u32, Vec<hyoshi_control::window::placement::Promise>>;

@@ -8,7 +8,7 @@ use hyoshi_control::file;
 use hyoshi_model::{
     Contents, Diagnostic, Laws, Overload, Preemption, ReadContext, Span, System, quantity, read_file_with,
 };
-use hyoshi_report::Note;
+use hyoshi_report::ReportNote;
 use hyoshi_sched::{Plan, Strategies};
 
 use super::costs::CostsFrom;
@@ -144,7 +144,7 @@ pub(super) struct Ready {
     pub plan: Arc<Plan>,
     pub warnings: Vec<Diagnostic>,
     /// What scheduling costs, where that plays a part.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ReportNote>,
     /// What the command line changed, as it would be given again.
     pub changes: Vec<String>,
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, write};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::merge::{Conflict, Merge, Merged, Offsets, Stream};
-use hyoshi_trace::recording::{Fact, Fits, Header, WriteError};
-use hyoshi_trace::{Event, Seen, Who, Writer};
+use hyoshi_trace::merge::{Conflict, EventStream, Merge, Merged, Offsets};
+use hyoshi_trace::recording::{Fact, RangeCheck, RecordingHeader, WriteError};
+use hyoshi_trace::{CpuEvent, CpuUser, RecordingWriter, TraceEvent};
 use serde_json::json;
 
 use super::output::{apart, cannot_write, open};
@@ -52,11 +52,12 @@ pub(super) fn merge(
     let file = open(output, &parts[0].recorded.path.display().to_string(), WHAT)?;
     // Devices and pipes have no length to set.
     drop(file.set_len(0));
-    let mut writer = Writer::new(file, output.display().to_string(), &header).map_err(|error| match error {
-        WriteError::Io { source, .. } => cannot_write(WHAT, output, &source),
-        other => Failure::new(other),
-    })?;
-    let names: Vec<Vec<Who>> =
+    let mut writer =
+        RecordingWriter::new(file, output.display().to_string(), &header).map_err(|error| match error {
+            WriteError::Io { source, .. } => cannot_write(WHAT, output, &source),
+            other => Failure::new(other),
+        })?;
+    let names: Vec<Vec<CpuUser>> =
         parts.iter().map(|part| part.names.iter().map(|name| writer.name(name)).collect()).collect();
 
     let mut sources = Vec::new();
@@ -67,7 +68,7 @@ pub(super) fn merge(
         for processor in part.recorded.header.processors.iter().copied().map(ProcessorId) {
             stream_of[processor.index()] = Some(sources.len());
             owners.push((processor, index));
-            sources.push(Stream::new(events(&part.recorded, processor)?, offsets.clone()));
+            sources.push(EventStream::new(events(&part.recorded, processor)?, offsets.clone()));
         }
     }
     let counts = RefCell::new((0u64, vec![0u64; parts.len()]));
@@ -76,7 +77,7 @@ pub(super) fn merge(
         let (processor, part) = owners[merged.stream];
         let (events, clocks) = &mut *counts.borrow_mut();
         *events += 1;
-        clocks[part] += u64::from(matches!(merged.event, Event::Seen(Seen::Clock { .. })));
+        clocks[part] += u64::from(matches!(merged.event, TraceEvent::Cpu(CpuEvent::Clock { .. })));
         writer.event(processor, merged.local, &renamed(merged.event, &names[part])).map_err(Failure::new)
     })
     .run();
@@ -158,12 +159,12 @@ impl Part {
         };
         let mut measured = vec![Offsets::default(); system.hosts.len()];
         let mut largest = Span::ZERO;
-        let mut fits = Fits::new(system).of_part(&recorded.header.processors);
+        let mut fits = RangeCheck::new(system).of_part(&recorded.header.processors);
         let mut reader = reader(&recorded.path)?;
         for entry in reader.by_ref() {
             let entry = entry.map_err(|error| cannot_read(&recorded.path, error))?;
             fits.check(&entry).map_err(|misfit| recorded.does_not_fit(&misfit))?;
-            if let Event::Seen(Seen::Clock { host, offset, error }) = entry.event {
+            if let TraceEvent::Cpu(CpuEvent::Clock { host, offset, error }) = entry.event {
                 measured[host.index()].add(entry.now, offset, error);
                 largest = largest.max(error);
             }
@@ -222,7 +223,7 @@ fn belong_together(parts: &[Part], part: &Part) -> Result<(), Failure> {
     Ok(())
 }
 
-fn header(parts: &[Part]) -> Header {
+fn header(parts: &[Part]) -> RecordingHeader {
     let first = &parts[0].recorded;
     let mut processors: Vec<u32> = parts.iter().flat_map(|part| part.recorded.header.processors.clone()).collect();
     processors.sort_unstable();
@@ -235,11 +236,16 @@ fn header(parts: &[Part]) -> Header {
             .map(move |fact| Fact { detail: format!("{host}: {}", fact.detail), ..fact.clone() })
     });
     let started = parts.iter().map(|part| part.recorded.header.started_unix_ns).min();
-    Header { processors, facts: facts.collect(), started_unix_ns: started.unwrap_or_default(), ..first.header.clone() }
+    RecordingHeader {
+        processors,
+        facts: facts.collect(),
+        started_unix_ns: started.unwrap_or_default(),
+        ..first.header.clone()
+    }
 }
 
 /// The next event of a recording, `None` at its end.
-type Next = Result<Option<(Instant, Event)>, Failure>;
+type Next = Result<Option<(Instant, TraceEvent)>, Failure>;
 
 /// The events of one processor. Each has its own reader: blocks of several processors are unordered.
 fn events(recorded: &Recorded, processor: ProcessorId) -> Result<impl FnMut() -> Next + use<>, Failure> {
@@ -253,15 +259,19 @@ fn events(recorded: &Recorded, processor: ProcessorId) -> Result<impl FnMut() ->
 }
 
 /// The event with the merged recording's numbers of other threads.
-fn renamed(event: Event, names: &[Who]) -> Event {
+fn renamed(event: TraceEvent, names: &[CpuUser]) -> TraceEvent {
     let who = |who| match who {
-        Who::Other(number) => names.get(number as usize).copied().unwrap_or(Who::Unknown),
+        CpuUser::Other(number) => names.get(number as usize).copied().unwrap_or(CpuUser::Unknown),
         who => who,
     };
     match event {
-        Event::Seen(Seen::Switch { to, preempted }) => Event::Seen(Seen::Switch { to: who(to), preempted }),
-        Event::Seen(Seen::Overhead { who: by, span }) => Event::Seen(Seen::Overhead { who: who(by), span }),
-        Event::Seen(Seen::Used { who: by, span }) => Event::Seen(Seen::Used { who: who(by), span }),
+        TraceEvent::Cpu(CpuEvent::Switch { to, preempted }) => {
+            TraceEvent::Cpu(CpuEvent::Switch { to: who(to), preempted })
+        }
+        TraceEvent::Cpu(CpuEvent::Overhead { who: by, span }) => {
+            TraceEvent::Cpu(CpuEvent::Overhead { who: who(by), span })
+        }
+        TraceEvent::Cpu(CpuEvent::Used { who: by, span }) => TraceEvent::Cpu(CpuEvent::Used { who: who(by), span }),
         event => event,
     }
 }

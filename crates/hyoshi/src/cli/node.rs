@@ -8,7 +8,7 @@ use hyoshi_model::Span;
 use hyoshi_node::idl::hyoshi_node::{NodeStanding, PeerStanding};
 use hyoshi_node::{Client, ClientError, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
-use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
+use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::{Value as Json, json};
 
 use super::answer::{Answer, Table, Told};
@@ -140,11 +140,11 @@ fn list(arguments: &Arguments) -> Result<Answer, Failure> {
     let row = |(_, node): &(PathBuf, NodeStanding)| {
         let joined = node.peers.iter().filter(|peer| peer.state == "joined").count();
         vec![
-            Value::words(&node.system),
-            Value::words(&node.host),
-            Value::Count(node.process.into(), Tone::Plain),
-            Value::words(running(node)),
-            Value::words(format!("{joined} of {}", node.peers.len())),
+            CellValue::words(&node.system),
+            CellValue::words(&node.host),
+            CellValue::Count(node.process.into(), Tone::Plain),
+            CellValue::words(running(node)),
+            CellValue::words(format!("{joined} of {}", node.peers.len())),
         ]
     };
     let rows = nodes.iter().map(row).collect();
@@ -173,11 +173,15 @@ fn show(node: &NodeStanding, at: &str) -> Answer {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{what:<12}{value}");
     }
-    let rows: Vec<Vec<Value>> = node.peers.iter().map(peer_row).collect();
+    let rows: Vec<Vec<CellValue>> = node.peers.iter().map(peer_row).collect();
     if !rows.is_empty() {
         text.push('\n');
-        text +=
-            &hyoshi_report::terminal::grid::grid(hyoshi_report::terminal::Look::of_stdout(), &PEERS, &rows, usize::MAX);
+        text += &hyoshi_report::terminal::grid::grid(
+            hyoshi_report::terminal::TerminalStyle::of_stdout(),
+            &PEERS,
+            &rows,
+            usize::MAX,
+        );
         for peer in node
             .peers
             .iter()
@@ -190,18 +194,18 @@ fn show(node: &NodeStanding, at: &str) -> Answer {
     Answer { told: Told::Lines(text), json: json!({ "node": node_json(node, Path::new(at)) }) }
 }
 
-fn peer_row(peer: &PeerStanding) -> Vec<Value> {
+fn peer_row(peer: &PeerStanding) -> Vec<CellValue> {
     let sign = if peer.offset < 0 { "-" } else { "" };
     let (offset, error) = (Span::from_nanos(peer.offset.unsigned_abs()), Span::from_nanos(peer.error));
-    let known = |text: String| if peer.compared { Value::figure(text) } else { Value::words("") };
+    let known = |text: String| if peer.compared { CellValue::figure(text) } else { CellValue::words("") };
     vec![
-        Value::words(&peer.host),
-        Value::words(&peer.state),
+        CellValue::words(&peer.host),
+        CellValue::words(&peer.state),
         known(format!("{sign}{offset:.3}")),
         known(format!("{error:.3}")),
-        Value::Count(peer.sent, Tone::Plain),
-        Value::Count(peer.received, Tone::Plain),
-        Value::Count(peer.unsent + peer.unconfirmed + peer.rejected, Tone::Plain),
+        CellValue::Count(peer.sent, Tone::Plain),
+        CellValue::Count(peer.received, Tone::Plain),
+        CellValue::Count(peer.unsent + peer.unconfirmed + peer.rejected, Tone::Plain),
     ]
 }
 

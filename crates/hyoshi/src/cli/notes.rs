@@ -1,18 +1,39 @@
 //! What reports note besides.
 
 use hyoshi_model::Diagnostic;
-use hyoshi_report::{Level, Note};
+use hyoshi_report::{NoteLevel, ReportNote};
+use hyoshi_trace::recording::{Fact, FactLevel};
 
 /// The topic of the reader's warnings.
 pub(super) const WARNING: &str = "file";
 
 /// Something worth knowing.
-pub(super) fn note(level: Level, topic: &str, text: impl ToString) -> Note {
-    Note { level, topic: topic.into(), text: text.to_string(), remedy: None }
+pub(super) fn note(level: NoteLevel, topic: &str, text: impl ToString) -> ReportNote {
+    ReportNote { level, topic: topic.into(), text: text.to_string(), remedy: None }
+}
+
+/// The level of a recorded fact whose note has `level`.
+pub(super) fn recorded_level(level: NoteLevel) -> FactLevel {
+    match level {
+        NoteLevel::Info => FactLevel::Info,
+        NoteLevel::Degraded => FactLevel::Degraded,
+        // A run that has failed does not begin a recording.
+        NoteLevel::Refused | NoteLevel::Failed => FactLevel::Refused,
+    }
+}
+
+/// A recorded fact as a note.
+pub(super) fn recorded(fact: &Fact) -> ReportNote {
+    let level = match fact.level {
+        FactLevel::Info => NoteLevel::Info,
+        FactLevel::Degraded => NoteLevel::Degraded,
+        FactLevel::Refused => NoteLevel::Refused,
+    };
+    note(level, &fact.what, &fact.detail)
 }
 
 /// A warning of the file's reader as a note.
-pub(super) fn warning(warning: &Diagnostic) -> Note {
+pub(super) fn warning(warning: &Diagnostic) -> ReportNote {
     let text = format!("{} ({}:{})", warning.message, warning.file, warning.line);
-    Note { level: Level::Info, topic: WARNING.into(), text, remedy: warning.help.clone() }
+    ReportNote { level: NoteLevel::Info, topic: WARNING.into(), text, remedy: warning.help.clone() }
 }

@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
-use hyoshi_replay::insight::Insight;
+use hyoshi_replay::causes::CauseAnalysis;
 use hyoshi_report::summary::Summary;
-use hyoshi_report::{Account, Look, save};
-use hyoshi_runtime::Names;
+use hyoshi_report::{ReportInput, TerminalStyle, save};
+use hyoshi_runtime::ThreadNames;
 use hyoshi_sched::Plan;
-use hyoshi_trace::recording::{Fact, Header, WriteError, Writer};
-use hyoshi_trace::{Event, Seen, Who};
+use hyoshi_trace::recording::{Fact, RecordingHeader, RecordingWriter, WriteError};
+use hyoshi_trace::{CpuEvent, CpuUser, TraceEvent};
 use serde::Serialize;
 
 use super::load::Ready;
@@ -86,7 +86,7 @@ fn not_over(path: &Path, source: &str) -> Result<(), Failure> {
 /// Prints the account and writes the report; whether the system held. `failures` are what else
 /// could not be done on the way: they are told with the account, for it is worth having anyway.
 pub(super) fn publish(
-    account: &Account<'_>,
+    account: &ReportInput<'_>,
     report: Option<&Path>,
     format: Format,
     failures: Vec<Failure>,
@@ -104,7 +104,7 @@ pub(super) struct Again {
 
 /// As [`publish`], with what a simulation of a recording has beside it.
 pub(super) fn publish_with(
-    account: &Account<'_>,
+    account: &ReportInput<'_>,
     again: Option<Again>,
     report: Option<&Path>,
     format: Format,
@@ -122,7 +122,7 @@ pub(super) fn publish_with(
             summary.notes.retain(|note| note.topic != notes::WARNING);
             let report = saved.map_or(String::new(), |path| format!("\nreport: {}\n", path.display()));
             let again = again.map_or(String::new(), |again| again.text);
-            streams::out(format_args!("{}{again}{report}", summary.terminal(Look::of_stdout())))?;
+            streams::out(format_args!("{}{again}{report}", summary.terminal(TerminalStyle::of_stdout())))?;
             failures.iter().for_each(|failure| failure.print(account.verb, format));
         }
         Format::Json => {
@@ -153,16 +153,16 @@ struct Told<'a> {
 
 /// Looks at every event for causes of lateness and, for an HTML report, windows to draw; nothing where
 /// neither is shown.
-pub(super) fn insight<'a>(
+pub(super) fn cause_analysis<'a>(
     system: &'a System,
     plan: &'a Plan,
     exact: bool,
     format: Format,
     report: bool,
-) -> Option<Insight<'a>> {
+) -> Option<CauseAnalysis<'a>> {
     let wanted = report || format == Format::Json;
     let apart = if exact { Span::ZERO } else { APART };
-    wanted.then(|| Insight::new(system, plan, exact, report, apart))
+    wanted.then(|| CauseAnalysis::new(system, plan, exact, report, apart))
 }
 
 /// How far behind each other the events of a run's processors come.
@@ -206,7 +206,7 @@ impl RecordTo {
     ) -> Result<Recorder, Failure> {
         let RecordTo { file, path } = self;
         let here = |id: &ProcessorId| host.is_none_or(|host| ready.system.processor(*id).host == host);
-        let header = Header {
+        let header = RecordingHeader {
             system: ready.source.clone(),
             files: ready.files.clone(),
             verb: verb.into(),
@@ -220,7 +220,7 @@ impl RecordTo {
         };
         // Devices and pipes have no length to set.
         drop(file.set_len(0));
-        let writer = Writer::new(file, path.display().to_string(), &header).map_err(|error| match error {
+        let writer = RecordingWriter::new(file, path.display().to_string(), &header).map_err(|error| match error {
             WriteError::Io { source, .. } => cannot_write("the recording", &path, &source),
             other => Failure::new(other),
         })?;
@@ -230,8 +230,8 @@ impl RecordTo {
 
 /// A recording that is being written.
 pub(super) struct Recorder {
-    writer: Writer<File>,
-    names: Option<Names>,
+    writer: RecordingWriter<File>,
+    names: Option<ThreadNames>,
     /// How many of them the writer has.
     named: usize,
     /// Until when everything was written.
@@ -270,13 +270,14 @@ pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
 
 impl Recorder {
     /// Where the names of other threads come from.
-    pub fn names(mut self, names: Names) -> Self {
+    pub fn names(mut self, names: ThreadNames) -> Self {
         self.names = Some(names);
         self
     }
 
-    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) -> Result<(), Failure> {
-        if let (Event::Seen(Seen::Switch { to: Who::Other(number), .. }), Some(names)) = (event, &self.names)
+    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) -> Result<(), Failure> {
+        if let (TraceEvent::Cpu(CpuEvent::Switch { to: CpuUser::Other(number), .. }), Some(names)) =
+            (event, &self.names)
             && *number as usize >= self.named
         {
             for name in names.since(self.named) {

@@ -2,7 +2,7 @@
 
 use hyoshi_control::file::has_external_advocate;
 use hyoshi_model::{Instant, Program, ProgramId, Span, System};
-use hyoshi_report::{Level, Note, ProgramStretch, ProgramSummary};
+use hyoshi_report::{NoteLevel, ProgramStretch, ProgramSummary, ReportNote};
 use hyoshi_sim::programs::{PeriodSums, ProgramResults};
 
 use super::notes::note;
@@ -20,7 +20,7 @@ pub(super) use guard::watch;
 pub(super) use started::Programs;
 
 /// What a simulation's reader must know of programs.
-pub(super) fn notes(system: &System) -> Vec<Note> {
+pub(super) fn notes(system: &System) -> Vec<ReportNote> {
     let of = |which: &dyn Fn(&Program) -> bool| {
         let names =
             system.brokered.programs.iter().filter(|program| which(program)).map(|program| program.name.as_str());
@@ -28,7 +28,8 @@ pub(super) fn notes(system: &System) -> Vec<Note> {
     };
     let told = |names: String, text: &str, remedy: &str| {
         let remedy = Some(remedy.to_owned());
-        (!names.is_empty()).then(|| Note { remedy, ..note(Level::Info, "reservations", format!("{text}: {names}")) })
+        (!names.is_empty())
+            .then(|| ReportNote { remedy, ..note(NoteLevel::Info, "reservations", format!("{text}: {names}")) })
     };
     let idle = of(&|program| program.execution_times.is_empty());
     let elsewhere = of(&has_external_advocate);

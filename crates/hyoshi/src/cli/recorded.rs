@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use clap::Parser;
 use hyoshi_model::{Contents, HostId, Instant, ProcessorId, ReadContext, System, read_with};
-use hyoshi_report::Note;
+use hyoshi_report::ReportNote;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::Event;
-use hyoshi_trace::recording::{Fits, Header, Misfit, ReadError, Reader};
+use hyoshi_trace::TraceEvent;
+use hyoshi_trace::recording::{RangeCheck, RangeError, ReadError, RecordingHeader, RecordingReader};
 
 use super::Failure;
 use super::costs::{self, CostsFrom};
@@ -23,7 +23,7 @@ use super::load::{Changes, Ready, known_strategy, plan};
 /// not grow with them.
 pub(super) struct Recorded {
     pub path: PathBuf,
-    pub header: Header,
+    pub header: RecordingHeader,
     pub system: Arc<System>,
     pub plan: Arc<Plan>,
     /// Known once it was read.
@@ -70,7 +70,7 @@ impl Recorded {
         &self,
         changes: &Changes,
         costs: &CostsFrom,
-        mut notes: Vec<Note>,
+        mut notes: Vec<ReportNote>,
         strategies: &Strategies,
     ) -> Result<Ready, Failure> {
         known_strategy(changes, strategies)?;
@@ -94,7 +94,10 @@ impl Recorded {
     }
 
     /// Hands every event to `each`, until it says stop. Damage is an error.
-    pub fn events(&self, each: impl FnMut(ProcessorId, Instant, Event) -> ControlFlow<()>) -> Result<Left, Failure> {
+    pub fn events(
+        &self,
+        each: impl FnMut(ProcessorId, Instant, TraceEvent) -> ControlFlow<()>,
+    ) -> Result<Left, Failure> {
         let mut left = self.events_before_damage(each)?;
         left.damaged.take().map_or(Ok(left), Err)
     }
@@ -102,10 +105,10 @@ impl Recorded {
     /// As [`events`](Self::events); if the recording is damaged, the events before the damage.
     pub fn events_before_damage(
         &self,
-        mut each: impl FnMut(ProcessorId, Instant, Event) -> ControlFlow<()>,
+        mut each: impl FnMut(ProcessorId, Instant, TraceEvent) -> ControlFlow<()>,
     ) -> Result<Left, Failure> {
         let mut reader = reader(&self.path)?;
-        let mut fits = Fits::new(&self.system).of_part(&self.header.processors);
+        let mut fits = RangeCheck::new(&self.system).of_part(&self.header.processors);
         let cut = self.cut()?;
         let until = cut.unwrap_or(Instant::NEVER);
         let (mut damaged, mut last) = (None, Instant::ZERO);
@@ -164,7 +167,7 @@ impl Recorded {
         hosts.min().unwrap_or(HostId(0))
     }
 
-    pub fn does_not_fit(&self, misfit: &Misfit) -> Failure {
+    pub fn does_not_fit(&self, misfit: &RangeError) -> Failure {
         Failure::new(format!("the recording {} is not of the system in it: {misfit}", self.path.display()))
     }
 
@@ -181,7 +184,7 @@ impl Recorded {
         let mut reader = reader(&self.path)?;
         // What is damaged is told where events are read for good.
         while let Some(Ok(_)) = reader.next() {}
-        let all = processors.iter().map(|processor| reader.told_until(ProcessorId(*processor)));
+        let all = processors.iter().map(|processor| reader.complete_until(ProcessorId(*processor)));
         let cut = all.min().filter(|least| *least != Instant::NEVER);
         Ok(*self.cut.get_or_init(|| cut))
     }
@@ -205,9 +208,9 @@ pub(super) struct Left {
     pub part: Option<String>,
 }
 
-pub(super) fn reader(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
+pub(super) fn reader(path: &Path) -> Result<RecordingReader<BufReader<File>>, Failure> {
     let file = File::open(path).map_err(|error| cannot_read(path, ReadError::Io(error)))?;
-    Reader::new(BufReader::with_capacity(READ, file)).map_err(|error| cannot_read(path, error))
+    RecordingReader::new(BufReader::with_capacity(READ, file)).map_err(|error| cannot_read(path, error))
 }
 
 /// A file is read in pieces of this size: a block and then some.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
-use hyoshi_report::{Look, save};
+use hyoshi_report::{TerminalStyle, save};
 use hyoshi_reproduce::claim::terminal::{reasons, verdicts};
-use hyoshi_reproduce::{Judgement, Stopped, Watch};
+use hyoshi_reproduce::{ExperimentControl, Judgement, Stopped};
 use serde::Serialize;
 
 use super::output::{cannot_write, command_line};
@@ -40,7 +40,7 @@ pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<Held, F
 }
 
 /// Does something that takes a while: tells a terminal of its steps, and ends when it is interrupted.
-fn watched<R>(format: Format, work: impl FnOnce(Watch<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
+fn watched<R>(format: Format, work: impl FnOnce(ExperimentControl<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
     let interrupt = Interrupt::on_signals(Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let tells = format == Format::Text && std::io::stderr().is_terminal();
@@ -49,7 +49,7 @@ fn watched<R>(format: Format, work: impl FnOnce(Watch<'_>) -> Result<R, Failure>
             streams::err(format_args!("\r\x1b[K{what} ..."));
         }
     };
-    let done = work(Watch { step: &step, stop: &|| interrupt.requested() })?;
+    let done = work(ExperimentControl { step: &step, stop: &|| interrupt.requested() })?;
     if tells {
         streams::err("\r\x1b[K");
     }
@@ -64,8 +64,8 @@ fn stopped(_: Stopped) -> Failure {
 struct Pieces<'a> {
     paper: &'static str,
     claims: &'a [Judgement],
-    heading: &'a dyn Fn(Look) -> String,
-    tables: &'a dyn Fn(Look) -> String,
+    heading: &'a dyn Fn(TerminalStyle) -> String,
+    tables: &'a dyn Fn(TerminalStyle) -> String,
     page: &'a dyn Fn(&str) -> String,
 }
 
@@ -90,7 +90,7 @@ fn tell<R: Serialize>(
     }
     match format {
         Format::Text => {
-            let look = Look::of_stdout();
+            let look = TerminalStyle::of_stdout();
             let (verdicts, reasons) = (verdicts(pieces.claims, look), reasons(pieces.claims, look));
             let page = report.map_or(String::new(), |path| format!("\ncharts: {}\n", path.display()));
             let (heading, tables) = ((pieces.heading)(look), (pieces.tables)(look));

@@ -15,19 +15,21 @@ use hyoshi_os::signals::Interrupt;
 use hyoshi_os::switches::SwitchVisibility;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
-use hyoshi_report::{Account, Level, Live, Note};
-use hyoshi_runtime::{EndedBy, Finished, Node, Note as RunNote, Running, StartError};
+use hyoshi_report::{LiveTable, NoteLevel, ReportInput, ReportNote};
+use hyoshi_runtime::{EndedBy, Finished, Node, RunNote, RunningNode, StartError};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::recording::Fact;
+use hyoshi_trace::recording::{Fact, FactLevel};
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::{Decision, Event};
+use hyoshi_trace::{DispatchDecision, TraceEvent};
 
 use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
 use super::lanes::Lanes;
 use super::load::{Changes, Ready, load};
-use super::notes::{note, warning};
-use super::output::{FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, publish, try_out, unix_now};
+use super::notes::{note, recorded_level, warning};
+use super::output::{
+    FLUSH, RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish, try_out, unix_now,
+};
 #[cfg(feature = "broker")]
 use super::programs::Programs;
 use super::proved::Analysing;
@@ -80,9 +82,9 @@ struct Watching<'a> {
 }
 
 impl Watching<'_> {
-    fn event(&mut self, processor: ProcessorId, now: Instant, event: Event) {
+    fn event(&mut self, processor: ProcessorId, now: Instant, event: TraceEvent) {
         self.observer.event(processor, now, &event);
-        if let Event::Decision(Decision::Pause { on: true }) = &event
+        if let TraceEvent::Decision(DispatchDecision::Pause { on: true }) = &event
             && !self.paused.contains(&processor)
         {
             self.paused.push(processor);
@@ -177,8 +179,8 @@ pub(super) fn run(
         record_to.map(|file| file.begin(&ready, "run", host, run, facts(&running, &ready.system))).transpose()?;
     let names = running.names();
     let recorder = recorder.map(|recorder| recorder.names(names.clone()));
-    let insight = insight(&ready.system, &ready.plan, false, format, report.is_some());
-    let observer = Observer::new(&ready.system).with_insight(insight);
+    let causes = cause_analysis(&ready.system, &ready.plan, false, format, report.is_some());
+    let observer = Observer::new(&ready.system).with_causes(causes);
     let mut watching = Watching { observer, recorder, failed: None, paused: Vec::new() };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
@@ -193,7 +195,7 @@ pub(super) fn run(
     let proved = Analysing::begin(&ready.system, &ready.plan).end();
     let end = Instant::ZERO + finished.elapsed;
     watching.observer.close(end);
-    let mut account = Account {
+    let mut account = ReportInput {
         verb: "run",
         command: command_line(),
         file: &ready.file,
@@ -216,7 +218,7 @@ pub(super) fn run(
     if account.verdict().holds {
         // Nothing has to be done about a disturbance that cost no deadline that counts.
         let disturbances = account.notes.iter_mut().filter(|note| [MACHINE, STEAL].contains(&note.topic.as_str()));
-        disturbances.for_each(|note| note.level = Level::Info);
+        disturbances.for_each(|note| note.level = NoteLevel::Info);
     }
     let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;
     match finished.ended_by {
@@ -230,7 +232,7 @@ pub(super) fn run(
 
 /// Empties the rings and shows how it goes, until it is over.
 fn watch(
-    mut running: Running,
+    mut running: RunningNode,
     system: &System,
     watching: &mut Watching<'_>,
     lanes: &Lanes,
@@ -238,7 +240,7 @@ fn watch(
     format: Format,
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
-    let mut live = (format == Format::Text).then(|| Live::of_stdout(system, system.duration));
+    let mut live = (format == Format::Text).then(|| LiveTable::of_stdout(system, system.duration));
     let mut flushed = Instant::ZERO;
     while !running.finished() {
         std::thread::sleep(POLL);
@@ -252,9 +254,9 @@ fn watch(
         }
         if now.since(flushed) >= FLUSH {
             for (processor, clock) in joined.into_iter().flat_map(Joined::clocks) {
-                watching.event(processor, running.told_until(), clock);
+                watching.event(processor, running.complete_until(), clock);
             }
-            watching.flush(system.processors.len(), running.told_until());
+            watching.flush(system.processors.len(), running.complete_until());
             flushed = now;
         }
         if let Some(live) = live.as_mut().filter(|live| live.is_due(now)) {
@@ -276,19 +278,16 @@ fn queueing(finished: &Finished, system: &System) -> Vec<Queueing> {
     system.processor_ids().map(|id| of(id).unwrap_or_default()).collect()
 }
 
-fn facts(running: &Running, system: &System) -> Vec<Fact> {
+fn facts(running: &RunningNode, system: &System) -> Vec<Fact> {
     let fact = |note: &RunNote| {
         let (level, topic) = kind(note);
-        Fact { what: topic.into(), granted: level != Level::Refused, detail: note.to_string() }
+        Fact { what: topic.into(), level: recorded_level(level), detail: note.to_string() }
     };
     let sights = running.cpus().map(|(processor, _)| {
         let visibility = running.visibility(processor);
         let name = &system.processor(processor).name;
-        Fact {
-            what: SWITCHES.into(),
-            granted: visibility == SwitchVisibility::Everything,
-            detail: seen(name, visibility),
-        }
+        // It limits the explanations, not the run.
+        Fact { what: SWITCHES.into(), level: FactLevel::Info, detail: seen(name, visibility) }
     });
     running.notes().iter().map(fact).chain(sights).collect()
 }
@@ -312,22 +311,22 @@ fn seen(processor: &str, visibility: SwitchVisibility) -> String {
 }
 
 /// How much a note matters, and what it is about.
-fn kind(note: &RunNote) -> (Level, &'static str) {
+fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
     match note {
-        RunNote::Refused { .. } | RunNote::RefusedLater { .. } => (Level::Refused, "kernel"),
-        RunNote::SharedCpu { .. } | RunNote::PoolExhausted { .. } => (Level::Degraded, "placement"),
-        RunNote::LateRelease { .. } => (Level::Degraded, MACHINE),
-        RunNote::NotReturned { .. } => (Level::Degraded, "body"),
-        RunNote::HardCapped { .. } | RunNote::NoHardCap { .. } => (Level::Degraded, "hard cap"),
-        RunNote::Throttled { .. } => (Level::Degraded, "kernel"),
-        RunNote::Awake => (Level::Info, "idle states"),
-        RunNote::MaySleep { .. } => (Level::Degraded, "idle states"),
+        RunNote::Refused { .. } | RunNote::RefusedLater { .. } => (NoteLevel::Refused, "kernel"),
+        RunNote::SharedCpu { .. } | RunNote::PoolExhausted { .. } => (NoteLevel::Degraded, "placement"),
+        RunNote::LateRelease { .. } => (NoteLevel::Degraded, MACHINE),
+        RunNote::NotReturned { .. } => (NoteLevel::Degraded, "body"),
+        RunNote::HardCapped { .. } | RunNote::NoHardCap { .. } => (NoteLevel::Degraded, "hard cap"),
+        RunNote::Throttled { .. } => (NoteLevel::Degraded, "kernel"),
+        RunNote::Awake => (NoteLevel::Info, "idle states"),
+        RunNote::MaySleep { .. } => (NoteLevel::Degraded, "idle states"),
     }
 }
 
 /// Everything a reader must know to judge the figures.
-fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
-    let mut notes: Vec<Note> = ready.warnings.iter().map(warning).collect();
+fn notes(finished: &Finished, ready: &Ready) -> Vec<ReportNote> {
+    let mut notes: Vec<ReportNote> = ready.warnings.iter().map(warning).collect();
     notes.extend(ready.notes.iter().cloned());
     for run in &finished.notes {
         let (level, topic) = kind(run);
@@ -337,35 +336,35 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
         };
         // Several remedies are lines; a note is one.
         let remedy = remedy.map(|remedy| remedy.replace('\n', "; "));
-        notes.push(Note { remedy, ..note(level, topic, run) });
+        notes.push(ReportNote { remedy, ..note(level, topic, run) });
     }
     match &finished.ended_by {
         EndedBy::Duration | EndedBy::Stopped => {}
         EndedBy::Interrupted => {
-            notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"))
+            notes.push(note(NoteLevel::Info, "end", "interrupted: the figures are of the time until then"))
         }
         ended @ (EndedBy::Runaway { .. }
         | EndedBy::Panicked { .. }
         | EndedBy::Broken { .. }
-        | EndedBy::Overloaded { .. }) => notes.push(note(Level::Failed, "end", ended)),
+        | EndedBy::Overloaded { .. }) => notes.push(note(NoteLevel::Failed, "end", ended)),
     }
     if finished.lost.signals > 0 {
         let text = format!("{} completions for other processors were lost: a link was full", finished.lost.signals);
-        notes.push(note(Level::Degraded, "link", text));
+        notes.push(note(NoteLevel::Degraded, "link", text));
     }
     if finished.lost.switches > 0 {
         let text = format!(
             "{} records of the kernel's switches were lost: who had a CPU is not known for a while",
             finished.lost.switches
         );
-        notes.push(note(Level::Info, SWITCHES, text));
+        notes.push(note(NoteLevel::Info, SWITCHES, text));
     }
     for (processor, cpu, stolen) in &finished.stolen {
         let stolen = stolen.unwrap_or_default();
         if stolen > Span::from_millis(10) {
             let name = &ready.system.processor(*processor).name;
             let text = format!("the host took {stolen:.3} of CPU {cpu} (processor {name}) during the run");
-            notes.push(note(Level::Degraded, STEAL, text));
+            notes.push(note(NoteLevel::Degraded, STEAL, text));
         }
     }
     notes

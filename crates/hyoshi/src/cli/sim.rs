@@ -11,18 +11,18 @@ use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
-use hyoshi_report::{Account, LATE_RELEASES, Level};
+use hyoshi_report::{LATE_RELEASES, NoteLevel, ReportInput};
 use hyoshi_sched::Strategies;
 use hyoshi_sim::programs::Programs;
 use hyoshi_sim::{Journeys, KnownJobs, LinkCounts, Simulated, simulate_known};
-use hyoshi_trace::{Event, Header, Probe, Signal};
+use hyoshi_trace::{Probe, RecordingHeader, Signal, TraceEvent};
 
 use super::costs::CostsFrom;
 use super::from::{Incident, Links};
 use super::jobs::Jobs;
 use super::load::{Changes, load};
 use super::notes::{note, warning};
-use super::output::{RecordTo, Recorder, ReportTo, apart, command_line, insight, publish_with};
+use super::output::{RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish_with};
 use super::proved::Analysing;
 use super::{Failure, Format, Held, streams};
 
@@ -71,7 +71,7 @@ struct SinkProbe<'a, 's> {
 
 impl Probe for SinkProbe<'_, '_> {
     #[inline]
-    fn event(&mut self, now: Instant, event: Event) {
+    fn event(&mut self, now: Instant, event: TraceEvent) {
         if self.everything || Observer::counts(&event) {
             let sink = &mut *self.sink.borrow_mut();
             sink.observer.event(self.processor, now, &event);
@@ -83,7 +83,7 @@ impl Probe for SinkProbe<'_, '_> {
 }
 
 impl Sink<'_> {
-    fn write(&mut self, processor: ProcessorId, now: Instant, event: &Event) {
+    fn write(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) {
         if self.failed.is_some() {
             return;
         }
@@ -120,15 +120,15 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let recorder = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
     let jobs = arguments.jobs.as_deref().map(|path| Jobs::create(path, &ready)).transpose()?;
     let recorder = recorder
-        .map(|file| file.begin(&ready, "sim", None, Header::run_of_seed(system.seed), Vec::new()))
+        .map(|file| file.begin(&ready, "sim", None, RecordingHeader::run_of_seed(system.seed), Vec::new()))
         .transpose()?;
-    let mut insight = insight(system, &ready.plan, true, format, arguments.report.report.is_some());
-    if let (Some(insight), Some(incident)) = (&mut insight, &incident) {
-        insight.release_late(&incident.late);
+    let mut causes = cause_analysis(system, &ready.plan, true, format, arguments.report.report.is_some());
+    if let (Some(causes), Some(incident)) = (&mut causes, &incident) {
+        causes.release_late(&incident.late);
     }
-    let everything = jobs.is_some() || recorder.is_some() || insight.is_some();
+    let everything = jobs.is_some() || recorder.is_some() || causes.is_some();
     let compares = incident.as_ref().is_some_and(Incident::compares);
-    let observer = Observer::new(system).with_insight(insight).keeping_ends(compares);
+    let observer = Observer::new(system).with_causes(causes).keeping_ends(compares);
     let sink = RefCell::new(Sink { observer, jobs, recorder, processors: system.processors.len(), failed: None });
     let interrupt = Interrupt::on_signals(std::sync::Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
@@ -184,18 +184,18 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     notes.extend(ready.notes);
     if let Some(late) = incident.as_ref().map(|incident| incident.late.len()).filter(|late| *late > 0) {
         let releases = if late == 1 { "release" } else { "releases" };
-        notes.push(note(Level::Info, LATE_RELEASES, format!("{late} {releases} came later than declared")));
+        notes.push(note(NoteLevel::Info, LATE_RELEASES, format!("{late} {releases} came later than declared")));
     }
     if end < until {
-        notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"));
+        notes.push(note(NoteLevel::Info, "end", "interrupted: the figures are of the time until then"));
     }
-    notes.extend(losses.into_iter().map(|(name, text)| note(Level::Degraded, &name, text)));
+    notes.extend(losses.into_iter().map(|(name, text)| note(NoteLevel::Degraded, &name, text)));
     for (id, ((times, paused), relegated)) in system.processor_ids().zip(capped) {
         if times > 0 {
             let demoted = relegated.iter().map(|id| system.operation(*id).name.clone()).collect();
             let processor = system.processor(id).name.clone();
-            let capped = hyoshi_runtime::Note::HardCapped { processor, times, paused, demoted };
-            notes.push(note(Level::Degraded, "hard cap", capped));
+            let capped = hyoshi_runtime::RunNote::HardCapped { processor, times, paused, demoted };
+            notes.push(note(NoteLevel::Degraded, "hard cap", capped));
         }
     }
     let programs = programs.map_or_else(Vec::new, Programs::close);
@@ -203,7 +203,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
     let proved = analysing.end();
     sink.observer.close(end);
-    let account = Account {
+    let account = ReportInput {
         verb: "sim",
         command: command_line(),
         file: &ready.file,

@@ -15,7 +15,7 @@ use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
-use hyoshi_report::Look;
+use hyoshi_report::TerminalStyle;
 use serde_json::json;
 
 use super::broker::{At, Ended, Whom, ended, standing_json, task_json};
@@ -124,7 +124,7 @@ fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<Looked>
 fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
     if format == Format::Text {
         let end = if once { "" } else { "\n" };
-        return streams::out(format_args!("{}{end}", view.text(Look::PLAIN, None)));
+        return streams::out(format_args!("{}{end}", view.text(TerminalStyle::PLAIN, None)));
     }
     let mut answer = json!({ "hyoshi": head("top"), "at": view.place() });
     match view.seen() {

@@ -8,18 +8,16 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_replay::Observer;
 use hyoshi_replay::Replay;
 use hyoshi_report::figures::time;
-use hyoshi_report::{Account, Level, Note};
+use hyoshi_report::{NoteLevel, ReportInput, ReportNote};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::recording::Fact;
 
 use super::compare::compare;
 use super::export::perfetto;
 use super::merge::merge;
-use super::notes::note;
-use super::output::{ReportTo, command_line, insight, publish};
+use super::notes::{note, recorded as recorded_note};
+use super::output::{ReportTo, cause_analysis, command_line, publish};
 use super::proved::Analysing;
 use super::recorded::{Left, Recorded};
-use super::run::SWITCHES;
 use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
@@ -100,41 +98,32 @@ pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Form
 fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Held, Failure> {
     let analysing = Analysing::begin(&recorded.system, &recorded.plan);
     let exact = recorded.header.verb == "sim";
-    let insight = insight(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
-    let mut observer = Observer::new(&recorded.system).with_insight(insight).by_clock_of(recorded.clock());
+    let causes = cause_analysis(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
+    let mut observer = Observer::new(&recorded.system).with_causes(causes).by_clock_of(recorded.clock());
     let mut left = recorded.events_before_damage(|processor, at, event| {
         observer.event(processor, at, &event);
         ControlFlow::Continue(())
     })?;
     let header = &recorded.header;
-    let told = |fact: &Fact| {
-        let level = match fact.granted {
-            // How much could be seen matters to who reads on, not to the run.
-            _ if fact.what == SWITCHES => Level::Info,
-            true => Level::Degraded,
-            false => Level::Refused,
-        };
-        note(level, &fact.what, &fact.detail)
-    };
-    let mut notes: Vec<Note> = header.facts.iter().map(told).collect();
-    notes.extend(left.part.as_ref().map(|part| note(Level::Info, "recording", part)));
+    let mut notes: Vec<ReportNote> = header.facts.iter().map(recorded_note).collect();
+    notes.extend(left.part.as_ref().map(|part| note(NoteLevel::Info, "recording", part)));
     let asked = recorded.system.duration;
     // The last lane may be told of the end a little after it.
     let duration = left.last.since(Instant::ZERO).min(asked);
     if left.damaged.is_some() {
         let text =
             format!("it is damaged after {} of {}: the figures are of what was read", time(duration), time(asked));
-        notes.push(note(Level::Degraded, "recording", text));
+        notes.push(note(NoteLevel::Degraded, "recording", text));
     } else if let Some(torn) = &left.torn {
-        notes.push(note(Level::Degraded, "recording", torn));
+        notes.push(note(NoteLevel::Degraded, "recording", torn));
     } else if duration < asked {
         let text =
             format!("it ends after {} of {}: interrupted, or its writer was killed", time(duration), time(asked));
-        notes.push(note(Level::Info, "recording", text));
+        notes.push(note(NoteLevel::Info, "recording", text));
     }
     observer.close(left.last);
     let proved = analysing.end();
-    let account = Account {
+    let account = ReportInput {
         verb: &header.verb,
         command: command_line(),
         file: &recorded.path.display().to_string(),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyoshi_model::{HostId, ProcessorId, Span, System};
-use hyoshi_report::{Note, ProgramSummary};
+use hyoshi_report::{ProgramSummary, ReportNote};
 
 use super::Failure;
 
@@ -20,7 +20,7 @@ impl Lanes {
     /// No broker reserves time beside them.
     pub fn paused(&self, _: u32, _: Span) {}
 
-    pub fn end(self) -> Vec<Note> {
+    pub fn end(self) -> Vec<ReportNote> {
         Vec::new()
     }
 }
@@ -32,7 +32,7 @@ pub(super) enum Programs {}
 #[derive(Default)]
 pub(super) struct Told {
     pub summaries: Vec<ProgramSummary>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<ReportNote>,
     pub failed: bool,
 }
 

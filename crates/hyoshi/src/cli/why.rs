@@ -12,12 +12,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hyoshi_model::{Instant, JobId, OperationId};
-use hyoshi_replay::blame::{Account, Blame, Culprits, Interest};
-use hyoshi_report::Look;
+use hyoshi_replay::blame::{Blame, Culprits, Interest, ResponseBreakdown};
+use hyoshi_report::TerminalStyle;
 use hyoshi_report::blamed::chief;
 use hyoshi_report::lateness::{LatenessSummary, lateness};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::{Decision, Event, Outcome};
+use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
 
 use super::proved::Analysing;
 use super::recorded::{Left, Recorded};
@@ -45,7 +45,7 @@ pub(super) struct Arguments {
 }
 
 /// A decision about a job.
-type Decided = (Instant, Decision);
+type Decided = (Instant, DispatchDecision);
 
 pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     let recorded = Recorded::open(&arguments.file, strategies)?;
@@ -63,18 +63,18 @@ pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format
     let proved = analysing.end();
     let bound = job::bound(proved.analysis(), &answer.account.end);
     match format {
-        Format::Text => streams::out(Look::of_stdout().wrap(&text::job(system, &answer, bound)))?,
+        Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&text::job(system, &answer, bound)))?,
         Format::Json => {
             let object = json::job(system, &answer, bound);
             streams::out(format_args!("{object:#}\n"))?;
         }
     }
-    Ok(Held::when(answer.account.end.outcome == Outcome::Made))
+    Ok(Held::when(answer.account.end.outcome == JobOutcome::Made))
 }
 
 /// Everything about one job.
 pub(super) struct Answer {
-    account: Account,
+    account: ResponseBreakdown,
     decisions: Vec<Decided>,
     path: Path,
     left: Left,
@@ -89,14 +89,14 @@ struct Found {
 }
 
 impl Found {
-    fn decided(&mut self, at: Instant, decision: &Decision, wanted: JobId, here: bool) {
+    fn decided(&mut self, at: Instant, decision: &DispatchDecision, wanted: JobId, here: bool) {
         let job = match decision {
-            Decision::Hold { job, .. }
-            | Decision::Ready { job, .. }
-            | Decision::Run { job, .. }
-            | Decision::Yield { job }
-            | Decision::Demote { job } => *job,
-            Decision::End(end) => {
+            DispatchDecision::Hold { job, .. }
+            | DispatchDecision::Ready { job, .. }
+            | DispatchDecision::Run { job, .. }
+            | DispatchDecision::Yield { job }
+            | DispatchDecision::Demote { job } => *job,
+            DispatchDecision::End(end) => {
                 if end.job.operation == wanted.operation {
                     let number = end.job.number;
                     let (least, most) = self.numbers.unwrap_or((number, number));
@@ -105,8 +105,9 @@ impl Found {
                 end.job
             }
             // The cap's gate matters while the job lives.
-            Decision::Gate { .. } | Decision::Pause { .. } if here => {
-                let lives = matches!(self.decisions.last(), Some((_, last)) if !matches!(last, Decision::End(_)));
+            DispatchDecision::Gate { .. } | DispatchDecision::Pause { .. } if here => {
+                let lives =
+                    matches!(self.decisions.last(), Some((_, last)) if !matches!(last, DispatchDecision::End(_)));
                 if lives && self.decisions.len() < MOST_DECISIONS {
                     self.decisions.push((at, *decision));
                 }
@@ -126,7 +127,7 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<Answer, Failure> {
     let wanted = path::with_upstream(system, asked);
     let mut found = Found::default();
     let (accounts, left) = path::accounts(recorded, &wanted, |processor, at, event| {
-        if let Event::Decision(decision) = event {
+        if let TraceEvent::Decision(decision) = event {
             found.decided(at, decision, asked, processor == on);
         }
     })?;
@@ -143,10 +144,10 @@ fn latest(recorded: &Recorded, name: &str) -> Result<JobId, Failure> {
     let operations = job::named(&recorded.system, name)?;
     let mut latest: Option<(i64, JobId)> = None;
     recorded.events(|_, _, event| {
-        if let Event::Decision(Decision::End(end)) = event
+        if let TraceEvent::Decision(DispatchDecision::End(end)) = event
             && operations.contains(&end.job.operation)
         {
-            let late = (end.outcome != Outcome::Made, end.end.lateness(end.deadline).as_nanos());
+            let late = (end.outcome != JobOutcome::Made, end.end.lateness(end.deadline).as_nanos());
             // What did not make its deadline is worse than whatever did.
             let rank = if late.0 { late.1.max(0).saturating_add(1) } else { late.1.min(0) };
             if latest.is_none_or(|(worst, _)| rank > worst) {
@@ -185,16 +186,16 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
     let is_concerned = |id: OperationId| concerned.get(id.index()).copied().unwrap_or(false);
     let law = |plan| Blame::new(system, plan, exact, Interest::NotMade);
     let mut laws: Vec<Blame<'_>> = recorded.plan.processors.iter().map(law).collect();
-    let mut worst: Vec<Account> = Vec::new();
+    let mut worst: Vec<ResponseBreakdown> = Vec::new();
     let (mut count, mut ended) = (0u64, 0u64);
     let mut culprits = Culprits::new(system);
-    let rank = |account: &Account| {
+    let rank = |account: &ResponseBreakdown| {
         let end = &account.end;
         (Reverse((end.critical, end.end.lateness(end.deadline))), end.release, end.job)
     };
     let left = recorded.events(|processor, at, event| {
         let account = laws.get_mut(processor.index()).and_then(|law| law.event(at, &event));
-        let Event::Decision(Decision::End(end)) = event else { return ControlFlow::Continue(()) };
+        let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return ControlFlow::Continue(()) };
         if !is_concerned(end.job.operation) {
             return ControlFlow::Continue(());
         }
@@ -213,18 +214,19 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
     let worst = with_what_led_to_them(recorded, worst)?;
     let list = List { of: of.map(|(name, _)| name), count, ended, worst, lost, left };
     match format {
-        Format::Text => streams::out(Look::of_stdout().wrap(&text::list(system, &list)))?,
+        Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&text::list(system, &list)))?,
         Format::Json => streams::out(format_args!("{:#}\n", json::list(system, &list)))?,
     }
     Ok(Held::when(count == 0))
 }
 
 /// Follows those further whose main cause lies before them.
-fn with_what_led_to_them(recorded: &Recorded, jobs: Vec<Account>) -> Result<Vec<Path>, Failure> {
-    let earlier = |job: &&Account| chief(&recorded.system, job).is_some_and(|part| path::is_earlier(part.kind));
-    let followed: Vec<Account> = jobs.iter().filter(earlier).cloned().collect();
+fn with_what_led_to_them(recorded: &Recorded, jobs: Vec<ResponseBreakdown>) -> Result<Vec<Path>, Failure> {
+    let earlier =
+        |job: &&ResponseBreakdown| chief(&recorded.system, job).is_some_and(|part| path::is_earlier(part.kind));
+    let followed: Vec<ResponseBreakdown> = jobs.iter().filter(earlier).cloned().collect();
     let mut paths = path::follow(recorded, &followed, Default::default(), BTreeSet::new())?.into_iter();
-    let path = |job: Account| match earlier(&&job) {
+    let path = |job: ResponseBreakdown| match earlier(&&job) {
         true => paths.next().unwrap_or(Path { hops: vec![job] }),
         false => Path { hops: vec![job] },
     };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hyoshi_model::{HostId, Instant};
-use hyoshi_trace::{Decision, Event, Input, Reader, Seen};
+use hyoshi_trace::{CpuEvent, DispatchDecision, Input, RecordingReader, TraceEvent};
 
 use super::{count, second_cpu, show, start, until, unused_address};
 use crate::common::steal::stolen;
@@ -166,7 +166,7 @@ fn agreement(seed: u64, late: bool) -> Agreement {
 
 /// Asserts that no signal between hosts arrived before it was sent, by the clock of the first host; how many arrived.
 fn received_after_sending(place: &Place, seed: u64) -> u64 {
-    let reader = Reader::new(std::fs::File::open(place.path().join("merged.hyo")).unwrap()).unwrap();
+    let reader = RecordingReader::new(std::fs::File::open(place.path().join("merged.hyo")).unwrap()).unwrap();
     let mut ahead = [0; 2];
     let (mut sent, mut received) = (HashMap::new(), HashMap::new());
     for entry in reader.map(Result::unwrap) {
@@ -174,12 +174,12 @@ fn received_after_sending(place: &Place, seed: u64) -> u64 {
         let now = |ahead: &[i64; 2]| entry.now.by_clock_ahead(ahead[processor]);
         let key = |signal: hyoshi_trace::Signal| (signal.to, signal.position, signal.number);
         let first: Option<Instant> = match entry.event {
-            Event::Seen(Seen::Clock { host: HostId(0), offset, .. }) => {
+            TraceEvent::Cpu(CpuEvent::Clock { host: HostId(0), offset, .. }) => {
                 ahead[processor] = offset;
                 None
             }
-            Event::Decision(Decision::Send(signal)) => sent.insert(key(signal), now(&ahead)),
-            Event::Input(Input::Signal(signal)) => received.insert(key(signal), now(&ahead)),
+            TraceEvent::Decision(DispatchDecision::Send(signal)) => sent.insert(key(signal), now(&ahead)),
+            TraceEvent::Input(Input::Signal(signal)) => received.insert(key(signal), now(&ahead)),
             _ => None,
         };
         assert_eq!(first, None, "system {seed}: a signal was sent or received twice: {:?}", entry.event);

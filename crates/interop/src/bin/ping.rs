@@ -18,9 +18,9 @@ use hyoshi_orb::{
 
 /// Counts what is put, and otherwise answers at once.
 #[derive(Default)]
-struct Table(AtomicU32);
+struct PingCounter(AtomicU32);
 
-impl Ping for Table {
+impl Ping for PingCounter {
     fn empty(&self) -> Result<(), SystemException> {
         Ok(())
     }
@@ -63,7 +63,7 @@ fn serve(endpoint: &str, policy: ThreadPolicy) -> Result<(), Box<dyn Error>> {
         builder = builder.tls_server(TlsServer::new(TlsIdentity::from_files(&own, &own)?)?);
     }
     let orb = builder.listen(endpoint)?.build()?;
-    let ping = orb.adapter("bench").build()?.activate::<dyn Ping>(Arc::new(Table::default()))?;
+    let ping = orb.adapter("bench").build()?.activate::<dyn Ping>(Arc::new(PingCounter::default()))?;
     orb.ready();
     println!("ready {}", ping.ior());
     std::io::stdout().flush()?;

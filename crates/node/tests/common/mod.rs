@@ -10,9 +10,9 @@ use std::time::{Duration, Instant as WallClock};
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, System, read, write};
 use hyoshi_node::{Agreed, NodeError, Peers, Settings};
 use hyoshi_os::{Interrupt, Wake};
-use hyoshi_runtime::{Finished, Node, Prepared, Running};
+use hyoshi_runtime::{Finished, Node, Prepared, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::Event;
+use hyoshi_trace::TraceEvent;
 
 pub use loopback::unused_address;
 
@@ -114,13 +114,13 @@ impl Host {
     }
 
     /// Begins its part of the run.
-    pub fn begin(&mut self, agreed: &Agreed) -> Running {
+    pub fn begin(&mut self, agreed: &Agreed) -> RunningNode {
         self.node.take().unwrap().begin(agreed.clock)
     }
 }
 
 /// A run to its end.
-pub fn finish(running: Running, mut sink: impl FnMut(ProcessorId, Instant, Event)) -> Finished {
+pub fn finish(running: RunningNode, mut sink: impl FnMut(ProcessorId, Instant, TraceEvent)) -> Finished {
     running.wait(&mut |processor, at, event| sink(processor, at, event))
 }
 

@@ -1,30 +1,29 @@
-//! What led to a job, and how long it took: from its predecessors' completion over the link to
-//! its arrival here.
+//! The trigger of a job, and the path from its predecessors' completion over the link to its arrival.
 
 use hyoshi_model::{Deadline, Instant, JobId, Span, System, Trigger, execution_time};
 
-use super::Kind;
+use super::ResponsePart;
 use hyoshi_trace::{JobEnd, Signal};
 
-/// How a job came to its processor.
+/// The arrival of a job on its processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrival {
-    /// The job that triggered it, if that is known.
+    /// The job that triggered it, if known.
     pub by: Option<JobId>,
-    /// When its trigger was complete here.
+    /// The time at which its trigger was complete.
     pub at: Option<Instant>,
-    /// How long the link took.
+    /// The delay of the link.
     pub link: Span,
-    /// Until when its guard, or its offset, held it.
+    /// The end of its delay by a guard or an offset.
     pub held_until: Option<Instant>,
 }
 
-/// The input that the dispatcher has now, as far as it triggers jobs.
+/// The dispatcher's current input, as far as it triggers jobs.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// The signal that has just arrived.
+    /// The signal that arrived last.
     signal: Option<Signal>,
-    /// The job that has just ended: what becomes ready next, within the same input, follows from it.
+    /// The job that ended last: it triggers jobs that become ready within the same input.
     ended: Option<JobId>,
 }
 
@@ -41,7 +40,7 @@ impl Arrivals {
         self.ended = Some(job);
     }
 
-    /// How `job` came here; it is seen at `now` for the first time.
+    /// The arrival of `job`, which first appears at `now`.
     pub fn of(&self, system: &System, now: Instant, job: JobId) -> Arrival {
         if let (true, Some(before)) = (job.leg > 0, self.ended) {
             return Arrival { by: Some(before), at: Some(now), ..Arrival::default() };
@@ -65,7 +64,7 @@ impl Arrivals {
     }
 }
 
-/// From when a job's response counts: as its deadline does.
+/// The start of a job's response: where its deadline counts from.
 pub fn counted_from(system: &System, end: &JobEnd) -> Instant {
     let epoch = usize::from(end.epoch).min(system.epochs.len().saturating_sub(1));
     let from = match system.setting(epoch, end.job.operation).deadline {
@@ -75,15 +74,20 @@ pub fn counted_from(system: &System, end: &JobEnd) -> Instant {
     from.min(end.end)
 }
 
-/// The parts of a response before the job entered its lane's queue (or ended without).
-pub(super) fn before(system: &System, arrival: &Arrival, end: &JobEnd, exact: bool) -> Vec<(Kind, Instant, Instant)> {
+/// The parts of a response before the job entered its lane's queue, or ended without entering it.
+pub(super) fn before(
+    system: &System,
+    arrival: &Arrival,
+    end: &JobEnd,
+    exact: bool,
+) -> Vec<(ResponsePart, Instant, Instant)> {
     let from = counted_from(system, end);
     let until = end.ready.min(end.end).max(from);
     let epoch = usize::from(end.epoch).min(system.epochs.len().saturating_sub(1));
     let setting = system.setting(epoch, end.job.operation);
     let mut parts = Vec::new();
     let mut at = from;
-    let mut part = |kind: Kind, to: Instant| {
+    let mut part = |kind: ResponsePart, to: Instant| {
         let to = to.clamp(at, until);
         if to > at {
             parts.push((kind, at, to));
@@ -91,28 +95,28 @@ pub(super) fn before(system: &System, arrival: &Arrival, end: &JobEnd, exact: bo
         at = to;
     };
     if end.job.leg > 0 {
-        part(Kind::Legs, until);
+        part(ResponsePart::Legs, until);
     } else if system.operation(end.job.operation).trigger == Trigger::Periodic {
         let processor = system.processor(system.operation(end.job.operation).on);
         let jitter_only = exact && processor.costs.is_none();
         part(
-            Kind::Jitter,
+            ResponsePart::Jitter,
             if jitter_only { until } else { end.release.saturating_add(drawn_jitter(system, end, epoch)) },
         );
     } else {
         let arrived = arrival.at.unwrap_or(end.release.saturating_sub(setting.offset));
-        part(Kind::Upstream, arrived.saturating_sub(arrival.link));
-        part(Kind::Link, arrived);
-        part(Kind::Offset, arrived.saturating_add(setting.offset));
+        part(ResponsePart::Upstream, arrived.saturating_sub(arrival.link));
+        part(ResponsePart::Link, arrived);
+        part(ResponsePart::Offset, arrived.saturating_add(setting.offset));
         if let Some(held) = arrival.held_until {
-            part(Kind::Guard, if exact { until } else { held });
+            part(ResponsePart::Guard, if exact { until } else { held });
         }
     }
-    part(Kind::TimerLate, until);
+    part(ResponsePart::TimerLate, until);
     parts
 }
 
-/// The jitter that a periodic release was given: drawn when its timer was set, perhaps an epoch before.
+/// The jitter of a periodic release: drawn when its timer was armed, possibly in the previous epoch.
 fn drawn_jitter(system: &System, end: &JobEnd, epoch: usize) -> Span {
     let drawn = |epoch: usize| {
         let setting = system.setting(epoch, end.job.operation);
@@ -121,8 +125,7 @@ fn drawn_jitter(system: &System, end: &JobEnd, epoch: usize) -> Span {
     drawn(epoch).max(drawn(epoch.saturating_sub(1)))
 }
 
-/// How long a job was held before its response began to count (a guard moves the release itself,
-/// where the deadline counts from it).
+/// Time that a job was held before its response. (A guard moves the release itself if the deadline counts from it.)
 pub(super) fn held_before(arrival: &Arrival, end: &JobEnd) -> Span {
     match (arrival.held_until, arrival.at) {
         (Some(_), Some(at)) => end.release.since(at),

@@ -1,52 +1,52 @@
-//! Who delays whom, over all jobs: for each operation what its late jobs' time went to.
+//! Causes of delay, summed over the late jobs of each operation.
 
 use std::collections::BTreeMap;
 
 use hyoshi_model::{OperationId, Span, System};
 
-use super::marks::sum;
-use super::{Account, Kind, Overrun};
+use super::cpu_changes::sum;
+use super::{Overrun, ResponseBreakdown, ResponsePart};
 
-/// Kinds that are listed for one operation; beyond, the least of them are dropped.
+/// The most causes of one operation; the smallest of further causes are dropped.
 const MOST_KINDS: usize = 64;
 
-/// What the jobs of one operation lost their time to.
+/// The causes that delayed the jobs of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
-    /// Jobs accounted for.
+    /// The number of jobs.
     pub jobs: u64,
-    /// Their responses together.
+    /// The sum of their responses.
     pub response: Span,
-    by: BTreeMap<Kind, Delay>,
-    /// Time of kinds that were given up for lack of room.
+    by: BTreeMap<ResponsePart, Delay>,
+    /// Time of dropped causes.
     pub rest: Span,
 }
 
-/// One cause's part in it.
+/// The effect of one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
-    /// Time in all.
+    /// Total time.
     pub total: Span,
     /// The longest time of one job.
     pub longest: Span,
-    /// In how many jobs.
+    /// The number of delayed jobs.
     pub jobs: u64,
-    /// Of how many it was the chief cause.
+    /// The number of jobs of which it was the main cause.
     pub chief: u64,
-    /// In how many of them one who is blamed for it had overrun.
+    /// The number of jobs in which its job had an overrun.
     pub overran: u64,
-    /// The greatest of those overruns.
+    /// The largest of those overruns.
     pub worst: Option<Overrun>,
 }
 
 impl Delays {
-    fn record(&mut self, account: &Account) {
+    fn record(&mut self, breakdown: &ResponseBreakdown) {
         self.jobs += 1;
-        self.response = sum(self.response, account.response());
-        let chief = account.chief().map(|(kind, _)| kind.by_operation());
-        // Jobs of one operation count once for each job they delayed.
-        let mut once: BTreeMap<Kind, Span> = BTreeMap::new();
-        for (kind, span) in &account.parts {
+        self.response = sum(self.response, breakdown.response());
+        let chief = breakdown.chief().map(|(kind, _)| kind.by_operation());
+        // Several jobs of one operation count once for each job that they delayed.
+        let mut once: BTreeMap<ResponsePart, Span> = BTreeMap::new();
+        for (kind, span) in &breakdown.parts {
             let of = once.entry(kind.by_operation()).or_default();
             *of = sum(*of, *span);
         }
@@ -70,41 +70,41 @@ impl Delays {
             delay.longest = delay.longest.max(span);
             delay.jobs += 1;
             delay.chief += u64::from(chief == Some(kind));
-            if let Some(overrun) = account.overrun(kind) {
+            if let Some(overrun) = breakdown.overrun(kind) {
                 delay.overran += 1;
                 delay.worst = Overrun::greater(delay.worst, overrun);
             }
         }
     }
 
-    /// Every cause with its part, the greatest first.
-    pub fn causes(&self) -> Vec<(Kind, Delay)> {
+    /// The causes, the largest first.
+    pub fn causes(&self) -> Vec<(ResponsePart, Delay)> {
         let mut causes: Vec<_> = self.by.iter().map(|(kind, delay)| (*kind, *delay)).collect();
         causes.sort_by_key(|(kind, delay)| (core::cmp::Reverse(delay.total), *kind));
         causes
     }
 }
 
-/// Culprits of every operation of a system. Memory: at most 64 causes an operation.
+/// The causes of delay of every operation, at most 64 each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Culprits {
     operations: Vec<Delays>,
 }
 
 impl Culprits {
-    /// Nothing seen yet.
+    /// Without any job.
     pub fn new(system: &System) -> Self {
         Culprits { operations: vec![Delays::default(); system.operations.len()] }
     }
 
-    /// One more account.
-    pub fn record(&mut self, account: &Account) {
-        if let Some(delays) = self.operations.get_mut(account.end.job.operation.index()) {
-            delays.record(account);
+    /// Adds a breakdown.
+    pub fn record(&mut self, breakdown: &ResponseBreakdown) {
+        if let Some(delays) = self.operations.get_mut(breakdown.end.job.operation.index()) {
+            delays.record(breakdown);
         }
     }
 
-    /// What delayed the jobs of one operation.
+    /// The causes that delayed the jobs of one operation.
     pub fn of(&self, operation: OperationId) -> Option<&Delays> {
         self.operations.get(operation.index()).filter(|delays| delays.jobs > 0)
     }

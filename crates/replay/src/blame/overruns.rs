@@ -1,10 +1,10 @@
-//! Which jobs used more than they declare: jobs that waited for one of them were late for that, too.
+//! Overruns of a processor's jobs: they also explain the delay of jobs that waited for them.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use hyoshi_model::{JobId, Span};
 
-/// Overruns that are remembered; beyond, the oldest are forgotten.
+/// The most overruns kept; further ones replace the oldest.
 const REMEMBERED: usize = 1 << 13;
 
 /// A job that used more CPU time than it declares.
@@ -14,19 +14,19 @@ pub struct Overrun {
     pub job: JobId,
     /// Its declared worst case.
     pub declared: Span,
-    /// What it used: all in all, or until it was last looked at.
+    /// Its CPU time in total, or at its last observation.
     pub used: Span,
-    /// False while it had not ended.
+    /// False if it had not ended.
     pub ended: bool,
 }
 
 impl Overrun {
-    /// What it used beyond its worst case.
+    /// Its CPU time beyond its worst case.
     pub fn excess(&self) -> Span {
         self.used.saturating_sub(self.declared)
     }
 
-    /// The greater of two; of equal ones the first.
+    /// The greater of two; the first of equal ones.
     pub(super) fn greater(one: Option<Overrun>, other: Overrun) -> Option<Overrun> {
         Some(one.filter(|one| one.excess() >= other.excess()).unwrap_or(other))
     }
@@ -40,7 +40,7 @@ pub(super) struct Overruns {
 }
 
 impl Overruns {
-    /// What a job is known to have used, if that is more than it declares.
+    /// Records the CPU time of a job, if it exceeds its worst case.
     pub fn used(&mut self, overrun: Overrun) {
         if overrun.excess().is_zero() {
             return;

@@ -1,12 +1,12 @@
-//! The few of Perfetto's messages that an export needs, on protobuf's wire. Field numbers are those of
-//! `protos/perfetto/trace/` (trace_packet.proto, track_event/*.proto, interned_data.proto); a message
-//! of bytes alone needs no more than varints and lengths, and no code generator.
+//! The subset of Perfetto's protobuf messages that an export needs. Field numbers are those of `protos/perfetto/trace/`
+//! (trace_packet.proto, track_event/*.proto, interned_data.proto). Varints and lengths suffice, so no code generator is
+//! needed.
 
-/// A message that is being written.
+/// A message under construction.
 #[derive(Debug, Default)]
-pub(super) struct Message(pub Vec<u8>);
+pub(super) struct ProtoMessage(pub Vec<u8>);
 
-impl Message {
+impl ProtoMessage {
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);
@@ -15,21 +15,21 @@ impl Message {
         self.0.push(value as u8);
     }
 
-    /// A whole number, an enumeration or a truth value.
+    /// An integer, enumeration or boolean.
     pub fn number(&mut self, field: u32, value: u64) -> &mut Self {
         self.varint(u64::from(field) << 3);
         self.varint(value);
         self
     }
 
-    /// Eight bytes.
+    /// A fixed 64-bit field.
     pub fn fixed(&mut self, field: u32, value: u64) -> &mut Self {
         self.varint(u64::from(field) << 3 | 1);
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    /// A text, or a message that was written before.
+    /// A string, or a complete message.
     pub fn bytes(&mut self, field: u32, bytes: &[u8]) -> &mut Self {
         self.varint(u64::from(field) << 3 | 2);
         self.varint(bytes.len() as u64);
@@ -37,9 +37,9 @@ impl Message {
         self
     }
 
-    /// A message within.
-    pub fn message(&mut self, field: u32, write: impl FnOnce(&mut Message)) -> &mut Self {
-        let mut inner = Message::default();
+    /// A nested message.
+    pub fn message(&mut self, field: u32, write: impl FnOnce(&mut ProtoMessage)) -> &mut Self {
+        let mut inner = ProtoMessage::default();
         write(&mut inner);
         self.bytes(field, &inner.0)
     }
@@ -56,7 +56,7 @@ pub(super) mod packet {
     pub const INTERNED: u32 = 12;
     pub const FLAGS: u32 = 13;
     pub const TRACK_DESCRIPTOR: u32 = 60;
-    /// Interned strings begin anew; and: this packet refers to some.
+    /// Flags: interned strings are cleared; the packet uses interned strings.
     pub const CLEARED: u64 = 1;
     pub const NEEDS: u64 = 2;
 }

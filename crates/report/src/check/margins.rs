@@ -6,11 +6,11 @@ use hyoshi_sched::analysis::{OperationMargin, Scaling, Sensitivity};
 
 use crate::figures::{nanos, percent};
 use crate::names::{label, template};
-use crate::terminal::grid::{Value, column, grid};
-use crate::terminal::{Look, MOST_ROWS};
+use crate::terminal::grid::{CellValue, column, grid};
+use crate::terminal::{MOST_ROWS, TerminalStyle};
 
 /// In sentences what all together could do, in a table each operation.
-pub(super) fn table(sensitivity: &Sensitivity, look: Look) -> String {
+pub(super) fn table(sensitivity: &Sensitivity, look: TerminalStyle) -> String {
     let mut text = String::new();
     let scalings = [("worst cases", &sensitivity.worst_cases), ("rates", &sensitivity.rates)];
     for (what, scaling) in scalings {
@@ -52,7 +52,7 @@ pub(super) fn table(sensitivity: &Sensitivity, look: Look) -> String {
     if rows.len() > MOST_ROWS {
         rows.sort_by_key(|(one, _)| room(one));
     }
-    let rows: Vec<Vec<Value>> = rows.into_iter().map(|(one, many)| row(one, many)).collect();
+    let rows: Vec<Vec<CellValue>> = rows.into_iter().map(|(one, many)| row(one, many)).collect();
     text.push_str(&grid(look, &columns, &rows, MOST_ROWS));
     text
 }
@@ -87,26 +87,26 @@ fn times(ppm: u64) -> String {
     }
 }
 
-fn row(one: &OperationMargin, many: usize) -> Vec<Value> {
+fn row(one: &OperationMargin, many: usize) -> Vec<CellValue> {
     let name = if many > 1 { template(&one.name) } else { &one.name };
     // What it leaves to others is no room of its own.
     let shown = |value: Option<u64>| value.filter(|_| one.proved);
     let (longest, shortest) = (shown(one.longest_wcet_ns), shown(one.shortest_period_ns));
     let first = if one.proved { one.first.clone().unwrap_or_default() } else { "not proved as it is".into() };
-    let figure = |value: Option<u64>| Value::figure(value.map_or(String::new(), nanos));
+    let figure = |value: Option<u64>| CellValue::figure(value.map_or(String::new(), nanos));
     let longer = longest.map_or(String::new(), |longest| times(ratio(longest, one.wcet_ns)));
     let faster = shortest.map_or(String::new(), |shortest| times(ratio(one.period_ns, shortest)));
     vec![
-        Value::words(label(name, many)),
-        Value::words(if one.critical { "critical" } else { "" }),
-        Value::figure(nanos(one.wcet_ns)),
+        CellValue::words(label(name, many)),
+        CellValue::words(if one.critical { "critical" } else { "" }),
+        CellValue::figure(nanos(one.wcet_ns)),
         figure(longest),
-        Value::figure(longer),
+        CellValue::figure(longer),
         figure(one.own_longest_wcet_ns),
-        Value::figure(nanos(one.period_ns)),
+        CellValue::figure(nanos(one.period_ns)),
         figure(shortest),
-        Value::figure(faster),
+        CellValue::figure(faster),
         figure(one.own_shortest_period_ns),
-        Value::words(first),
+        CellValue::words(first),
     ]
 }

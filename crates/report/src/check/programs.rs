@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::figures::{nanos, printable};
 use crate::programs::host_name;
-use crate::terminal::grid::{Tone, Value, column, grid};
-use crate::terminal::{Look, MOST_ROWS};
+use crate::terminal::grid::{CellValue, Tone, column, grid};
+use crate::terminal::{MOST_ROWS, TerminalStyle};
 
 /// One host's reservations, for programs.
 #[derive(Debug, Serialize)]
@@ -157,7 +157,7 @@ fn about(share: Share) -> Share {
 }
 
 /// The table, and a line on each host's broker; nothing without programs.
-pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -> Option<String> {
+pub(super) fn table(system: &System, admissions: &[HostAdmission], look: TerminalStyle) -> Option<String> {
     let columns = [
         column("program"),
         column("importance").spare(3),
@@ -179,15 +179,15 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
             };
             let program = system.program(one.program);
             vec![
-                Value::words(&program.name),
-                Value::Count(program.importance.into(), Tone::Plain),
-                Value::figure(nanos(one.asked.period().as_nanos())),
-                Value::figure(nanos(one.asked.budget().as_nanos())),
-                Value::Figure(one.held.map_or("nothing".into(), |held| nanos(held.budget().as_nanos())), tone),
-                Value::figure(one.seat.map_or(String::new(), |seat| seat.cpu.to_string())),
-                Value::figure(one.response.map_or(String::new(), |response| nanos(response.as_nanos()))),
-                Value::figure(nanos(one.asked.deadline().as_nanos())),
-                Value::words(word(one.verdict())),
+                CellValue::words(&program.name),
+                CellValue::Count(program.importance.into(), Tone::Plain),
+                CellValue::figure(nanos(one.asked.period().as_nanos())),
+                CellValue::figure(nanos(one.asked.budget().as_nanos())),
+                CellValue::Figure(one.held.map_or("nothing".into(), |held| nanos(held.budget().as_nanos())), tone),
+                CellValue::figure(one.seat.map_or(String::new(), |seat| seat.cpu.to_string())),
+                CellValue::figure(one.response.map_or(String::new(), |response| nanos(response.as_nanos()))),
+                CellValue::figure(nanos(one.asked.deadline().as_nanos())),
+                CellValue::words(word(one.verdict())),
             ]
         });
         text.push_str(&grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS));

@@ -3,14 +3,14 @@
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
-use crate::chart::{Along, Colour, Places, framed, mesh, name, right, svg};
+use crate::chart::{Along, AxisLabels, Colour, framed, mesh, name, right, svg};
 use crate::figures::nanos;
 use crate::summary::{Bar, ClassSummary, EpochSummary};
 
 /// Declared and used load of one processor, region by region, in percent.
 pub(super) fn load(epochs: &[EpochSummary], processor: usize) -> String {
     let (title, names) = short_names(epochs);
-    let places = Places { title, names };
+    let places = AxisLabels { title, names };
     let percent = |ppm: u64| ppm as f64 / 10_000.0;
     let loads: Vec<(f64, Option<f64>)> = epochs
         .iter()

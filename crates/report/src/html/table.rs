@@ -293,19 +293,19 @@ pub(super) fn misses(summary: &Summary) -> Markup {
 }
 
 /// A part of a late job's time, and the page's colour for it.
-struct Part {
+struct CausePart {
     colour: &'static str,
     name: &'static str,
     of: fn(&CausesSummary) -> u64,
 }
 
-const PARTS: [Part; 6] = [
-    Part { colour: "upstream", name: "before it", of: |causes| causes.upstream_ns },
-    Part { colour: "released-late", name: "released late", of: |causes| causes.released_late_ns },
-    Part { colour: "waited", name: "waited", of: |causes| causes.waited_ns },
-    Part { colour: "executed", name: "executed as declared", of: |causes| causes.executed_ns },
-    Part { colour: "overran", name: "beyond its worst case", of: |causes| causes.overran_ns },
-    Part { colour: "held", name: "preempted or blocked", of: |causes| causes.held_ns },
+const PARTS: [CausePart; 6] = [
+    CausePart { colour: "upstream", name: "before it", of: |causes| causes.upstream_ns },
+    CausePart { colour: "released-late", name: "released late", of: |causes| causes.released_late_ns },
+    CausePart { colour: "waited", name: "waited", of: |causes| causes.waited_ns },
+    CausePart { colour: "executed", name: "executed as declared", of: |causes| causes.executed_ns },
+    CausePart { colour: "overran", name: "beyond its worst case", of: |causes| causes.overran_ns },
+    CausePart { colour: "held", name: "preempted or blocked", of: |causes| causes.held_ns },
 ];
 
 fn split(causes: &CausesSummary) -> Markup {

@@ -4,11 +4,11 @@
 use std::fmt::Write;
 
 use hyoshi_model::{Instant, ProcessorId, System};
-use hyoshi_replay::timeline::{JobLine, Stranger, Why, Window};
-use hyoshi_trace::Outcome;
+use hyoshi_replay::timeline::{JobLine, OtherUse, TimelineWindow, WindowReason};
+use hyoshi_trace::JobOutcome;
 use maud::{Markup, PreEscaped, html};
 
-use crate::account::Account;
+use crate::account::ReportInput;
 use crate::blamed::name_of;
 use crate::figures::{nanos, printable};
 use crate::names::template;
@@ -27,7 +27,7 @@ const WIDTH: f64 = 1140.0;
 
 /// A row of the picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Row {
+struct LaneRow {
     processor: ProcessorId,
     /// `None`: what is no job.
     lane: Option<u8>,
@@ -36,11 +36,11 @@ struct Row {
 }
 
 /// The section, or nothing if there is no window.
-pub(super) fn timeline(account: &Account<'_>) -> Markup {
+pub(super) fn timeline(account: &ReportInput<'_>) -> Markup {
     let Some(first) = account.windows().first() else { return html! {} };
     let (system, windows) = (account.system, account.windows());
     let titles: Vec<(String, String)> = windows.iter().map(|window| title(system, window)).collect();
-    let rows: Vec<Vec<Row>> = windows.iter().map(|window| rows(system, window)).collect();
+    let rows: Vec<Vec<LaneRow>> = windows.iter().map(|window| rows(system, window)).collect();
     html! {
         section {
             h2 { "Timeline" }
@@ -56,7 +56,7 @@ pub(super) fn timeline(account: &Account<'_>) -> Markup {
                 p class="detail" { (titles[0].1) }
                 div class="wide" { (PreEscaped(picture(account, first, &rows[0]))) }
             }
-            (legend(windows.iter().any(|window| !window.reigns.is_empty())))
+            (legend(windows.iter().any(|window| !window.second_strategy.is_empty())))
             script id="timeline-data" type="application/json" { (PreEscaped(data(account, &titles, &rows))) }
             script { (PreEscaped(SCRIPT)) }
         }
@@ -79,11 +79,11 @@ fn legend(reigned: bool) -> Markup {
     }
 }
 
-fn title(system: &System, window: &Window) -> (String, String) {
+fn title(system: &System, window: &TimelineWindow) -> (String, String) {
     let span = nanos(window.until.since(window.from).as_nanos());
     let from = terminal::seconds(window.from.as_nanos());
-    match window.why {
-        Why::Latest { critical, job: id, lateness } => {
+    match window.reason {
+        WindowReason::Latest { critical, job: id, lateness } => {
             let class = if critical { "critical" } else { "non-critical" };
             let late = lateness.as_nanos() > 0;
             let title = if late { format!("Latest {class} job") } else { format!("Closest {class} job") };
@@ -95,23 +95,23 @@ fn title(system: &System, window: &Window) -> (String, String) {
             );
             (title, detail)
         }
-        Why::Start => ("Start".into(), format!("the first {span}")),
-        Why::Region(index) => {
+        WindowReason::Start => ("Start".into(), format!("the first {span}")),
+        WindowReason::Region(index) => {
             let name = system.epochs.get(index).map_or("?", |epoch| &epoch.name);
             (format!("Into {}", printable(name)), format!("{span} from {from} on"))
         }
     }
 }
 
-fn row_of(system: &System, line: &JobLine, by_lane: bool) -> Row {
+fn row_of(system: &System, line: &JobLine, by_lane: bool) -> LaneRow {
     let name = system.operations.get(line.job.operation.index()).map_or("?", |operation| &operation.name);
-    Row { processor: line.processor, lane: Some(line.lane), name: (!by_lane).then(|| template(name).to_string()) }
+    LaneRow { processor: line.processor, lane: Some(line.lane), name: (!by_lane).then(|| template(name).to_string()) }
 }
 
 /// The rows of a window: by processor, lane, and the system's order of operations.
-fn rows(system: &System, window: &Window) -> Vec<Row> {
+fn rows(system: &System, window: &TimelineWindow) -> Vec<LaneRow> {
     let of = |by_lane: bool| {
-        let mut rows: Vec<(u32, Option<u8>, u32, Row)> = Vec::new();
+        let mut rows: Vec<(u32, Option<u8>, u32, LaneRow)> = Vec::new();
         for line in &window.jobs {
             let row = row_of(system, line, by_lane);
             match rows.iter_mut().find(|(.., known)| *known == row) {
@@ -120,19 +120,19 @@ fn rows(system: &System, window: &Window) -> Vec<Row> {
             }
         }
         for other in &window.others {
-            let row = Row { processor: other.processor, lane: None, name: None };
+            let row = LaneRow { processor: other.processor, lane: None, name: None };
             if !rows.iter().any(|(.., known)| *known == row) {
                 rows.push((other.processor.0, None, 0, row));
             }
         }
         rows.sort_by_key(|(processor, lane, operation, _)| (*processor, *lane, *operation));
-        rows.into_iter().map(|(.., row)| row).collect::<Vec<Row>>()
+        rows.into_iter().map(|(.., row)| row).collect::<Vec<LaneRow>>()
     };
     let rows = of(false);
     if rows.len() > MOST_ROWS { of(true) } else { rows }
 }
 
-fn label(account: &Account<'_>, row: &Row) -> String {
+fn label(account: &ReportInput<'_>, row: &LaneRow) -> String {
     let processor = &account.system.processor(row.processor).name;
     let several = account.system.processors.len() > 1;
     match (&row.name, row.lane) {
@@ -144,14 +144,14 @@ fn label(account: &Account<'_>, row: &Row) -> String {
 }
 
 /// Everything that the script draws. Instants are nanoseconds since the start of the run.
-fn data(account: &Account<'_>, titles: &[(String, String)], rows: &[Vec<Row>]) -> String {
+fn data(account: &ReportInput<'_>, titles: &[(String, String)], rows: &[Vec<LaneRow>]) -> String {
     let system = account.system;
     let at =
         |instant: Instant| if instant == Instant::NEVER { serde_json::Value::Null } else { instant.as_nanos().into() };
-    let window = |(index, window): (usize, &Window)| {
+    let window = |(index, window): (usize, &TimelineWindow)| {
         let rows = &rows[index];
         let by_lane = rows.iter().any(|row| row.lane.is_some() && row.name.is_none());
-        let place = |row: &Row| rows.iter().position(|known| known == row).unwrap_or(0);
+        let place = |row: &LaneRow| rows.iter().position(|known| known == row).unwrap_or(0);
         let jobs = window.jobs.iter().map(|line| {
             let ran: Vec<u64> = line.ran.iter().flat_map(|(from, to)| [from.as_nanos(), to.as_nanos()]).collect();
             let end = line.end.map_or(Instant::NEVER, |(_, end)| end);
@@ -173,12 +173,12 @@ fn data(account: &Account<'_>, titles: &[(String, String)], rows: &[Vec<Row>]) -
             ])
         });
         let others = window.others.iter().map(|other| {
-            let row = Row { processor: other.processor, lane: None, name: None };
+            let row = LaneRow { processor: other.processor, lane: None, name: None };
             serde_json::json!([place(&row), stranger(other.who), other.from.as_nanos(), other.to.as_nanos()])
         });
         let regions = system.epochs.iter().skip(1).filter(|epoch| epoch.at > window.from && epoch.at < window.until);
-        let chosen = match window.why {
-            Why::Latest { job, .. } => window.jobs.iter().position(|line| line.job == job),
+        let chosen = match window.reason {
+            WindowReason::Latest { job, .. } => window.jobs.iter().position(|line| line.job == job),
             _ => None,
         };
         serde_json::json!({
@@ -203,37 +203,41 @@ fn data(account: &Account<'_>, titles: &[(String, String)], rows: &[Vec<Row>]) -
 fn state(line: &JobLine) -> &'static str {
     match line.end {
         None => "unfinished",
-        Some((Outcome::Made, _)) => "made",
-        Some((Outcome::Missed, _)) => "missed",
-        Some((Outcome::Cancelled, _)) => "cancelled",
-        Some((Outcome::Stopped, _)) => "stopped",
-        Some((Outcome::DroppedBusy | Outcome::DroppedFull, _)) => "dropped",
+        Some((JobOutcome::Made, _)) => "made",
+        Some((JobOutcome::Missed, _)) => "missed",
+        Some((JobOutcome::Cancelled, _)) => "cancelled",
+        Some((JobOutcome::Stopped, _)) => "stopped",
+        Some((JobOutcome::DroppedBusy | JobOutcome::DroppedFull, _)) => "dropped",
     }
 }
 
-fn stranger(who: Option<Stranger>) -> &'static str {
+fn stranger(who: Option<OtherUse>) -> &'static str {
     match who {
-        Some(Stranger::Overhead(_)) => "scheduling",
-        Some(Stranger::Dispatch) => "a lane on its way to a job",
-        Some(Stranger::Other(_)) => "another thread of the machine",
+        Some(OtherUse::Overhead(_)) => "scheduling",
+        Some(OtherUse::Dispatch) => "a lane on its way to a job",
+        Some(OtherUse::Other(_)) => "another thread of the machine",
         None => "somebody, not told who",
     }
 }
 
 /// When second strategies were in force: the processor's first row and the one after its last, from when,
 /// until when, and the strategy.
-fn bands(account: &Account<'_>, window: &Window, rows: &[Row]) -> Vec<(usize, usize, Instant, Instant, String)> {
+fn bands(
+    account: &ReportInput<'_>,
+    window: &TimelineWindow,
+    rows: &[LaneRow],
+) -> Vec<(usize, usize, Instant, Instant, String)> {
     let band = |(processor, from, to): &(ProcessorId, Instant, Instant)| {
         let first = rows.iter().position(|row| row.processor == *processor)?;
         let after = 1 + rows.iter().rposition(|row| row.processor == *processor)?;
         let second = account.plan.processors.get(processor.index())?.overload.as_ref()?;
         Some((first, after, *from, *to, printable(&second.strategy)))
     };
-    window.reigns.iter().filter_map(band).collect()
+    window.second_strategy.iter().filter_map(band).collect()
 }
 
 /// One window as a picture, in the same places as the script's.
-fn picture(account: &Account<'_>, window: &Window, rows: &[Row]) -> String {
+fn picture(account: &ReportInput<'_>, window: &TimelineWindow, rows: &[LaneRow]) -> String {
     let system = account.system;
     let height = TOP + rows.len() as f64 * ROW + 6.0;
     let length = window.until.since(window.from).as_nanos().max(1) as f64;

@@ -3,12 +3,12 @@
 
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, LineStyle, Row, Table, TableStyle};
 
-use super::Look;
+use super::TerminalStyle;
 use crate::figures::{count, printable};
 
 /// What a cell says.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum CellValue {
     /// Words, to the left.
     Words(String),
     /// A figure with its unit, to the right.
@@ -33,38 +33,38 @@ pub enum Tone {
     Bad,
 }
 
-impl Value {
+impl CellValue {
     /// Words; control characters are made visible.
-    pub fn words(words: impl Into<String>) -> Value {
-        Value::Words(printable(&words.into()))
+    pub fn words(words: impl Into<String>) -> CellValue {
+        CellValue::Words(printable(&words.into()))
     }
 
     /// A figure that does not stand out.
-    pub fn figure(figure: impl Into<String>) -> Value {
-        Value::Figure(figure.into(), Tone::Plain)
+    pub fn figure(figure: impl Into<String>) -> CellValue {
+        CellValue::Figure(figure.into(), Tone::Plain)
     }
 
     fn is_nothing(&self) -> bool {
         match self {
-            Value::Words(text) | Value::Figure(text, _) => text.is_empty(),
-            Value::Count(number, _) => *number == 0,
+            CellValue::Words(text) | CellValue::Figure(text, _) => text.is_empty(),
+            CellValue::Count(number, _) => *number == 0,
         }
     }
 
     /// What it needs at least.
     fn width(&self) -> usize {
         match self {
-            Value::Words(text) => text.chars().count().min(WORDS),
-            Value::Figure(text, _) => text.chars().count(),
-            Value::Count(number, _) => count(*number).chars().count(),
+            CellValue::Words(text) => text.chars().count().min(WORDS),
+            CellValue::Figure(text, _) => text.chars().count(),
+            CellValue::Count(number, _) => count(*number).chars().count(),
         }
     }
 
     fn cell(&self) -> Cell {
         let (text, tone, right) = match self {
-            Value::Words(text) => (text.clone(), Tone::Plain, false),
-            Value::Figure(text, tone) => (text.clone(), *tone, true),
-            Value::Count(number, tone) => (count(*number), *tone, true),
+            CellValue::Words(text) => (text.clone(), Tone::Plain, false),
+            CellValue::Figure(text, tone) => (text.clone(), *tone, true),
+            CellValue::Count(number, tone) => (count(*number), *tone, true),
         };
         let cell = Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
         match tone {
@@ -103,7 +103,7 @@ impl Column {
 }
 
 /// Draws the rows, indented by one; at most `most` of them, and how many there are besides.
-pub fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) -> String {
+pub fn grid(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>], most: usize) -> String {
     let shown = shown(look, columns, rows);
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─')));
@@ -118,7 +118,7 @@ pub fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) ->
         false => table.force_no_tty(),
     };
     let title = |place: &usize| {
-        let right = rows.first().is_some_and(|row| !matches!(row[*place], Value::Words(_)));
+        let right = rows.first().is_some_and(|row| !matches!(row[*place], CellValue::Words(_)));
         let alignment = if right { CellAlignment::Right } else { CellAlignment::Left };
         Cell::new(columns[*place].title).set_alignment(alignment)
     };
@@ -137,7 +137,7 @@ pub fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) ->
 }
 
 /// A line that names the columns that had no room.
-fn left_out(look: Look, columns: &[Column], shown: &[usize], rows: &[Vec<Value>]) -> String {
+fn left_out(look: TerminalStyle, columns: &[Column], shown: &[usize], rows: &[Vec<CellValue>]) -> String {
     let mut titles: Vec<&str> = Vec::new();
     for place in with_something_to_say(columns, rows).filter(|place| !shown.contains(place)) {
         if !titles.contains(&columns[place].title) {
@@ -151,7 +151,7 @@ fn left_out(look: Look, columns: &[Column], shown: &[usize], rows: &[Vec<Value>]
 }
 
 /// Columns that are not left out for having nothing in them.
-fn with_something_to_say(columns: &[Column], rows: &[Vec<Value>]) -> impl Iterator<Item = usize> {
+fn with_something_to_say(columns: &[Column], rows: &[Vec<CellValue>]) -> impl Iterator<Item = usize> {
     (0..columns.len())
         .filter(|place| !columns[*place].optional || rows.iter().any(|row| !row[*place].is_nothing()))
         .collect::<Vec<_>>()
@@ -161,7 +161,7 @@ fn with_something_to_say(columns: &[Column], rows: &[Vec<Value>]) -> impl Iterat
 const INDENT: u16 = 1;
 
 /// Columns with something to say, as many as fit.
-fn shown(look: Look, columns: &[Column], rows: &[Vec<Value>]) -> Vec<usize> {
+fn shown(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>]) -> Vec<usize> {
     let mut shown: Vec<usize> = with_something_to_say(columns, rows).collect();
     let Some(width) = look.width.map(|width| usize::from(width.saturating_sub(INDENT))) else { return shown };
     let needed = |place: &usize| {
@@ -187,8 +187,13 @@ mod tests {
     fn columns_without_room_are_named_below_the_table() {
         let columns =
             [column("name"), column("first").spare(2), column("second").spare(1), column("none").if_any().spare(9)];
-        let row = vec![Value::words("a"), Value::figure("1.23ms"), Value::figure("4.56ms"), Value::figure("")];
-        let at = |width| grid(Look { colour: false, width }, &columns, std::slice::from_ref(&row), 9);
+        let row = vec![
+            CellValue::words("a"),
+            CellValue::figure("1.23ms"),
+            CellValue::figure("4.56ms"),
+            CellValue::figure(""),
+        ];
+        let at = |width| grid(TerminalStyle { colour: false, width }, &columns, std::slice::from_ref(&row), 9);
         assert!(!at(None).contains("no room") && !at(Some(40)).contains("no room"));
         assert!(at(Some(20)).ends_with("no room for: first\n"), "{}", at(Some(20)));
         assert!(

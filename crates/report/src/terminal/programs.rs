@@ -1,12 +1,12 @@
 //! The table of programs under the CPU broker.
 
-use super::grid::{Tone, Value, column, grid};
-use super::{Look, MOST_ROWS};
+use super::grid::{CellValue, Tone, column, grid};
+use super::{MOST_ROWS, TerminalStyle};
 use crate::figures::{nanos, share};
 use crate::summary::Summary;
 
 impl Summary {
-    pub(crate) fn program_table(&self, look: Look) -> String {
+    pub(crate) fn program_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("program"),
             column("importance").spare(3),
@@ -25,19 +25,19 @@ impl Summary {
         let rows = self.programs.iter().map(|program| {
             let held = if program.cut > 0 { Tone::Worry } else { Tone::Plain };
             vec![
-                Value::words(&program.name),
-                Value::Count(program.importance.into(), Tone::Plain),
-                Value::figure(nanos(program.period_ns)),
-                Value::figure(nanos(program.asked_ns)),
-                Value::Figure(nanos(program.held_ns), held),
-                Value::figure(nanos(program.consumed_ns)),
-                Value::figure(program.over_ppm.map_or(String::new(), |over| share(over, 1_000_000))),
-                Value::Count(program.periods, Tone::Plain),
-                Value::Count(program.met.unwrap_or(0), Tone::Good),
-                Value::Count(program.missed.unwrap_or(0), Tone::Worry),
-                Value::Count(program.cut, Tone::Worry),
-                Value::words(program.ended.clone().unwrap_or_default()),
-                Value::words(&program.because),
+                CellValue::words(&program.name),
+                CellValue::Count(program.importance.into(), Tone::Plain),
+                CellValue::figure(nanos(program.period_ns)),
+                CellValue::figure(nanos(program.asked_ns)),
+                CellValue::Figure(nanos(program.held_ns), held),
+                CellValue::figure(nanos(program.consumed_ns)),
+                CellValue::figure(program.over_ppm.map_or(String::new(), |over| share(over, 1_000_000))),
+                CellValue::Count(program.periods, Tone::Plain),
+                CellValue::Count(program.met.unwrap_or(0), Tone::Good),
+                CellValue::Count(program.missed.unwrap_or(0), Tone::Worry),
+                CellValue::Count(program.cut, Tone::Worry),
+                CellValue::words(program.ended.clone().unwrap_or_default()),
+                CellValue::words(&program.because),
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)

@@ -1,14 +1,14 @@
 //! The table of where each processor's time went.
 
-use super::Look;
-use super::grid::{Value, column, grid};
+use super::TerminalStyle;
+use super::grid::{CellValue, column, grid};
 use crate::figures::{count, nanos, share};
 use crate::summary::{ProcessorSummary, Summary};
 use crate::time::TimeSummary;
 
 impl Summary {
     /// `None` if nothing is known that the processors' utilisation does not tell.
-    pub(crate) fn time_table(&self, look: Look, most: usize) -> Option<String> {
+    pub(crate) fn time_table(&self, look: TerminalStyle, most: usize) -> Option<String> {
         let columns = [
             column("processor"),
             column("jobs"),
@@ -33,15 +33,15 @@ impl Summary {
                 let most = time.threads.first().filter(|_| time.others_ns > 0);
                 let most = most.map_or(String::new(), |thread| format!("{} {}", thread.name, nanos(thread.had_ns)));
                 vec![
-                    Value::words(&processor.name),
-                    Value::figure(share(time.execution_ns, self.duration_ns)),
-                    Value::figure(share(time.overhead_ns, self.duration_ns)),
-                    Value::figure(of(time.held_ns)),
-                    Value::figure(of(time.others_ns)),
-                    Value::figure(of(time.idle_ns)),
-                    Value::figure(of(time.unknown_ns)),
-                    Value::figure(if time.preemptions > 0 { count(time.preemptions) } else { String::new() }),
-                    Value::words(most),
+                    CellValue::words(&processor.name),
+                    CellValue::figure(share(time.execution_ns, self.duration_ns)),
+                    CellValue::figure(share(time.overhead_ns, self.duration_ns)),
+                    CellValue::figure(of(time.held_ns)),
+                    CellValue::figure(of(time.others_ns)),
+                    CellValue::figure(of(time.idle_ns)),
+                    CellValue::figure(of(time.unknown_ns)),
+                    CellValue::figure(if time.preemptions > 0 { count(time.preemptions) } else { String::new() }),
+                    CellValue::words(most),
                 ]
             })
             .collect();

@@ -4,13 +4,13 @@
 
 use hyoshi_model::*;
 use hyoshi_replay::Figures;
-use hyoshi_replay::blame::{Account as Blamed, Basis, Culprit, Kind, Overrun, Rank};
-use hyoshi_replay::insight::Seen;
-use hyoshi_replay::timeline::{JobLine, Other, Stranger, Why, Window};
-use hyoshi_report::{Account, Analysis, Level, Note};
+use hyoshi_replay::blame::{BreakdownBasis, Culprit, Overrun, Rank, ResponseBreakdown as Blamed, ResponsePart};
+use hyoshi_replay::causes::CauseReport;
+use hyoshi_replay::timeline::{JobLine, OtherInterval, OtherUse, TimelineWindow, WindowReason};
+use hyoshi_report::{Analysis, NoteLevel, ReportInput, ReportNote};
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::{JobEnd, Outcome, Stats, TimeSplit};
+use hyoshi_trace::{JobEnd, JobOutcome, Stats, TimeSplit};
 
 pub const TEXT: &str = r#"
 name     = "<flight> & \"more\""
@@ -62,12 +62,12 @@ pub struct Flight {
     pub stats: Stats,
     pub report: Report,
     pub queueing: Queueing,
-    pub seen: Seen,
+    pub seen: CauseReport,
 }
 
 impl Flight {
-    pub fn account(&self) -> Account<'_> {
-        Account {
+    pub fn account(&self) -> ReportInput<'_> {
+        ReportInput {
             verb: "run",
             command: "hyoshi run <flight>.toml --seed 1".into(),
             file: "<flight>.toml",
@@ -78,7 +78,7 @@ impl Flight {
                 stats: &self.stats,
                 time: vec![TimeSplit { stolen: Span::from_micros(300), ..TimeSplit::default() }],
                 strategies: Vec::new(),
-                insight: Some(&self.seen),
+                causes: Some(&self.seen),
                 ends: &[],
             },
             analysis: Analysis::Done(&self.report),
@@ -92,13 +92,18 @@ impl Flight {
             lost_events: 0,
             programs: Vec::new(),
             notes: vec![
-                Note {
-                    level: Level::Refused,
+                ReportNote {
+                    level: NoteLevel::Refused,
                     topic: "real-time priority".into(),
                     text: "neither CAP_SYS_NICE nor RLIMIT_RTPRIO: operations ran at normal priority".into(),
                     remedy: Some("run as root, or raise the limit".into()),
                 },
-                Note { level: Level::Info, topic: "stop".into(), text: "stopped by SIGINT".into(), remedy: None },
+                ReportNote {
+                    level: NoteLevel::Info,
+                    topic: "stop".into(),
+                    text: "stopped by SIGINT".into(),
+                    remedy: None,
+                },
             ],
         }
     }
@@ -123,7 +128,7 @@ pub fn flight() -> Flight {
             let start = release + waited;
             let mut end = JobEnd {
                 job: JobId { operation, number, leg },
-                outcome: Outcome::Made,
+                outcome: JobOutcome::Made,
                 critical: system.operation(operation).critical || leg < setting.critical_legs,
                 overran: ran > setting.wcet,
                 demoted: false,
@@ -137,8 +142,8 @@ pub fn flight() -> Flight {
                 consumed: ran,
             };
             change(&mut end);
-            if end.outcome == Outcome::Made && end.end > end.deadline {
-                end.outcome = Outcome::Missed;
+            if end.outcome == JobOutcome::Made && end.end > end.deadline {
+                end.outcome = JobOutcome::Missed;
             }
             stats.record(&end);
         };
@@ -168,7 +173,7 @@ pub fn flight() -> Flight {
                     micros(2_500 + number % 5 * 100),
                     &|end| {
                         if busy && number % 14 == 0 {
-                            end.outcome = Outcome::Cancelled;
+                            end.outcome = JobOutcome::Cancelled;
                             end.consumed = Span::ZERO;
                         }
                     },
@@ -181,7 +186,7 @@ pub fn flight() -> Flight {
                 end("route", number / 5, leg, release, waited, micros(3_600), &|end| {
                     end.ready = end.start.saturating_sub(micros(500));
                     if leg == 2 && number % 35 == 30 {
-                        end.outcome = Outcome::DroppedFull;
+                        end.outcome = JobOutcome::DroppedFull;
                         (end.ready, end.start, end.consumed) = (Instant::NEVER, Instant::NEVER, Span::ZERO);
                     }
                 });
@@ -199,17 +204,17 @@ pub fn flight() -> Flight {
 }
 
 /// Accounts of the late jobs, as if `nav` had been in the way, and a window around the latest.
-fn seen(system: &System, stats: &Stats) -> Seen {
-    let mut seen = Seen::new(system);
+fn seen(system: &System, stats: &Stats) -> CauseReport {
+    let mut seen = CauseReport::new(system);
     let nav = Culprit { operation: OperationId(0), job: Some((249, 0)) };
     let late = stats.worst(true, 20);
     for end in &late {
         let ran = end.consumed.min(Span::from_millis(1));
         let parts = [
-            (Kind::Upstream, end.release.since(end.origin)),
-            (Kind::Waited { who: nav, rank: Rank::MoreUrgent }, end.start.since(end.release)),
-            (Kind::Executed, ran),
-            (Kind::Overran, end.consumed.saturating_sub(ran)),
+            (ResponsePart::Upstream, end.release.since(end.origin)),
+            (ResponsePart::Waited { who: nav, rank: Rank::MoreUrgent }, end.start.since(end.release)),
+            (ResponsePart::Executed, ran),
+            (ResponsePart::Overran, end.consumed.saturating_sub(ran)),
         ];
         seen.record(Blamed {
             end: *end,
@@ -225,7 +230,7 @@ fn seen(system: &System, stats: &Stats) -> Seen {
                 used: Span::from_millis(9),
                 ended: true,
             }],
-            basis: Basis::Switches,
+            basis: BreakdownBasis::Switches,
         });
     }
     let end = late[0];
@@ -240,13 +245,20 @@ fn seen(system: &System, stats: &Stats) -> Seen {
         end: Some((end.outcome, end.end)),
         consumed: end.consumed,
         ran: vec![(end.start, end.end)],
-        chief: Some((Kind::Overran, Span::from_millis(11))),
+        chief: Some((ResponsePart::Overran, Span::from_millis(11))),
     };
     let (from, until) =
         (end.release.saturating_sub(Span::from_millis(5)), end.end.saturating_add(Span::from_millis(5)));
-    let other = Other { processor: ProcessorId(0), from, to: end.release, who: Some(Stranger::Other(0)) };
+    let other = OtherInterval { processor: ProcessorId(0), from, to: end.release, who: Some(OtherUse::Other(0)) };
     let lateness = end.end.lateness(end.deadline);
-    let why = Why::Latest { critical: true, job: end.job, lateness };
-    seen.windows.push(Window { why, from, until, jobs: vec![line], others: vec![other], reigns: Vec::new() });
+    let reason = WindowReason::Latest { critical: true, job: end.job, lateness };
+    seen.windows.push(TimelineWindow {
+        reason,
+        from,
+        until,
+        jobs: vec![line],
+        others: vec![other],
+        second_strategy: Vec::new(),
+    });
     seen
 }

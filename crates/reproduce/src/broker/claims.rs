@@ -1,19 +1,19 @@
-//! The paper's claims, judged: for each a pure function from figures to a verdict with its reason.
+//! Rates the paper's claims: for each, a pure function from figures to a verdict with its reason.
 
 use hyoshi_report::figures::{count, nanos, percent};
 
-use super::Figures;
-use super::arbitration::{CAP, EXPECTED, PERIOD, Stage};
-use super::kernel::{Arbitrated, Cost, Kernel, Openness};
+use super::BrokerFigures;
+use super::arbitration::{CAP, EXPECTED, ImportanceStage, PERIOD};
+use super::kernel::{Arbitrated, Cost, KernelExperiments, Openness};
 use super::prediction::{FORGETFUL, Predicted};
 use super::tracking::{LEARNING, Tracked};
-use crate::claim::{Claim, Finding, Judgement, Verdict};
+use crate::claim::{Claim, ClaimFinding, ClaimVerdict, Judgement};
 
 /// Every claim, in order.
 pub const CLAIMS: [Claim; 7] = [
     Claim {
         id: "B1",
-        says: "a report costs most by a two-way delegate, less by a one-way one, least within the broker",
+        says: "a report costs most with a two-way delegate, less with a one-way delegate, least within the broker",
         paper: "table I: 1742, 1716 and 400 us of CPU; 1587, 660 and 400 us of latency at the monitor",
     },
     Claim {
@@ -23,7 +23,7 @@ pub const CLAIMS: [Claim; 7] = [
     },
     Claim {
         id: "B3",
-        says: "Strict gives to the important, the sum stays at the cap, and changes act at once",
+        says: "Strict serves important tasks first, the sum stays at the cap, and changes take effect at once",
         paper: "section V-B and figure 5: 95, 125 and 40 ms in 250 ms under a cap of 75 %",
     },
     Claim {
@@ -33,30 +33,30 @@ pub const CLAIMS: [Claim; 7] = [
     },
     Claim {
         id: "B5",
-        says: "under load the UAV loses frames and alerts, with the broker none",
+        says: "under load the UAV loses frames and alerts; with the broker it loses none",
         paper: "section V-C and table II: 432, 320 and 432 frames; 76, 50 and 76 alerts",
     },
     Claim {
         id: "B6",
-        says: "programs come under the broker without a change to them",
+        says: "the broker manages unmodified programs",
         paper: "sections III and IV: delegates and proc_advocate; \"(unmodified) Hourglass\" in section V-B",
     },
     Claim {
         id: "B7",
-        says: "policies and advocates are added without a change to the broker",
+        says: "policies and advocates can be added without changing the broker",
         paper: "sections III and IV-D: an open architecture; external objects connected by cbhey",
     },
 ];
 
-/// Figure 4 over-reserves by less than so much of the demand.
+/// Figure 4 over-reserves by less than this share of the demand.
 const OVER_PPM: u64 = 150_000;
-/// Configurations that differ by so many percent cost the same: the paper's first two differ by 1.5.
+/// Configurations that differ by at most so many percent cost the same: the paper's first two differ by 1.5.
 const SAME_PERCENT: u64 = 10;
-/// The sum is at the cap if it is that near.
+/// The largest distance of the sum from the cap.
 const NEAR_PPM: u64 = 1_000;
 
-/// Judges every claim.
-pub fn judge(figures: &Figures) -> Vec<Judgement> {
+/// Rates every claim.
+pub fn judge(figures: &BrokerFigures) -> Vec<Judgement> {
     let kernel = figures.kernel.as_ref();
     let of = |claim: Claim| {
         let (finding, on_kernel) = match claim.id {
@@ -68,7 +68,9 @@ pub fn judge(figures: &Figures) -> Vec<Judgement> {
             "B3" => (b3(&figures.arbitrated), kernel.and_then(b3_on_kernel)),
             "B4" => (b4(&figures.predicted), None),
             "B5" => (
-                Finding::not_measured("it needs streams of images between machines, which this command does not have"),
+                ClaimFinding::not_measured(
+                    "it requires image streams between machines, which this command does not have",
+                ),
                 None,
             ),
             "B6" => (b6(kernel), None),
@@ -80,16 +82,16 @@ pub fn judge(figures: &Figures) -> Vec<Judgement> {
     CLAIMS.into_iter().map(of).collect()
 }
 
-/// What is said when what would tell was not run, or refused.
-fn nothing() -> Finding {
-    Finding::not_measured("it takes real programs on the kernel, which were left out or refused")
+/// The finding if the required experiment was left out or refused.
+fn nothing() -> ClaimFinding {
+    ClaimFinding::not_measured("it requires real programs on the kernel, which were left out or refused")
 }
 
-fn b1(costs: Option<&[Cost]>) -> Finding {
+fn b1(costs: Option<&[Cost]>) -> ClaimFinding {
     let Some([two_way, one_way, in_broker]) = costs else { return nothing() };
     let latency = |cost: &Cost| cost.latency_ns.unwrap_or_default();
     let reason = format!(
-        "CPU of monitor and broker {}, {} and {} a report; the monitor waits {} and {}",
+        "CPU time of monitor and broker per report: {}, {} and {}; the monitor waits {} and {}",
         nanos(two_way.cpu_ns),
         nanos(one_way.cpu_ns),
         nanos(in_broker.cpu_ns),
@@ -99,50 +101,51 @@ fn b1(costs: Option<&[Cost]>) -> Finding {
     let no_dearer = one_way.cpu_ns * 100 <= two_way.cpu_ns * (100 + SAME_PERCENT);
     let cheapest = in_broker.cpu_ns < one_way.cpu_ns.min(two_way.cpu_ns);
     match (no_dearer && latency(one_way) < latency(two_way), cheapest) {
-        (true, true) => Finding::reproduced(reason),
-        (false, false) => Finding::not_reproduced(reason),
-        _ => Finding::in_part(reason),
+        (true, true) => ClaimFinding::reproduced(reason),
+        (false, false) => ClaimFinding::not_reproduced(reason),
+        _ => ClaimFinding::in_part(reason),
     }
 }
 
-fn b2(tracked: &Tracked) -> Finding {
+fn b2(tracked: &Tracked) -> ClaimFinding {
     let ((early, late), over, (anticipated, falls)) = (tracked.missed(), tracked.over_ppm(), tracked.anticipated());
     let reason = format!(
-        "{late} of {} deadlines missed after the first {LEARNING} periods of each phase, {early} within them; {} reserved beyond the \
-         demand; kept for a while, and then given back, in {anticipated} of {falls} phases of a lower demand",
+        "{late} of {} deadlines missed after the first {LEARNING} periods of each phase, {early} within them; {} \
+         reserved beyond the demand; in {anticipated} of {falls} phases of lower demand the reservation was first \
+         kept and then reduced",
         count(tracked.cycles.len() as u64),
         percent(over),
     );
     match (late == 0, over < OVER_PPM && anticipated == falls) {
-        (true, true) => Finding::reproduced(reason),
-        (false, false) => Finding::not_reproduced(reason),
-        _ => Finding::in_part(reason),
+        (true, true) => ClaimFinding::reproduced(reason),
+        (false, false) => ClaimFinding::not_reproduced(reason),
+        _ => ClaimFinding::in_part(reason),
     }
 }
 
-fn b3(stages: &[Stage]) -> Finding {
+fn b3(stages: &[ImportanceStage]) -> ClaimFinding {
     let as_expected = stages.iter().enumerate().filter(|(number, stage)| stage.is_as_expected(*number)).count();
     let at_cap = stages.iter().filter(|stage| is_at_cap(stage)).count();
     let held: Vec<String> = stages.iter().map(in_words).collect();
     let reason = format!("{}; {at_cap} of {} sums at the cap", held.join(", then "), stages.len());
     match (as_expected == EXPECTED.len(), at_cap == EXPECTED.len()) {
-        (true, true) => Finding::reproduced(reason),
-        (false, false) => Finding::not_reproduced(reason),
-        _ => Finding::in_part(reason),
+        (true, true) => ClaimFinding::reproduced(reason),
+        (false, false) => ClaimFinding::not_reproduced(reason),
+        _ => ClaimFinding::in_part(reason),
     }
 }
 
-fn is_at_cap(stage: &Stage) -> bool {
+fn is_at_cap(stage: &ImportanceStage) -> bool {
     stage.sum_ppm().abs_diff(CAP.as_millionths()) <= NEAR_PPM
 }
 
-/// What the three tasks hold.
-fn in_words(stage: &Stage) -> String {
+/// The reservations of the three tasks.
+fn in_words(stage: &ImportanceStage) -> String {
     stage.held_ns.map(nanos).join(" + ")
 }
 
-/// With soft caps; with hard ones where there are no others.
-fn b3_on_kernel(kernel: &Kernel) -> Option<Finding> {
+/// Uses soft caps, or hard ones if there are no others.
+fn b3_on_kernel(kernel: &KernelExperiments) -> Option<ClaimFinding> {
     let (first, second) = (kernel.soft.as_ref(), kernel.hard.as_ref());
     let played = first.or(second)?;
     let held = b3(&played.stages);
@@ -150,7 +153,8 @@ fn b3_on_kernel(kernel: &Kernel) -> Option<Finding> {
     let (missed, all) = missed_fully(played);
     let others = [first, second].into_iter().flatten().map(|one| format!("{}: {}", one.scheduler, others(one)));
     let reason = format!(
-        "{}; at most {} from a command to its reservations; tasks that hold all they ask for missed {} of {} deadlines; the others met, {}",
+        "{}; at most {} from a command to its reservations; fully served tasks missed {} of {} deadlines; deadlines \
+         met by the other tasks: {}",
         held.reason,
         nanos(slowest),
         count(missed),
@@ -159,13 +163,13 @@ fn b3_on_kernel(kernel: &Kernel) -> Option<Finding> {
     );
     let settled = slowest <= PERIOD.as_nanos();
     Some(match (held.verdict, settled && missed == 0 && all > 0) {
-        (Verdict::Reproduced, true) => Finding::reproduced(reason),
-        (Verdict::NotReproduced, _) => Finding::not_reproduced(reason),
-        _ => Finding::in_part(reason),
+        (ClaimVerdict::Reproduced, true) => ClaimFinding::reproduced(reason),
+        (ClaimVerdict::NotReproduced, _) => ClaimFinding::not_reproduced(reason),
+        _ => ClaimFinding::in_part(reason),
     })
 }
 
-/// Of tasks that hold all that they ask for: deadlines missed, and all.
+/// Of fully served tasks: missed deadlines, and all.
 fn missed_fully(played: &Arbitrated) -> (u64, u64) {
     let mut sum = (0, 0);
     for stage in &played.stages {
@@ -176,42 +180,42 @@ fn missed_fully(played: &Arbitrated) -> (u64, u64) {
     sum
 }
 
-/// How those did that hold less.
+/// The deadlines met by the other tasks.
 fn others(played: &Arbitrated) -> String {
     let mut words = Vec::new();
     for (number, stage) in played.stages.iter().enumerate() {
         let fully: Vec<usize> = stage.fully().collect();
         for (task, served) in stage.served.iter().enumerate().filter(|(task, _)| !fully.contains(task)) {
-            words.push(format!("task {} in stage {} {} of {}", task + 1, number + 1, served.met, served.periods));
+            words.push(format!("task {} in stage {}: {} of {}", task + 1, number + 1, served.met, served.periods));
         }
     }
     words.join(", ")
 }
 
-fn b4(predicted: &Predicted) -> Finding {
+fn b4(predicted: &Predicted) -> ClaimFinding {
     let Predicted { programs, proactive, max_decay, better_in_both, worse_in_both, .. } = predicted;
     let unbeaten = predicted.unbeaten();
     let usual = max_decay.iter().find(|one| one.advocate.ends_with(" 5"));
     let usual = usual.map_or(String::new(), |one| {
-        format!(", by {} {} and {}", one.advocate, percent(one.over_ppm()), percent(one.missed_ppm()))
+        format!(" ({}: {} and {})", one.advocate, percent(one.over_ppm()), percent(one.missed_ppm()))
     });
     let reason = format!(
-        "over {programs} programs {} reserved beyond the demand and {} of {} spikes missed{usual}; a max-decay of {FORGETFUL} reports or \
-         fewer holds hardly any spike and is compared by misses alone; program by program better in both in {better_in_both}, worse in \
-         both in {worse_in_both}",
+        "over {programs} programs {} reserved beyond the demand and {} of {} spikes missed{usual}; with {FORGETFUL} \
+         reports or fewer max-decay holds hardly any spike, so only its misses are compared; better in both for \
+         {better_in_both} programs, worse in both for {worse_in_both}",
         percent(proactive.over_ppm()),
         percent(proactive.missed_ppm()),
         count(proactive.spikes),
     );
     match (unbeaten.is_empty(), *worse_in_both) {
-        (true, 0) => Finding::reproduced(reason),
-        (true, _) => Finding::in_part(reason),
-        (false, _) => Finding::not_reproduced(format!("{reason}; no better than {}", unbeaten.join(", "))),
+        (true, 0) => ClaimFinding::reproduced(reason),
+        (true, _) => ClaimFinding::in_part(reason),
+        (false, _) => ClaimFinding::not_reproduced(format!("{reason}; not better than {}", unbeaten.join(", "))),
     }
 }
 
-fn b6(kernel: Option<&Kernel>) -> Finding {
-    let Some(Kernel { openness: Some(open), tracked, .. }) = kernel else { return nothing() };
+fn b6(kernel: Option<&KernelExperiments>) -> ClaimFinding {
+    let Some(KernelExperiments { openness: Some(open), tracked, .. }) = kernel else { return nothing() };
     let started = tracked.as_ref().map(|tracked| tracked.own_process);
     let exec = match started {
         Some(true) => "; one that `hyoshi exec` started was the task's own process",
@@ -219,26 +223,26 @@ fn b6(kernel: Option<&Kernel>) -> Finding {
         None => "",
     };
     let reason = format!(
-        "a program that ran already and knows of no broker was attached: {} reports, {} consumed in the last, {} asked for, \
-         {}{exec}",
+        "a running program that does not use the broker was attached: {} reports, {} consumed in the last, {} \
+         requested, {}{exec}",
         count(open.reports),
         nanos(open.consumed_ns),
         nanos(open.asked_ns),
-        if open.lived { "and it went on" } else { "and it ended" },
+        if open.lived { "and it continued" } else { "and it ended" },
     );
     let attached = open.reports > 0 && open.asked_ns >= open.consumed_ns && open.lived;
     match (attached, started != Some(false)) {
-        (true, true) => Finding::reproduced(reason),
-        (false, false) => Finding::not_reproduced(reason),
-        _ => Finding::in_part(reason),
+        (true, true) => ClaimFinding::reproduced(reason),
+        (false, false) => ClaimFinding::not_reproduced(reason),
+        _ => ClaimFinding::in_part(reason),
     }
 }
 
-fn b7(open: Option<&Openness>) -> Finding {
+fn b7(open: Option<&Openness>) -> ClaimFinding {
     let Some(open) = open else { return nothing() };
     let reason = format!(
-        "an advocate of another process was added to a task of a running broker by its reference and asked {} times: {} became {}; \
-         the policy was changed meanwhile: {}",
+        "an advocate in another process was added by its reference to a task of a running broker and called {} \
+         times: {} became {}; meanwhile the policy was changed: {}",
         count(open.advice),
         nanos(open.asked_ns),
         nanos(open.asked_twice_ns),
@@ -246,9 +250,9 @@ fn b7(open: Option<&Openness>) -> Finding {
     );
     let distinct = open.policies.windows(2).all(|pair| pair[0] != pair[1]) && !open.policies.is_empty();
     match (open.advice > 0 && open.asked_twice_ns > open.asked_ns, distinct) {
-        (true, true) => Finding::reproduced(reason),
-        (false, false) => Finding::not_reproduced(reason),
-        _ => Finding::in_part(reason),
+        (true, true) => ClaimFinding::reproduced(reason),
+        (false, false) => ClaimFinding::not_reproduced(reason),
+        _ => ClaimFinding::in_part(reason),
     }
 }
 
@@ -257,8 +261,8 @@ mod tests {
     use hyoshi_model::Span;
 
     use super::*;
-    use crate::broker::arbitration::Served;
-    use crate::broker::tracking::Cycle;
+    use crate::broker::arbitration::ServedPeriods;
+    use crate::broker::tracking::TrackedCycle;
     use crate::broker::{arbitration, tracking};
 
     fn cost(cpu: u64, latency: Option<u64>) -> Cost {
@@ -279,50 +283,50 @@ mod tests {
             let costs = [cost(costs[0], Some(latencies[0])), cost(costs[1], Some(latencies[1])), cost(costs[2], None)];
             b1(Some(&costs)).verdict
         };
-        assert_eq!(of([1_742, 1_716, 400], [1_587, 660]), Verdict::Reproduced);
-        assert_eq!(of([100, 105, 10], [20, 5]), Verdict::Reproduced);
-        assert_eq!(of([100, 150, 10], [20, 5]), Verdict::InPart);
-        assert_eq!(of([100, 90, 95], [20, 5]), Verdict::InPart);
-        assert_eq!(of([100, 90, 95], [5, 20]), Verdict::NotReproduced);
-        assert_eq!(b1(None).verdict, Verdict::NotMeasured);
+        assert_eq!(of([1_742, 1_716, 400], [1_587, 660]), ClaimVerdict::Reproduced);
+        assert_eq!(of([100, 105, 10], [20, 5]), ClaimVerdict::Reproduced);
+        assert_eq!(of([100, 150, 10], [20, 5]), ClaimVerdict::InPart);
+        assert_eq!(of([100, 90, 95], [20, 5]), ClaimVerdict::InPart);
+        assert_eq!(of([100, 90, 95], [5, 20]), ClaimVerdict::NotReproduced);
+        assert_eq!(b1(None).verdict, ClaimVerdict::NotMeasured);
     }
 
     #[test]
     fn b2_counts_misses_after_the_first_two_periods_of_each_phase() {
         let mut tracked = tracking::play(10, 60);
-        assert_eq!(b2(&tracked).verdict, Verdict::Reproduced);
+        assert_eq!(b2(&tracked).verdict, ClaimVerdict::Reproduced);
         tracked.cycles[11].met = false;
-        assert_eq!(b2(&tracked).verdict, Verdict::Reproduced);
+        assert_eq!(b2(&tracked).verdict, ClaimVerdict::Reproduced);
         tracked.cycles[12].met = false;
-        assert_eq!(b2(&tracked).verdict, Verdict::InPart);
-        tracked.cycles = vec![Cycle { demand_ns: 100, held_ns: 200, met: false }; 60];
-        assert_eq!(b2(&tracked).verdict, Verdict::NotReproduced);
+        assert_eq!(b2(&tracked).verdict, ClaimVerdict::InPart);
+        tracked.cycles = vec![TrackedCycle { demand_ns: 100, held_ns: 200, met: false }; 60];
+        assert_eq!(b2(&tracked).verdict, ClaimVerdict::NotReproduced);
     }
 
     #[test]
     fn b3_wants_the_right_reservations_within_a_period_and_no_miss_of_the_fully_granted() {
         let mut stages = arbitration::play();
-        assert_eq!(b3(&stages).verdict, Verdict::Reproduced);
+        assert_eq!(b3(&stages).verdict, ClaimVerdict::Reproduced);
         for stage in &mut stages {
-            stage.served = vec![Served { periods: 10, met: 10, mean_obtained_ns: 1 }; 3];
+            stage.served = vec![ServedPeriods { periods: 10, met: 10, mean_obtained_ns: 1 }; 3];
             stage.settled_ns = Span::from_millis(3).as_nanos();
         }
-        let played = |stages: &[Stage]| {
+        let played = |stages: &[ImportanceStage]| {
             let soft = Arbitrated { scheduler: "window", cpu: Some(0), spinners: 1, stages: stages.to_vec() };
-            b3_on_kernel(&Kernel { soft: Some(soft), ..Kernel::default() }).unwrap().verdict
+            b3_on_kernel(&KernelExperiments { soft: Some(soft), ..KernelExperiments::default() }).unwrap().verdict
         };
-        assert_eq!(played(&stages), Verdict::Reproduced);
-        // The second never holds all it asks for: what it misses is shown, and judged by nobody.
+        assert_eq!(played(&stages), ClaimVerdict::Reproduced);
+        // The second task never holds all that it requests: its misses are shown, but not rated.
         stages[0].served[1].met = 0;
-        assert_eq!(played(&stages), Verdict::Reproduced);
+        assert_eq!(played(&stages), ClaimVerdict::Reproduced);
         stages[1].served[2].met = 9;
-        assert_eq!(played(&stages), Verdict::InPart);
+        assert_eq!(played(&stages), ClaimVerdict::InPart);
         stages[1].served[2].met = 10;
         stages[2].settled_ns = Span::from_millis(300).as_nanos();
-        assert_eq!(played(&stages), Verdict::InPart);
+        assert_eq!(played(&stages), ClaimVerdict::InPart);
         stages[1].held_ns = [0; 3];
-        assert_eq!(b3(&stages).verdict, Verdict::NotReproduced);
-        assert_eq!(b3_on_kernel(&Kernel::default()), None);
+        assert_eq!(b3(&stages).verdict, ClaimVerdict::NotReproduced);
+        assert_eq!(b3_on_kernel(&KernelExperiments::default()), None);
     }
 
     #[test]
@@ -336,12 +340,12 @@ mod tests {
             policies: vec!["strict".into(), "weighted".into()],
             lived: true,
         };
-        let kernel = |openness| Kernel { openness: Some(openness), ..Kernel::default() };
-        assert_eq!(b6(Some(&kernel(open.clone()))).verdict, Verdict::Reproduced);
-        assert_eq!(b6(Some(&kernel(Openness { lived: false, ..open.clone() }))).verdict, Verdict::InPart);
-        assert_eq!(b6(None).verdict, Verdict::NotMeasured);
-        assert_eq!(b7(Some(&open)).verdict, Verdict::Reproduced);
-        assert_eq!(b7(Some(&Openness { advice: 0, ..open })).verdict, Verdict::InPart);
-        assert_eq!(b7(None).verdict, Verdict::NotMeasured);
+        let kernel = |openness| KernelExperiments { openness: Some(openness), ..KernelExperiments::default() };
+        assert_eq!(b6(Some(&kernel(open.clone()))).verdict, ClaimVerdict::Reproduced);
+        assert_eq!(b6(Some(&kernel(Openness { lived: false, ..open.clone() }))).verdict, ClaimVerdict::InPart);
+        assert_eq!(b6(None).verdict, ClaimVerdict::NotMeasured);
+        assert_eq!(b7(Some(&open)).verdict, ClaimVerdict::Reproduced);
+        assert_eq!(b7(Some(&Openness { advice: 0, ..open })).verdict, ClaimVerdict::InPart);
+        assert_eq!(b7(None).verdict, ClaimVerdict::NotMeasured);
     }
 }

@@ -1,20 +1,20 @@
-//! The experiments as one HTML page: verdicts, and a chart beside each figure of the paper.
+//! The experiments as one HTML page: verdicts, and a chart for each figure of the paper.
 
-use hyoshi_report::chart::{Colour, Places, Series, lines, stacked};
+use hyoshi_report::chart::{AxisLabels, Colour, Series, lines, stacked};
 use hyoshi_report::figures::{count, nanos, percent};
 use hyoshi_report::html::{document, legend};
 use maud::{Markup, PreEscaped, html};
 
-use super::arbitration::Stage;
+use super::arbitration::ImportanceStage;
 use super::kernel::{Arbitrated, Cost};
 use super::prediction::Predicted;
 use super::terminal::title;
-use super::tracking::{Cycle, Tracked};
-use super::{Figures, Reproduced};
+use super::tracking::{Tracked, TrackedCycle};
+use super::{BrokerFigures, BrokerReproduction};
 use crate::claim::html::{tiles, verdicts};
 
-impl Reproduced {
-    /// The page. `command` is what it was made with.
+impl BrokerReproduction {
+    /// The page. `command` is the command line that made it.
     pub fn html(&self, command: &str) -> String {
         let kernel = self.figures.kernel.as_ref();
         let body = html! {
@@ -24,12 +24,13 @@ impl Reproduced {
             }
             (tiles(&self.claims))
             @if !self.notes().is_empty() { ul class="notes" { @for note in self.notes() { li class="degraded" { (note) } } } }
-            (verdicts(&self.claims, "Each claim of the paper, judged by a rule from the figures below: virtual time first, real programs on the kernel beside it."))
+            (verdicts(&self.claims, "Each claim of the paper with a rating computed from the figures below: first in \
+                                     virtual time, then with real programs on the kernel."))
             @if let Some(costs) = kernel.and_then(|kernel| kernel.overhead.as_deref()) { (overhead(costs)) }
             (tracked(&self.figures))
             (arbitrated(&self.figures))
             (predicted(&self.figures.predicted))
-            section { h2 { "To do it again" } pre { code { (command) } } }
+            section { h2 { "Command" } pre { code { (command) } } }
         };
         document("The CPU Broker reproduced", &body).into_string()
     }
@@ -48,18 +49,19 @@ fn series(colour: Colour, dashed: bool, values: impl Iterator<Item = u64>) -> Se
     Series { colour, dashed, values: values.map(|ns| Some(ns as f64 / 1e6)).collect() }
 }
 
-fn numbered(title: &str, count: usize) -> Places {
-    Places { title: title.into(), names: (0..count).map(|number| number.to_string()).collect() }
+fn numbered(title: &str, count: usize) -> AxisLabels {
+    AxisLabels { title: title.into(), names: (0..count).map(|number| number.to_string()).collect() }
 }
 
 fn overhead(costs: &[Cost]) -> Markup {
     html! {
         section {
             h2 { "What a report costs (table I)" }
-            p { "CPU time of monitor and broker together, and how long the monitor waits; averages over so many reports. The paper's processor had 850 MHz." }
+            p { "CPU time of monitor and broker together, and the time that the monitor waits, averaged over the \
+                 reports. The paper's processor ran at 850 MHz." }
             div class="wide" {
                 table {
-                    thead { tr { th { "configuration" } th class="n" { "reports" } th class="n" { "CPU" } th class="n" { "the paper's" } th class="n" { "latency" } th class="n" { "median" } th class="n" { "the paper's" } } }
+                    thead { tr { th { "configuration" } th class="n" { "reports" } th class="n" { "CPU" } th class="n" { "paper" } th class="n" { "latency" } th class="n" { "median" } th class="n" { "paper" } } }
                     tbody {
                         @for cost in costs {
                             tr {
@@ -80,7 +82,7 @@ fn overhead(costs: &[Cost]) -> Markup {
 }
 
 fn demand(tracked: &Tracked) -> String {
-    let values = |of: fn(&Cycle) -> u64| tracked.cycles.iter().map(of);
+    let values = |of: fn(&TrackedCycle) -> u64| tracked.cycles.iter().map(of);
     let both = [
         series(Colour::Other, false, values(|cycle| cycle.demand_ns)),
         series(Colour::Critical, false, values(|cycle| cycle.held_ns)),
@@ -88,8 +90,8 @@ fn demand(tracked: &Tracked) -> String {
     lines("demand and reservation", &numbered("period", tracked.cycles.len()), &both, 0.0, millis)
 }
 
-fn tracked(figures: &Figures) -> Markup {
-    let said = |tracked: &Tracked| {
+fn tracked(figures: &BrokerFigures) -> Markup {
+    let summary = |tracked: &Tracked| {
         let (early, late) = tracked.missed();
         format!(
             "{early} deadlines missed while the broker learned, {late} later; {} reserved beyond the demand.",
@@ -99,15 +101,16 @@ fn tracked(figures: &Figures) -> Markup {
     let on_kernel = figures.kernel.as_ref().and_then(|kernel| kernel.tracked.as_ref());
     html! {
         section {
-            h2 { "A demand that changes (figure 4)" }
-            p { "Phases of 100, 150 and 200 ms in a period of 300 ms; MaxDecay asks for the greatest of the last three reports and 5 % more." }
+            h2 { "Changing demand (figure 4)" }
+            p { "Phases of 100, 150 and 200 ms in a period of 300 ms; MaxDecay requests the greatest of the last \
+                 three reports plus 5 %." }
             (legend(&[(Colour::Other.variable(), "demand"), (Colour::Critical.variable(), "reserved")]))
             div class="pair" {
-                div { (figure("In virtual time", demand(&figures.tracked))) p { (said(&figures.tracked)) } }
+                div { (figure("In virtual time", demand(&figures.tracked))) p { (summary(&figures.tracked)) } }
                 @if let Some(on_kernel) = on_kernel {
                     div {
                         (figure(&format!("On the kernel, beside {} spinners", on_kernel.spinners), demand(&on_kernel.tracked)))
-                        p { (said(&on_kernel.tracked)) }
+                        p { (summary(&on_kernel.tracked)) }
                     }
                 }
             }
@@ -117,24 +120,26 @@ fn tracked(figures: &Figures) -> Markup {
 
 const TASKS: [Colour; 3] = [Colour::Critical, Colour::Made, Colour::Cancelled];
 
-/// Reservations of the three tasks, one upon the other.
-fn shares(stages: &[Stage]) -> String {
+/// Stacked reservations of the three tasks.
+fn shares(stages: &[ImportanceStage]) -> String {
     let part =
         |(task, colour): (usize, Colour)| series(colour, false, stages.iter().map(move |stage| stage.held_ns[task]));
     let parts: Vec<Series> = TASKS.into_iter().enumerate().map(part).collect();
-    let name = |stage: &Stage| stage.importances.map(|one| one.to_string()).join(", ");
-    let places = Places { title: "importances of the tasks 1, 2, 3".into(), names: stages.iter().map(name).collect() };
-    stacked("reservations", &places, &parts, millis)
+    let name = |stage: &ImportanceStage| stage.importances.map(|one| one.to_string()).join(", ");
+    let labels =
+        AxisLabels { title: "importances of the tasks 1, 2, 3".into(), names: stages.iter().map(name).collect() };
+    stacked("reservations", &labels, &parts, millis)
 }
 
-fn arbitrated(figures: &Figures) -> Markup {
+fn arbitrated(figures: &BrokerFigures) -> Markup {
     let kernel = figures.kernel.as_ref();
     let played: Vec<&Arbitrated> =
         kernel.into_iter().flat_map(|kernel| [&kernel.soft, &kernel.hard]).flatten().collect();
     html! {
         section {
-            h2 { "Importances that change (figure 5)" }
-            p { "Three tasks ask for 95, 125 and 40 ms in 250 ms; Strict grants at most 75 %, which are 187.5 ms. A command raises the importance of the third above the second's, another takes that back." }
+            h2 { "Changing importances (figure 5)" }
+            p { "Three tasks request 95, 125 and 40 ms in 250 ms; Strict grants at most 75 % (187.5 ms). A command \
+                 raises the third task's importance above the second's; another command restores it." }
             (legend(&[(TASKS[0].variable(), "task 1"), (TASKS[1].variable(), "task 2"), (TASKS[2].variable(), "task 3")]))
             div class="pair" {
                 (figure("In virtual time", shares(&figures.arbitrated)))
@@ -145,7 +150,7 @@ fn arbitrated(figures: &Figures) -> Markup {
     }
 }
 
-fn served(stages: &[Stage]) -> Markup {
+fn served(stages: &[ImportanceStage]) -> Markup {
     html! {
         div class="wide" {
             table {
@@ -170,24 +175,25 @@ fn served(stages: &[Stage]) -> Markup {
 
 fn predicted(predicted: &Predicted) -> Markup {
     let trace = &predicted.trace;
-    let places = numbered("report", trace.demand_ns.len());
+    let labels = numbered("report", trace.demand_ns.len());
     let beside = |asked: &[u64]| {
         let both = [
             series(Colour::Other, false, trace.demand_ns.iter().copied()),
             series(Colour::Critical, false, asked.iter().copied()),
         ];
-        lines("demand and request", &places, &both, 0.0, millis)
+        lines("demand and request", &labels, &both, 0.0, millis)
     };
     html! {
         section {
-            h2 { "Spikes foreseen (figure 6)" }
-            p { "A program with a collection of garbage every ten reports or so, in virtual time." }
-            (legend(&[(Colour::Other.variable(), "demand"), (Colour::Critical.variable(), "asked for before it")]))
+            h2 { "Predicted spikes (figure 6)" }
+            p { "A program that collects garbage about every ten reports, in virtual time." }
+            (legend(&[(Colour::Other.variable(), "demand"), (Colour::Critical.variable(), "requested before it")]))
             div class="pair" {
                 (figure("The proactive advocate", beside(&trace.proactive_ns)))
                 (figure("MaxDecay over five reports", beside(&trace.max_decay_ns)))
             }
-            p { "Over " (predicted.programs) " programs, with spikes every 4 to 60 reports of many sizes, lengths and regularities:" }
+            p { "Over " (predicted.programs) " programs with spikes every 4 to 60 reports, of many sizes, lengths \
+                                              and regularities:" }
             div class="wide" {
                 table {
                     thead { tr { th { "advocate" } th class="n" { "reserved beyond the demand" } th class="n" { "spikes missed" } th class="n" { "of" } } }

@@ -1,9 +1,9 @@
 //! The CPU Broker: E. Eide, T. Stack, J. Regehr and J. Lepreau, "Dynamic CPU Management for Real-Time, Middleware-Based
 //! Systems", University of Utah, UUCS-04-004, 2004.
 //!
-//! Figures 4 to 6 in virtual time, by the same laws as the broker's; table I and figures 4 and 5 again on the kernel,
-//! with real brokers and programs. Table II needs streams of images, and is left out. How we read what the paper
-//! leaves open is told in `docs/reproducing.md`.
+//! Figures 4 to 6 in virtual time, with the broker's own laws. Table I and figures 4 and 5 also on the kernel, with
+//! real brokers and programs. Table II requires image streams and is left out. `docs/reproducing.md` lists our
+//! assumptions where the paper is not specific.
 
 pub mod arbitration;
 pub mod claims;
@@ -16,33 +16,33 @@ pub mod tracking;
 use serde::Serialize;
 
 use crate::claim::Judgement;
-use crate::watch::{Stopped, Watch};
-use arbitration::Stage;
-use kernel::Kernel;
+use crate::control::{ExperimentControl, Stopped};
+use arbitration::ImportanceStage;
+use kernel::KernelExperiments;
 use prediction::Predicted;
 use tracking::Tracked;
 
-/// Everything that was counted and measured.
+/// All counts and measurements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Figures {
+pub struct BrokerFigures {
     /// Figure 4 in virtual time.
     pub tracked: Tracked,
     /// Figure 5 in virtual time.
-    pub arbitrated: Vec<Stage>,
+    pub arbitrated: Vec<ImportanceStage>,
     /// Figure 6's advocate.
     pub predicted: Predicted,
-    /// Table I and the figures on the kernel, if nobody left them out.
-    pub kernel: Option<Kernel>,
+    /// Table I and the figures on the kernel, unless they were left out.
+    pub kernel: Option<KernelExperiments>,
 }
 
-/// The experiments, run and judged.
+/// The experiments and their ratings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Reproduced {
-    /// Every claim of the paper.
+pub struct BrokerReproduction {
+    /// The claims of the paper.
     pub claims: Vec<Judgement>,
-    /// What they were judged by.
+    /// Their basis.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: BrokerFigures,
 }
 
 /// Periods of figure 4 in virtual time: its phases four times.
@@ -52,24 +52,24 @@ const CYCLES: u64 = 4 * tracking::PHASES.len() as u64 * tracking::PAPER_PHASE;
 ///
 /// # Errors
 ///
-/// If somebody wants it to end.
-pub fn run(watch: Watch<'_>) -> Result<Figures, Stopped> {
-    (watch.step)("figures 4 to 6 in virtual time");
-    Ok(Figures {
+/// If `control` stops it.
+pub fn run(control: ExperimentControl<'_>) -> Result<BrokerFigures, Stopped> {
+    (control.step)("figures 4 to 6 in virtual time");
+    Ok(BrokerFigures {
         tracked: tracking::play(tracking::PAPER_PHASE, CYCLES),
         arbitrated: arbitration::play(),
-        predicted: prediction::play(watch)?,
+        predicted: prediction::play(control)?,
         kernel: None,
     })
 }
 
-impl Reproduced {
-    /// Judges what was measured.
-    pub fn judge(figures: Figures) -> Reproduced {
-        Reproduced { claims: claims::judge(&figures), figures }
+impl BrokerReproduction {
+    /// Rates the figures.
+    pub fn judge(figures: BrokerFigures) -> BrokerReproduction {
+        BrokerReproduction { claims: claims::judge(&figures), figures }
     }
 
-    /// What a reader must know to judge the figures of the kernel.
+    /// Notes that matter for the figures of the kernel.
     pub fn notes(&self) -> &[String] {
         self.figures.kernel.as_ref().map_or(&[], |kernel| &kernel.notes)
     }

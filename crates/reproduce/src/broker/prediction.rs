@@ -1,18 +1,18 @@
-//! Figure 6: a proactive advocate foresees spikes such as garbage collections, and is held against MaxDecay over
-//! programs of many kinds.
+//! Figure 6: a proactive advocate predicts spikes such as garbage collections. It is compared with MaxDecay for many
+//! kinds of programs.
 
 use hyoshi_control::Status;
 use hyoshi_control::advocate::{Advocate, MaxDecay, Spec};
 use hyoshi_model::{Instant, Reservation, Span};
 use serde::Serialize;
 
-use crate::watch::{Stopped, Watch};
+use crate::control::{ExperimentControl, Stopped};
 
-/// Reports of each program.
+/// The number of reports of each program.
 pub const REPORTS: usize = 1_200;
-/// How many reports MaxDecay is given, one after the other.
+/// The numbers of reports of the compared MaxDecays.
 pub const MEMORIES: [usize; 12] = [1, 2, 3, 5, 8, 10, 15, 20, 30, 40, 50, 64];
-/// Over so many reports or fewer MaxDecay holds hardly any spike: to reserve less than it is no merit, nor a fault.
+/// With at most so many reports MaxDecay holds hardly any spike, so its smaller reservation does not count.
 pub const FORGETFUL: usize = 2;
 /// MaxDecay's own default.
 const USUAL_MEMORY: usize = 5;
@@ -20,72 +20,72 @@ const HEADROOM_PPM: u32 = 50_000;
 const PERIOD: Span = Span::from_secs(1);
 const USUAL: u64 = 100_000_000; // ns of the period
 
-/// A program's demand: some usual work that varies, and a spike every so often.
+/// The demand of a program: usual work that varies, and regular spikes.
 #[derive(Clone, Copy, Debug)]
-pub struct Program {
+pub struct SpikeProgram {
     /// Reports from one spike to the next.
     pub every: u64,
-    /// By how many of them each interval can differ, either way.
+    /// The largest deviation of an interval, in reports.
     pub jitter: u64,
-    /// How many times the usual a spike takes, in percent.
+    /// The size of a spike in percent of the usual work.
     pub size: u64,
-    /// For how many reports a spike lasts.
+    /// The length of a spike, in reports.
     pub lasts: u64,
-    /// By how much the usual varies, in percent, either way.
+    /// The largest deviation of the usual work, in percent.
     pub noise: u64,
 }
 
-/// What a report says that its cycle took.
+/// The CPU time of a reported cycle.
 #[derive(Clone, Copy, Debug)]
-struct Demand {
+struct CycleDemand {
     ns: u64,
     spike: bool,
 }
 
-/// How well an advocate foresaw.
+/// The quality of an advocate's predictions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Score {
-    /// The advocate, as on the command line.
+    /// The advocate, as written on the command line.
     pub advocate: String,
-    /// What was reserved beyond the demand, over all cycles.
+    /// Time reserved beyond the demand, in all cycles.
     pub over_ns: u64,
-    /// What was demanded.
+    /// The sum of the demands.
     pub demanded_ns: u64,
-    /// Cycles that were a spike's.
+    /// Cycles with a spike.
     pub spikes: u64,
-    /// Of which too little was reserved for.
+    /// Spikes for which the reservation was too small.
     pub missed: u64,
 }
 
 /// One program, report by report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trace {
-    /// What each cycle took.
+    /// The demand of each cycle.
     pub demand_ns: Vec<u64>,
-    /// What the proactive advocate asked for it before.
+    /// The request of the proactive advocate for each cycle.
     pub proactive_ns: Vec<u64>,
-    /// What MaxDecay did.
+    /// The request of MaxDecay for each cycle.
     pub max_decay_ns: Vec<u64>,
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Predicted {
-    /// Programs that were played.
+    /// The number of programs.
     pub programs: usize,
-    /// The proactive advocate's.
+    /// The score of the proactive advocate.
     pub proactive: Score,
-    /// MaxDecay's, by how many reports it looks back.
+    /// The scores of MaxDecay, by number of reports.
     pub max_decay: Vec<Score>,
-    /// Programs for which it is better in both than MaxDecay over its usual five reports.
+    /// Programs for which it is better in both than MaxDecay over the default five reports.
     pub better_in_both: usize,
     /// Programs for which it is worse in both.
     pub worse_in_both: usize,
-    /// One of them: a recogniser with a collection every ten images or so.
+    /// An example: an image recogniser that collects garbage about every ten images.
     pub trace: Trace,
 }
 
-/// SplitMix64: small, and the same everywhere.
+/// SplitMix64: small and portable.
 struct Dice(u64);
 
 impl Dice {
@@ -98,8 +98,8 @@ impl Dice {
     }
 }
 
-impl Program {
-    fn play(&self, seed: u64) -> Vec<Demand> {
+impl SpikeProgram {
+    fn play(&self, seed: u64) -> Vec<CycleDemand> {
         let mut dice = Dice(seed);
         let mut next = dice.roll(self.every) + 1;
         let mut left = 0;
@@ -113,21 +113,21 @@ impl Program {
             let spike = left > 0;
             left = left.saturating_sub(1);
             let mean = if spike { USUAL * self.size / 100 } else { USUAL };
-            Demand { ns: vary(&mut dice, mean), spike }
+            CycleDemand { ns: vary(&mut dice, mean), spike }
         };
         (0..REPORTS as u64).map(cycle).collect()
     }
 }
 
-/// Programs of many kinds: how often, how regular, how large and long their spikes are, and how steady the rest.
-pub fn programs() -> Vec<Program> {
+/// Many kinds of programs: frequency, regularity, size and length of the spikes, and steadiness of the rest.
+pub fn programs() -> Vec<SpikeProgram> {
     let mut programs = Vec::new();
     for every in [4, 5, 7, 8, 10, 13, 16, 20, 25, 31, 40, 50, 60] {
         for jitter in [0, 1, every / 10, every / 5] {
             for (size, lasts) in [(180, 1), (250, 1), (400, 1), (250, 2), (300, 3)] {
                 if every >= 2 * lasts + jitter {
                     for noise in [0, 4, 8] {
-                        programs.push(Program { every, jitter, size, lasts, noise });
+                        programs.push(SpikeProgram { every, jitter, size, lasts, noise });
                     }
                 }
             }
@@ -136,11 +136,11 @@ pub fn programs() -> Vec<Program> {
     programs
 }
 
-/// The advocate asks before each cycle; what it asks for, cycle by cycle.
-fn asked(advocate: &mut dyn Advocate, demands: &[Demand]) -> Vec<u64> {
+/// The advocate's request before each cycle.
+fn asked(advocate: &mut dyn Advocate, demands: &[CycleDemand]) -> Vec<u64> {
     let declared = Reservation::new(Span::from_millis(110), PERIOD).expect("a budget within its period");
     let mut held = declared;
-    let ask = |(cycle, demand): (usize, &Demand)| {
+    let ask = |(cycle, demand): (usize, &CycleDemand)| {
         let before = held.budget().as_nanos();
         let at = Instant::ZERO + Span::from_secs(cycle as u64 + 1);
         held = advocate.advise(&Status::of_cycle(at, Span::from_nanos(demand.ns)), declared).ask;
@@ -149,7 +149,7 @@ fn asked(advocate: &mut dyn Advocate, demands: &[Demand]) -> Vec<u64> {
     demands.iter().enumerate().map(ask).collect()
 }
 
-fn judge(advocate: &mut dyn Advocate, demands: &[Demand]) -> Score {
+fn judge(advocate: &mut dyn Advocate, demands: &[CycleDemand]) -> Score {
     let mut score = Score::default();
     for (held, demand) in asked(advocate, demands).into_iter().zip(demands) {
         score.over_ns += held.saturating_sub(demand.ns);
@@ -168,36 +168,43 @@ fn max_decay(reports: usize) -> MaxDecay {
     MaxDecay::new(reports, HEADROOM_PPM)
 }
 
-/// Plays every program under every advocate.
-pub fn play(watch: Watch<'_>) -> Result<Predicted, Stopped> {
+/// Plays every program with every advocate.
+pub fn play(control: ExperimentControl<'_>) -> Result<Predicted, Stopped> {
     let programs = programs();
     let plays: Vec<_> = programs.iter().enumerate().map(|(seed, program)| program.play(seed as u64)).collect();
-    let mut ours = Score { advocate: "proactive".into(), ..Score::default() };
+    let mut proactive_score = Score { advocate: "proactive".into(), ..Score::default() };
     let (mut better_in_both, mut worse_in_both) = (0, 0);
     for play in &plays {
         let (one, other) = (judge(&mut *proactive(), play), judge(&mut max_decay(USUAL_MEMORY), play));
         better_in_both += usize::from(one.over_ns < other.over_ns && one.missed < other.missed);
         worse_in_both += usize::from(one.over_ns >= other.over_ns && one.missed >= other.missed);
-        ours.add(&one);
+        proactive_score.add(&one);
     }
-    let mut theirs = Vec::new();
+    let mut max_decay_scores = Vec::new();
     for reports in MEMORIES {
         let mut score = Score { advocate: format!("max-decay --reports {reports}"), ..Score::default() };
         plays.iter().for_each(|play| score.add(&judge(&mut max_decay(reports), play)));
-        theirs.push(score);
-        if (watch.stop)() {
+        max_decay_scores.push(score);
+        if (control.stop)() {
             return Err(Stopped);
         }
     }
     let programs = programs.len();
-    Ok(Predicted { programs, proactive: ours, max_decay: theirs, better_in_both, worse_in_both, trace: trace() })
+    Ok(Predicted {
+        programs,
+        proactive: proactive_score,
+        max_decay: max_decay_scores,
+        better_in_both,
+        worse_in_both,
+        trace: trace(),
+    })
 }
 
-/// What a recogniser of images may take that collects garbage after ten of them or so, once its rhythm is known.
+/// An image recogniser that collects garbage about every ten images, after its rhythm is known.
 fn trace() -> Trace {
     const FROM: usize = 200;
     const LENGTH: usize = 60;
-    let demands = Program { every: 10, jitter: 1, size: 250, lasts: 1, noise: 4 }.play(1);
+    let demands = SpikeProgram { every: 10, jitter: 1, size: 250, lasts: 1, noise: 4 }.play(1);
     let part = |values: Vec<u64>| values[FROM..FROM + LENGTH].to_vec();
     Trace {
         demand_ns: part(demands.iter().map(|demand| demand.ns).collect()),
@@ -214,7 +221,7 @@ impl Score {
         self.missed += other.missed;
     }
 
-    /// What was reserved beyond the demand, in parts per million of the demand.
+    /// Time reserved beyond the demand, in parts per million of the demand.
     pub fn over_ppm(&self) -> u64 {
         (u128::from(self.over_ns) * 1_000_000 / u128::from(self.demanded_ns.max(1))) as u64
     }
@@ -226,12 +233,13 @@ impl Score {
 }
 
 impl Predicted {
-    /// The MaxDecays that reserve no more, though they hold spikes at all, or that miss no more.
+    /// The MaxDecays that reserve no more (if they hold spikes at all) or that miss no more.
     pub fn unbeaten(&self) -> Vec<&str> {
-        let unbeaten = self.max_decay.iter().zip(MEMORIES).filter(|(theirs, reports)| {
-            self.proactive.over_ns >= theirs.over_ns && *reports > FORGETFUL || self.proactive.missed >= theirs.missed
+        let unbeaten = self.max_decay.iter().zip(MEMORIES).filter(|(max_decay_scores, reports)| {
+            self.proactive.over_ns >= max_decay_scores.over_ns && *reports > FORGETFUL
+                || self.proactive.missed >= max_decay_scores.missed
         });
-        unbeaten.map(|(theirs, _)| theirs.advocate.as_str()).collect()
+        unbeaten.map(|(max_decay_scores, _)| max_decay_scores.advocate.as_str()).collect()
     }
 }
 
@@ -241,31 +249,36 @@ mod tests {
 
     #[test]
     fn it_misses_fewer_spikes_than_every_max_decay_and_reserves_less_than_those_that_hold_any() {
-        let predicted = play(Watch { step: &|_| (), stop: &|| false }).unwrap();
+        let predicted = play(ExperimentControl { step: &|_| (), stop: &|| false }).unwrap();
         assert_eq!(predicted.unbeaten(), Vec::<&str>::new(), "no better than these: {predicted:?}");
     }
 
-    /// Program by program against the MaxDecay of the default: only where spikes come within its memory can that
-    /// one miss fewer, and it reserves more for it then.
+    /// By program, against the default MaxDecay: it can miss fewer only if spikes are within its memory, and then it
+    /// reserves more.
     #[test]
     fn program_by_program_it_is_nowhere_worse_in_both() {
-        let predicted = play(Watch { step: &|_| (), stop: &|| false }).unwrap();
+        let predicted = play(ExperimentControl { step: &|_| (), stop: &|| false }).unwrap();
         assert_eq!(predicted.worse_in_both, 0);
         let (better, all) = (predicted.better_in_both, predicted.programs);
         assert!(10 * better >= 6 * all, "better in both in only {better} of {all}");
     }
 
-    /// Spikes at random have no rhythm: it is then as careful as a MaxDecay of a quarter of its memory.
+    /// Random spikes have no rhythm: it then reserves like a MaxDecay of a quarter of its memory.
     #[test]
     fn without_a_rhythm_it_is_careful() {
         let mut dice = Dice(7);
         let demand = |_| {
             let spike = dice.roll(20) == 0;
-            Demand { ns: if spike { 3 * USUAL } else { USUAL }, spike }
+            CycleDemand { ns: if spike { 3 * USUAL } else { USUAL }, spike }
         };
         let play: Vec<_> = (0..REPORTS).map(demand).collect();
-        let (ours, careful) = (judge(&mut *proactive(), &play), judge(&mut max_decay(64), &play));
-        assert!(ours.over_ns <= careful.over_ns);
-        assert!(20 * ours.missed <= ours.spikes, "{} of {} missed", ours.missed, ours.spikes);
+        let (proactive_score, careful) = (judge(&mut *proactive(), &play), judge(&mut max_decay(64), &play));
+        assert!(proactive_score.over_ns <= careful.over_ns);
+        assert!(
+            20 * proactive_score.missed <= proactive_score.spikes,
+            "{} of {} missed",
+            proactive_score.missed,
+            proactive_score.spikes
+        );
     }
 }

@@ -1,25 +1,26 @@
-//! Claims on a page.
+//! Claims as HTML.
 
 use maud::{Markup, html};
 
-use super::{Finding, Judgement, Verdict};
+use super::{ClaimFinding, ClaimVerdict, Judgement};
 
-fn variable(verdict: Verdict) -> &'static str {
+fn variable(verdict: ClaimVerdict) -> &'static str {
     match verdict {
-        Verdict::Reproduced => "color:var(--good)",
-        Verdict::InPart => "color:var(--warn)",
-        Verdict::NotReproduced => "color:var(--bad)",
-        Verdict::NotMeasured => "color:var(--soft)",
+        ClaimVerdict::Reproduced => "color:var(--good)",
+        ClaimVerdict::InPart => "color:var(--warn)",
+        ClaimVerdict::NotReproduced => "color:var(--bad)",
+        ClaimVerdict::NotMeasured => "color:var(--soft)",
     }
 }
 
-fn badge(verdict: Verdict) -> Markup {
+fn badge(verdict: ClaimVerdict) -> Markup {
     html! { span class="badge" style=(variable(verdict)) { (verdict.words()) } }
 }
 
-/// How many claims came out how.
+/// The number of claims by rating.
 pub fn tiles(claims: &[Judgement]) -> Markup {
-    let kinds = [Verdict::Reproduced, Verdict::InPart, Verdict::NotReproduced, Verdict::NotMeasured];
+    let kinds =
+        [ClaimVerdict::Reproduced, ClaimVerdict::InPart, ClaimVerdict::NotReproduced, ClaimVerdict::NotMeasured];
     html! {
         div class="tiles" {
             @for kind in kinds {
@@ -36,9 +37,9 @@ pub fn tiles(claims: &[Judgement]) -> Markup {
     }
 }
 
-/// Every claim with its verdict; `judged` says by what.
+/// The claims with their ratings; `judged` explains the rating.
 pub fn verdicts(claims: &[Judgement], judged: &str) -> Markup {
-    let on_kernel = |found: &Finding| {
+    let on_kernel = |found: &ClaimFinding| {
         html! { div { "On the kernel " (badge(found.verdict)) " " (found.reason) } }
     };
     html! {

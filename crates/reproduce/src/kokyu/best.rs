@@ -1,10 +1,10 @@
 //! The most effective strategy of a region (the paper's figure 12).
 
-use super::trial::Row;
+use super::trial::TrialRow;
 
-/// The trials that made the most non-critical deadlines in a region, of those that missed no
-/// critical one there, and how many that were.
-pub fn best(rows: &[Row], region: usize) -> Option<(Vec<String>, u64)> {
+/// Of the trials without a critical miss in a region: those that made the most non-critical deadlines there, and the
+/// number.
+pub fn best(rows: &[TrialRow], region: usize) -> Option<(Vec<String>, u64)> {
     let safe = || {
         let counts = rows.iter().filter_map(|row| Some((row, row.regions.get(region)?)));
         counts.filter(|(_, counts)| counts.critical.missed == 0)
@@ -17,15 +17,15 @@ pub fn best(rows: &[Row], region: usize) -> Option<(Vec<String>, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kokyu::tally::{Counts, Deadlines};
+    use crate::kokyu::tally::{Deadlines, RegionCounts};
 
-    fn row(strategy: &str, critical_missed: u64, made: u64) -> Row {
+    fn row(strategy: &str, critical_missed: u64, made: u64) -> TrialRow {
         let critical = Deadlines { missed: critical_missed, ..Deadlines::default() };
         let non_critical = Deadlines { made, ..Deadlines::default() };
-        Row {
+        TrialRow {
             strategy: strategy.into(),
             cancel: false,
-            regions: vec![Counts { critical, non_critical, ..Counts::default() }],
+            regions: vec![RegionCounts { critical, non_critical, ..RegionCounts::default() }],
         }
     }
 

@@ -1,4 +1,4 @@
-//! The paper's claims, judged: for each a pure function from figures to a verdict with its reason.
+//! Rates the paper's claims: for each, a pure function from figures to a verdict with its reason.
 
 mod cost;
 mod deadlines;
@@ -6,10 +6,10 @@ mod strategy;
 #[cfg(test)]
 mod tests;
 
-use crate::claim::{Claim, Finding, Judgement};
+use crate::claim::{Claim, ClaimFinding, Judgement};
 
-use super::Figures;
-use super::trial::Row;
+use super::KokyuFigures;
+use super::trial::TrialRow;
 
 /// Every claim, in order.
 pub const CLAIMS: [Claim; 13] = [
@@ -80,8 +80,8 @@ pub const CLAIMS: [Claim; 13] = [
     },
 ];
 
-/// Judges every claim.
-pub fn judge(figures: &Figures) -> Vec<Judgement> {
+/// Rates every claim.
+pub fn judge(figures: &KokyuFigures) -> Vec<Judgement> {
     let kernel = figures.kernel.as_ref().map(|kernel| kernel.rows.as_slice());
     let queueing = figures.kernel.as_ref().map(|kernel| kernel.queueing.as_slice());
     let of = |claim: Claim| {
@@ -117,21 +117,21 @@ pub fn judge(figures: &Figures) -> Vec<Judgement> {
 }
 
 /// The trials that do not switch.
-fn fixed(rows: &[Row]) -> Vec<Row> {
+fn fixed(rows: &[TrialRow]) -> Vec<TrialRow> {
     rows.iter().filter(|row| !row.strategy.starts_with("RMS ⇄")).cloned().collect()
 }
 
 /// The trials that switch.
-fn switched(rows: &[Row]) -> Vec<Row> {
+fn switched(rows: &[TrialRow]) -> Vec<TrialRow> {
     rows.iter().filter(|row| row.strategy.starts_with("RMS ⇄")).cloned().collect()
 }
 
 /// The trial of a strategy, with or without cancellation.
-fn find<'a>(rows: &'a [Row], strategy: &str, cancel: bool) -> Option<&'a Row> {
+fn find<'a>(rows: &'a [TrialRow], strategy: &str, cancel: bool) -> Option<&'a TrialRow> {
     rows.iter().find(|row| row.strategy == strategy && row.cancel == cancel)
 }
 
-/// What is said when a trial that a claim is about was not run.
-fn nothing() -> Finding {
-    Finding::not_measured("the trials that would tell were not run")
+/// The finding if a required trial was not run.
+fn nothing() -> ClaimFinding {
+    ClaimFinding::not_measured("the required trials were not run")
 }

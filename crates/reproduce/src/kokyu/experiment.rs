@@ -1,24 +1,24 @@
-//! The experiment: every trial, one after the other or on all CPUs at once.
+//! The experiment: all trials, on all CPUs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyoshi_model::{ExecutionTime, Span};
 
 use super::overhead::{paper_costs, thresholds};
-use super::program::{PAPER_REGION, Program, STRATEGIES, Trial, is_added, is_route, mean_of};
+use super::program::{FlightProgram, PAPER_REGION, STRATEGIES, Trial, is_added, is_route, mean_of};
 use super::queueing::{RowQueueing, Stopwatch};
 use super::slack::{Slack, muf_at_hybrid_costs, stealing, strategies};
 use super::switching;
-use super::trial::{Row, observe, row, trial};
-use super::{Advertised, Figures};
-use crate::watch::{Stopped, Watch};
+use super::trial::{TrialRow, observe, row, trial};
+use super::{Advertised, KokyuFigures};
+use crate::control::{ExperimentControl, Stopped};
 
-/// What to run.
+/// The parameters of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// How long each region lasts in virtual time.
+    /// The length of each region in virtual time.
     pub region: Span,
-    /// Start of every draw; the same for every strategy.
+    /// The seed of all random draws; the same for every strategy.
     pub seed: u64,
 }
 
@@ -28,10 +28,10 @@ impl Default for Setup {
     }
 }
 
-/// Worst cases that a leg advertises, in percent of what it takes.
+/// Advertised worst cases of a leg, in percent of its execution time.
 const ADVERTISED: [u64; 4] = [150, 200, 250, 300];
 
-/// Regions in which queueing is measured: some 20,000 requests each.
+/// The length of regions in which queueing is measured: about 20,000 requests each.
 const MEASURED_REGION: Span = Span::from_secs(30);
 
 /// The paper's six trials.
@@ -39,34 +39,34 @@ pub fn trials() -> Vec<Trial> {
     STRATEGIES.iter().flat_map(|strategy| [false, true].map(|cancel| Trial::new(strategy, cancel))).collect()
 }
 
-/// What is run on the kernel: the paper's six trials, and those that switch.
+/// The trials on the kernel: the paper's six, and those that switch.
 pub fn kernel_trials() -> Vec<Trial> {
     trials().into_iter().chain(switching::trials()).collect()
 }
 
 /// Runs everything in virtual time.
-pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
-    let program = Program::new(setup.region, setup.seed);
+pub fn run(setup: Setup, control: ExperimentControl<'_>) -> Result<KokyuFigures, Stopped> {
+    let program = FlightProgram::new(setup.region, setup.seed);
     let trials = trials();
 
-    (watch.step)("the paper's six trials in virtual time");
-    let simulated = simulate(&program, &trials, watch)?;
+    (control.step)("the paper's six trials in virtual time");
+    let simulated = simulate(&program, &trials, control)?;
 
-    (watch.step)("the same with the paper's costs");
+    (control.step)("the same with the paper's costs");
     let costly: Vec<Trial> =
         trials.iter().map(|trial| Trial { costs: paper_costs(&trial.strategy), ..trial.clone() }).collect();
-    let at_paper_costs = simulate(&program, &costly, watch)?;
+    let at_paper_costs = simulate(&program, &costly, control)?;
 
-    (watch.step)("the same load without jitter");
+    (control.step)("the same load without jitter");
     let calm = program.changed(|name, setting| {
         if is_added(name) {
             setting.execution_time = ExecutionTime::Fixed(mean_of(&setting.execution_time));
         }
     });
     let hybrids: Vec<Trial> = trials.iter().filter(|trial| trial.strategy != STRATEGIES[0]).cloned().collect();
-    let steady = simulate(&calm, &hybrids, watch)?;
+    let steady = simulate(&calm, &hybrids, control)?;
 
-    (watch.step)("worst cases advertised too long");
+    (control.step)("worst cases advertised too long");
     let mut advertised = Vec::new();
     for percent in ADVERTISED {
         let cautious = program.changed(|name, setting| {
@@ -74,37 +74,37 @@ pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
                 setting.wcet = Span::from_nanos(setting.wcet.as_nanos() * percent / 100);
             }
         });
-        let rows = simulate(&cautious, &[Trial::new(STRATEGIES[1], true)], watch)?;
+        let rows = simulate(&cautious, &[Trial::new(STRATEGIES[1], true)], control)?;
         advertised.extend(rows.into_iter().map(|row| Advertised { percent, row }));
     }
 
-    (watch.step)("slack stealing");
+    (control.step)("slack stealing");
     let slack = Slack {
-        muf_at_hybrid_costs: simulate(&program, &muf_at_hybrid_costs(), watch)?,
-        stealing: simulate(&program, &stealing(), watch)?,
+        muf_at_hybrid_costs: simulate(&program, &muf_at_hybrid_costs(), control)?,
+        stealing: simulate(&program, &stealing(), control)?,
     };
 
-    (watch.step)("switching between RMS and RMS+MLF");
-    let switched = simulate(&program, &switching::trials(), watch)?;
+    (control.step)("switching between RMS and RMS+MLF");
+    let switched = simulate(&program, &switching::trials(), control)?;
 
-    (watch.step)("the cost at which the first critical deadline falls");
-    let thresholds = thresholds(setup.region, setup.seed, &trials, watch)?;
+    (control.step)("the cost at which the first critical deadline falls");
+    let thresholds = thresholds(setup.region, setup.seed, &trials, control)?;
 
-    (watch.step)("what queueing costs");
-    let short = Program::new(setup.region.min(MEASURED_REGION), setup.seed);
-    // One after the other: they look at the wall clock.
+    (control.step)("what queueing costs");
+    let short = FlightProgram::new(setup.region.min(MEASURED_REGION), setup.seed);
+    // Sequentially, because they measure wall time.
     let queueing = trials.iter().map(|trial| {
         let stopwatch = |_| Stopwatch::new(short.regions());
-        let simulated = observe(&short.system(trial), &strategies(), stopwatch, watch.stop);
+        let simulated = observe(&short.system(trial), &strategies(), stopwatch, control.stop);
         let regions = simulated.processors[0].probe.costs();
         RowQueueing { strategy: trial.strategies(), cancel: trial.cancel, regions }
     });
     let queueing = queueing.collect();
-    if (watch.stop)() {
+    if (control.stop)() {
         return Err(Stopped);
     }
 
-    Ok(Figures {
+    Ok(KokyuFigures {
         seed: setup.seed,
         region_ns: setup.region.as_nanos(),
         declared_ppm: program.declared_ppm(),
@@ -123,14 +123,18 @@ pub fn run(setup: Setup, watch: Watch<'_>) -> Result<Figures, Stopped> {
     })
 }
 
-/// Simulates trials of a program, as many at once as there are CPUs.
-pub(super) fn simulate(program: &Program, trials: &[Trial], watch: Watch<'_>) -> Result<Vec<Row>, Stopped> {
+/// Simulates trials of a program on all CPUs.
+pub(super) fn simulate(
+    program: &FlightProgram,
+    trials: &[Trial],
+    control: ExperimentControl<'_>,
+) -> Result<Vec<TrialRow>, Stopped> {
     let strategies = strategies();
-    let rows = each(trials, |one| row(program, one, trial(program, one, &strategies, watch.stop).stats()));
-    if (watch.stop)() { Err(Stopped) } else { Ok(rows) }
+    let rows = each(trials, |one| row(program, one, trial(program, one, &strategies, control.stop).stats()));
+    if (control.stop)() { Err(Stopped) } else { Ok(rows) }
 }
 
-/// Does the same to every item, on as many threads as there are CPUs; results in the items' order.
+/// Applies `work` to every item, on all CPUs. Returns the results in the order of the items.
 pub(super) fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());

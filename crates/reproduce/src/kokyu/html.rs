@@ -1,6 +1,6 @@
-//! The experiment as one HTML page: verdicts, and a chart beside each figure of the paper.
+//! The experiment as one HTML page: verdicts, and a chart for each figure of the paper.
 
-use hyoshi_report::chart::{Colour, Places, Series, lines, stacked};
+use hyoshi_report::chart::{AxisLabels, Colour, Series, lines, stacked};
 use hyoshi_report::figures::{count, nanos, percent};
 use hyoshi_report::html::{document, legend};
 use maud::{Markup, PreEscaped, html};
@@ -9,13 +9,13 @@ use super::best::best;
 use super::overhead::Threshold;
 use super::program::{LAST_FEASIBLE, REGIONS};
 use super::queueing::{QueueingCost, RowQueueing};
-use super::tally::{Counts, Deadlines};
-use super::trial::Row;
-use super::{Class, Figures, Reproduced};
+use super::tally::{Deadlines, RegionCounts};
+use super::trial::TrialRow;
+use super::{Class, KokyuFigures, Reproduced};
 use crate::claim::html::{tiles, verdicts};
 
 impl Reproduced {
-    /// The page. `command` is what it was made with.
+    /// The page. `command` is the command line that made it.
     pub fn html(&self, command: &str) -> String {
         let body = html! {
             header {
@@ -30,7 +30,8 @@ impl Reproduced {
             (tiles(&self.claims))
             @let notes = self.notes();
             @if !notes.is_empty() { ul class="notes" { @for note in &notes { li class="degraded" { (note) } } } }
-            (verdicts(&self.claims, "Each claim of the paper, judged by a rule from the figures below: simulations of full length first, runs on the kernel beside them."))
+            (verdicts(&self.claims, "Each claim of the paper with a rating computed from the figures below: first by \
+                                     simulations of full length, then by runs on the kernel."))
             (regions(&self.figures))
             (requests(&self.figures))
             (deadlines(&self.figures))
@@ -38,14 +39,14 @@ impl Reproduced {
             (execution(&self.figures))
             (thresholds(&self.figures.thresholds))
             (effective(&self.figures))
-            section { h2 { "To do it again" } pre { code { (command) } } }
+            section { h2 { "Command" } pre { code { (command) } } }
         };
         document("Kokyu reproduced", &body).into_string()
     }
 }
 
-fn places() -> Places {
-    Places { title: "region".into(), names: (0..REGIONS.len()).map(|index| index.to_string()).collect() }
+fn region_labels() -> AxisLabels {
+    AxisLabels { title: "region".into(), names: (0..REGIONS.len()).map(|index| index.to_string()).collect() }
 }
 
 fn colour(strategy: &str) -> Colour {
@@ -58,8 +59,8 @@ fn colour(strategy: &str) -> Colour {
 }
 
 /// A line for each trial; dashed with cancellation.
-fn trials(rows: &[Row], of: impl Fn(&Counts) -> f64) -> Vec<Series> {
-    let line = |row: &Row| {
+fn trials(rows: &[TrialRow], of: impl Fn(&RegionCounts) -> f64) -> Vec<Series> {
+    let line = |row: &TrialRow| {
         let values = row.regions.iter().map(|counts| Some(of(counts))).collect();
         Series { colour: colour(&row.strategy), dashed: row.cancel, values }
     };
@@ -77,18 +78,34 @@ fn whole(value: f64) -> String {
     count(value.max(0.0).round() as u64)
 }
 
-/// A figure: its chart, and what the paper says beside it.
+/// A figure: its title and its chart.
 fn figure(title: &str, chart: String) -> Markup {
     html! { div { h3 { (title) } (PreEscaped(chart)) } }
 }
 
-fn requests(figures: &Figures) -> Markup {
-    let enqueued =
-        |rows: &[Row]| lines("requests enqueued", &places(), &trials(rows, |c| c.enqueued as f64), 0.0, whole);
+fn requests(figures: &KokyuFigures) -> Markup {
+    let enqueued = |rows: &[TrialRow]| {
+        lines("requests enqueued", &region_labels(), &trials(rows, |c| c.enqueued as f64), 0.0, whole)
+    };
     html! {
         section {
             h2 { "Requests enqueued (figure 6)" }
-            p { "The paper: without cancellation, and for RMS with it, from around 3,100 in regions 0 and 1 linearly to above 4,500 in region 11; fewer for MUF and RMS+MLF with cancellation. A region here is " (nanos(figures.region_ns)) "; 7 s of it offer 3,101 to 4,501 requests, which are the paper's numbers." }
+            p { "The paper: without cancellation, and under RMS also with it, the number rises linearly from about \
+                 3,100 in regions 0 and 1 to above 4,500 in region 11. With cancellation MUF and RMS+MLF enqueue \
+                 fewer. A region here lasts " (nanos(figures.region_ns)) "; \
+                                                                                                                                                                                                                                              7 \
+                                                                                                                                                                                                                                              s \
+                                                                                                                                                                                                                                              of \
+                                                                                                                                                                                                                                              it \
+                                                                                                                                                                                                                                              offer \
+                                                                                                                                                                                                                                              3,101 \
+                                                                                                                                                                                                                                              to \
+                                                                                                                                                                                                                                              4,501 \
+                                                                                                                                                                                                                                              requests, \
+                                                                                                                                                                                                                                              as \
+                                                                                                                                                                                                                                              in \
+                                                                                                                                                                                                                                              the \
+                                                                                                                                                                                                                                              paper." }
             (trial_legend())
             div class="pair" {
                 (figure("In virtual time", enqueued(&figures.simulated)))
@@ -98,7 +115,7 @@ fn requests(figures: &Figures) -> Markup {
     }
 }
 
-fn outcomes(row: &Row, class: Class) -> String {
+fn outcomes(row: &TrialRow, class: Class) -> String {
     let part = |colour, of: fn(&Deadlines) -> u64| {
         let values = row.regions.iter().map(|counts| Some(of(&class(counts)) as f64)).collect();
         Series { colour, dashed: false, values }
@@ -108,28 +125,32 @@ fn outcomes(row: &Row, class: Class) -> String {
         part(Colour::Missed, |one| one.missed),
         part(Colour::Cancelled, |one| one.cancelled),
     ];
-    stacked("deadlines", &places(), &parts, whole)
+    stacked("deadlines", &region_labels(), &parts, whole)
 }
 
-fn deadlines(figures: &Figures) -> Markup {
-    let simulated: Vec<Row> = figures.with_switching().cloned().collect();
-    let beside = |row: &Row| match row.name().as_str() {
+fn deadlines(figures: &KokyuFigures) -> Markup {
+    let simulated: Vec<TrialRow> = figures.with_switching().cloned().collect();
+    let beside = |row: &TrialRow| match row.name().as_str() {
         "MUF ©" => " (figure 7)",
         "MUF" => " (figure 8)",
         "RMS" => " (figure 9)",
         _ => "",
     };
-    let missed =
-        |rows: &[Row]| lines("critical misses", &places(), &trials(rows, |c| c.critical.missed as f64), 0.0, whole);
-    let made =
-        |rows: &[Row]| lines("non-critical made", &places(), &trials(rows, |c| c.non_critical.made as f64), 0.0, whole);
+    let missed = |rows: &[TrialRow]| {
+        lines("critical misses", &region_labels(), &trials(rows, |c| c.critical.missed as f64), 0.0, whole)
+    };
+    let made = |rows: &[TrialRow]| {
+        lines("non-critical made", &region_labels(), &trials(rows, |c| c.non_critical.made as f64), 0.0, whole)
+    };
     html! {
         section {
             h2 { "Operation deadlines (figures 7 to 9)" }
-            p { "The paper: MUF and RMS+MLF met all critical deadlines but one each; RMS only in regions 0 to 6, where it made more non-critical ones. Cancellation lowered misses, and under RMS cancelled nothing." }
+            p { "The paper: MUF and RMS+MLF met all critical deadlines except one each. RMS met them only in regions \
+                 0 to 6, where it made more non-critical deadlines. Cancellation lowered the misses; under RMS it \
+                 cancelled nothing." }
             (legend(&[("made", "made"), ("missed", "missed"), ("cancelled", "cancelled")]))
             div class="pair" {
-                @for row in &simulated { (figure(&format!("{}{}", row.name(), beside(row)), outcomes(row, Counts::all))) }
+                @for row in &simulated { (figure(&format!("{}{}", row.name(), beside(row)), outcomes(row, RegionCounts::all))) }
             }
         }
         section {
@@ -147,9 +168,9 @@ fn deadlines(figures: &Figures) -> Markup {
     }
 }
 
-fn queueing(figures: &Figures) -> Markup {
+fn queueing(figures: &KokyuFigures) -> Markup {
     let rows = figures.kernel.as_ref().map_or(&figures.queueing, |kernel| &kernel.queueing);
-    let place = if figures.kernel.is_some() {
+    let source = if figures.kernel.is_some() {
         "on the kernel, under the lock of the dispatcher"
     } else {
         "of the dispatcher's own code, in a simulation"
@@ -161,12 +182,14 @@ fn queueing(figures: &Figures) -> Markup {
         };
         rows.iter().map(line).collect()
     };
-    let chart =
-        |label: &str, of| lines(label, &places(), &series(of), 0.0, |value| nanos(value.max(0.0).round() as u64));
+    let chart = |label: &str, of| {
+        lines(label, &region_labels(), &series(of), 0.0, |value| nanos(value.max(0.0).round() as u64))
+    };
     html! {
         section {
             h2 { "Queueing latency (figures 10 and 11)" }
-            p { "The paper: enqueueing and dequeueing together about 12 us a request under RMS and RMS+MLF and 32 us under MUF, flat over all regions. Here medians " (place) "." }
+            p { "The paper: enqueueing and dequeueing together cost about 12 us per request under RMS and RMS+MLF \
+                 and 32 us under MUF, the same in all regions. Here: medians " (source) "." }
             (trial_legend())
             div class="pair" {
                 (figure("Enqueue (figure 10)", chart("enqueue latency", |cost| cost.enqueue.median_ns)))
@@ -176,18 +199,25 @@ fn queueing(figures: &Figures) -> Markup {
     }
 }
 
-fn execution(figures: &Figures) -> Markup {
+fn execution(figures: &KokyuFigures) -> Markup {
     let time = |value: f64| nanos(value.max(0.0).round() as u64);
-    let critical = |rows: &[Row]| {
-        lines("execution latency", &places(), &trials(rows, |c| c.critical_execution.mean_ns as f64), 0.0, time)
+    let critical = |rows: &[TrialRow]| {
+        lines("execution latency", &region_labels(), &trials(rows, |c| c.critical_execution.mean_ns as f64), 0.0, time)
     };
-    let other = |rows: &[Row]| {
-        lines("execution latency", &places(), &trials(rows, |c| c.non_critical_execution.mean_ns as f64), 0.0, time)
+    let other = |rows: &[TrialRow]| {
+        lines(
+            "execution latency",
+            &region_labels(),
+            &trials(rows, |c| c.non_critical_execution.mean_ns as f64),
+            0.0,
+            time,
+        )
     };
     html! {
         section {
             h2 { "Execution latency" }
-            p { "From the upcall to its return, interruptions included; means. The paper measured it and shows no figure." }
+            p { "Mean time from the upcall to its return, including interruptions. The paper measured it but shows \
+                 no figure." }
             (trial_legend())
             div class="pair" {
                 (figure("Critical, in virtual time", critical(&figures.simulated)))
@@ -204,8 +234,10 @@ fn execution(figures: &Figures) -> Markup {
 fn thresholds(thresholds: &[Threshold]) -> Markup {
     html! {
         section {
-            h2 { "What overhead does" }
-            p { "The least factor on the paper's costs at which a critical deadline is missed in a region where none is when nothing costs anything. At a factor of 1 queueing a request costs 12 us (MUF: 32 us); the check before an upcall is taken as 2 us, a timer as 5 us, a switch as 4 us." }
+            h2 { "Effect of overhead" }
+            p { "The lowest factor on the paper's costs that causes a critical miss in a region without misses at no \
+                 cost. At a factor of 1, queueing a request costs 12 us (MUF: 32 us). We assume 2 us for the check \
+                 before an upcall, 5 us for a timer and 4 us for a switch." }
             div class="wide" {
                 table {
                     thead { tr { th { "strategy" } th class="n" { "factor" } th class="n" { "queueing a request" } th { "first miss" } th class="n" { "region" } th class="n" { "critical misses" } } }
@@ -232,11 +264,12 @@ fn thresholds(thresholds: &[Threshold]) -> Markup {
     }
 }
 
-fn effective(figures: &Figures) -> Markup {
+fn effective(figures: &KokyuFigures) -> Markup {
     html! {
         section {
             h2 { "Most effective strategy by region (figure 12)" }
-            p { "The one that made the most non-critical deadlines of those that missed no critical one. The paper: RMS without cancellation below the feasible limit, RMS+MLF or MUF above it." }
+            p { "Of the strategies that missed no critical deadline, the one that made the most non-critical \
+                 deadlines. The paper: RMS without cancellation below the feasible limit, RMS+MLF or MUF above it." }
             div class="wide" {
                 table {
                     thead { tr { th { "region" } th { "best" } th class="n" { "non-critical made" } } }
@@ -253,11 +286,12 @@ fn effective(figures: &Figures) -> Markup {
     }
 }
 
-fn regions(figures: &Figures) -> Markup {
+fn regions(figures: &KokyuFigures) -> Markup {
     html! {
         section {
             h2 { "Operating regions (table 2, figure 4)" }
-            p { "Fixed work of 34 % and the legs of a route, 8.7 % each, with three critical operations of varying length. On average the processor is full beyond region " (LAST_FEASIBLE) "." }
+            p { "Fixed work of 34 % and the legs of a route, 8.7 % each, with three critical operations of varying \
+                 length. On average the processor is overloaded beyond region " (LAST_FEASIBLE) "." }
             div class="wide" {
                 table {
                     thead { tr { th class="n" { "region" } th { "added critical work" } th class="n" { "route legs" } th class="n" { "declared load" } th class="n" { "load on average" } } }

@@ -1,5 +1,5 @@
-//! The trials on the kernel: real threads at real-time priorities, with regions shortened so that
-//! all of them fit a budget. Execution times stay as they are: shorter ones would change the load.
+//! The trials on the kernel: real threads at real-time priorities, with shorter regions that fit a time budget.
+//! Execution times are unchanged, because shorter ones would change the load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,42 +11,42 @@ use hyoshi_runtime::{Node, StartError};
 use hyoshi_sched::Plan;
 use serde::Serialize;
 
-use super::program::{Program, REGIONS, Trial};
+use super::program::{FlightProgram, REGIONS, Trial};
 use super::queueing::{QueueingCost, RowQueueing};
-use super::trial::{Row, row};
-use crate::watch::{Stopped, Watch};
+use super::trial::{TrialRow, row};
+use crate::control::{ExperimentControl, Stopped};
 
-/// What lanes may use of their CPU: the usual cap, for Linux itself takes 5 % from real-time
-/// threads that want everything, critical ones included.
+/// The share of the CPU for lanes: the default cap. Linux itself withholds 5 % from real-time threads, critical ones
+/// included.
 const CAP_PPM: u32 = 940_000;
 
 /// The shortest region: one period of the slowest operations.
 pub const SHORTEST_REGION: Span = Span::from_secs(1);
 
-/// The rings are emptied this often.
+/// The time between two polls of the rings.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Starting and ending a run takes about so long.
+/// The time to start and stop a run.
 const AROUND: Span = Span::from_millis(150);
 
 /// Trials on the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Kernel {
-    /// How long each region lasted.
+pub struct KernelTrials {
+    /// The length of each region.
     pub region_ns: u64,
-    /// What lanes could use of their CPU.
+    /// The cap on the lanes' CPU time.
     pub cap_ppm: u32,
-    /// False if the kernel granted no real-time priorities: the figures then say little.
+    /// False if the kernel granted no real-time priorities: the figures are then not meaningful.
     pub real_time: bool,
     /// Requests that each region would enqueue if every leg were reached.
     pub offered: Vec<u64>,
     /// The trials.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TrialRow>,
     /// The same program, regions and cap in virtual time.
-    pub simulated: Vec<Row>,
-    /// What queueing cost in each trial, region by region.
+    pub simulated: Vec<TrialRow>,
+    /// The costs of queueing in each trial, by region.
     pub queueing: Vec<RowQueueing>,
-    /// What a reader must know: privileges that were not granted, time that the host took.
+    /// Notes for the reader: refused privileges, time of the hypervisor.
     pub notes: Vec<String>,
 }
 
@@ -60,8 +60,8 @@ pub fn grants_real_time() -> bool {
     })
 }
 
-/// How long regions can be, if so many trials are to take `budget`; whole seconds, so that every
-/// operation is released as often in each.
+/// The longest regions with which `trials` trials fit `budget`; whole seconds, so that every operation has the same
+/// releases in each.
 pub fn region_within(budget: Span, trials: usize) -> Span {
     let trials = trials.max(1) as u64;
     let left = budget.as_nanos().saturating_sub(AROUND.as_nanos() * trials);
@@ -70,12 +70,12 @@ pub fn region_within(budget: Span, trials: usize) -> Span {
     Span::from_nanos((region / second * second).max(second))
 }
 
-/// Why there were no trials on the kernel.
+/// The reason why there are no trials on the kernel.
 #[derive(Debug)]
 pub enum KernelError {
-    /// Somebody did not want to wait.
+    /// Stopped by the caller.
     Stopped,
-    /// The kernel refused what nothing can be done without.
+    /// The kernel refused a required resource.
     Start(StartError),
 }
 
@@ -97,22 +97,28 @@ impl std::fmt::Display for KernelError {
 impl std::error::Error for KernelError {}
 
 /// Runs the trials on the kernel, within about `budget`.
-pub fn run(trials: &[Trial], budget: Span, seed: u64, watch: Watch<'_>) -> Result<Kernel, KernelError> {
+pub fn run(
+    trials: &[Trial],
+    budget: Span,
+    seed: u64,
+    control: ExperimentControl<'_>,
+) -> Result<KernelTrials, KernelError> {
     let region = region_within(budget, trials.len());
-    let program = Program::new(region, seed).capped(CAP_PPM);
-    let mut kernel = Kernel {
+    let program = FlightProgram::new(region, seed).capped(CAP_PPM);
+    let mut kernel = KernelTrials {
         region_ns: region.as_nanos(),
         cap_ppm: CAP_PPM,
         real_time: grants_real_time(),
         offered: program.offered(),
         rows: Vec::new(),
-        simulated: super::experiment::simulate(&program, trials, watch)?,
+        simulated: super::experiment::simulate(&program, trials, control)?,
         queueing: Vec::new(),
         notes: Vec::new(),
     };
     for (index, one) in trials.iter().enumerate() {
         let left = (program.duration() + AROUND).as_nanos() * (trials.len() - index) as u64;
-        let (mut observer, regions) = trial_on_kernel(&program, one, Span::from_nanos(left), watch, &mut kernel.notes)?;
+        let (mut observer, regions) =
+            trial_on_kernel(&program, one, Span::from_nanos(left), control, &mut kernel.notes)?;
         let row = row(&program, one, observer.stats());
         kernel.queueing.push(RowQueueing { strategy: row.strategy.clone(), cancel: row.cancel, regions });
         kernel.rows.push(row);
@@ -123,10 +129,10 @@ pub fn run(trials: &[Trial], budget: Span, seed: u64, watch: Watch<'_>) -> Resul
 }
 
 fn trial_on_kernel(
-    program: &Program,
+    program: &FlightProgram,
     trial: &Trial,
     left: Span,
-    watch: Watch<'_>,
+    control: ExperimentControl<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(Observer<'static>, Vec<QueueingCost>), KernelError> {
     let system = Arc::new(program.system(trial));
@@ -139,9 +145,9 @@ fn trial_on_kernel(
     let name = trial.name();
     let mut running = Node::new(system.clone(), plan).start().map_err(KernelError::Start)?;
     let mut sink = |processor, now, event| observer.event(processor, now, &event);
-    let mut told = None;
+    let mut reported = None;
     while !running.finished() {
-        if (watch.stop)() {
+        if (control.stop)() {
             running.stop(&mut sink);
             return Err(KernelError::Stopped);
         }
@@ -153,8 +159,8 @@ fn trial_on_kernel(
             regions.push(queueing_so_far(&running));
         }
         let remaining = left.saturating_sub(now.since(Instant::ZERO)).as_nanos().div_ceil(1_000_000_000);
-        if told.replace((region, remaining)) != Some((region, remaining)) {
-            (watch.step)(&format!("{name} on the kernel, region {region}; {remaining} s left"));
+        if reported.replace((region, remaining)) != Some((region, remaining)) {
+            (control.step)(&format!("{name} on the kernel, region {region}; {remaining} s left"));
         }
     }
     regions.push(queueing_so_far(&running));
@@ -168,14 +174,14 @@ fn trial_on_kernel(
     for (_, cpu, stolen) in &finished.stolen {
         let stolen = stolen.unwrap_or_default();
         if stolen > Span::from_millis(10) {
-            notes.push(format!("{name}: the host took {stolen} of CPU {cpu}"));
+            notes.push(format!("{name}: the hypervisor used {stolen} of CPU {cpu}"));
         }
     }
     Ok((observer, regions))
 }
 
-/// What queueing cost since it was last asked.
-fn queueing_so_far(running: &hyoshi_runtime::Running) -> QueueingCost {
+/// The costs of queueing since the last call.
+fn queueing_so_far(running: &hyoshi_runtime::RunningNode) -> QueueingCost {
     running.take_queueing().first().map_or_else(QueueingCost::default, |(_, queueing)| QueueingCost::of(queueing))
 }
 

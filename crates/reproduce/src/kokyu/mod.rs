@@ -1,9 +1,9 @@
-//! Kokyu: C. D. Gill, R. K. Cytron and D. C. Schmidt, "Multiparadigm Scheduling for Distributed
-//! Real-Time Embedded Computing", Proceedings of the IEEE 91(1), 2003.
+//! Kokyu: C. D. Gill, R. K. Cytron and D. C. Schmidt, "Multiparadigm Scheduling for Distributed Real-Time Embedded
+//! Computing", Proceedings of the IEEE 91(1), 2003.
 //!
-//! A flight program runs through twelve operating regions of rising load and varying jitter, under
-//! three strategies, each with and without cancellation of what is not critical; the same seed for
-//! all. How we read what the paper leaves open is told in `docs/reproducing.md`.
+//! A flight program runs through twelve operating regions of rising load and varying jitter, under three strategies,
+//! each with and without cancellation of non-critical work, all with the same seed. `docs/reproducing.md` lists our
+//! assumptions where the paper is not specific.
 
 pub mod best;
 pub mod claims;
@@ -24,88 +24,89 @@ use serde::Serialize;
 use crate::claim::Judgement;
 
 pub use experiment::{Setup, kernel_trials, run, trials};
-use kernel::Kernel;
+use kernel::KernelTrials;
 use overhead::Threshold;
 use queueing::RowQueueing;
 use slack::Slack;
 use tally::Deadlines;
-use trial::Row;
+use trial::TrialRow;
 
-/// Everything that was counted and measured.
+/// All counts and measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
-    /// Start of every draw.
+pub struct KokyuFigures {
+    /// The seed of all random draws.
     pub seed: u64,
-    /// How long each region lasted in virtual time.
+    /// The length of each region in virtual time.
     pub region_ns: u64,
     /// Declared load of each region, in parts per million of the processor.
     pub declared_ppm: Vec<u64>,
-    /// The load as it is drawn, on average.
+    /// The mean of the drawn load of each region.
     pub mean_ppm: Vec<u64>,
     /// Requests that each region would enqueue if every leg were reached.
     pub offered: Vec<u64>,
-    /// The paper's six trials, in virtual time; scheduling costs nothing.
-    pub simulated: Vec<Row>,
-    /// The same with what the paper says of costs.
-    pub at_paper_costs: Vec<Row>,
+    /// The paper's six trials, in virtual time at no cost.
+    pub simulated: Vec<TrialRow>,
+    /// The same at the paper's costs.
+    pub at_paper_costs: Vec<TrialRow>,
     /// The hybrids with every drawn execution time replaced by its mean.
-    pub steady: Vec<Row>,
+    pub steady: Vec<TrialRow>,
     /// MUF with cancellation and worst cases that are advertised too long.
     pub advertised: Vec<Advertised>,
-    /// At what cost of scheduling the first critical deadline falls.
+    /// The cost of scheduling that causes the first critical miss.
     pub thresholds: Vec<Threshold>,
     /// Whether slack stealing explains MUF.
     pub slack: Slack,
-    /// Switching between RMS and RMS+MLF, without and with cancellation; nothing costs anything.
-    pub switched: Vec<Row>,
-    /// What the dispatcher's own code takes to queue a request, measured in a simulation.
+    /// Switching between RMS and RMS+MLF, without and with cancellation, at no cost.
+    pub switched: Vec<TrialRow>,
+    /// The cost of queueing a request in the dispatcher's own code, measured in a simulation.
     pub queueing: Vec<RowQueueing>,
     /// The trials on the kernel, if there were any.
-    pub kernel: Option<Kernel>,
-    /// Why there were none, unless nobody asked for any.
+    pub kernel: Option<KernelTrials>,
+    /// The reason why there are none, unless none were requested.
     pub no_kernel: Option<String>,
 }
 
-impl Figures {
-    /// The paper's trials and, beside them, those that switch; in virtual time, at no cost.
-    fn with_switching(&self) -> impl Iterator<Item = &Row> {
+impl KokyuFigures {
+    /// The paper's trials and the switching trials; in virtual time, at no cost.
+    fn with_switching(&self) -> impl Iterator<Item = &TrialRow> {
         self.simulated.iter().chain(&self.switched)
     }
 }
 
-/// A trial in which route legs advertise a longer worst case than they take.
+/// A trial in which route legs advertise a worst case longer than their execution time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advertised {
-    /// The advertised worst case in percent of what a leg takes.
+    /// The advertised worst case in percent of the execution time.
     pub percent: u64,
-    /// What became of it.
-    pub row: Row,
+    /// Its counts.
+    pub row: TrialRow,
 }
 
-/// The experiment, run and judged.
+/// The experiment and its ratings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduced {
-    /// Every claim of the paper.
+    /// The claims of the paper.
     pub claims: Vec<Judgement>,
-    /// What they were judged by.
+    /// Their basis.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: KokyuFigures,
 }
 
 impl Reproduced {
-    /// Judges what was measured.
-    pub fn judge(figures: Figures) -> Reproduced {
+    /// Rates the figures.
+    pub fn judge(figures: KokyuFigures) -> Reproduced {
         Reproduced { claims: claims::judge(&figures), figures }
     }
 
-    /// What a reader must know to judge the figures of the kernel.
+    /// Notes that matter for the figures of the kernel.
     pub fn notes(&self) -> Vec<String> {
-        let Figures { kernel, no_kernel, .. } = &self.figures;
+        let KokyuFigures { kernel, no_kernel, .. } = &self.figures;
         let mut notes: Vec<String> = no_kernel.iter().cloned().collect();
         if let Some(kernel) = kernel {
             if !kernel.real_time {
                 notes.push(
-                    "the kernel granted no real-time priority: its figures tell of the machine's other work".into(),
+                    "the kernel granted no real-time priority: its figures include delays by the machine's other work"
+                        .into(),
                 );
             }
             notes.extend(kernel.notes.iter().cloned());
@@ -114,5 +115,5 @@ impl Reproduced {
     }
 }
 
-/// One class of deadlines, to be picked from counts.
-type Class = fn(&tally::Counts) -> Deadlines;
+/// Selects one class of deadlines.
+type Class = fn(&tally::RegionCounts) -> Deadlines;

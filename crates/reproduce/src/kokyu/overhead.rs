@@ -1,6 +1,5 @@
-//! At what cost of scheduling does the first critical deadline fall? The paper's second hypothesis
-//! ("infrastructure factors may influence the ability to enforce critical processing assurances"),
-//! with the costs as a parameter.
+//! The cost of scheduling that causes the first critical miss. It tests the paper's second hypothesis ("infrastructure
+//! factors may influence the ability to enforce critical processing assurances"), with the costs as a parameter.
 
 use hyoshi_model::{Costs, Span};
 use hyoshi_sched::Strategies;
@@ -9,16 +8,15 @@ use hyoshi_trace::stats::Row;
 use serde::Serialize;
 
 use super::experiment::each;
-use super::program::{LAST_FEASIBLE, Program, REGIONS, STRATEGIES, Trial};
+use super::program::{FlightProgram, LAST_FEASIBLE, REGIONS, STRATEGIES, Trial};
 use super::trial::trial;
-use crate::watch::{Stopped, Watch};
+use crate::control::{ExperimentControl, Stopped};
 
-/// What the paper tells of costs, and what we assume where it does not.
+/// The paper's costs, with our assumptions where it has none.
 ///
-/// Queueing takes 12 us a request under RMS and RMS+MLF and 32 us under MUF, more of it for
-/// enqueueing (section IV-B, figures 10 and 11): two thirds, as we read it. Of the check before an
-/// upcall (2 us), the timer (5 us) and the switch between threads (4 us) it tells nothing: those
-/// are what a processor of 200 MHz may have taken.
+/// Queueing costs 12 us per request under RMS and RMS+MLF and 32 us under MUF, more of it for enqueueing (section IV-B,
+/// figures 10 and 11); we assume two thirds. The paper has no figures for the check before an upcall (2 us), the timer
+/// (5 us) and the switch between threads (4 us): these are plausible for a processor of 200 MHz.
 pub fn paper_costs(strategy: &str) -> Costs {
     let (enqueue, dequeue) = if strategy == "MUF" { (21_333, 10_667) } else { (8_000, 4_000) };
     Costs {
@@ -44,30 +42,29 @@ pub fn scaled(costs: Costs, permille: u64) -> Costs {
     }
 }
 
-/// Where overhead first costs a strategy a critical deadline.
+/// The overhead at which a strategy first misses a critical deadline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Threshold {
     /// The strategy.
     pub strategy: String,
-    /// Whether what cannot finish in time was cancelled.
+    /// Whether jobs that could not finish in time were cancelled.
     pub cancel: bool,
-    /// The least factor on the paper's costs at which a miss was found, in thousandths; `null` if
-    /// none was found up to 256.
+    /// The lowest factor on the paper's costs with a miss, in thousandths; `null` without a miss up to 256.
     pub scale_permille: Option<u64>,
-    /// What queueing a request costs at that factor.
+    /// The cost of queueing a request at that factor.
     pub queueing_ns: u64,
     /// The first miss at that factor.
-    pub first: Option<Miss>,
+    pub first: Option<FirstMiss>,
 }
 
-/// One trial's first critical miss, and how many there were.
+/// The first critical miss of a trial, and the number of misses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Miss {
+pub struct FirstMiss {
     /// The region of its release.
     pub region: usize,
     /// The operation.
     pub operation: String,
-    /// When it ended, or was given up.
+    /// The end of the job.
     pub at_ns: u64,
     /// Critical misses of the whole trial.
     pub misses: u64,
@@ -80,29 +77,33 @@ impl Threshold {
     }
 }
 
-/// The greatest factor that is tried, and how closely the least is searched, in thousandths.
+/// The largest factor, and the resolution of the search, in thousandths.
 const MOST: u64 = 256_000;
 const FINEST: u64 = 10;
 
-/// Searches every trial's threshold, in the regions where it misses nothing when nothing costs
-/// anything.
-pub fn thresholds(region: Span, seed: u64, trials: &[Trial], watch: Watch<'_>) -> Result<Vec<Threshold>, Stopped> {
-    let feasible = Program::of(&REGIONS[..=LAST_FEASIBLE], region, seed);
-    let all = Program::new(region, seed);
+/// Searches the threshold of every trial, in the regions without misses at no cost.
+pub fn thresholds(
+    region: Span,
+    seed: u64,
+    trials: &[Trial],
+    control: ExperimentControl<'_>,
+) -> Result<Vec<Threshold>, Stopped> {
+    let feasible = FlightProgram::of(&REGIONS[..=LAST_FEASIBLE], region, seed);
+    let all = FlightProgram::new(region, seed);
     let found = each(trials, |one| {
         let program = if one.strategy == STRATEGIES[0] { &feasible } else { &all };
-        threshold(program, one, watch)
+        threshold(program, one, control)
     });
     found.into_iter().collect()
 }
 
-fn threshold(program: &Program, one: &Trial, watch: Watch<'_>) -> Result<Threshold, Stopped> {
+fn threshold(program: &FlightProgram, one: &Trial, control: ExperimentControl<'_>) -> Result<Threshold, Stopped> {
     let base = paper_costs(&one.strategy);
     let strategies = Strategies::built_in();
-    let attempt = |permille: u64| -> Result<Option<Miss>, Stopped> {
+    let attempt = |permille: u64| -> Result<Option<FirstMiss>, Stopped> {
         let costly = Trial { costs: scaled(base, permille), ..one.clone() };
-        let mut observer = trial(program, &costly, &strategies, watch.stop);
-        if (watch.stop)() { Err(Stopped) } else { Ok(miss(program, observer.stats())) }
+        let mut observer = trial(program, &costly, &strategies, control.stop);
+        if (control.stop)() { Err(Stopped) } else { Ok(miss(program, observer.stats())) }
     };
     let found = least(MOST, FINEST, attempt)?;
     let scale_permille = found.as_ref().map(|(permille, _)| *permille);
@@ -116,10 +117,10 @@ fn threshold(program: &Program, one: &Trial, watch: Watch<'_>) -> Result<Thresho
     })
 }
 
-fn miss(program: &Program, stats: &Stats) -> Option<Miss> {
+fn miss(program: &FlightProgram, stats: &Stats) -> Option<FirstMiss> {
     let first = stats.first_not_made(true)?;
     let critical = stats.counts(None, Row::critical);
-    Some(Miss {
+    Some(FirstMiss {
         region: usize::from(first.epoch),
         operation: program.operation(first.job.operation).into(),
         at_ns: first.end.as_nanos(),
@@ -127,9 +128,9 @@ fn miss(program: &Program, stats: &Stats) -> Option<Miss> {
     })
 }
 
-/// The least factor at which `attempt` finds something: doubling from a 16th, then halving the
-/// interval until it is as small as `finest` thousandths of the factor. Misses need not grow with costs, so a
-/// smaller factor somewhere in between is not excluded.
+/// The lowest factor at which `attempt` returns a value. It doubles from a 16th, then halves the interval until it is
+/// at most `finest` thousandths of the factor. Misses need not grow with costs, so a lower factor in between is
+/// possible.
 fn least<T, E>(
     most: u64,
     finest: u64,

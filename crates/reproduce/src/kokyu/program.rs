@@ -1,5 +1,4 @@
-//! The flight program, as data: what is fixed, the twelve operating regions, and one trial of it
-//! (a strategy, with or without cancellation).
+//! The flight program as data: the fixed part, the twelve operating regions, and the parameters of a trial.
 
 use std::sync::Arc;
 
@@ -7,10 +6,10 @@ use hyoshi_model::{
     Contents, Costs, Epoch, ExecutionTime, HardCap, Instant, OperationId, Overload, Setting, Span, System, read,
 };
 
-/// What is fixed in all regions.
+/// The part that is the same in all regions.
 const FIXED: &str = include_str!("program.toml");
 
-/// How long each region lasts in the paper (section III-B: "every 150 s in each trial").
+/// The length of each region in the paper (section III-B: "every 150 s in each trial").
 pub const PAPER_REGION: Span = Span::from_secs(150);
 
 /// The added critical operations (section III-B: one at each of 10, 5 and 1 Hz).
@@ -19,10 +18,10 @@ const ADDED: [&str; 3] = ["tracker", "datalink", "diagnosis"];
 /// The load chain.
 const ROUTE: &str = "route-leg";
 
-/// Execution time of something that takes none.
+/// The smallest execution time.
 const NOTHING: Span = Span::from_micros(1);
 
-/// What sets an operating region apart (table 2).
+/// The parameters of an operating region (table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Least and greatest execution time of the added critical operations.
@@ -61,19 +60,19 @@ pub const REGIONS: [Region; 12] = [
 /// The last region whose declared load fits the processor.
 pub const LAST_FEASIBLE: usize = 6;
 
-/// The paper's strategies, each of which it ran with and without cancellation.
+/// The paper's strategies, each with and without cancellation.
 pub const STRATEGIES: [&str; 3] = ["RMS", "MUF", "RMS+MLF"];
 
-/// One trial: everything that may differ from the next.
+/// The parameters of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// The strategy.
     pub strategy: String,
-    /// The one that takes over in overload, if the trial switches.
+    /// The strategy in overload, if the trial switches.
     pub overload: Option<Overload>,
     /// Whether route legs that cannot finish in time are cancelled.
     pub cancel: bool,
-    /// What scheduling costs.
+    /// The costs of scheduling.
     pub costs: Costs,
 }
 
@@ -83,7 +82,7 @@ impl Trial {
         super::trial::name(&self.strategies(), self.cancel)
     }
 
-    /// The strategy, or the two that the trial switches between.
+    /// The strategy, or both strategies of a switching trial.
     pub fn strategies(&self) -> String {
         match &self.overload {
             Some(overload) => format!("{} ⇄ {}", self.strategy, overload.strategy),
@@ -91,26 +90,26 @@ impl Trial {
         }
     }
 
-    /// A strategy of the paper's.
+    /// A trial with a strategy of the paper.
     pub fn new(strategy: &str, cancel: bool) -> Trial {
         Trial { strategy: strategy.into(), overload: None, cancel, costs: Costs::NONE }
     }
 }
 
-/// The flight program over regions of a length, from one seed.
+/// The flight program with a length of regions and a seed.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct FlightProgram {
     system: System,
 }
 
-impl Program {
-    /// The twelve regions, `region` long each.
-    pub fn new(region: Span, seed: u64) -> Program {
-        Program::of(&REGIONS, region, seed)
+impl FlightProgram {
+    /// The twelve regions, of length `region`.
+    pub fn new(region: Span, seed: u64) -> FlightProgram {
+        FlightProgram::of(&REGIONS, region, seed)
     }
 
-    /// Any regions, one after the other.
-    pub fn of(regions: &[Region], region: Span, seed: u64) -> Program {
+    /// The given regions in order.
+    pub fn of(regions: &[Region], region: Span, seed: u64) -> FlightProgram {
         let mut system = match read(FIXED, "kokyu.toml", None) {
             Ok(loaded) => loaded.system.into_contents(),
             Err(errors) => unreachable!("the built-in program is read by every test: {errors}"),
@@ -130,26 +129,26 @@ impl Program {
         system.processors.iter_mut().for_each(|processor| processor.hard_cap = HardCap::OFF);
         let duration = system.duration.as_nanos();
         for (operation, setting) in system.operations.iter_mut().zip(&*fixed) {
-            // Nothing is ever dropped, however far an operation falls behind.
+            // Nothing is dropped, however far an operation is behind.
             let releases = duration / setting.period.as_nanos().max(1) + 1;
             operation.queue.limit = releases.min(MOST_WAITING) as u32;
         }
-        Program { system: System::new(system) }
+        FlightProgram { system: System::new(system) }
     }
 
-    /// The program where lanes may use no more than a share of their CPU in each 100 ms; a trial in
-    /// virtual time has no cap, for the paper's had none.
-    pub fn capped(self, ppm: u32) -> Program {
+    /// The program with a cap on the lanes' CPU time in each 100 ms. Trials in virtual time have no cap, as in the
+    /// paper.
+    pub fn capped(self, ppm: u32) -> FlightProgram {
         let system = self.system.with(|system| {
             for processor in &mut system.processors {
                 processor.cap_ppm = ppm;
                 processor.cap_window = Span::from_millis(100);
             }
         });
-        Program { system }
+        FlightProgram { system }
     }
 
-    /// The program as one trial runs it.
+    /// The program with the parameters of a trial.
     pub fn system(&self, trial: &Trial) -> System {
         self.system.clone().with(|system| {
             for processor in &mut system.processors {
@@ -161,9 +160,9 @@ impl Program {
         })
     }
 
-    /// The program with changed settings in every region, for experiments beside the paper's. `change` gets the
-    /// operation's name.
-    pub fn changed(&self, change: impl Fn(&str, &mut Setting)) -> Program {
+    /// The program with changed settings in every region, for additional experiments. `change` receives the operation's
+    /// name.
+    pub fn changed(&self, change: impl Fn(&str, &mut Setting)) -> FlightProgram {
         let system = self.system.clone().with(|Contents { operations, epochs, .. }| {
             for epoch in epochs {
                 let mut settings = epoch.settings.to_vec();
@@ -173,10 +172,10 @@ impl Program {
                 epoch.settings = settings.into();
             }
         });
-        Program { system }
+        FlightProgram { system }
     }
 
-    /// How long all regions last together.
+    /// The length of all regions together.
     pub fn duration(&self) -> Span {
         self.system.duration
     }
@@ -186,7 +185,7 @@ impl Program {
         &self.system.operation(id).name
     }
 
-    /// How many regions there are.
+    /// The number of regions.
     pub fn regions(&self) -> usize {
         self.system.epochs.len()
     }
@@ -197,7 +196,7 @@ impl Program {
         (0..self.regions()).map(|region| self.system.utilisation_ppm(region, processor)).collect()
     }
 
-    /// Requests of each region, if every leg of every route is reached.
+    /// The requests of each region if every leg is reached.
     pub fn offered(&self) -> Vec<u64> {
         let length = u128::from(self.system.duration.as_nanos()) / self.regions().max(1) as u128;
         let of = |region: usize| {
@@ -209,13 +208,13 @@ impl Program {
         (0..self.regions()).map(of).collect()
     }
 
-    /// The load of each region on average, as its execution times are drawn.
+    /// The mean load of each region, as its execution times are drawn.
     pub fn mean_ppm(&self) -> Vec<u64> {
         self.changed(|_, setting| setting.wcet = mean_of(&setting.execution_time)).declared_ppm()
     }
 }
 
-/// Waiting jobs of one operation: RMS leaves the 10 Hz operations some 4,500 behind.
+/// The most waiting jobs of one operation: RMS delays about 4,500 jobs of the 10 Hz operations.
 const MOST_WAITING: u64 = 8_192;
 
 /// True for the added critical operations.
@@ -262,7 +261,7 @@ mod tests {
     fn the_program_is_that_of_the_example_but_for_the_length_of_regions() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/flight-program.toml");
         let example = hyoshi_model::read_file(path).unwrap().system;
-        let program = Program::new(Span::from_secs(4), example.seed);
+        let program = FlightProgram::new(Span::from_secs(4), example.seed);
         assert_eq!(program.system.duration, example.duration);
         for (ours, theirs) in program.system.epochs.iter().zip(&example.epochs) {
             assert_eq!((&ours.name, ours.at), (&theirs.name, theirs.at));
@@ -278,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_last_feasible_region_is_the_last_whose_load_fits() {
-        let program = Program::new(PAPER_REGION, 1);
+        let program = FlightProgram::new(PAPER_REGION, 1);
         let mean = program.mean_ppm();
         assert!(mean[..=LAST_FEASIBLE].iter().all(|ppm| *ppm <= 1_000_000), "{mean:?}");
         assert!(mean[LAST_FEASIBLE + 1..].iter().all(|ppm| *ppm > 1_000_000), "{mean:?}");
@@ -287,7 +286,7 @@ mod tests {
     #[test]
     fn seven_seconds_of_requests_are_those_that_the_paper_counts() {
         // "from around 3100 in regions 0 and 1 to above 4500 in region 11" (section IV-A)
-        let offered = Program::new(Span::from_secs(7), 1).offered();
+        let offered = FlightProgram::new(Span::from_secs(7), 1).offered();
         assert_eq!((offered[0], offered[1], offered[11]), (3_101, 3_101, 4_501));
     }
 }

@@ -1,47 +1,47 @@
-//! What queueing costs (figures 10 and 11): the time to put a request into its lane's queue, and
-//! to take one out. Runs on the kernel measure it; where there are none, the dispatcher's own code
-//! is measured in a simulation, with warm caches and no lock to take.
+//! The costs of queueing (figures 10 and 11): the time to put a request into its lane's queue, and to remove one. Runs
+//! on the kernel measure it. Without them, the dispatcher's own code is measured in a simulation, with warm caches and
+//! without a lock.
 
 use std::time::Instant as WallClock;
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_trace::stats::{Distribution, Queueing};
-use hyoshi_trace::{Decision, Event, Input, Probe};
+use hyoshi_trace::{DispatchDecision, Input, Probe, TraceEvent};
 use serde::Serialize;
 
-/// What queueing cost in one trial.
+/// The costs of queueing in one trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowQueueing {
     /// The strategy.
     pub strategy: String,
-    /// Whether what cannot finish in time was cancelled.
+    /// Whether jobs that could not finish in time were cancelled.
     pub cancel: bool,
-    /// Region by region.
+    /// By region.
     pub regions: Vec<QueueingCost>,
 }
 
-/// Times of one kind: a median, which a busy machine does not move, and the paper's mean.
+/// Times of one kind: the median, which other load does not affect, and the mean as in the paper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Typical {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// Half were shorter.
+    /// The median.
     pub median_ns: u64,
     /// The mean.
     pub mean_ns: u64,
 }
 
-/// What queueing cost in one region.
+/// The costs of queueing in one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueingCost {
     /// To put a request into its lane's queue.
     pub enqueue: Typical,
-    /// To take one out, the decision included.
+    /// To remove one, including the decision.
     pub dequeue: Typical,
 }
 
 impl QueueingCost {
-    /// What was measured.
+    /// From measurements.
     pub fn of(queueing: &Queueing) -> QueueingCost {
         let typical = |of: &Distribution<Span>| Typical {
             count: of.extent().count(),
@@ -51,29 +51,29 @@ impl QueueingCost {
         QueueingCost { enqueue: typical(&queueing.enqueue), dequeue: typical(&queueing.dequeue) }
     }
 
-    /// Both together, as the paper adds them up; of medians.
+    /// The sum of the medians, as the paper adds them.
     pub fn median_ns(&self) -> u64 {
         self.enqueue.median_ns + self.dequeue.median_ns
     }
 }
 
-/// Looks at the wall clock while a simulation is dispatched.
+/// Measures the wall time of the dispatcher in a simulation.
 #[derive(Clone, Debug)]
 pub struct Stopwatch {
     region: usize,
-    /// Since when, and how many requests it has put into queues.
+    /// The start of the tick, and the number of requests that it enqueued.
     tick: Option<(WallClock, u32)>,
     decide: Option<WallClock>,
     regions: Vec<Queueing>,
 }
 
 impl Stopwatch {
-    /// For so many regions.
+    /// For `regions` regions.
     pub fn new(regions: usize) -> Stopwatch {
         Stopwatch { region: 0, tick: None, decide: None, regions: vec![Queueing::default(); regions] }
     }
 
-    /// Region by region.
+    /// By region.
     pub fn costs(&self) -> Vec<QueueingCost> {
         self.regions.iter().map(QueueingCost::of).collect()
     }
@@ -85,28 +85,28 @@ fn since(began: WallClock) -> Span {
 
 impl Probe for Stopwatch {
     #[inline]
-    fn event(&mut self, _: Instant, event: Event) {
-        if let (Event::Input(_), Some((began, jobs))) = (&event, self.tick) {
+    fn event(&mut self, _: Instant, event: TraceEvent) {
+        if let (TraceEvent::Input(_), Some((began, jobs))) = (&event, self.tick) {
             self.tick = None;
             if let Some(queueing) = self.regions.get_mut(self.region) {
                 queueing.enqueued(jobs, since(began));
             }
         }
         match event {
-            Event::Input(Input::Tick) => self.tick = Some((WallClock::now(), 0)),
-            Event::Input(Input::LaneRuns { .. }) => self.decide = Some(WallClock::now()),
-            Event::Input(_) => self.decide = None,
-            Event::Decision(Decision::Ready { .. }) => {
+            TraceEvent::Input(Input::Tick) => self.tick = Some((WallClock::now(), 0)),
+            TraceEvent::Input(Input::LaneRuns { .. }) => self.decide = Some(WallClock::now()),
+            TraceEvent::Input(_) => self.decide = None,
+            TraceEvent::Decision(DispatchDecision::Ready { .. }) => {
                 if let Some((_, jobs)) = &mut self.tick {
                     *jobs += 1;
                 }
             }
-            Event::Decision(Decision::Run { resumed: false, .. }) => {
+            TraceEvent::Decision(DispatchDecision::Run { resumed: false, .. }) => {
                 if let (Some(began), Some(queueing)) = (self.decide.take(), self.regions.get_mut(self.region)) {
                     queueing.dequeued(since(began));
                 }
             }
-            Event::Decision(Decision::Epoch { index }) => self.region = usize::from(index),
+            TraceEvent::Decision(DispatchDecision::Epoch { index }) => self.region = usize::from(index),
             _ => {}
         }
     }

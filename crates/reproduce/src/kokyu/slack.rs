@@ -1,11 +1,10 @@
-//! Does slack stealing explain MUF? The paper's first question for future work: whether "the better
-//! performance of MUF under moderate jitter is due to incidental slack-stealing effects allowed by
-//! the greater overhead of dynamic scheduling, or a particular capability of the mechanism itself".
+//! Does slack stealing explain MUF? This is the paper's first question for future work: whether "the better performance
+//! of MUF under moderate jitter is due to incidental slack-stealing effects allowed by the greater overhead of dynamic
+//! scheduling, or a particular capability of the mechanism itself".
 //!
-//! What a strategy gains is taken apart: MUF and RMS+MLF at the *same* costs differ by the mechanism
-//! alone, MUF at its own costs and at those of RMS+MLF by overhead alone. Beside them stands what
-//! stealing slack on purpose would give: non-critical work first, as long as no critical job is
-//! endangered.
+//! The effect is divided. MUF and RMS+MLF at the *same* costs differ by the mechanism alone. MUF at its own costs and
+//! at those of RMS+MLF differs by overhead alone. For comparison, intentional slack stealing runs non-critical work
+//! first, as long as no critical job is in danger.
 
 use hyoshi_model::{Overload, Span};
 use hyoshi_sched::{Discipline, Strategies, Strategy, Traits, Urgency};
@@ -13,27 +12,27 @@ use serde::Serialize;
 
 use super::overhead::paper_costs;
 use super::program::Trial;
-use super::trial::Row;
+use super::trial::TrialRow;
 
 /// Regions with moderate jitter (section III-B2: "0-5 ms").
 pub const MODERATE: [usize; 3] = [1, 5, 9];
 
-/// What the question is answered by.
+/// The trials that answer the question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Slack {
-    /// MUF at what RMS+MLF costs, without and with cancellation.
-    pub muf_at_hybrid_costs: Vec<Row>,
-    /// Slack stolen on purpose, without and with cancellation; nothing costs anything.
-    pub stealing: Vec<Row>,
+    /// MUF at the costs of RMS+MLF, without and with cancellation.
+    pub muf_at_hybrid_costs: Vec<TrialRow>,
+    /// Intentional slack stealing, without and with cancellation, at no cost.
+    pub stealing: Vec<TrialRow>,
 }
 
-/// MUF, paying what the paper tells of RMS+MLF.
+/// MUF at the paper's costs of RMS+MLF.
 pub fn muf_at_hybrid_costs() -> [Trial; 2] {
     [false, true].map(|cancel| Trial { costs: paper_costs("RMS+MLF"), ..Trial::new("MUF", cancel) })
 }
 
-/// Non-critical work first, critical work at the last instant at which all of it is still in time:
-/// what `hyoshi-dispatch` decides a switch by is the slack.
+/// Non-critical work first, critical work at the last possible instant: `hyoshi-dispatch` switches when the slack is
+/// used up.
 pub fn stealing() -> [Trial; 2] {
     [false, true].map(|cancel| Trial {
         overload: Some(Overload { strategy: "RMS+MLF".into(), margin: Span::ZERO, calm: CALM }),
@@ -41,17 +40,17 @@ pub fn stealing() -> [Trial; 2] {
     })
 }
 
-/// The strategies change back at once.
+/// The strategies switch back at once.
 const CALM: Span = Span::from_micros(1);
 
-/// Every strategy that trials name.
+/// The strategies of all trials.
 pub fn strategies() -> Strategies {
     Strategies::built_in().with(&STEALING)
 }
 
 static STEALING: NonCriticalFirst = NonCriticalFirst;
 
-/// The wrong way round, and only to be used with one that takes over in time.
+/// The inverse order, for use only with a strategy that takes over in time.
 struct NonCriticalFirst;
 
 impl Strategy for NonCriticalFirst {

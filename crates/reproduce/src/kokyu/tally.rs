@@ -1,10 +1,10 @@
-//! What one trial counts, region by region: the paper's measured variables (section III-B3).
+//! The counts of a trial by region: the paper's measured variables (section III-B3).
 
 use hyoshi_trace::Stats;
 use hyoshi_trace::stats::Service;
 use serde::Serialize;
 
-/// What became of the deadlines of one class in one region.
+/// The deadlines of one class in one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Deadlines {
     /// Finished in time.
@@ -27,10 +27,10 @@ impl Deadlines {
     }
 }
 
-/// A time seen again and again.
+/// A repeatedly measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
-    /// How often.
+    /// The number of measurements.
     pub count: u64,
     /// The mean.
     pub mean_ns: u64,
@@ -38,32 +38,32 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// What one region of one trial counts.
+/// The counts of one region of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct RegionCounts {
     /// Dispatch requests that entered a queue.
     pub enqueued: u64,
     /// Deadlines of critical operations (the paper's HRT).
     pub critical: Deadlines,
-    /// Deadlines of all others (SRT).
+    /// Deadlines of the other operations (SRT).
     pub non_critical: Deadlines,
-    /// From the upcall to its return, of critical operations: execution and whatever interrupted it.
+    /// Time from the upcall to its return, for critical operations, including interruptions.
     pub critical_execution: Latency,
-    /// The same of all others.
+    /// The same for the other operations.
     pub non_critical_execution: Latency,
-    /// CPU time that jobs used.
+    /// CPU time of the jobs.
     pub used_ns: u64,
 }
 
-impl Counts {
-    /// What the statistics of a trial say of a region.
-    pub fn of(stats: &Stats, region: usize) -> Counts {
+impl RegionCounts {
+    /// The counts of a region, from a trial's statistics.
+    pub fn of(stats: &Stats, region: usize) -> RegionCounts {
         let [other, critical] = [false, true].map(|class| stats.counts(Some(region), |row| row.critical() == class));
         let latency = |class| {
             let Service { count, total, longest } = stats.service(region, |row| row.critical() == class);
             Latency { count, mean_ns: total.as_nanos() / count.max(1), max_ns: longest.as_nanos() }
         };
-        Counts {
+        RegionCounts {
             enqueued: critical.enqueued + other.enqueued,
             critical: Deadlines::of(&critical),
             non_critical: Deadlines::of(&other),

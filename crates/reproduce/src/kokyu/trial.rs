@@ -9,21 +9,21 @@ use hyoshi_sim::{Simulated, simulate};
 use hyoshi_trace::{Probe, Stats};
 use serde::Serialize;
 
-use super::program::{Program, Trial};
-use super::tally::Counts;
+use super::program::{FlightProgram, Trial};
+use super::tally::RegionCounts;
 
-/// One trial's counts.
+/// The counts of one trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// The strategy, or the two that it switches between.
+pub struct TrialRow {
+    /// The strategy, or both strategies of a switching trial.
     pub strategy: String,
-    /// Whether what cannot finish in time was cancelled (the paper's ©).
+    /// Whether jobs that could not finish in time were cancelled (the paper's ©).
     pub cancel: bool,
-    /// Region by region.
-    pub regions: Vec<Counts>,
+    /// By region.
+    pub regions: Vec<RegionCounts>,
 }
 
-impl Row {
+impl TrialRow {
     /// As the paper writes it: `MUF ©`.
     pub fn name(&self) -> String {
         name(&self.strategy, self.cancel)
@@ -35,18 +35,18 @@ pub fn name(strategy: &str, cancel: bool) -> String {
     if cancel { format!("{strategy} ©") } else { strategy.into() }
 }
 
-/// Whoever wants a long computation to stop says so through this.
+/// Returns true to stop a long computation.
 pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Simulates a trial. Nobody but a `stop` that says so ends it early.
-pub fn trial(program: &Program, trial: &Trial, strategies: &Strategies, stop: Stop<'_>) -> Observer<'static> {
+/// Simulates a trial. Only `stop` ends it early.
+pub fn trial(program: &FlightProgram, trial: &Trial, strategies: &Strategies, stop: Stop<'_>) -> Observer<'static> {
     let system = program.system(trial);
     let observer = RefCell::new(Observer::new(&system));
     observe(&system, strategies, |processor| Feed::new(processor, &observer), stop);
     observer.into_inner()
 }
 
-/// Simulates a trial's system before the caller's probes.
+/// Simulates a trial's system with the caller's probes.
 pub fn observe<P: Probe>(
     system: &System,
     strategies: &Strategies,
@@ -60,8 +60,8 @@ pub fn observe<P: Probe>(
     simulate(system, &plan, Instant::ZERO + system.duration, probe, |_| !stop())
 }
 
-/// The trial as a row of the tables.
-pub fn row(program: &Program, of: &Trial, stats: &Stats) -> Row {
-    let regions = (0..program.regions()).map(|region| Counts::of(stats, region));
-    Row { strategy: of.strategies(), cancel: of.cancel, regions: regions.collect() }
+/// The counts of a trial.
+pub fn row(program: &FlightProgram, of: &Trial, stats: &Stats) -> TrialRow {
+    let regions = (0..program.regions()).map(|region| RegionCounts::of(stats, region));
+    TrialRow { strategy: of.strategies(), cancel: of.cancel, regions: regions.collect() }
 }

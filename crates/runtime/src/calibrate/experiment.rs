@@ -1,4 +1,4 @@
-//! What a lane sees from below: gaps in its reading of the clock, and when jobs of the other lane ran.
+//! Measurements of a spinning lane: gaps in its readings of the clock, and executions of the other lane.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,50 +8,50 @@ use hyoshi_os::{StealReader, allowed_cpus};
 use hyoshi_sched::Plan;
 
 use super::{CalibrateError, system};
-use crate::ended::Note;
+use crate::ended::RunNote;
 use crate::node::Node;
 
 /// Rounds of each experiment.
 pub(super) const ROUNDS: u64 = 20;
-/// A lane spins for so long in each round: not longer than kernels let real-time threads.
+/// The time that a lane spins in each round; no longer than kernels permit for real-time threads.
 pub(super) const SPIN: Span = Span::from_millis(100);
-/// From one round to the next.
+/// The length of a round.
 pub(super) const ROUND: Span = Span::from_millis(150);
-/// From one release to the next, and from one look of the watchdog to the next: as often as short operations are.
+/// The period of the releases and of the watchdog, as short as in fast systems.
 pub(super) const PERIOD: Span = Span::from_millis(1);
-/// Shorter gaps are the clock's own.
+/// Shorter gaps are noise of the clock.
 pub(super) const LEAST_GAP: Span = Span::from_nanos(500);
-/// A timer may expire so much early, as two readings of the clock tell it.
+/// The largest earliness of a timer, by two readings of the clock.
 const EARLY: Span = Span::from_micros(5);
-/// And at real-time priority its thread begins so much late at most, or something else was in its way.
+/// The largest lateness of its thread at real-time priority, without other threads.
 const LATE: Span = Span::from_micros(100);
-/// A host that takes a CPU takes it for at least so long.
+/// The shortest time for which a hypervisor takes a CPU.
 const LEAST_STOLEN: Span = Span::from_micros(100);
 
-/// A system in which one operation spins and another is released every millisecond.
+/// A system in which one operation spins and another has a release every millisecond.
 pub(super) struct Experiment {
-    /// Which of the two is critical, and so above the other under MUF.
+    /// The critical one, which is above the other under MUF.
     urgent: &'static str,
 }
 
-/// The spinning lane is above: what is released waits.
+/// The spinning lane is more urgent: released jobs wait.
 pub(super) const EXPIRIES: Experiment = Experiment { urgent: "spin" };
-/// The spinning lane is below: what is released runs at once.
+/// The spinning lane is less urgent: released jobs run at once.
 pub(super) const SWITCHES: Experiment = Experiment { urgent: "tick" };
 
-/// What the two bodies saw.
+/// The measurements of the two bodies.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Measurements {
     /// From the last reading of the clock before a gap to the first after it.
     gaps: Vec<(Instant, Instant)>,
-    /// Of each `tick`: release, start and end.
+    /// Release, start and end of each `tick`.
     ticks: Vec<(Instant, Instant, Instant)>,
-    /// When a lane span.
+    /// The times in which a lane spun.
     spun: Vec<(Instant, Instant)>,
-    /// Gaps that are not there because they were the host's.
+    /// Gaps omitted as stolen by the hypervisor.
     pub stolen: (usize, Span),
     pub real_time: bool,
-    pub notes: Vec<Note>,
+    pub notes: Vec<RunNote>,
 }
 
 impl Experiment {
@@ -67,17 +67,17 @@ impl Experiment {
     }
 }
 
-pub(super) fn run(experiment: &Experiment, mut progress: impl FnMut(u64)) -> Result<Seen, CalibrateError> {
+pub(super) fn run(experiment: &Experiment, mut progress: impl FnMut(u64)) -> Result<Measurements, CalibrateError> {
     let (system, plan) = experiment.system()?;
-    let seen = Arc::new(Mutex::new(Seen {
-        // Nothing is allocated while it is measured.
+    let seen = Arc::new(Mutex::new(Measurements {
+        // Nothing is allocated during the measurement.
         gaps: Vec::with_capacity(1 << 16),
         ticks: Vec::with_capacity(1 << 13),
         spun: Vec::with_capacity(ROUNDS as usize + 1),
-        ..Seen::default()
+        ..Measurements::default()
     }));
     let cpu = allowed_cpus().last().copied().unwrap_or(0);
-    let mut host = Host::of(cpu);
+    let mut host = StolenTime::of(cpu);
     let mut gaps = Vec::with_capacity(1 << 12);
     let spinning = seen.clone();
     let mut ticks = Vec::with_capacity(1 << 12);
@@ -101,7 +101,7 @@ pub(super) fn run(experiment: &Experiment, mut progress: impl FnMut(u64)) -> Res
         })
         .body("tick", move |job| {
             let started = job.now();
-            // What the lane above may hold the lock of is written down later.
+            // If the lane above may hold the lock, record later.
             if ticks.len() == ticks.capacity() {
                 ticks.clear();
             }
@@ -121,45 +121,45 @@ pub(super) fn run(experiment: &Experiment, mut progress: impl FnMut(u64)) -> Res
     let finished = running.stop(&mut |_, _, _| ());
     let mut seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     seen.stolen = leave_out(&mut seen.gaps, host.took(), |(from, to)| to.since(*from));
-    seen.real_time = !finished.notes.iter().any(|note| matches!(note, Note::Refused { .. }));
+    seen.real_time = !finished.notes.iter().any(|note| matches!(note, RunNote::Refused { .. }));
     seen.notes = finished.notes;
     Ok(seen)
 }
 
-/// What the host took from a CPU since this was made.
-pub(super) struct Host {
+/// Time that the hypervisor took from a CPU since `of`.
+pub(super) struct StolenTime {
     reader: Option<StealReader>,
     before: Option<Span>,
 }
 
-impl Host {
-    /// What it tells comes in steps of this.
+impl StolenTime {
+    /// The resolution of the kernel's count.
     const STEP: Span = Span::from_millis(10);
 
-    pub fn of(cpu: u32) -> Host {
+    pub fn of(cpu: u32) -> StolenTime {
         let mut reader = StealReader::of(cpu).ok();
         let before = reader.as_mut().and_then(StealReader::stolen);
-        Host { reader, before }
+        StolenTime { reader, before }
     }
 
-    /// As much as it may have been.
+    /// An upper bound.
     pub fn took(&mut self) -> Span {
         let now = self.reader.as_mut().and_then(StealReader::stolen);
         match now.zip(self.before) {
-            // There is no host, or it has never taken anything.
+            // There is no hypervisor, or it never took time.
             None | Some((Span::ZERO, _)) => Span::ZERO,
-            Some((now, before)) => now.saturating_sub(before) + Host::STEP,
+            Some((now, before)) => now.saturating_sub(before) + StolenTime::STEP,
         }
     }
 }
 
-/// Takes the largest out that together are at most what the host took: how many, and how long in all.
+/// Removes the largest gaps whose sum is at most `took`. Returns their number and sum.
 pub(super) fn leave_out<T>(gaps: &mut Vec<T>, took: Span, length: impl Fn(&T) -> Span) -> (usize, Span) {
     let mut by_length: Vec<Span> = gaps.iter().map(&length).collect();
     by_length.sort_unstable_by_key(|span| std::cmp::Reverse(*span));
     let (mut sum, mut least) = (Span::ZERO, None);
     for span in by_length {
-        // What lasts no longer than a switch of the host's own would is none of its.
+        // A shorter gap is not the hypervisor's.
         if span < LEAST_STOLEN || sum + span > took {
             break;
         }
@@ -170,8 +170,8 @@ pub(super) fn leave_out<T>(gaps: &mut Vec<T>, took: Span, length: impl Fn(&T) ->
     (before - gaps.len(), sum)
 }
 
-impl Seen {
-    /// The gap of each timer expiry while a lane span: the largest that began about then.
+impl Measurements {
+    /// For each timer expiry while a lane spun, the largest gap that began close to it.
     pub fn gaps_at_releases(&self) -> Vec<Span> {
         let late = if self.real_time { LATE } else { PERIOD.saturating_sub(EARLY) };
         let mut expiries = Vec::new();
@@ -181,7 +181,7 @@ impl Seen {
             expiries.extend(releases.take_while(|release| *release + late < *ended));
         }
         let gap = |release: Instant| {
-            // They are in the order of time.
+            // The gaps are in the order of time.
             let from = self.gaps.partition_point(|(from, _)| *from + EARLY < release);
             let about = self.gaps[from..].iter().take_while(|(from, _)| *from <= release + late);
             about.map(|(from, to)| to.since(*from)).max()
@@ -189,7 +189,7 @@ impl Seen {
         expiries.into_iter().filter_map(gap).collect()
     }
 
-    /// The gap in which each `tick` ran, without the body itself.
+    /// The gap around each `tick`, without the body itself.
     pub fn gaps_around_bodies(&self) -> Vec<Span> {
         let gap = |(_, started, ended): &(Instant, Instant, Instant)| {
             let at = self.gaps.partition_point(|(_, to)| to < ended);
@@ -199,8 +199,8 @@ impl Seen {
         self.ticks.iter().filter_map(gap).collect()
     }
 
-    /// From the end of a body to the start of the next in the same lane, which waited, where no timer
-    /// expired between.
+    /// Times from the end of a body to the start of the next waiting job of the same lane, without a timer expiry
+    /// between them.
     pub fn between_bodies(&self) -> Vec<Span> {
         let pairs = self.ticks.iter().zip(self.ticks.iter().skip(1));
         let alone = pairs.filter(|((.., ended), (release, started, _))| {
@@ -225,14 +225,14 @@ mod tests {
     #[test]
     fn a_gap_belongs_to_the_expiry_that_it_begins_with_and_a_tick_of_the_kernel_to_none() {
         let gaps = vec![(us(999), us(1_010)), (us(1_500), us(1_505)), (us(2_001), us(2_013)), (us(2_050), us(2_053))];
-        let seen = Seen { gaps, spun: vec![(us(500), us(2_900))], real_time: true, ..Seen::default() };
+        let seen = Measurements { gaps, spun: vec![(us(500), us(2_900))], real_time: true, ..Measurements::default() };
         assert_eq!(seen.gaps_at_releases(), [Span::from_micros(11), Span::from_micros(12)]);
     }
 
     #[test]
     fn a_gap_around_a_body_counts_without_it_and_a_body_beside_the_spinning_does_not() {
         let ticks = vec![(us(1_000), us(1_012), us(1_013)), (us(2_000), us(2_005), us(2_006))];
-        let seen = Seen { gaps: vec![(us(1_000), us(1_020))], ticks, ..Seen::default() };
+        let seen = Measurements { gaps: vec![(us(1_000), us(1_020))], ticks, ..Measurements::default() };
         assert_eq!(seen.gaps_around_bodies(), [Span::from_micros(19)]);
     }
 
@@ -256,7 +256,7 @@ mod tests {
             (us(3_500), us(4_012), us(4_013)), // an expiry at 4000 came between
             (us(5_000), us(5_010), us(5_011)), // did not wait
         ];
-        let seen = Seen { ticks, ..Seen::default() };
+        let seen = Measurements { ticks, ..Measurements::default() };
         assert_eq!(seen.between_bodies(), [Span::from_micros(2), Span::from_micros(892)]);
     }
 }

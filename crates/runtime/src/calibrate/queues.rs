@@ -1,4 +1,4 @@
-//! What queues cost: sections of the processor's lock without a thread to wake, by hand.
+//! The costs of queues: sections of the processor's lock, called without threads.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use hyoshi_model::{Instant, Span, System};
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy};
 use hyoshi_sched::Plan;
-use hyoshi_trace::{Decision, Event, Outcome};
+use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
 
 use super::{CalibrateError, share, system};
-use crate::measure::Exchange;
-use crate::refusal::StartError;
+use crate::measure::ManualProcessor;
+use crate::start_error::StartError;
 
-/// From one release to the next.
+/// The time between two releases.
 const PERIOD: Span = Span::from_millis(1);
 const BATCH: u64 = 20;
 const BATCHES: u64 = 1_000;
 
-/// What it costs to enqueue a job, and to cancel one: sections of the lock, by hand.
+/// The costs of enqueueing and of cancelling a job.
 pub(super) fn queues(cpu: u32) -> Result<[Vec<Span>; 2], CalibrateError> {
     let (system, plan) = system(&queues_file())?;
     let spawn = Spawn::new("queues").cpu(cpu).policy(ThreadPolicy::Fifo(lane_priority(0)));
@@ -39,25 +39,25 @@ fn queues_file() -> String {
     text
 }
 
-/// A timed section of the lock, and what it did.
+/// A timed section of the lock, and its effects.
 #[derive(Clone, Copy, Debug, Default)]
-struct Section {
+struct TimedSection {
     took: Span,
     ready: u64,
     cancelled: u64,
 }
 
-/// Sections that release one job each, and sections that cancel three batches: one in two of the first.
-fn sections(system: Arc<System>, plan: &Plan, batches: u64) -> [Vec<Section>; 2] {
-    let (exchange, mut drain) = Exchange::new(system, plan, 1 << 12);
+/// Sections that release one job each, and sections that cancel three batches.
+fn sections(system: Arc<System>, plan: &Plan, batches: u64) -> [Vec<TimedSection>; 2] {
+    let (exchange, mut drain) = ManualProcessor::new(system, plan, 1 << 12);
     let mut side = exchange.side();
     let clock = clock_cost();
     let (mut releases, mut cancels) = (Vec::new(), Vec::new());
     let mut at = Instant::ZERO;
     let mut did = |took: Span| {
-        let mut section = Section { took: took.saturating_sub(clock), ..Section::default() };
+        let mut section = TimedSection { took: took.saturating_sub(clock), ..TimedSection::default() };
         drain.drain(|_, event| {
-            section.ready += u64::from(matches!(event, Event::Decision(Decision::Ready { .. })));
+            section.ready += u64::from(matches!(event, TraceEvent::Decision(DispatchDecision::Ready { .. })));
             section.cancelled += u64::from(was_cancelled(&event));
         });
         section
@@ -73,7 +73,7 @@ fn sections(system: Arc<System>, plan: &Plan, batches: u64) -> [Vec<Section>; 2]
             // In time, one after the other.
             while side.take(0, at) {}
         } else {
-            // Late, all of them, and two batches more that are released meanwhile.
+            // Late: all of them, and two more batches released meanwhile.
             at += PERIOD * (BATCH * 2 - 1);
             side.release(at);
             at += PERIOD * BATCH;
@@ -81,7 +81,7 @@ fn sections(system: Arc<System>, plan: &Plan, batches: u64) -> [Vec<Section>; 2]
             let before = side.now();
             side.take(0, at);
             cancels.push(did(side.now().since(before)));
-            // What was due by now is out of the way before the next timed release.
+            // Handle what is due before the next timed release.
             side.release(at);
             while side.take(0, at) {}
             at += PERIOD;
@@ -91,11 +91,11 @@ fn sections(system: Arc<System>, plan: &Plan, batches: u64) -> [Vec<Section>; 2]
     [releases, cancels]
 }
 
-fn was_cancelled(event: &Event) -> bool {
-    matches!(event, Event::Decision(Decision::End(end)) if end.outcome == Outcome::Cancelled)
+fn was_cancelled(event: &TraceEvent) -> bool {
+    matches!(event, TraceEvent::Decision(DispatchDecision::End(end)) if end.outcome == JobOutcome::Cancelled)
 }
 
-/// A reading of the clock.
+/// The cost of a reading of the clock.
 fn clock_cost() -> Span {
     let clock = MonotonicClock::start();
     let mut nanos: Vec<u64> = (0..1_000)
@@ -116,7 +116,7 @@ mod tests {
     fn each_timed_section_releases_one_job_or_cancels_sixty() {
         let (system, plan) = system(&queues_file()).unwrap();
         let [releases, cancels] = sections(system, &plan, 5);
-        let did = |sections: &[Section]| sections.iter().map(|one| (one.ready, one.cancelled)).collect::<Vec<_>>();
+        let did = |sections: &[TimedSection]| sections.iter().map(|one| (one.ready, one.cancelled)).collect::<Vec<_>>();
         assert_eq!(did(&releases), [(1, 0); 2 * 5 * BATCH as usize]);
         assert_eq!(did(&cancels), [(0, 60); 5]);
     }

@@ -1,9 +1,10 @@
-//! The crew of one processor: its dispatcher, the threads of its lanes, and which of them does
-//! what. Everything here happens under one lock with priority inheritance, in short sections that
-//! each read the clock once inside: so the dispatcher's inputs are in the order of time.
+//! The crew of one processor: its dispatcher, the threads of its lanes, and their assignment to jobs.
 //!
-//! A section changes something (a job completes, time has come), and then *settles* what follows:
-//! whom to wake, whom to lower or raise, what to send. It wakes nobody itself: see [`Posts`].
+//! Everything here happens under one lock with priority inheritance, in short sections. Each section reads the clock
+//! once under the lock, so that the dispatcher's inputs are in the order of time.
+//!
+//! A section makes a change (a job completes, a timer is due) and then *settles* its consequences: wake-ups, policies,
+//! sends. It does not wake threads itself: see [`PendingWakeups`].
 //!
 //! ```text
 //!             decide               finish                nothing to start
@@ -34,16 +35,16 @@ use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Input, RingProbe, Slot};
 
-use crate::body::Cell;
-use crate::common::{Common, Order, Signs};
+use crate::body::BodyCell;
+use crate::common::{BodyOrder, CommonState, ThreadControl};
 use crate::ended::EndedBy;
-use crate::link::Memory;
+use crate::link::LinkEnd;
 use crate::payload::Payloads;
-use crate::posts::Posts;
-use crate::seat::Seat;
+use crate::policy_control::PolicyControl;
+use crate::wakeups::PendingWakeups;
 
-pub(crate) use lanes::{Begin, Returned, Step};
-pub(crate) use waits::Turn;
+pub(crate) use lanes::{JobStart, LaneStep, Returned};
+pub(crate) use waits::Resumption;
 
 /// No thread.
 const NOBODY: u16 = u16::MAX;
@@ -51,64 +52,64 @@ const NOBODY: u16 = u16::MAX;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Crew<S> {
-    common: Arc<Common>,
+    common: Arc<CommonState>,
     processor: ProcessorId,
     pub dispatcher: Dispatcher<RingProbe>,
     effects: Effects,
-    members: Vec<Member<S>>,
-    lanes: Vec<LaneCrew>,
+    members: Vec<LaneThread<S>>,
+    lanes: Vec<LanePool>,
     /// By slot.
     started: Vec<Started>,
     /// In the order of the plan.
-    operations: Vec<Operation>,
-    /// Lanes of which a thread is awake and will decide.
+    operations: Vec<CrewOperation>,
+    /// Lanes with an active thread that will decide.
     attended: LaneMask,
     /// Jobs within a lane preempt each other.
     preemptive: bool,
     /// Gated and paused threads use SCHED_IDLE: at SCHED_OTHER they would compete with ordinary threads.
     may_idle: bool,
-    /// Lanes below ordinary threads, as the threads' policies know it.
+    /// Lanes below ordinary threads, by the threads' policies.
     paused: LaneMask,
-    /// Threads that need another policy: the kernel is asked once the lock is free.
+    /// Threads whose policy must change after the lock is released.
     changed: VecDeque<u16>,
-    /// What completed jobs emitted, for those that they trigger here.
+    /// Payloads of completed jobs, for the jobs that they trigger here.
     payloads: Payloads,
-    links: Memory,
-    /// What queueing costs here.
+    links: LinkEnd,
+    /// The costs of queueing.
     pub queueing: Queueing,
-    /// Built-in work below the lanes, in the order in which it came there.
-    below: VecDeque<Below>,
-    /// The lane whose idle threads read requests, and whether one reads now.
+    /// Demoted built-in work, in order.
+    below: VecDeque<DemotedWork>,
+    /// The lane whose idle threads read requests, and whether one is reading.
     reads: Option<u8>,
     has_reader: bool,
-    /// Until when the release thread sleeps.
+    /// The end of the release thread's sleep.
     pub armed: Instant,
-    /// The dispatcher has been told of the end: it is told nothing more.
+    /// The dispatcher has received the end, and receives no more inputs.
     pub closed: bool,
 }
 
 /// A thread of a lane.
 #[derive(Debug)]
-struct Member<S> {
-    seat: Option<Arc<Seat<S>>>,
-    signs: Arc<Signs>,
+struct LaneThread<S> {
+    policy_control: Option<Arc<PolicyControl<S>>>,
+    control: Arc<ThreadControl>,
     lane: u8,
     /// SCHED_FIFO was granted.
     fifo: bool,
-    /// What it runs at.
+    /// Its current policy.
     policy: ThreadPolicy,
     job: Option<Slot>,
-    /// The body of the job's operation, until the thread takes it over.
-    cell: Option<Box<Cell>>,
+    /// The body of the job's operation, until the thread takes it.
+    cell: Option<Box<BodyCell>>,
     idle: bool,
     /// It sleeps until its job is decided again.
     waits: bool,
-    /// Its job goes on below the lanes.
+    /// Its job runs below the lanes.
     demoted: bool,
 }
 
 #[derive(Debug)]
-struct LaneCrew {
+struct LanePool {
     priority: u8,
     idle: Vec<u16>,
 }
@@ -117,18 +118,18 @@ struct LaneCrew {
 #[derive(Clone, Copy, Debug)]
 struct Started {
     thread: u16,
-    /// CPU time of its thread when the body began.
+    /// CPU time of its thread at the start of the body.
     began: Span,
 }
 
 const NOT_STARTED: Started = Started { thread: NOBODY, began: Span::ZERO };
 
-/// What the crew keeps of an operation.
+/// The crew's state of an operation.
 #[derive(Debug)]
-struct Operation {
+struct CrewOperation {
     id: OperationId,
     /// A user's body. `None` while a job is inside, and for built-in work.
-    cell: Option<Box<Cell>>,
+    cell: Option<Box<BodyCell>>,
     has_body: bool,
     /// Jobs that were decided while an earlier one was inside the body.
     aside: VecDeque<Slot>,
@@ -136,37 +137,38 @@ struct Operation {
 
 /// Built-in work that was demoted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Below {
+pub(crate) struct DemotedWork {
     pub slot: Slot,
     pub consumed: Span,
     pub left: Span,
 }
 
-/// How often the release thread preempts ordinary threads while lanes are paused or gated and no lane runs, so that the
-/// kernel chooses among them again. It owes lag to threads at SCHED_IDLE: those of two lanes could use a whole pause.
+/// The period at which the release thread preempts ordinary threads while lanes are paused or gated and no lane runs.
+/// Then the kernel chooses again: because of their lag, the threads of two SCHED_IDLE lanes could otherwise use a whole
+/// pause.
 const CHOOSE_AGAIN: Span = Span::from_micros(500);
 
 impl<S: Scheduled> Crew<S> {
     pub fn new(
-        common: Arc<Common>,
+        common: Arc<CommonState>,
         plan: &ProcessorPlan,
         probe: RingProbe,
-        cells: &mut [Option<Cell>],
-        links: Memory,
+        cells: &mut [Option<BodyCell>],
+        links: LinkEnd,
     ) -> Self {
         let system = common.system.clone();
         let dispatcher = Dispatcher::new(&system, plan, probe);
         let effects = dispatcher.effects();
-        let mut operations: Vec<Operation> = Vec::with_capacity(plan.operations.len());
+        let mut operations: Vec<CrewOperation> = Vec::with_capacity(plan.operations.len());
         for id in &plan.operations {
             let cell = cells[id.index()].take().map(Box::new);
             let has_body = cell.is_some();
             let aside = VecDeque::with_capacity(if has_body { system.operation(*id).queue.most_jobs() } else { 0 });
-            operations.push(Operation { id: *id, cell, has_body, aside });
+            operations.push(CrewOperation { id: *id, cell, has_body, aside });
         }
-        // The dispatcher's own bound on live jobs.
+        // The dispatcher's bound on live jobs.
         let bound: usize = plan.operations.iter().map(|id| system.operation(*id).queue.most_jobs()).sum();
-        let lane = |lane: &hyoshi_dispatch::LaneState| LaneCrew {
+        let lane = |lane: &hyoshi_dispatch::LaneState| LanePool {
             priority: lane_priority(usize::from(lane.levels.start)),
             idle: Vec::new(),
         };
@@ -197,18 +199,18 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    /// The other hosts began earlier: releases before `now` are left out.
+    /// The other hosts started earlier: releases before `now` are omitted.
     pub fn begin_late(&mut self, now: Instant) {
         self.handle(now, Input::Begin);
     }
 
-    /// A thread of a lane, asleep until it is posted.
-    pub fn enlist(&mut self, lane: u8, signs: Arc<Signs>) -> u16 {
+    /// Adds a thread to a lane. It sleeps until it is woken.
+    pub fn add_thread(&mut self, lane: u8, control: Arc<ThreadControl>) -> u16 {
         let thread = self.members.len() as u16;
         let priority = self.lanes[usize::from(lane)].priority;
-        self.members.push(Member {
-            seat: None,
-            signs,
+        self.members.push(LaneThread {
+            policy_control: None,
+            control,
             lane,
             fifo: false,
             policy: ThreadPolicy::Fifo(priority),
@@ -219,22 +221,22 @@ impl<S: Scheduled> Crew<S> {
             demoted: false,
         });
         self.lanes[usize::from(lane)].idle.insert(0, thread);
-        // Each is in it once at most.
+        // Each thread is in it at most once.
         self.changed.reserve(self.members.len());
         thread
     }
 
-    /// The thread exists and was given `policy`.
-    pub fn arrive(&mut self, thread: u16, handle: S, policy: ThreadPolicy) {
+    /// The thread has started with `policy`.
+    pub fn thread_started(&mut self, thread: u16, handle: S, policy: ThreadPolicy) {
         let member = &mut self.members[usize::from(thread)];
         (member.policy, member.fifo) = (policy, policy != ThreadPolicy::Other);
-        member.seat = Some(Arc::new(Seat::new(handle, policy, member.signs.clone())));
+        member.policy_control = Some(Arc::new(PolicyControl::new(handle, policy, member.control.clone())));
     }
 
-    /// A thread that needs another policy. The kernel is asked with the lock free.
-    pub fn take_changed(&mut self) -> Option<Arc<Seat<S>>> {
+    /// A thread whose policy must change, outside the lock.
+    pub fn take_changed(&mut self) -> Option<Arc<PolicyControl<S>>> {
         let thread = self.changed.pop_front()?;
-        self.members[usize::from(thread)].seat.clone()
+        self.members[usize::from(thread)].policy_control.clone()
     }
 
     /// True if there is such a thread.
@@ -243,16 +245,16 @@ impl<S: Scheduled> Crew<S> {
         !self.changed.is_empty()
     }
 
-    /// A section has panicked: what it left is not used any more. Every thread ends, or goes on without its turn.
+    /// A section has panicked: the crew is not used again. All threads end, or continue without waiting for their turn.
     #[cold]
     pub fn break_off(&mut self) {
         self.closed = true;
         self.common.stopping.store(true, Ordering::Release);
-        self.members.iter().for_each(|member| member.signs.wake.post());
+        self.members.iter().for_each(|member| member.control.wake.post());
     }
 
-    /// Some thread of the run was refused its priority: then all of them do without. Were only the
-    /// most urgent lanes refused theirs, as under a limit, the others would run above them.
+    /// A thread of the run was refused its priority: no thread uses priorities. Otherwise, under a limit, less urgent
+    /// lanes could run above the most urgent ones.
     pub fn without_priorities(&mut self) {
         for thread in 0..self.members.len() as u16 {
             self.members[usize::from(thread)].fifo = false;
@@ -275,8 +277,8 @@ impl<S: Scheduled> Crew<S> {
         self.operations.iter().any(|operation| operation.has_body)
     }
 
-    /// How many threads each lane is to have: its pool, and one for each body that may be demoted
-    /// in it; if jobs preempt within it, one for each operation.
+    /// The number of threads of each lane: its pool, and one for each body that can be demoted. If jobs preempt within
+    /// lanes: one for each operation.
     pub fn threads_of(&self, plan: &ProcessorPlan) -> Vec<usize> {
         let system = &self.common.system;
         let pool = usize::from(system.processor(self.processor).pool.max(1));
@@ -293,10 +295,10 @@ impl<S: Scheduled> Crew<S> {
         self.dispatcher.lanes().iter().map(of).collect()
     }
 
-    /// What follows from what this section has changed: policies, preemption within lanes, wake-ups,
-    /// sends, the release thread's timer.
+    /// Computes the consequences of a section: policies, preemption within lanes, wake-ups, sends, the release thread's
+    /// timer.
     #[inline]
-    pub fn settle(&mut self, now: Instant, posts: &mut Posts) {
+    pub fn settle(&mut self, now: Instant, wakeups: &mut PendingWakeups) {
         if self.effects.paused != self.paused {
             self.paused = self.effects.paused;
             self.apply_to_all();
@@ -308,23 +310,23 @@ impl<S: Scheduled> Crew<S> {
             self.stop_cancelled();
         }
         if self.preemptive {
-            self.preempt(now, posts);
+            self.preempt(now, wakeups);
         }
         let unattended = self.effects.startable & !self.attended;
         if !unattended.is_empty() && !self.closed {
-            unattended.iter().for_each(|lane| self.attend(lane, now, posts));
+            unattended.iter().for_each(|lane| self.attend(lane, now, wakeups));
         }
         if !self.effects.sends.is_empty() {
-            self.send(posts);
+            self.send(wakeups);
         }
         if !self.effects.returned.is_empty() {
-            self.release_payloads(posts);
+            self.release_payloads(wakeups);
         }
         if let Some(lane) = self.reads
             && !self.has_reader
             && !(self.attended | self.effects.running).contains(lane)
         {
-            self.find_reader(lane, posts);
+            self.find_reader(lane, wakeups);
         }
         let mut timer = self.due_next();
         if !self.paused.is_empty() && (self.effects.running & !self.paused).is_empty() {
@@ -332,77 +334,76 @@ impl<S: Scheduled> Crew<S> {
         }
         if timer < self.armed {
             self.armed = timer;
-            posts.release(self.processor);
+            wakeups.wake_release(self.processor);
         }
     }
 
-    /// Critical work has been overloaded for long, and the file says that the run ends for it.
+    /// Critical overload lasts, and the file ends the run in that case.
     #[cold]
     fn overloaded(&self) {
         let processor = self.common.system.processor(self.processor).name.clone();
         self.common.end(EndedBy::Overloaded { processor });
     }
 
-    /// Started jobs were cancelled: built-in work ends, a body is asked to return.
+    /// Started jobs were cancelled: built-in work ends, bodies should return.
     #[cold]
     fn stop_cancelled(&mut self) {
         while let Some(slot) = self.effects.cancelled.pop() {
             let thread = self.started[slot.0 as usize].thread;
             if thread != NOBODY {
-                self.members[usize::from(thread)].signs.order(Order::Stop);
+                self.members[usize::from(thread)].control.order(BodyOrder::Stop);
             }
         }
     }
 
-    /// Completions leave for other processors.
+    /// Sends completions to other processors.
     #[cold]
-    fn send(&mut self, posts: &mut Posts) {
+    fn send(&mut self, wakeups: &mut PendingWakeups) {
         for (to, signal) in self.effects.sends.drain(..) {
             self.links.send(to, signal, self.payloads.get(signal.ticket));
-            posts.release(to);
+            wakeups.wake_release(to);
         }
     }
 
-    /// When the release thread has something to do next.
+    /// The next time at which the release thread must act.
     #[inline]
     fn due_next(&self) -> Instant {
         self.effects.timer.min(self.links.next())
     }
 
-    /// Payloads that no job needs any longer.
-    fn release_payloads(&mut self, posts: &mut Posts) {
+    /// Releases payloads that no job needs.
+    fn release_payloads(&mut self, wakeups: &mut PendingWakeups) {
         let unserved = self.effects.returned.drain(..).filter_map(|ticket| self.payloads.release(ticket));
-        unserved.for_each(|call| posts.refuse(call));
+        unserved.for_each(|call| wakeups.refuse(call));
     }
 
-    /// The run ends now, as a simulation does: the dispatcher accounts for what is unfinished.
-    /// Idle threads end, waiting ones go on without their turn, and whoever returns from a body
-    /// later is not listened to.
-    pub fn close(&mut self, now: Instant, posts: &mut Posts) {
+    /// Ends the run as a simulation does: the dispatcher ends unfinished jobs. Idle threads end, waiting threads
+    /// continue without their turn, and later returns from bodies are ignored.
+    pub fn close(&mut self, now: Instant, wakeups: &mut PendingWakeups) {
         if !std::mem::replace(&mut self.closed, true) {
             self.handle(now, Input::Close);
             self.common.stopping.store(true, Ordering::Release);
-            self.members.iter().for_each(|member| member.signs.wake.post());
-            posts.reader();
+            self.members.iter().for_each(|member| member.control.wake.post());
+            wakeups.wake_reader();
         }
-        self.payloads.unserved().for_each(|call| posts.refuse(call));
+        self.payloads.unserved().for_each(|call| wakeups.refuse(call));
     }
 
-    /// The CPU time that a started job has used.
+    /// The CPU time of a started job.
     fn consumed(&self, slot: Slot) -> Span {
         let started = self.started[slot.0 as usize];
         let member = self.members.get(usize::from(started.thread));
-        let time = member.and_then(|member| member.seat.as_ref()?.thread.cpu_time());
+        let time = member.and_then(|member| member.policy_control.as_ref()?.thread.cpu_time());
         time.map_or(Span::ZERO, |time| time.saturating_sub(started.began))
     }
 
-    /// Something happened to the processor.
+    /// Passes an input to the dispatcher.
     #[inline(always)]
     fn handle(&mut self, now: Instant, input: Input) {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
 
-    /// Lane `lane` has the CPU, its job having used `executed`: what it runs from now on.
+    /// Decides the next job of a lane that has the CPU. Its current job has used `executed`.
     #[inline]
     fn decide(&mut self, now: Instant, lane: u8, executed: Span) -> Option<Run> {
         self.handle(now, Input::LaneRuns { lane, executed });
@@ -410,7 +411,7 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// The operation of the job in a slot.
-    fn operation_of(&self, slot: Slot) -> &Operation {
+    fn operation_of(&self, slot: Slot) -> &CrewOperation {
         &self.operations[self.dispatcher.job(slot).local as usize]
     }
 }

@@ -1,4 +1,4 @@
-//! What the release thread does when it is awake: completions from elsewhere, releases, overruns.
+//! The work of the release thread: completions from other processors, releases, overruns.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant as WallClock;
@@ -9,21 +9,21 @@ use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
 use super::{Crew, NOBODY};
-use crate::common::Order;
+use crate::common::BodyOrder;
 use crate::link::LINK;
-use crate::posts::Posts;
+use crate::wakeups::PendingWakeups;
 
-/// A job that has almost used its worst case, and is kept from the CPU, is not looked at more often.
+/// The shortest time between two observations of a job close to its worst case.
 const LOOK_AGAIN: Span = Span::from_micros(20);
 
 impl<S: Scheduled> Crew<S> {
-    /// Time has come to `now`. Sets until when the release thread sleeps; true if the run ends.
-    pub fn on_time(&mut self, now: Instant, posts: &mut Posts) -> bool {
+    /// Handles everything due until `now`, and sets the end of the release thread's sleep. True if the run has ended.
+    pub fn on_time(&mut self, now: Instant, wakeups: &mut PendingWakeups) -> bool {
         if self.closed {
             return true;
         }
         let (until, began) = (now.min(self.common.until), WallClock::now());
-        let received = self.receive(until, now, posts);
+        let received = self.receive(until, now, wakeups);
         if received.is_some() || self.effects.timer <= until {
             self.handle(now, Input::Tick);
             let enqueued = received.unwrap_or(0) + self.effects.work.enqueued;
@@ -31,34 +31,35 @@ impl<S: Scheduled> Crew<S> {
             self.observe(now);
         }
         if now >= self.common.until {
-            self.close(now, posts);
+            self.close(now, wakeups);
         }
-        // Set by `settle` to what this processor needs next.
+        // `settle` sets it to the next time at which this processor must act.
         self.armed = Instant::NEVER;
-        self.settle(now, posts);
-        posts.not(self.processor);
+        self.settle(now, wakeups);
+        wakeups.omit_release(self.processor);
         self.armed = self.armed.min(self.common.until);
         self.closed
     }
 
-    /// Completions have arrived from another host; the receiving thread runs above the lanes.
-    pub fn on_arrival(&mut self, now: Instant, posts: &mut Posts) {
+    /// Handles completions that arrived from another host. The calling thread runs above the lanes.
+    pub fn on_arrival(&mut self, now: Instant, wakeups: &mut PendingWakeups) {
         let began = WallClock::now();
         if self.closed || now >= self.common.until {
             return;
         }
-        if let Some(received) = self.receive(now, now, posts) {
+        if let Some(received) = self.receive(now, now, wakeups) {
             self.handle(now, Input::Tick);
             let enqueued = received + self.effects.work.enqueued;
             self.queueing.enqueued(enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
         }
-        self.settle(now, posts);
+        self.settle(now, wakeups);
     }
 
-    /// Completions that have arrived from other processors by `until`. If there are any, how many jobs entered queues.
-    fn receive(&mut self, until: Instant, now: Instant, posts: &mut Posts) -> Option<u32> {
+    /// Receives completions of other processors that arrived until `until`. Returns the number of enqueued jobs if
+    /// there were any.
+    fn receive(&mut self, until: Instant, now: Instant, wakeups: &mut PendingWakeups) -> Option<u32> {
         let mut enqueued = None;
-        // A section is short, however fast they come: the timer is due at once for the rest.
+        // A section is short, whatever the rate: the timer is due at once for the rest.
         for _ in 0..LINK {
             let Some((mut signal, payload)) = self.links.receive(until) else { break };
             signal.ticket = self.payloads.insert(payload);
@@ -66,13 +67,13 @@ impl<S: Scheduled> Crew<S> {
             if self.effects.lost {
                 self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
             }
-            self.release_payloads(posts);
+            self.release_payloads(wakeups);
             enqueued = Some(enqueued.unwrap_or(0) + self.effects.work.enqueued);
         }
         enqueued
     }
 
-    /// Jobs that may have used their worst case.
+    /// Observes jobs that may have used their worst case.
     fn observe(&mut self, now: Instant) {
         while let Some(slot) = self.dispatcher.overdue(now) {
             let seen = self.seen(slot);
@@ -85,9 +86,9 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    /// What a job has used, as the dispatcher is told. One that does not run cannot be demoted now
-    /// and is looked at again after its worst case; one just short of it, after a while. So is
-    /// built-in work that takes its worst case and no more: it ends in this very moment.
+    /// The CPU time of a job for the dispatcher. A job that does not run cannot be demoted now and is observed again
+    /// after its worst case. A job just short of it is observed again soon, and so is built-in work that uses exactly
+    /// its worst case: it is about to end.
     fn seen(&self, slot: Slot) -> Span {
         let job = self.dispatcher.job(slot);
         if job.state != JobState::Running {
@@ -113,19 +114,19 @@ impl<S: Scheduled> Crew<S> {
             self.members[usize::from(thread)].demoted = true;
             self.apply(thread);
         } else {
-            self.members[usize::from(thread)].signs.order(Order::Demote);
+            self.members[usize::from(thread)].control.order(BodyOrder::Demote);
         }
     }
 
-    /// Built-in work ends when it sees the order. A user's body is asked to return, below the
-    /// lanes; its lane goes on if it has another thread.
+    /// Built-in work ends at the order. A user's body should return, below the lanes; its lane continues if it has
+    /// another thread.
     #[cold]
     fn stop(&mut self, slot: Slot, now: Instant) {
         let thread = self.started[slot.0 as usize].thread;
         if thread == NOBODY {
             return;
         }
-        self.members[usize::from(thread)].signs.order(Order::Stop);
+        self.members[usize::from(thread)].control.order(BodyOrder::Stop);
         let lane = self.members[usize::from(thread)].lane;
         let another = !self.lanes[usize::from(lane)].idle.is_empty() || self.attended.contains(lane);
         if self.operation_of(slot).has_body && another {

@@ -9,11 +9,11 @@ use hyoshi_dispatch::levels_of;
 use hyoshi_model::Instant;
 use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Input, Request, Ticket};
+use hyoshi_trace::{Input, JobRequest, Ticket};
 
 use super::Crew;
-use crate::posts::Posts;
-use crate::requests::Arrived;
+use crate::requests::ArrivedRequest;
+use crate::wakeups::PendingWakeups;
 
 impl<S: Scheduled> Crew<S> {
     /// Starts reading requests, by threads of the most urgent lane with a called operation. Returns that lane; `None`
@@ -30,8 +30,8 @@ impl<S: Scheduled> Crew<S> {
         Some(lane)
     }
 
-    /// Thread `me` reads from now on, unless another does. One that is below its lane would keep others from reading while it
-    /// is preempted.
+    /// True if thread `me` now reads requests, because no other thread does. A thread below its lane does not read: if
+    /// preempted, it would block other readers.
     pub fn may_read(&mut self, me: u16) -> bool {
         let member = &self.members[usize::from(me)];
         let at_its_lane =
@@ -47,7 +47,13 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// Accepts requests that thread `me` has read. It stops reading; if it was idle, it serves its lane.
-    pub fn arrive_requests(&mut self, me: u16, now: Instant, arrived: &mut Vec<Arrived>, posts: &mut Posts) {
+    pub fn accept_requests(
+        &mut self,
+        me: u16,
+        now: Instant,
+        arrived: &mut Vec<ArrivedRequest>,
+        wakeups: &mut PendingWakeups,
+    ) {
         self.has_reader = false;
         let lane = self.members[usize::from(me)].lane;
         if self.members[usize::from(me)].idle {
@@ -55,25 +61,25 @@ impl<S: Scheduled> Crew<S> {
             self.lanes[usize::from(lane)].idle.retain(|thread| *thread != me);
             self.attended.insert(lane);
         }
-        for Arrived { operation, call, deadline, importance, critical } in arrived.drain(..) {
+        for ArrivedRequest { operation, call, deadline, importance, critical } in arrived.drain(..) {
             let ticket = if self.closed { None } else { self.payloads.insert_call(call) };
             let Some(ticket) = ticket else {
-                posts.refuse(call);
+                wakeups.refuse(call);
                 continue;
             };
-            self.invoke(now, Arrived { operation, call, deadline, importance, critical }, ticket);
-            self.release_payloads(posts);
+            self.invoke(now, ArrivedRequest { operation, call, deadline, importance, critical }, ticket);
+            self.release_payloads(wakeups);
         }
         if !self.closed {
             self.handle(now, Input::Tick);
         }
-        self.settle(now, posts);
+        self.settle(now, wakeups);
     }
 
-    fn invoke(&mut self, now: Instant, arrived: Arrived, ticket: Ticket) {
+    fn invoke(&mut self, now: Instant, arrived: ArrivedRequest, ticket: Ticket) {
         let declared = self.common.system.operation(arrived.operation);
         let setting = self.common.system.setting(self.dispatcher.region(), arrived.operation);
-        let request = Request {
+        let request = JobRequest {
             operation: arrived.operation,
             origin: now,
             deadline: arrived.deadline.unwrap_or(now.saturating_add(setting.deadline.span())),
@@ -86,9 +92,9 @@ impl<S: Scheduled> Crew<S> {
 
     /// If the reading lane is idle and no thread reads, wakes a thread for it.
     #[cold]
-    pub(super) fn find_reader(&mut self, lane: u8, posts: &mut Posts) {
+    pub(super) fn find_reader(&mut self, lane: u8, wakeups: &mut PendingWakeups) {
         if let Some(thread) = self.lanes[usize::from(lane)].idle.last() {
-            posts.thread(*thread, lane);
+            wakeups.wake_thread(*thread, lane);
         }
     }
 }

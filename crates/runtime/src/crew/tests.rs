@@ -1,5 +1,5 @@
-//! The crew without threads: each section by hand, at chosen times, with threads that record how
-//! they were scheduled.
+//! Tests of the crew without threads: each section is called at a chosen time, with fake threads that record their
+//! policies.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use hyoshi_trace::ring::ring;
 use super::*;
 use crate::link::connect;
 
-/// One processor of a system, driven by hand.
-struct Hand {
+/// The crew of one processor, driven by the test.
+struct ManualCrew {
     crew: Crew<FakeThread>,
-    posts: Posts,
+    wakeups: PendingWakeups,
 }
 
 const HIGH: ThreadPolicy = ThreadPolicy::Fifo(lane_priority(0));
@@ -27,79 +27,79 @@ fn ms(millis: u64) -> Instant {
 }
 
 /// `bodies` names the operations that have a user's body.
-fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> Hand {
+fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> ManualCrew {
     let text = format!("name = \"t\"\n{text}");
     let system = Arc::new(read(&text, "t", None).unwrap_or_else(|errors| panic!("{errors}")).system);
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
-    let common = Arc::new(Common::new(system.clone(), None, ms(10_000)));
+    let common = Arc::new(CommonState::new(system.clone(), None, ms(10_000)));
     common.begin(MonotonicClock::start());
     let cell = |id: OperationId| {
         let named = bodies.contains(&system.operation(id).name.as_str());
-        named.then(|| Cell::new(&system, id, Box::new(|_| ())))
+        named.then(|| BodyCell::new(&system, id, Box::new(|_| ())))
     };
-    let mut cells: Vec<Option<Cell>> = system.operation_ids().map(cell).collect();
+    let mut cells: Vec<Option<BodyCell>> = system.operation_ids().map(cell).collect();
     let (probe, _) = ring(1 << 12);
     let links = connect(&common).0.remove(0);
     let mut crew = Crew::new(common.clone(), &plan.processors[0], probe, &mut cells, links);
     // As for an ordinary user.
     crew.may_idle = false;
-    let mut signs = Vec::new();
+    let mut control = Vec::new();
     for (lane, count) in crew.threads_of(&plan.processors[0]).into_iter().enumerate() {
         for _ in 0..count {
-            let own = Arc::new(Signs::default());
-            let number = crew.enlist(lane as u8, own.clone());
+            let own = Arc::new(ThreadControl::default());
+            let number = crew.add_thread(lane as u8, own.clone());
             let thread = thread();
             let policy = ThreadPolicy::Fifo(crew.priority_of(lane as u8));
             let granted = if thread.set_policy(policy).is_ok() { policy } else { ThreadPolicy::Other };
-            crew.arrive(number, thread, granted);
-            signs.push(own);
+            crew.thread_started(number, thread, granted);
+            control.push(own);
         }
     }
-    let posts = Posts::new(common, signs, Arc::default(), Arc::default());
-    Hand { crew, posts }
+    let wakeups = PendingWakeups::new(common, control, Arc::default(), Arc::default());
+    ManualCrew { crew, wakeups }
 }
 
-impl Hand {
+impl ManualCrew {
     fn time(&mut self, at: Instant) -> Vec<u16> {
-        self.crew.on_time(at, &mut self.posts);
+        self.crew.on_time(at, &mut self.wakeups);
         self.posted()
     }
 
-    /// Threads that were to be woken.
+    /// Threads to be woken.
     fn posted(&mut self) -> Vec<u16> {
-        let posted = self.posts.threads().to_vec();
-        self.posts.clear();
+        let posted = self.wakeups.threads().to_vec();
+        self.wakeups.clear();
         posted
     }
 
-    /// The operation that a thread begins, if it begins one.
-    fn next(&mut self, thread: u16, at: Instant) -> Option<Begin> {
-        match self.crew.next(thread, at, Span::ZERO, &mut self.posts) {
-            Step::Run(begin) => Some(begin),
+    /// The job that a thread starts, if any.
+    fn next(&mut self, thread: u16, at: Instant) -> Option<JobStart> {
+        match self.crew.next(thread, at, Span::ZERO, &mut self.wakeups) {
+            LaneStep::Run(begin) => Some(begin),
             _ => None,
         }
     }
 
-    fn finish(&mut self, thread: u16, begin: Begin, at: Instant) -> Step {
+    fn finish(&mut self, thread: u16, begin: JobStart, at: Instant) -> LaneStep {
         let returned = Returned { slot: begin.slot, cell: begin.cell, consumed: None, cpu: Span::ZERO };
-        self.crew.finish(thread, at, returned, &mut self.posts)
+        self.crew.finish(thread, at, returned, &mut self.wakeups)
     }
 
     fn thread(&self, thread: u16) -> &FakeThread {
-        &self.crew.members[usize::from(thread)].seat.as_ref().unwrap().thread
+        &self.crew.members[usize::from(thread)].policy_control.as_ref().unwrap().thread
     }
 
     /// As after each section.
-    fn ask_the_kernel(&mut self) {
-        while let Some(seat) = self.crew.take_changed() {
-            if !seat.settle() {
+    fn apply_policies(&mut self) {
+        while let Some(policy_control) = self.crew.take_changed() {
+            if !policy_control.apply() {
                 self.crew.common.refused_later.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
     fn policies(&mut self, thread: u16) -> Vec<ThreadPolicy> {
-        self.ask_the_kernel();
+        self.apply_policies();
         self.thread(thread).policies()
     }
 }
@@ -128,14 +128,14 @@ fn a_lane_is_woken_once_however_much_there_is_to_do() {
     assert_eq!(hand.posted(), [0u16; 0]);
     assert!(hand.next(0, ms(2)).is_some());
     // The second of three follows without a wake-up.
-    assert!(matches!(hand.finish(1, begin, ms(5)), Step::Run(_)));
+    assert!(matches!(hand.finish(1, begin, ms(5)), LaneStep::Run(_)));
     assert_eq!(hand.posted(), [0u16; 0]);
 }
 
 #[test]
 fn a_wake_up_for_nothing_lets_the_thread_sleep_again() {
     let mut hand = hand(&TWO.replace("PROCESSOR", "").replace("FILL", ""), &[], FakeThread::new);
-    assert!(matches!(hand.crew.next(1, ms(1), Span::ZERO, &mut hand.posts), Step::Idle));
+    assert!(matches!(hand.crew.next(1, ms(1), Span::ZERO, &mut hand.wakeups), LaneStep::Idle));
     assert_eq!(hand.time(ms(0)), [1], "it is still counted as idle");
 }
 
@@ -145,15 +145,15 @@ fn the_cap_puts_a_lane_without_critical_work_at_normal_priority_until_its_next_w
     hand.time(ms(0));
     let _begin = hand.next(1, ms(0)).unwrap();
     assert_eq!(hand.policies(1), [LOW]);
-    // 40 ms for the work that is not critical: 10 of the 50 are kept for control.
+    // 40 ms for non-critical work: 10 of the 50 are reserved for control.
     hand.time(ms(45));
     assert_eq!(hand.policies(1), [LOW, ThreadPolicy::Other]);
     assert_eq!(hand.policies(0), [HIGH]);
-    // Critical work does not go beyond the cap, so the next window owes nothing.
+    // Critical work stays below the cap, so the next window has no debt.
     let mut control = hand.next(0, ms(45));
     while let Some(begin) = control {
         control = match hand.finish(0, begin, ms(46)) {
-            Step::Run(begin) => Some(begin),
+            LaneStep::Run(begin) => Some(begin),
             _ => None,
         };
     }
@@ -167,15 +167,15 @@ fn who_holds_a_resource_runs_at_its_ceiling_and_is_not_paused() {
         + "[operation.also]\nevery = \"20ms\"\nwcet = \"1ms\"\ncritical = true\nuses = { map = \"1ms\" }\n[resource.map]\n";
     let mut hand = hand(&text, &[], FakeThread::new);
     hand.time(ms(0));
-    // `also` first, for its lane is above.
+    // `also` first, because its lane is more urgent.
     let also = hand.next(0, ms(0)).unwrap();
-    assert!(matches!(hand.finish(0, also, ms(1)), Step::Idle));
+    assert!(matches!(hand.finish(0, also, ms(1)), LaneStep::Idle));
     let begin = hand.next(1, ms(1)).unwrap();
     hand.crew.acquire(1, begin.slot, ResourceId(0), ms(1));
     assert_eq!(hand.policies(1), [LOW, HIGH]);
     hand.time(ms(60));
     assert_eq!(hand.policies(1), [LOW, HIGH], "gated, but it holds what others need");
-    hand.crew.release(1, begin.slot, ResourceId(0), ms(61), &mut hand.posts);
+    hand.crew.release(1, begin.slot, ResourceId(0), ms(61), &mut hand.wakeups);
     assert_eq!(hand.policies(1), [LOW, HIGH, ThreadPolicy::Other]);
 }
 
@@ -201,7 +201,7 @@ fn a_better_job_of_the_lane_lowers_the_running_thread_and_its_end_raises_it_agai
     assert_ne!(first, second);
     assert_eq!(hand.policies(first), [HIGH, ThreadPolicy::Fifo(1)]);
     let short = hand.next(second, ms(5)).unwrap();
-    assert!(matches!(hand.finish(second, short, ms(6)), Step::Idle));
+    assert!(matches!(hand.finish(second, short, ms(6)), LaneStep::Idle));
     assert_eq!(hand.policies(first), [HIGH, ThreadPolicy::Fifo(1), HIGH]);
     assert_eq!(hand.posted(), [0u16; 0], "it runs, and needs no wake-up");
     assert_eq!(hand.policies(second), [HIGH]);
@@ -214,11 +214,11 @@ fn a_lowered_job_that_ends_all_the_same_waits_for_its_turn_to_be_completed() {
     let long = hand.next(first, ms(0)).unwrap();
     let second = hand.time(ms(5))[0];
     let short = hand.next(second, ms(5)).unwrap();
-    // The better job sleeps in its body; the lowered one comes to its end.
-    let Step::Turn(returned) = hand.finish(first, long, ms(6)) else { panic!("it is not its turn") };
-    assert!(matches!(hand.finish(second, short, ms(7)), Step::Idle));
+    // The better job sleeps in its body; the lowered one ends.
+    let LaneStep::Turn(returned) = hand.finish(first, long, ms(6)) else { panic!("it is not its turn") };
+    assert!(matches!(hand.finish(second, short, ms(7)), LaneStep::Idle));
     assert_eq!(hand.posted(), [first]);
-    assert!(matches!(hand.crew.finish(first, ms(7), returned, &mut hand.posts), Step::Idle));
+    assert!(matches!(hand.crew.finish(first, ms(7), returned, &mut hand.wakeups), LaneStep::Idle));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_demoted_body_goes_below_the_lanes_and_comes_back_for_the_next_job() {
     hand.thread(thread).consume(Span::from_millis(80));
     hand.time(ms(90));
     assert_eq!(hand.policies(thread), [LOW, ThreadPolicy::Other]);
-    assert!(matches!(hand.finish(thread, begin, ms(95)), Step::Idle));
+    assert!(matches!(hand.finish(thread, begin, ms(95)), LaneStep::Idle));
     assert_eq!(hand.policies(thread), [LOW, ThreadPolicy::Other, LOW]);
 }
 
@@ -250,19 +250,19 @@ fn a_job_whose_body_is_occupied_is_set_aside_and_its_lane_goes_on() {
     let text = text + "[operation.more]\nevery = \"100ms\"\nwcet = \"1ms\"\n";
     let mut hand = hand(&text, &["fill"], FakeThread::new);
     let first = hand.time(ms(0))[0];
-    // Least laxity: `fill` is first, `more` after it.
+    // Least laxity: `fill` is first, then `more`.
     let fill = hand.next(first, ms(0)).unwrap();
     hand.thread(first).consume(Span::from_millis(80));
     let second = *hand.time(ms(90)).last().unwrap();
     let more = hand.next(second, ms(90)).unwrap();
     assert_ne!(more.job.operation, fill.job.operation);
     hand.time(ms(100));
-    // The next `fill` cannot enter; `more` of the same release can.
-    let Step::Run(next) = hand.finish(second, more, ms(101)) else { panic!("`more` is next") };
+    // The next `fill` cannot enter the body; `more` of the same release can.
+    let LaneStep::Run(next) = hand.finish(second, more, ms(101)) else { panic!("`more` is next") };
     assert_ne!(next.job.operation, fill.job.operation);
-    assert!(matches!(hand.finish(second, next, ms(102)), Step::Idle));
-    // When the body is free it is.
-    let Step::Run(again) = hand.finish(first, fill, ms(103)) else { panic!("`fill` enters") };
+    assert!(matches!(hand.finish(second, next, ms(102)), LaneStep::Idle));
+    // After the body is free, it can.
+    let LaneStep::Run(again) = hand.finish(first, fill, ms(103)) else { panic!("`fill` enters") };
     assert_eq!(again.job.number, 1);
 }
 
@@ -282,7 +282,7 @@ fn a_job_keeps_the_token_while_it_blocks_if_nobody_else_could_run() {
     let mut hand = hand(&TWO.replace("PROCESSOR", "").replace("FILL", ""), &["fill"], FakeThread::new);
     let thread = hand.time(ms(0))[0];
     let begin = hand.next(thread, ms(0)).unwrap();
-    assert!(!hand.crew.suspend(thread, begin.slot, ms(1), &mut hand.posts));
+    assert!(!hand.crew.suspend(thread, begin.slot, ms(1), &mut hand.wakeups));
     assert_eq!(hand.crew.common.blocked_lanes.load(Ordering::Relaxed), 1);
-    assert!(matches!(hand.finish(thread, begin, ms(2)), Step::Idle));
+    assert!(matches!(hand.finish(thread, begin, ms(2)), LaneStep::Idle));
 }

@@ -1,4 +1,4 @@
-//! Jobs that block, hold resources, or have been put below the lanes.
+//! Jobs that block, hold resources, or are demoted below the lanes.
 
 use std::sync::atomic::Ordering;
 
@@ -7,22 +7,22 @@ use hyoshi_model::{Instant, ResourceId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
-use super::{Below, Crew};
-use crate::posts::Posts;
+use super::{Crew, DemotedWork};
+use crate::wakeups::PendingWakeups;
 
-/// Whether a job that was blocked may go on.
+/// Whether a blocked job may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Resumption {
     /// It holds its lane's token.
     Mine,
-    /// Sleep until posted, then ask again.
+    /// Sleep until woken, then check again.
     Wait,
 }
 
 impl<S: Scheduled> Crew<S> {
-    /// The job of `me` blocks and gives its lane's token up. False if it must keep it: without
-    /// another thread the lane could start a job that nobody runs, in front of this one.
-    pub fn suspend(&mut self, me: u16, slot: Slot, now: Instant, posts: &mut Posts) -> bool {
+    /// The job of `me` blocks and releases its lane's token. False if it must keep the token: without another thread,
+    /// the lane could start a job that no thread runs.
+    pub fn suspend(&mut self, me: u16, slot: Slot, now: Instant, wakeups: &mut PendingWakeups) -> bool {
         let lane = self.members[usize::from(me)].lane;
         let another = !self.lanes[usize::from(lane)].idle.is_empty() || self.attended.contains(lane);
         if !another {
@@ -32,39 +32,39 @@ impl<S: Scheduled> Crew<S> {
             return false;
         }
         self.handle(now, Input::Suspend { slot });
-        self.settle(now, posts);
+        self.settle(now, wakeups);
         true
     }
 
-    /// The job of `me` can go on, its thread's CPU clock at `cpu`.
-    pub fn resume(&mut self, me: u16, slot: Slot, now: Instant, cpu: Span, posts: &mut Posts) -> Turn {
+    /// The job of `me` can continue; its thread's CPU clock is at `cpu`.
+    pub fn resume(&mut self, me: u16, slot: Slot, now: Instant, cpu: Span, wakeups: &mut PendingWakeups) -> Resumption {
         if self.closed {
-            return Turn::Mine;
+            return Resumption::Mine;
         }
         let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
         self.members[usize::from(me)].waits = true;
         self.handle(now, Input::Resume { slot, consumed });
-        // Mostly it is its lane's first: then nobody else need wake up to say so.
+        // Usually it is first in its lane: then no other thread must wake up for the decision.
         let lane = self.members[usize::from(me)].lane;
         let free = self.effects.startable.contains(lane) && !self.attended.contains(lane);
         if free && self.dispatcher.best(lane) == Some(slot) {
             self.decide(now, lane, Span::ZERO);
         }
-        self.settle(now, posts);
+        self.settle(now, wakeups);
         self.my_turn(me, slot)
     }
 
-    /// Whether the job of `me`, which waits, has been decided again.
-    pub fn my_turn(&mut self, me: u16, slot: Slot) -> Turn {
+    /// Whether the waiting job of `me` has been decided again.
+    pub fn my_turn(&mut self, me: u16, slot: Slot) -> Resumption {
         let decided = self.dispatcher.live_job(slot).is_none_or(|job| job.state == JobState::Running);
         if decided || self.closed {
             self.members[usize::from(me)].waits = false;
-            return Turn::Mine;
+            return Resumption::Mine;
         }
-        Turn::Wait
+        Resumption::Wait
     }
 
-    /// The job of `me` has taken a resource: it runs at the ceiling from now on.
+    /// The job of `me` has acquired a resource: it now runs at the ceiling.
     pub fn acquire(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant) {
         if !self.closed {
             self.handle(now, Input::Acquire { slot, resource });
@@ -72,36 +72,36 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    /// The job of `me` has let a resource go.
-    pub fn release(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant, posts: &mut Posts) {
+    /// The job of `me` has released a resource.
+    pub fn release(&mut self, me: u16, slot: Slot, resource: ResourceId, now: Instant, wakeups: &mut PendingWakeups) {
         if !self.closed {
             self.handle(now, Input::Release { slot, resource });
             self.apply(me);
-            self.settle(now, posts);
+            self.settle(now, wakeups);
         }
     }
 
-    /// The built-in work of `me` was told to go below the lanes: somebody else goes on with it
-    /// there, and this thread serves its lane again.
-    pub fn hand_below(&mut self, me: u16, below: Below, posts: &mut Posts) {
+    /// The built-in work of `me` is demoted: another thread continues it below the lanes, and this thread serves its
+    /// lane again.
+    pub fn hand_below(&mut self, me: u16, below: DemotedWork, wakeups: &mut PendingWakeups) {
         self.unbind(me, below.slot);
         self.below.push_back(below);
-        posts.background();
+        wakeups.wake_background();
         let lane = self.members[usize::from(me)].lane;
         self.attended.insert(lane);
     }
 
     /// Demoted work, the oldest first.
-    pub fn take_below(&mut self) -> Option<Below> {
+    pub fn take_below(&mut self) -> Option<DemotedWork> {
         self.below.pop_front()
     }
 
     /// Demoted work is done.
-    pub fn finish_below(&mut self, below: Below, now: Instant, posts: &mut Posts) {
+    pub fn finish_below(&mut self, below: DemotedWork, now: Instant, wakeups: &mut PendingWakeups) {
         if self.closed || self.dispatcher.live_job(below.slot).is_none() {
             return;
         }
         self.handle(now, Input::Complete { slot: below.slot, consumed: below.consumed, ticket: None });
-        self.settle(now, posts);
+        self.settle(now, wakeups);
     }
 }

@@ -1,5 +1,5 @@
-//! Runs small systems for real, and looks at what happened. Order and counts only: the machine is
-//! shared, so absolute times are nobody's promise.
+//! Runs small systems on real threads. The tests check order and counts only: the machine is shared, so absolute times
+//! are not reliable.
 #![allow(dead_code)]
 
 #[path = "../../../os/tests/common/privileges.rs"]
@@ -13,16 +13,16 @@ use std::time::Duration;
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System, read};
 use hyoshi_os::SwitchVisibility;
-use hyoshi_runtime::{Finished, Node, Note, Running};
+use hyoshi_runtime::{Finished, Node, RunNote, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
+use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, TraceEvent};
 use steal::stolen;
 
-/// One run at a time: two on one CPU would delay each other.
+/// One run at a time: two runs on one CPU would delay each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs a test, and again if it fails while a hypervisor took CPU time: it stalls every thread for up to 10 ms. The fifth
-/// failure counts in any case, the first one on a machine that nothing is stolen from.
+/// Runs a test, and repeats it if it fails while a hypervisor used CPU time, which stalls every thread for up to 10 ms.
+/// The fifth failure always counts; without stolen time the first one does.
 pub fn undisturbed(test: impl Fn()) {
     for attempt in 1.. {
         let before = stolen();
@@ -34,18 +34,18 @@ pub fn undisturbed(test: impl Fn()) {
     }
 }
 
-/// What is left of a run.
+/// The results of a run.
 pub struct Ran {
     pub system: Arc<System>,
     pub plan: Arc<Plan>,
-    pub events: Vec<(ProcessorId, Instant, Event)>,
+    pub events: Vec<(ProcessorId, Instant, TraceEvent)>,
     pub finished: Finished,
-    /// How much was seen of the first processor's CPU, and what other threads were called.
+    /// The visibility of the first processor's CPU, and the names of other threads.
     pub visibility: SwitchVisibility,
     pub names: Vec<String>,
 }
 
-/// The system that a text describes.
+/// The system of a file's text.
 pub fn system(text: &str) -> Arc<System> {
     let text = format!("name = \"test\"\n{text}");
     Arc::new(read(&text, "test.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
@@ -55,22 +55,22 @@ pub fn plan(system: &System) -> Arc<Plan> {
     Arc::new(Plan::new(system, &Strategies::built_in()).unwrap())
 }
 
-/// Runs a text's system with built-in work.
+/// Runs a system with built-in work.
 pub fn run(text: &str) -> Ran {
     run_with(text, |node, _| node)
 }
 
-/// Runs built-in work on one processor: what is left of its table, and its operations.
+/// Runs built-in work on one processor: `rest` is the rest of its table, and its operations.
 pub fn run_on(strategy: &str, duration: &str, rest: &str) -> Ran {
     run(&format!("duration = \"{duration}\"\n[processor.main]\nstrategy = \"{strategy}\"\n{rest}"))
 }
 
-/// Runs a text's system with what `prepare` gives it.
+/// Runs a system with the node that `prepare` returns.
 pub fn run_with(text: &str, prepare: impl FnOnce(Node, &System) -> Node) -> Ran {
     run_beside(text, |node, system| (prepare(node, system), ()))
 }
 
-/// The same beside something that `prepare` starts, and that ends with the run.
+/// The same beside something that `prepare` starts and that ends with the run.
 pub fn run_beside<T>(text: &str, prepare: impl FnOnce(Node, &System) -> (Node, T)) -> Ran {
     let _alone = ALONE.lock().unwrap_or_else(|broken| broken.into_inner());
     let system = system(text);
@@ -79,7 +79,7 @@ pub fn run_beside<T>(text: &str, prepare: impl FnOnce(Node, &System) -> (Node, T
     finish(system, plan, node.start().unwrap())
 }
 
-pub fn finish(system: Arc<System>, plan: Arc<Plan>, running: Running) -> Ran {
+pub fn finish(system: Arc<System>, plan: Arc<Plan>, running: RunningNode) -> Ran {
     let (visibility, names) = (running.visibility(ProcessorId(0)), running.names());
     let mut events = Vec::new();
     let finished = running.wait(&mut |processor, at, event| events.push((processor, at, event)));
@@ -93,17 +93,17 @@ impl Ran {
         OperationId(position.unwrap_or_else(|| panic!("no operation {operation}")) as u32)
     }
 
-    /// What was decided, in its order, and when.
-    pub fn decisions(&self) -> impl Iterator<Item = (Instant, &Decision)> {
+    /// The decisions in order, with their times.
+    pub fn decisions(&self) -> impl Iterator<Item = (Instant, &DispatchDecision)> {
         self.events.iter().filter_map(|(_, at, event)| match event {
-            Event::Decision(decision) => Some((*at, decision)),
+            TraceEvent::Decision(decision) => Some((*at, decision)),
             _ => None,
         })
     }
 
     pub fn ends(&self) -> impl Iterator<Item = &JobEnd> {
         self.decisions().filter_map(|(_, decision)| match decision {
-            Decision::End(end) => Some(end),
+            DispatchDecision::End(end) => Some(end),
             _ => None,
         })
     }
@@ -113,11 +113,11 @@ impl Ran {
         self.ends().filter(|end| end.job.operation == id).copied().collect()
     }
 
-    pub fn count(&self, operation: &str, outcome: Outcome) -> usize {
+    pub fn count(&self, operation: &str, outcome: JobOutcome) -> usize {
         self.ends_of(operation).iter().filter(|end| end.outcome == outcome).count()
     }
 
-    /// How many jobs of an operation ran to their end.
+    /// The number of an operation's jobs that ran to their end.
     pub fn finished_jobs(&self, operation: &str) -> usize {
         self.ends_of(operation).iter().filter(|end| end.outcome.finished()).count()
     }
@@ -125,20 +125,22 @@ impl Ran {
     /// The decisions of one processor, as words: `ready a`, `run b`, `end a`.
     pub fn story(&self, processor: u32) -> Vec<String> {
         let name = |id: OperationId| &self.system.operation(id).name;
-        let of = |(on, _, event): &(ProcessorId, Instant, Event)| match event {
+        let of = |(on, _, event): &(ProcessorId, Instant, TraceEvent)| match event {
             _ if on.0 != processor => None,
-            Event::Decision(Decision::Ready { job, .. }) => Some(format!("ready {}", name(job.operation))),
-            Event::Decision(Decision::Run { job, resumed: false, .. }) => Some(format!("run {}", name(job.operation))),
-            Event::Decision(Decision::Run { job, .. }) => Some(format!("resume {}", name(job.operation))),
-            Event::Decision(Decision::Yield { job }) => Some(format!("yield {}", name(job.operation))),
-            Event::Decision(Decision::Demote { job }) => Some(format!("demote {}", name(job.operation))),
-            Event::Decision(Decision::End(end)) => Some(format!("end {}", name(end.job.operation))),
+            TraceEvent::Decision(DispatchDecision::Ready { job, .. }) => Some(format!("ready {}", name(job.operation))),
+            TraceEvent::Decision(DispatchDecision::Run { job, resumed: false, .. }) => {
+                Some(format!("run {}", name(job.operation)))
+            }
+            TraceEvent::Decision(DispatchDecision::Run { job, .. }) => Some(format!("resume {}", name(job.operation))),
+            TraceEvent::Decision(DispatchDecision::Yield { job }) => Some(format!("yield {}", name(job.operation))),
+            TraceEvent::Decision(DispatchDecision::Demote { job }) => Some(format!("demote {}", name(job.operation))),
+            TraceEvent::Decision(DispatchDecision::End(end)) => Some(format!("end {}", name(end.job.operation))),
             _ => None,
         };
         self.events.iter().filter_map(of).collect()
     }
 
-    /// Feeds each processor's inputs to a fresh dispatcher: its decisions must be identical.
+    /// Feeds each processor's inputs to a new dispatcher: its decisions must be identical.
     pub fn replay(&self) {
         for plan in &self.plan.processors {
             let own = self.events.iter().filter(|(processor, ..)| *processor == plan.processor);
@@ -149,16 +151,16 @@ impl Ran {
     }
 }
 
-/// True if lanes are what they are meant to be: without privileges these tests prove nothing.
+/// True if lanes have their priorities: without privileges these tests prove nothing.
 pub fn privileged(ran: &Ran) -> bool {
-    let refused = ran.finished.notes.iter().find(|note| matches!(note, Note::Refused { .. }));
+    let refused = ran.finished.notes.iter().find(|note| matches!(note, RunNote::Refused { .. }));
     if let Some(note) = refused {
         missing(format_args!("priorities for lanes: {note}"));
     }
     refused.is_none()
 }
 
-/// Waits until something has come true, and not for ever.
+/// Waits until a condition holds, with a time limit.
 pub fn until(what: &str, mut has_come: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !has_come() {
@@ -167,7 +169,7 @@ pub fn until(what: &str, mut has_come: impl FnMut() -> bool) {
     }
 }
 
-/// Uses the CPU for a while, whoever preempts.
+/// Uses the CPU for this time, regardless of preemption.
 pub fn work(span: Span) {
     let until = hyoshi_os::own_cpu_time() + span;
     while hyoshi_os::own_cpu_time() < until {}

@@ -8,7 +8,7 @@ pub mod sound;
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::{KnownJobs, simulate_known};
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome};
+use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, TraceEvent};
 
 /// A system of periodic operations on processors `p0`, `p1`, ...; builder methods change the last operation.
 pub struct Build(pub Contents);
@@ -143,7 +143,7 @@ impl Build {
         System::new(self.0.clone())
     }
 
-    pub fn run(&self, millis: f64) -> Vec<(ProcessorId, Instant, Event)> {
+    pub fn run(&self, millis: f64) -> Vec<(ProcessorId, Instant, TraceEvent)> {
         events(&self.system(), Instant::ZERO + ms(millis))
     }
 
@@ -157,23 +157,23 @@ impl Build {
             .collect()
     }
 
-    pub fn count(&self, name: &str, millis: f64, outcome: Outcome) -> usize {
+    pub fn count(&self, name: &str, millis: f64, outcome: JobOutcome) -> usize {
         let id = self.0.operations.iter().position(|operation| operation.name == name).unwrap();
         ends(&self.run(millis)).filter(|end| end.job.operation.index() == id && end.outcome == outcome).count()
     }
 }
 
-pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, Event)> {
+pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, TraceEvent)> {
     events_beside(system, until, false)
 }
 
 /// The same; if it is `crowded`, ordinary threads use all time that lanes leave.
-pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(ProcessorId, Instant, Event)> {
+pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(ProcessorId, Instant, TraceEvent)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
     let given =
         KnownJobs { execution_time: &|_, drawn| drawn, late: None, crowded, inputs: &[], requests: true, links: None };
     let simulated = simulate_known(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
-    let mut all: Vec<(ProcessorId, Instant, Event)> = Vec::new();
+    let mut all: Vec<(ProcessorId, Instant, TraceEvent)> = Vec::new();
     for (index, processor) in simulated.processors.into_iter().enumerate() {
         all.extend(processor.probe.into_iter().map(|(now, event)| (ProcessorId(index as u32), now, event)));
     }
@@ -181,9 +181,9 @@ pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(Pro
     all
 }
 
-pub fn ends(events: &[(ProcessorId, Instant, Event)]) -> impl Iterator<Item = &JobEnd> {
+pub fn ends(events: &[(ProcessorId, Instant, TraceEvent)]) -> impl Iterator<Item = &JobEnd> {
     events.iter().filter_map(|(.., event)| match event {
-        Event::Decision(Decision::End(end)) => Some(end),
+        TraceEvent::Decision(DispatchDecision::End(end)) => Some(end),
         _ => None,
     })
 }

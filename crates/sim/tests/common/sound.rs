@@ -8,7 +8,7 @@ use hyoshi_sched::analysis::{
 };
 use hyoshi_sched::{AnalysisOptions, Bounds, Plan, Report, Strategies, analyse, analyse_with};
 use hyoshi_sim::simulate;
-use hyoshi_trace::{Decision, Event, JobEnd, Outcome, Probe};
+use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, Probe, TraceEvent};
 
 /// How long each system is simulated.
 const HORIZON: Span = Span::from_millis(360);
@@ -97,12 +97,12 @@ impl Watch {
 }
 
 impl Probe for Watch {
-    fn event(&mut self, _: Instant, event: Event) {
-        let Event::Decision(Decision::End(end)) = event else { return };
+    fn event(&mut self, _: Instant, event: TraceEvent) {
+        let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return };
         let place = self.place(usize::from(end.epoch), end.job.operation, end.critical);
         let worst = &mut self.worst[place];
         worst.jobs += 1;
-        if end.outcome != Outcome::Made {
+        if end.outcome != JobOutcome::Made {
             worst.missed = worst.missed.or(Some(end));
         }
         if end.outcome.finished() {

@@ -1,29 +1,30 @@
-//! Reads a recording, whatever became of it: up to the last whole block.
+//! Reads a recording up to its last complete block.
 
 use core::fmt;
 use std::io::{self, Read};
 
 use hyoshi_model::{Instant, ProcessorId};
 
-use super::{BLOCK, Header, LONGEST_BLOCK, LONGEST_HEADER, LONGEST_NAME, MAGIC, MOST_NAMES, NAMES, OLDEST, VERSION};
-use crate::event::{Event, Input};
+use super::{
+    BLOCK, LONGEST_BLOCK, LONGEST_HEADER, LONGEST_NAME, MAGIC, MOST_NAMES, NAMES, OLDEST, RecordingHeader, VERSION,
+};
+use crate::event::{Input, TraceEvent};
 
-/// Reads a recording from anything; an iterator over its events, block by block.
+/// An iterator over the events of a recording, block by block.
 ///
-/// Blocks of different processors interleave; the events of one processor come in their order.
-/// After an error the iteration is over. It keeps the header, one block and the names read so far,
-/// allocates nothing for bytes that have not arrived, and a count of lost events for each processor
-/// up to the highest that a block names: 8 MB at most, whatever a damaged block says.
+/// Blocks of different processors interleave; the events of one processor are in order. After an error the iteration
+/// ends. Memory is bounded for damaged files, too: the header, one block, the names so far, and 8 MB of counts of lost
+/// events.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct RecordingReader<R> {
     from: R,
     version: u16,
-    header: Header,
+    header: RecordingHeader,
     position: u64,
     block: Block,
     lost: Vec<u64>,
     names: Vec<String>,
-    told_until: Vec<Instant>,
+    complete_until: Vec<Instant>,
     only: Option<ProcessorId>,
     torn: Option<Torn>,
     over: bool,
@@ -31,21 +32,21 @@ pub struct Reader<R> {
 
 /// One event of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Whose dispatcher.
+pub struct RecordedEvent {
+    /// The processor of the dispatcher.
     pub processor: ProcessorId,
-    /// When.
+    /// The time.
     pub now: Instant,
-    /// What.
-    pub event: Event,
+    /// The event.
+    pub event: TraceEvent,
 }
 
-/// The file ends within a block: the program that wrote it was killed, or the disk was full.
+/// The file ends within a block: its writer was killed, or the disk was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
-    /// Where the torn block begins; everything before it was read.
+    /// Beginning of the torn block. Everything before it was read.
     pub at: u64,
-    /// Bytes of it that are there.
+    /// Bytes of the torn block in the file.
     pub bytes: u64,
 }
 
@@ -54,35 +55,36 @@ impl fmt::Display for Torn {
         let Torn { at, bytes } = self;
         write!(
             f,
-            "the recording ends within a block at byte {at} ({bytes} bytes of it are there): its writer was killed, or the disk was full; everything before it was read"
+            "the recording ends within a block at byte {at} (after {bytes} bytes of it): its writer was killed, or \
+             the disk was full; everything before it was read"
         )
     }
 }
 
-/// A recording cannot be read, or not on.
+/// A recording cannot be read, or not completely.
 #[derive(Debug)]
 pub enum ReadError {
     /// The file could not be read.
     Io(io::Error),
-    /// The file does not begin like a recording.
+    /// The file does not begin with the magic number.
     NotARecording,
-    /// It was written by a program of another format.
+    /// Its format is not supported.
     Version {
-        /// The version it names.
+        /// Its version.
         found: u16,
     },
-    /// It ends before its header does.
+    /// It ends within its header.
     CutOff {
-        /// Bytes that are there.
+        /// Its length in bytes.
         bytes: u64,
     },
-    /// Its header was changed or damaged.
+    /// The header does not match its checksum.
     CorruptHeader,
-    /// A block was changed or damaged.
+    /// A block is damaged.
     CorruptBlock {
-        /// Where it begins; everything before it was read.
+        /// Its beginning; everything before it was read.
         at: u64,
-        /// What is wrong with it.
+        /// The defect.
         what: &'static str,
     },
 }
@@ -92,25 +94,28 @@ impl fmt::Display for ReadError {
         match self {
             ReadError::Io(source) => write!(f, "cannot read the recording: {source}"),
             ReadError::NotARecording => f.write_str(
-                "this is not a recording of Hyoshi (they begin with HYOSHI); make one with `hyoshi run FILE --record NAME`",
+                "not a recording of Hyoshi (they begin with HYOSHI); make one with `hyoshi run FILE --record NAME`",
             ),
             ReadError::Version { found } if *found > VERSION => write!(
                 f,
-                "the recording is of format {found}, this program reads format {VERSION}; read it with a newer version of Hyoshi, such as the one that wrote it"
+                "the recording has format {found}, but this program reads format {VERSION}; read it with a newer \
+                 version of Hyoshi"
             ),
             ReadError::Version { found } => write!(
                 f,
-                "the recording is of format {found}, this program reads format {VERSION}; read it with the version of Hyoshi that wrote it, or record again"
+                "the recording has format {found}, but this program reads format {VERSION}; read it with the version \
+                 of Hyoshi that wrote it, or record again"
             ),
             ReadError::CutOff { bytes } => {
-                write!(f, "the recording ends after {bytes} bytes, within its header: nothing was recorded yet")
+                write!(f, "the recording ends after {bytes} bytes, within its header: it has no events")
             }
             ReadError::CorruptHeader => {
                 f.write_str("the recording's header does not match its checksum: the file was changed or damaged")
             }
             ReadError::CorruptBlock { at, what } => write!(
                 f,
-                "the recording's block at byte {at} is damaged ({what}); everything before it was read, what follows is not to be trusted"
+                "the recording's block at byte {at} is damaged ({what}); everything before it was read; do not trust \
+                 what follows"
             ),
         }
     }
@@ -131,7 +136,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// The block that events are taken from.
+/// The current block.
 #[derive(Debug, Default)]
 struct Block {
     at: u64,
@@ -142,8 +147,8 @@ struct Block {
     now: u64,
 }
 
-impl<R: Read> Reader<R> {
-    /// Reads the header. `from` is best buffered.
+impl<R: Read> RecordingReader<R> {
+    /// Reads the header. `from` should be buffered.
     pub fn new(mut from: R) -> Result<Self, ReadError> {
         let mut start = Vec::new();
         arrive(&mut from, 18, &mut start)?;
@@ -172,8 +177,8 @@ impl<R: Read> Reader<R> {
         let version = u16_at(&start, 8);
         let header = postcard::from_bytes(&bytes).map_err(|_| ReadError::CorruptHeader)?;
         let position = 18 + u64::from(length);
-        let (block, lost, names, told_until) = (Block::default(), Vec::new(), Vec::new(), Vec::new());
-        Ok(Reader {
+        let (block, lost, names, complete_until) = (Block::default(), Vec::new(), Vec::new(), Vec::new());
+        Ok(RecordingReader {
             from,
             version,
             header,
@@ -181,35 +186,35 @@ impl<R: Read> Reader<R> {
             block,
             lost,
             names,
-            told_until,
+            complete_until,
             only: None,
             torn: None,
             over: false,
         })
     }
 
-    /// Reads the events of one processor only.
+    /// Restricts the events to one processor.
     pub fn only(mut self, processor: ProcessorId) -> Self {
         self.only = Some(processor);
         self
     }
 
-    /// The version of its format.
+    /// The version of the file's format.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// What the recording says of itself.
-    pub fn header(&self) -> &Header {
+    /// The recording's header.
+    pub fn header(&self) -> &RecordingHeader {
         &self.header
     }
 
-    /// Events of each processor that were lost while recording, so far.
+    /// Lost events of each processor so far.
     pub fn lost(&self) -> &[u64] {
         &self.lost
     }
 
-    /// The name of the thread that [`Who::Other`](crate::Who::Other) numbers, as far as it was read.
+    /// The name of the thread [`CpuUser::Other`](crate::CpuUser::Other) with this number, if it was read.
     pub fn name(&self, number: u32) -> Option<&str> {
         self.names.get(number as usize).map(String::as_str)
     }
@@ -219,19 +224,19 @@ impl<R: Read> Reader<R> {
         &self.names
     }
 
-    /// Until when everything about a processor was read: its last event, or a mark of the writer
-    /// after that; [`Instant::NEVER`] once it was told that the run is over.
-    pub fn told_until(&self, processor: ProcessorId) -> Instant {
-        self.told_until.get(processor.index()).copied().unwrap_or(Instant::ZERO)
+    /// The time until which all events of a processor were read: its last event, or a later mark of the writer.
+    /// [`Instant::NEVER`] after the end of the run.
+    pub fn complete_until(&self, processor: ProcessorId) -> Instant {
+        self.complete_until.get(processor.index()).copied().unwrap_or(Instant::ZERO)
     }
 
-    /// Whether the file ended within a block; known when the iteration is over.
+    /// Whether the file ends within a block; known after the iteration.
     pub fn torn(&self) -> Option<Torn> {
         self.torn
     }
 
     /// The next event, `None` at the end.
-    fn read(&mut self) -> Result<Option<Entry>, ReadError> {
+    fn read(&mut self) -> Result<Option<RecordedEvent>, ReadError> {
         while self.block.events == 0 {
             if self.block.used < self.block.body.len() {
                 return Err(self.corrupt("more bytes than events"));
@@ -241,8 +246,8 @@ impl<R: Read> Reader<R> {
             }
         }
         let rest = &self.block.body[self.block.used..];
-        let Ok(((delta, event), after)) = postcard::take_from_bytes::<(i64, Event)>(rest) else {
-            return Err(self.corrupt("an unknown event"));
+        let Ok(((delta, event), after)) = postcard::take_from_bytes::<(i64, TraceEvent)>(rest) else {
+            return Err(self.corrupt("unknown event"));
         };
         let used = rest.len() - after.len();
         let block = &mut self.block;
@@ -250,13 +255,13 @@ impl<R: Read> Reader<R> {
         block.events -= 1;
         block.now = block.now.wrapping_add(delta as u64);
         let now = Instant::from_nanos(block.now);
-        if let Some(until) = self.told_until.get_mut(block.processor as usize) {
-            *until = if event == Event::Input(Input::Close) { Instant::NEVER } else { now.max(*until) };
+        if let Some(until) = self.complete_until.get_mut(block.processor as usize) {
+            *until = if event == TraceEvent::Input(Input::Close) { Instant::NEVER } else { now.max(*until) };
         }
-        Ok(Some(Entry { processor: ProcessorId(block.processor), now, event }))
+        Ok(Some(RecordedEvent { processor: ProcessorId(block.processor), now, event }))
     }
 
-    /// False at the end of the file, be it clean or torn.
+    /// Reads the next block. False at the end of the file, complete or torn.
     fn next_block(&mut self) -> Result<bool, ReadError> {
         let at = self.position;
         self.block.at = at;
@@ -269,7 +274,7 @@ impl<R: Read> Reader<R> {
         }
         let tag = bytes.len().min(4);
         if !bytes.starts_with(&BLOCK[..tag]) && !bytes.starts_with(&NAMES[..tag]) {
-            return Err(self.corrupt("it does not begin like a block"));
+            return Err(self.corrupt("it has no block tag"));
         }
         if bytes.len() < 12 {
             self.torn = Some(Torn { at, bytes: bytes.len() as u64 });
@@ -278,7 +283,7 @@ impl<R: Read> Reader<R> {
         let names = bytes.starts_with(&NAMES);
         let (length, crc) = (u32_at(&bytes, 4), u32_at(&bytes, 8));
         if !(if names { 1 } else { 24 }..=LONGEST_BLOCK).contains(&length) {
-            return Err(self.corrupt("its length is impossible"));
+            return Err(self.corrupt("impossible length"));
         }
         bytes.clear();
         arrive(&mut self.from, length as usize, &mut bytes)?;
@@ -287,7 +292,7 @@ impl<R: Read> Reader<R> {
             return Ok(false);
         }
         if crc32fast::hash(&bytes) != crc {
-            return Err(self.corrupt("its checksum differs"));
+            return Err(self.corrupt("wrong checksum"));
         }
         self.position = at + 12 + u64::from(length);
         if names {
@@ -298,14 +303,14 @@ impl<R: Read> Reader<R> {
         }
         let processor = u32_at(&bytes, 0);
         if processor > MOST_PROCESSORS {
-            return Err(self.corrupt("it names an impossible processor"));
+            return Err(self.corrupt("impossible processor number"));
         }
         if self.lost.len() <= processor as usize {
             self.lost.resize(processor as usize + 1, 0);
-            self.told_until.resize(processor as usize + 1, Instant::ZERO);
+            self.complete_until.resize(processor as usize + 1, Instant::ZERO);
         }
         if u32_at(&bytes, 20) == 0 {
-            let until = &mut self.told_until[processor as usize];
+            let until = &mut self.complete_until[processor as usize];
             *until = Instant::from_nanos(u64_at(&bytes, 12)).max(*until);
         }
         let lost = &mut self.lost[processor as usize];
@@ -321,17 +326,17 @@ impl<R: Read> Reader<R> {
     }
 
     fn take_names(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
-        // Borrowed: a length that lies about strings that are not there allocates nothing.
+        // Borrowed: a false length allocates nothing.
         let mut rest = match postcard::take_from_bytes::<u32>(bytes) {
             Ok((_, rest)) => rest,
-            Err(_) => return Err(self.corrupt("names that are none")),
+            Err(_) => return Err(self.corrupt("invalid names")),
         };
         while !rest.is_empty() {
             let Ok((name, after)) = postcard::take_from_bytes::<&str>(rest) else {
-                return Err(self.corrupt("names that are none"));
+                return Err(self.corrupt("invalid names"));
             };
             if name.len() > LONGEST_NAME || self.names.len() >= MOST_NAMES {
-                return Err(self.corrupt("too many names, or too long ones"));
+                return Err(self.corrupt("too many or too long names"));
             }
             self.names.push(name.into());
             rest = after;
@@ -344,11 +349,11 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// More than any system file can name.
+/// More than a system file can have.
 const MOST_PROCESSORS: u32 = 1 << 20;
 
-impl<R: Read> Iterator for Reader<R> {
-    type Item = Result<Entry, ReadError>;
+impl<R: Read> Iterator for RecordingReader<R> {
+    type Item = Result<RecordedEvent, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.over {
@@ -360,7 +365,7 @@ impl<R: Read> Iterator for Reader<R> {
     }
 }
 
-/// Reads up to `wanted` bytes; grows with what arrives, not with what was announced.
+/// Reads up to `wanted` bytes. Memory grows with the bytes that arrive, not with `wanted`.
 fn arrive(from: &mut impl Read, wanted: usize, bytes: &mut Vec<u8>) -> io::Result<()> {
     from.take(wanted as u64).read_to_end(bytes).map(|_| ())
 }

@@ -5,31 +5,31 @@ use std::io::{self, Write};
 
 use hyoshi_model::{Instant, ProcessorId};
 
-use super::{BLOCK, Header, LONGEST_BLOCK, LONGEST_HEADER, LONGEST_NAME, MAGIC, MOST_NAMES, NAMES, VERSION};
-use crate::event::{Event, Who};
+use super::{BLOCK, LONGEST_BLOCK, LONGEST_HEADER, LONGEST_NAME, MAGIC, MOST_NAMES, NAMES, RecordingHeader, VERSION};
+use crate::event::{CpuUser, TraceEvent};
 
-/// A block is written once it has grown to this; what is lost by SIGKILL is at most one a processor.
+/// A block is written when it reaches this size. SIGKILL loses at most one block per processor.
 const FULL: usize = 64 << 10;
 
-/// Processor, events lost, first instant, number of events.
+/// The length of a block's start: processor, lost events, first instant, number of events.
 const BODY_START: usize = 4 + 8 + 8 + 4;
 
-/// Writes a recording. Each block is one write: put no buffer between.
+/// Writes a recording. Each block is one write, so do not buffer `to`.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct RecordingWriter<W> {
     to: W,
     name: String,
-    blocks: Vec<Block>,
-    /// Names that no file holds yet.
+    blocks: Vec<BlockBuffer>,
+    /// Names not written yet.
     new_names: Vec<String>,
     names: usize,
-    kept: Kept,
+    written: RecordingSize,
     failed: bool,
 }
 
 /// The block of one processor that is being filled.
 #[derive(Clone, Debug, Default)]
-struct Block {
+struct BlockBuffer {
     bytes: Vec<u8>,
     first: Instant,
     last: Instant,
@@ -37,69 +37,71 @@ struct Block {
     lost: u64,
 }
 
-/// What a file holds for certain.
+/// The content of a file up to its last complete block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Bytes, up to the end of the last whole block.
+pub struct RecordingSize {
+    /// Its bytes.
     pub bytes: u64,
-    /// Events.
+    /// Its events.
     pub events: u64,
 }
 
-/// A recording could not be written, or not go on.
+/// A recording could not be written, or not continued.
 #[derive(Debug)]
 pub enum WriteError {
-    /// The file took no more.
+    /// A write failed.
     Io {
         /// The file.
         name: String,
-        /// What it holds.
-        kept: Kept,
-        /// Why.
+        /// The content of the file.
+        written: RecordingSize,
+        /// The cause.
         source: io::Error,
     },
-    /// The system's text is longer than a header may be.
+    /// The header is too long.
     HeaderTooLong {
         /// The file.
         name: String,
-        /// Bytes of the header.
+        /// Length of the header.
         bytes: usize,
     },
-    /// An earlier write failed: what came after it would not be readable.
+    /// An earlier write failed, so later blocks would be unreadable.
     Stopped {
         /// The file.
         name: String,
-        /// What it holds.
-        kept: Kept,
+        /// The content of the file.
+        written: RecordingSize,
     },
 }
 
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WriteError::Io { name, kept, source } => {
-                let Kept { bytes, events } = kept;
+            WriteError::Io { name, written, source } => {
+                let RecordingSize { bytes, events } = written;
                 write!(
                     f,
-                    "cannot write the recording {name}: {source}; {events} events ({bytes} bytes) are kept and readable; "
+                    "cannot write the recording {name}: {source}; {events} events ({bytes} bytes) are saved and \
+                     readable; "
                 )?;
                 f.write_str(match source.kind() {
                     io::ErrorKind::StorageFull => "free some space, or record to another disk",
                     io::ErrorKind::PermissionDenied => "record to a directory that you may write to",
-                    _ => "record to another place",
+                    _ => "record to another file",
                 })
             }
             WriteError::HeaderTooLong { name, bytes } => {
                 write!(
                     f,
-                    "cannot write the recording {name}: the system's text makes a header of {bytes} bytes, at most {LONGEST_HEADER} are possible"
+                    "cannot write the recording {name}: its header has {bytes} bytes, more than the limit of \
+                     {LONGEST_HEADER}; shorten the system file"
                 )
             }
-            WriteError::Stopped { name, kept } => {
+            WriteError::Stopped { name, written } => {
                 write!(
                     f,
-                    "the recording {name} ended at an earlier error; {} events are kept and readable",
-                    kept.events
+                    "the recording {name} ended at an earlier error; {} events are saved and readable",
+                    written.events
                 )
             }
         }
@@ -115,19 +117,19 @@ impl core::error::Error for WriteError {
     }
 }
 
-impl<W: Write> Writer<W> {
-    /// Begins a recording; `name` is what errors call the file.
-    pub fn new(to: W, name: impl Into<String>, header: &Header) -> Result<Self, WriteError> {
-        let mut writer = Writer {
+impl<W: Write> RecordingWriter<W> {
+    /// Begins a recording. Errors call the file `name`.
+    pub fn new(to: W, name: impl Into<String>, header: &RecordingHeader) -> Result<Self, WriteError> {
+        let mut writer = RecordingWriter {
             to,
             name: name.into(),
             blocks: Vec::new(),
             new_names: Vec::new(),
             names: 0,
-            kept: Kept::default(),
+            written: RecordingSize::default(),
             failed: false,
         };
-        // Only a full memory makes this fail, and that aborts elsewhere.
+        // It fails only without memory, which aborts elsewhere.
         let header = postcard::to_allocvec(header).unwrap_or_default();
         if header.len() > LONGEST_HEADER as usize {
             return Err(WriteError::HeaderTooLong { name: writer.name, bytes: header.len() });
@@ -140,37 +142,37 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// `event` happened on `processor` at `now`. Events of one processor come in their order.
-    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &Event) -> Result<(), WriteError> {
+    /// Records an event. The events of one processor must be in order.
+    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) -> Result<(), WriteError> {
         let block = self.block(processor);
         if block.events == 0 {
             (block.first, block.last) = (now, now);
         }
-        // Zigzag: a clock that steps back, as it must not, costs space and not the recording.
+        // Zigzag: a decreasing clock costs space, but does not break the recording.
         let delta = now.as_nanos().wrapping_sub(block.last.as_nanos()) as i64;
         block.last = now;
         block.events += 1;
         let bytes = core::mem::take(&mut block.bytes);
         let bytes = postcard::to_extend(&(delta, event), bytes).unwrap_or_default();
         block.bytes = bytes;
-        // All of them, so that a file that is cut off tells of every processor until about the same time.
+        // All blocks, so that a torn file ends at about the same time for all processors.
         if block.bytes.len() >= FULL { self.flush() } else { Ok(()) }
     }
 
-    /// Names a thread that is none of ours; use what comes back in the events that follow. Beyond
-    /// [`MOST_NAMES`] all are called "others".
-    pub fn name(&mut self, name: &str) -> Who {
+    /// Names a thread outside the run. Use the returned value in later events. Beyond [`MOST_NAMES`] all threads are
+    /// called "others".
+    pub fn name(&mut self, name: &str) -> CpuUser {
         if self.names >= MOST_NAMES {
-            return Who::Other(MOST_NAMES as u32 - 1);
+            return CpuUser::Other(MOST_NAMES as u32 - 1);
         }
         let name = if self.names == MOST_NAMES - 1 { "others" } else { name };
         let end = (0..=LONGEST_NAME.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
         self.new_names.push(name[..end].into());
         self.names += 1;
-        Who::Other(self.names as u32 - 1)
+        CpuUser::Other(self.names as u32 - 1)
     }
 
-    /// `events` of a processor were lost after what has been written of it.
+    /// Records the loss of `events` events of a processor after those written.
     pub fn lost(&mut self, processor: ProcessorId, events: u64) -> Result<(), WriteError> {
         if events > 0 {
             self.block(processor);
@@ -180,40 +182,39 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is there; call it now and then, so that a crash costs little.
+    /// Writes the current blocks. Call it regularly, so that a crash loses little.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         (0..self.blocks.len()).try_for_each(|processor| self.end_block(processor))
     }
 
-    /// Writes what is there and that this is everything until `now`: of processors that had nothing
-    /// to tell, too.
+    /// Writes the current blocks, and a mark that they are complete until `now` for all processors.
     pub fn flush_until(&mut self, processors: usize, now: Instant) -> Result<(), WriteError> {
         if self.blocks.len() < processors {
-            self.blocks.resize_with(processors, Block::default);
+            self.blocks.resize_with(processors, BlockBuffer::default);
         }
         self.flush()?;
         for processor in 0..self.blocks.len() {
-            self.write_block(processor, &Block { first: now, ..Block::default() })?;
+            self.write_block(processor, &BlockBuffer { first: now, ..BlockBuffer::default() })?;
         }
         Ok(())
     }
 
-    /// Writes the rest and gives the file back, with what it holds.
-    pub fn finish(mut self) -> Result<(W, Kept), WriteError> {
+    /// Writes the rest. Returns the file and its content.
+    pub fn finish(mut self) -> Result<(W, RecordingSize), WriteError> {
         self.flush()?;
         self.to.flush().map_err(|source| self.error(source))?;
-        Ok((self.to, self.kept))
+        Ok((self.to, self.written))
     }
 
-    /// What the file holds for certain.
-    pub fn kept(&self) -> Kept {
-        self.kept
+    /// The content of the file up to its last complete block.
+    pub fn written(&self) -> RecordingSize {
+        self.written
     }
 
-    fn block(&mut self, processor: ProcessorId) -> &mut Block {
+    fn block(&mut self, processor: ProcessorId) -> &mut BlockBuffer {
         let index = processor.index();
         if self.blocks.len() <= index {
-            self.blocks.resize_with(index + 1, Block::default);
+            self.blocks.resize_with(index + 1, BlockBuffer::default);
         }
         &mut self.blocks[index]
     }
@@ -227,7 +228,7 @@ impl<W: Write> Writer<W> {
         self.write_block(processor, &block)
     }
 
-    fn write_block(&mut self, processor: usize, block: &Block) -> Result<(), WriteError> {
+    fn write_block(&mut self, processor: usize, block: &BlockBuffer) -> Result<(), WriteError> {
         debug_assert!(block.bytes.len() + BODY_START <= LONGEST_BLOCK as usize);
         let mut body = Vec::with_capacity(BODY_START + block.bytes.len());
         body.extend_from_slice(&(processor as u32).to_le_bytes());
@@ -254,24 +255,24 @@ impl<W: Write> Writer<W> {
 
     fn write(&mut self, bytes: &[u8], events: u64) -> Result<(), WriteError> {
         if self.failed {
-            return Err(WriteError::Stopped { name: self.name.clone(), kept: self.kept });
+            return Err(WriteError::Stopped { name: self.name.clone(), written: self.written });
         }
         if let Err(source) = self.to.write_all(bytes) {
-            // Part of it may have been written: a block after it could not be found.
+            // Part of it may be in the file: a reader could not find the next block.
             self.failed = true;
             return Err(self.error(source));
         }
-        self.kept.bytes += bytes.len() as u64;
-        self.kept.events += events;
+        self.written.bytes += bytes.len() as u64;
+        self.written.events += events;
         Ok(())
     }
 
     fn error(&self, source: io::Error) -> WriteError {
-        WriteError::Io { name: self.name.clone(), kept: self.kept, source }
+        WriteError::Io { name: self.name.clone(), written: self.written, source }
     }
 }
 
-/// Length, crc32 and content.
+/// Appends length, crc32 and content.
 fn frame(bytes: &mut Vec<u8>, content: &[u8]) {
     bytes.extend_from_slice(&(content.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&crc32fast::hash(content).to_le_bytes());

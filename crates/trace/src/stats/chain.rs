@@ -1,61 +1,59 @@
-//! End-to-end figures of chains.
+//! End-to-end statistics of chains.
 //!
-//! An *output* is a job of the last operation that finished; its *input* is the release of the job
-//! of the first operation whose value it reflects. Where each operation of the path triggers the
-//! next, values travel with release numbers; through `reads` an operation reflects the latest
-//! completion of the other at its own start.
+//! An *output* is a finished job of the last operation. Its *input* is the release of the job of the first operation
+//! whose value it reflects. Through triggers, values travel with release numbers. Through `reads`, an operation
+//! reflects the latest completion of the other operation at its own start.
 //!
-//! - **latency** and **age**: finish of the output minus its input. (The age at the finish; until
-//!   the next output the data goes on ageing.)
-//! - **reaction**: finish of an output minus the input of the latest output before it that reflects
-//!   an older one: how long something took to show that happened just after that older input was
-//!   taken. For a chain of triggers it is the period plus the latency.
-//! - An instance is **lost** when one of its jobs is cancelled, stopped or dropped. Through `reads`
-//!   nothing is lost: the data is only older.
+//! - **latency** and **age**: finish of the output minus its input. (This is the age at the finish; it grows until the
+//!   next output.)
+//! - **reaction**: finish of an output minus the input of the latest earlier output that reflects an older input. It is
+//!   the delay until an output shows something that happened just after that older input. In a chain of triggers it is
+//!   the period plus the latency.
+//! - An instance is **lost** if one of its jobs is cancelled, stopped or dropped. Through `reads` no instance is lost:
+//!   the data is only older.
 //!
-//! Not measured, and said so: paths through an operation that several others trigger in a way that
-//! hides which of them did (`any` of several, joins of different roots), `reads` over a link with a
-//! delay, and load chains that are triggered themselves.
+//! Some chains are not measured, and reports state why: paths in which an operation has several possible triggers (`any`
+//! of several, joins of different roots), `reads` over a link with a delay, and load chains with a trigger.
 
 use hyoshi_model::{Chain, ChainId, Epoch, Instant, OperationId, Span, System, Trigger};
 
 use super::distribution::{Distribution, Extent};
 use crate::event::JobEnd;
 
-/// Completions of a stage that are remembered for the next one.
+/// Completions of a stage that are kept for the next one.
 const REMEMBERED: usize = 64;
 
-/// What was seen of one chain.
+/// Statistics of one chain.
 #[derive(Clone, Debug)]
 pub struct ChainStats {
-    /// Why it is not measured, if it is not.
+    /// The reason why it is not measured, if so.
     pub unmeasured: Option<&'static str>,
-    /// Latency of the outputs, which is the age of their data too.
+    /// Latency of the outputs; also the age of their data.
     pub latency: Distribution<Span>,
     /// Reaction times.
     pub reaction: Extent<Span>,
-    /// Outputs within the chain's deadline, or all of them if it has none.
+    /// Outputs within the chain's deadline; all outputs if it has none.
     pub made: u64,
-    /// Outputs after it.
+    /// Outputs after the deadline.
     pub missed: u64,
     /// Outputs whose data was older than `max_age`.
     pub too_old: u64,
-    /// Outputs that showed a change later than `max_reaction`.
+    /// Outputs that showed a change after more than `max_reaction`.
     pub too_slow: u64,
-    /// Instances that did not reach their end.
+    /// Instances that did not reach the end.
     pub lost: u64,
-    /// Outputs whose input is not known: job ends came out of order, or more than 64 apart.
+    /// Outputs with unknown input: job ends were out of order, or more than 64 apart.
     pub unmatched: u64,
     deadline: Option<Span>,
     max_age: Option<Span>,
     max_reaction: Option<Span>,
     latest_input: Option<Instant>,
-    /// When regions begin in which one of its operations is switched off: nothing reacts across them.
+    /// Beginnings of regions in which one of its operations is off: no reaction spans them.
     pauses: Vec<Instant>,
 }
 
 impl ChainStats {
-    /// True if something that the file demands of the chain was not kept. A lost instance breaks a deadline.
+    /// True if the chain violates a requirement of the file. A lost instance violates a deadline.
     pub fn violated(&self) -> bool {
         self.deadline.is_some() && self.missed + self.lost > 0 || self.too_old + self.too_slow > 0
     }
@@ -89,12 +87,12 @@ impl ChainStats {
     }
 }
 
-/// All chains of a system, and how values travel along them.
+/// All chains of a system, and the values that travel along them.
 #[derive(Clone, Debug)]
 pub(super) struct Chains {
     chains: Vec<ChainStats>,
     stages: Vec<Stage>,
-    /// For each operation, its stages.
+    /// The stages of each operation.
     stages_of: Vec<Vec<u32>>,
 }
 
@@ -102,55 +100,55 @@ pub(super) struct Chains {
 #[derive(Clone, Debug)]
 struct Stage {
     chain: ChainId,
-    source: Source,
+    source: StageInput,
     last: bool,
     /// Only instances of chains without `reads` can be lost.
     can_lose: bool,
     /// For each epoch, the last leg of its jobs: the one that completes them.
     last_leg: Vec<u16>,
-    /// What the next stage needs to look up; empty if it needs nothing.
+    /// The outputs that the next stage needs; empty if it needs none.
     flow: Flow,
 }
 
-/// Where a stage's input comes from.
+/// The source of a stage's input.
 #[derive(Clone, Copy, Debug)]
-enum Source {
-    /// It is the job's origin: a periodic first operation and triggers only.
+enum StageInput {
+    /// The job's origin: a periodic first operation, and triggers only.
     Origin,
-    /// It is the job's release: the first operation, if it is triggered.
+    /// The job's release: a first operation with a trigger.
     Release,
-    /// The job of the stage before with the same number.
+    /// The job of the previous stage with the same number.
     SameNumber,
-    /// The latest completion of the stage before at the job's start.
+    /// The latest completion of the previous stage at the job's start.
     Latest,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Flow {
-    kept: Option<Box<[Passed; REMEMBERED]>>,
+    outputs: Option<Box<[StageOutput; REMEMBERED]>>,
     passed: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Passed {
+struct StageOutput {
     number: u64,
     end: Instant,
     input: Instant,
 }
 
 impl Flow {
-    fn pass(&mut self, passed: Passed) {
-        if let Some(kept) = &mut self.kept {
-            kept[self.passed % REMEMBERED] = passed;
+    fn pass(&mut self, passed: StageOutput) {
+        if let Some(outputs) = &mut self.outputs {
+            outputs[self.passed % REMEMBERED] = passed;
             self.passed += 1;
         }
     }
 
-    /// From the newest to the oldest.
-    fn newest_first(&self) -> impl Iterator<Item = &Passed> {
+    /// From newest to oldest.
+    fn newest_first(&self) -> impl Iterator<Item = &StageOutput> {
         let first = self.passed.saturating_sub(REMEMBERED);
-        let kept = self.kept.as_deref();
-        (first..self.passed).rev().filter_map(move |at| kept.map(|kept| &kept[at % REMEMBERED]))
+        let outputs = self.outputs.as_deref();
+        (first..self.passed).rev().filter_map(move |at| outputs.map(|outputs| &outputs[at % REMEMBERED]))
     }
 }
 
@@ -185,10 +183,10 @@ impl Chains {
             pauses: pauses(system, chain),
         });
         let Ok(sources) = sources else { return };
-        let can_lose = !sources.iter().any(|source| matches!(source, Source::Latest));
+        let can_lose = !sources.iter().any(|source| matches!(source, StageInput::Latest));
         for (position, (operation, source)) in chain.path.iter().zip(&sources).enumerate() {
-            let looked_up = matches!(sources.get(position + 1), Some(Source::SameNumber | Source::Latest));
-            let kept = looked_up.then(|| Box::new([Passed::default(); REMEMBERED]));
+            let looked_up = matches!(sources.get(position + 1), Some(StageInput::SameNumber | StageInput::Latest));
+            let outputs = looked_up.then(|| Box::new([StageOutput::default(); REMEMBERED]));
             self.stages_of[operation.index()].push(self.stages.len() as u32);
             self.stages.push(Stage {
                 chain: id,
@@ -196,7 +194,7 @@ impl Chains {
                 last: position + 1 == chain.path.len(),
                 can_lose,
                 last_leg: legs(system, *operation).map(|legs| legs.saturating_sub(1)).collect(),
-                flow: Flow { kept, passed: 0 },
+                flow: Flow { outputs, passed: 0 },
             });
         }
     }
@@ -225,7 +223,7 @@ impl Chains {
         }
         let last_leg = stage.last_leg.get(usize::from(end.epoch)).or(stage.last_leg.last());
         if super::counts::unfinished(end) {
-            // Its data never came; the miss is as late as the run lets it be.
+            // Its data never arrived; the miss counts at the end of the run.
             chain.missed += u64::from(stage.last);
             return;
         }
@@ -234,13 +232,15 @@ impl Chains {
         }
         let before = || self.stages[position - 1].flow.newest_first();
         let input = match stage.source {
-            Source::Origin => Some(end.origin),
-            Source::Release => Some(end.release),
-            Source::SameNumber => before().find(|passed| passed.number == end.job.number).map(|passed| passed.input),
-            Source::Latest => before().find(|passed| passed.end <= end.start).map(|passed| passed.input),
+            StageInput::Origin => Some(end.origin),
+            StageInput::Release => Some(end.release),
+            StageInput::SameNumber => {
+                before().find(|passed| passed.number == end.job.number).map(|passed| passed.input)
+            }
+            StageInput::Latest => before().find(|passed| passed.end <= end.start).map(|passed| passed.input),
         };
         let last = stage.last;
-        // Before the first value arrives a reader has nothing to pass on.
+        // Before the first value arrives, a reader has no output.
         let Some(input) = input else {
             let empty = position > 0 && self.stages[position - 1].flow.passed == 0;
             chain.unmatched += u64::from(last && !empty);
@@ -249,19 +249,19 @@ impl Chains {
         if last {
             chain.output(input, end.end);
         }
-        self.stages[position].flow.pass(Passed { number: end.job.number, end: end.end, input });
+        self.stages[position].flow.pass(StageOutput { number: end.job.number, end: end.end, input });
     }
 }
 
-/// How each operation of the path gets its input, or why that cannot be told.
-fn sources(system: &System, chain: &Chain) -> Result<Vec<Source>, &'static str> {
+/// The input of each operation of the path, or the reason why it is unknown.
+fn sources(system: &System, chain: &Chain) -> Result<Vec<StageInput>, &'static str> {
     let mut sources = Vec::with_capacity(chain.path.len());
     let Some(first) = chain.path.first() else { return Err("its path is empty") };
     let periodic = system.operation(*first).trigger == Trigger::Periodic;
     if !periodic && legs(system, *first).any(|legs| legs > 1) {
-        return Err("it begins with a load chain that others trigger");
+        return Err("it begins with a load chain that has a trigger");
     }
-    sources.push(if periodic { Source::Origin } else { Source::Release });
+    sources.push(if periodic { StageInput::Origin } else { StageInput::Release });
     for pair in chain.path.windows(2) {
         let (from, to) = (pair[0], system.operation(pair[1]));
         let before = sources[sources.len() - 1];
@@ -271,21 +271,21 @@ fn sources(system: &System, chain: &Chain) -> Result<Vec<Source>, &'static str> 
                     return Err("one of its operations is triggered by any of several");
                 }
                 Trigger::All(_) if to.roots.len() > 1 => return Err("one of its operations joins different roots"),
-                _ if matches!(before, Source::Origin) => Source::Origin,
-                _ => Source::SameNumber,
+                _ if matches!(before, StageInput::Origin) => StageInput::Origin,
+                _ => StageInput::SameNumber,
             }
         } else {
             let host = |operation: OperationId| system.processor(system.operation(operation).on).host;
             if !system.delay(host(from), host(pair[1])).1.is_zero() {
                 return Err("one of its operations reads another over a link with a delay");
             }
-            Source::Latest
+            StageInput::Latest
         });
     }
     Ok(sources)
 }
 
-/// When regions begin in which the chain cannot run.
+/// Beginnings of regions in which the chain cannot run.
 fn pauses(system: &System, chain: &Chain) -> Vec<Instant> {
     let off = |epoch: &&Epoch| chain.path.iter().any(|operation| !epoch.settings[operation.index()].enabled);
     system.epochs.iter().filter(off).map(|epoch| epoch.at).collect()

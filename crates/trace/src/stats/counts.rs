@@ -1,15 +1,15 @@
-//! How many jobs ended in which way.
+//! Counts of job ends by outcome.
 
 use core::ops::AddAssign;
 
 use hyoshi_model::{Instant, Span};
 
-use crate::event::{JobEnd, Outcome};
+use crate::event::{JobEnd, JobOutcome};
 
-/// Job ends of some jobs: of an operation in an epoch, of a class, of everything.
+/// Job ends of an operation in an epoch, of a class, or of all jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    outcomes: [u64; Outcome::ALL.len()],
+    outcomes: [u64; JobOutcome::ALL.len()],
     /// Jobs that entered their lane's queue.
     pub enqueued: u64,
     /// Jobs that used more CPU time than declared.
@@ -25,7 +25,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// One more job is over.
+    /// Records a job's end.
     #[inline]
     pub fn record(&mut self, end: &JobEnd) {
         self.outcomes[end.outcome as usize] += 1;
@@ -37,53 +37,53 @@ impl Counts {
     }
 
     /// Jobs that ended with this outcome.
-    pub const fn of(&self, outcome: Outcome) -> u64 {
+    pub const fn of(&self, outcome: JobOutcome) -> u64 {
         self.outcomes[outcome as usize]
     }
 
-    /// Jobs that came to be, whatever became of them.
+    /// All jobs, with any outcome.
     pub fn released(&self) -> u64 {
         self.outcomes.iter().sum()
     }
 
     /// Finished in time.
     pub const fn made(&self) -> u64 {
-        self.of(Outcome::Made)
+        self.of(JobOutcome::Made)
     }
 
     /// Not finished in time.
     pub const fn missed(&self) -> u64 {
-        self.of(Outcome::Missed)
+        self.of(JobOutcome::Missed)
     }
 
     /// Cancelled at the first dispatch.
     pub const fn cancelled(&self) -> u64 {
-        self.of(Outcome::Cancelled)
+        self.of(JobOutcome::Cancelled)
     }
 
     /// Stopped beyond the declared worst case.
     pub const fn stopped(&self) -> u64 {
-        self.of(Outcome::Stopped)
+        self.of(JobOutcome::Stopped)
     }
 
-    /// Not admitted, or pushed out of a full queue.
+    /// Rejected, or removed from a full queue.
     pub const fn dropped(&self) -> u64 {
-        self.of(Outcome::DroppedBusy) + self.of(Outcome::DroppedFull)
+        self.of(JobOutcome::DroppedBusy) + self.of(JobOutcome::DroppedFull)
     }
 
-    /// Jobs whose deadline was not met, in whatever way.
+    /// Jobs that did not meet their deadline, for any reason.
     pub fn not_made(&self) -> u64 {
         self.released() - self.made()
     }
 }
 
-/// True for a job that the end of the run found unfinished after its deadline: the dispatcher
-/// reports those without CPU time.
+/// True for a job that the end of the run finds unfinished after its deadline: the dispatcher reports it without CPU
+/// time.
 pub(super) const fn unfinished(end: &JobEnd) -> bool {
-    matches!(end.outcome, Outcome::Missed) && end.consumed.is_zero()
+    matches!(end.outcome, JobOutcome::Missed) && end.consumed.is_zero()
 }
 
-/// Sums stop at the greatest span: an edited recording may tell of centuries.
+/// Adds spans, up to the greatest: an edited recording may contain centuries.
 pub(super) fn plus(sum: Span, more: Span) -> Span {
     sum.checked_add(more).unwrap_or(Span::from_nanos(u64::MAX))
 }

@@ -1,11 +1,11 @@
-//! How times are distributed, in constant memory: HDR histograms, with exact extremes beside them.
+//! Distributions of times in constant memory: HDR histograms, with exact extremes.
 
 use core::marker::PhantomData;
 
 use hdrhistogram::Histogram;
 use hyoshi_model::{Lateness, Span};
 
-/// A time that can be counted: a [`Span`], or a [`Lateness`] with its sign.
+/// A time with a value in nanoseconds: a [`Span`], or a signed [`Lateness`].
 pub trait Nanos: Copy {
     /// As signed nanoseconds.
     fn nanos(self) -> i64;
@@ -33,60 +33,59 @@ impl Nanos for Lateness {
 
 /// The distribution of a time.
 ///
-/// Counts are kept to one or two significant digits; least, greatest and mean are exact. Values beyond
-/// the range chosen at start are counted at its end, and a quantile that falls there is given as
-/// the greatest value seen: never too small.
+/// Counts have one or two significant digits; minimum, maximum and mean are exact. Values beyond the range count at its
+/// end. A quantile that lies there is the maximum, so it is never too small.
 #[derive(Clone, Debug)]
 pub struct Distribution<T> {
-    /// Of values plus `bias`, which are never negative.
+    /// Counts values plus `bias`, which are never negative.
     histogram: Histogram<u32>,
     bias: i64,
     extent: Extent<T>,
 }
 
 impl<T: Nanos> Distribution<T> {
-    /// For values from `-bias` up to `longest`, told apart from `finest` on, to so many significant
-    /// digits (of the value plus `bias`). Two cost eight times the memory of one.
+    /// For values from `-bias` to `longest`, with the resolution `finest` and so many significant digits (of the value
+    /// plus `bias`). Two digits need eight times the memory of one.
     pub fn new(finest: Span, longest: Span, bias: Span, digits: u8) -> Self {
         let finest = finest.as_nanos().max(1);
         let longest = longest.as_nanos().saturating_add(bias.as_nanos()).max(finest.saturating_mul(2));
         let histogram = Histogram::new_with_bounds(finest, longest, digits);
-        // Not to be reached: the bounds above satisfy what the histogram asks of them, short of spans of centuries.
+        // Unreachable: the bounds above satisfy the histogram's conditions, except for spans of centuries.
         let histogram = histogram.unwrap_or_else(|_| Histogram::new_with_bounds(1 << 20, 1 << 60, 2).expect("sound"));
         Distribution { histogram, bias: bias.nanos(), extent: Extent::default() }
     }
 
-    /// One more value.
+    /// Records a value.
     #[inline]
     pub fn record(&mut self, value: T) {
-        let place = value.nanos().saturating_add(self.bias).max(0) as u64;
-        self.histogram.saturating_record(place);
+        let biased = value.nanos().saturating_add(self.bias).max(0) as u64;
+        self.histogram.saturating_record(biased);
         self.extent.record(value);
     }
 
-    /// Fetches into the cache what recording a value will change.
+    /// Fetches into the cache what the record of a value will change.
     #[inline]
-    pub(super) fn fetch(&self, value: T) -> u64 {
-        let place = value.nanos().saturating_add(self.bias).max(0) as u64;
-        self.extent.count + u64::from(self.histogram.count_at(place))
+    pub(super) fn prefetch(&self, value: T) -> u64 {
+        let biased = value.nanos().saturating_add(self.bias).max(0) as u64;
+        self.extent.count + u64::from(self.histogram.count_at(biased))
     }
 
-    /// How many, least, greatest and mean.
+    /// Number, minimum, maximum and mean.
     pub fn extent(&self) -> &Extent<T> {
         &self.extent
     }
 
-    /// The value that a share of `quantile` (0 to 1) does not exceed; `None` without values.
+    /// The value that the share `quantile` (0 to 1) does not exceed; `None` without values.
     pub fn quantile(&self, quantile: f64) -> Option<T> {
         let (least, most) = (self.extent.least()?.nanos(), self.extent.most()?.nanos());
-        let place = self.histogram.value_at_quantile(quantile);
-        if place >= self.histogram.highest_equivalent(self.histogram.high()) {
+        let biased = self.histogram.value_at_quantile(quantile);
+        if biased >= self.histogram.highest_equivalent(self.histogram.high()) {
             return Some(T::from_nanos(most));
         }
-        Some(T::from_nanos((place as i64).saturating_sub(self.bias).clamp(least, most)))
+        Some(T::from_nanos((biased as i64).saturating_sub(self.bias).clamp(least, most)))
     }
 
-    /// The counted values in order, with how many there are of each: what a chart draws.
+    /// The values in order, with their counts: the data of a chart.
     pub fn counted(&self) -> impl Iterator<Item = (T, u64)> + '_ {
         self.histogram.iter_recorded().map(|step| {
             let value = (step.value_iterated_to() as i64).saturating_sub(self.bias);
@@ -94,18 +93,18 @@ impl<T: Nanos> Distribution<T> {
         })
     }
 
-    /// Adds what `other` has counted.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Self) {
         let shift = self.bias - other.bias;
         for step in other.histogram.iter_recorded() {
-            let place = (step.value_iterated_to() as i64).saturating_add(shift).max(0) as u64;
+            let biased = (step.value_iterated_to() as i64).saturating_add(shift).max(0) as u64;
             let count = step.count_since_last_iteration().min(u64::from(u32::MAX)) as u32;
-            self.histogram.saturating_record_n(place, count);
+            self.histogram.saturating_record_n(biased, count);
         }
         self.extent.merge(&other.extent);
     }
 
-    /// An empty distribution that has room for all of `parts`.
+    /// An empty distribution with the range of all `parts`.
     pub fn spanning<'a>(parts: impl Iterator<Item = &'a Self>) -> Self
     where
         T: 'a,
@@ -122,7 +121,7 @@ impl<T: Nanos> Distribution<T> {
     }
 }
 
-/// How many, least, greatest and mean of a time: exact.
+/// Number, minimum, maximum and mean of a time, all exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent<T> {
     count: u64,
@@ -139,7 +138,7 @@ impl<T> Default for Extent<T> {
 }
 
 impl<T: Nanos> Extent<T> {
-    /// One more value.
+    /// Records a value.
     #[inline]
     pub fn record(&mut self, value: T) {
         let nanos = value.nanos();
@@ -149,27 +148,27 @@ impl<T: Nanos> Extent<T> {
         self.most = self.most.max(nanos);
     }
 
-    /// How many.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The least value, if there is any.
+    /// The minimum, if any.
     pub fn least(&self) -> Option<T> {
         (self.count > 0).then(|| T::from_nanos(self.least))
     }
 
-    /// The greatest value, if there is any.
+    /// The maximum, if any.
     pub fn most(&self) -> Option<T> {
         (self.count > 0).then(|| T::from_nanos(self.most))
     }
 
-    /// The mean to the nanosecond, if there is any value.
+    /// The mean, rounded down to nanoseconds, if any.
     pub fn mean(&self) -> Option<T> {
         (self.count > 0).then(|| T::from_nanos((self.sum / i128::from(self.count)) as i64))
     }
 
-    /// Adds what `other` has seen.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum += other.sum;

@@ -1,49 +1,47 @@
-//! In which phase of its life a late job lost its time, by the job's own instants alone.
+//! Divides the time of a late job into the phases of its life, by the instants of its end alone.
 //!
-//! It takes nothing but the job's end, so it is told of every run at no cost. *Who* had the CPU in a
-//! phase only the law of blame (`hyoshi_replay`) knows, which wants all events: where it has looked, its
-//! causes are told, and these are their sums. That they agree is tested on simulations
-//! (`the_parts_of_a_job_s_time_are_its_phases` in the simulator's tests).
+//! It needs no other events, so every run can report it. Which thread had the CPU in a phase is known only to
+//! `hyoshi_replay`, which reads all events; the sums of its parts equal these phases. A test of the simulator checks
+//! that (`the_parts_of_a_job_s_time_are_its_phases`).
 
 use hyoshi_model::{Deadline, Instant, Lateness, Span, System};
 
 use crate::event::JobEnd;
 
-/// The worst misses that are kept of each operation and class.
+/// The number of worst misses kept for each operation and class.
 pub const KEPT: usize = 3;
 
-/// How long a job was in each phase of its life. They add up to the time from what its deadline is
-/// counted from to its end.
+/// Time of a job in each phase of its life. The phases sum to the time from where its deadline counts to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
-    /// In the operations that led to it (deadlines counted from the origin only), or in the legs before it.
+    /// In earlier operations (only if the deadline counts from the origin) or legs.
     pub upstream: Span,
-    /// From its nominal release until it entered its lane's queue: jitter, a guard, a late timer.
+    /// From its nominal release to its lane's queue: jitter, guard, late timer.
     pub released_late: Span,
-    /// From then until it started, behind other jobs.
+    /// From the queue to its start, behind other jobs.
     pub waited: Span,
-    /// Executing, up to its declared worst case.
+    /// Execution up to its declared worst case.
     pub executed: Span,
-    /// Executing beyond its declared worst case.
+    /// Execution beyond its declared worst case.
     pub overran: Span,
-    /// Started, but preempted or blocked.
+    /// Preempted or blocked after its start.
     pub held: Span,
 }
 
-/// The phase in which a late job lost the most, other than executing as declared.
+/// The longest phase of a late job, except execution as declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The operations or legs before it.
+    /// Earlier operations or legs.
     Upstream,
-    /// It was released late.
+    /// A late release.
     ReleasedLate,
-    /// It waited behind other jobs.
+    /// Waiting behind other jobs.
     Waited,
-    /// It ran longer than declared.
+    /// Execution beyond its worst case.
     Overran,
-    /// It was preempted or blocked after it had started.
+    /// Preemption or blocking after its start.
     Held,
-    /// None of these: its deadline is shorter than its execution.
+    /// None of these: its deadline is shorter than its execution time.
     TooShort,
 }
 
@@ -56,7 +54,7 @@ impl Phases {
             Deadline::Own(_) => Span::ZERO,
             Deadline::Origin(_) => end.release.since(end.origin),
         };
-        // The legs of a load chain share a nominal release; each is queued when the one before ends.
+        // The legs of a load chain share a nominal release; each is queued when the previous one ends.
         if end.job.leg > 0 {
             let queued = if end.ready == Instant::NEVER { end.end } else { end.ready };
             let upstream = upstream + queued.since(end.release);
@@ -87,7 +85,7 @@ impl Phases {
         }
     }
 
-    /// The one that took the most.
+    /// The longest phase.
     pub fn longest(&self) -> Phase {
         let parts = [
             (self.overran, Phase::Overran),
@@ -96,7 +94,7 @@ impl Phases {
             (self.held, Phase::Held),
             (self.upstream, Phase::Upstream),
         ];
-        // Of equal parts the first: what ran too long explains more than who waited for it.
+        // Of equal phases the first: an overrun explains more than waiting.
         let most = parts.into_iter().rev().max_by_key(|(span, _)| *span);
         most.filter(|(span, _)| !span.is_zero()).map_or(Phase::TooShort, |(_, phase)| phase)
     }
@@ -105,23 +103,23 @@ impl Phases {
 /// The worst misses of one operation, by lateness.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Worst {
-    kept: [Option<JobEnd>; KEPT],
+    jobs: [Option<JobEnd>; KEPT],
 }
 
 impl Worst {
-    /// Keeps `end` if it is among the worst; of equally late jobs the earlier ones.
+    /// Keeps `end` if it is among the worst; of equally late jobs, the earlier one.
     #[inline]
     pub fn record(&mut self, end: &JobEnd) {
         let lateness = lateness(end);
-        let better = |kept: &Option<JobEnd>| kept.as_ref().is_none_or(|kept| lateness > self::lateness(kept));
-        if let Some(place) = self.kept.iter().position(better) {
-            self.kept[place..].rotate_right(1);
-            self.kept[place] = Some(*end);
+        let better = |jobs: &Option<JobEnd>| jobs.as_ref().is_none_or(|jobs| lateness > self::lateness(jobs));
+        if let Some(index) = self.jobs.iter().position(better) {
+            self.jobs[index..].rotate_right(1);
+            self.jobs[index] = Some(*end);
         }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &JobEnd> {
-        self.kept.iter().flatten()
+        self.jobs.iter().flatten()
     }
 }
 

@@ -1,29 +1,28 @@
-//! What became of jobs over time, by class, in memory that does not grow with it: when the buckets
-//! do not suffice, they double in width.
+//! Job ends over time, by class, in constant memory: if the buckets do not suffice, their width doubles.
 
 use hyoshi_model::{Instant, Span, System};
 
 use super::counts::unfinished;
-use crate::event::{JobEnd, Outcome};
+use crate::event::{JobEnd, JobOutcome};
 
-/// At most so many buckets; at least half of them are used by a run that lasts as long as the file says.
+/// The most buckets. A run of the file's duration uses at least half of them.
 const MOST: usize = 120;
 
-/// Job ends in one stretch of time, of one class.
+/// Job ends of one class in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
     /// Finished in time.
     pub made: u64,
-    /// Finished late, or unfinished after the deadline at the end.
+    /// Finished late, or unfinished after the deadline at the end of the run.
     pub missed: u64,
     /// Cancelled at the first dispatch.
     pub cancelled: u64,
-    /// Stopped, not admitted, or pushed out.
+    /// Stopped, rejected, or removed from a full queue.
     pub lost: u64,
 }
 
 impl Ends {
-    /// All of them.
+    /// Their sum.
     pub fn all(&self) -> u64 {
         self.made + self.missed + self.cancelled + self.lost
     }
@@ -36,12 +35,12 @@ impl Ends {
     }
 }
 
-/// Job ends in stretches of equal length.
+/// Job ends in intervals of equal length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverTime {
-    /// A bucket is two to this many nanoseconds wide: finding it is a shift.
+    /// The binary logarithm of a bucket's width in nanoseconds: a shift finds the bucket.
     shift: u32,
-    /// Of other jobs and of critical ones.
+    /// For non-critical and for critical jobs.
     buckets: Vec<[Ends; 2]>,
 }
 
@@ -56,54 +55,54 @@ impl OverTime {
 
     #[inline]
     pub(super) fn record(&mut self, end: &JobEnd) {
-        // What the end of the run finds unfinished was missed at its deadline.
+        // A job unfinished at the end of the run was missed at its deadline.
         let at = if unfinished(end) { end.deadline.min(end.end) } else { end.end };
-        let mut place = (at.as_nanos() >> self.shift) as usize;
-        if place >= self.buckets.len() {
-            place = self.grow(at);
+        let mut bucket = (at.as_nanos() >> self.shift) as usize;
+        if bucket >= self.buckets.len() {
+            bucket = self.grow(at);
         }
-        let ends = &mut self.buckets[place][usize::from(end.critical)];
+        let ends = &mut self.buckets[bucket][usize::from(end.critical)];
         match end.outcome {
-            Outcome::Made => ends.made += 1,
-            Outcome::Missed => ends.missed += 1,
-            Outcome::Cancelled => ends.cancelled += 1,
-            Outcome::Stopped | Outcome::DroppedBusy | Outcome::DroppedFull => ends.lost += 1,
+            JobOutcome::Made => ends.made += 1,
+            JobOutcome::Missed => ends.missed += 1,
+            JobOutcome::Cancelled => ends.cancelled += 1,
+            JobOutcome::Stopped | JobOutcome::DroppedBusy | JobOutcome::DroppedFull => ends.lost += 1,
         }
     }
 
-    /// Makes room for `at`; its bucket.
+    /// Adds buckets up to `at`. Returns its bucket.
     #[cold]
     fn grow(&mut self, at: Instant) -> usize {
         while at.as_nanos() >> self.shift >= MOST as u64 {
             self.widen();
         }
-        let place = (at.as_nanos() >> self.shift) as usize;
-        self.buckets.resize(self.buckets.len().max(place + 1), Default::default());
-        place
+        let bucket = (at.as_nanos() >> self.shift) as usize;
+        self.buckets.resize(self.buckets.len().max(bucket + 1), Default::default());
+        bucket
     }
 
     fn widen(&mut self) {
         let halved = self.buckets.len().div_ceil(2);
-        for place in 0..halved {
-            let mut sum = self.buckets[2 * place];
-            if let Some(next) = self.buckets.get(2 * place + 1) {
+        for bucket in 0..halved {
+            let mut sum = self.buckets[2 * bucket];
+            if let Some(next) = self.buckets.get(2 * bucket + 1) {
                 sum.iter_mut().zip(next).for_each(|(sum, next)| sum.add(next));
             }
-            self.buckets[place] = sum;
+            self.buckets[bucket] = sum;
         }
         self.buckets.truncate(halved);
         self.shift += 1;
     }
 
-    /// How long a stretch is.
+    /// The length of an interval.
     pub fn width(&self) -> Span {
         Span::from_nanos(1 << self.shift)
     }
 
-    /// Every stretch: when it begins, what ended in it of other jobs and of critical ones.
+    /// The intervals: their beginnings, and their ends of non-critical and of critical jobs.
     pub fn stretches(&self) -> impl Iterator<Item = (Instant, &[Ends; 2])> {
-        let begin = |place: usize| Instant::from_nanos((place as u64) << self.shift);
-        self.buckets.iter().enumerate().map(move |(place, ends)| (begin(place), ends))
+        let begin = |bucket: usize| Instant::from_nanos((bucket as u64) << self.shift);
+        self.buckets.iter().enumerate().map(move |(bucket, ends)| (begin(bucket), ends))
     }
 }
 
@@ -113,7 +112,7 @@ mod tests {
     use hyoshi_model::{JobId, OperationId};
     use proptest::prelude::*;
 
-    fn end(at: u64, critical: bool, outcome: Outcome) -> JobEnd {
+    fn end(at: u64, critical: bool, outcome: JobOutcome) -> JobEnd {
         let at = Instant::from_nanos(at);
         JobEnd {
             job: JobId { operation: OperationId(0), number: 0, leg: 0 },
@@ -139,7 +138,7 @@ mod tests {
         ) {
             let mut sum = OverTime { shift: 20, buckets: Vec::new() };
             for (at, critical, outcome) in &ends {
-                sum.record(&end(*at, *critical, Outcome::ALL[*outcome]));
+                sum.record(&end(*at, *critical, JobOutcome::ALL[*outcome]));
             }
             prop_assert!(sum.buckets.len() <= MOST);
             let all: u64 = sum.stretches().flat_map(|(_, classes)| classes).map(Ends::all).sum();

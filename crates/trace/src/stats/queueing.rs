@@ -1,19 +1,18 @@
-//! What queueing costs on a processor, as measured while it runs: Kokyu's enqueue and dequeue
-//! latencies (Kokyu 2003, section IV).
+//! Measured costs of queueing on a processor: Kokyu's enqueue and dequeue latencies (Kokyu 2003, section IV).
 
 use hyoshi_model::Span;
 
 use super::Distribution;
 
-/// Costs are told apart up to this; beyond it only the greatest is exact.
+/// The range of costs. Beyond it only the greatest is exact.
 const LONGEST: Span = Span::from_millis(10);
 
-/// Times that the dispatcher took to put jobs into their lanes' queues, and to take them out.
+/// Times in which the dispatcher put jobs into queues and removed them.
 #[derive(Clone, Debug)]
 pub struct Queueing {
-    /// For each job that time or another processor released: its part of the tick that released it.
+    /// For each job released by a timer or another processor: its share of that tick.
     pub enqueue: Distribution<Span>,
-    /// For each job that a lane took: the decision, cancelled jobs before it included.
+    /// For each job that a lane started: the time of the decision, including jobs cancelled before it.
     pub dequeue: Distribution<Span>,
 }
 
@@ -25,7 +24,7 @@ impl Default for Queueing {
 }
 
 impl Queueing {
-    /// A tick of `took` put so many jobs into queues.
+    /// Records a tick of `took` that put `jobs` jobs into queues.
     #[inline]
     pub fn enqueued(&mut self, jobs: u32, took: Span) {
         let each = Span::from_nanos(took.as_nanos() / u64::from(jobs.max(1)));
@@ -34,7 +33,7 @@ impl Queueing {
         }
     }
 
-    /// A decision of `took` took a job out.
+    /// Records a decision of `took` that started a job.
     #[inline]
     pub fn dequeued(&mut self, took: Span) {
         self.dequeue.record(took);

@@ -1,9 +1,9 @@
-//! Systems and job ends made by hand, for tests and benchmarks.
+//! Systems and job ends for tests and benchmarks.
 
 use std::sync::Arc;
 
 use hyoshi_model::*;
-use hyoshi_trace::{JobEnd, Outcome};
+use hyoshi_trace::{JobEnd, JobOutcome};
 
 pub fn millis(millis: u64) -> Span {
     Span::from_millis(millis)
@@ -97,12 +97,12 @@ pub fn uniform(system: &mut Contents, setting: Setting) {
     system.epochs[0].settings = Arc::from(vec![setting; system.operations.len()]);
 }
 
-/// A job that was released at its period's begin, started at once, ran 1 ms and finished at `end`.
+/// A job that was released at the beginning of its period, started at once, ran for 1 ms and finished at `end`.
 pub fn job(operation: u32, number: u64, release: Instant, end: Instant) -> JobEnd {
     let deadline = release + millis(10);
     JobEnd {
         job: JobId { operation: OperationId(operation), number, leg: 0 },
-        outcome: if end <= deadline { Outcome::Made } else { Outcome::Missed },
+        outcome: if end <= deadline { JobOutcome::Made } else { JobOutcome::Missed },
         critical: operation.is_multiple_of(2),
         overran: false,
         demoted: false,

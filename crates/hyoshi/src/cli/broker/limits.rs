@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use hyoshi_broker::limits::{BadFile, FILE, Limits, Rules, read_file};
 use hyoshi_model::{FileErrors, Share};
-use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
+use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::json;
 
 use crate::cli::answer::{Answer, Table, Told};
@@ -47,16 +47,16 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     let rules = read.unwrap_or_default();
     let share = |limits: &Limits| Share::from_millionths(limits.share.into());
     let row = |limits: &Limits| {
-        let count = |count: u32| Value::Count(count.into(), Tone::Plain);
+        let count = |count: u32| CellValue::Count(count.into(), Tone::Plain);
         vec![
-            Value::words(limits.holder.to_string()),
-            Value::figure(share(limits).to_string()),
+            CellValue::words(limits.holder.to_string()),
+            CellValue::figure(share(limits).to_string()),
             count(limits.importance),
             count(limits.tasks),
             count(limits.threads),
             count(limits.connections),
-            Value::figure(format!("{}B", limits.settings)),
-            Value::figure(format!("{}/s", limits.requests)),
+            CellValue::figure(format!("{}B", limits.settings)),
+            CellValue::figure(format!("{}/s", limits.requests)),
         ]
     };
     let entries: Vec<_> = rules.entries().map(|limits| {

@@ -10,7 +10,7 @@ use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStanding, Reservation, RunSta
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::{Span, printable};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
-use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
+use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::{Value as Json, json};
 
 use super::{Ended, share};
@@ -38,13 +38,13 @@ pub(super) fn list(client: &Client) -> Result<Answer, Ended> {
     let tasks = client.tasks()?;
     let row = |task: &TaskStanding| {
         vec![
-            Value::words(&task.name),
-            Value::words(processes(&task.processes)),
-            Value::Count(task.importance.into(), Tone::Plain),
-            Value::figure(about(task.consumed)),
-            Value::figure(reserved(&task.granted.asked)),
-            Value::figure(reserved(&task.granted.held)),
-            Value::words(&task.granted.because),
+            CellValue::words(&task.name),
+            CellValue::words(processes(&task.processes)),
+            CellValue::Count(task.importance.into(), Tone::Plain),
+            CellValue::figure(about(task.consumed)),
+            CellValue::figure(reserved(&task.granted.asked)),
+            CellValue::figure(reserved(&task.granted.held)),
+            CellValue::words(&task.granted.because),
         ]
     };
     let table = Table {

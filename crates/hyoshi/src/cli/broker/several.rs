@@ -6,7 +6,7 @@ use std::thread;
 
 use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_os::{Interrupt, Wake};
-use hyoshi_report::terminal::Look;
+use hyoshi_report::terminal::TerminalStyle;
 use serde_json::{Value as Json, json};
 
 use super::look::{self, Watch, Watched};
@@ -42,7 +42,7 @@ pub(super) fn ask(
                     }
                 }
             }
-            streams::out(beside(good, Look::of_stdout()))?;
+            streams::out(beside(good, TerminalStyle::of_stdout()))?;
             bad.iter().for_each(streams::err);
             held
         }

@@ -9,7 +9,7 @@ use hyoshi_broker::Joining;
 use hyoshi_broker::idl::cpu_broker::BrokerStanding;
 use hyoshi_broker::setting::Setting;
 use hyoshi_model::{AdvocateWords, Broker, HostId, Program, Share, System};
-use hyoshi_report::{Level, Note};
+use hyoshi_report::{NoteLevel, ReportNote};
 
 use crate::cli::Failure;
 use crate::cli::broker::settled;
@@ -51,7 +51,7 @@ pub(super) fn joining(program: &Program) -> Result<Joining, Failure> {
 }
 
 /// Where the broker's policy is not that of the file's hosts, it counts: it is for all of the machine's tasks.
-pub(super) fn differing(system: &System, standing: &BrokerStanding) -> Vec<Note> {
+pub(super) fn differing(system: &System, standing: &BrokerStanding) -> Vec<ReportNote> {
     let hosts = (0..).map(HostId).zip(&system.hosts).zip(&system.brokered.brokers);
     let with_programs = hosts.filter(|((id, _), _)| system.programs_on(*id).next().is_some());
     let differs = |asked: &Broker| {
@@ -67,7 +67,7 @@ pub(super) fn differing(system: &System, standing: &BrokerStanding) -> Vec<Note>
             standing.policy, asked.policy, asked.cap
         );
         let remedy = Some(format!("hyoshi broker policy set \"{}\" --cap {}", asked.policy, asked.cap));
-        Note { remedy, ..note(Level::Degraded, "broker", text) }
+        ReportNote { remedy, ..note(NoteLevel::Degraded, "broker", text) }
     });
     differing.collect()
 }

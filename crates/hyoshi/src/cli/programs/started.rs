@@ -12,7 +12,7 @@ use hyoshi_broker::client::{Client, ClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, StandingError, Task, TaskStub};
 use hyoshi_model::{HostId, Instant, Program, ProgramId, Span, System};
 use hyoshi_os::process::{Process, end_group};
-use hyoshi_report::{Level, Note, ProgramSummary};
+use hyoshi_report::{NoteLevel, ProgramSummary, ReportNote};
 use hyoshi_sim::programs::{Period, ProgramResults};
 
 use super::asked::{differing, find, joining};
@@ -36,7 +36,7 @@ pub(in crate::cli) struct Told {
     /// In the file's order.
     pub summaries: Vec<ProgramSummary>,
     /// What a reader must know of them.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ReportNote>,
     /// Whether one ended by itself, and not well.
     pub failed: bool,
 }
@@ -209,7 +209,7 @@ fn watch(
     system: &System,
     client: Client,
     mut running: Vec<Running>,
-    mut notes: Vec<Note>,
+    mut notes: Vec<ReportNote>,
     stop: &AtomicBool,
     guard: Guard,
 ) -> Told {
@@ -229,7 +229,7 @@ fn watch(
     }
     if gone {
         let text = "it ended, or did not answer: from then on programs ran without reservations";
-        notes.push(note(Level::Degraded, "broker", text));
+        notes.push(note(NoteLevel::Degraded, "broker", text));
     }
     end(&mut running);
     guard.over();
@@ -238,13 +238,13 @@ fn watch(
     for one in running.iter().filter(|one| one.detached) {
         let name = &system.program(one.id).name;
         let text = format!("{name} was taken from the broker: from then on it ran without a reservation");
-        notes.push(note(Level::Degraded, "reservations", text));
+        notes.push(note(NoteLevel::Degraded, "reservations", text));
     }
     for one in running.iter().filter(|one| !one.ended) {
         if let Some(status) = one.status.filter(|status| !status.success()) {
             failed = true;
             let name = &system.program(one.id).name;
-            notes.push(note(Level::Degraded, "reservations", format!("{name} ended by itself: {status}")));
+            notes.push(note(NoteLevel::Degraded, "reservations", format!("{name} ended by itself: {status}")));
         }
     }
     running.sort_by_key(|one| one.id);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use hyoshi_reproduce::broker::kernel::{self, Length};
-use hyoshi_reproduce::broker::{self, Reproduced};
+use hyoshi_reproduce::broker::{self, BrokerReproduction};
 
 use super::{Pieces, stopped, tell, watched};
 use crate::cli::output::try_out;
@@ -54,7 +54,7 @@ pub(super) fn broker(arguments: &Broker, format: Format) -> Result<Held, Failure
         }
         Ok(figures)
     })?;
-    let reproduced = Reproduced::judge(figures);
+    let reproduced = BrokerReproduction::judge(figures);
     let pieces = Pieces {
         paper: "broker",
         claims: &reproduced.claims,

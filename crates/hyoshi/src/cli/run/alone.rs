@@ -5,9 +5,9 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_model::{HostId, ProcessorId, System};
 use hyoshi_os::{Interrupt, MonotonicClock};
-use hyoshi_report::Note;
+use hyoshi_report::ReportNote;
 use hyoshi_runtime::Prepared;
-use hyoshi_trace::Event;
+use hyoshi_trace::TraceEvent;
 
 use crate::cli::Failure;
 
@@ -48,11 +48,11 @@ impl Joined {
         match *self {}
     }
 
-    pub fn clocks(&self) -> std::iter::Empty<(ProcessorId, Event)> {
+    pub fn clocks(&self) -> std::iter::Empty<(ProcessorId, TraceEvent)> {
         match *self {}
     }
 
-    pub fn end(self) -> Vec<Note> {
+    pub fn end(self) -> Vec<ReportNote> {
         match self {}
     }
 }

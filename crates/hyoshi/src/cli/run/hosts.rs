@@ -9,7 +9,7 @@ use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System,
 use hyoshi_node::idl::hyoshi_node::PeerStanding;
 use hyoshi_node::{Agreed, ENDED, Event, NodeError, Peers, Settings, Tls, folder};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
-use hyoshi_report::{Level, Note};
+use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::Prepared;
 
 use crate::cli::notes::note;
@@ -166,22 +166,23 @@ impl Joined {
     }
 
     /// The data that a recording needs for merging.
-    pub fn clocks(&self) -> impl Iterator<Item = (ProcessorId, hyoshi_trace::Event)> + '_ {
+    pub fn clocks(&self) -> impl Iterator<Item = (ProcessorId, hyoshi_trace::TraceEvent)> + '_ {
         self.peers.clocks().map(|(host, known)| {
-            let clock = hyoshi_trace::Seen::Clock { host, offset: known.offset, error: Span::from_nanos(known.error) };
-            (self.first, hyoshi_trace::Event::Seen(clock))
+            let clock =
+                hyoshi_trace::CpuEvent::Clock { host, offset: known.offset, error: Span::from_nanos(known.error) };
+            (self.first, hyoshi_trace::TraceEvent::Cpu(clock))
         })
     }
 
     /// Leaves the other hosts. Returns notes about them for the report.
-    pub fn end(self) -> Vec<Note> {
+    pub fn end(self) -> Vec<ReportNote> {
         self.report();
         self.peers.standing().iter().map(summary).collect()
     }
 }
 
 /// A summary of the exchange with one host.
-fn summary(peer: &PeerStanding) -> Note {
+fn summary(peer: &PeerStanding) -> ReportNote {
     let PeerStanding { host, state, sent, unsent, unconfirmed, received, rejected, .. } = peer;
     let mut text = match (state.as_str(), peer.because.as_str()) {
         ("joined", _) | ("lost", ENDED) => format!("host {host}"),
@@ -202,5 +203,5 @@ fn summary(peer: &PeerStanding) -> Note {
     // A host that ends with its run, a moment before this one, was not lost.
     let there = state == "joined" || (state == "lost" && peer.because == ENDED);
     let lost = unsent + unconfirmed + rejected > 0 || !there;
-    note(if lost { Level::Degraded } else { Level::Info }, "hosts", text)
+    note(if lost { NoteLevel::Degraded } else { NoteLevel::Info }, "hosts", text)
 }

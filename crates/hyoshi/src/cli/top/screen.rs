@@ -10,7 +10,7 @@ use crossterm::terminal::{
 use crossterm::{execute, queue};
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, MonotonicClock, Wake, wait_for_input};
-use hyoshi_report::Look;
+use hyoshi_report::TerminalStyle;
 
 use super::view::View;
 
@@ -62,7 +62,7 @@ impl Screen {
     pub fn show(&mut self, view: &View) -> io::Result<()> {
         // Some terminals do not know their size and say 0.
         let (_, height) = size().ok().filter(|(_, height)| *height > 0).unwrap_or((80, 24));
-        let text = view.text(Look::of_stdout(), Some(height.into()));
+        let text = view.text(TerminalStyle::of_stdout(), Some(height.into()));
         if text == self.shown {
             return Ok(());
         }

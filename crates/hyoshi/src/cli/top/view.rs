@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use hyoshi_broker::idl::cpu_broker::{BrokerStanding, Reservation, TaskStanding};
 use hyoshi_model::{Instant, Reservation as Reserved, Span};
-use hyoshi_report::Look;
+use hyoshi_report::TerminalStyle;
 use hyoshi_report::figures::{nanos, percent, printable};
-use hyoshi_report::terminal::grid::{Column, Tone, Value, column, grid};
+use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
 
 use crate::cli::broker::share;
 
@@ -154,7 +154,7 @@ impl View {
     }
 
     /// In lines, of which no more than that: the last ones tell of keys then.
-    pub fn text(&self, look: Look, height: Option<usize>) -> String {
+    pub fn text(&self, look: TerminalStyle, height: Option<usize>) -> String {
         let text = match &self.looked {
             Err(why) => format!("waits for the broker at {}: {}\n", printable(&self.place), printable(why)),
             Ok(standing) => format!("{}\n{}", self.head(standing), self.table(look, height)),
@@ -186,7 +186,7 @@ impl View {
         text.lines().map(|line| format!(" {}\n", printable(line))).collect()
     }
 
-    fn table(&self, look: Look, height: Option<usize>) -> String {
+    fn table(&self, look: TerminalStyle, height: Option<usize>) -> String {
         if self.tasks.is_empty() {
             return " no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n".to_owned();
         }
@@ -212,7 +212,7 @@ fn before(task: &TaskStanding, at: Instant, known: Option<&Before>) -> Before {
     }
 }
 
-fn row(task: &TaskStanding, cpu: Option<u64>) -> Vec<Value> {
+fn row(task: &TaskStanding, cpu: Option<u64>) -> Vec<CellValue> {
     let (asked, held) = (&task.granted.asked, &task.granted.held);
     let tone = match held.budget {
         0 if asked.budget > 0 => Tone::Bad,
@@ -221,16 +221,16 @@ fn row(task: &TaskStanding, cpu: Option<u64>) -> Vec<Value> {
     };
     let deadline = if held.deadline < held.period { nanos(held.deadline) } else { String::new() };
     vec![
-        Value::words(&task.name),
-        Value::Count(task.processes.len() as u64, Tone::Plain),
-        Value::Count(task.importance.into(), Tone::Plain),
-        Value::figure(nanos(task.period)),
-        Value::figure(deadline),
-        Value::figure(reserved(asked)),
-        Value::Figure(reserved(held), tone),
-        Value::figure(cpu.map_or(String::new(), percent)),
-        Value::Count(task.reports, Tone::Plain),
-        Value::words(&task.granted.because),
+        CellValue::words(&task.name),
+        CellValue::Count(task.processes.len() as u64, Tone::Plain),
+        CellValue::Count(task.importance.into(), Tone::Plain),
+        CellValue::figure(nanos(task.period)),
+        CellValue::figure(deadline),
+        CellValue::figure(reserved(asked)),
+        CellValue::Figure(reserved(held), tone),
+        CellValue::figure(cpu.map_or(String::new(), percent)),
+        CellValue::Count(task.reports, Tone::Plain),
+        CellValue::words(&task.granted.because),
     ]
 }
 
@@ -328,7 +328,7 @@ mod tests {
         let mut view = view();
         let tasks: Vec<_> = (0..30).map(|n| task(&format!("task-{n:02}"), n, 20_000_000, 10_000_000)).collect();
         view.take(look(0, &tasks));
-        let all = view.text(Look::PLAIN, None);
+        let all = view.text(TerminalStyle::PLAIN, None);
         assert!(
             all.starts_with(" broker 42  policy strict  scheduler \n 30 tasks  reserved 50% of 75%  used 0.0 %\n\n"),
             "{all}"
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(all.matches("10ms 25.0 %  ").count(), 30);
         assert_eq!(all.matches("the cap of 75% leaves no more").count(), 30);
         for (width, height) in [(40, 12), (80, 24), (200, 50), (10, 3), (1, 1)] {
-            let look = Look { colour: false, width: Some(width) };
+            let look = TerminalStyle { colour: false, width: Some(width) };
             let text = view.text(look, Some(height));
             assert!(text.lines().count() <= height, "{width} x {height}:\n{text}");
             assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{width} x {height}:\n{text}");
@@ -344,7 +344,7 @@ mod tests {
         }
         view.take(Looked { at: Instant::ZERO, seen: Err("nobody\x1b listens".into()) });
         assert!(!view.is_there());
-        let text = view.text(Look::PLAIN, None);
+        let text = view.text(TerminalStyle::PLAIN, None);
         assert_eq!(text, "waits for the broker at /run/b.sock: nobody\\u{1b} listens\n");
     }
 }

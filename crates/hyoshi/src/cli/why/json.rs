@@ -1,10 +1,10 @@
 //! The answer, for programs.
 
 use hyoshi_model::{Instant, Span, System};
-use hyoshi_replay::blame::{Account, Basis, Kind, MOST_STRETCHES, Rank, Stretch};
-use hyoshi_report::blamed::{Part, together, words_of};
+use hyoshi_replay::blame::{BreakdownBasis, MOST_STRETCHES, Rank, ResponseBreakdown, ResponsePart, Stretch};
+use hyoshi_report::blamed::{BlamedPart, together, words_of};
 use hyoshi_report::lateness::OverrunSummary;
-use hyoshi_trace::{Outcome, Wait};
+use hyoshi_trace::{JobOutcome, Wait};
 use serde_json::{Value, json};
 
 use super::super::head;
@@ -13,47 +13,47 @@ use super::text::{decided, ended};
 use super::{Answer, Decided, List};
 
 /// What programs call a cause.
-fn key(kind: Kind) -> &'static str {
+fn key(kind: ResponsePart) -> &'static str {
     match kind {
-        Kind::Upstream => "upstream",
-        Kind::Legs => "legs",
-        Kind::Link => "link",
-        Kind::Offset => "offset",
-        Kind::Jitter => "jitter",
-        Kind::Guard => "guard",
-        Kind::TimerLate => "timer-late",
-        Kind::Waited { .. } => "waited",
-        Kind::Preempted { .. } => "preempted",
-        Kind::Resource { .. } => "resource",
-        Kind::Cap { .. } => "cap",
-        Kind::Demoted { .. } => "demoted",
-        Kind::Suspended => "suspended",
-        Kind::Asleep(_) => "asleep",
-        Kind::Executed => "executed",
-        Kind::Overran => "overran",
-        Kind::Overhead => "overhead",
-        Kind::Other(_) => "other-thread",
-        Kind::Stolen => "stolen",
-        Kind::Unexplained => "unexplained",
+        ResponsePart::Upstream => "upstream",
+        ResponsePart::Legs => "legs",
+        ResponsePart::Link => "link",
+        ResponsePart::Offset => "offset",
+        ResponsePart::Jitter => "jitter",
+        ResponsePart::Guard => "guard",
+        ResponsePart::TimerLate => "timer-late",
+        ResponsePart::Waited { .. } => "waited",
+        ResponsePart::Preempted { .. } => "preempted",
+        ResponsePart::Resource { .. } => "resource",
+        ResponsePart::Cap { .. } => "cap",
+        ResponsePart::Demoted { .. } => "demoted",
+        ResponsePart::Suspended => "suspended",
+        ResponsePart::Asleep(_) => "asleep",
+        ResponsePart::Executed => "executed",
+        ResponsePart::Overran => "overran",
+        ResponsePart::Overhead => "overhead",
+        ResponsePart::Other(_) => "other-thread",
+        ResponsePart::Stolen => "stolen",
+        ResponsePart::Unexplained => "unexplained",
     }
 }
 
 /// What a body waited for, if the kernel said so.
-fn wait(kind: Kind) -> Option<Wait> {
+fn wait(kind: ResponsePart) -> Option<Wait> {
     match kind {
-        Kind::Asleep(wait) => wait,
+        ResponsePart::Asleep(wait) => wait,
         _ => None,
     }
 }
 
 /// A cause, on whom it is blamed, and by how much that one overran.
-fn cause(system: &System, account: &Account, kind: Kind, names: &[String]) -> Value {
+fn cause(system: &System, account: &ResponseBreakdown, kind: ResponsePart, names: &[String]) -> Value {
     let who = kind.culprit().map(|who| {
         let name = system.operations.get(who.operation.index()).map(|operation| operation.name.clone());
         json!({ "operation": name, "number": who.job.map(|job| job.0), "leg": who.job.map(|job| job.1) })
     });
     let rank = match kind {
-        Kind::Waited { rank, .. } | Kind::Preempted { rank, .. } => Some(match rank {
+        ResponsePart::Waited { rank, .. } | ResponsePart::Preempted { rank, .. } => Some(match rank {
             Rank::MoreUrgent => "more-urgent",
             Rank::Same => "same",
             Rank::LessUrgent => "less-urgent",
@@ -61,11 +61,13 @@ fn cause(system: &System, account: &Account, kind: Kind, names: &[String]) -> Va
         _ => None,
     };
     let resource = match kind {
-        Kind::Resource { resource, .. } => system.resources.get(resource.index()).map(|resource| resource.name.clone()),
+        ResponsePart::Resource { resource, .. } => {
+            system.resources.get(resource.index()).map(|resource| resource.name.clone())
+        }
         _ => None,
     };
     let thread = match kind {
-        Kind::Other(name) => names.get(name as usize).cloned(),
+        ResponsePart::Other(name) => names.get(name as usize).cloned(),
         _ => None,
     };
     let overrun = account.overrun(kind).map(|overrun| OverrunSummary::of(system, overrun));
@@ -76,7 +78,7 @@ fn cause(system: &System, account: &Account, kind: Kind, names: &[String]) -> Va
 }
 
 /// Parts of all jobs of one operation or template together.
-fn together_json(system: &System, part: &Part, names: &[String]) -> Value {
+fn together_json(system: &System, part: &BlamedPart, names: &[String]) -> Value {
     let overrun = part.overran.map(|(overrun, _)| OverrunSummary::of(system, overrun));
     json!({
         "cause": key(part.kind), "wait": wait(part.kind), "operation": part.who.as_ref().map(|who| &who.name),
@@ -86,11 +88,11 @@ fn together_json(system: &System, part: &Part, names: &[String]) -> Value {
 }
 
 /// A job and where its time went.
-fn account_json(system: &System, account: &Account, names: &[String]) -> Value {
+fn account_json(system: &System, account: &ResponseBreakdown, names: &[String]) -> Value {
     let end = &account.end;
     let operation = system.operation(end.job.operation);
     let instant = |at: Instant| (at != Instant::NEVER).then(|| at.as_nanos());
-    let with = |kind: Kind, fields: Value| {
+    let with = |kind: ResponsePart, fields: Value| {
         let mut object = cause(system, account, kind, names);
         if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
             object.extend(fields);
@@ -99,9 +101,9 @@ fn account_json(system: &System, account: &Account, names: &[String]) -> Value {
     };
     let parts = account.parts.iter().map(|(kind, span)| with(*kind, json!({ "span_ns": span.as_nanos() })));
     let basis = match account.basis {
-        Basis::Exact => "exact",
-        Basis::Switches => "switches",
-        Basis::Inferred => "inferred",
+        BreakdownBasis::Exact => "exact",
+        BreakdownBasis::Switches => "switches",
+        BreakdownBasis::Inferred => "inferred",
     };
     json!({
         "operation": operation.name, "number": end.job.number, "leg": end.job.leg,
@@ -134,7 +136,7 @@ pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>)
         .map(|(at, decision): &Decided| json!({ "at_ns": at.as_nanos(), "decision": decided(decision) }));
     let path = answer.path.hops.iter().map(|hop| account_json(system, hop, names));
     json!({
-        "hyoshi": head("why"), "holds": account.end.outcome == Outcome::Made,
+        "hyoshi": head("why"), "holds": account.end.outcome == JobOutcome::Made,
         "job": account_json(system, account, names), "verdict": ended(account),
         "timeline": timeline.collect::<Vec<_>>(), "timeline_whole": account.timeline.len() < MOST_STRETCHES,
         "path": path.collect::<Vec<_>>(), "decisions": decisions.collect::<Vec<_>>(),

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use hyoshi_model::{Instant, JobId, ProcessorId, Span, System};
-use hyoshi_replay::blame::{Account, Blame, Interest, Kind};
-use hyoshi_report::blamed::{Part, together};
-use hyoshi_trace::Event;
+use hyoshi_replay::blame::{Blame, Interest, ResponseBreakdown, ResponsePart};
+use hyoshi_report::blamed::{BlamedPart, together};
+use hyoshi_trace::TraceEvent;
 
 use super::super::Failure;
 use super::super::recorded::{Left, Recorded};
@@ -19,7 +19,7 @@ const LONGEST_PATH: usize = 32;
 
 /// A job and those that led to it, the root's first.
 pub(super) struct Path {
-    pub hops: Vec<Account>,
+    pub hops: Vec<ResponseBreakdown>,
 }
 
 /// What the earlier stages of a chain spent their time on.
@@ -27,8 +27,8 @@ pub(super) struct Earlier<'a> {
     /// What they executed as declared, together.
     pub executed: Span,
     /// The greatest other cause, and the stage that lost so much to it.
-    pub hop: &'a Account,
-    pub part: Part,
+    pub hop: &'a ResponseBreakdown,
+    pub part: BlamedPart,
 }
 
 impl Path {
@@ -37,7 +37,7 @@ impl Path {
         let before = self.hops.split_last().map_or(&[][..], |(_, before)| before);
         let executed = before
             .iter()
-            .map(|hop| hop.total(|kind| kind == Kind::Executed))
+            .map(|hop| hop.total(|kind| kind == ResponsePart::Executed))
             .fold(Span::ZERO, |sum, one| sum.checked_add(one).unwrap_or(sum));
         let causes = before.iter().flat_map(|hop| together(system, hop).into_iter().map(move |part| (hop, part)));
         let causes = causes.filter(|(_, part)| !part.kind.is_own() && !is_earlier(part.kind));
@@ -51,16 +51,16 @@ impl Path {
 }
 
 /// True for what is explained by the jobs before.
-pub(super) fn is_earlier(kind: Kind) -> bool {
-    matches!(kind, Kind::Upstream | Kind::Legs)
+pub(super) fn is_earlier(kind: ResponsePart) -> bool {
+    matches!(kind, ResponsePart::Upstream | ResponsePart::Legs)
 }
 
 /// Accounts of the jobs in `wanted`, with their timelines, in one pass; `each` sees every event.
 pub(super) fn accounts(
     recorded: &Recorded,
     wanted: &BTreeSet<JobId>,
-    mut each: impl FnMut(ProcessorId, Instant, &Event),
-) -> Result<(BTreeMap<JobId, Account>, Left), Failure> {
+    mut each: impl FnMut(ProcessorId, Instant, &TraceEvent),
+) -> Result<(BTreeMap<JobId, ResponseBreakdown>, Left), Failure> {
     let system = &recorded.system;
     let exact = recorded.header.verb == "sim";
     let concerned: BTreeSet<ProcessorId> = wanted.iter().map(|job| system.operation(job.operation).on).collect();
@@ -85,8 +85,8 @@ pub(super) fn accounts(
 /// another pass for all of them together.
 pub(super) fn follow(
     recorded: &Recorded,
-    jobs: &[Account],
-    mut known: BTreeMap<JobId, Account>,
+    jobs: &[ResponseBreakdown],
+    mut known: BTreeMap<JobId, ResponseBreakdown>,
     mut asked: BTreeSet<JobId>,
 ) -> Result<Vec<Path>, Failure> {
     let mut paths: Vec<Path> = Vec::new();
@@ -100,14 +100,16 @@ pub(super) fn follow(
         }
         let (found, _) = accounts(recorded, &next, |_, _, _| ())?;
         // Only of the jobs themselves somebody wants to see each step.
-        known.extend(found.into_iter().map(|(job, account)| (job, Account { timeline: Vec::new(), ..account })));
+        known.extend(
+            found.into_iter().map(|(job, account)| (job, ResponseBreakdown { timeline: Vec::new(), ..account })),
+        );
         asked.extend(next);
     }
     Ok(paths)
 }
 
 /// Back from a job as far as accounts are known; what is wanted to go on is put into `missing`.
-fn walk(job: &Account, known: &BTreeMap<JobId, Account>, missing: &mut BTreeSet<JobId>) -> Path {
+fn walk(job: &ResponseBreakdown, known: &BTreeMap<JobId, ResponseBreakdown>, missing: &mut BTreeSet<JobId>) -> Path {
     let mut hops = vec![job.clone()];
     while let Some(before) = hops.last().and_then(|hop| hop.by).filter(|_| hops.len() < LONGEST_PATH) {
         let latest_leg = || {

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use hyoshi_model::{Deadline, Instant, Span, System};
-use hyoshi_replay::blame::{Account, Basis, Kind, Stretch};
+use hyoshi_replay::blame::{BreakdownBasis, ResponseBreakdown, ResponsePart, Stretch};
 use hyoshi_report::blamed::{GROUPS, because, chief, name_of, together, words_of};
 use hyoshi_report::figures::{share, time};
 use hyoshi_report::lateness::LatenessSummary;
-use hyoshi_trace::{Decision, JobEnd, Outcome};
+use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome};
 
 use super::super::recorded::Left;
 use super::path::{Earlier, Path, is_earlier};
@@ -95,7 +95,7 @@ pub(super) fn list(system: &System, list: &List<'_>) -> String {
         };
         let _ = writeln!(text, "{count} of {jobs} jobs{of} did not make their deadlines, {order}worst first:\n");
         let jobs = || worst.iter().filter_map(|path| Some((path, last(path)?)));
-        let width = |wide: fn(&System, &Account) -> String| {
+        let width = |wide: fn(&System, &ResponseBreakdown) -> String| {
             jobs().map(|(_, job)| wide(system, job).chars().count()).max().unwrap_or(0)
         };
         let (name, class) = (width(|system, job| name_of(system, job.end.job)), width(|_, job| class(job).into()));
@@ -117,16 +117,16 @@ pub(super) fn list(system: &System, list: &List<'_>) -> String {
     text
 }
 
-fn last(path: &Path) -> Option<&Account> {
+fn last(path: &Path) -> Option<&ResponseBreakdown> {
     path.hops.last()
 }
 
-fn class(job: &Account) -> &'static str {
+fn class(job: &ResponseBreakdown) -> &'static str {
     if job.end.critical { "critical" } else { "" }
 }
 
 /// What took most of a job's time; if that lies before it, what took most of it there.
-fn main_cause(system: &System, path: &Path, job: &Account, names: &[String]) -> String {
+fn main_cause(system: &System, path: &Path, job: &ResponseBreakdown, names: &[String]) -> String {
     let cause = because(system, job, names);
     let earlier = chief(system, job).filter(|part| is_earlier(part.kind)).and_then(|_| path.earlier(system));
     match earlier {
@@ -189,16 +189,16 @@ fn left(text: &mut String, left: &Left) {
 }
 
 /// How a job ended, in a few words.
-pub(super) fn ended(account: &Account) -> String {
+pub(super) fn ended(account: &ResponseBreakdown) -> String {
     let end = &account.end;
     let late = end.end.since(end.deadline);
     match end.outcome {
-        Outcome::Made => format!("made its deadline with {} to spare", time(end.deadline.since(end.end))),
-        Outcome::Missed if end.start == Instant::NEVER => {
+        JobOutcome::Made => format!("made its deadline with {} to spare", time(end.deadline.since(end.end))),
+        JobOutcome::Missed if end.start == Instant::NEVER => {
             format!("was {} late when the run ended, not begun", time(late))
         }
-        Outcome::Missed => format!("missed its deadline by {}", time(late)),
-        Outcome::Cancelled => {
+        JobOutcome::Missed => format!("missed its deadline by {}", time(late)),
+        JobOutcome::Cancelled => {
             let (left, needs) = (end.deadline.since(end.end), time(account.wcet));
             match late.is_zero() {
                 true => format!("was cancelled: {} were left, it may need {needs}", time(left)),
@@ -208,9 +208,9 @@ pub(super) fn ended(account: &Account) -> String {
                 false => format!("was cancelled, {} after its deadline", time(late)),
             }
         }
-        Outcome::Stopped => format!("was stopped after {}, beyond its worst case", time(end.consumed)),
-        Outcome::DroppedBusy => "was dropped: the job before it was unfinished".into(),
-        Outcome::DroppedFull => "was dropped: its queue was full".into(),
+        JobOutcome::Stopped => format!("was stopped after {}, beyond its worst case", time(end.consumed)),
+        JobOutcome::DroppedBusy => "was dropped: the job before it was unfinished".into(),
+        JobOutcome::DroppedFull => "was dropped: its queue was full".into(),
     }
 }
 
@@ -222,7 +222,7 @@ fn counted(system: &System, end: &JobEnd) -> &'static str {
     }
 }
 
-fn circumstances(system: &System, account: &Account) -> String {
+fn circumstances(system: &System, account: &ResponseBreakdown) -> String {
     let end = &account.end;
     let operation = system.operation(end.job.operation);
     let processor = system.processor(operation.on);
@@ -247,7 +247,7 @@ fn circumstances(system: &System, account: &Account) -> String {
 }
 
 /// A picture of the time from the release to the end; `None` where there is nothing to see.
-fn bar(account: &Account) -> Option<String> {
+fn bar(account: &ResponseBreakdown) -> Option<String> {
     let whole = account.response().as_nanos();
     if whole == 0 || account.timeline.is_empty() {
         return None;
@@ -270,19 +270,25 @@ fn bar(account: &Account) -> Option<String> {
     Some(text)
 }
 
-fn sign(kind: Kind) -> char {
+fn sign(kind: ResponsePart) -> char {
     match kind {
-        Kind::Executed => '█',
-        Kind::Overran => '▓',
-        Kind::Waited { .. } => '░',
-        Kind::Preempted { .. } => '▒',
-        Kind::Resource { .. } | Kind::Cap { .. } | Kind::Demoted { .. } => 'x',
-        Kind::Upstream | Kind::Legs | Kind::Link | Kind::Offset | Kind::Jitter | Kind::Guard | Kind::TimerLate => '·',
+        ResponsePart::Executed => '█',
+        ResponsePart::Overran => '▓',
+        ResponsePart::Waited { .. } => '░',
+        ResponsePart::Preempted { .. } => '▒',
+        ResponsePart::Resource { .. } | ResponsePart::Cap { .. } | ResponsePart::Demoted { .. } => 'x',
+        ResponsePart::Upstream
+        | ResponsePart::Legs
+        | ResponsePart::Link
+        | ResponsePart::Offset
+        | ResponsePart::Jitter
+        | ResponsePart::Guard
+        | ResponsePart::TimerLate => '·',
         _ => 'o',
     }
 }
 
-fn parts(text: &mut String, system: &System, account: &Account, names: &[String]) {
+fn parts(text: &mut String, system: &System, account: &ResponseBreakdown, names: &[String]) {
     let whole = account.response().as_nanos().max(1) as f64;
     let together = together(system, account);
     for part in together.iter().take(MOST_TOLD) {
@@ -292,14 +298,14 @@ fn parts(text: &mut String, system: &System, account: &Account, names: &[String]
     more(text, together.len().saturating_sub(MOST_TOLD));
 }
 
-fn path(text: &mut String, system: &System, hops: &[Account], names: &[String]) {
+fn path(text: &mut String, system: &System, hops: &[ResponseBreakdown], names: &[String]) {
     let origin = hops.first().map_or(Instant::ZERO, |hop| hop.end.release);
     let mut reached = origin;
     for hop in hops {
         // From the end of the one before to its own end: the hop's share of the whole.
         let share = hop.end.end.since(reached);
         let on = &system.processor(system.operation(hop.end.job.operation).on).name;
-        let ran = hop.total(|kind| matches!(kind, Kind::Executed | Kind::Overran));
+        let ran = hop.total(|kind| matches!(kind, ResponsePart::Executed | ResponsePart::Overran));
         let chief = together(system, hop).into_iter().find(|part| !part.kind.is_own() && !is_earlier(part.kind));
         let chief = chief.map_or(String::new(), |part| format!("; {} {}", time(part.span), part.words(system, names)));
         let at = format!("+{}", time(hop.end.end.since(origin)));
@@ -318,33 +324,35 @@ fn since(at: Instant, from: Instant) -> String {
     if at >= from { format!("+{}", time(at.since(from))) } else { format!("-{}", time(from.since(at))) }
 }
 
-pub(super) fn decided(decision: &Decision) -> String {
+pub(super) fn decided(decision: &DispatchDecision) -> String {
     match decision {
-        Decision::Hold { until, .. } => format!("held back, until {:.6}s at the latest", until.as_nanos() as f64 / 1e9),
-        Decision::Ready { lane, .. } => format!("ready, in the queue of lane {lane}"),
-        Decision::Run { lane, resumed: false, .. } => format!("begins, in lane {lane}"),
-        Decision::Run { lane, .. } => format!("goes on, in lane {lane}"),
-        Decision::Yield { .. } => "gives its lane up".into(),
-        Decision::Demote { .. } => "goes on below the lanes: beyond its worst case".into(),
-        Decision::Gate { lane: u8::MAX } => "the cap's window is over: every lane may start work".into(),
-        Decision::Gate { lane } => format!("the cap keeps lanes from {lane} on from non-critical work"),
-        Decision::Pause { on: true } => "the hard cap pauses every lane".into(),
-        Decision::Pause { on: false } => "the hard cap's pause is over".into(),
-        Decision::End(end) => match end.outcome {
-            Outcome::Made | Outcome::Missed => "ends".into(),
-            Outcome::Cancelled => "cancelled at its first dispatch".into(),
-            Outcome::Stopped => "stopped".into(),
-            Outcome::DroppedBusy | Outcome::DroppedFull => "not admitted".into(),
+        DispatchDecision::Hold { until, .. } => {
+            format!("held back, until {:.6}s at the latest", until.as_nanos() as f64 / 1e9)
+        }
+        DispatchDecision::Ready { lane, .. } => format!("ready, in the queue of lane {lane}"),
+        DispatchDecision::Run { lane, resumed: false, .. } => format!("begins, in lane {lane}"),
+        DispatchDecision::Run { lane, .. } => format!("goes on, in lane {lane}"),
+        DispatchDecision::Yield { .. } => "gives its lane up".into(),
+        DispatchDecision::Demote { .. } => "goes on below the lanes: beyond its worst case".into(),
+        DispatchDecision::Gate { lane: u8::MAX } => "the cap's window is over: every lane may start work".into(),
+        DispatchDecision::Gate { lane } => format!("the cap keeps lanes from {lane} on from non-critical work"),
+        DispatchDecision::Pause { on: true } => "the hard cap pauses every lane".into(),
+        DispatchDecision::Pause { on: false } => "the hard cap's pause is over".into(),
+        DispatchDecision::End(end) => match end.outcome {
+            JobOutcome::Made | JobOutcome::Missed => "ends".into(),
+            JobOutcome::Cancelled => "cancelled at its first dispatch".into(),
+            JobOutcome::Stopped => "stopped".into(),
+            JobOutcome::DroppedBusy | JobOutcome::DroppedFull => "not admitted".into(),
         },
         _ => String::new(),
     }
 }
 
-fn basis(basis: Basis) -> &'static str {
+fn basis(basis: BreakdownBasis) -> &'static str {
     match basis {
-        Basis::Exact => "of a simulation: every instant is known",
-        Basis::Switches => "who had the CPU is told by the kernel's own switches",
-        Basis::Inferred => {
+        BreakdownBasis::Exact => "of a simulation: every instant is known",
+        BreakdownBasis::Switches => "who had the CPU is told by the kernel's own switches",
+        BreakdownBasis::Inferred => {
             "who had the CPU is inferred from priorities and CPU times: this recording has no switches (`hyoshi doctor` tells how to have them)"
         }
     }

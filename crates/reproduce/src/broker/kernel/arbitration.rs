@@ -1,4 +1,5 @@
-//! Figure 5 on the kernel: three hourglasses that want more than the cap, and commands that change their importances.
+//! Figure 5 on the kernel: three hourglasses that request more than the cap, and commands that change their
+//! importances.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,45 +10,50 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, allowed_cpus, pin_to};
 use serde::Serialize;
 
-use super::host::{Broker, Glass, NoResult, Period, Spinners, clock, pause, wait_for};
-use crate::broker::arbitration::{ADVOCATES, BUDGETS, CAP, IMPORTANCES, PERIOD, Served, Stage};
-use crate::watch::Watch;
+use super::host::{BrokerProcess, HourglassPeriod, HourglassProcess, NoResult, Spinners, clock, pause, wait_for};
+use crate::broker::arbitration::{ADVOCATES, BUDGETS, CAP, IMPORTANCES, ImportanceStage, PERIOD, ServedPeriods};
+use crate::control::ExperimentControl;
 
-/// A program works so much less than is reserved for it: its start, its wake-ups and what it writes take CPU time, too.
+/// The difference between a program's work and its budget: its start, its wake-ups and its output also need CPU time.
 pub const ASIDE: Span = Span::from_millis(2);
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Arbitrated {
-    /// How the broker reserved time.
+    /// The broker's scheduler proxy.
     pub scheduler: &'static str,
-    /// The CPU that all shared; `null` where programs may not be pinned.
+    /// The CPU that all programs shared; `null` if programs must not be pinned.
     pub cpu: Option<u32>,
-    /// Programs that wanted it, or all CPUs, meanwhile.
+    /// The number of CPU-bound programs on that CPU, or on all CPUs.
     pub spinners: usize,
-    /// From one change of importances to the next.
-    pub stages: Vec<Stage>,
+    /// The intervals between changes of importances.
+    pub stages: Vec<ImportanceStage>,
 }
 
-/// Whether a reservation is also the most that a task gets.
+/// Whether a reservation is also an upper limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caps {
-    /// Beyond it a task competes like others.
+    /// Beyond it, a task competes with ordinary programs.
     Soft,
-    /// Not for a moment more (SCHED_DEADLINE); such threads cannot be pinned.
+    /// A hard limit (SCHED_DEADLINE); such threads cannot be pinned.
     Hard,
 }
 
-/// Plays the stages, so many periods each.
-pub(super) fn run(hyoshi: &Path, caps: Caps, periods: [u64; 3], watch: Watch<'_>) -> Result<Arbitrated, NoResult> {
+/// Runs the stages with so many periods each.
+pub(super) fn run(
+    hyoshi: &Path,
+    caps: Caps,
+    periods: [u64; 3],
+    control: ExperimentControl<'_>,
+) -> Result<Arbitrated, NoResult> {
     let (scheduler, each, cpu) = match caps {
         Caps::Soft => ("window", 1, allowed_cpus().last().copied()),
         Caps::Hard => ("deadline", 2, None),
     };
     let cap = CAP.to_string();
-    let broker = Broker::start(hyoshi, &["--scheduler", scheduler, "--policy", "strict", "--cap", &cap])?;
+    let broker = BrokerProcess::start(hyoshi, &["--scheduler", scheduler, "--policy", "strict", "--cap", &cap])?;
     let longest = Span::from_nanos(PERIOD.as_nanos() * (periods.iter().sum::<u64>() + 40));
-    // Programs may run where the thread may that starts them.
+    // Programs inherit the allowed CPUs of the thread that starts them.
     let started = std::thread::scope(|scope| {
         let start = || {
             if let Some(cpu) = cpu {
@@ -56,7 +62,7 @@ pub(super) fn run(hyoshi: &Path, caps: Caps, periods: [u64; 3], watch: Watch<'_>
             let spinners = Spinners::start(hyoshi, each, longest)?;
             let mut glasses = Vec::new();
             for task in 0..BUDGETS.len() {
-                let mut glass = Glass::start(glass(&broker, task, longest))?;
+                let mut glass = HourglassProcess::start(glass(&broker, task, longest))?;
                 glass.listen(|_| ());
                 glasses.push(glass);
             }
@@ -73,14 +79,14 @@ pub(super) fn run(hyoshi: &Path, caps: Caps, periods: [u64; 3], watch: Watch<'_>
             let set = broker.client.broker().set_importance(&name(2), importances[2]);
             set.map_err(ClientError::from)?;
         }
-        let (held_ns, settled_ns) = settle(&broker, number, began, watch)?;
+        let (held_ns, settled_ns) = settle(&broker, number, began, control)?;
         let from = clock().now();
         let until = from + Span::from_nanos(PERIOD.as_nanos() * (periods[number] + 2));
         while clock().now() < until {
-            pause(watch)?;
+            pause(control)?;
         }
         spans.push((from, clock().now()));
-        stages.push(Stage { importances, held_ns, changed: Vec::new(), settled_ns, served: Vec::new() });
+        stages.push(ImportanceStage { importances, held_ns, changed: Vec::new(), settled_ns, served: Vec::new() });
     }
     for glass in glasses {
         let ranges: Vec<_> = spans.iter().map(|span| range(&glass, *span)).collect();
@@ -96,7 +102,7 @@ fn name(task: usize) -> String {
     format!("task-{}", task + 1)
 }
 
-fn glass(broker: &Broker, task: usize, longest: Span) -> Command {
+fn glass(broker: &BrokerProcess, task: usize, longest: Span) -> Command {
     let (name, period, longest) = (name(task), PERIOD.to_string(), longest.to_string());
     let (importance, first) = (IMPORTANCES[0][task].to_string(), BUDGETS[task].to_string());
     let work = BUDGETS[task].saturating_sub(ASIDE).to_string();
@@ -115,11 +121,16 @@ fn glass(broker: &Broker, task: usize, longest: Span) -> Command {
     broker.exec(&asked, &["--period", &period, "--work", &work, "--for", &longest])
 }
 
-/// Waits until reservations are as they should be, or for two periods: then they are as they are.
-fn settle(broker: &Broker, number: usize, began: Instant, watch: Watch<'_>) -> Result<([u64; 3], u64), NoResult> {
+/// Waits until the reservations are as expected, at most for two periods.
+fn settle(
+    broker: &BrokerProcess,
+    number: usize,
+    began: Instant,
+    control: ExperimentControl<'_>,
+) -> Result<([u64; 3], u64), NoResult> {
     let patience = began + Span::from_nanos(PERIOD.as_nanos() * 2);
-    wait_for("settling the reservations", watch, || {
-        let mut stage = Stage {
+    wait_for("settling the reservations", control, || {
+        let mut stage = ImportanceStage {
             importances: IMPORTANCES[number],
             held_ns: [0; 3],
             changed: Vec::new(),
@@ -135,18 +146,18 @@ fn settle(broker: &Broker, number: usize, began: Instant, watch: Watch<'_>) -> R
     })
 }
 
-/// The periods of a glass that lie in a stage whole, without the first: it may have begun before.
-fn range(glass: &Glass, (from, until): (Instant, Instant)) -> std::ops::Range<u64> {
+/// The complete periods of a program within a stage, except the first.
+fn range(glass: &HourglassProcess, (from, until): (Instant, Instant)) -> std::ops::Range<u64> {
     let (first, end) = (glass.first_from(from) + 1, glass.first_from(until).saturating_sub(1));
     first..end.max(first)
 }
 
-fn served(periods: &[Option<Period>], range: std::ops::Range<u64>) -> Served {
+fn served(periods: &[Option<HourglassPeriod>], range: std::ops::Range<u64>) -> ServedPeriods {
     let all: Vec<_> = range.map(|number| periods.get(number as usize).copied().flatten()).collect();
     let count = all.len() as u64;
     let obtained: u64 = all.iter().flatten().map(|period| period.obtained_ns).sum();
     let met = all.iter().flatten().filter(|period| period.met).count() as u64;
-    Served { periods: count, met, mean_obtained_ns: obtained / count.max(1) }
+    ServedPeriods { periods: count, met, mean_obtained_ns: obtained / count.max(1) }
 }
 
 #[cfg(test)]
@@ -155,9 +166,9 @@ mod tests {
 
     #[test]
     fn a_period_in_which_nothing_ran_is_not_met() {
-        let period = |number, met| Some(Period { number, obtained_ns: 10, met });
+        let period = |number, met| Some(HourglassPeriod { number, obtained_ns: 10, met });
         let periods = [period(0, true), None, period(2, false), period(3, true)];
-        assert_eq!(served(&periods, 1..5), Served { periods: 4, met: 1, mean_obtained_ns: 5 });
-        assert_eq!(served(&periods, 2..2), Served::default());
+        assert_eq!(served(&periods, 1..5), ServedPeriods { periods: 4, met: 1, mean_obtained_ns: 5 });
+        assert_eq!(served(&periods, 2..2), ServedPeriods::default());
     }
 }

@@ -1,4 +1,4 @@
-//! What an experiment on the kernel starts and ends: a broker, and programs that say how they did.
+//! The processes of an experiment on the kernel: a broker, and programs that report their periods.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, allowed_cpus, process::ask_to_end};
 use serde::Deserialize;
 
-use crate::watch::{Stopped, Watch};
+use crate::control::{ExperimentControl, Stopped};
 
-/// Why a part of the experiment has no result.
+/// The reason why a part of the experiment has no result.
 #[derive(Debug)]
 pub(super) enum NoResult {
     Stopped,
-    /// In words.
+    /// The reason as text.
     Because(String),
 }
 
@@ -42,51 +42,52 @@ impl From<io::Error> for NoResult {
     }
 }
 
-/// How often somebody is asked who was not ready.
+/// The time between two polls.
 pub(super) const POLL: Duration = Duration::from_millis(10);
-/// What takes longer than that does not come.
+/// The longest wait.
 const PATIENCE: Span = Span::from_secs(10);
 
-/// A clock whose instants other processes know: CLOCK_MONOTONIC itself.
+/// A clock with instants that other processes know: CLOCK_MONOTONIC.
 pub(super) fn clock() -> MonotonicClock {
     MonotonicClock::from_origin(0)
 }
 
-/// Waits until something is so; an error if that takes too long.
+/// Waits until `poll` returns a value. An error if that needs too long.
 pub(super) fn wait_for<T>(
     what: &str,
-    watch: Watch<'_>,
-    mut look: impl FnMut() -> Result<Option<T>, NoResult>,
+    control: ExperimentControl<'_>,
+    mut poll: impl FnMut() -> Result<Option<T>, NoResult>,
 ) -> Result<T, NoResult> {
     let until = clock().now() + PATIENCE;
     loop {
-        if let Some(found) = look()? {
+        if let Some(found) = poll()? {
             return Ok(found);
         }
-        pause(watch)?;
+        pause(control)?;
         if clock().now() > until {
             return Err(NoResult::Because(format!("{what} took longer than {PATIENCE}")));
         }
     }
 }
 
-/// Sleeps a little, unless everything is to end.
-pub(super) fn pause(watch: Watch<'_>) -> Result<(), Stopped> {
+/// Sleeps for a moment. An error if the experiment should stop.
+pub(super) fn pause(control: ExperimentControl<'_>) -> Result<(), Stopped> {
     std::thread::sleep(POLL);
-    if (watch.stop)() { Err(Stopped) } else { Ok(()) }
+    if (control.stop)() { Err(Stopped) } else { Ok(()) }
 }
 
-/// A broker in a process and a directory of its own. Both go with it, and what it changed is put back.
-pub(super) struct Broker {
+/// A broker in its own process and directory. Dropping it ends the process, which restores its changes, and removes the
+/// directory.
+pub(super) struct BrokerProcess {
     hyoshi: PathBuf,
     child: Child,
     directory: PathBuf,
     pub client: Client,
 }
 
-impl Broker {
-    /// Starts `hyoshi broker` with these words; `hyoshi` is the program.
-    pub fn start(hyoshi: &Path, words: &[&str]) -> Result<Broker, NoResult> {
+impl BrokerProcess {
+    /// Starts `hyoshi broker` with these words; `hyoshi` is the path of the program.
+    pub fn start(hyoshi: &Path, words: &[&str]) -> Result<BrokerProcess, NoResult> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("hyoshi-reproduce-{}-{number}", std::process::id()));
@@ -94,15 +95,16 @@ impl Broker {
         let mut command = Command::new(hyoshi);
         command.arg("broker").args(words).arg("--socket").arg(&socket).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let client = match heard(&mut child, "the broker", PATIENCE, |line| line.starts_with("at ").then_some(())) {
+        let client = match expect_line(&mut child, "the broker", PATIENCE, |line| line.starts_with("at ").then_some(()))
+        {
             Ok(_) => Client::connect(Some(&socket)).map_err(NoResult::from),
             Err(error) => Err(error),
         };
         match client {
             Ok(client) => {
-                // Its notices are for an operator; they must not fill a pipe.
+                // Its messages are for an operator; they must not fill the pipe.
                 drain(child.stderr.take());
-                Ok(Broker { hyoshi: hyoshi.to_owned(), child, directory, client })
+                Ok(BrokerProcess { hyoshi: hyoshi.to_owned(), child, directory, client })
             }
             Err(error) => {
                 end(&mut child);
@@ -117,36 +119,36 @@ impl Broker {
         self.child.id()
     }
 
-    /// `hyoshi VERB` that asks this broker.
+    /// `hyoshi VERB` with this broker's socket.
     pub fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.hyoshi);
         command.arg(verb).arg("--socket").arg(self.directory.join("broker.sock"));
         command
     }
 
-    /// An hourglass under this broker: the words of `hyoshi exec`, and those of `hyoshi hourglass`.
+    /// An hourglass under this broker, with options for `hyoshi exec` and `hyoshi hourglass`.
     pub fn exec(&self, asked: &[&str], glass: &[&str]) -> Command {
         let mut command = self.command("exec");
         command.args(asked).arg("--").arg(&self.hyoshi).arg("hourglass").args(glass);
         command
     }
 
-    /// The task of a name as it stands.
+    /// The standing of a task.
     pub fn task(&self, name: &str) -> Result<TaskStanding, NoResult> {
         let tasks = self.client.tasks()?;
         let found = tasks.into_iter().find(|task| task.name == name);
-        found.ok_or_else(|| NoResult::Because(format!("the broker has no task {name} any more")))
+        found.ok_or_else(|| NoResult::Because(format!("the broker no longer has task {name}")))
     }
 }
 
-impl Drop for Broker {
+impl Drop for BrokerProcess {
     fn drop(&mut self) {
         end(&mut self.child);
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Lets a child put things in order, for a while.
+/// Ends a child, with time for its cleanup.
 fn end(child: &mut Child) {
     let until = clock().now() + PATIENCE;
     let _ = ask_to_end(child);
@@ -158,42 +160,42 @@ fn end(child: &mut Child) {
     }
 }
 
-/// What a child says first of what is wanted, with all that follows it. One that says nothing of the kind is ended.
-fn heard<T: Send + 'static>(
+/// Returns the first expected line of a child and its further output. Ends a child without such a line.
+fn expect_line<T: Send + 'static>(
     child: &mut Child,
     who: &str,
     patience: Span,
     mut wanted: impl FnMut(&str) -> Option<T> + Send + 'static,
 ) -> Result<(T, BufReader<ChildStdout>), NoResult> {
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
-    let (tell, told) = mpsc::sync_channel(1);
-    // It ends with what the child says, at the latest when that is ended.
+    let (sender, receiver) = mpsc::sync_channel(1);
+    // The thread ends with the child's output, at the latest with the child.
     std::thread::spawn(move || {
         let mut line = String::new();
         while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
             if let Some(found) = wanted(&line) {
-                let _ = tell.send((found, lines));
+                let _ = sender.send((found, lines));
                 return;
             }
             line.clear();
         }
     });
-    told.recv_timeout(Duration::from_nanos(patience.as_nanos())).map_err(|error| {
+    receiver.recv_timeout(Duration::from_nanos(patience.as_nanos())).map_err(|error| {
         end(child);
         match error {
-            RecvTimeoutError::Timeout => NoResult::Because(format!("{who} said nothing within {patience}")),
-            RecvTimeoutError::Disconnected => last_words(child),
+            RecvTimeoutError::Timeout => NoResult::Because(format!("{who} printed nothing within {patience}")),
+            RecvTimeoutError::Disconnected => error_output(child),
         }
     })
 }
 
-/// Why a child did not do as it was told, once it has ended.
-fn last_words(child: &mut Child) -> NoResult {
-    let mut said = String::new();
+/// The error output of a child that has ended.
+fn error_output(child: &mut Child) -> NoResult {
+    let mut output = String::new();
     if let Some(stderr) = child.stderr.take() {
-        let _ = stderr.take(4_096).read_to_string(&mut said);
+        let _ = stderr.take(4_096).read_to_string(&mut output);
     }
-    let lines = said.lines().map(|line| line.trim_start_matches("error: "));
+    let lines = output.lines().map(|line| line.trim_start_matches("error: "));
     NoResult::Because(lines.collect::<Vec<_>>().join("; "))
 }
 
@@ -204,48 +206,49 @@ fn drain(pipe: Option<impl Read + Send + 'static>) {
     }
 }
 
-/// A period of an hourglass, as it tells of it.
+/// A period of an hourglass, from its output.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Period {
+pub(super) struct HourglassPeriod {
     #[serde(rename = "period")]
     pub number: u64,
     pub obtained_ns: u64,
     pub met: bool,
 }
 
-/// What it says first.
+/// The first line of its output.
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct Opening {
+struct HourglassStart {
     process: u32,
     origin_ns: u64,
     period_ns: u64,
 }
 
-/// An hourglass that runs.
-pub(super) struct Glass {
+/// A running hourglass.
+pub(super) struct HourglassProcess {
     child: Child,
-    opening: Opening,
-    /// Until somebody listens.
+    opening: HourglassStart,
+    /// `None` after `listen`.
     lines: Option<BufReader<ChildStdout>>,
-    periods: Option<JoinHandle<Vec<Period>>>,
+    periods: Option<JoinHandle<Vec<HourglassPeriod>>>,
 }
 
-impl Glass {
-    /// Starts one that tells of `--each` period in JSON, and waits until it runs.
-    pub fn start(mut command: Command) -> Result<Glass, NoResult> {
+impl HourglassProcess {
+    /// Starts an hourglass that prints each period as JSON (`--each`), and waits until it runs.
+    pub fn start(mut command: Command) -> Result<HourglassProcess, NoResult> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.args(["--each", "--format", "json"]).spawn()?;
-        let (opening, lines) = heard(&mut child, "the program", PATIENCE, |line| serde_json::from_str(line).ok())?;
+        let (opening, lines) =
+            expect_line(&mut child, "the program", PATIENCE, |line| serde_json::from_str(line).ok())?;
         drain(child.stderr.take());
-        Ok(Glass { child, opening, lines: Some(lines), periods: None })
+        Ok(HourglassProcess { child, opening, lines: Some(lines), periods: None })
     }
 
-    /// From now on its periods are read as it tells of them; `told` is given each.
-    pub fn listen(&mut self, mut told: impl FnMut(&Period) + Send + 'static) {
+    /// Reads its periods from now on; `each` receives them.
+    pub fn listen(&mut self, mut each: impl FnMut(&HourglassPeriod) + Send + 'static) {
         if let Some(lines) = self.lines.take() {
-            // The last line tells of all periods, and is none.
+            // The last line is a summary, not a period.
             let period = |line: String| serde_json::from_str(&line).ok();
-            let read = move || lines.lines().map_while(Result::ok).filter_map(period).inspect(&mut told).collect();
+            let read = move || lines.lines().map_while(Result::ok).filter_map(period).inspect(&mut each).collect();
             self.periods = Some(std::thread::spawn(read));
         }
     }
@@ -260,7 +263,7 @@ impl Glass {
         Instant::from_nanos(self.opening.origin_ns + number * self.opening.period_ns)
     }
 
-    /// The first period that begins then or later.
+    /// The first period that begins at `at` or later.
     pub fn first_from(&self, at: Instant) -> u64 {
         at.as_nanos().saturating_sub(self.opening.origin_ns).div_ceil(self.opening.period_ns)
     }
@@ -269,12 +272,12 @@ impl Glass {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Ends it if it has not; its periods by number, none for those in which it did not run.
-    pub fn periods(mut self) -> Vec<Option<Period>> {
+    /// Ends it if necessary. Returns its periods by number; `None` for those in which it did not run.
+    pub fn periods(mut self) -> Vec<Option<HourglassPeriod>> {
         end(&mut self.child);
-        let told = self.periods.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let mut periods = vec![None; told.last().map_or(0, |last| last.number as usize + 1)];
-        for period in told {
+        let reported = self.periods.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let mut periods = vec![None; reported.last().map_or(0, |last| last.number as usize + 1)];
+        for period in reported {
             if let Some(place) = periods.get_mut(period.number as usize) {
                 *place = Some(period);
             }
@@ -283,17 +286,17 @@ impl Glass {
     }
 }
 
-impl Drop for Glass {
+impl Drop for HourglassProcess {
     fn drop(&mut self) {
         end(&mut self.child);
     }
 }
 
-/// Ordinary programs that want all that they can get.
+/// CPU-bound ordinary programs.
 pub(super) struct Spinners(Vec<Child>);
 
 impl Spinners {
-    /// So many for each CPU that this thread may use; none outlives `longest` by much, whatever becomes of us.
+    /// Starts `each` programs for each CPU of this thread. They end soon after `longest` in any case.
     pub fn start(hyoshi: &Path, each: usize, longest: Span) -> Result<Spinners, NoResult> {
         let mut spinners = Spinners(Vec::new());
         let longest = format!("{}ms", longest.as_nanos() / 1_000_000 + 1_000);
@@ -334,22 +337,22 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_says_nothing_is_ended_and_that_is_told() {
+    fn a_silent_child_is_ended_with_an_error() {
         let mut child = shell("exec sleep 1000");
-        let error = heard(&mut child, "it", Span::from_millis(100), number).unwrap_err();
-        assert!(matches!(error, NoResult::Because(why) if why == "it said nothing within 100ms"));
+        let error = expect_line(&mut child, "it", Span::from_millis(100), number).unwrap_err();
+        assert!(matches!(error, NoResult::Because(why) if why == "it printed nothing within 100ms"));
         assert!(matches!(child.try_wait(), Ok(Some(_))));
     }
 
     #[test]
-    fn what_a_child_says_after_what_was_wanted_is_kept_and_its_last_words_are_told() {
+    fn output_after_the_expected_line_is_kept_and_error_output_is_the_reason() {
         let mut child = shell("echo first; echo 7; echo then");
-        let (seven, mut lines) = heard(&mut child, "it", PATIENCE, number).ok().unwrap();
+        let (seven, mut lines) = expect_line(&mut child, "it", PATIENCE, number).ok().unwrap();
         let mut then = String::new();
         lines.read_line(&mut then).unwrap();
         assert_eq!((seven, then.as_str()), (7, "then\n"));
         end(&mut child);
-        let error = heard(&mut shell("echo error: no more >&2"), "it", PATIENCE, number).unwrap_err();
+        let error = expect_line(&mut shell("echo error: no more >&2"), "it", PATIENCE, number).unwrap_err();
         assert!(matches!(error, NoResult::Because(why) if why == "no more"));
     }
 }

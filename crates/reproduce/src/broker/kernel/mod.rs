@@ -1,4 +1,4 @@
-//! The experiments on the kernel: real brokers, and real programs that are brought under them.
+//! The experiments on the kernel, with real brokers and real programs.
 
 mod arbitration;
 mod host;
@@ -17,27 +17,27 @@ pub use overhead::Cost;
 pub use tracking::TrackedOnKernel;
 
 use super::tracking::PAPER_PHASE;
-use crate::watch::{Stopped, Watch};
+use crate::control::{ExperimentControl, Stopped};
 use arbitration::Caps;
 use host::NoResult;
 
-/// How long the experiments on the kernel are.
+/// The length of the experiments on the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Length {
-    /// As short as they mean anything.
+    /// The shortest meaningful length.
     Short,
-    /// Long enough to judge by.
+    /// Long enough for a rating.
     #[default]
     Usual,
-    /// As the paper's.
+    /// As in the paper.
     Paper,
 }
 
-/// What came out. What is missing was refused, and the notes say why.
+/// The results. The notes explain what is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Kernel {
-    /// How long it was.
+pub struct KernelExperiments {
+    /// Their length.
     pub length: Length,
     /// Table I.
     pub overhead: Option<Vec<Cost>>,
@@ -47,14 +47,14 @@ pub struct Kernel {
     pub soft: Option<Arbitrated>,
     /// Figure 5 with hard ones.
     pub hard: Option<Arbitrated>,
-    /// What needs no change.
+    /// Unmodified programs and brokers.
     pub openness: Option<Openness>,
-    /// Why something is missing.
+    /// The reasons why a part is missing.
     pub notes: Vec<String>,
 }
 
 impl Length {
-    /// Reports of table I, and how far apart.
+    /// The number of reports of table I, and the time between them.
     fn reports(self) -> (u64, Span) {
         match self {
             Length::Short => (200, Span::from_millis(1)),
@@ -63,7 +63,7 @@ impl Length {
         }
     }
 
-    /// Periods in a phase of figure 4, and phases: three of them, and the first again.
+    /// The periods in a phase of figure 4, and the number of phases: three, then the first again.
     fn phases(self) -> (u64, u64) {
         match self {
             Length::Short | Length::Usual => (PAPER_PHASE, 4),
@@ -71,7 +71,7 @@ impl Length {
         }
     }
 
-    /// Periods in the stages of figure 5; the paper's commands come at 16.6 s and 22.5 s.
+    /// The periods in the stages of figure 5. The paper's commands are at 16.6 s and 22.5 s.
     fn stages(self) -> [u64; 3] {
         match self {
             Length::Short => [5; 3],
@@ -81,47 +81,47 @@ impl Length {
     }
 }
 
-/// Runs all of them. `hyoshi` is the program that has the verbs `broker`, `exec`, `attach` and `hourglass`.
+/// Runs all of them. `hyoshi` is the program with the verbs `broker`, `exec`, `attach` and `hourglass`.
 ///
 /// # Errors
 ///
-/// If somebody wants it to end.
-pub fn run(hyoshi: &Path, length: Length, watch: Watch<'_>) -> Result<Kernel, Stopped> {
-    let mut kernel = Kernel { length, ..Kernel::default() };
+/// If `control` stops it.
+pub fn run(hyoshi: &Path, length: Length, control: ExperimentControl<'_>) -> Result<KernelExperiments, Stopped> {
+    let mut kernel = KernelExperiments { length, ..KernelExperiments::default() };
     let notes = &mut kernel.notes;
-    (watch.step)("what a report costs (table I)");
+    (control.step)("what a report costs (table I)");
     let (reports, apart) = length.reports();
-    kernel.overhead = kept("table I", overhead::run(hyoshi, reports, apart, watch), notes, watch)?;
-    (watch.step)("a reservation that follows a demand (figure 4)");
+    kernel.overhead = or_note("table I", overhead::run(hyoshi, reports, apart, control), notes, control)?;
+    (control.step)("a reservation that follows a demand (figure 4)");
     let (phase, phases) = length.phases();
-    kernel.tracked = kept("figure 4", tracking::run(hyoshi, phase, phases, watch), notes, watch)?;
-    (watch.step)("importances that change, with soft caps (figure 5)");
+    kernel.tracked = or_note("figure 4", tracking::run(hyoshi, phase, phases, control), notes, control)?;
+    (control.step)("changing importances, with soft caps (figure 5)");
     kernel.soft =
-        kept("figure 5, soft caps", arbitration::run(hyoshi, Caps::Soft, length.stages(), watch), notes, watch)?;
-    (watch.step)("importances that change, with hard caps (figure 5)");
+        or_note("figure 5, soft caps", arbitration::run(hyoshi, Caps::Soft, length.stages(), control), notes, control)?;
+    (control.step)("changing importances, with hard caps (figure 5)");
     kernel.hard =
-        kept("figure 5, hard caps", arbitration::run(hyoshi, Caps::Hard, length.stages(), watch), notes, watch)?;
-    (watch.step)("programs and brokers that nobody changes");
-    kernel.openness = kept("attaching, and advocates from outside", openness::run(hyoshi, watch), notes, watch)?;
+        or_note("figure 5, hard caps", arbitration::run(hyoshi, Caps::Hard, length.stages(), control), notes, control)?;
+    (control.step)("unmodified programs and brokers");
+    kernel.openness = or_note("attaching, and advocates from outside", openness::run(hyoshi, control), notes, control)?;
     Ok(kernel)
 }
 
-/// A result, or why there is none among the notes.
-fn kept<T>(
+/// Returns a result, or adds the reason for its absence to the notes.
+fn or_note<T>(
     what: &str,
     result: Result<T, NoResult>,
     notes: &mut Vec<String>,
-    watch: Watch<'_>,
+    control: ExperimentControl<'_>,
 ) -> Result<Option<T>, Stopped> {
-    // An interrupt from the keyboard ends the programs, too: what they said then is no result.
-    if (watch.stop)() {
+    // An interrupt from the keyboard ends the programs, too: their last output is not a result.
+    if (control.stop)() {
         return Err(Stopped);
     }
     match result {
         Ok(result) => Ok(Some(result)),
         Err(NoResult::Stopped) => Err(Stopped),
         Err(NoResult::Because(why)) => {
-            notes.push(format!("{what}: nothing on the kernel: {why}"));
+            notes.push(format!("{what}: no result on the kernel: {why}"));
             Ok(None)
         }
     }

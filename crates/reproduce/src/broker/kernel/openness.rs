@@ -1,5 +1,5 @@
-//! What needs no change: a program that runs already and knows of no broker, and the broker itself when an advocate
-//! comes from another process and the policy is another.
+//! Unmodified programs and brokers: a running program that does not know the broker is attached; a broker receives an
+//! advocate of another process and other policies.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,25 +12,25 @@ use hyoshi_broker::setting::Setting;
 use hyoshi_orb::{Orb, SystemException};
 use serde::Serialize;
 
-use super::host::{Broker, Glass, NoResult, wait_for};
-use crate::watch::Watch;
+use super::host::{BrokerProcess, HourglassProcess, NoResult, wait_for};
+use crate::control::ExperimentControl;
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Openness {
-    /// Reports that the broker had of the attached program.
+    /// The broker's reports about the attached program.
     pub reports: u64,
-    /// CPU time that the program consumed in a period, as the broker saw it.
+    /// CPU time of the program in a period, as the broker measured it.
     pub consumed_ns: u64,
-    /// What was asked for it by the broker's own advocate.
+    /// The request of the broker's own advocate.
     pub asked_ns: u64,
-    /// What was asked after an advocate of another process that asks twice as much was added.
+    /// The request after adding an advocate of another process that doubles it.
     pub asked_twice_ns: u64,
-    /// How often that one was asked.
+    /// The number of calls of that advocate.
     pub advice: u64,
-    /// Policies that ruled one after the other, as the broker calls them.
+    /// The policies in order, as the broker names them.
     pub policies: Vec<String>,
-    /// The program went on all the while.
+    /// Whether the program ran all the time.
     pub lived: bool,
 }
 
@@ -38,7 +38,7 @@ const PERIOD: &str = "50ms";
 const WORK: &str = "5ms";
 const POLICIES: [&str; 3] = ["strict", "weighted", "partition(video 40% strict, rest 30% weighted)"];
 
-/// Asks for twice as much as was asked before it.
+/// Doubles the request.
 #[derive(Debug, Default)]
 struct Twice(AtomicU64);
 
@@ -53,17 +53,17 @@ impl Advocate for Twice {
     }
 
     fn describe(&self) -> Result<String, SystemException> {
-        Ok("twice what was asked".into())
+        Ok("twice the request".into())
     }
 }
 
-pub(super) fn run(hyoshi: &Path, watch: Watch<'_>) -> Result<Openness, NoResult> {
-    // The program first: it knows of nothing.
+pub(super) fn run(hyoshi: &Path, control: ExperimentControl<'_>) -> Result<Openness, NoResult> {
+    // Start the program before the broker.
     let mut program = Command::new(hyoshi);
     program.args(["hourglass", "--period", PERIOD, "--work", WORK, "--for", "2min"]);
-    let mut program = Glass::start(program)?;
+    let mut program = HourglassProcess::start(program)?;
     program.listen(|_| ());
-    let broker = Broker::start(hyoshi, &["--policy", POLICIES[0]])?;
+    let broker = BrokerProcess::start(hyoshi, &["--policy", POLICIES[0]])?;
     let mut attach = broker.command("attach");
     attach.arg(program.process().to_string()).args(["--name", "program", "--period", PERIOD]).stdout(Stdio::null());
     let attached = attach.stdin(Stdio::null()).stderr(Stdio::piped()).output()?;
@@ -71,7 +71,7 @@ pub(super) fn run(hyoshi: &Path, watch: Watch<'_>) -> Result<Openness, NoResult>
         return Err(NoResult::Because(String::from_utf8_lossy(&attached.stderr).trim().replace('\n', "; ")));
     }
     let enough = |least: u64| {
-        wait_for("the broker's reports of a program", watch, || {
+        wait_for("waiting for the broker's reports", control, || {
             let task = broker.task("program")?;
             Ok((task.reports >= least && task.consumed > 0).then_some(task))
         })
@@ -88,7 +88,7 @@ pub(super) fn run(hyoshi: &Path, watch: Watch<'_>) -> Result<Openness, NoResult>
     let added = broker.client.broker().add_advocate("program", &setting.to_wire(), u32::MAX);
     added.map_err(ClientError::from)?;
     let asked_ns = before.granted.asked.budget;
-    let doubled = wait_for("an answer of the advocate of another process", watch, || {
+    let doubled = wait_for("waiting for the external advocate", control, || {
         let task = broker.task("program")?;
         let done = task.granted.asked.budget > asked_ns * 3 / 2 && task.reports > before.reports + 4;
         Ok(done.then_some(task))

@@ -1,4 +1,4 @@
-//! Table I: what a report costs the monitored program and the broker, in three configurations.
+//! Table I: the cost of a report for the monitored program and the broker, in three configurations.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,21 +12,21 @@ use hyoshi_os::meter::Meter;
 use hyoshi_os::process::{NoProcess, Process};
 use serde::Serialize;
 
-use super::host::{Broker, Glass, NoResult, clock, wait_for};
-use crate::watch::Watch;
+use super::host::{BrokerProcess, HourglassProcess, NoResult, clock, wait_for};
+use crate::control::ExperimentControl;
 
-/// One of the configurations.
+/// The cost of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cost {
-    /// Which.
+    /// Its name.
     pub configuration: &'static str,
-    /// Reports that were counted.
+    /// The number of reports.
     pub reports: u64,
-    /// CPU time of monitor and broker for each, on average.
+    /// Mean CPU time of monitor and broker for a report.
     pub cpu_ns: u64,
-    /// How long the monitor is held up, on average; `null` if nobody waits.
+    /// Mean waiting time of the monitor; `null` if it does not wait.
     pub latency_ns: Option<u64>,
-    /// The same, median.
+    /// Median waiting time.
     pub median_latency_ns: Option<u64>,
     /// The paper's CPU time, on a processor of 850 MHz.
     pub paper_cpu_ns: u64,
@@ -39,22 +39,27 @@ const TWO_WAY: (&str, u64, u64) = ("two-way", 1_742, 1_587);
 const ONE_WAY: (&str, u64, u64) = ("one-way", 1_716, 660);
 const IN_BROKER: (&str, u64, u64) = ("in-broker", 400, 400);
 
-/// How often the broker reports by itself, so that a thousand reports do not take half a minute.
+/// The broker's own report period: short, so that a thousand reports need little time.
 const OWN_PERIOD: Span = Span::from_millis(1);
 const WARM_UP: u64 = 100;
 
-/// Measures all three: so many reports, so far apart.
-pub(super) fn run(hyoshi: &Path, reports: u64, apart: Span, watch: Watch<'_>) -> Result<Vec<Cost>, NoResult> {
-    let broker = Broker::start(hyoshi, &["--scheduler", "none", "--policy", "weighted"])?;
+/// Measures all three, with `reports` reports at the distance `apart`.
+pub(super) fn run(
+    hyoshi: &Path,
+    reports: u64,
+    apart: Span,
+    control: ExperimentControl<'_>,
+) -> Result<Vec<Cost>, NoResult> {
+    let broker = BrokerProcess::start(hyoshi, &["--scheduler", "none", "--policy", "weighted"])?;
     let mut sleeper = Command::new(hyoshi);
     sleeper.args(["hourglass", "--period", "1h", "--work", "0s"]);
-    let sleeper = Glass::start(sleeper)?;
+    let sleeper = HourglassProcess::start(sleeper)?;
     let mut meter = Meter::new();
     for process in [std::process::id(), broker.process()] {
         meter.add(&Process::open(process).map_err(gone)?, false);
     }
-    let (two_way, one_way) = from_outside(&broker, &sleeper, &mut meter, reports, apart, watch)?;
-    let in_broker = by_the_broker(&broker, &sleeper, &mut meter, reports, watch)?;
+    let (two_way, one_way) = from_outside(&broker, &sleeper, &mut meter, reports, apart, control)?;
+    let in_broker = by_the_broker(&broker, &sleeper, &mut meter, reports, control)?;
     Ok(vec![two_way, one_way, in_broker])
 }
 
@@ -74,14 +79,14 @@ fn cost((configuration, cpu, latency): (&'static str, u64, u64), reports: u64, c
     }
 }
 
-/// As the paper's delegates: a monitor reads what its task has consumed, and reports it over IPC.
+/// Like the paper's delegates: a monitor reads the CPU time of its task and reports it over IPC.
 fn from_outside(
-    broker: &Broker,
-    sleeper: &Glass,
+    broker: &BrokerProcess,
+    sleeper: &HourglassProcess,
     meter: &mut Meter,
     reports: u64,
     apart: Span,
-    watch: Watch<'_>,
+    control: ExperimentControl<'_>,
 ) -> Result<(Cost, Cost), NoResult> {
     let task = broker.client.join(&Joining::new("reported", Span::from_secs(10)))?;
     task.add_process(sleeper.process(), 0).map_err(ClientError::from)?;
@@ -97,14 +102,14 @@ fn from_outside(
         let mut latencies = Vec::new();
         for number in 0..reports {
             latencies.push(report(number)?.as_nanos());
-            // As a program that reports once a period: what it finds is not what the last one has warmed.
+            // Like a program that reports once a period: the caches are cold.
             next += apart;
             clock.sleep_until(next);
-            if number % 16 == 0 && (watch.stop)() {
+            if number % 16 == 0 && (control.stop)() {
                 return Err(NoResult::Stopped);
             }
         }
-        // A two-way call behind the one-way ones: they are all done.
+        // A two-way call after the one-way calls: they are all done.
         broker.client.broker().standing().map_err(ClientError::from)?;
         let mut cost = cost(configuration, reports, meter.read().saturating_sub(before));
         latencies.sort_unstable();
@@ -117,10 +122,10 @@ fn from_outside(
     Ok(both)
 }
 
-/// One report, and how long it held up who made it.
+/// Sends one report. Returns the waiting time of the caller.
 fn one_report(task: &TaskStub, own: &mut Meter, number: u64, one_way: bool) -> Result<Span, NoResult> {
     let began: Instant = clock().now();
-    // Something that varies, so that now and then a reservation changes.
+    // It varies, so that some reports change the reservation.
     let consumed = own.read().as_nanos() + 5_000_000 + number % 7 * 100_000;
     let cycle = Cycle { consumed, cycles: 1, mode: -1, numbers: Vec::new() };
     match one_way {
@@ -130,19 +135,19 @@ fn one_report(task: &TaskStub, own: &mut Meter, number: u64, one_way: bool) -> R
     Ok(clock().now().since(began))
 }
 
-/// As the paper's in-broker process advocate: the broker looks after the task by itself.
+/// Like the paper's in-broker process advocate: the broker itself monitors the task.
 fn by_the_broker(
-    broker: &Broker,
-    sleeper: &Glass,
+    broker: &BrokerProcess,
+    sleeper: &HourglassProcess,
     meter: &mut Meter,
     reports: u64,
-    watch: Watch<'_>,
+    control: ExperimentControl<'_>,
 ) -> Result<Cost, NoResult> {
     let task = broker.client.join(&Joining::new("looked-after", OWN_PERIOD))?;
     task.add_process(sleeper.process(), 0).map_err(ClientError::from)?;
     let count = || Ok::<_, NoResult>(task.standing().map_err(ClientError::from)?.reports);
-    wait_for("the broker's first report", watch, || Ok((count()? > WARM_UP).then_some(())))?;
-    // Asking costs, too: only what lies between two looks at the meter counts.
+    wait_for("waiting for the broker's first report", control, || Ok((count()? > WARM_UP).then_some(())))?;
+    // The queries also cost time: count only what lies between two readings of the meter.
     let (first, before) = (count()?, meter.read());
     let until = clock().now() + Span::from_nanos(OWN_PERIOD.as_nanos() * reports);
     clock().sleep_until(until);

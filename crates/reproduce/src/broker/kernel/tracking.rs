@@ -1,5 +1,5 @@
-//! Figure 4 on the kernel: the hourglass under a broker that knows nothing of its phases, beside programs that want
-//! every CPU. As in the paper a delegate reports at the end of each period; it reads what the hourglass writes.
+//! Figure 4 on the kernel: the hourglass under a broker that does not know its phases, beside CPU-bound programs. As in
+//! the paper, a delegate reports at the end of each period: it reads the hourglass's output.
 
 use std::path::Path;
 
@@ -8,27 +8,32 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::Clock;
 use serde::Serialize;
 
-use super::host::{Broker, Glass, NoResult, Spinners, clock, pause};
-use crate::broker::tracking::{ADVOCATE, Cycle, FIRST, PERIOD, PHASES, Tracked, demand};
-use crate::watch::Watch;
+use super::host::{BrokerProcess, HourglassProcess, NoResult, Spinners, clock, pause};
+use crate::broker::tracking::{ADVOCATE, FIRST, PERIOD, PHASES, Tracked, TrackedCycle, demand};
+use crate::control::ExperimentControl;
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TrackedOnKernel {
-    /// Programs that wanted all CPUs meanwhile.
+    /// The number of CPU-bound programs.
     pub spinners: usize,
-    /// The broker's task was the program's own process, nobody's in between.
+    /// Whether the broker's task was the program's own process, not a process in between.
     pub own_process: bool,
-    /// Period by period.
+    /// By period.
     #[serde(flatten)]
     pub tracked: Tracked,
 }
 
-/// Plays so many phases of so many periods.
-pub(super) fn run(hyoshi: &Path, phase: u64, phases: u64, watch: Watch<'_>) -> Result<TrackedOnKernel, NoResult> {
+/// Runs `phases` phases of `phase` periods.
+pub(super) fn run(
+    hyoshi: &Path,
+    phase: u64,
+    phases: u64,
+    control: ExperimentControl<'_>,
+) -> Result<TrackedOnKernel, NoResult> {
     let cycles = phase * phases;
     let length = Span::from_nanos(PERIOD.as_nanos() * cycles);
-    let broker = Broker::start(hyoshi, &["--scheduler", "window", "--policy", "strict"])?;
+    let broker = BrokerProcess::start(hyoshi, &["--scheduler", "window", "--policy", "strict"])?;
     let spinners = Spinners::start(hyoshi, 2, length)?;
     let (period, first, length) = (PERIOD.to_string(), FIRST.to_string(), length.to_string());
     let later = |place: usize| format!("{}:{}", phase * place as u64, PHASES[place]);
@@ -39,25 +44,25 @@ pub(super) fn run(hyoshi: &Path, phase: u64, phases: u64, watch: Watch<'_>) -> R
         "--period", &period, "--work", &work, "--phase", &second, "--phase", &third, "--repeat", &round, "--for",
         &length,
     ];
-    let mut glass = Glass::start(broker.exec(&asked, &glass))?;
+    let mut glass = HourglassProcess::start(broker.exec(&asked, &glass))?;
     let task = broker.client.find("hourglass")?;
     glass.listen(move |period| {
         let consumed = period.obtained_ns;
-        // The task goes with the program, after its last period.
+        // The task ends with the program, after its last period.
         drop(task.report(&wire::Cycle { consumed, cycles: 1, mode: -1, numbers: Vec::new() }));
     });
     let own_process = broker.task("hourglass")?.processes.contains(&glass.process());
     let mut held: Vec<(Instant, u64)> = Vec::new();
     while !glass.has_ended() {
-        // The task goes with the program.
+        // The task ends with the program.
         if let Ok(task) = broker.task("hourglass") {
             held.push((clock().now(), task.granted.held.budget));
         }
-        pause(watch)?;
+        pause(control)?;
     }
     let releases: Vec<Instant> = (0..cycles).map(|number| glass.release(number)).collect();
     let periods = glass.periods();
-    let cycle = |(number, release): (usize, &Instant)| Cycle {
+    let cycle = |(number, release): (usize, &Instant)| TrackedCycle {
         demand_ns: demand(number as u64, phase).as_nanos(),
         held_ns: at(&held, *release),
         met: periods.get(number).copied().flatten().is_some_and(|period| period.met),
@@ -66,7 +71,7 @@ pub(super) fn run(hyoshi: &Path, phase: u64, phases: u64, watch: Watch<'_>) -> R
     Ok(TrackedOnKernel { spinners: spinners.count(), own_process, tracked })
 }
 
-/// What was seen last by then, or first of all.
+/// The last value until then, otherwise the first.
 fn at(seen: &[(Instant, u64)], then: Instant) -> u64 {
     let before = seen.partition_point(|(at, _)| *at <= then);
     seen.get(before.saturating_sub(1)).map_or(0, |(_, held)| *held)

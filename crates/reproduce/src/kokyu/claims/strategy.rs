@@ -1,20 +1,20 @@
-//! K12 and K13: what the paper leaves to future work.
+//! K12 and K13: the paper's future work.
 
 use hyoshi_report::figures::count;
 
 use super::deadlines::regions;
 use super::{find, nothing};
-use crate::claim::Finding;
+use crate::claim::ClaimFinding;
 use crate::kokyu::best::best;
 use crate::kokyu::slack::{MODERATE, Slack};
-use crate::kokyu::trial::Row;
+use crate::kokyu::trial::TrialRow;
 
 /// Non-critical deadlines made in the regions of moderate jitter.
-fn made(row: &Row) -> u64 {
+fn made(row: &TrialRow) -> u64 {
     MODERATE.iter().filter_map(|region| row.regions.get(*region)).map(|counts| counts.non_critical.made).sum()
 }
 
-/// How many more there are of one than of the other.
+/// The difference of two numbers, as text.
 fn more(one: u64, other: u64) -> String {
     match one.cmp(&other) {
         std::cmp::Ordering::Equal => "as many".into(),
@@ -23,10 +23,10 @@ fn more(one: u64, other: u64) -> String {
     }
 }
 
-/// Slack stealing explains MUF's performance under moderate jitter. `free` are trials that cost
-/// nothing, `costly` those at the paper's costs.
-pub fn k12(free: &[Row], costly: &[Row], slack: &Slack) -> Finding {
-    let sum = |rows: &[Row], strategy: &str| -> Option<u64> {
+/// Slack stealing explains MUF's performance under moderate jitter. `free` are trials at no cost, `costly` those at the
+/// paper's costs.
+pub fn k12(free: &[TrialRow], costly: &[TrialRow], slack: &Slack) -> ClaimFinding {
+    let sum = |rows: &[TrialRow], strategy: &str| -> Option<u64> {
         Some(made(find(rows, strategy, false)?) + made(find(rows, strategy, true)?))
     };
     let (Some(muf), Some(hybrid)) = (sum(costly, "MUF"), sum(costly, "RMS+MLF")) else { return nothing() };
@@ -36,13 +36,13 @@ pub fn k12(free: &[Row], costly: &[Row], slack: &Slack) -> Finding {
         let without = find(free, "RMS+MLF", false)?;
         let missed: u64 = stealing.regions.iter().map(|counts| counts.critical.missed).sum();
         Some(format!(
-            "; slack stolen on purpose would make {} than RMS+MLF without cancellation, {} critical misses",
+            "; stealing slack on purpose would make {} than RMS+MLF without cancellation, with {} critical misses",
             more(made(stealing), made(without)),
             count(missed)
         ))
     });
     let reason = format!(
-        "in {} MUF makes {} non-critical deadlines than RMS+MLF at the paper's costs, {} where nothing costs anything; by the \
+        "in {} MUF makes {} non-critical deadlines than RMS+MLF at the paper's costs, {} at no cost; by the \
          mechanism alone {}, by its overhead alone {}{}",
         regions(&MODERATE),
         more(muf, hybrid),
@@ -54,24 +54,24 @@ pub fn k12(free: &[Row], costly: &[Row], slack: &Slack) -> Finding {
     let by_overhead = muf.saturating_sub(same_costs);
     let by_mechanism = same_costs.saturating_sub(hybrid);
     match () {
-        () if muf <= hybrid => Finding::not_reproduced(format!("{reason}: nothing is left to be explained")),
-        () if by_overhead > by_mechanism => Finding::reproduced(reason),
-        () if by_overhead > 0 => Finding::in_part(reason),
-        () => Finding::not_reproduced(reason),
+        () if muf <= hybrid => ClaimFinding::not_reproduced(format!("{reason}: there is nothing to explain")),
+        () if by_overhead > by_mechanism => ClaimFinding::reproduced(reason),
+        () if by_overhead > 0 => ClaimFinding::in_part(reason),
+        () => ClaimFinding::not_reproduced(reason),
     }
 }
 
-/// Switching gets the best of both: `switched` are RMS with RMS+MLF in overload, `rows` the paper's
-/// trials. In all regions no critical miss beyond those of RMS+MLF, and at least 99 % of the
-/// non-critical deadlines that the best fixed strategy makes of those that miss no critical one.
-pub fn k13(rows: &[Row], switched: &[Row]) -> Finding {
+/// Switching combines the advantages: `switched` are trials of RMS with RMS+MLF in overload, `rows` the paper's trials.
+/// In all regions it has no more critical misses than RMS+MLF. It makes at least 99 % of the non-critical deadlines of
+/// the best fixed strategy without critical misses.
+pub fn k13(rows: &[TrialRow], switched: &[TrialRow]) -> ClaimFinding {
     if switched.is_empty() {
         return nothing();
     }
     let (mut missed, mut short, mut asked, mut worst): (u64, Vec<String>, usize, Option<u64>) =
         (0, Vec::new(), 0, None);
     for row in switched {
-        let fixed: Vec<Row> = rows.iter().filter(|fixed| fixed.cancel == row.cancel).cloned().collect();
+        let fixed: Vec<TrialRow> = rows.iter().filter(|fixed| fixed.cancel == row.cancel).cloned().collect();
         let hybrid = find(rows, "RMS+MLF", row.cancel);
         for (region, counts) in row.regions.iter().enumerate() {
             let allowed = hybrid.and_then(|row| row.regions.get(region)).map_or(0, |counts| counts.critical.missed);
@@ -90,15 +90,18 @@ pub fn k13(rows: &[Row], switched: &[Row]) -> Finding {
         }
     }
     if asked == 0 {
-        return Finding::not_measured(
-            "no fixed strategy kept all critical deadlines in any region: nothing to compare with",
+        return ClaimFinding::not_measured(
+            "no fixed strategy met all critical deadlines in any region, so there is nothing to compare with",
         );
     }
     let regions: usize = switched.iter().map(|row| row.regions.len()).sum();
     let left_out = match regions - asked {
         0 => String::new(),
         some => {
-            format!("; {some} of {regions} regions left out, for no fixed strategy kept all critical deadlines there")
+            format!(
+                "; {some} of {regions} regions left out because no fixed strategy met all critical deadlines \
+                     there"
+            )
         }
     };
     let worst = worst.unwrap_or_default();
@@ -117,9 +120,9 @@ pub fn k13(rows: &[Row], switched: &[Row]) -> Finding {
     };
     let reason = format!("{} critical misses beyond those of RMS+MLF; {least}{left_out}", count(missed));
     match (missed, short.len()) {
-        (0, 0) => Finding::reproduced(reason),
-        (0, some) if some * 2 < asked => Finding::in_part(reason),
-        (_, 0) => Finding::in_part(reason),
-        _ => Finding::not_reproduced(reason),
+        (0, 0) => ClaimFinding::reproduced(reason),
+        (0, some) if some * 2 < asked => ClaimFinding::in_part(reason),
+        (_, 0) => ClaimFinding::in_part(reason),
+        _ => ClaimFinding::not_reproduced(reason),
     }
 }

@@ -1,40 +1,40 @@
-//! Every rule, on data made so that the claim holds, and on data made so that it does not.
+//! Tests of every rule, with data for which the claim holds and data for which it does not.
 
 use super::{cost, deadlines, strategy};
-use crate::claim::{Finding, Verdict};
+use crate::claim::{ClaimFinding, ClaimVerdict};
 use crate::kokyu::Advertised;
-use crate::kokyu::overhead::{Miss, Threshold};
+use crate::kokyu::overhead::{FirstMiss, Threshold};
 use crate::kokyu::program::REGIONS;
 use crate::kokyu::queueing::{QueueingCost, RowQueueing, Typical};
 use crate::kokyu::slack::Slack;
-use crate::kokyu::tally::{Counts, Deadlines};
-use crate::kokyu::trial::Row;
-use Verdict::{InPart, NotMeasured, NotReproduced, Reproduced};
+use crate::kokyu::tally::{Deadlines, RegionCounts};
+use crate::kokyu::trial::TrialRow;
+use ClaimVerdict::{InPart, NotMeasured, NotReproduced, Reproduced};
 
-/// A trial in which every region has 1,000 critical jobs and 100 others, all in time, as changed.
-fn row(strategy: &str, cancel: bool, change: impl Fn(usize, &mut Counts)) -> Row {
+/// A trial in which every region has 1,000 critical and 100 other jobs, all in time, with changes.
+fn row(strategy: &str, cancel: bool, change: impl Fn(usize, &mut RegionCounts)) -> TrialRow {
     let regions = (0..REGIONS.len()).map(|region| {
-        let mut counts = Counts {
+        let mut counts = RegionCounts {
             enqueued: 1_100,
             critical: Deadlines { made: 1_000, ..Deadlines::default() },
             non_critical: Deadlines { made: 100, ..Deadlines::default() },
-            ..Counts::default()
+            ..RegionCounts::default()
         };
         change(region, &mut counts);
         counts
     });
-    Row { strategy: strategy.into(), cancel, regions: regions.collect() }
+    TrialRow { strategy: strategy.into(), cancel, regions: regions.collect() }
 }
 
-fn late(counts: &mut Counts, critical: u64, non_critical: u64) {
+fn late(counts: &mut RegionCounts, critical: u64, non_critical: u64) {
     for (class, late) in [(&mut counts.critical, critical), (&mut counts.non_critical, non_critical)] {
         class.made -= late;
         class.missed += late;
     }
 }
 
-/// The six trials, changed by name: `MUF ©`.
-fn rows(change: impl Fn(&str, usize, &mut Counts)) -> Vec<Row> {
+/// The six trials, with changes by name: `MUF ©`.
+fn rows(change: impl Fn(&str, usize, &mut RegionCounts)) -> Vec<TrialRow> {
     let mut rows = Vec::new();
     for strategy in ["RMS", "MUF", "RMS+MLF"] {
         for cancel in [false, true] {
@@ -45,8 +45,8 @@ fn rows(change: impl Fn(&str, usize, &mut Counts)) -> Vec<Row> {
     rows
 }
 
-/// What the paper tells, as data.
-fn as_in_the_paper() -> Vec<Row> {
+/// The paper's results as data.
+fn as_in_the_paper() -> Vec<TrialRow> {
     rows(|name, region, counts| match name {
         "RMS" if region > 6 => late(counts, 200, 0),
         "RMS ©" if region > 5 => late(counts, 201, 0),
@@ -59,7 +59,7 @@ fn as_in_the_paper() -> Vec<Row> {
     })
 }
 
-fn verdict(finding: Finding) -> Verdict {
+fn verdict(finding: ClaimFinding) -> ClaimVerdict {
     assert!(!finding.reason.is_empty());
     finding.verdict
 }
@@ -97,7 +97,7 @@ fn k3_holds_if_rms_makes_more_somewhere_and_fewer_nowhere_up_to_region_6() {
         _ => late(counts, 0, 40),
     });
     assert_eq!(verdict(deadlines::k3(&mixed)), InPart);
-    // What RMS makes in overload does not count.
+    // RMS's results in overload do not count.
     let overload = rows(|name, region, counts| late(counts, 0, if name != "RMS" && region > 6 { 40 } else { 0 }));
     assert_eq!(verdict(deadlines::k3(&overload)), NotReproduced);
 }
@@ -127,7 +127,7 @@ fn k6_wants_nothing_cancelled_and_more_missed() {
     assert_eq!(verdict(deadlines::k6(&paper, &paper, &[])), Reproduced);
     let same = rows(|name, region, counts| late(counts, if name.starts_with("RMS") && region > 6 { 9 } else { 0 }, 0));
     assert_eq!(verdict(deadlines::k6(&same, &same, &[])), InPart);
-    // What nothing costs decides whether anything is cancelled, what costs decides who misses more.
+    // The trials at no cost decide whether anything is cancelled; those at the paper's costs decide which misses more.
     let finding = deadlines::k6(&same, &paper, &[]);
     assert!(finding.reason.contains("at the paper's costs"), "{}", finding.reason);
     assert_eq!(verdict(finding), Reproduced);
@@ -163,7 +163,7 @@ fn k8_wants_calm_regions_ahead_and_jitter_itself_to_cost_deadlines() {
     let jittery = rows(|_, region, counts| late(counts, 0, if calm(region) { 0 } else { 20 }));
     let steady = rows(|_, _, _| ());
     assert_eq!(verdict(deadlines::k8(&jittery, &steady)), Reproduced);
-    // Of the load alone: without jitter it is the same.
+    // By the load alone: the same without jitter.
     assert_eq!(verdict(deadlines::k8(&jittery, &jittery)), InPart);
     let reverse = rows(|_, region, counts| late(counts, 0, if calm(region) { 20 } else { 0 }));
     assert_eq!(verdict(deadlines::k8(&reverse, &reverse)), NotReproduced);
@@ -202,7 +202,7 @@ fn k10_wants_muf_above_both_and_not_far_above() {
 }
 
 fn threshold(strategy: &str, cancel: bool, scale_permille: Option<u64>, region: usize) -> Threshold {
-    let miss = Miss { region, operation: "tracker".into(), at_ns: 1, misses: 1 };
+    let miss = FirstMiss { region, operation: "tracker".into(), at_ns: 1, misses: 1 };
     let first = scale_permille.map(|_| miss);
     Threshold { strategy: strategy.into(), cancel, scale_permille, queueing_ns: 12_000, first }
 }
@@ -225,7 +225,7 @@ fn k12_holds_if_muf_is_ahead_by_its_overhead() {
         let of = |cancel| row("MUF", cancel, |_, counts| late(counts, 0, late_by));
         Slack { muf_at_hybrid_costs: vec![of(false), of(true)], stealing: Vec::new() }
     };
-    // Costs of its own make it better: stealing. The same costs do: the mechanism.
+    // Better by its own costs: stealing. Better at the same costs: the mechanism.
     assert_eq!(verdict(strategy::k12(&muf(10), &muf(5), &slack(10))), Reproduced);
     assert_eq!(verdict(strategy::k12(&muf(10), &muf(5), &slack(6))), InPart);
     assert_eq!(verdict(strategy::k12(&muf(10), &muf(5), &slack(5))), NotReproduced);
@@ -240,7 +240,7 @@ fn k13_wants_no_critical_miss_and_99_percent_of_the_best_safe_strategy() {
         "RMS" | "RMS ©" => {}
         _ => late(counts, 0, 40),
     });
-    let switched = |change: fn(usize, &mut Counts)| [row("RMS ⇄ RMS+MLF", false, change)];
+    let switched = |change: fn(usize, &mut RegionCounts)| [row("RMS ⇄ RMS+MLF", false, change)];
     let best = switched(|region, counts| late(counts, 0, if region > 6 { 40 } else { 1 }));
     assert_eq!(verdict(strategy::k13(&fixed, &best)), Reproduced);
     let short = switched(|region, counts| late(counts, 0, if region > 5 { 40 } else { 0 }));

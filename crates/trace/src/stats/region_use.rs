@@ -1,25 +1,25 @@
-//! How much CPU time each processor's jobs used in each region: where it was used, not where they were released.
+//! CPU time of jobs by region and processor: where it was used, not where the job was released.
 
 use hyoshi_model::{Instant, ProcessorId, Span, System};
 
 use crate::event::JobEnd;
 
-/// CPU time of jobs by region and processor. A job tells how much it used and from when to when it
-/// lived; if regions changed meanwhile, each has its part in proportion to the time.
+/// CPU time of jobs by region and processor. If a job spans several regions, its time is divided in proportion to its
+/// time in each.
 #[derive(Clone, Debug)]
-pub(super) struct Used {
-    /// When each region begins.
+pub(super) struct RegionUse {
+    /// The beginning of each region.
     begins: Vec<Instant>,
     processors: usize,
-    /// For each region, for each processor.
+    /// By region, then by processor.
     spans: Vec<Span>,
 }
 
-impl Used {
+impl RegionUse {
     pub fn new(system: &System) -> Self {
         let begins: Vec<Instant> = system.epochs.iter().map(|epoch| epoch.at).collect();
         let processors = system.processors.len();
-        Used { spans: vec![Span::ZERO; begins.len().max(1) * processors], begins, processors }
+        RegionUse { spans: vec![Span::ZERO; begins.len().max(1) * processors], begins, processors }
     }
 
     #[inline]
@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event::Outcome;
+    use crate::event::JobOutcome;
     use hyoshi_model::{JobId, OperationId};
 
     fn system() -> System {
@@ -81,10 +81,10 @@ mod tests {
 
     fn used(start: u64, end: u64, consumed: u64) -> [u64; 3] {
         let at = |millis| Instant::ZERO + Span::from_millis(millis);
-        let mut used = Used::new(&system());
+        let mut used = RegionUse::new(&system());
         let end = JobEnd {
             job: JobId { operation: OperationId(0), number: 0, leg: 0 },
-            outcome: Outcome::Missed,
+            outcome: JobOutcome::Missed,
             critical: false,
             overran: false,
             demoted: false,

@@ -1,42 +1,42 @@
-//! Wake-ups decided under the lock and delivered after it: a thread that is more urgent than the
-//! one that posts would otherwise start, run into the lock, and lend its priority to no purpose.
+//! Wake-ups that are decided under the lock and delivered after it. A more urgent thread that is woken earlier would
+//! start, block on the lock, and lend its priority without effect.
 
 use std::sync::{Arc, OnceLock};
 
 use hyoshi_model::ProcessorId;
 use hyoshi_os::Wake;
 
-use crate::common::{Common, Signs};
+use crate::common::{CommonState, ThreadControl};
 use crate::requests::{MOST, Requests};
 
-/// Collected wake-ups; each thread keeps one and uses it again.
+/// Collected wake-ups. Each thread reuses its own.
 #[derive(Debug)]
-pub(crate) struct Posts {
-    common: Arc<Common>,
-    crew: Vec<Arc<Signs>>,
+pub(crate) struct PendingWakeups {
+    common: Arc<CommonState>,
+    crew: Vec<Arc<ThreadControl>>,
     background: Arc<Wake>,
     requests: Arc<OnceLock<Requests>>,
     threads: Vec<u16>,
     /// Requests that no job serves.
     refused: Vec<u32>,
-    /// A thread of the lane that reads requests is among the threads.
+    /// The threads include one of the lane that reads requests.
     to_reader: bool,
     processors: Vec<ProcessorId>,
     to_background: bool,
-    /// The most urgent lane among the threads.
+    /// The most urgent lane of the threads.
     first_lane: u8,
 }
 
-impl Posts {
+impl PendingWakeups {
     pub fn new(
-        common: Arc<Common>,
-        crew: Vec<Arc<Signs>>,
+        common: Arc<CommonState>,
+        crew: Vec<Arc<ThreadControl>>,
         background: Arc<Wake>,
         requests: Arc<OnceLock<Requests>>,
     ) -> Self {
-        // A thread is posted at most once in a section of the lock, and so is a processor.
+        // A section wakes a thread or processor at most once.
         let (threads, processors) = (Vec::with_capacity(crew.len() + 1), Vec::with_capacity(common.releases.len() + 1));
-        Posts {
+        PendingWakeups {
             common,
             crew,
             background,
@@ -50,20 +50,20 @@ impl Posts {
         }
     }
 
-    pub fn thread(&mut self, thread: u16, lane: u8) {
+    pub fn wake_thread(&mut self, thread: u16, lane: u8) {
         self.threads.push(thread);
         self.to_reader |= self.requests.get().is_some_and(|requests| requests.lane == lane);
         self.first_lane = self.first_lane.min(lane);
     }
 
-    pub fn release(&mut self, processor: ProcessorId) {
+    pub fn wake_release(&mut self, processor: ProcessorId) {
         if !self.processors.contains(&processor) {
             self.processors.push(processor);
         }
     }
 
-    /// The release thread of `processor` is the one that posts.
-    pub fn not(&mut self, processor: ProcessorId) {
+    /// The calling thread is the release thread of `processor`.
+    pub fn omit_release(&mut self, processor: ProcessorId) {
         self.processors.retain(|other| *other != processor);
     }
 
@@ -72,27 +72,27 @@ impl Posts {
         self.refused.push(call);
     }
 
-    /// Wakes the thread that waits for requests, for any kind of post.
-    pub fn reader(&mut self) {
+    /// Wakes the thread that waits for requests, for any reason.
+    pub fn wake_reader(&mut self) {
         self.to_reader = true;
     }
 
-    pub fn background(&mut self) {
+    pub fn wake_background(&mut self) {
         self.to_background = true;
     }
 
-    /// True if a thread of a more urgent lane is among them.
+    /// True if they include a thread of a more urgent lane.
     pub fn above(&self, lane: u8) -> bool {
         self.first_lane < lane
     }
 
-    /// Threads of lanes among them.
+    /// The threads of lanes among them.
     #[cfg(test)]
     pub fn threads(&self) -> &[u16] {
         &self.threads
     }
 
-    /// Wakes none of them.
+    /// Drops all wake-ups.
     pub fn clear(&mut self) {
         self.threads.clear();
         self.refused.clear();
@@ -101,7 +101,7 @@ impl Posts {
         (self.to_background, self.first_lane) = (false, u8::MAX);
     }
 
-    /// Wakes them all.
+    /// Delivers all wake-ups.
     #[inline]
     pub fn deliver(&mut self) {
         self.threads.drain(..).for_each(|thread| self.crew[usize::from(thread)].wake.post());

@@ -1,0 +1,109 @@
+//! The reasons why a run does not start.
+
+use std::fmt;
+use std::io;
+
+use crate::claim::OccupiedCpu;
+use crate::ended::RunNote;
+
+/// The most releases per second of one processor. Each costs up to 10 us of timer and switch, so these use a fifth of a
+/// CPU.
+pub(crate) const MOST_RELEASES: u64 = 20_000;
+
+/// The reason why a run did not start. Everything that it had started has ended.
+#[derive(Debug)]
+pub enum StartError {
+    /// A body for an operation that the system does not have.
+    NoSuchOperation {
+        /// The operation.
+        operation: String,
+    },
+    /// A processor names a CPU that this process cannot use.
+    NoSuchCpu {
+        /// The processor.
+        processor: String,
+        /// The CPU of the file.
+        cpu: u32,
+        /// The CPUs of this process.
+        allowed: Vec<u32>,
+    },
+    /// Another program uses a CPU that the system needs.
+    Occupied {
+        /// The processor.
+        processor: String,
+        /// The other program.
+        by: OccupiedCpu,
+    },
+    /// The kernel refused a privilege, and the run is strict.
+    Refused(Vec<RunNote>),
+    /// A processor has more releases than one thread can handle.
+    TooManyReleases {
+        /// The processor.
+        processor: String,
+        /// Releases per second.
+        releases: u64,
+    },
+    /// The node runs one host, but operations of several hosts share a resource or value.
+    NeedsOneProcess {
+        /// The operation.
+        operation: String,
+        /// Its use of that resource or value.
+        does: String,
+    },
+    /// A processor would need too many threads.
+    TooManyThreads {
+        /// The processor.
+        processor: String,
+        /// Their number.
+        threads: usize,
+    },
+    /// A thread could not be started.
+    Thread(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::NoSuchOperation { operation } => {
+                write!(f, "a body is set for operation {operation:?}, but the system has no such operation")
+            }
+            StartError::NoSuchCpu { processor, cpu, allowed } => write!(
+                f,
+                "processor {processor:?} requests CPU {cpu}, but this process may use CPU {}: change or remove `cpu` \
+                 in the system file",
+                hyoshi_os::cpu::cpu_list(allowed)
+            ),
+            StartError::Occupied { processor, by } => {
+                let pid = by.pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+                write!(
+                    f,
+                    "processor {processor:?} would share CPU {} with {pid} ({}), and they would delay each other: \
+                     end that process, set another `cpu` in the system file, or use --share-cpu",
+                    by.cpu, by.by
+                )
+            }
+            StartError::Refused(notes) => {
+                f.write_str("the kernel refused what a strict run requires:")?;
+                notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
+            }
+            StartError::TooManyReleases { processor, releases } => write!(
+                f,
+                "processor {processor:?} would release {releases} jobs per second, more than the limit of \
+                 {MOST_RELEASES}: lengthen the shortest periods, or spread the operations over more processors"
+            ),
+            StartError::NeedsOneProcess { operation, does } => write!(
+                f,
+                "operation {operation:?} {does} of another host, which works only with all hosts in one process: \
+                 trigger it with `after` instead, or run without --host"
+            ),
+            StartError::TooManyThreads { processor, threads } => write!(
+                f,
+                "processor {processor:?} would need {threads} threads: lower its `pool`, or allow preemption between \
+                 levels only"
+            ),
+            StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
