@@ -9,8 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use hyoshi_broker::roster::{MOST_PROCESSES, Roster};
-use hyoshi_broker::touched;
+use hyoshi_broker::state_file;
+use hyoshi_broker::task_store::{MOST_PROCESSES, TaskStore};
 use hyoshi_control::Arbiter;
 use hyoshi_os::process::boot_id;
 use libfuzzer_sys::fuzz_target;
@@ -32,7 +32,7 @@ fn roster(data: &[u8]) {
     let mut text = format!("hyoshi-tasks 1 {}\n", boot_id()).into_bytes();
     text.extend_from_slice(data);
     fs::write(&file, &text).expect("written");
-    let (roster, _) = Roster::open(place()).expect("it opens");
+    let (roster, _) = TaskStore::open(place()).expect("it opens");
     let tasks: Vec<_> = roster.tasks().cloned().collect();
     assert!(tasks.len() <= Arbiter::MOST_TASKS);
     for task in &tasks {
@@ -41,7 +41,7 @@ fn roster(data: &[u8]) {
     let (last, policy) = (roster.last(), roster.policy().clone());
     drop(roster);
     // It was written anew: all that counted is understood again, and nothing else is there.
-    let (again, warning) = Roster::open(place()).expect("it opens again");
+    let (again, warning) = TaskStore::open(place()).expect("it opens again");
     assert_eq!(warning, None);
     assert!(again.tasks().eq(tasks.iter()) && again.last() == last && *again.policy() == policy);
 }
@@ -51,9 +51,9 @@ fuzz_target!(|data: &[u8]| {
         [0, rest @ ..] => roster(rest),
         [_, rest @ ..] => {
             let text = format!("hyoshi-touched 1 {}\n{}", boot_id(), String::from_utf8_lossy(rest));
-            assert!(touched::understood(&text) <= text.lines().count());
+            assert!(state_file::understood(&text) <= text.lines().count());
             // Of another boot nothing counts.
-            assert_eq!(touched::understood(&text.replacen(&boot_id(), "another", 1)), 0);
+            assert_eq!(state_file::understood(&text.replacen(&boot_id(), "another", 1)), 0);
         }
         [] => {}
     }

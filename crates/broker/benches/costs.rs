@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
-use hyoshi_broker::client::Client;
-use hyoshi_broker::idl::cpu_broker::{Broker, Cycle, Task};
+use hyoshi_broker::client::BrokerClient;
+use hyoshi_broker::idl::cpu_broker::{Broker, CycleReport, Task};
 use hyoshi_broker::machine::Machine;
-use hyoshi_broker::roster::Roster;
-use hyoshi_broker::{Joining, Service, State, place, policy};
+use hyoshi_broker::task_store::TaskStore;
+use hyoshi_broker::{BrokerService, BrokerState, TaskSpec, policy, socket};
 use hyoshi_control::Arbiter;
 use hyoshi_model::{Share, Span};
 use hyoshi_os::meter::Meter;
@@ -86,15 +86,15 @@ fn until_input_ends() {
 
 fn serve(directory: &Path) {
     let (socket, state, uid) = (directory.join("broker.sock"), directory.join("state"), Credentials::own().uid);
-    place::prepare(&socket, uid).unwrap();
+    socket::prepare(&socket, uid).unwrap();
     // Nothing is reserved: to switch windows is another cost.
     let (machine, _) = Machine::open(&state, Some("none")).unwrap();
     let arbiter = Arbiter::new(policy::named("weighted").unwrap(), Share::from_percent(150));
-    let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
-    core.note_in(Roster::open(&state).unwrap().0);
+    let mut core = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
+    core.store_tasks_in(TaskStore::open(&state).unwrap().0);
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::manual(wake.clone());
-    let service = Service::start(core, &socket, uid, wake).unwrap();
+    let service = BrokerService::start(core, &socket, uid, wake).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             until_input_ends();
@@ -170,22 +170,22 @@ fn measure(short: u64, time: Span) {
     drop(bare);
 
     let broker = Other::play("serve", None);
-    let client = Client::connect(Some(&broker.directory.join("broker.sock"))).unwrap();
+    let client = BrokerClient::connect(Some(&broker.directory.join("broker.sock"))).unwrap();
     let process = broker.process();
     // It reports itself: the broker makes none for it.
-    let task = client.join(&Joining::new("own", Span::from_secs(10))).unwrap();
+    let task = client.join(&TaskSpec::new("own", Span::from_secs(10))).unwrap();
     task.add_process(std::process::id(), 0).unwrap();
     let cycle = |number: u64| {
         // What varies, so that now and then a reservation changes.
         let consumed = own_cpu_time().as_nanos() % 1_000 + 5_000_000 + number % 7 * 100_000;
-        Cycle { consumed, cycles: 1, mode: -1, numbers: vec![] }
+        CycleReport { consumed, cycles: 1, mode: -1, numbers: vec![] }
     };
     // A two-way call behind the one-way ones: they are all done.
-    let settle = || drop(client.broker().standing().unwrap());
+    let settle = || drop(client.broker().status().unwrap());
     for pace in paces {
         let two_way = |number| drop(task.report(&cycle(number)).unwrap());
         from_outside("a two-way report", &process, pace, settle, two_way);
-        from_outside("a one-way report", &process, pace, settle, |number| task.tell(&cycle(number)).unwrap());
+        from_outside("a one-way report", &process, pace, settle, |number| task.report_oneway(&cycle(number)).unwrap());
     }
     task.leave().unwrap();
 
@@ -200,13 +200,13 @@ fn measure(short: u64, time: Span) {
     let (sleepers, mut tasks) = (Sleepers::start(1_000), Vec::new());
     for count in [1, 100, 1_000] {
         for number in tasks.len()..count {
-            let task = client.join(&Joining::new(&format!("task-{number}"), PERIOD)).unwrap();
+            let task = client.join(&TaskSpec::new(&format!("task-{number}"), PERIOD)).unwrap();
             task.add_process(sleepers.0[number].id(), 0).unwrap();
             tasks.push(task);
         }
         let clock = MonotonicClock::start();
         clock.sleep_until(clock.now() + PERIOD * 3);
-        let reports = || tasks.iter().map(|task| task.standing().unwrap().reports).sum::<u64>();
+        let reports = || tasks.iter().map(|task| task.status().unwrap().reports).sum::<u64>();
         // Asking costs, too: only what lies between two looks at the meter counts.
         let (first, began) = (reports(), clock.now());
         let mut meter = meter(&process);

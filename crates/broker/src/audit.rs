@@ -1,6 +1,6 @@
 //! What was changed, by whom, and whether it was allowed: a line of JSON each.
 //!
-//! Written as [`Lines`] are: a change waits for no disk. Of what somebody says it has the first [`MOST`] octets: nobody pushes
+//! Written as [`LogWriter`] are: a change waits for no disk. Of what somebody says it has the first [`MOST`] octets: nobody pushes
 //! others' changes out of the log with long words, nor with many: each user has a budget of lines, one for what was done and
 //! one for what was refused. What is beyond is counted in the user's next line.
 
@@ -19,7 +19,7 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 
 use crate::access::{Access, Caller};
-use crate::lines::Lines;
+use crate::log_writer::LogWriter;
 
 /// Octets of a task's name, of what it is changed to, and of why not.
 pub const MOST: usize = 256;
@@ -27,11 +27,11 @@ pub const MOST: usize = 256;
 /// Where changes are told.
 #[derive(Debug)]
 pub struct Audit {
-    lines: Option<Lines>,
+    lines: Option<LogWriter>,
     /// A caller without a budget.
     access: Option<Access>,
     clock: MonotonicClock,
-    budgets: PiMutex<BTreeMap<Option<u32>, Budget>>,
+    budgets: PiMutex<BTreeMap<Option<u32>, LineBudget>>,
 }
 
 /// Lines of changes that were done: a hundred at once, then one a second.
@@ -42,15 +42,15 @@ const REFUSED: (Span, u32) = (Span::from_secs(10), 32);
 const USERS: usize = 1_024;
 
 #[derive(Debug)]
-struct Budget {
+struct LineBudget {
     done: Rate,
     refused: Rate,
     dropped: u64,
 }
 
-impl Budget {
-    fn new() -> Budget {
-        Budget { done: Rate::new(DONE.0, DONE.1), refused: Rate::new(REFUSED.0, REFUSED.1), dropped: 0 }
+impl LineBudget {
+    fn new() -> LineBudget {
+        LineBudget { done: Rate::new(DONE.0, DONE.1), refused: Rate::new(REFUSED.0, REFUSED.1), dropped: 0 }
     }
 
     fn is_idle(&self, now: Instant) -> bool {
@@ -60,7 +60,7 @@ impl Budget {
 
 /// A change, or an attempt.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct AuditRecord<'a> {
     /// Milliseconds since 1970, UTC.
     at_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,10 +99,10 @@ impl Audit {
     ///
     /// If it cannot be opened.
     pub fn to(path: &Path) -> io::Result<Audit> {
-        Ok(Audit::with(Some(Lines::to(path)?)))
+        Ok(Audit::with(Some(LogWriter::to(path)?)))
     }
 
-    fn with(lines: Option<Lines>) -> Audit {
+    fn with(lines: Option<LogWriter>) -> Audit {
         Audit { lines, access: None, clock: MonotonicClock::start(), budgets: PiMutex::default() }
     }
 
@@ -130,7 +130,7 @@ impl Audit {
             budgets.retain(|_, budget| !budget.is_idle(now));
         }
         let user = user.filter(|user| budgets.len() < USERS || budgets.contains_key(&Some(*user)));
-        let budget = budgets.entry(user).or_insert_with(Budget::new);
+        let budget = budgets.entry(user).or_insert_with(LineBudget::new);
         let rate = if refused { &mut budget.refused } else { &mut budget.done };
         if rate.take(now) {
             return Some(std::mem::take(&mut budget.dropped));
@@ -140,7 +140,7 @@ impl Audit {
     }
 
     /// Tells of a change.
-    pub fn tell(&self, caller: &Caller, change: &str, task: Option<&str>, to: &str, refused: Option<&str>) {
+    pub fn record(&self, caller: &Caller, change: &str, task: Option<&str>, to: &str, refused: Option<&str>) {
         let Some(lines) = &self.lines else { return };
         let Some(dropped) = self.room(caller, refused.is_some(), self.clock.now()) else { return };
         let (uid, pid, certificate) = match caller {
@@ -151,7 +151,7 @@ impl Audit {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let (certificate, task, to) = (certificate.map(cut), task.map(cut), cut(to));
         let refused = refused.map(cut);
-        let line = Line {
+        let line = AuditRecord {
             at_ms,
             uid,
             pid,
@@ -167,8 +167,8 @@ impl Audit {
     }
 
     /// Why it is incomplete, if that has not been told yet.
-    pub fn trouble(&self) -> Option<String> {
-        self.lines.as_ref()?.trouble()
+    pub fn take_error(&self) -> Option<String> {
+        self.lines.as_ref()?.take_error()
     }
 }
 
@@ -193,7 +193,7 @@ impl Audit {
             let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
             let (pid, certificate, task, to, refused) = (None, None, None, "", None);
             let (uid, dropped) = (*uid, std::mem::take(&mut budget.dropped));
-            let line = Line { at_ms, uid, pid, certificate, change: "dropped", task, to, refused, dropped };
+            let line = AuditRecord { at_ms, uid, pid, certificate, change: "dropped", task, to, refused, dropped };
             lines.push(plain(&serde_json::to_string(&line).unwrap_or_default()));
         }
     }
@@ -223,7 +223,7 @@ pub(crate) fn cut(text: &str) -> Cow<'_, str> {
 }
 
 /// Several things, as many as the log has room for.
-pub(crate) fn listed(things: impl IntoIterator<Item = impl Display>) -> String {
+pub(crate) fn join_items(things: impl IntoIterator<Item = impl Display>) -> String {
     let mut told = String::new();
     for thing in things {
         if told.len() > MOST {
@@ -252,8 +252,8 @@ mod tests {
         std::fs::create_dir(&place).unwrap();
         let path = place.join("log");
         let audit = Audit::to(&path).unwrap();
-        audit.tell(&ann(), "importance", Some("player"), "9", None);
-        audit.tell(&ann(), "join", Some("x\n{\"uid\":0}"), "", Some("no such \"thing\""));
+        audit.record(&ann(), "importance", Some("player"), "9", None);
+        audit.record(&ann(), "join", Some("x\n{\"uid\":0}"), "", Some("no such \"thing\""));
         drop(audit);
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -275,10 +275,10 @@ mod tests {
         let audit = Audit::to(&path).unwrap();
         let bob = Caller::Known(Credentials { pid: 8, uid: 1001, gid: 1001, groups: vec![] });
         for _ in 0..100_000 {
-            audit.tell(&ann(), "join", Some("x"), "", Some("there is a task `x` already"));
+            audit.record(&ann(), "join", Some("x"), "", Some("there is a task `x` already"));
         }
-        audit.tell(&ann(), "importance", Some("y"), "2", None);
-        audit.tell(&bob, "join", Some("z"), "", None);
+        audit.record(&ann(), "importance", Some("y"), "2", None);
+        audit.record(&bob, "join", Some("z"), "", None);
         drop(audit);
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -307,14 +307,14 @@ mod tests {
                 }
             }
         }
-        assert_eq!(listed(["a", "b"]), "a, b");
-        assert!(listed(std::iter::repeat("0123456789")).len() < MOST + 20);
+        assert_eq!(join_items(["a", "b"]), "a, b");
+        assert!(join_items(std::iter::repeat("0123456789")).len() < MOST + 20);
         let place = std::env::temp_dir().join(format!("hyoshi-audit-long-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         let path = place.join("log");
         let audit = Audit::to(&path).unwrap();
         let long = "\u{1}".repeat(1 << 20);
-        audit.tell(&ann(), "join", Some(&long), &long, Some(&long));
+        audit.record(&ann(), "join", Some(&long), &long, Some(&long));
         drop(audit);
         // An octet is six in JSON at most.
         assert!(std::fs::metadata(&path).unwrap().len() < 3 * 6 * MOST as u64 + 200);

@@ -52,9 +52,9 @@ impl Certificates {
 }
 
 /// Turns those away who may not even look, before any object hears of them.
-pub(crate) struct Door(pub(crate) Certificates);
+pub(crate) struct CertificateFilter(pub(crate) Certificates);
 
-impl ServerInterceptor for Door {
+impl ServerInterceptor for CertificateFilter {
     fn before(&self, _: &mut Call<'_>) -> Result<(), SystemException> {
         match self.0.caller() {
             Caller::Unknown | Caller::Certified(Certified { right: Right::None, .. }) => {

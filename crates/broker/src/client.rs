@@ -10,10 +10,10 @@ use hyoshi_os::process::{Identity, identity};
 use hyoshi_os::{Address, Stream};
 use hyoshi_wire::ior::{Endpoint, Reference};
 
+use crate::component::ComponentSpec;
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Broker, BrokerStub, TaskStub};
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
 /// How long a broker is given for an answer.
 pub const PATIENCE: Span = Span::from_secs(5);
@@ -25,7 +25,7 @@ const ADDRESSES: &str = "ssliop://HOST:PORT, unix:/PATH, or a reference (corbalo
 
 /// A connection to a broker.
 #[derive(Debug)]
-pub struct Client {
+pub struct BrokerClient {
     // Ends its calls when it goes.
     _orb: Orb,
     broker: BrokerStub,
@@ -36,7 +36,7 @@ pub struct Client {
 /// Why the broker did not do it.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum ClientError {
+pub enum BrokerClientError {
     /// The ORB cannot be set up.
     Orb(OrbError),
     /// What is no address of a broker, and what is wrong with it.
@@ -44,33 +44,35 @@ pub enum ClientError {
         /// What was given.
         given: String,
         /// What is wrong.
-        why: &'static str,
+        reason: &'static str,
     },
     /// Nobody answers there.
     NoBroker {
         /// Where.
         at: String,
         /// Why, in the kernel's words or the ORB's.
-        why: String,
+        reason: String,
     },
     /// The broker refuses.
-    Trouble(Trouble),
+    Request(RequestError),
     /// It did not answer, or not in a way that is understood.
     System(SystemException),
 }
 
-impl ClientError {
+impl BrokerClientError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            ClientError::Orb(_) => "free some memory, threads or file descriptors".to_owned(),
-            ClientError::Address { .. } => format!("write {ADDRESSES}"),
-            ClientError::NoBroker { at, .. } if !at.starts_with('/') => {
+            BrokerClientError::Orb(_) => "free some memory, threads or file descriptors".to_owned(),
+            BrokerClientError::Address { .. } => format!("write {ADDRESSES}"),
+            BrokerClientError::NoBroker { at, .. } if !at.starts_with('/') => {
                 format!("is one there? `hyoshi broker --listen {SECURE}HOST:PORT` serves other machines")
             }
-            ClientError::NoBroker { .. } => "`hyoshi broker` starts one; --socket names another's socket".to_owned(),
-            ClientError::Trouble(trouble) => trouble.remedy(),
-            ClientError::System(exception) => match hyoshi_orb::minor::meaning(exception.minor) {
+            BrokerClientError::NoBroker { .. } => {
+                "`hyoshi broker` starts one; --socket names another's socket".to_owned()
+            }
+            BrokerClientError::Request(trouble) => trouble.remedy(),
+            BrokerClientError::System(exception) => match hyoshi_orb::minor::meaning(exception.minor) {
                 Some(meaning) => meaning.to_owned(),
                 None => "is it a broker of this version?".to_owned(),
             },
@@ -78,28 +80,28 @@ impl ClientError {
     }
 }
 
-impl fmt::Display for ClientError {
+impl fmt::Display for BrokerClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ClientError::Orb(error) => error.fmt(f),
-            ClientError::Address { given, why } => write!(f, "`{given}` is no address of a broker: {why}"),
-            ClientError::NoBroker { at, why } => write!(f, "no broker answers at {at}: {why}"),
-            ClientError::Trouble(trouble) => trouble.fmt(f),
-            ClientError::System(exception) => write!(f, "the broker answers: {exception}"),
+            BrokerClientError::Orb(error) => error.fmt(f),
+            BrokerClientError::Address { given, reason } => write!(f, "`{given}` is no address of a broker: {reason}"),
+            BrokerClientError::NoBroker { at, reason } => write!(f, "no broker answers at {at}: {reason}"),
+            BrokerClientError::Request(trouble) => trouble.fmt(f),
+            BrokerClientError::System(exception) => write!(f, "the broker answers: {exception}"),
         }
     }
 }
 
-impl std::error::Error for ClientError {}
+impl std::error::Error for BrokerClientError {}
 
 /// Each operation has an enum of its own for what it raises; they all raise the same.
 macro_rules! raised {
     ($($error:ident: $($exception:ident)*;)*) => {$(
-        impl From<wire::$error> for ClientError {
+        impl From<wire::$error> for BrokerClientError {
             fn from(error: wire::$error) -> Self {
                 match error {
                     $(wire::$error::$exception(raised) => raised.into(),)*
-                    wire::$error::System(exception) => ClientError::System(exception),
+                    wire::$error::System(exception) => BrokerClientError::System(exception),
                 }
             }
         }
@@ -123,44 +125,44 @@ raised! {
     SetPolicyError: NoSuchTask NotAllowed Refused;
     FindError: NoSuchTask;
     ExplainError: NoSuchTask;
-    StandingError: NoSuchTask;
-    StandingOfError: NoSuchTask;
+    StatusError: NoSuchTask;
+    TaskStatusError: NoSuchTask;
     DetachError: NoSuchTask NotAllowed Refused;
     OwnTaskError: NoSuchTask NotAllowed Refused;
     PromiseLanesError: NoSuchTask NotAllowed Refused;
 }
 
-impl From<wire::NoSuchTask> for ClientError {
+impl From<wire::NoSuchTask> for BrokerClientError {
     fn from(raised: wire::NoSuchTask) -> Self {
-        ClientError::Trouble(Trouble::NoSuchTask { name: raised.name, nearest: raised.nearest })
+        BrokerClientError::Request(RequestError::NoSuchTask { name: raised.name, nearest: raised.nearest })
     }
 }
 
-impl From<wire::NotAllowed> for ClientError {
+impl From<wire::NotAllowed> for BrokerClientError {
     fn from(raised: wire::NotAllowed) -> Self {
-        ClientError::Trouble(Trouble::NotAllowed { what: raised.what, remedy: raised.remedy })
+        BrokerClientError::Request(RequestError::NotAllowed { message: raised.message, remedy: raised.remedy })
     }
 }
 
-impl From<wire::Refused> for ClientError {
+impl From<wire::Refused> for BrokerClientError {
     fn from(raised: wire::Refused) -> Self {
-        ClientError::Trouble(Trouble::Refused { what: raised.what, remedy: raised.remedy })
+        BrokerClientError::Request(RequestError::Refused { message: raised.message, remedy: raised.remedy })
     }
 }
 
-impl From<SystemException> for ClientError {
+impl From<SystemException> for BrokerClientError {
     fn from(exception: SystemException) -> Self {
-        ClientError::System(exception)
+        BrokerClientError::System(exception)
     }
 }
 
-impl Client {
+impl BrokerClient {
     /// Asks the broker at a socket, or at the usual place.
     ///
     /// # Errors
     ///
     /// If none answers.
-    pub fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
+    pub fn connect(socket: Option<&Path>) -> Result<BrokerClient, BrokerClientError> {
         let socket = match socket {
             Some(socket) => socket.to_owned(),
             None => cpu_broker::to_ask_here(),
@@ -171,18 +173,18 @@ impl Client {
             // What the broker calls itself may be another's number here.
             Ok(stream) => stream.credentials().and_then(|broker| identity(broker.pid).ok()),
             Err(error) => {
-                let why = match error.kind() {
+                let reason = match error.kind() {
                     std::io::ErrorKind::ConnectionRefused => "a broker was there, and has ended".to_owned(),
                     std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
                     std::io::ErrorKind::WouldBlock => format!("it takes no connection within {PATIENCE}"),
                     _ => error.to_string(),
                 };
-                return Err(ClientError::NoBroker { at: socket.display().to_string(), why });
+                return Err(BrokerClientError::NoBroker { at: socket.display().to_string(), reason });
             }
         };
         let reference = cpu_broker::corbaloc(&socket);
-        let client = Client::resolve(socket.display().to_string(), &reference, Orb::builder(), PATIENCE)?;
-        Ok(Client { process, ..client })
+        let client = BrokerClient::resolve(socket.display().to_string(), &reference, Orb::builder(), PATIENCE)?;
+        Ok(BrokerClient { process, ..client })
     }
 
     /// Asks the broker at an address: `ssliop://HOST:PORT`, `unix:/PATH` or a reference. The ORB that asks is made by
@@ -191,14 +193,14 @@ impl Client {
     /// # Errors
     ///
     /// Of what is no address, and if none answers.
-    pub fn at(address: &str, builder: OrbBuilder, patience: Span) -> Result<Client, ClientError> {
+    pub fn at(address: &str, builder: OrbBuilder, patience: Span) -> Result<BrokerClient, BrokerClientError> {
         const PLAIN: &str = "over plain TCP clients cannot prove who they are, so brokers do not serve it";
-        let wrong = |why| ClientError::Address { given: address.to_owned(), why };
+        let wrong = |reason| BrokerClientError::Address { given: address.to_owned(), reason };
         if address.starts_with("iiop://") {
             return Err(wrong(PLAIN));
         }
         if let Some(path) = address.strip_prefix("unix:") {
-            return Client::connect(Some(Path::new(path)));
+            return BrokerClient::connect(Some(Path::new(path)));
         }
         let reference = match address.strip_prefix(SECURE) {
             Some(place) if place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
@@ -215,22 +217,27 @@ impl Client {
             },
         };
         // Whatever else this reference, or a reference that it forwards to, offers.
-        Client::resolve(address.to_owned(), &reference, builder.tls_only(), patience)
+        BrokerClient::resolve(address.to_owned(), &reference, builder.tls_only(), patience)
     }
 
-    fn resolve(at: String, reference: &str, builder: OrbBuilder, patience: Span) -> Result<Client, ClientError> {
+    fn resolve(
+        at: String,
+        reference: &str,
+        builder: OrbBuilder,
+        patience: Span,
+    ) -> Result<BrokerClient, BrokerClientError> {
         let timeouts = Timeouts { connect: patience, round_trip: Some(patience), reply: None };
-        let orb = builder.timeouts(timeouts).build().map_err(ClientError::Orb)?;
+        let orb = builder.timeouts(timeouts).build().map_err(BrokerClientError::Orb)?;
         match orb.resolve::<dyn Broker>(reference) {
-            Ok(broker) => Ok(Client { _orb: orb, broker, process: None, at }),
+            Ok(broker) => Ok(BrokerClient { _orb: orb, broker, process: None, at }),
             Err(exception) => match exception.kind {
                 SystemKind::InvObjref => {
-                    Err(ClientError::Address { given: at, why: "it cannot be read as a reference" })
+                    Err(BrokerClientError::Address { given: at, reason: "it cannot be read as a reference" })
                 }
                 SystemKind::Transient | SystemKind::CommFailure | SystemKind::Timeout => {
-                    Err(ClientError::NoBroker { at, why: exception.to_string() })
+                    Err(BrokerClientError::NoBroker { at, reason: exception.to_string() })
                 }
-                _ => Err(ClientError::System(exception)),
+                _ => Err(BrokerClientError::System(exception)),
             },
         }
     }
@@ -256,27 +263,27 @@ impl Client {
     /// # Errors
     ///
     /// Of what the broker refuses.
-    pub fn join(&self, joining: &crate::Joining) -> Result<TaskStub, ClientError> {
+    pub fn join(&self, joining: &crate::TaskSpec) -> Result<TaskStub, BrokerClientError> {
         if joining.period.is_some_and(Span::is_zero) {
             // On the wire that would mean that it is to be found.
             let what = "a period of 0 comes round at no time";
-            return Err(ClientError::Trouble(Trouble::refused(
+            return Err(BrokerClientError::Request(RequestError::refused(
                 what,
                 "100us is the least; or have it found, with auto",
             )));
         }
         let nanos = |span: Option<Span>| span.map_or(0, Span::as_nanos);
-        let joining = wire::Joining {
+        let joining = wire::TaskSpec {
             name: joining.name.clone(),
             period: nanos(joining.period),
             deadline: nanos(joining.deadline),
             importance: joining.importance,
             weight: joining.weight,
             group: joining.group.clone(),
-            first: nanos(joining.first),
-            least: nanos(joining.least),
+            initial_budget: nanos(joining.initial_budget),
+            min_budget: nanos(joining.min_budget),
             hard: joining.hard,
-            advocates: joining.advocates.iter().map(Setting::to_wire).collect(),
+            advocates: joining.advocates.iter().map(ComponentSpec::to_wire).collect(),
         };
         self.broker.join(&joining)?.ok_or_else(|| nil().into())
     }
@@ -286,7 +293,7 @@ impl Client {
     /// # Errors
     ///
     /// If the broker does not answer.
-    pub fn tasks(&self) -> Result<Vec<wire::TaskStanding>, ClientError> {
+    pub fn tasks(&self) -> Result<Vec<wire::TaskStatus>, BrokerClientError> {
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {
             let page = self.broker.tasks(&after)?;
@@ -305,7 +312,7 @@ impl Client {
     /// # Errors
     ///
     /// If there is none.
-    pub fn find(&self, name: &str) -> Result<TaskStub, ClientError> {
+    pub fn find(&self, name: &str) -> Result<TaskStub, BrokerClientError> {
         self.broker.find(name)?.ok_or_else(|| nil().into())
     }
 }

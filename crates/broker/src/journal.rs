@@ -22,11 +22,11 @@ pub(crate) struct Journal {
     /// Its length after it was last rewritten.
     fresh: u64,
     /// The new file, which replaces this one once it is complete.
-    beside: Option<Beside>,
+    rewrite: Option<Rewrite>,
 }
 
 #[derive(Debug)]
-struct Beside {
+struct Rewrite {
     file: File,
     length: u64,
     lines: usize,
@@ -47,7 +47,7 @@ impl Journal {
         let mut text = Vec::new();
         Read::by_ref(&mut file).take(LONGEST).read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text).into_owned();
-        Ok((Journal { folder, name, file, length: 0, lines: 0, fresh: 0, beside: None }, text))
+        Ok((Journal { folder, name, file, length: 0, lines: 0, fresh: 0, rewrite: None }, text))
     }
 
     /// Where it is.
@@ -79,32 +79,32 @@ impl Journal {
 
     /// Whether it is being rewritten.
     pub fn is_rewritten(&self) -> bool {
-        self.beside.is_some()
+        self.rewrite.is_some()
     }
 
     /// Begins to rewrite it in a second file. Lines appended meanwhile must be [added](Journal::add) to that file,
     /// too.
     pub fn begin(&mut self, text: &str) -> io::Result<()> {
         let file = self.folder.anew(&self.with_extension("new"))?;
-        self.beside = Some(Beside { file, length: 0, lines: 0 });
+        self.rewrite = Some(Rewrite { file, length: 0, lines: 0 });
         self.add(text)
     }
 
     /// Adds lines to the new file. After an error the rewrite has to begin again.
     pub fn add(&mut self, text: &str) -> io::Result<()> {
-        let Some(beside) = &mut self.beside else { return Ok(()) };
-        let done = beside.file.write_all(text.as_bytes());
-        beside.length += text.len() as u64;
-        beside.lines += text.lines().count();
+        let Some(rewrite) = &mut self.rewrite else { return Ok(()) };
+        let done = rewrite.file.write_all(text.as_bytes());
+        rewrite.length += text.len() as u64;
+        rewrite.lines += text.lines().count();
         if done.is_err() {
-            self.beside = None;
+            self.rewrite = None;
         }
         done
     }
 
     /// Replaces the file by the new one.
     pub fn finish(&mut self) -> io::Result<()> {
-        let Some(Beside { file, length, lines }) = self.beside.take() else { return Ok(()) };
+        let Some(Rewrite { file, length, lines }) = self.rewrite.take() else { return Ok(()) };
         self.folder.rename(&self.with_extension("new"), &self.name)?;
         (self.file, self.length, self.lines, self.fresh) = (file, length, lines, length);
         Ok(())

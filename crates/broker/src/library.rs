@@ -9,28 +9,31 @@ use hyoshi_control::{Advice, Advocate, Ask, Grant, Status};
 use hyoshi_model::{Reservation, Share, Span};
 use hyoshi_os::plugin::{AdvocatePlugin, NamedAsk, NotLoaded, PolicyPlugin, abi};
 
-use crate::external::{Bulletin, Note, advised};
-use crate::foreign::{Elsewhere, Source};
+use crate::component::ComponentSpec;
+use crate::external::{ExternalEvents, OperatorNotice, advised};
+use crate::foreign_policy::{ForeignPolicy, PolicySource};
 use crate::idl::cpu_broker as wire;
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
-impl From<NotLoaded> for Trouble {
+impl From<NotLoaded> for RequestError {
     fn from(error: NotLoaded) -> Self {
         let remedy = error.remedy();
-        Trouble::refused(error, remedy)
+        RequestError::refused(error, remedy)
     }
 }
 
 /// The library's path, and the parameters that are its own.
-fn path(setting: &Setting) -> Result<(PathBuf, Vec<(String, String)>), Trouble> {
+fn path(setting: &ComponentSpec) -> Result<(PathBuf, Vec<(String, String)>), RequestError> {
     // The first parameter needs no name, unless another has it.
     let name = if setting.parameters.iter().any(|(name, _)| name == "path") { "path" } else { "" };
     let (paths, own): (Vec<_>, Vec<_>) = setting.parameters.iter().cloned().partition(|(given, _)| given == name);
     match paths.as_slice() {
         [(_, path)] => Ok((path.into(), own)),
-        [] => Err(Trouble::refused("`library` needs its `path`", "give the library's whole path: --path /DIR/NAME.so")),
-        _ => Err(Trouble::refused("`path` of `library` is given twice", "give one: --path /DIR/NAME.so")),
+        [] => Err(RequestError::refused(
+            "`library` needs its `path`",
+            "give the library's whole path: --path /DIR/NAME.so",
+        )),
+        _ => Err(RequestError::refused("`path` of `library` is given twice", "give one: --path /DIR/NAME.so")),
     }
 }
 
@@ -39,10 +42,14 @@ fn path(setting: &Setting) -> Result<(PathBuf, Vec<(String, String)>), Trouble> 
 /// # Errors
 ///
 /// Of settings that name no library, and of libraries that cannot be used.
-pub(crate) fn advocate(setting: &Setting, name: &str, bulletin: &Arc<Bulletin>) -> Result<Box<dyn Advocate>, Trouble> {
+pub(crate) fn advocate(
+    setting: &ComponentSpec,
+    name: &str,
+    events: &Arc<ExternalEvents>,
+) -> Result<Box<dyn Advocate>, RequestError> {
     let (path, own) = path(setting)?;
     let plugin = AdvocatePlugin::load(&path, name, &own)?;
-    Ok(Box::new(Plugin { plugin, task: name.to_owned(), bulletin: bulletin.clone(), failed: None }))
+    Ok(Box::new(AdvocateLibrary { plugin, task: name.to_owned(), events: events.clone(), failed: None }))
 }
 
 /// The policy of a setting; `fallback` decides when it does not.
@@ -50,21 +57,25 @@ pub(crate) fn advocate(setting: &Setting, name: &str, bulletin: &Arc<Bulletin>) 
 /// # Errors
 ///
 /// Of settings that name no library, and of libraries that cannot be used.
-pub(crate) fn policy(setting: &Setting, fallback: AnyPolicy, bulletin: &Arc<Bulletin>) -> Result<AnyPolicy, Trouble> {
+pub(crate) fn policy(
+    setting: &ComponentSpec,
+    fallback: AnyPolicy,
+    events: &Arc<ExternalEvents>,
+) -> Result<AnyPolicy, RequestError> {
     let (path, own) = path(setting)?;
     let plugin = PolicyPlugin::load(&path, &own)?;
-    Ok(Box::new(Elsewhere::new(Divider { plugin, bulletin: bulletin.clone() }, fallback)))
+    Ok(Box::new(ForeignPolicy::new(PolicyLibrary { plugin, events: events.clone() }, fallback)))
 }
 
 #[derive(Debug)]
-struct Plugin {
+struct AdvocateLibrary {
     plugin: AdvocatePlugin,
     task: String,
-    bulletin: Arc<Bulletin>,
+    events: Arc<ExternalEvents>,
     failed: Option<String>,
 }
 
-impl Advocate for Plugin {
+impl Advocate for AdvocateLibrary {
     fn name(&self) -> &'static str {
         "library"
     }
@@ -78,15 +89,15 @@ impl Advocate for Plugin {
         match answered {
             Ok(answer) => {
                 if self.failed.take().is_some() {
-                    self.bulletin.note(Note::of_advocate("library", &self.task, None));
+                    self.events.add_notice(OperatorNotice::of_advocate("library", &self.task, None));
                 }
                 answer.into()
             }
-            Err(why) => {
+            Err(reason) => {
                 if self.failed.is_none() {
-                    self.bulletin.note(Note::of_advocate("library", &self.task, Some(&why)));
+                    self.events.add_notice(OperatorNotice::of_advocate("library", &self.task, Some(&reason)));
                 }
-                self.failed = Some(why);
+                self.failed = Some(reason);
                 asked.into()
             }
         }
@@ -100,7 +111,7 @@ impl Advocate for Plugin {
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.failed {
-            Some(why) => write!(f, "passed over, {why}"),
+            Some(reason) => write!(f, "passed over, {reason}"),
             None => f.write_str(&self.plugin.words().unwrap_or_else(|| "it says nothing of itself".to_owned())),
         }
     }
@@ -127,18 +138,18 @@ fn to_abi(status: &Status) -> abi::Status {
 }
 
 #[derive(Debug)]
-struct Divider {
+struct PolicyLibrary {
     plugin: PolicyPlugin,
-    bulletin: Arc<Bulletin>,
+    events: Arc<ExternalEvents>,
 }
 
-impl Source for Divider {
+impl PolicySource for PolicyLibrary {
     const NAME: &'static str = "library";
-    const WHICH: &'static str = "the library's policy";
+    const LABEL: &'static str = "the library's policy";
 
     fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share) {
         let answered = {
-            let names = self.bulletin.names();
+            let names = self.events.names();
             let named = |ask: &Ask| NamedAsk {
                 name: names.get(&ask.task).map_or(c"", |name| name.as_c_str()),
                 asked: reservation(ask.asked),
@@ -154,16 +165,16 @@ impl Source for Divider {
             Ok(budgets) => {
                 let budgets: Vec<Span> = budgets.into_iter().map(Span::from_nanos).collect();
                 if foreign.why().is_some() {
-                    self.bulletin.note(Note::of_policy(Self::WHICH, None));
+                    self.events.add_notice(OperatorNotice::of_policy(Self::LABEL, None));
                 }
                 foreign.answered(asks, &budgets);
             }
             Err(number) => {
-                let why = format!("it failed with {number}");
+                let reason = format!("it failed with {number}");
                 if foreign.why().is_none() {
-                    self.bulletin.note(Note::of_policy(Self::WHICH, Some(&why)));
+                    self.events.add_notice(OperatorNotice::of_policy(Self::LABEL, Some(&reason)));
                 }
-                foreign.failed(why);
+                foreign.failed(reason);
             }
         }
     }
@@ -172,7 +183,7 @@ impl Source for Divider {
         self.plugin.words()
     }
 
-    fn bulletin(&self) -> &Bulletin {
-        &self.bulletin
+    fn events(&self) -> &ExternalEvents {
+        &self.events
     }
 }

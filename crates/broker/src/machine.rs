@@ -14,9 +14,8 @@ use hyoshi_os::priority;
 use hyoshi_os::process::{Identity, NoProcess, Process};
 use hyoshi_os::{Clock, MonotonicClock, Policy, Spawn, Wake, allowed_cpus, fifo_limit, raise_file_limit};
 
-use crate::kernel::{Kernel, Lanes, NotReserved, Stranger, Watching, Way};
-use crate::members::{MOST_PROCESSES, Members};
-use crate::owners::{self, Rounds};
+use crate::owners::{self, OwnerChecks};
+use crate::platform::{CpuLanes, ForeignProcess, NotReserved, Platform, ProxyInfo, WakeupWatch};
 use crate::proxy::deadline::DeadlineProxy;
 use crate::proxy::grouped::GroupedProxy;
 use crate::proxy::groups::Groups;
@@ -25,28 +24,29 @@ use crate::proxy::none::NoneProxy;
 use crate::proxy::simulated::SimulatedProxy;
 use crate::proxy::weights::WeightsProxy;
 use crate::proxy::window::WindowProxy;
-use crate::proxy::{Ground, SchedulerProxy};
-use crate::touched::{PutBack, StateError, Touched};
-use crate::watch::{MOST_WATCHED, Watches};
+use crate::proxy::{ProxyContext, SchedulerProxy};
+use crate::state_file::{RestoreReport, StateError, StateFile};
+use crate::task_processes::{MOST_PROCESSES, TaskProcesses};
+use crate::wakeups::{MOST_WATCHED, WakeupWatches};
 
 /// See the module.
 pub struct Machine {
-    ground: Ground,
+    context: ProxyContext,
     proxy: Box<dyn SchedulerProxy>,
-    ways: Vec<Way>,
+    proxies: Vec<ProxyInfo>,
     /// Tasks whose wake-ups are watched.
-    watches: Watches,
+    watches: WakeupWatches,
     /// Tasks that have control groups.
-    gatherings: BTreeMap<TaskId, Gathering>,
+    group_scans: BTreeMap<TaskId, GroupScan>,
     /// When the users of processes are checked.
-    rounds: Rounds,
+    rounds: OwnerChecks,
     /// For how long something takes.
     clock: MonotonicClock,
 }
 
 /// A task's control groups.
 #[derive(Debug, Default)]
-struct Gathering {
+struct GroupScan {
     groups: Vec<Group>,
     /// How many of them have been looked at, who is in those, and what is being looked at.
     seen: usize,
@@ -63,7 +63,7 @@ const GATHERING_SHARE: u64 = 50;
 /// And so long at once: windows wait meanwhile.
 const GATHERING: Span = Span::from_millis(1);
 
-impl Gathering {
+impl GroupScan {
     /// A look at `now` took so long, of one of so many tasks. All of them together keep to the share, and none waits for
     /// another's large tree.
     fn took(&mut self, now: Instant, spent: Span, tasks: usize) {
@@ -97,7 +97,7 @@ impl Gathering {
 /// Why a machine cannot be worked with.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum NoMachine {
+pub enum MachineError {
     /// The state file.
     State(StateError),
     /// A floor of weights was asked for, and there can be none, for this reason.
@@ -107,7 +107,7 @@ pub enum NoMachine {
         /// Which.
         asked: String,
         /// All that there are.
-        ways: Vec<Way>,
+        proxies: Vec<ProxyInfo>,
     },
 }
 
@@ -131,7 +131,7 @@ impl Machine {
     /// # Errors
     ///
     /// If what is changed cannot be noted in the directory, or if the way that was asked for cannot be used.
-    pub fn open(state: &Path, asked: Option<&str>) -> Result<(Machine, PutBack), NoMachine> {
+    pub fn open(state: &Path, asked: Option<&str>) -> Result<(Machine, RestoreReport), MachineError> {
         Machine::with_floor(state, asked, false)
     }
 
@@ -140,25 +140,33 @@ impl Machine {
     /// # Errors
     ///
     /// The same, and if there is to be a floor and no control groups can be made.
-    pub fn with_floor(state: &Path, asked: Option<&str>, floor: bool) -> Result<(Machine, PutBack), NoMachine> {
+    pub fn with_floor(
+        state: &Path,
+        asked: Option<&str>,
+        floor: bool,
+    ) -> Result<(Machine, RestoreReport), MachineError> {
         asked.map_or(Ok(()), known)?;
         if floor {
-            Subtree::find().map_err(NoMachine::NoFloor)?;
+            Subtree::find().map_err(MachineError::NoFloor)?;
         }
-        let (touched, report) = Touched::open(state).map_err(NoMachine::State)?;
+        let (state_file, report) = StateFile::open(state).map_err(MachineError::State)?;
         // A process takes two descriptors, and each of its threads at the start one.
         raise_file_limit();
-        let (chosen, ways) = choose(asked, floor);
+        let (chosen, proxies) = choose(asked, floor);
         match (chosen, asked) {
             (Some(proxy), _) => {
-                let ground =
-                    Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), confined: BTreeSet::new(), touched };
-                let (watches, gatherings) = (Watches::new(MOST_WATCHED), BTreeMap::new());
+                let context = ProxyContext {
+                    tasks: BTreeMap::new(),
+                    hard: BTreeSet::new(),
+                    confined: BTreeSet::new(),
+                    state_file,
+                };
+                let (watches, group_scans) = (WakeupWatches::new(MOST_WATCHED), BTreeMap::new());
                 let clock = MonotonicClock::start();
-                let rounds = Rounds::default();
-                Ok((Machine { ground, proxy, ways, watches, gatherings, rounds, clock }, report))
+                let rounds = OwnerChecks::default();
+                Ok((Machine { context, proxy, proxies, watches, group_scans, rounds, clock }, report))
             }
-            (None, asked) => Err(NoMachine::NoSuchWay { asked: asked.unwrap_or_default().into(), ways }),
+            (None, asked) => Err(MachineError::NoSuchWay { asked: asked.unwrap_or_default().into(), proxies }),
         }
     }
 }
@@ -175,19 +183,19 @@ impl Machine {
     ) -> Result<Machine, E> {
         let own = std::mem::replace(&mut self.proxy, Box::new(NoneProxy::new("another reserves")));
         self.proxy = behind(own)?;
-        for way in self.ways.iter_mut().filter(|way| way.used) {
+        for way in self.proxies.iter_mut().filter(|way| way.used) {
             way.used = false;
-            way.why = format!("while the external scheduler is passed over: {}", way.why);
+            way.reason = format!("while the external scheduler is passed over: {}", way.reason);
         }
-        let why = self.proxy.standing().unwrap_or_default();
-        self.ways.insert(0, Way { name: self.proxy.name(), usable: true, used: true, why });
+        let reason = self.proxy.standing().unwrap_or_default();
+        self.proxies.insert(0, ProxyInfo { name: self.proxy.name(), usable: true, used: true, reason });
         Ok(self)
     }
 }
 
 /// The ways to reserve time here, and of which a broker would make use unasked. To see what the kernel grants, control groups
 /// are made and removed, and a thread is started.
-pub fn ways() -> Vec<Way> {
+pub fn proxies() -> Vec<ProxyInfo> {
     choose(None, false).1
 }
 
@@ -196,20 +204,20 @@ pub fn ways() -> Vec<Way> {
 /// # Errors
 ///
 /// If there is none.
-pub fn known(asked: &str) -> Result<(), NoMachine> {
+pub fn known(asked: &str) -> Result<(), MachineError> {
     if PROBES.iter().any(|(name, ..)| *name == asked) {
         return Ok(());
     }
-    let ways = PROBES.iter().map(|(name, ..)| Way { name, usable: false, used: false, why: String::new() });
-    Err(NoMachine::NoSuchWay { asked: asked.into(), ways: ways.collect() })
+    let proxies = PROBES.iter().map(|(name, ..)| ProxyInfo { name, usable: false, used: false, reason: String::new() });
+    Err(MachineError::NoSuchWay { asked: asked.into(), proxies: proxies.collect() })
 }
 
-fn choose(asked: Option<&str>, floor: bool) -> (Option<Box<dyn SchedulerProxy>>, Vec<Way>) {
-    let mut ways = Vec::new();
+fn choose(asked: Option<&str>, floor: bool) -> (Option<Box<dyn SchedulerProxy>>, Vec<ProxyInfo>) {
+    let mut proxies = Vec::new();
     let mut chosen: Option<Box<dyn SchedulerProxy>> = None;
     for (name, probe, unasked) in PROBES {
         let wanted = asked.map_or(*unasked, |asked| asked == *name);
-        let (usable, used, why) = match probe(floor) {
+        let (usable, used, reason) = match probe(floor) {
             Ok((proxy, what)) => {
                 let used = wanted && chosen.is_none();
                 if used {
@@ -217,11 +225,11 @@ fn choose(asked: Option<&str>, floor: bool) -> (Option<Box<dyn SchedulerProxy>>,
                 }
                 (true, used, what.to_owned())
             }
-            Err(why) => (false, false, why),
+            Err(reason) => (false, false, reason),
         };
-        ways.push(Way { name, usable, used, why });
+        proxies.push(ProxyInfo { name, usable, used, reason });
     }
-    (chosen, ways)
+    (chosen, proxies)
 }
 
 impl Machine {
@@ -234,38 +242,38 @@ impl Machine {
         time: &mut dyn FnMut() -> bool,
     ) {
         // Taken out, so that the others can be asked.
-        let Some(mut members) = self.ground.tasks.remove(&task) else { return };
-        let others = &self.ground.tasks;
+        let Some(mut members) = self.context.tasks.remove(&task) else { return };
+        let others = &self.context.tasks;
         let mut may = |process: &Process| {
             let theirs = others.values().any(|other| other.has(process.identity()));
             !theirs && process.identity().number != std::process::id() && may(process)
         };
         members.gather(there, &mut may, time);
-        self.ground.tasks.insert(task, members);
+        self.context.tasks.insert(task, members);
     }
 
     /// Those that have left the task's control groups leave the task.
-    fn dismiss(&mut self, task: TaskId, there: &[u32]) {
-        let Some(members) = self.ground.tasks.get_mut(&task) else { return };
+    fn remove_departed(&mut self, task: TaskId, there: &[u32]) {
+        let Some(members) = self.context.tasks.get_mut(&task) else { return };
         // Whom the broker has moved to a group of its own has left nothing by itself.
-        let touched = &self.ground.touched;
-        if members.processes().any(|process| touched.came_from(process.identity()).is_some()) {
+        let state_file = &self.context.state_file;
+        if members.processes().any(|process| state_file.came_from(process.identity()).is_some()) {
             return;
         }
-        let left = members.dismiss(there);
+        let left = members.remove_departed(there);
         if !left.is_empty() {
-            self.proxy.dismiss(task, &left, &mut self.ground);
+            self.proxy.remove_processes(task, &left, &mut self.context);
         }
     }
 }
 
-impl Kernel for Machine {
-    fn ways(&self) -> Vec<Way> {
-        let mut ways = self.ways.clone();
-        if let (Some(way), Some(standing)) = (ways.iter_mut().find(|way| way.used), self.proxy.standing()) {
-            way.why = standing;
+impl Platform for Machine {
+    fn proxies(&self) -> Vec<ProxyInfo> {
+        let mut proxies = self.proxies.clone();
+        if let (Some(way), Some(standing)) = (proxies.iter_mut().find(|way| way.used), self.proxy.standing()) {
+            way.reason = standing;
         }
-        ways
+        proxies
     }
 
     fn name(&self) -> &'static str {
@@ -274,54 +282,54 @@ impl Kernel for Machine {
 
     fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess> {
         let parent = process.parent();
-        let others = self.ground.tasks.iter_mut().filter(|(other, _)| **other != task);
-        let left: Vec<_> = others.map(|(other, members)| (*other, members.give_up(&process, parent))).collect();
+        let others = self.context.tasks.iter_mut().filter(|(other, _)| **other != task);
+        let left: Vec<_> = others.map(|(other, members)| (*other, members.remove_subtree(&process, parent))).collect();
         for (other, left) in left.into_iter().filter(|(_, left)| !left.is_empty()) {
-            self.proxy.dismiss(other, &left, &mut self.ground);
+            self.proxy.remove_processes(other, &left, &mut self.context);
         }
         // Taken out, so that the others can be asked.
-        let mut members = self.ground.tasks.remove(&task).unwrap_or_default();
-        let others = &self.ground.tasks;
+        let mut members = self.context.tasks.remove(&task).unwrap_or_default();
+        let others = &self.context.tasks;
         let done = members.add_but(process, &|child| others.values().any(|other| other.has(child)));
-        self.ground.tasks.insert(task, members);
+        self.context.tasks.insert(task, members);
         done
     }
 
     fn add_group(&mut self, task: TaskId, group: Group, there: &[u32], may: &mut dyn FnMut(&Process) -> bool) {
-        self.ground.tasks.entry(task).or_default();
-        let mut groups = self.gatherings.remove(&task).unwrap_or_default().groups;
+        self.context.tasks.entry(task).or_default();
+        let mut groups = self.group_scans.remove(&task).unwrap_or_default().groups;
         groups.push(group);
-        self.gatherings.insert(task, Gathering { groups, ..Gathering::default() });
+        self.group_scans.insert(task, GroupScan { groups, ..GroupScan::default() });
         let (clock, began) = (self.clock, self.clock.now());
         self.take_in(task, there, may, &mut || clock.now().since(began) < GATHERING);
     }
 
     fn drop_group(&mut self, task: TaskId, folder: &Path) {
-        let mut groups = self.gatherings.remove(&task).unwrap_or_default().groups;
+        let mut groups = self.group_scans.remove(&task).unwrap_or_default().groups;
         groups.retain(|group| group.folder() != folder);
         if !groups.is_empty() {
-            self.gatherings.insert(task, Gathering { groups, ..Gathering::default() });
+            self.group_scans.insert(task, GroupScan { groups, ..GroupScan::default() });
         }
     }
 
     fn groups(&self, task: TaskId) -> Vec<PathBuf> {
-        let groups = self.gatherings.get(&task).map_or(&[][..], |gathering| &gathering.groups);
+        let groups = self.group_scans.get(&task).map_or(&[][..], |scan| &scan.groups);
         groups.iter().map(|group| group.folder().to_owned()).collect()
     }
 
     fn gather(&mut self, task: TaskId, may: &mut dyn FnMut(&Process) -> bool, now: Instant) {
-        let tasks = self.gatherings.len();
-        let Some(gathering) = self.gatherings.get_mut(&task).filter(|gathering| gathering.next <= now) else { return };
+        let tasks = self.group_scans.len();
+        let Some(scan) = self.group_scans.get_mut(&task).filter(|scan| scan.next <= now) else { return };
         let (clock, began) = (self.clock, self.clock.now());
         let mut time = || clock.now().since(began) < GATHERING;
-        if let Some((there, all)) = gathering.go_on(&mut time) {
+        if let Some((there, all)) = scan.go_on(&mut time) {
             self.take_in(task, &there, may, &mut time);
             if all {
-                self.dismiss(task, &there);
+                self.remove_departed(task, &there);
             }
         }
-        if let Some(gathering) = self.gatherings.get_mut(&task) {
-            gathering.took(now, clock.now().since(began), tasks);
+        if let Some(scan) = self.group_scans.get_mut(&task) {
+            scan.took(now, clock.now().since(began), tasks);
         }
     }
 
@@ -330,23 +338,23 @@ impl Kernel for Machine {
         tasks: &[TaskId],
         may: &mut dyn FnMut(TaskId, &Process) -> bool,
         now: Instant,
-    ) -> (Vec<(TaskId, Stranger)>, Instant) {
-        let Machine { ground, rounds, clock, .. } = self;
+    ) -> (Vec<(TaskId, ForeignProcess)>, Instant) {
+        let Machine { context, rounds, clock, .. } = self;
         if now < rounds.next() {
             return (Vec::new(), rounds.next());
         }
         let (began, mut strangers) = (clock.now(), Vec::new());
         let whole = loop {
             let Some((task, left)) = rounds.place(now, tasks.iter().copied()) else { break true };
-            let members = ground.tasks.get(&task);
-            let there = members.map_or(0, Members::count);
+            let members = context.tasks.get(&task);
+            let there = members.map_or(0, TaskProcesses::count);
             let left = left.unwrap_or(there).min(there);
             let process = left.checked_sub(1).and_then(|at| members?.process(at));
             rounds.left(task, left.saturating_sub(1));
             if let Some(process) = process.filter(|process| !may(task, process)) {
                 // Its name now: it was another program's when it joined.
                 let name = process.name_now().unwrap_or_default();
-                strangers.push((task, Stranger { process: process.identity(), name }));
+                strangers.push((task, ForeignProcess { process: process.identity(), name }));
             }
             if clock.now().since(began) >= owners::SLICE {
                 break false;
@@ -357,19 +365,19 @@ impl Kernel for Machine {
     }
 
     fn expel(&mut self, task: TaskId, processes: &[Identity]) {
-        if let Some(members) = self.ground.tasks.get_mut(&task) {
+        if let Some(members) = self.context.tasks.get_mut(&task) {
             members.expel(processes);
-            self.proxy.dismiss(task, processes, &mut self.ground);
+            self.proxy.remove_processes(task, processes, &mut self.context);
         }
     }
 
     fn members(&self, task: TaskId) -> Vec<Identity> {
-        let members = self.ground.tasks.get(&task);
+        let members = self.context.tasks.get(&task);
         members.map_or(Vec::new(), |members| members.processes().map(Process::identity).collect())
     }
 
     fn count_threads(&self, task: TaskId, most: usize) -> usize {
-        let Some(members) = self.ground.tasks.get(&task) else { return 0 };
+        let Some(members) = self.context.tasks.get(&task) else { return 0 };
         let mut all = 0;
         for process in members.processes() {
             if all > most {
@@ -380,41 +388,41 @@ impl Kernel for Machine {
         all
     }
 
-    fn whose(&self, process: &Process) -> Option<(TaskId, bool)> {
+    fn task_of(&self, process: &Process) -> Option<(TaskId, bool)> {
         let identity = process.identity();
-        let itself = self.ground.tasks.iter().find(|(_, members)| members.has(identity));
+        let itself = self.context.tasks.iter().find(|(_, members)| members.has(identity));
         if let Some((task, members)) = itself {
             return Some((*task, members.was_named(identity)));
         }
-        self.one_of(&[process.parent()?]).map(|(_, task)| (task, false))
+        self.find_member(&[process.parent()?]).map(|(_, task)| (task, false))
     }
 
-    fn one_of(&self, numbers: &[u32]) -> Option<(u32, TaskId)> {
-        let has = |members: &Members| {
+    fn find_member(&self, numbers: &[u32]) -> Option<(u32, TaskId)> {
+        let has = |members: &TaskProcesses| {
             let mut processes = members.processes().map(|process| process.identity().number);
             processes.find(|number| numbers.binary_search(number).is_ok())
         };
-        self.ground.tasks.iter().find_map(|(task, members)| Some((has(members)?, *task)))
+        self.context.tasks.iter().find_map(|(task, members)| Some((has(members)?, *task)))
     }
 
     fn reserve(&mut self, task: TaskId, reservation: Reservation, now: Instant) -> Result<(), NotReserved> {
-        self.proxy.reserve(task, reservation, now, &mut self.ground)
+        self.proxy.reserve(task, reservation, now, &mut self.context)
     }
 
     fn confine(&mut self, task: TaskId, confined: bool) {
         match confined {
-            true => self.ground.confined.insert(task),
-            false => self.ground.confined.remove(&task),
+            true => self.context.confined.insert(task),
+            false => self.context.confined.remove(&task),
         };
     }
 
     fn harden(&mut self, task: TaskId, hard: bool) -> Result<(), String> {
         if !hard {
-            self.ground.hard.remove(&task);
+            self.context.hard.remove(&task);
             return Ok(());
         }
-        self.proxy.may_cap(task, &self.ground)?;
-        self.ground.hard.insert(task);
+        self.proxy.may_cap(task, &self.context)?;
+        self.context.hard.insert(task);
         Ok(())
     }
 
@@ -422,49 +430,49 @@ impl Kernel for Machine {
         self.proxy.moves()
     }
 
-    fn told(&self, task: TaskId) -> Option<String> {
-        self.proxy.told(task)
+    fn enforcement(&self, task: TaskId) -> Option<String> {
+        self.proxy.enforcement(task)
     }
 
     fn release(&mut self, task: TaskId) {
-        self.proxy.release(task, &mut self.ground);
+        self.proxy.release(task, &mut self.context);
     }
 
     fn forget(&mut self, task: TaskId) {
-        self.ground.hard.remove(&task);
-        self.proxy.release(task, &mut self.ground);
-        self.ground.tasks.remove(&task);
-        self.ground.confined.remove(&task);
+        self.context.hard.remove(&task);
+        self.proxy.release(task, &mut self.context);
+        self.context.tasks.remove(&task);
+        self.context.confined.remove(&task);
         self.watches.unwatch(task);
-        self.gatherings.remove(&task);
+        self.group_scans.remove(&task);
     }
 
     fn consumed(&mut self, task: TaskId) -> Option<Span> {
-        let members = self.ground.tasks.get_mut(&task)?;
+        let members = self.context.tasks.get_mut(&task)?;
         let consumed = members.consumed();
         // Also where nothing is reserved, so that nobody else looks: a child goes on when the program that was added has ended.
-        members.look_at_family(consumed);
+        members.update_processes(consumed);
         (!members.all_ended()).then_some(consumed)
     }
 
-    fn reading(&mut self, task: TaskId, now: Instant) -> Option<Span> {
-        Some(self.ground.tasks.get_mut(&task)?.consumed_at(now))
+    fn consumed_at(&mut self, task: TaskId, now: Instant) -> Option<Span> {
+        Some(self.context.tasks.get_mut(&task)?.consumed_at(now))
     }
 
-    fn awaits(&self, task: TaskId) -> bool {
-        self.proxy.awaits(task)
+    fn is_pending(&self, task: TaskId) -> bool {
+        self.proxy.is_pending(task)
     }
 
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
-        self.proxy.news()
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+        self.proxy.next_outcome()
     }
 
-    fn room(&mut self) -> Option<TaskId> {
-        self.proxy.room()
+    fn next_retry(&mut self) -> Option<TaskId> {
+        self.proxy.next_retry()
     }
 
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId]) -> bool {
-        self.proxy.promise(cpu, lanes, first, &mut self.ground)
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId]) -> bool {
+        self.proxy.promise_lanes(cpu, lanes, first, &mut self.context)
     }
 
     fn watch(&mut self, task: TaskId, owner: Option<u32>) {
@@ -474,28 +482,28 @@ impl Kernel for Machine {
         }
     }
 
-    fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> Watching {
-        self.watches.hear(task, self.ground.tasks.get(&task), finder)
+    fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> WakeupWatch {
+        self.watches.hear(task, self.context.tasks.get(&task), finder)
     }
 
-    fn attend(&mut self, wake: &Wake) {
-        self.proxy.attend(wake);
+    fn wake_on_events(&mut self, wake: &Wake) {
+        self.proxy.wake_on_events(wake);
     }
 
     fn threads(&self, task: TaskId) -> usize {
-        self.ground.tasks.get(&task).map_or(0, Members::count_threads)
+        self.context.tasks.get(&task).map_or(0, TaskProcesses::count_threads)
     }
 
-    fn sleeps(&self, task: TaskId) -> bool {
-        self.proxy.sleeps(task)
+    fn is_asleep(&self, task: TaskId) -> bool {
+        self.proxy.is_asleep(task)
     }
 
-    fn woke(&mut self) -> Option<TaskId> {
-        self.proxy.woke()
+    fn next_woken(&mut self) -> Option<TaskId> {
+        self.proxy.next_woken()
     }
 
     fn tick(&mut self, now: Instant) -> Instant {
-        self.proxy.tick(now, &mut self.ground)
+        self.proxy.tick(now, &mut self.context)
     }
 
     fn due(&self) -> Instant {
@@ -503,10 +511,10 @@ impl Kernel for Machine {
     }
 
     fn end(&mut self) {
-        let tasks: Vec<TaskId> = self.ground.tasks.keys().copied().collect();
+        let tasks: Vec<TaskId> = self.context.tasks.keys().copied().collect();
         tasks.into_iter().for_each(|task| self.forget(task));
         self.proxy.finish();
-        self.ground.touched.put_all_back();
+        self.context.state_file.put_all_back();
     }
 }
 
@@ -549,8 +557,8 @@ fn weights(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
 }
 
 fn none(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
-    let why = "nothing that reserves time is granted here: `hyoshi broker show` tells why, and what to do";
-    Ok((Box::new(NoneProxy::new(why)), "reserves nothing, counts what is consumed"))
+    let reason = "nothing that reserves time is granted here: `hyoshi broker show` tells why, and what to do";
+    Ok((Box::new(NoneProxy::new(reason)), "reserves nothing, counts what is consumed"))
 }
 
 fn simulated(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
@@ -559,34 +567,34 @@ fn simulated(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String>
     Ok((Box::new(proxy), "admits as windows do and changes nothing; used when it is asked for"))
 }
 
-impl NoMachine {
+impl MachineError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            NoMachine::State(error) => error.remedy(),
-            NoMachine::NoFloor(_) => "start it so, or without --floor".into(),
-            NoMachine::NoSuchWay { ways, .. } => {
-                let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
+            MachineError::State(error) => error.remedy(),
+            MachineError::NoFloor(_) => "start it so, or without --floor".into(),
+            MachineError::NoSuchWay { proxies, .. } => {
+                let names: Vec<&str> = proxies.iter().map(|way| way.name).collect();
                 format!("ask for another of {}, or for none in particular", names.join(", "))
             }
         }
     }
 }
 
-impl fmt::Display for NoMachine {
+impl fmt::Display for MachineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoMachine::State(error) => error.fmt(f),
-            NoMachine::NoFloor(why) => write!(f, "there can be no floor of weights: {why}"),
-            NoMachine::NoSuchWay { asked, ways } => match ways.iter().find(|way| way.name == asked) {
-                Some(way) => write!(f, "time cannot be reserved by `{asked}` here: {}", way.why),
+            MachineError::State(error) => error.fmt(f),
+            MachineError::NoFloor(reason) => write!(f, "there can be no floor of weights: {reason}"),
+            MachineError::NoSuchWay { asked, proxies } => match proxies.iter().find(|way| way.name == asked) {
+                Some(way) => write!(f, "time cannot be reserved by `{asked}` here: {}", way.reason),
                 None => write!(f, "there is no way `{asked}` to reserve time"),
             },
         }
     }
 }
 
-impl std::error::Error for NoMachine {}
+impl std::error::Error for MachineError {}
 
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -607,14 +615,14 @@ mod tests {
             let all = Span::from_secs(20);
             let (mut total, mut longest) = (Span::ZERO, Span::ZERO);
             for at in 0..tasks {
-                let mut gathering = Gathering::default();
+                let mut scan = GroupScan::default();
                 let (mut now, mut last) = (Instant::ZERO, Instant::ZERO);
                 while now.since(Instant::ZERO) < all {
-                    if gathering.next <= now {
+                    if scan.next <= now {
                         total += cost(at);
                         longest = longest.max(now.since(last));
                         last = now;
-                        gathering.took(now, cost(at), tasks);
+                        scan.took(now, cost(at), tasks);
                     }
                     now = now.saturating_add(period(at));
                 }

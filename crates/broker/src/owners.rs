@@ -24,7 +24,7 @@ const FOUND: Span = Span::from_millis(50);
 
 /// How far the checks are; see the module.
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
+pub(crate) struct OwnerChecks {
     begun: Instant,
     next: Instant,
     /// The task being checked, and how many of its processes are left. They go from last to first, so none is skipped
@@ -32,7 +32,7 @@ pub(crate) struct Rounds {
     at: Option<(TaskId, Option<usize>)>,
 }
 
-impl Rounds {
+impl OwnerChecks {
     /// When to go on.
     pub fn next(&self) -> Instant {
         self.next
@@ -77,7 +77,7 @@ mod tests {
 
     /// Checks until a round is over; returns the processes that were checked, as (task, place).
     fn round(
-        rounds: &mut Rounds,
+        rounds: &mut OwnerChecks,
         counts: &mut [usize],
         at_once: usize,
         mut each: impl FnMut(&mut [usize]),
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn each_process_is_checked_once_a_round_also_in_slices() {
         for at_once in [1, 2, 3, 100] {
-            let mut rounds = Rounds::default();
+            let mut rounds = OwnerChecks::default();
             for _ in 0..2 {
                 let seen = round(&mut rounds, &mut [2, 0, 3], at_once, |_| ());
                 assert_eq!(seen, [(0, 1), (0, 0), (2, 2), (2, 1), (2, 0)], "{at_once} at once");
@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn a_round_ends_while_processes_come_and_go() {
-        let mut rounds = Rounds::default();
+        let mut rounds = OwnerChecks::default();
         let seen = round(&mut rounds, &mut [3, 3], 1, |counts| counts[0] = counts[0].saturating_sub(1));
         assert!(seen.contains(&(1, 0)) && seen.contains(&(1, 2)), "{seen:?}");
     }
 
     #[test]
     fn checks_take_a_fiftieth_of_the_time_and_rounds_begin_every_400_ms() {
-        let mut rounds = Rounds::default();
+        let mut rounds = OwnerChecks::default();
         let at = |micros: u64| Instant::from_nanos(micros * 1_000);
         assert_eq!(rounds.place(at(0), [TaskId(1)]), Some((TaskId(1), None)));
         rounds.took(at(300), Span::from_micros(300), false, false);

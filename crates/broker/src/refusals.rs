@@ -10,10 +10,10 @@ const LONGEST: usize = 200;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Refusals(&'static str, PiMutex<Refused>);
+pub(crate) struct RefusalNotices(&'static str, PiMutex<RefusalCount>);
 
 #[derive(Debug, Default)]
-struct Refused {
+struct RefusalCount {
     /// Since the last notice.
     count: u32,
     last: String,
@@ -21,17 +21,18 @@ struct Refused {
     next: Instant,
 }
 
-impl Refusals {
+impl RefusalNotices {
     /// `what` begins each notice.
-    pub fn of(what: &'static str) -> Refusals {
-        Refusals(what, PiMutex::default())
+    pub fn of(what: &'static str) -> RefusalNotices {
+        RefusalNotices(what, PiMutex::default())
     }
 
-    /// A client at that address was refused. True if [`Refusals::due`] has become another: those that follow it wake
+    /// A client at that address was refused. True if [`RefusalNotices::due`] has become another: those that follow it wake
     /// nobody.
-    pub fn note(&self, who: &str, why: &str) -> bool {
-        let words =
-            printable(&format!("{who}: {why}").chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>());
+    pub fn note(&self, who: &str, reason: &str) -> bool {
+        let words = printable(
+            &format!("{who}: {reason}").chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>(),
+        );
         let mut refused = self.1.lock();
         (refused.count, refused.last) = (refused.count.saturating_add(1), words);
         refused.count == 1
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn who_is_turned_away_is_told_at_once_and_the_many_that_follow_together() {
-        let refusals = Refusals::of("refused over TLS");
+        let refusals = RefusalNotices::of("refused over TLS");
         let at = |seconds| Instant::ZERO + Span::from_secs(seconds);
         assert_eq!((refusals.take(at(0)), refusals.due()), (None, Instant::NEVER));
         assert!(refusals.note("10.0.0.7:4711", "no certificate\n"));

@@ -2,7 +2,6 @@
 //! it out, the log is told.
 
 mod allow;
-mod auto;
 #[cfg(test)]
 mod bounds;
 mod change;
@@ -10,10 +9,11 @@ mod groups;
 mod join;
 mod own_time;
 mod owners;
+mod period;
 mod quota;
 mod rejoin;
 mod runs;
-mod tell;
+mod status;
 mod tick;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,34 +27,34 @@ use hyoshi_os::Wake;
 
 use crate::access::{Access, Caller};
 use crate::audit::Audit;
+use crate::component::{self, ComponentSpec};
 use crate::external::Externals;
-use crate::kernel::Kernel;
 use crate::library;
 use crate::limits::Rules;
-use crate::lines::Lines;
+use crate::log_writer::LogWriter;
+use crate::platform::Platform;
 use crate::proxy::moves::Moves;
-use crate::roster::Roster;
-use crate::setting::{self, Setting};
-use crate::trouble::{Trouble, shown};
+use crate::request_error::{RequestError, shown};
+use crate::task_store::TaskStore;
 
-use auto::Auto;
-pub use auto::Found;
-pub use auto::PROVISIONAL;
-pub(crate) use auto::percent;
-pub use groups::Inhabited;
-pub use join::Joining;
-pub use runs::RunStanding;
-pub use tell::{Outcome, Standing};
-pub use tick::Cycle;
+pub use groups::GroupProcesses;
+pub use join::TaskSpec;
+pub use period::DetectedPeriod;
+pub use period::PROVISIONAL;
+use period::PeriodDetector;
+pub(crate) use period::percent;
+pub use runs::RunSnapshot;
+pub use status::{GrantSnapshot, TaskSnapshot};
+pub use tick::ReportedCycle;
 
 /// How long a task may be without any process after it joined.
 pub const PATIENCE: Span = Span::from_secs(10);
 
 /// See the module. It reads no clock: whoever drives it says what time it is.
-pub struct State {
+pub struct BrokerState {
     arbiter: Arbiter,
-    kernel: Box<dyn Kernel>,
-    tasks: BTreeMap<TaskId, Task>,
+    platform: Box<dyn Platform>,
+    tasks: BTreeMap<TaskId, TaskEntry>,
     names: BTreeMap<String, TaskId>,
     /// When tasks are looked at: at the end of each of their periods.
     due: BTreeSet<(Instant, TaskId)>,
@@ -68,18 +68,18 @@ pub struct State {
     /// What comes from elsewhere; nothing can without it.
     externals: Option<Arc<Externals>>,
     /// What advocates log.
-    log: Option<Lines>,
+    log: Option<LogWriter>,
     /// For the next broker; nobody finds the tasks again without it.
-    roster: Option<Roster>,
+    roster: Option<TaskStore>,
     /// What it has of the broker before is not to be found again.
-    forgets: bool,
+    starts_new: bool,
     /// It could not be written to, and that was said.
-    unnoted: bool,
+    store_failed: bool,
     /// Tasks whose periods are found from their wake-ups.
-    autos: BTreeMap<TaskId, Auto>,
+    detectors: BTreeMap<TaskId, PeriodDetector>,
     /// Runs whose lanes are above all windows, by their processes, and when it is seen whether they live.
-    runs: BTreeMap<u32, runs::Run>,
-    runs_seen: Instant,
+    runs: BTreeMap<u32, runs::LaneRun>,
+    runs_checked: Instant,
     lanes_count: bool,
     /// When to check the users of processes again; `Some` once there is a task to check.
     owners_checked: Instant,
@@ -96,20 +96,20 @@ pub struct State {
 /// Notices that wait to be printed; later ones are dropped.
 const NOTICES: usize = 64;
 
-struct Task {
+struct TaskEntry {
     name: String,
     owner: u32,
     importance: u32,
     weight: u32,
     /// By name: policies number their groups anew.
     group: String,
-    settings: Vec<Setting>,
+    settings: Vec<ComponentSpec>,
     /// When it joined, until it has a process.
-    waits: Option<Instant>,
+    waiting_since: Option<Instant>,
     /// When it is looked at next.
     due: Instant,
     /// When it was last seen that one of its processes lives.
-    lived: Instant,
+    seen_alive: Instant,
     /// When it reported last, and what it had consumed by then.
     last: Instant,
     total: Span,
@@ -118,9 +118,9 @@ struct Task {
     /// Reports come from the program itself.
     own: bool,
     /// Processes of all users may come with its control groups: who added these may manage them all.
-    anybody: bool,
+    any_user: bool,
     /// Processes of other users that operators added.
-    vouched: owners::Vouched,
+    added_by_operator: owners::AddedByOperator,
     /// No more than what is reserved.
     hard: bool,
     /// It was begun by somebody who may change all tasks.
@@ -131,61 +131,61 @@ struct Task {
     threads: usize,
     counted: Instant,
     /// Its user has too many threads: nothing is reserved for it.
-    crowded: bool,
+    too_many_threads: bool,
     /// It sleeps: its missed reports are generated when it wakes.
-    rests: bool,
+    asleep: bool,
     /// It was hard under the broker before, and cannot be had so now.
     hard_before: bool,
     /// Why the machine refused what it refused last.
-    why: Option<String>,
+    reason: Option<String>,
     /// When it was noted for the next broker.
-    noted: Instant,
+    stored: Instant,
 }
 
-impl Task {
+impl TaskEntry {
     /// Nobody's, without processes.
-    fn new(now: Instant) -> Task {
-        Task {
+    fn new(now: Instant) -> TaskEntry {
+        TaskEntry {
             name: String::new(),
             owner: 0,
             importance: 1,
             weight: 1,
             group: String::new(),
             settings: Vec::new(),
-            waits: Some(now),
+            waiting_since: Some(now),
             due: now + PATIENCE,
-            lived: Instant::ZERO,
+            seen_alive: Instant::ZERO,
             last: now,
             total: Span::ZERO,
             consumed: Span::ZERO,
             reports: 0,
             own: false,
-            anybody: false,
-            vouched: owners::Vouched::default(),
+            any_user: false,
+            added_by_operator: owners::AddedByOperator::default(),
             hard: false,
             directed: false,
             account: None,
             threads: 0,
             counted: Instant::ZERO,
-            crowded: false,
-            rests: false,
+            too_many_threads: false,
+            asleep: false,
             hard_before: false,
-            why: None,
-            noted: now,
+            reason: None,
+            stored: now,
         }
     }
 }
 
-impl State {
+impl BrokerState {
     /// Without tasks, and with the default limits.
-    pub fn new(mut arbiter: Arbiter, kernel: Box<dyn Kernel>, access: Access, audit: Audit) -> State {
+    pub fn new(mut arbiter: Arbiter, platform: Box<dyn Platform>, access: Access, audit: Audit) -> BrokerState {
         let rules = Arc::new(Rules::default());
         arbiter.set_accounts(rules.accounts());
         let mut audit = audit;
         audit.trust(access);
-        State {
+        BrokerState {
             arbiter,
-            kernel,
+            platform,
             tasks: BTreeMap::new(),
             names: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -197,11 +197,11 @@ impl State {
             externals: None,
             log: None,
             roster: None,
-            forgets: false,
-            unnoted: false,
-            autos: BTreeMap::new(),
+            starts_new: false,
+            store_failed: false,
+            detectors: BTreeMap::new(),
             runs: BTreeMap::new(),
-            runs_seen: Instant::ZERO,
+            runs_checked: Instant::ZERO,
             lanes_count: false,
             owners_checked: Instant::NEVER,
             backlog: Backlog::default(),
@@ -213,12 +213,12 @@ impl State {
     }
 
     /// Advocates of kind `log` write there from now on.
-    pub fn log_to(&mut self, lines: Lines) {
+    pub fn write_log_to(&mut self, lines: LogWriter) {
         self.log = Some(lines);
     }
 
     /// Other processes can be asked from now on.
-    pub fn ask_others(&mut self, externals: Arc<Externals>) {
+    pub fn use_externals(&mut self, externals: Arc<Externals>) {
         self.externals = Some(externals);
     }
 
@@ -227,30 +227,32 @@ impl State {
     }
 
     /// One advocate of a task.
-    fn advocate(&self, setting: &Setting, id: TaskId, name: &str) -> Result<Box<dyn Advocate>, Trouble> {
+    fn advocate(&self, setting: &ComponentSpec, id: TaskId, name: &str) -> Result<Box<dyn Advocate>, RequestError> {
         match (&self.externals, setting.kind.as_str()) {
             (Some(externals), "external") => externals.advocate(setting, id, name),
-            (Some(externals), "library") => library::advocate(setting, name, externals.bulletin()),
-            (_, "log") if self.log.is_none() => Err(Trouble::refused(
+            (Some(externals), "library") => library::advocate(setting, name, externals.events()),
+            (_, "log") if self.log.is_none() => Err(RequestError::refused(
                 "the broker has no file for what advocates log",
                 "start it with `hyoshi broker --log FILE`",
             )),
-            _ => setting::advocate(setting),
+            _ => component::advocate(setting),
         }
     }
 
-    fn chain(&self, settings: &[Setting], id: TaskId, name: &str) -> Result<Chain, Trouble> {
+    fn chain(&self, settings: &[ComponentSpec], id: TaskId, name: &str) -> Result<Chain, RequestError> {
         let mut chain = Chain::default();
         for setting in settings {
             let advocate = self.advocate(setting, id, name)?;
-            chain.insert(advocate, None).map_err(|error| Trouble::refused(error, "leave some of the advocates out"))?;
+            chain
+                .insert(advocate, None)
+                .map_err(|error| RequestError::refused(error, "leave some of the advocates out"))?;
         }
         Ok(chain)
     }
 
     /// What has to be prepared, without the state, before processes are moved.
     pub(crate) fn moves(&self) -> Option<Arc<Moves>> {
-        self.kernel.moves()
+        self.platform.moves()
     }
 
     /// Who may do what.
@@ -263,15 +265,15 @@ impl State {
     /// # Errors
     ///
     /// If there is none.
-    pub fn find(&self, name: &str) -> Result<TaskId, Trouble> {
+    pub fn find(&self, name: &str) -> Result<TaskId, RequestError> {
         self.names.get(name).copied().ok_or_else(|| {
             if name.len() > join::LONGEST_NAME {
-                return Trouble::NoSuchTask { name: shown(name), nearest: String::new() };
+                return RequestError::NoSuchTask { name: shown(name), nearest: String::new() };
             }
             let near = |other: &&String| strsim::jaro_winkler(name, other);
             let nearest = self.names.keys().max_by(|a, b| near(a).total_cmp(&near(b)));
             let nearest = nearest.filter(|nearest| near(nearest) > 0.8).cloned().unwrap_or_default();
-            Trouble::NoSuchTask { name: name.to_owned(), nearest }
+            RequestError::NoSuchTask { name: name.to_owned(), nearest }
         })
     }
 
@@ -280,48 +282,48 @@ impl State {
     /// # Errors
     ///
     /// If it has left.
-    pub fn name(&self, id: TaskId) -> Result<&str, Trouble> {
+    pub fn name(&self, id: TaskId) -> Result<&str, RequestError> {
         self.tasks.get(&id).map(|task| task.name.as_str()).ok_or_else(|| gone(id))
     }
 
-    fn task(&mut self, id: TaskId) -> Result<&mut Task, Trouble> {
+    fn task(&mut self, id: TaskId) -> Result<&mut TaskEntry, RequestError> {
         self.tasks.get_mut(&id).ok_or_else(|| gone(id))
     }
 
     /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
     fn apply(&mut self, now: Instant) {
-        let State { arbiter, kernel, tasks, backlog, rules, upkeep, unsettled, .. } = self;
+        let BrokerState { arbiter, platform, tasks, backlog, rules, upkeep, unsettled, .. } = self;
         let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
             // A task that has left is forgotten, not only released.
             let Some(task) = tasks.get_mut(&id) else { return Carried::Pending };
             match change.to {
-                None => kernel.release(id),
+                None => platform.release(id),
                 // Nobody is there yet to reserve it for: it is done when the first process comes.
-                Some(_) if task.waits.is_some() => return Carried::Pending,
+                Some(_) if task.waiting_since.is_some() => return Carried::Pending,
                 Some(reservation) => {
-                    if let Some(why) = State::crowded(rules, task) {
-                        task.why = Some(why);
+                    if let Some(reason) = BrokerState::crowded(rules, task) {
+                        task.reason = Some(reason);
                         return Carried::Refused(None);
                     }
-                    let demand = Demand { period: reservation.period(), threads: kernel.threads(id) };
+                    let demand = Demand { period: reservation.period(), threads: platform.threads(id) };
                     // Tasks of root's and operators' have no account.
                     unsettled.extend(upkeep.set(id, task.owner, demand, task.account.is_none()));
                     if let Some(refused) = upkeep.unserved(id) {
-                        task.why = Some(own_time::refused(&refused));
+                        task.reason = Some(own_time::refused(&refused));
                         return Carried::Refused(None);
                     }
-                    if let Err(refused) = kernel.reserve(id, reservation, now) {
-                        task.why = Some(refused.why);
+                    if let Err(refused) = platform.reserve(id, reservation, now) {
+                        task.reason = Some(refused.reason);
                         return Carried::Refused(refused.most);
                     }
                 }
             }
-            if kernel.awaits(id) {
-                task.why = None;
+            if platform.is_pending(id) {
+                task.reason = None;
                 return Carried::Pending;
             }
-            Carried::Held(Confirmation { at: now, proxy: kernel.name(), held: change.to })
+            Carried::Held(Confirmation { at: now, proxy: platform.name(), held: change.to })
         });
         if !all {
             let most = Backlog::MOST_REFUSALS;
@@ -331,8 +333,8 @@ impl State {
     }
 
     /// What others have said on what was reserved, and who may be reserved more for.
-    fn hear(&mut self, now: Instant) {
-        while let Some(id) = self.kernel.room() {
+    fn process_outcomes(&mut self, now: Instant) {
+        while let Some(id) = self.platform.next_retry() {
             if let Ok(decision) = self.arbiter.retry(id) {
                 self.backlog.add(decision);
                 self.apply(now);
@@ -341,10 +343,10 @@ impl State {
         let mut settled = false;
         // What is settled can lead to more that is refused.
         while !std::mem::replace(&mut settled, true) {
-            while let Some((id, what, done)) = self.kernel.news() {
+            while let Some((id, what, done)) = self.platform.next_outcome() {
                 let Some(task) = self.tasks.get_mut(&id) else { continue };
                 if self.arbiter.held(id) == Some(what) {
-                    task.why = done.as_ref().err().map(|refused| refused.why.clone());
+                    task.reason = done.as_ref().err().map(|refused| refused.reason.clone());
                     if done.is_ok() {
                         self.confirm(id, Some(what), now);
                     }
@@ -368,16 +370,16 @@ impl State {
     }
 
     /// What those from elsewhere have noted, for the operator and the log.
-    fn read_notes(&mut self) {
+    fn read_external_notices(&mut self) {
         let Some(externals) = &self.externals else { return };
-        for note in externals.bulletin().take_notes() {
-            self.audit.tell(&Caller::Broker, note.change, note.task.as_deref(), &note.why, None);
+        for note in externals.events().take_notices() {
+            self.audit.record(&Caller::Broker, note.change, note.task.as_deref(), &note.reason, None);
             self.notice(note.text);
         }
     }
 
     fn confirm(&mut self, id: TaskId, held: Option<Reservation>, now: Instant) {
-        self.arbiter.confirmed(id, Confirmation { at: now, proxy: self.kernel.name(), held });
+        self.arbiter.confirmed(id, Confirmation { at: now, proxy: self.platform.name(), held });
     }
 
     /// The operator should know.
@@ -399,34 +401,34 @@ impl State {
         change: &str,
         task: Option<&str>,
         to: &str,
-        done: Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
-        let refused = done.as_ref().err().map(Trouble::to_string);
-        self.audit.tell(caller, change, task, to, refused.as_deref());
+        done: Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
+        let refused = done.as_ref().err().map(RequestError::to_string);
+        self.audit.record(caller, change, task, to, refused.as_deref());
         // What was changed is so for the next broker, too.
         if let (true, Some(id)) = (done.is_ok(), task.and_then(|name| self.names.get(name)).copied()) {
-            self.note(id);
+            self.store(id);
         }
         done
     }
 
     /// From now on, events of the machine post to `wake`, so it need not be polled.
-    pub(crate) fn attend(&mut self, wake: &Wake) {
-        self.kernel.attend(wake);
+    pub(crate) fn wake_on_events(&mut self, wake: &Wake) {
+        self.platform.wake_on_events(wake);
     }
 
     /// Reserves nothing for anybody any more, and puts all back as it was.
     pub fn end(&mut self) {
-        self.kernel.end();
+        self.platform.end();
         self.audit.end();
     }
 }
 
-fn gone(id: TaskId) -> Trouble {
-    Trouble::NoSuchTask { name: format!("number {}", id.0), nearest: String::new() }
+fn gone(id: TaskId) -> RequestError {
+    RequestError::NoSuchTask { name: format!("number {}", id.0), nearest: String::new() }
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for BrokerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State").field("tasks", &self.names.len()).finish_non_exhaustive()
     }

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
 /// The words of a text.
 ///
 /// # Errors
 ///
 /// Of a quote that does not end.
-pub fn split(text: &str) -> Result<Vec<String>, Trouble> {
+pub fn split(text: &str) -> Result<Vec<String>, RequestError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut rest = text.chars();
@@ -24,7 +24,7 @@ pub fn split(text: &str) -> Result<Vec<String>, Trouble> {
                         None => {
                             let text = text.replace(char::is_control, "?");
                             let what = format!("a quote does not end: {text}");
-                            return Err(Trouble::refused(what, format!("end it with another {c}")));
+                            return Err(RequestError::refused(what, format!("end it with another {c}")));
                         }
                     }
                 }

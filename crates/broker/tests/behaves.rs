@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hyoshi_broker::kernel::Kernel as _;
-use hyoshi_broker::machine::{Machine, NoMachine};
-use hyoshi_broker::members::Members;
-use hyoshi_broker::touched::{PutBack, StateError, Touched};
+use hyoshi_broker::machine::{Machine, MachineError};
+use hyoshi_broker::platform::Platform as _;
+use hyoshi_broker::state_file::{RestoreReport, StateError, StateFile};
+use hyoshi_broker::task_processes::TaskProcesses;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::CpuGroup;
@@ -31,7 +31,7 @@ const BATCH: Scheduling = Scheduling { class: Class::Fair(3), reset_on_fork: fal
 pub fn broker() {
     let pid = std::env::var("HYOSHI_ROLE").unwrap().split(':').nth(1).unwrap().parse().unwrap();
     let (place, way) = (std::env::var("HYOSHI_PLACE").unwrap(), std::env::var("HYOSHI_WAY").unwrap());
-    let taken = |error: &NoMachine| matches!(error, NoMachine::State(StateError::Taken(_)));
+    let taken = |error: &MachineError| matches!(error, MachineError::State(StateError::Taken(_)));
     let (mut machine, _) = once_free(|| Machine::open(Path::new(&place), Some(&way)), taken);
     let clock = MonotonicClock::start();
     // Above what it raises, as a broker is.
@@ -67,8 +67,8 @@ fn machine(place: &Place, way: &str) -> Option<Machine> {
     }
 }
 
-fn reopen(place: &Place) -> (Touched, PutBack) {
-    once_free(|| Touched::open(&place.0), |error| matches!(error, StateError::Taken(_)))
+fn reopen(place: &Place) -> (StateFile, RestoreReport) {
+    once_free(|| StateFile::open(&place.0), |error| matches!(error, StateError::Taken(_)))
 }
 
 /// A process that is started holds all files of this one for a moment, the lock too.
@@ -281,23 +281,23 @@ fn who_is_bound_to_a_full_cpu_is_left_the_rest_of_it_until_it_is_free_again() {
     let (task, what, refused) = loop {
         assert!(clock.now() < end, "nobody says that it does not fit");
         clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(2)));
-        if let Some((task, what, Err(refused))) = machine.news() {
+        if let Some((task, what, Err(refused))) = machine.next_outcome() {
             break (task, what, refused);
         }
     };
     assert_eq!((task, what), (TaskId(2), millis(60, 100)));
-    assert!(refused.why.contains(&format!("its threads may run on CPU {one} alone")), "{}", refused.why);
+    assert!(refused.reason.contains(&format!("its threads may run on CPU {one} alone")), "{}", refused.reason);
     let most = refused.most.unwrap();
     assert!(most.budget() < Span::from_millis(40), "{most}");
     machine.reserve(task, most, clock.now()).unwrap();
     assert_eq!(machine.reserve(task, millis(60, 100), clock.now()).unwrap_err().most, Some(most));
     bind(&moved, &[other, one]);
-    while machine.room() != Some(task) {
+    while machine.next_retry() != Some(task) {
         assert!(clock.now() < end, "nobody says that there is room");
         clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(2)));
     }
     machine.reserve(task, millis(60, 100), clock.now()).unwrap();
-    assert_eq!(machine.news().map(|(task, ..)| task), None);
+    assert_eq!(machine.next_outcome().map(|(task, ..)| task), None);
     machine.end();
     assert!(all_fair(&steady.process()) && all_fair(&moved.process()));
 }
@@ -393,7 +393,7 @@ fn a_program_that_the_kernel_would_end_for_its_real_time_is_refused_with_the_cur
     until(|| Process::open(pid).is_ok_and(|process| process.name() == "sleep"));
     machine.add(TASK, Process::open(pid).unwrap()).unwrap();
     let refused = machine.reserve(TASK, millis(10, 40), Instant::ZERO).unwrap_err();
-    assert!(refused.why.contains(&format!("prlimit --pid {pid} --rttime=unlimited")), "{}", refused.why);
+    assert!(refused.reason.contains(&format!("prlimit --pid {pid} --rttime=unlimited")), "{}", refused.reason);
     assert!(matches!(Scheduling::of(pid).unwrap().class, Class::Fair(_)));
     limited.kill().unwrap();
     limited.wait().unwrap();
@@ -474,10 +474,10 @@ fn a_thread_that_came_back_with_a_mark_of_having_used_its_bandwidth_up_is_freed_
 /// The broker that was started in a shell, and then the shell attached.
 #[test]
 fn a_broker_is_no_part_of_the_task_that_started_it() {
-    let mut members = Members::new();
+    let mut members = TaskProcesses::new();
     let parent = Process::open(std::os::unix::process::parent_id()).unwrap();
     members.add(parent).unwrap();
-    members.look_at_processes();
+    members.list_processes();
     let numbers: Vec<u32> = members.processes().map(|process| process.identity().number).collect();
     assert!(!numbers.is_empty() && !numbers.contains(&std::process::id()), "{numbers:?}");
 }
@@ -489,7 +489,7 @@ fn a_task_whose_processes_have_ended_is_over_and_its_number_means_nobody() {
     let program = Program::spinning(1);
     let pid = program.0.id();
     machine.add(TASK, program.process()).unwrap();
-    assert_eq!((machine.one_of(&[pid]), machine.processes(TASK)), (Some((pid, TASK)), vec![pid]));
+    assert_eq!((machine.find_member(&[pid]), machine.processes(TASK)), (Some((pid, TASK)), vec![pid]));
     assert!(machine.consumed(TASK).is_some());
     let _ = machine.reserve(TASK, millis(10, 40), Instant::ZERO);
     drop(program);
@@ -526,6 +526,6 @@ fn bandwidth_of_ones_own_is_shared_out_among_threads_and_given_back() {
         machine.reserve(TaskId(number), millis(90, 100), Instant::ZERO).err().map(|refused| (other, refused))
     });
     let (other, refused) = refused.expect("three times 90 % are too much for a CPU");
-    assert!(refused.why.contains("more than the kernel's limit"), "{}", refused.why);
+    assert!(refused.reason.contains("more than the kernel's limit"), "{}", refused.reason);
     assert!(all_fair(&other.process()), "one that was refused is left as it was");
 }

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hyoshi_broker::kernel::Kernel as _;
-use hyoshi_broker::machine::{Machine, NoMachine};
-use hyoshi_broker::touched::Touched;
+use hyoshi_broker::machine::{Machine, MachineError};
+use hyoshi_broker::platform::Platform as _;
+use hyoshi_broker::state_file::StateFile;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::own::move_to;
@@ -151,7 +151,7 @@ fn a_hard_task_has_no_more_than_its_reservation_of_an_idle_cpu_until_it_is_soft_
     machine.harden(ONE, true).unwrap();
     machine.add(ONE, program.process()).unwrap();
     machine.reserve(ONE, millis(20, 100), clock.now()).unwrap();
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     assert!(told.starts_with("weighs as much as 20 ordinary programs, capped at 20ms of 100ms, in "), "{told}");
     let [hard] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
     // Nothing granted: hardly anything left.
@@ -193,13 +193,13 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
     machine.confine(ONE, true);
     machine.add(ONE, programs[0].process()).unwrap();
     let refused = machine.reserve(ONE, millis(30, 100), Instant::ZERO).unwrap_err();
-    assert!(refused.why.contains("would leave the cap of control group"), "{}", refused.why);
-    assert_eq!(machine.told(ONE), None);
+    assert!(refused.reason.contains("would leave the cap of control group"), "{}", refused.reason);
+    assert_eq!(machine.enforcement(ONE), None);
     // The first cannot be moved, those after it can.
     programs[1..].iter().for_each(|program| machine.add(ONE, program.process()).unwrap());
     for budget in [30, 20] {
         machine.reserve(ONE, millis(budget, 100), Instant::ZERO).unwrap();
-        let told = machine.told(ONE).unwrap();
+        let told = machine.enforcement(ONE).unwrap();
         let (held, stays) = told.split_once("; ").unwrap();
         assert!(
             stays.starts_with("1 of its processes not: process ") && stays.contains("would leave the cap"),
@@ -215,7 +215,7 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
     let [stays, ..] = programs;
     drop(stays);
     machine.tick(Instant::ZERO + Span::from_secs(1));
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     assert!(!told.contains("; "), "{told}");
     machine.end();
     common::until(|| fs::remove_dir(&capped.0).is_ok());
@@ -231,7 +231,7 @@ fn windows_have_a_floor_below_them_where_it_is_asked_for() {
     let (_above, clock) = (Above::all(), MonotonicClock::start());
     machine.add(ONE, program.process()).unwrap();
     machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     assert!(told.starts_with("weighs as much as 25 ordinary programs, in control group "), "{told}");
     assert!(!all_fair(&program.process()), "its window opens at once");
     assert_ne!(group_of(program.0.id()), home);
@@ -254,7 +254,7 @@ fn a_hard_window_is_nearly_all_that_its_task_has() {
     let [soft] = drive(&mut machine, &clock, Span::from_millis(500), [ONE]);
     machine.harden(ONE, true).unwrap();
     machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     assert!(told.contains("capped at 1ms of 1s beside its windows"), "{told}");
     let Driven { had: [hard], took, latest } = driven(&mut machine, &clock, Span::from_secs(2), [ONE]);
     println!("of one CPU: {soft:.3}, then {hard} of {took}, latest by {latest}");
@@ -287,7 +287,7 @@ fn a_hard_task_that_is_granted_no_bandwidth_has_hardly_anything() {
     machine.harden(ONE, true).unwrap();
     machine.add(ONE, program.process()).unwrap();
     machine.release(ONE);
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     if told.starts_with("is not capped") {
         return println!("skipped, needs a CPU controller: {told}");
     }
@@ -304,7 +304,7 @@ fn a_hard_task_that_is_granted_no_bandwidth_has_hardly_anything() {
     assert!((0.1..0.5).contains(&granted), "{granted}");
     machine.harden(ONE, false).unwrap();
     machine.release(ONE);
-    assert_eq!((group_of(program.0.id()), machine.told(ONE)), (home, None));
+    assert_eq!((group_of(program.0.id()), machine.enforcement(ONE)), (home, None));
     assert!(all_fair(&program.process()));
 }
 
@@ -323,11 +323,11 @@ fn where_groups_have_too_little_real_time_a_floor_is_left_out_and_a_cap_refused(
         machine.add(task, program.process()).unwrap();
         machine.reserve(task, millis(60, 100), clock.now()).unwrap();
     }
-    let told = machine.told(OTHER).unwrap();
+    let told = machine.enforcement(OTHER).unwrap();
     assert!(told.starts_with("has no floor: the kernel leaves the real-time threads of all"), "{told}");
     machine.harden(OTHER, true).unwrap();
     let refused = machine.reserve(OTHER, millis(60, 100), clock.now()).unwrap_err();
-    assert!(refused.why.contains("cpu.rt_runtime_us"), "{}", refused.why);
+    assert!(refused.reason.contains("cpu.rt_runtime_us"), "{}", refused.reason);
     machine.end();
     assert!(all_fair(&one.process()) && all_fair(&other.process()));
 }
@@ -369,7 +369,7 @@ fn who_was_born_in_a_group_whose_broker_was_killed_goes_home_with_the_others() {
     let child: u32 = Said::by(shell.stdout.take().unwrap()).line().unwrap().parse().unwrap();
     let group = group_of(child);
     assert_ne!(group, home, "it is born where its parent was left");
-    let (_touched, put_back) = Touched::open(&place.0).unwrap();
+    let (_touched, put_back) = StateFile::open(&place.0).unwrap();
     assert_eq!((put_back.groups, &put_back.failed[..]), (1, &[][..]));
     assert_eq!([group_of(child), group_of(shell.id())], [home.clone(), home]);
     assert!(!group.exists());
@@ -389,10 +389,10 @@ pub fn delegated() {
     common::until(|| place.join("go").exists());
     let outcome = (|| {
         let (mut machine, _) = Machine::open(&place.join("state"), None).map_err(|error| error.to_string())?;
-        let used = machine.ways().into_iter().find(|way| way.used).map_or("", |way| way.name);
+        let used = machine.proxies().into_iter().find(|way| way.used).map_or("", |way| way.name);
         if used != "weights" {
-            let why = machine.ways().into_iter().find(|way| way.name == "weights").map(|way| way.why);
-            return Err(format!("{used} is used: {}", why.unwrap_or_default()));
+            let reason = machine.proxies().into_iter().find(|way| way.name == "weights").map(|way| way.reason);
+            return Err(format!("{used} is used: {}", reason.unwrap_or_default()));
         }
         let (_above, clock) = (Above::all(), MonotonicClock::start());
         let pids = std::env::var("HYOSHI_PID").unwrap();
@@ -402,7 +402,7 @@ pub fn delegated() {
             machine.harden(task, number == 3)?;
             machine.add(task, process).map_err(|error| error.to_string())?;
             let reservation = millis([30, 10, 20][number as usize - 1], 100);
-            machine.reserve(task, reservation, clock.now()).map_err(|refused| refused.why)?;
+            machine.reserve(task, reservation, clock.now()).map_err(|refused| refused.reason)?;
         }
         Ok(drive(&mut machine, &clock, Span::from_millis(1_500), [ONE, OTHER, TaskId(3)]))
     })();
@@ -513,7 +513,7 @@ fn an_unprivileged_broker_to_which_nothing_was_delegated_says_so() {
 
 #[test]
 fn a_floor_that_cannot_be_is_an_error_with_the_reason() {
-    let error = NoMachine::NoFloor("no control groups are mounted here".into());
+    let error = MachineError::NoFloor("no control groups are mounted here".into());
     assert_eq!(error.to_string(), "there can be no floor of weights: no control groups are mounted here");
 }
 

@@ -158,8 +158,8 @@ fn compare() {
     for (threads, reservation) in [(1, millis(30, 100)), (1, millis(10, 33)), (8, millis(30, 100)), (8, millis(10, 33))]
     {
         let by_hand = [Way::Nothing, Way::Nice(-10), Way::Weight(10), Way::DeadlineByHand];
-        let ways = by_hand.into_iter().chain(["weights", "deadline", "window"].map(Way::By));
-        for way in ways {
+        let proxies = by_hand.into_iter().chain(["weights", "deadline", "window"].map(Way::By));
+        for way in proxies {
             let name = match way {
                 Way::Nothing => "nothing".to_owned(),
                 Way::Nice(nice) => format!("nice {nice}"),

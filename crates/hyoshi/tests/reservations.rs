@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use common::broker::Broker;
 use common::{Ended, Place, example};
-use hyoshi_broker::idl::cpu_broker::{Advocate, Outcome, Reservation, Status};
+use hyoshi_broker::idl::cpu_broker::{Advocate, Grant, Reservation, Status};
 use hyoshi_orb::{Orb, SystemException};
 use serde_json::Value;
 
@@ -96,7 +96,7 @@ impl Advocate for Twelve {
         Ok(Reservation { budget: 12_000_000, ..*asked })
     }
 
-    fn granted(&self, _: &str, _: &Outcome) -> Result<(), SystemException> {
+    fn granted(&self, _: &str, _: &Grant) -> Result<(), SystemException> {
         Ok(())
     }
 

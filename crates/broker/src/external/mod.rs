@@ -13,10 +13,10 @@
 //! ```
 
 mod advocate;
-mod orders;
+mod call_pool;
 mod policy;
-mod pool;
 mod scheduler;
+mod scheduler_call;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -28,39 +28,39 @@ use hyoshi_model::{Reservation, Span};
 use hyoshi_orb::{Interface, Orb, OrbError, SystemException, Timeouts};
 use hyoshi_os::{PiGuard, PiMutex};
 
+use crate::component::ComponentSpec;
 use crate::idl::cpu_broker as wire;
-use crate::setting::Setting;
-use crate::trouble::Trouble;
-use pool::Pool;
+use crate::request_error::RequestError;
+use call_pool::CallPool;
 
 /// Threads that ask advocates: as many stalled ones as that keep others waiting, for their timeouts.
 const THREADS: usize = 4;
 const DEFAULT_TIMEOUT: Span = Span::from_millis(5);
 const TIMEOUTS: std::ops::RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(1_000);
 /// Of what is told and waits to be printed; later notes are dropped.
-const NOTES: usize = 64;
+const NOTICES: usize = 64;
 const REFERENCE: &str = "give the object's reference: --object IOR:... or corbaloc:iiop:1.2@HOST:PORT/KEY";
 
 /// What all that comes from elsewhere shares.
 pub struct Externals {
     orb: Orb,
-    advocates: Arc<Pool>,
-    policies: Arc<Pool>,
-    schedulers: Arc<Pool>,
-    bulletin: Arc<Bulletin>,
+    advocates: Arc<CallPool>,
+    policies: Arc<CallPool>,
+    schedulers: Arc<CallPool>,
+    events: Arc<ExternalEvents>,
 }
 
 /// What the broker and its threads tell each other.
 #[derive(Default)]
-pub(crate) struct Bulletin {
-    told: OnceLock<Box<dyn Fn(About) + Send + Sync>>,
-    notes: PiMutex<Vec<Note>>,
+pub(crate) struct ExternalEvents {
+    on_event: OnceLock<Box<dyn Fn(ExternalEvent) + Send + Sync>>,
+    notices: PiMutex<Vec<OperatorNotice>>,
     names: PiMutex<BTreeMap<TaskId, CString>>,
 }
 
 /// What there is news of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum ExternalEvent {
     /// One of this task's advocates.
     Task(TaskId),
     /// The policy.
@@ -71,70 +71,72 @@ pub(crate) enum About {
 
 /// What the operator should know, and the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct OperatorNotice {
     /// For the log: what has changed.
     pub change: &'static str,
     /// Whose.
     pub task: Option<String>,
     /// For the log: why.
-    pub why: String,
+    pub reason: String,
     /// For the operator.
     pub text: String,
 }
 
-impl Note {
+impl OperatorNotice {
     /// An advocate is passed over, or answers again.
-    pub fn of_advocate(kind: &str, task: &str, why: Option<&str>) -> Note {
-        let (change, text) = match why {
-            Some(why) => ("advocate-passed-over", format!("the {kind} advocate of `{task}` is passed over: {why}")),
+    pub fn of_advocate(kind: &str, task: &str, reason: Option<&str>) -> OperatorNotice {
+        let (change, text) = match reason {
+            Some(reason) => {
+                ("advocate-passed-over", format!("the {kind} advocate of `{task}` is passed over: {reason}"))
+            }
             None => ("advocate-answers", format!("the {kind} advocate of `{task}` answers again")),
         };
-        Note { change, task: Some(task.to_owned()), why: why.unwrap_or_default().to_owned(), text }
+        OperatorNotice { change, task: Some(task.to_owned()), reason: reason.unwrap_or_default().to_owned(), text }
     }
 
     /// A policy, such as `the external policy`, is passed over, or answers again.
-    pub fn of_policy(which: &str, why: Option<&str>) -> Note {
-        let (change, text) = match why {
-            Some(why) => ("policy-passed-over", format!("{which} is passed over: {why}")),
+    pub fn of_policy(which: &str, reason: Option<&str>) -> OperatorNotice {
+        let (change, text) = match reason {
+            Some(reason) => ("policy-passed-over", format!("{which} is passed over: {reason}")),
             None => ("policy-answers", format!("{which} answers again")),
         };
-        Note { change, task: None, why: why.unwrap_or_default().to_owned(), text }
+        OperatorNotice { change, task: None, reason: reason.unwrap_or_default().to_owned(), text }
     }
 }
 
-impl Bulletin {
+impl ExternalEvents {
     /// The broker is driven when there are news.
-    pub fn listen(&self, told: impl Fn(About) + Send + Sync + 'static) {
+    pub fn listen(&self, on_event: impl Fn(ExternalEvent) + Send + Sync + 'static) {
         // One broker listens; a second would be a slip that nobody notices.
-        let _ = self.told.set(Box::new(told));
+        let _ = self.on_event.set(Box::new(on_event));
     }
 
-    fn tell(&self, about: About) {
-        if let Some(told) = self.told.get() {
-            told(about);
+    fn notify(&self, about: ExternalEvent) {
+        if let Some(on_event) = self.on_event.get() {
+            on_event(about);
         }
     }
 
-    pub fn note(&self, note: Note) {
-        let mut notes = self.notes.lock();
-        if notes.len() < NOTES {
-            notes.push(note);
+    pub fn add_notice(&self, note: OperatorNotice) {
+        let mut notices = self.notices.lock();
+        if notices.len() < NOTICES {
+            notices.push(note);
         }
     }
 
     /// All that was noted since.
-    pub fn take_notes(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.notes.lock())
+    pub fn take_notices(&self) -> Vec<OperatorNotice> {
+        std::mem::take(&mut *self.notices.lock())
     }
 
     /// A task has come.
-    pub fn name(&self, task: TaskId, name: &str) {
+    pub fn add_task(&self, task: TaskId, name: &str) {
         // Names of tasks have no zeros.
         self.names.lock().insert(task, CString::new(name).unwrap_or_default());
     }
 
     /// A task has left.
-    pub fn forget(&self, task: TaskId) {
+    pub fn remove_task(&self, task: TaskId) {
         self.names.lock().remove(&task);
     }
 
@@ -158,22 +160,26 @@ impl Externals {
     /// If the ORB cannot be set up.
     pub fn new() -> Result<Arc<Externals>, OrbError> {
         let timeouts = Timeouts { connect: Span::from_millis(100), ..Timeouts::default() };
-        let bulletin = Arc::new(Bulletin::default());
+        let events = Arc::new(ExternalEvents::default());
         Ok(Arc::new(Externals {
             orb: Orb::builder().timeouts(timeouts).build()?,
-            advocates: Pool::new("advocates", THREADS, &bulletin),
-            policies: Pool::new("policy", 1, &bulletin),
-            schedulers: Pool::new("scheduler", 1, &bulletin),
-            bulletin,
+            advocates: CallPool::new("advocates", THREADS, &events),
+            policies: CallPool::new("policy", 1, &events),
+            schedulers: CallPool::new("scheduler", 1, &events),
+            events,
         }))
     }
 
-    pub(crate) fn bulletin(&self) -> &Arc<Bulletin> {
-        &self.bulletin
+    pub(crate) fn events(&self) -> &Arc<ExternalEvents> {
+        &self.events
     }
 
     /// The object of a setting, and how long it is waited for: so long, unless the setting says otherwise.
-    fn object<T: Interface + ?Sized>(&self, setting: &Setting, unless: Span) -> Result<(T::Stub, Span), Trouble> {
+    fn object<T: Interface + ?Sized>(
+        &self,
+        setting: &ComponentSpec,
+        unless: Span,
+    ) -> Result<(T::Stub, Span), RequestError> {
         let (mut object, mut timeout) = (None, unless);
         for (parameter, value) in &setting.parameters {
             match parameter.as_str() {
@@ -181,21 +187,24 @@ impl Externals {
                 "timeout" => timeout = waiting(value)?,
                 other => {
                     let what = format!("`external` has no parameter `{}`", other.escape_debug());
-                    return Err(Trouble::refused(what, "its parameters are object, timeout"));
+                    return Err(RequestError::refused(what, "its parameters are object, timeout"));
                 }
             }
         }
-        let object = object.ok_or_else(|| Trouble::refused("`external` needs its `object`", REFERENCE))?;
+        let object = object.ok_or_else(|| RequestError::refused("`external` needs its `object`", REFERENCE))?;
         Ok((self.reference::<T>(object)?, timeout))
     }
 
-    fn reference<T: Interface + ?Sized>(&self, object: &str) -> Result<T::Stub, Trouble> {
+    fn reference<T: Interface + ?Sized>(&self, object: &str) -> Result<T::Stub, RequestError> {
         // Nothing that would be looked up, here or elsewhere.
         if !object.starts_with("IOR:") && !object.starts_with("corbaloc:") {
-            return Err(Trouble::refused("`object` of `external` is no reference", REFERENCE));
+            return Err(RequestError::refused("`object` of `external` is no reference", REFERENCE));
         }
         self.orb.resolve_unchecked::<T>(object).map_err(|error| {
-            Trouble::refused(format!("`object` of `external` is no reference that can be read: {error}"), REFERENCE)
+            RequestError::refused(
+                format!("`object` of `external` is no reference that can be read: {error}"),
+                REFERENCE,
+            )
         })
     }
 
@@ -208,7 +217,7 @@ impl Externals {
     }
 }
 
-impl fmt::Debug for Bulletin {
+impl fmt::Debug for ExternalEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bulletin").finish_non_exhaustive()
     }
@@ -220,17 +229,17 @@ impl fmt::Debug for Externals {
     }
 }
 
-fn waiting(value: &str) -> Result<Span, Trouble> {
+fn waiting(value: &str) -> Result<Span, RequestError> {
     let given = value.parse::<Span>().ok().filter(|given| TIMEOUTS.contains(given));
     given.ok_or_else(|| {
         let (least, most) = (TIMEOUTS.start(), TIMEOUTS.end());
         let what = format!("`timeout` of `external`: `{value}` is no time that can be waited for");
-        Trouble::refused(what, format!("give {least} to {most}"))
+        RequestError::refused(what, format!("give {least} to {most}"))
     })
 }
 
 /// Why there is no answer.
-fn why(error: &SystemException, timeout: Span) -> String {
+fn failure_reason(error: &SystemException, timeout: Span) -> String {
     match error.kind {
         hyoshi_orb::SystemKind::Timeout => format!("no answer within {timeout}"),
         _ => error.to_string(),

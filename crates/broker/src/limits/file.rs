@@ -12,14 +12,14 @@ use hyoshi_os::trusted::Mistrust;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use super::{Holder, Limits, Rules};
+use super::{LimitScope, Rules, UserLimits};
 
 /// Largest size of the file, in octets.
 const MOST: u64 = 1 << 20;
 
 /// Why a file of limits is not used.
 #[derive(Debug)]
-pub enum BadFile {
+pub enum LimitsError {
     /// It cannot be read.
     System(PathBuf, io::Error),
     /// Another user controls its path, or it is not a file.
@@ -30,39 +30,39 @@ pub enum BadFile {
     Wrong(Box<Diagnostic>),
 }
 
-impl BadFile {
+impl LimitsError {
     /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
-            BadFile::System(..) => "make it readable for the broker, or name another with --limits".to_owned(),
-            BadFile::Mistrust(mistrust) => mistrust.remedy(),
-            BadFile::TooLarge(_) => "name a text file of at most 1 MiB".to_owned(),
-            BadFile::Wrong(error) => error.help.clone().unwrap_or_default(),
+            LimitsError::System(..) => "make it readable for the broker, or name another with --limits".to_owned(),
+            LimitsError::Mistrust(mistrust) => mistrust.remedy(),
+            LimitsError::TooLarge(_) => "name a text file of at most 1 MiB".to_owned(),
+            LimitsError::Wrong(error) => error.help.clone().unwrap_or_default(),
         }
     }
 }
 
-impl fmt::Display for BadFile {
+impl fmt::Display for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadFile::System(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            BadFile::Mistrust(mistrust) => write!(f, "the limits cannot be read: {mistrust}"),
-            BadFile::TooLarge(path) => write!(f, "{} has more than 1 MiB", path.display()),
-            BadFile::Wrong(error) => error.fmt(f),
+            LimitsError::System(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            LimitsError::Mistrust(mistrust) => write!(f, "the limits cannot be read: {mistrust}"),
+            LimitsError::TooLarge(path) => write!(f, "{} has more than 1 MiB", path.display()),
+            LimitsError::Wrong(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for BadFile {}
+impl std::error::Error for LimitsError {}
 
 /// The limits of a file; none if it is not there.
 ///
 /// # Errors
 ///
 /// If other users could change the file, and if something in it is wrong.
-pub fn read_file(path: &Path) -> Result<Option<Rules>, BadFile> {
+pub fn read_file(path: &Path) -> Result<Option<Rules>, LimitsError> {
     match trusted(path) {
-        Err(BadFile::System(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(LimitsError::System(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
         Ok(text) => read(&text, &path.display().to_string()).map(Some),
     }
@@ -73,31 +73,31 @@ pub fn read_file(path: &Path) -> Result<Option<Rules>, BadFile> {
 /// # Errors
 ///
 /// If the text is wrong.
-pub fn read(text: &str, file: &str) -> Result<Rules, BadFile> {
-    let written: Written = toml::from_str(text).map_err(|error| {
+pub fn read(text: &str, file: &str) -> Result<Rules, LimitsError> {
+    let written: LimitsFile = toml::from_str(text).map_err(|error| {
         let message = error.message().trim_end().to_owned();
         let help = match message.contains("TOML parse") || message.contains("expected `=`") {
             true => "lines are `key = value`; tables begin with [default], [group.NAME], [user.NAME] or [operators]",
             false => HELP,
         };
         let place = error.span().unwrap_or(0..0);
-        BadFile::Wrong(Box::new(Diagnostic::at(file, text, place, message, Some(help.to_owned()))))
+        LimitsError::Wrong(Box::new(Diagnostic::at(file, text, place, message, Some(help.to_owned()))))
     })?;
-    let base = written.default.over(Limits::of(Holder::Default));
-    let named = |holder: Holder, entry: Entry| {
+    let base = written.default.over(UserLimits::of(LimitScope::Default));
+    let named = |holder: LimitScope, entry: LimitsEntry| {
         // Keys missing in an entry come from the default, except for the group with larger defaults.
-        let before = match Limits::of(holder.clone()) {
-            limits if limits == (Limits { holder: holder.clone(), ..Limits::of(Holder::Default) }) => {
-                Limits { holder, ..base.clone() }
+        let before = match UserLimits::of(holder.clone()) {
+            limits if limits == (UserLimits { holder: holder.clone(), ..UserLimits::of(LimitScope::Default) }) => {
+                UserLimits { holder, ..base.clone() }
             }
             limits => limits,
         };
         entry.over(before)
     };
-    let groups = written.group.into_iter().map(|(name, entry)| named(Holder::Group(name), entry));
-    let users = written.user.into_iter().map(|(name, entry)| named(Holder::User(name), entry));
-    let all: Vec<Limits> = std::iter::once(base.clone()).chain(groups).chain(users).collect();
-    let Operators { libraries, objects } = written.operators;
+    let groups = written.group.into_iter().map(|(name, entry)| named(LimitScope::Group(name), entry));
+    let users = written.user.into_iter().map(|(name, entry)| named(LimitScope::User(name), entry));
+    let all: Vec<UserLimits> = std::iter::once(base.clone()).chain(groups).chain(users).collect();
+    let OperatorLists { libraries, objects } = written.operators;
     Ok(Rules { libraries, objects, ..Rules::new(all, file) })
 }
 
@@ -106,23 +106,23 @@ const HELP: &str = "an entry has share = \"10%\", importance, tasks, threads, co
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Written {
-    default: Entry,
-    group: BTreeMap<String, Entry>,
-    user: BTreeMap<String, Entry>,
-    operators: Operators,
+struct LimitsFile {
+    default: LimitsEntry,
+    group: BTreeMap<String, LimitsEntry>,
+    user: BTreeMap<String, LimitsEntry>,
+    operators: OperatorLists,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Operators {
+struct OperatorLists {
     libraries: Vec<String>,
     objects: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Entry {
+struct LimitsEntry {
     #[serde(deserialize_with = "share")]
     share: Option<u32>,
     importance: Option<u32>,
@@ -134,9 +134,9 @@ struct Entry {
     requests: Option<NonZeroU32>,
 }
 
-impl Entry {
-    fn over(&self, before: Limits) -> Limits {
-        Limits {
+impl LimitsEntry {
+    fn over(&self, before: UserLimits) -> UserLimits {
+        UserLimits {
             holder: before.holder,
             share: self.share.unwrap_or(before.share),
             importance: self.importance.unwrap_or(before.importance),
@@ -162,15 +162,15 @@ fn octets<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 }
 
 /// The text of a file that no other user controls ([`hyoshi_os::trusted`]).
-fn trusted(path: &Path) -> Result<String, BadFile> {
+fn trusted(path: &Path) -> Result<String, LimitsError> {
     let path = hyoshi_os::trusted::file(path).map_err(|mistrust| match mistrust {
-        Mistrust::System { path, error } => BadFile::System(path, error),
-        mistrust => BadFile::Mistrust(mistrust),
+        Mistrust::System { path, error } => LimitsError::System(path, error),
+        mistrust => LimitsError::Mistrust(mistrust),
     })?;
-    let failed = |error| BadFile::System(path.clone(), error);
+    let failed = |error| LimitsError::System(path.clone(), error);
     let mut text = String::new();
     File::open(&path).map_err(failed)?.take(MOST + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 > MOST { Err(BadFile::TooLarge(path)) } else { Ok(text) }
+    if text.len() as u64 > MOST { Err(LimitsError::TooLarge(path)) } else { Ok(text) }
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
 
     fn wrong(text: &str) -> String {
         match read(text, "limits.toml").unwrap_err() {
-            BadFile::Wrong(error) => format!("{error}"),
+            LimitsError::Wrong(error) => format!("{error}"),
             other => panic!("{other}"),
         }
     }
@@ -231,7 +231,7 @@ mod tests {
         let shown: String =
             text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
         let shown = read(&shown, "broker.toml").unwrap();
-        assert!(shown.entries().any(|limits| matches!(limits.holder, Holder::User(_))));
+        assert!(shown.entries().any(|limits| matches!(limits.holder, LimitScope::User(_))));
     }
 
     #[test]

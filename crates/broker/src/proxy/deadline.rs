@@ -19,16 +19,16 @@ use hyoshi_os::{Refused, Spawn};
 
 use super::groups::Groups;
 use super::moves::Moves;
-use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::NotReserved;
-use crate::members::Member;
+use super::{Abilities, ProxyContext, SchedulerProxy};
+use crate::platform::NotReserved;
 use crate::raised::is_bandwidth;
-use crate::touched::{Before, Touched};
+use crate::state_file::{SavedThread, StateFile};
+use crate::task_processes::TaskThread;
 
 /// Gives threads bandwidth.
 #[derive(Debug)]
 pub struct DeadlineProxy {
-    held: BTreeMap<TaskId, Reserved>,
+    held: BTreeMap<TaskId, ReservedTask>,
     due: BTreeSet<(Instant, TaskId)>,
     /// Or why there can be none.
     groups: Result<Groups, String>,
@@ -37,16 +37,16 @@ pub struct DeadlineProxy {
 }
 
 #[derive(Debug)]
-struct Reserved {
+struct ReservedTask {
     reservation: Reservation,
     due: Instant,
-    threads: BTreeMap<u32, Given>,
+    threads: BTreeMap<u32, ReservedThread>,
 }
 
 /// A thread that was given bandwidth.
 #[derive(Clone, Copy, Debug)]
-struct Given {
-    before: Before,
+struct ReservedThread {
+    before: SavedThread,
     /// Since when it wants to run and does not, and how far it had got.
     stands: Option<(Instant, Span)>,
 }
@@ -79,37 +79,42 @@ impl DeadlineProxy {
         }
     }
 
-    fn put_back(&mut self, task: TaskId, touched: &mut Touched) {
+    fn put_back(&mut self, task: TaskId, state_file: &mut StateFile) {
         if let Some(held) = self.held.remove(&task) {
             self.due.remove(&(held.due, task));
-            held.threads.values().for_each(|given| leave(&given.before, touched));
+            held.threads.values().for_each(|given| leave(&given.before, state_file));
         }
     }
 
     /// What of a hard task is ordinary has hardly anything. Where there can be no group, that is told.
-    fn cap(&mut self, task: TaskId, ground: &mut Ground) {
+    fn cap(&mut self, task: TaskId, context: &mut ProxyContext) {
         self.without.remove(&task);
         match &mut self.groups {
-            Ok(groups) if !ground.hard.contains(&task) => groups.release(task, ground),
+            Ok(groups) if !context.hard.contains(&task) => groups.release(task, context),
             Ok(groups) if groups.terms(task) == Some(Terms::nothing()) => {}
             Ok(groups) => {
-                if let Err(refused) = groups.hold(task, Terms::nothing(), ground) {
-                    self.without.insert(task, refused.why);
+                if let Err(refused) = groups.hold(task, Terms::nothing(), context) {
+                    self.without.insert(task, refused.reason);
                 }
             }
-            Err(why) if ground.hard.contains(&task) => drop(self.without.insert(task, why.clone())),
+            Err(reason) if context.hard.contains(&task) => drop(self.without.insert(task, reason.clone())),
             Err(_) => {}
         }
     }
 }
 
-impl Reserved {
+impl ReservedTask {
     /// Every fair thread gets an equal part. Stops at the first refusal.
-    fn share_out(&mut self, members: &[Member], touched: &mut Touched, now: Instant) -> Result<(), (Member, Refused)> {
+    fn share_out(
+        &mut self,
+        members: &[TaskThread],
+        state_file: &mut StateFile,
+        now: Instant,
+    ) -> Result<(), (TaskThread, Refused)> {
         self.threads.retain(|tid, given| {
             let there = members.binary_search_by_key(tid, |member| member.tid).is_ok() || !given.before.has_ended();
             if !there {
-                touched.done(given.before.thread);
+                state_file.done(given.before.thread);
             }
             there
         });
@@ -131,11 +136,11 @@ impl Reserved {
                     let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };
                     let Ok(affinity) = Affinity::of(member.tid) else { continue };
                     let scheduling = if found.is_fair() { found } else { Scheduling::ORDINARY };
-                    let before = Before { process: member.process, thread, scheduling, affinity, window: None };
-                    if touched.thread(before).is_err() {
+                    let before = SavedThread { process: member.process, thread, scheduling, affinity, window: None };
+                    if state_file.thread(before).is_err() {
                         continue;
                     }
-                    self.threads.insert(member.tid, Given { before, stands: None });
+                    self.threads.insert(member.tid, ReservedThread { before, stands: None });
                 }
                 // A real-time class of its own choice is respected.
                 _ => continue,
@@ -156,7 +161,7 @@ impl Reserved {
     }
 }
 
-impl Given {
+impl ReservedThread {
     /// One that has wanted to run for two periods and has not run at all hangs (see [`hyoshi_os::progress`]): it is put
     /// back, which frees it, and has bandwidth again from the next look on.
     fn help(&mut self, now: Instant, period: Span) {
@@ -188,7 +193,7 @@ impl SchedulerProxy for DeadlineProxy {
     }
 
     /// The kernel does it, while anything is reserved; what is ordinary of the task is capped as far as that can be.
-    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
+    fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
         Ok(())
     }
 
@@ -197,44 +202,44 @@ impl SchedulerProxy for DeadlineProxy {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
-        let (members, touched) = ground.members(task)?;
-        members.look_at_processes();
-        members.look_at_threads();
+        let (members, state_file) = context.members(task)?;
+        members.list_processes();
+        members.list_threads();
         let due = now.saturating_add(reservation.period().max(LEAST_LOOK));
         let mut held = match self.held.remove(&task) {
             Some(held) => {
                 self.due.remove(&(held.due, task));
                 held
             }
-            None => Reserved { reservation, due, threads: BTreeMap::new() },
+            None => ReservedTask { reservation, due, threads: BTreeMap::new() },
         };
         let before = (!held.threads.is_empty()).then_some(held.reservation);
         (held.reservation, held.due) = (reservation, due);
-        let tried = held.share_out(members.threads(), touched, now);
+        let tried = held.share_out(members.threads(), state_file, now);
         let refused = tried.err();
         if let (Some(_), Some(before)) = (&refused, before) {
             held.reservation = before;
-            let _ = held.share_out(members.threads(), touched, now);
+            let _ = held.share_out(members.threads(), state_file, now);
         }
         self.held.insert(task, held);
         self.due.insert((due, task));
         let Some((member, refused)) = refused else {
-            self.cap(task, ground);
+            self.cap(task, context);
             return Ok(());
         };
         if before.is_none() {
-            self.put_back(task, &mut ground.touched);
+            self.put_back(task, &mut context.state_file);
         }
-        self.cap(task, ground);
-        Err(NotReserved { most: before, why: in_words(refused, member.process.number) })
+        self.cap(task, context);
+        Err(NotReserved { most: before, reason: in_words(refused, member.process.number) })
     }
 
-    fn release(&mut self, task: TaskId, ground: &mut Ground) {
-        self.put_back(task, &mut ground.touched);
-        let members = ground.tasks.get_mut(&task).into_iter().flat_map(|members| {
-            members.look_at_threads();
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
+        self.put_back(task, &mut context.state_file);
+        let members = context.tasks.get_mut(&task).into_iter().flat_map(|members| {
+            members.list_threads();
             members.threads()
         });
         for member in members {
@@ -242,38 +247,38 @@ impl SchedulerProxy for DeadlineProxy {
                 let _ = Scheduling::ORDINARY.put_back(member.tid);
             }
         }
-        self.cap(task, ground);
+        self.cap(task, context);
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    fn remove_processes(&mut self, task: TaskId, left: &[Identity], context: &mut ProxyContext) {
         if let Ok(groups) = &mut self.groups {
-            groups.dismiss(task, left, ground);
+            groups.remove_processes(task, left, context);
         }
         let Some(held) = self.held.get_mut(&task) else { return };
         held.threads.retain(|_, given| {
             let leaves = left.contains(&given.before.process);
             if leaves {
-                leave(&given.before, &mut ground.touched);
+                leave(&given.before, &mut context.state_file);
             }
             !leaves
         });
     }
 
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
         while let Some((at, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, task));
             let Some(held) = self.held.get_mut(&task) else { continue };
             held.due = now.saturating_add(held.reservation.period().max(LEAST_LOOK));
             self.due.insert((held.due, task));
-            if let Some(members) = ground.tasks.get_mut(&task) {
-                members.look_at_processes();
-                members.look_at_threads();
+            if let Some(members) = context.tasks.get_mut(&task) {
+                members.list_processes();
+                members.list_threads();
                 // A thread that gets no part now may at the next period: another may have ended by then.
-                let _ = held.share_out(members.threads(), &mut ground.touched, now);
+                let _ = held.share_out(members.threads(), &mut context.state_file, now);
             }
         }
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
-        let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, ground));
+        let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, context));
         due.min(groups)
     }
 
@@ -281,10 +286,10 @@ impl SchedulerProxy for DeadlineProxy {
         self.groups.as_ref().map(Groups::moves).ok()
     }
 
-    fn told(&self, task: TaskId) -> Option<String> {
+    fn enforcement(&self, task: TaskId) -> Option<String> {
         let without = self.without.get(&task);
-        let without = without.map(|why| format!("is not capped while nothing is reserved for it: {why}"));
-        without.or_else(|| self.groups.as_ref().ok()?.told(task))
+        let without = without.map(|reason| format!("is not capped while nothing is reserved for it: {reason}"));
+        without.or_else(|| self.groups.as_ref().ok()?.enforcement(task))
     }
 
     fn due(&self) -> Instant {
@@ -294,7 +299,7 @@ impl SchedulerProxy for DeadlineProxy {
 }
 
 /// Puts a thread back, if it has bandwidth still: shrinks it before, see [`Scheduling::put_back`].
-fn leave(before: &Before, touched: &mut Touched) {
+fn leave(before: &SavedThread, state_file: &mut StateFile) {
     let tid = before.thread.number;
     let left = match Scheduling::of(tid) {
         Ok(Scheduling { class: Class::Deadline(_), .. }) => before.scheduling.put_back(tid),
@@ -302,7 +307,7 @@ fn leave(before: &Before, touched: &mut Touched) {
         Err(refused) => Err(refused),
     };
     if left.is_ok() || left.is_err_and(|refused| refused.is_gone()) {
-        touched.done(before.thread);
+        state_file.done(before.thread);
     }
 }
 

@@ -15,25 +15,25 @@ use hyoshi_os::cgroup::own::dissolve;
 use hyoshi_os::cgroup::{CpuGroup, OwnGroup, Subtree, Version};
 use hyoshi_os::process::{Identity, Process, is_same};
 
-use super::Ground;
-use super::moves::{Herald, Moves, Readiness, SOON};
-use crate::kernel::NotReserved;
-use crate::touched::Touched;
+use super::ProxyContext;
+use super::moves::{MovePreparer, Moves, Readiness, SOON};
+use crate::platform::NotReserved;
+use crate::state_file::StateFile;
 
 /// The tasks' groups.
 #[derive(Debug)]
 pub struct Groups {
     subtree: Subtree,
     held: BTreeMap<TaskId, (OwnGroup, Terms)>,
-    outside: BTreeMap<TaskId, Outside>,
+    outside: BTreeMap<TaskId, UnmovedProcesses>,
     next: Instant,
-    herald: Herald,
+    preparer: MovePreparer,
     /// Processes that may still be moved at this look, and whether there are others.
     room: usize,
     more: bool,
     /// The controller was passed on by this broker, which was in the subtree itself, alone, and is in this group now.
     passed_on: bool,
-    refuge: Option<OwnGroup>,
+    own_group: Option<OwnGroup>,
 }
 
 /// Processes that were started since join this often: whoever a member starts is in the group from its birth, this is
@@ -42,7 +42,7 @@ const LOOK: Span = Span::from_millis(500);
 
 /// Processes of a task that could not be moved to its group.
 #[derive(Debug)]
-struct Outside {
+struct UnmovedProcesses {
     /// One of them, and why.
     first: (Identity, String),
     /// They are not tried at each look.
@@ -62,17 +62,17 @@ impl Groups {
     /// None as yet.
     pub fn in_subtree(subtree: Subtree) -> Self {
         let (held, outside) = (BTreeMap::new(), BTreeMap::new());
-        let herald = Herald::default();
+        let preparer = MovePreparer::default();
         Groups {
             subtree,
             held,
             outside,
             next: Instant::ZERO,
-            herald,
+            preparer,
             room: 0,
             more: false,
             passed_on: false,
-            refuge: None,
+            own_group: None,
         }
     }
 
@@ -83,7 +83,7 @@ impl Groups {
 
     /// What is about to move processes can be told so.
     pub fn moves(&self) -> Arc<Moves> {
-        self.herald.moves().clone()
+        self.preparer.moves().clone()
     }
 
     /// What a task is held to.
@@ -96,13 +96,13 @@ impl Groups {
     /// # Errors
     ///
     /// The reason why not, in words.
-    pub fn may_hold(&self, task: TaskId, ground: &Ground) -> Result<(), String> {
-        if self.subtree.version() == Version::One || !ground.confined.contains(&task) {
+    pub fn may_hold(&self, task: TaskId, context: &ProxyContext) -> Result<(), String> {
+        if self.subtree.version() == Version::One || !context.confined.contains(&task) {
             return Ok(());
         }
-        let why = "in a control group of the task's own its processes would leave the one that they are in, and what \
+        let reason = "in a control group of the task's own its processes would leave the one that they are in, and what \
                    limits them there, such as memory.max; that is for tasks that root or an operator begins";
-        Err(why.into())
+        Err(reason.into())
     }
 
     /// Holds a task to these terms, in a group of its own. Processes that cannot be moved there are [told](Groups::told).
@@ -110,33 +110,33 @@ impl Groups {
     /// # Errors
     ///
     /// What the kernel says, and if no process can be moved; it is held to what it was before then, in no group if that was nothing.
-    pub fn hold(&mut self, task: TaskId, terms: Terms, ground: &mut Ground) -> Result<(), NotReserved> {
-        self.may_hold(task, ground).map_err(|why| NotReserved { most: None, why })?;
-        let Some(home) = ground
+    pub fn hold(&mut self, task: TaskId, terms: Terms, context: &mut ProxyContext) -> Result<(), NotReserved> {
+        self.may_hold(task, context).map_err(|reason| NotReserved { most: None, reason })?;
+        let Some(home) = context
             .tasks
             .get(&task)
             .and_then(|members| members.processes().next())
             .map(|process| CpuGroup::of_process(process.identity().number).folder)
         else {
-            return Err(NotReserved { most: None, why: "the task has no processes".into() });
+            return Err(NotReserved { most: None, reason: "the task has no processes".into() });
         };
-        self.settle(&mut ground.touched)?;
+        self.settle(&mut context.state_file)?;
         let before = self.terms(task);
         if before.is_none() {
             let group = OwnGroup::below(self.folder(), &name(), self.subtree.version());
-            let made = ground.touched.group(group.folder(), &home).and_then(|()| group.make());
+            let made = context.state_file.group(group.folder(), &home).and_then(|()| group.make());
             made.map_err(|error| refused(group.folder(), &error))?;
             self.held.insert(task, (group, terms));
-            self.herald.moves().note(self.held.len());
+            self.preparer.moves().note(self.held.len());
         }
         let Some((group, held)) = self.held.get_mut(&task) else { return Ok(()) };
         *held = terms;
-        let done = set(group, before, terms).map_err(|why| NotReserved { most: None, why });
+        let done = set(group, before, terms).map_err(|reason| NotReserved { most: None, reason });
         self.room = MOST_MOVED;
-        let done = done.and_then(|()| self.gather(task, ground));
+        let done = done.and_then(|()| self.gather(task, context));
         if done.is_err() {
             match before {
-                None => self.release(task, ground),
+                None => self.release(task, context),
                 Some(before) => {
                     if let Some((group, held)) = self.held.get_mut(&task) {
                         let _ = set(group, None, before);
@@ -151,61 +151,61 @@ impl Groups {
     }
 
     /// The task's processes are where they came from, and its group is no more.
-    pub fn release(&mut self, task: TaskId, ground: &mut Ground) {
+    pub fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
         let Some((group, _)) = self.held.remove(&task) else { return };
-        self.herald.moves().note(self.held.len());
+        self.preparer.moves().note(self.held.len());
         self.outside.remove(&task);
-        for process in ground.tasks.get(&task).into_iter().flat_map(|members| members.processes()) {
+        for process in context.tasks.get(&task).into_iter().flat_map(|members| members.processes()) {
             let identity = process.identity();
-            if let Some(from) = ground.touched.came_from(identity) {
+            if let Some(from) = context.state_file.came_from(identity) {
                 // Somebody else may have the number by now; and to move one that has ended takes as long as another.
                 if !process.has_ended() && is_same(identity) {
                     let _ = hyoshi_os::cgroup::own::send_home(identity.number, from);
                 }
-                ground.touched.done(identity);
+                context.state_file.done(identity);
             }
         }
         // Children that were born here have no other home than their parents'. A group that cannot be removed yet is in
         // the state file.
-        let home = ground.touched.home_of(group.folder()).map(Path::to_owned);
+        let home = context.state_file.home_of(group.folder()).map(Path::to_owned);
         if dissolve(group.folder(), home.as_deref()).is_ok() {
-            ground.touched.group_done(group.folder());
+            context.state_file.group_done(group.folder());
         }
         if self.held.is_empty() {
-            self.unsettle(&mut ground.touched);
+            self.unsettle(&mut context.state_file);
         }
     }
 
     /// These are the task's no more: those that are in its group go where they came from.
-    pub fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    pub fn remove_processes(&mut self, task: TaskId, left: &[Identity], context: &mut ProxyContext) {
         let Some((group, _)) = self.held.get(&task) else { return };
         let there = group.processes();
         for process in left {
             // Who was born here has no other home than its parents'.
-            let touched = &ground.touched;
-            let home = touched.came_from(*process).or_else(|| touched.home_of(group.folder()));
+            let state_file = &context.state_file;
+            let home = state_file.came_from(*process).or_else(|| state_file.home_of(group.folder()));
             if there.contains(&process.number)
                 && is_same(*process)
                 && let Some(home) = home
             {
                 let _ = hyoshi_os::cgroup::own::send_home(process.number, home);
             }
-            ground.touched.done(*process);
+            context.state_file.done(*process);
         }
     }
 
     /// Processes that joined since are taken in. Returns when to come again.
-    pub fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
+    pub fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
         if now >= self.next {
-            let readiness = self.herald.readiness(now);
+            let readiness = self.preparer.readiness(now);
             if readiness == Readiness::Soon {
                 self.next = now.saturating_add(SOON);
                 return self.next;
             }
             let tasks: Vec<TaskId> = self.held.keys().copied().collect();
             for task in &tasks {
-                if let Some(members) = ground.tasks.get_mut(task) {
-                    members.look_at_processes();
+                if let Some(members) = context.tasks.get_mut(task) {
+                    members.list_processes();
                 }
                 if self.outside.get(task).is_some_and(|outside| outside.again <= now) {
                     self.outside.remove(task);
@@ -214,7 +214,7 @@ impl Groups {
             // Who is to be moved is seen first, and then the kernel has to be ready for it.
             (self.room, self.more) = (if readiness == Readiness::Ready { MOST_MOVED } else { 0 }, false);
             for task in &tasks {
-                let _ = self.gather(*task, ground);
+                let _ = self.gather(*task, context);
                 if let Some(outside) = self.outside.get_mut(task) {
                     // Since this look.
                     if outside.again == Instant::ZERO {
@@ -223,7 +223,7 @@ impl Groups {
                 }
             }
             if self.more {
-                self.herald.ask(now);
+                self.preparer.ask(now);
             }
             let until = if self.more { SOON } else { LOOK };
             self.next = if tasks.is_empty() { Instant::NEVER } else { now.saturating_add(until) };
@@ -237,7 +237,7 @@ impl Groups {
     }
 
     /// In words, what a task is held to.
-    pub fn told(&self, task: TaskId) -> Option<String> {
+    pub fn enforcement(&self, task: TaskId) -> Option<String> {
         let (group, terms) = self.held.get(&task)?;
         let many = if terms.weight == 1 { "program" } else { "programs" };
         let mut text = format!("weighs as much as {} ordinary {many}", terms.weight);
@@ -247,16 +247,16 @@ impl Groups {
                 write!(text, ", capped at {quota}{}", if terms.raised.is_some() { " beside its windows" } else { "" });
         }
         let _ = write!(text, ", in control group {}", group.folder().display());
-        if let Some(Outside { first: (_, why), all, .. }) = self.outside.get(&task) {
-            let _ = write!(text, "; {} of its processes not: {why}", all.len());
+        if let Some(UnmovedProcesses { first: (_, reason), all, .. }) = self.outside.get(&task) {
+            let _ = write!(text, "; {} of its processes not: {reason}", all.len());
         }
         Some(text)
     }
 
     /// Moves every process of the task into its group that there is room for, but for those that could not be a short while ago.
-    fn gather(&mut self, task: TaskId, ground: &mut Ground) -> Result<(), NotReserved> {
-        let (Some((group, _)), Some(members)) = (self.held.get(&task), ground.tasks.get(&task)) else { return Ok(()) };
-        let (there, confined) = (group.processes(), ground.confined.contains(&task));
+    fn gather(&mut self, task: TaskId, context: &mut ProxyContext) -> Result<(), NotReserved> {
+        let (Some((group, _)), Some(members)) = (self.held.get(&task), context.tasks.get(&task)) else { return Ok(()) };
+        let (there, confined) = (group.processes(), context.confined.contains(&task));
         // Without the one whose reason is told, all are tried again.
         let stays = |who: Identity| members.has(who) && !there.contains(&who.number);
         let before = self.outside.remove(&task).filter(|outside| stays(outside.first.0));
@@ -271,51 +271,51 @@ impl Groups {
             } else if self.room == 0 {
                 self.more = true;
             } else if refused < MOST_REFUSED {
-                match take_in(group, process, confined, &mut ground.touched) {
+                match take_in(group, process, confined, &mut context.state_file) {
                     Ok(taken) => {
                         inside |= taken;
                         self.room -= usize::from(taken);
                     }
-                    Err(why) => {
+                    Err(reason) => {
                         refused += 1;
                         all.insert(identity);
-                        first.get_or_insert((identity, why));
+                        first.get_or_insert((identity, reason));
                     }
                 }
             }
         }
         let Some(first) = first else { return Ok(()) };
-        let why = first.1.clone();
-        self.outside.insert(task, Outside { first, all, again });
-        if inside { Ok(()) } else { Err(NotReserved { most: None, why }) }
+        let reason = first.1.clone();
+        self.outside.insert(task, UnmovedProcesses { first, all, again });
+        if inside { Ok(()) } else { Err(NotReserved { most: None, reason }) }
     }
 
     /// Before the first group: what is made here shall have the controller.
-    fn settle(&mut self, touched: &mut Touched) -> Result<(), NotReserved> {
+    fn settle(&mut self, state_file: &mut StateFile) -> Result<(), NotReserved> {
         let refused = |error: io::Error| refused(self.subtree.folder(), &error);
-        if self.refuge.is_none()
-            && let Some(refuge) = self.subtree.refuge(&name())
+        if self.own_group.is_none()
+            && let Some(own_group) = self.subtree.refuge(&name())
         {
-            touched.group(refuge.folder(), self.subtree.folder()).map_err(refused)?;
-            let _own = self.herald.moves().stay();
-            refuge.make().and_then(|()| refuge.take(std::process::id())).map_err(refused)?;
-            self.refuge = Some(refuge);
+            state_file.group(own_group.folder(), self.subtree.folder()).map_err(refused)?;
+            let _own = self.preparer.moves().stay();
+            own_group.make().and_then(|()| own_group.take(std::process::id())).map_err(refused)?;
+            self.own_group = Some(own_group);
         }
         self.passed_on |= self.subtree.pass_on().map_err(refused)?;
         Ok(())
     }
 
     /// After the last one.
-    fn unsettle(&mut self, touched: &mut Touched) {
+    fn unsettle(&mut self, state_file: &mut StateFile) {
         if std::mem::take(&mut self.passed_on) {
             let _ = self.subtree.keep();
         }
-        if let Some(refuge) = self.refuge.take() {
-            let own = self.herald.moves().stay();
+        if let Some(own_group) = self.own_group.take() {
+            let own = self.preparer.moves().stay();
             let _ = self.subtree.come_back();
             drop(own);
-            if dissolve(refuge.folder(), None).is_ok() {
-                touched.group_done(refuge.folder());
+            if dissolve(own_group.folder(), None).is_ok() {
+                state_file.group_done(own_group.folder());
             }
         }
     }
@@ -326,7 +326,7 @@ impl Groups {
 /// # Errors
 ///
 /// Why it stays where it is.
-fn take_in(group: &OwnGroup, process: &Process, confined: bool, touched: &mut Touched) -> Result<bool, String> {
+fn take_in(group: &OwnGroup, process: &Process, confined: bool, state_file: &mut StateFile) -> Result<bool, String> {
     let (identity, from) = (process.identity(), CpuGroup::of_process(process.identity().number));
     if let Some(above) = from.capped_by().filter(|_| confined) {
         return Err(format!(
@@ -336,17 +336,17 @@ fn take_in(group: &OwnGroup, process: &Process, confined: bool, touched: &mut To
         ));
     }
     let from = from.folder;
-    touched.moved(identity, &from).map_err(|error| refused(group.folder(), &error).why)?;
+    state_file.moved(identity, &from).map_err(|error| refused(group.folder(), &error).reason)?;
     // Somebody else may have the number by now.
     let there = !process.has_ended() && is_same(identity);
     match there.then(|| group.take(identity.number)) {
         Some(Ok(())) => return Ok(true),
         Some(Err(error)) if !process.has_ended() => {
-            touched.done(identity);
+            state_file.done(identity);
             let below = group.folder().parent().unwrap_or(group.folder());
             return Err(not_moved(identity.number, &from, below, &error));
         }
-        _ => touched.done(identity),
+        _ => state_file.done(identity),
     }
     Ok(false)
 }
@@ -383,11 +383,11 @@ fn set(group: &OwnGroup, before: Option<Terms>, terms: Terms) -> Result<(), Stri
 }
 
 fn refused(what: &Path, error: &io::Error) -> NotReserved {
-    NotReserved { most: None, why: format!("the control group {} cannot be used: {error}", what.display()) }
+    NotReserved { most: None, reason: format!("the control group {} cannot be used: {error}", what.display()) }
 }
 
 fn not_moved(pid: u32, from: &Path, to: &Path, error: &io::Error) -> String {
-    let why = match error.kind() {
+    let reason = match error.kind() {
         io::ErrorKind::PermissionDenied => {
             "that is outside what is delegated to the broker's user; programs that are started by `systemd-run --user \
              --scope` are inside, or those of the broker's own terminal"
@@ -401,5 +401,5 @@ fn not_moved(pid: u32, from: &Path, to: &Path, error: &io::Error) -> String {
             );
         }
     };
-    format!("process {pid} cannot be moved from {} to one below {}: {why}", from.display(), to.display())
+    format!("process {pid} cannot be moved from {} to one below {}: {reason}", from.display(), to.display())
 }

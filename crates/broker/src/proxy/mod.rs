@@ -29,10 +29,10 @@ use hyoshi_model::{Instant, Reservation};
 use hyoshi_os::Wake;
 use hyoshi_os::process::Identity;
 
-use crate::kernel::{Lanes, NotReserved};
-use crate::members::Members;
+use crate::platform::{CpuLanes, NotReserved};
 use crate::proxy::moves::Moves;
-use crate::touched::Touched;
+use crate::state_file::StateFile;
+use crate::task_processes::TaskProcesses;
 
 /// What a proxy's reservations are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,27 +47,27 @@ pub struct Abilities {
 
 /// The machine's side of a proxy's work.
 #[derive(Debug)]
-pub struct Ground {
+pub struct ProxyContext {
     /// The tasks' threads.
-    pub tasks: BTreeMap<TaskId, Members>,
+    pub tasks: BTreeMap<TaskId, TaskProcesses>,
     /// Those that shall have no more than what is reserved for them.
     pub hard: BTreeSet<TaskId>,
     /// Those of ordinary users: their processes stay in the control groups of version 2 that they are in, and under
     /// what limits them there.
     pub confined: BTreeSet<TaskId>,
     /// What was changed of them.
-    pub touched: Touched,
+    pub state_file: StateFile,
 }
 
-impl Ground {
+impl ProxyContext {
     /// The members of a task, and what was changed.
     ///
     /// # Errors
     ///
     /// Of a task without processes.
-    fn members(&mut self, task: TaskId) -> Result<(&mut Members, &mut Touched), NotReserved> {
-        let nobody = || NotReserved { most: None, why: "the task has no processes".into() };
-        Ok((self.tasks.get_mut(&task).ok_or_else(nobody)?, &mut self.touched))
+    fn members(&mut self, task: TaskId) -> Result<(&mut TaskProcesses, &mut StateFile), NotReserved> {
+        let nobody = || NotReserved { most: None, reason: "the task has no processes".into() };
+        Ok((self.tasks.get_mut(&task).ok_or_else(nobody)?, &mut self.state_file))
     }
 }
 
@@ -84,7 +84,7 @@ pub trait SchedulerProxy: Send {
     /// # Errors
     ///
     /// The reason why it cannot, in words.
-    fn may_cap(&self, task: TaskId, ground: &Ground) -> Result<(), String>;
+    fn may_cap(&self, task: TaskId, context: &ProxyContext) -> Result<(), String>;
 
     /// Reserves for a task that the ground knows, in place of what was reserved.
     ///
@@ -96,20 +96,20 @@ pub trait SchedulerProxy: Send {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved>;
 
     /// Reserves nothing any more; the threads are as they were before, but for a hard task's, which have hardly
     /// anything then.
-    fn release(&mut self, task: TaskId, ground: &mut Ground);
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext);
 
     /// These processes belong to the task no more: their threads are as they were before.
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
-        let _ = (task, left, ground);
+    fn remove_processes(&mut self, task: TaskId, left: &[Identity], context: &mut ProxyContext) {
+        let _ = (task, left, context);
     }
 
     /// Whether somebody else has yet to say that what was reserved last for the task is.
-    fn awaits(&self, task: TaskId) -> bool {
+    fn is_pending(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
@@ -117,24 +117,24 @@ pub trait SchedulerProxy: Send {
     /// What has become of reservations that were awaited, of those that had to be made by another way, and of those that
     /// cannot be kept any more: whose, which, and why not. That is no word on what was reserved for the task since. Where it is
     /// a refusal the task is to be released, or something else reserved for it.
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
         None
     }
 
     /// A task for which more may be reserved than when it was refused.
-    fn room(&mut self) -> Option<TaskId> {
+    fn next_retry(&mut self) -> Option<TaskId> {
         None
     }
 
-    /// Lanes above all windows may take this of a CPU from now on. Whom too little is left for is [news](SchedulerProxy::news);
+    /// Lanes above all windows may take this of a CPU from now on. Whom too little is left for is [outcomes](SchedulerProxy::outcomes);
     /// those in `first` are served before others. Whether lanes are counted at all.
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
-        let _ = (cpu, lanes, first, ground);
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId], context: &mut ProxyContext) -> bool {
+        let _ = (cpu, lanes, first, context);
         false
     }
 
     /// From now on, events that it waits for post to `wake`.
-    fn attend(&mut self, wake: &Wake) {
+    fn wake_on_events(&mut self, wake: &Wake) {
         let _ = wake;
     }
 
@@ -142,13 +142,13 @@ pub trait SchedulerProxy: Send {
     fn finish(&mut self) {}
 
     /// Whether the task has consumed nothing lately. [`SchedulerProxy::woke`] reports when it consumes again.
-    fn sleeps(&self, task: TaskId) -> bool {
+    fn is_asleep(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
     /// A task that slept and has consumed CPU time since.
-    fn woke(&mut self) -> Option<TaskId> {
+    fn next_woken(&mut self) -> Option<TaskId> {
         None
     }
 
@@ -158,7 +158,7 @@ pub trait SchedulerProxy: Send {
     }
 
     /// Does what is due, and says when something will be again.
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant;
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant;
 
     /// When that will be, as far as it is known without doing it.
     fn due(&self) -> Instant {
@@ -171,7 +171,7 @@ pub trait SchedulerProxy: Send {
     }
 
     /// In words, by what else than its threads' priority a task is held, or why not.
-    fn told(&self, task: TaskId) -> Option<String> {
+    fn enforcement(&self, task: TaskId) -> Option<String> {
         let _ = task;
         None
     }

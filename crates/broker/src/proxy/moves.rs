@@ -51,7 +51,7 @@ impl Moves {
 
 /// Has a thread of its own prepare moves.
 #[derive(Debug, Default)]
-pub(super) struct Herald {
+pub(super) struct MovePreparer {
     moves: Arc<Moves>,
     thread: Option<Thread<()>>,
     /// Since when it is asked.
@@ -74,7 +74,7 @@ pub(super) enum Readiness {
     Ready,
 }
 
-impl Herald {
+impl MovePreparer {
     pub fn moves(&self) -> &Arc<Moves> {
         &self.moves
     }
@@ -84,7 +84,7 @@ impl Herald {
         if self.thread.is_none() {
             let moves = self.moves.clone();
             let below = Policy::Fifo(priority::WINDOWS.start() - 1);
-            self.thread = Spawn::new("moves").policy(below).spawn(move || herald(&moves)).ok();
+            self.thread = Spawn::new("moves").policy(below).spawn(move || preparer(&moves)).ok();
         }
         // Without the thread nobody waits for it.
         self.moves.asked.store(self.thread.is_some(), Ordering::Release);
@@ -102,7 +102,7 @@ impl Herald {
     }
 }
 
-impl Drop for Herald {
+impl Drop for MovePreparer {
     fn drop(&mut self) {
         self.moves.ends.store(true, Ordering::Release);
         self.moves.wake.post();
@@ -111,7 +111,7 @@ impl Drop for Herald {
     }
 }
 
-fn herald(moves: &Moves) {
+fn preparer(moves: &Moves) {
     while !moves.ends.load(Ordering::Acquire) {
         if moves.asked.load(Ordering::Acquire) {
             moves.prepare();
@@ -129,30 +129,30 @@ mod tests {
 
     #[test]
     fn it_is_ready_a_while_after_it_was_asked_and_is_asked_anew_for_the_next() {
-        let mut herald = Herald::default();
-        assert_eq!(herald.readiness(Instant::ZERO), Readiness::Unasked);
+        let mut preparer = MovePreparer::default();
+        assert_eq!(preparer.readiness(Instant::ZERO), Readiness::Unasked);
         for _ in 0..3 {
-            herald.moves().note(1);
-            herald.ask(Instant::ZERO);
+            preparer.moves().note(1);
+            preparer.ask(Instant::ZERO);
             let until = std::time::Instant::now() + Duration::from_secs(60);
-            while herald.readiness(Instant::ZERO) != Readiness::Ready {
+            while preparer.readiness(Instant::ZERO) != Readiness::Ready {
                 assert!(std::time::Instant::now() < until);
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!(herald.readiness(Instant::ZERO), Readiness::Unasked);
+            assert_eq!(preparer.readiness(Instant::ZERO), Readiness::Unasked);
         }
     }
 
     #[test]
     fn nobody_waits_long_for_a_thread_that_does_not_come_to_it() {
-        let mut herald = Herald::default();
+        let mut preparer = MovePreparer::default();
         // As if the thread had not begun.
-        let own = herald.moves().clone();
+        let own = preparer.moves().clone();
         let own = own.stay();
-        herald.moves().note(1);
-        herald.ask(Instant::ZERO);
-        assert_eq!(herald.readiness(Instant::ZERO), Readiness::Soon);
-        assert_eq!(herald.readiness(Instant::ZERO + PATIENCE), Readiness::Ready);
+        preparer.moves().note(1);
+        preparer.ask(Instant::ZERO);
+        assert_eq!(preparer.readiness(Instant::ZERO), Readiness::Soon);
+        assert_eq!(preparer.readiness(Instant::ZERO + PATIENCE), Readiness::Ready);
         drop(own);
     }
 }

@@ -3,21 +3,21 @@
 use hyoshi_control::{Arbiter, Change, Decision, GroupId, Refusal, TaskId};
 use hyoshi_model::{Instant, Share, Span};
 
-use super::State;
+use super::BrokerState;
 use crate::access::Caller;
 use crate::audit;
+use crate::component::ComponentSpec;
 use crate::policy;
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
 /// Weights beyond it are a slip.
 const MOST_WEIGHT: u32 = 1_000_000;
 
-impl State {
+impl BrokerState {
     /// # Errors
     ///
     /// Of another's task, and of more importance than is the caller's to give.
-    pub fn set_importance(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), Trouble> {
+    pub fn set_importance(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
         let theirs = self.find(name).and_then(|id| self.allow(who, id));
         let done = theirs.and_then(|()| self.allow_importance(who, to)).and_then(|()| {
             let id = self.change(who, name, now, |arbiter, id| arbiter.set_importance(id, to))?;
@@ -30,13 +30,13 @@ impl State {
     /// # Errors
     ///
     /// Of another's task, and of a weight that is none.
-    pub fn set_weight(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), Trouble> {
+    pub fn set_weight(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
         let done = match to {
             1..=MOST_WEIGHT => self
                 .change(who, name, now, |arbiter, id| arbiter.set_weight(id, to))
                 .and_then(|id| self.task(id))
                 .map(|task| task.weight = to),
-            _ => Err(Trouble::refused(
+            _ => Err(RequestError::refused(
                 format!("{to} is no weight"),
                 format!("a weight is between 1 and {MOST_WEIGHT}; the larger, the less is taken away"),
             )),
@@ -47,7 +47,7 @@ impl State {
     /// # Errors
     ///
     /// Of another's task, and of a group that the policy does not have.
-    pub fn set_group(&mut self, who: &Caller, name: &str, to: &str, now: Instant) -> Result<(), Trouble> {
+    pub fn set_group(&mut self, who: &Caller, name: &str, to: &str, now: Instant) -> Result<(), RequestError> {
         let done = self.group(to).and_then(|group| {
             let id = self.change(who, name, now, |arbiter, id| arbiter.set_group(id, group))?;
             self.task(id)?.group = to.to_owned();
@@ -59,12 +59,12 @@ impl State {
     /// # Errors
     ///
     /// Of another's task, and where nothing caps CPU time.
-    pub fn set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), Trouble> {
+    pub fn set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
         let done = self.try_set_hard(who, name, to, now);
         self.audited(who, "hard", Some(name), if to { "yes" } else { "no" }, done)
     }
 
-    fn try_set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), Trouble> {
+    fn try_set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
         let id = self.find(name)?;
         self.allow(who, id)?;
         self.harden(id, to)?;
@@ -79,17 +79,17 @@ impl State {
     /// # Errors
     ///
     /// Of another's task, and of a period that is none. No period: it is found from the task's wake-ups from now on.
-    pub fn set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), Trouble> {
+    pub fn set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), RequestError> {
         let done = self.try_set_period(who, name, to, now);
         let told = to.map_or("auto".to_owned(), |to| to.to_string());
         self.audited(who, "period", Some(name), &told, done)
     }
 
-    fn try_set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), Trouble> {
+    fn try_set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), RequestError> {
         let id = self.find(name)?;
         self.allow(who, id)?;
         if let Some(to) = to {
-            self.retime(id, to, now)?;
+            self.change_period(id, to, now)?;
         }
         self.find_period(id, to.is_none());
         Ok(())
@@ -98,13 +98,25 @@ impl State {
     /// # Errors
     ///
     /// Of another's task, and of advocates that there are not.
-    pub fn set_chain(&mut self, who: &Caller, name: &str, to: Vec<Setting>, now: Instant) -> Result<(), Trouble> {
-        let told = audit::listed(&to);
+    pub fn set_chain(
+        &mut self,
+        who: &Caller,
+        name: &str,
+        to: Vec<ComponentSpec>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        let told = audit::join_items(&to);
         let done = self.try_set_chain(who, name, to, now);
         self.audited(who, "chain", Some(name), &told, done)
     }
 
-    fn try_set_chain(&mut self, who: &Caller, name: &str, to: Vec<Setting>, now: Instant) -> Result<(), Trouble> {
+    fn try_set_chain(
+        &mut self,
+        who: &Caller,
+        name: &str,
+        to: Vec<ComponentSpec>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
         self.allow_settings(who, &to)?;
         let id = self.find(name)?;
         self.allow(who, id)?;
@@ -124,22 +136,22 @@ impl State {
         &mut self,
         who: &Caller,
         name: &str,
-        what: &Setting,
+        what: &ComponentSpec,
         place: usize,
         now: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         let done = self.try_add_advocate(who, name, what, place, now);
-        self.audited(who, "advocate-add", Some(name), &audit::listed([what]), done)
+        self.audited(who, "advocate-add", Some(name), &audit::join_items([what]), done)
     }
 
     fn try_add_advocate(
         &mut self,
         who: &Caller,
         name: &str,
-        what: &Setting,
+        what: &ComponentSpec,
         place: usize,
         now: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         self.allow_settings(who, std::slice::from_ref(what))?;
         let id = self.find(name)?;
         self.allow(who, id)?;
@@ -156,7 +168,13 @@ impl State {
     /// # Errors
     ///
     /// Of another's task, and of a place where no advocate is.
-    pub fn remove_advocate(&mut self, who: &Caller, name: &str, place: usize, now: Instant) -> Result<(), Trouble> {
+    pub fn remove_advocate(
+        &mut self,
+        who: &Caller,
+        name: &str,
+        place: usize,
+        now: Instant,
+    ) -> Result<(), RequestError> {
         let done = self.change(who, name, now, |arbiter, id| arbiter.remove_advocate(id, place, now)).and_then(|id| {
             self.task(id)?.settings.remove(place);
             Ok(())
@@ -169,10 +187,16 @@ impl State {
     /// # Errors
     ///
     /// Of a policy that there is not, and of callers who may not.
-    pub fn set_policy(&mut self, who: &Caller, policy: &str, cap: Option<Share>, now: Instant) -> Result<(), Trouble> {
+    pub fn set_policy(
+        &mut self,
+        who: &Caller,
+        policy: &str,
+        cap: Option<Share>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
         let done = self.try_set_policy(who, policy, cap, now);
         if done.is_ok() {
-            self.note_policy(policy, cap);
+            self.store_policy(policy, cap);
         }
         let told = match cap {
             Some(cap) => format!("{policy} cap {cap}"),
@@ -181,10 +205,16 @@ impl State {
         self.audited(who, "policy", None, told.trim(), done)
     }
 
-    fn try_set_policy(&mut self, who: &Caller, policy: &str, cap: Option<Share>, now: Instant) -> Result<(), Trouble> {
+    fn try_set_policy(
+        &mut self,
+        who: &Caller,
+        policy: &str,
+        cap: Option<Share>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
         if !self.access.may_direct(who) {
-            let what = "the policy is one for all tasks".to_owned();
-            return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
+            let message = "the policy is one for all tasks".to_owned();
+            return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
         policy::from_elsewhere(policy)?.map_or(Ok(()), |setting| self.allow_foreign(who, &setting))?;
         let policy = match (policy, &self.externals) {
@@ -220,11 +250,12 @@ impl State {
         name: &str,
         now: Instant,
         change: impl FnOnce(&mut Arbiter, TaskId) -> Result<Decision<'_>, Refusal>,
-    ) -> Result<TaskId, Trouble> {
+    ) -> Result<TaskId, RequestError> {
         let id = self.find(name)?;
         self.allow(who, id)?;
-        let decision = change(&mut self.arbiter, id)
-            .map_err(|refusal| Trouble::refused(refusal, format!("`hyoshi broker show {name}` shows how it is now")))?;
+        let decision = change(&mut self.arbiter, id).map_err(|refusal| {
+            RequestError::refused(refusal, format!("`hyoshi broker show {name}` shows how it is now"))
+        })?;
         self.backlog.add(decision);
         self.apply(now);
         Ok(id)

@@ -6,12 +6,12 @@ use hyoshi_control::upkeep::{Demand, Unserved};
 use hyoshi_control::{AccountId, TaskId, Upkeep};
 use hyoshi_model::{Share, Span};
 
-use super::State;
+use super::BrokerState;
 
 /// Tasks that are not served report this often: such a report costs as much as any other.
 pub(super) const UNSERVED: Span = Span::from_secs(1);
 
-impl State {
+impl BrokerState {
     /// The CPU time that the broker may use, of one CPU.
     pub fn set_own_time(&mut self, budget: Share) {
         self.upkeep = Upkeep::new(budget);
@@ -45,14 +45,14 @@ impl State {
 
     /// The part of a CPU that the broker used lately, by its thread's clock.
     pub(crate) fn measured(&mut self, share: Share) {
-        let counted = self.tasks.iter().filter(|(_, task)| task.waits.is_none());
+        let counted = self.tasks.iter().filter(|(_, task)| task.waiting_since.is_none());
         let demands: Vec<_> = counted.map(|(id, _)| (*id, self.demand(*id))).collect();
         self.unsettled.extend(self.upkeep.measured(share, demands));
     }
 
     /// The cost of a task at present: its threads and its period may have changed.
     fn demand(&self, id: TaskId) -> Demand {
-        Demand { period: self.period(id), threads: self.kernel.threads(id) }
+        Demand { period: self.period(id), threads: self.platform.threads(id) }
     }
 
     /// Keeps out tasks that the broker's own time does not suffice for or whose users have too many threads, and lets in
@@ -61,13 +61,17 @@ impl State {
         let mut any = false;
         while let Some(id) = self.unsettled.pop_front() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
-            let why = self.upkeep.unserved(id).map(|why| refused(&why)).or_else(|| State::crowded(&self.rules, task));
-            let decision = match why {
+            let reason = self
+                .upkeep
+                .unserved(id)
+                .map(|reason| refused(&reason))
+                .or_else(|| BrokerState::crowded(&self.rules, task));
+            let decision = match reason {
                 Some(_) => self.arbiter.keep_out(id),
                 None => self.arbiter.let_in(id),
             };
-            if why.is_some() {
-                task.why = why;
+            if reason.is_some() {
+                task.reason = reason;
             }
             if let Ok(decision) = decision {
                 self.backlog.add(decision);
@@ -84,6 +88,6 @@ impl State {
 }
 
 /// With the remedy.
-pub(super) fn refused(why: &Unserved) -> String {
-    format!("{why}: a longer period takes less, or start the broker with more, `hyoshi broker --own-time SHARE`")
+pub(super) fn refused(reason: &Unserved) -> String {
+    format!("{reason}: a longer period takes less, or start the broker with more, `hyoshi broker --own-time SHARE`")
 }

@@ -8,35 +8,35 @@ use hyoshi_os::cgroup::Group;
 use hyoshi_os::process::Process;
 
 use super::groups::MOST_GROUPS;
-use super::{State, Task};
+use super::{BrokerState, TaskEntry};
 use crate::access::Caller;
-use crate::roster::{MOST_PROCESSES, Noted, Roster};
-use crate::setting;
-use crate::trouble::Trouble;
+use crate::component;
+use crate::request_error::RequestError;
+use crate::task_store::{MOST_PROCESSES, StoredTask, TaskStore};
 
 /// How often it is looked at whether a task is still as it was noted.
 const NOTE: Span = Span::from_secs(1);
 
-impl State {
-    /// What tasks there are is noted from now on, and found again by [`State::rejoin`].
-    pub fn note_in(&mut self, roster: Roster) {
+impl BrokerState {
+    /// What tasks there are is noted from now on, and found again by [`BrokerState::rejoin`].
+    pub fn store_tasks_in(&mut self, roster: TaskStore) {
         self.roster = Some(roster);
     }
 
-    /// The same, and those of the broker before are forgotten by [`State::rejoin`].
-    pub fn begin_in(&mut self, roster: Roster) {
-        (self.roster, self.forgets) = (Some(roster), true);
+    /// The same, and those of the broker before are forgotten by [`BrokerState::rejoin`].
+    pub fn start_new_store(&mut self, roster: TaskStore) {
+        (self.roster, self.starts_new) = (Some(roster), true);
     }
 
     /// Tasks of the broker before whose processes live are under this one, with the numbers they had.
     pub fn rejoin(&mut self, now: Instant) {
         let Some(roster) = &mut self.roster else { return };
         self.last = self.last.max(roster.last());
-        if std::mem::take(&mut self.forgets) {
+        if std::mem::take(&mut self.starts_new) {
             let done = roster.forget();
-            return self.noted(done);
+            return self.stored(done);
         }
-        let noted: Vec<Noted> = roster.tasks().cloned().collect();
+        let noted: Vec<StoredTask> = roster.tasks().cloned().collect();
         let (mut here, mut ended) = (Vec::new(), 0);
         for task in noted {
             match self.rejoin_one(&task, now) {
@@ -45,7 +45,7 @@ impl State {
                 Err(trouble) => self.notice(format!("task {} is not found again: {trouble}", task.name)),
             }
             if !self.tasks.contains_key(&TaskId(task.id)) {
-                self.forget_noted(TaskId(task.id));
+                self.forget_stored(TaskId(task.id));
             }
         }
         if !here.is_empty() {
@@ -57,7 +57,7 @@ impl State {
     }
 
     /// False if none of its processes lives.
-    fn rejoin_one(&mut self, noted: &Noted, now: Instant) -> Result<bool, Trouble> {
+    fn rejoin_one(&mut self, noted: &StoredTask, now: Instant) -> Result<bool, RequestError> {
         let id = TaskId(noted.id);
         let living = noted.identities().filter_map(|who| Process::open_same(who).ok());
         let processes: Vec<Process> = living.filter(|process| self.may_be_found(noted, process)).collect();
@@ -65,7 +65,7 @@ impl State {
             return Ok(false);
         }
         if self.names.contains_key(&noted.name) {
-            return Err(Trouble::refused("another has its name", "the roster was edited"));
+            return Err(RequestError::refused("another has its name", "the roster was edited"));
         }
         // A group that the policy does not have now is in none, as after a change of the policy.
         let group = self.group(&noted.group).unwrap_or(GroupId(u32::MAX));
@@ -77,14 +77,14 @@ impl State {
                     "task {} begins with max-decay: its advocates cannot be had: {trouble}",
                     noted.name
                 ));
-                settings = setting::default_chain();
+                settings = component::default_chain();
                 self.chain(&settings, id, &noted.name)?
             }
         };
         let account = (!noted.directed).then(|| self.rules.again(noted.owner, &noted.account));
         let Some(entry) = noted.joining(group) else { return Ok(false) };
         let hard = noted.hard && self.harden_again(id, &noted.name);
-        let task = Task {
+        let task = TaskEntry {
             name: noted.name.clone(),
             owner: noted.owner,
             importance: noted.importance,
@@ -97,18 +97,18 @@ impl State {
             hard_before: noted.hard && !hard,
             own: noted.own,
             consumed: noted.consumed(),
-            anybody: noted.anybody,
-            ..Task::new(now)
+            any_user: noted.anybody,
+            ..TaskEntry::new(now)
         };
-        self.enter(id, task, hyoshi_control::Joining { chain, account, ..entry }, now)?;
-        let added = processes.into_iter().filter_map(|process| self.kernel.add(id, process).ok()).count();
+        self.insert_task(id, task, hyoshi_control::Joining { chain, account, ..entry }, now)?;
+        let added = processes.into_iter().filter_map(|process| self.platform.add(id, process).ok()).count();
         if added == 0 {
             self.remove(id, now);
             return Ok(false);
         }
-        self.begin(id, now);
+        self.start(id, now);
         for folder in noted.control_groups.iter().take(MOST_GROUPS) {
-            self.kernel.add_group(id, Group::again(Path::new(folder)), &[], &mut |_| false);
+            self.platform.add_group(id, Group::again(Path::new(folder)), &[], &mut |_| false);
         }
         self.gather(id, now);
         if noted.auto {
@@ -118,13 +118,13 @@ impl State {
         if noted.consumed > 0 {
             self.report(id, Status::of_cycle(now, noted.consumed()));
         }
-        let _: Result<(), Trouble> = self.audited(&Caller::Broker, "rejoin", Some(&noted.name), "", Ok(()));
+        let _: Result<(), RequestError> = self.audited(&Caller::Broker, "rejoin", Some(&noted.name), "", Ok(()));
         Ok(true)
     }
 
     /// Whether a process still belongs to the task: an ordinary user's task has only that user's, whatever the roster
     /// lists.
-    fn may_be_found(&self, noted: &Noted, process: &Process) -> bool {
+    fn may_be_found(&self, noted: &StoredTask, process: &Process) -> bool {
         let trusted = noted.directed || noted.anybody || noted.owner == 0 || noted.owner == self.access.broker;
         trusted || process.owner().is_some_and(|owner| owner.is_only(noted.owner))
     }
@@ -139,19 +139,19 @@ impl State {
     }
 
     /// Notes a task as it is; one that has no process yet is none to be found.
-    pub(super) fn note(&mut self, id: TaskId) {
+    pub(super) fn store(&mut self, id: TaskId) {
         let (Some(task), Some(joining), Some(roster)) =
             (self.tasks.get_mut(&id), self.arbiter.joining(id), &mut self.roster)
         else {
             return;
         };
-        if task.waits.is_some() {
+        if task.waiting_since.is_some() {
             return;
         }
-        task.noted = task.last;
+        task.stored = task.last;
         let declared = joining.declared;
-        let members = self.kernel.members(id);
-        let noted = Noted {
+        let members = self.platform.members(id);
+        let noted = StoredTask {
             id: id.0,
             name: task.name.clone(),
             owner: task.owner,
@@ -162,9 +162,9 @@ impl State {
             period: declared.period().as_nanos(),
             deadline: declared.deadline().as_nanos(),
             least: joining.least.as_millionths(),
-            control_groups: self.kernel.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
-            anybody: task.anybody,
-            auto: self.autos.contains_key(&id),
+            control_groups: self.platform.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
+            anybody: task.any_user,
+            auto: self.detectors.contains_key(&id),
             directed: task.directed,
             account: task.account.map_or(String::new(), |account| self.rules.limits(account).holder.to_string()),
             hard: task.hard || task.hard_before,
@@ -174,36 +174,36 @@ impl State {
             processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),
         };
         let done = roster.task(noted);
-        self.noted(done);
+        self.stored(done);
     }
 
     /// Notes a task now and then: processes come and go.
-    pub(super) fn note_sometimes(&mut self, id: TaskId, now: Instant) {
-        if self.tasks.get(&id).is_some_and(|task| now.since(task.noted) >= NOTE) {
-            self.note(id);
+    pub(super) fn store_if_due(&mut self, id: TaskId, now: Instant) {
+        if self.tasks.get(&id).is_some_and(|task| now.since(task.stored) >= NOTE) {
+            self.store(id);
         }
     }
 
     /// The policy or its cap was changed.
-    pub(super) fn note_policy(&mut self, policy: &str, cap: Option<Share>) {
+    pub(super) fn store_policy(&mut self, policy: &str, cap: Option<Share>) {
         if let Some(done) = self.roster.as_mut().map(|roster| roster.set_policy(policy, cap)) {
-            self.noted(done);
+            self.stored(done);
         }
     }
 
     /// A task is no more.
-    pub(super) fn forget_noted(&mut self, id: TaskId) {
+    pub(super) fn forget_stored(&mut self, id: TaskId) {
         if let Some(done) = self.roster.as_mut().map(|roster| roster.left(id)) {
-            self.noted(done);
+            self.stored(done);
         }
     }
 
     /// Tasks run on all the same; said once, until it works again.
-    fn noted(&mut self, done: std::io::Result<()>) {
+    fn stored(&mut self, done: std::io::Result<()>) {
         match done {
-            Ok(()) => self.unnoted = false,
+            Ok(()) => self.store_failed = false,
             Err(error) => {
-                if !std::mem::replace(&mut self.unnoted, true) {
+                if !std::mem::replace(&mut self.store_failed, true) {
                     self.notice(format!(
                         "tasks cannot be noted: the next broker will not know of all of them: {error}"
                     ));

@@ -8,11 +8,11 @@ use hyoshi_model::{Instant, Share, Span, printable};
 use hyoshi_os::Credentials;
 use hyoshi_os::process::Process;
 
-use super::State;
+use super::BrokerState;
 use crate::access::Caller;
 use crate::audit;
-use crate::kernel::Lanes;
-use crate::trouble::Trouble;
+use crate::platform::CpuLanes;
+use crate::request_error::RequestError;
 
 /// Runs that can have promised something at a time.
 const MOST_RUNS: usize = 64;
@@ -24,7 +24,7 @@ const LIFE: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(3_600);
 
 /// A run.
-pub(super) struct Run {
+pub(super) struct LaneRun {
     name: String,
     owner: u32,
     process: Process,
@@ -33,7 +33,7 @@ pub(super) struct Run {
 
 /// A run as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunStanding {
+pub struct RunSnapshot {
     /// The system's name.
     pub name: String,
     /// Its process.
@@ -41,22 +41,22 @@ pub struct RunStanding {
     /// Whose it is.
     pub owner: u32,
     /// What its lanes may take of CPUs.
-    pub takes: Vec<(u32, Share)>,
+    pub shares: Vec<(u32, Share)>,
 }
 
-impl State {
+impl BrokerState {
     /// The calling process has lanes that may take this of these CPUs, and nothing else any more.
     ///
     /// # Errors
     ///
     /// Of callers who may not change all tasks, or whose process is not known, and of what is no promise.
-    pub fn promise(
+    pub fn promise_lanes(
         &mut self,
         who: &Caller,
         name: &str,
         promises: &[(u32, Promise)],
         now: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         let caller = match self.may_promise(who, name, promises) {
             Ok(caller) => caller,
             Err(trouble) => return self.audited(who, "lanes", None, name, Err(trouble)),
@@ -67,7 +67,7 @@ impl State {
             return Ok(());
         }
         let told = lanes.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes)));
-        let told = format!("{name}: {}", audit::listed(told));
+        let told = format!("{name}: {}", audit::join_items(told));
         let done = self.try_promise(caller, name, lanes, now);
         self.audited(who, "lanes", None, &told, done)
     }
@@ -78,30 +78,33 @@ impl State {
         who: &'a Caller,
         name: &str,
         promises: &[(u32, Promise)],
-    ) -> Result<&'a Credentials, Trouble> {
+    ) -> Result<&'a Credentials, RequestError> {
         let Caller::Known(caller) = who else {
-            let what = "nobody knows which process has these lanes".to_owned();
+            let message = "nobody knows which process has these lanes".to_owned();
             let remedy =
                 "ask over the Unix socket of the broker of the machine on which they run, where the kernel says";
-            return Err(Trouble::NotAllowed { what, remedy: remedy.to_owned() });
+            return Err(RequestError::NotAllowed { message, remedy: remedy.to_owned() });
         };
         if !self.access.may_direct(who) {
-            let what = "lanes that are promised time take it from all tasks".to_owned();
-            return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
+            let message = "lanes that are promised time take it from all tasks".to_owned();
+            return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
         if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
-            let what = format!("{:?} cannot be a run's name", name.chars().take(80).collect::<String>());
-            return Err(Trouble::refused(what, "a name has 1 to 64 characters, none of them a control character"));
+            let message = format!("{:?} cannot be a run's name", name.chars().take(80).collect::<String>());
+            return Err(RequestError::refused(
+                message,
+                "a name has 1 to 64 characters, none of them a control character",
+            ));
         }
         let good = |one: &Promise| {
             let period = (Span::from_micros(1)..=LONGEST).contains(&one.period);
             period && one.budget <= LONGEST && one.jitter <= LONGEST * 2
         };
         if promises.len() > MOST_PROMISES || !promises.iter().all(|(_, one)| good(one)) {
-            let what = "these are no promises of lanes";
+            let message = "these are no promises of lanes";
             let remedy =
                 format!("{MOST_PROMISES} at most, each with a period of 1us to 1h, and a budget of 1h at most");
-            return Err(Trouble::refused(what, remedy));
+            return Err(RequestError::refused(message, remedy));
         }
         Ok(caller)
     }
@@ -112,7 +115,7 @@ impl State {
         name: &str,
         lanes: BTreeMap<u32, Vec<Promise>>,
         now: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         if lanes.is_empty() {
             if let Some(run) = self.runs.remove(&caller.pid) {
                 self.settle_lanes(run.lanes.into_keys().collect(), now);
@@ -120,11 +123,14 @@ impl State {
             return Ok(());
         }
         if self.runs.len() >= MOST_RUNS && !self.runs.contains_key(&caller.pid) {
-            return Err(Trouble::refused(format!("there are {MOST_RUNS} runs already"), "wait until one has ended"));
+            return Err(RequestError::refused(
+                format!("there are {MOST_RUNS} runs already"),
+                "wait until one has ended",
+            ));
         }
         let process = Process::open(caller.pid)?;
         let mut cpus: BTreeSet<u32> = lanes.keys().copied().collect();
-        let run = Run { name: name.to_owned(), owner: caller.uid, process, lanes };
+        let run = LaneRun { name: name.to_owned(), owner: caller.uid, process, lanes };
         if let Some(before) = self.runs.insert(caller.pid, run) {
             cpus.extend(before.lanes.into_keys());
         }
@@ -133,21 +139,21 @@ impl State {
     }
 
     /// Runs that have ended take nothing any more. Says when to look again.
-    pub(super) fn look_at_runs(&mut self, now: Instant) -> Instant {
+    pub(super) fn check_runs(&mut self, now: Instant) -> Instant {
         if self.runs.is_empty() {
             return Instant::NEVER;
         }
-        if now >= self.runs_seen {
-            self.runs_seen = now.saturating_add(LIFE);
+        if now >= self.runs_checked {
+            self.runs_checked = now.saturating_add(LIFE);
             let ended: Vec<u32> =
                 self.runs.iter().filter(|(_, run)| run.process.has_ended()).map(|(pid, _)| *pid).collect();
             for run in ended.iter().filter_map(|pid| self.runs.remove(pid)).collect::<Vec<_>>() {
                 self.settle_lanes(run.lanes.into_keys().collect(), now);
                 let told = format!("{}: its process has ended", printable(&run.name));
-                let _: Result<(), Trouble> = self.audited(&Caller::Broker, "lanes", None, &told, Ok(()));
+                let _: Result<(), RequestError> = self.audited(&Caller::Broker, "lanes", None, &told, Ok(()));
             }
         }
-        self.runs_seen
+        self.runs_checked
     }
 
     /// What lanes may take of these CPUs has changed: windows that do not fit beside them give way, on each CPU those of the
@@ -165,21 +171,21 @@ impl State {
                 let name = printable(&run.name);
                 words.push(format!("lanes of run `{name}` (process {pid}) take {} of CPU {cpu}", share(lanes)));
             }
-            self.lanes_count = self.kernel.promise(cpu, Lanes { promises, words: words.join(", ") }, &first);
+            self.lanes_count = self.platform.promise_lanes(cpu, CpuLanes { promises, words: words.join(", ") }, &first);
         }
-        self.hear(now);
+        self.process_outcomes(now);
         self.backlog.add(self.arbiter.reconsider(|_| ()));
         self.apply(now);
     }
 
     /// The runs, and whether what their lanes take is counted: by windows it is, which are below them.
-    pub fn runs(&self) -> (Vec<RunStanding>, bool) {
-        let takes = |run: &Run| run.lanes.iter().map(|(cpu, lanes)| (*cpu, share(lanes))).collect();
-        let runs = self.runs.iter().map(|(process, run)| RunStanding {
+    pub fn runs(&self) -> (Vec<RunSnapshot>, bool) {
+        let shares = |run: &LaneRun| run.lanes.iter().map(|(cpu, lanes)| (*cpu, share(lanes))).collect();
+        let runs = self.runs.iter().map(|(process, run)| RunSnapshot {
             name: run.name.clone(),
             process: *process,
             owner: run.owner,
-            takes: takes(run),
+            shares: shares(run),
         });
         (runs.collect(), self.lanes_count)
     }
@@ -200,44 +206,44 @@ mod tests {
     use super::*;
     use crate::access::{Access, Certified, Right};
     use crate::audit::Audit;
+    use crate::component::ComponentSpec;
     use crate::machine::Machine;
-    use crate::setting::Setting;
-    use crate::{Joining, policy};
+    use crate::{TaskSpec, policy};
 
     /// A broker's state over a machine that changes nothing, with a task for each of the budgets, in ms of 100 ms.
-    struct Stage(State, Vec<Child>, PathBuf);
+    struct Fixture(BrokerState, Vec<Child>, PathBuf);
 
-    impl Stage {
-        fn new(name: &str, budgets: &[(u32, u64)]) -> Stage {
+    impl Fixture {
+        fn new(name: &str, budgets: &[(u32, u64)]) -> Fixture {
             let place = std::env::temp_dir().join(format!("hyoshi-runs-{name}-{}", std::process::id()));
             let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
             let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(100_000));
             let access = Access { broker: 0, group: None };
-            let mut state = State::new(arbiter, Box::new(machine), access, Audit::none());
+            let mut state = BrokerState::new(arbiter, Box::new(machine), access, Audit::none());
             let mut programs = Vec::new();
             for (importance, budget) in budgets {
                 let rate = [format!("rate {budget}%").split(' ').map(str::to_owned).collect::<Vec<_>>()];
-                let joining = Joining {
+                let joining = TaskSpec {
                     importance: *importance,
-                    advocates: rate.iter().map(|words| Setting::from_words(words).unwrap()).collect(),
-                    ..Joining::new(&format!("t{importance}"), Span::from_millis(100))
+                    advocates: rate.iter().map(|words| ComponentSpec::from_words(words).unwrap()).collect(),
+                    ..TaskSpec::new(&format!("t{importance}"), Span::from_millis(100))
                 };
                 let id = state.join(&Caller::Broker, &joining, Instant::ZERO).unwrap();
                 let program = Command::new("sleep").arg("1000").spawn().unwrap();
                 state.add_process(&Caller::Broker, id, program.id(), 0, Instant::ZERO).unwrap();
                 programs.push(program);
             }
-            Stage(state, programs, place)
+            Fixture(state, programs, place)
         }
 
         fn held(&mut self, importance: u32) -> u64 {
             let id = self.0.find(&format!("t{importance}")).unwrap();
-            let standing = self.0.standing(id).unwrap();
-            standing.held.map_or(0, |held| held.budget().as_nanos() / 1_000_000)
+            let snapshot = self.0.snapshot(id).unwrap();
+            snapshot.reserved.map_or(0, |held| held.budget().as_nanos() / 1_000_000)
         }
     }
 
-    impl Drop for Stage {
+    impl Drop for Fixture {
         fn drop(&mut self) {
             for program in &mut self.1 {
                 let _ = program.kill();
@@ -264,28 +270,28 @@ mod tests {
         // On each CPU one that is important, which leaves room for another, and one that is not.
         let budgets: Vec<(u32, u64)> =
             (0..2 * cpus).rev().map(|at| (at + 1, if at < cpus { 30 } else { 50 })).collect();
-        let mut stage = Stage::new("give-way", &budgets);
+        let mut stage = Fixture::new("give-way", &budgets);
         let all =
-            |stage: &mut Stage| budgets.iter().map(|(importance, _)| stage.held(*importance)).collect::<Vec<u64>>();
+            |stage: &mut Fixture| budgets.iter().map(|(importance, _)| stage.held(*importance)).collect::<Vec<u64>>();
         let whole: Vec<u64> = budgets.iter().map(|(_, budget)| *budget).collect();
         assert_eq!(all(&mut stage), whole);
         let root = user(0, std::process::id());
-        stage.0.promise(&root, "flight", &lanes(3), Instant::ZERO).unwrap();
+        stage.0.promise_lanes(&root, "flight", &lanes(3), Instant::ZERO).unwrap();
         let (more, less) = (1..=cpus).map(|at| (stage.held(at + cpus), stage.held(at))).next().unwrap();
         assert_eq!(more, 50, "the important ones keep what they have");
         assert!(less < 30, "{less}");
-        let why = stage.0.explain("t1", Instant::ZERO).unwrap();
+        let reason = stage.0.explain("t1", Instant::ZERO).unwrap();
         assert!(
-            why.contains(&format!("lanes of run `flight` (process {}) take 30% of CPU", std::process::id())),
-            "{why}"
+            reason.contains(&format!("lanes of run `flight` (process {}) take 30% of CPU", std::process::id())),
+            "{reason}"
         );
         let (runs, counted) = stage.0.runs();
-        assert!(counted && runs.len() == 1 && runs[0].takes.len() == cpus as usize, "{runs:?}");
-        stage.0.promise(&root, "flight", &[], Instant::ZERO).unwrap();
+        assert!(counted && runs.len() == 1 && runs[0].shares.len() == cpus as usize, "{runs:?}");
+        stage.0.promise_lanes(&root, "flight", &[], Instant::ZERO).unwrap();
         assert_eq!((all(&mut stage), stage.0.runs().0.len()), (whole.clone(), 0));
         // Another process, which ends.
         let mut run = Command::new("sleep").arg("1000").spawn().unwrap();
-        stage.0.promise(&user(0, run.id()), "gone", &lanes(9), Instant::ZERO).unwrap();
+        stage.0.promise_lanes(&user(0, run.id()), "gone", &lanes(9), Instant::ZERO).unwrap();
         assert!(all(&mut stage).iter().all(|held| *held < 6), "{:?}", all(&mut stage));
         run.kill().unwrap();
         run.wait().unwrap();
@@ -296,9 +302,9 @@ mod tests {
     #[test]
     fn of_more_windows_that_give_way_at_once_than_are_settled_anew_none_is_kept_that_is_not_there() {
         let many = Backlog::MOST_REFUSALS as u32 + 6;
-        let mut stage = Stage::new("many", &(1..=many).map(|importance| (importance, 1)).collect::<Vec<_>>());
+        let mut stage = Fixture::new("many", &(1..=many).map(|importance| (importance, 1)).collect::<Vec<_>>());
         let mut all = |lanes: &[(u32, Promise)], held: u64| {
-            stage.0.promise(&user(0, std::process::id()), "flight", lanes, Instant::ZERO).unwrap();
+            stage.0.promise_lanes(&user(0, std::process::id()), "flight", lanes, Instant::ZERO).unwrap();
             (1..=many).for_each(|importance| assert_eq!(stage.held(importance), held, "t{importance}"));
         };
         all(&[], 1);
@@ -308,25 +314,25 @@ mod tests {
 
     #[test]
     fn who_may_not_change_all_tasks_and_what_is_no_promise_is_refused_and_nothing_is_changed() {
-        let mut stage = Stage::new("refused", &[(1, 80)]);
+        let mut stage = Fixture::new("refused", &[(1, 80)]);
         let (root, pid) = (user(0, std::process::id()), std::process::id());
         let certified = Certified { name: "chief".to_owned(), right: Right::Direct, user: None };
         for who in [user(1_000, pid), Caller::Certified(certified), Caller::Unknown] {
-            let refused = stage.0.promise(&who, "flight", &lanes(3), Instant::ZERO).unwrap_err();
-            assert!(matches!(refused, Trouble::NotAllowed { .. }), "{refused}");
+            let refused = stage.0.promise_lanes(&who, "flight", &lanes(3), Instant::ZERO).unwrap_err();
+            assert!(matches!(refused, RequestError::NotAllowed { .. }), "{refused}");
         }
         let promise = |budget, period| {
             let [budget, period] = [budget, period].map(Span::from_nanos);
             [(0, Promise { budget, period, jitter: Span::ZERO })]
         };
         for bad in [promise(1, 0), promise(1, 999), promise(1, u64::MAX), promise(u64::MAX, 1_000_000)] {
-            assert!(stage.0.promise(&root, "flight", &bad, Instant::ZERO).is_err(), "{bad:?}");
+            assert!(stage.0.promise_lanes(&root, "flight", &bad, Instant::ZERO).is_err(), "{bad:?}");
         }
         for name in ["", "a\nb", &"x".repeat(65)] {
-            assert!(stage.0.promise(&root, name, &lanes(3), Instant::ZERO).is_err(), "{name:?}");
+            assert!(stage.0.promise_lanes(&root, name, &lanes(3), Instant::ZERO).is_err(), "{name:?}");
         }
-        assert!(stage.0.promise(&root, "flight", &vec![lanes(3)[0]; 4_097], Instant::ZERO).is_err());
-        assert!(stage.0.promise(&user(0, u32::MAX), "flight", &lanes(3), Instant::ZERO).is_err());
+        assert!(stage.0.promise_lanes(&root, "flight", &vec![lanes(3)[0]; 4_097], Instant::ZERO).is_err());
+        assert!(stage.0.promise_lanes(&user(0, u32::MAX), "flight", &lanes(3), Instant::ZERO).is_err());
         assert_eq!((stage.held(1), stage.0.runs().0.len()), (80, 0));
     }
 }

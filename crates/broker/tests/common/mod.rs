@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hyoshi_broker::kernel::Kernel as _;
 use hyoshi_broker::machine::Machine;
+use hyoshi_broker::platform::Platform as _;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::process::Process;

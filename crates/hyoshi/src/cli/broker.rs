@@ -12,15 +12,15 @@ mod whom;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use hyoshi_broker::Trouble;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::RequestError;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::{Share, printable_lines};
 use serde_json::json;
 
 use super::answer::{Answer, Told};
 pub(super) use change::{Period, settled};
-pub(super) use look::{standing_json, task_json};
+pub(super) use look::{status_json, task_json};
 use whom::Asked;
 pub(super) use whom::Whom;
 
@@ -166,11 +166,11 @@ pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Fail
 }
 
 /// What a broker answers to a verb, other than to one that goes on until it is interrupted.
-fn ask(verb: &Verb, client: &Client) -> Result<Answer, Ended> {
+fn ask(verb: &Verb, client: &BrokerClient) -> Result<Answer, Ended> {
     match verb {
         Verb::List => look::list(client),
         Verb::Show { name: Some(task) } => look::show(client, task),
-        Verb::Show { name: None } => look::standing(client),
+        Verb::Show { name: None } => look::status(client),
         Verb::Explain { name: task } => look::explain(client, task),
         Verb::Watch(_) | Verb::CheckConfig(_) => Ok(Answer { told: Told::Nothing, json: json!({}) }),
         Verb::Set(set) => change::set(client, set),
@@ -178,7 +178,7 @@ fn ask(verb: &Verb, client: &Client) -> Result<Answer, Ended> {
         Verb::Policy { verb: Some(policy) } => change::policy(client, policy),
         Verb::Advocate { verb } => change::advocate(client, verb),
         Verb::Detach { name: task } => {
-            client.broker().detach(task).map_err(ClientError::from)?;
+            client.broker().detach(task).map_err(BrokerClientError::from)?;
             Ok(change::done(task))
         }
     }
@@ -187,7 +187,7 @@ fn ask(verb: &Verb, client: &Client) -> Result<Answer, Ended> {
 /// Why a client's verb did not do its work.
 pub(super) enum Ended {
     /// The broker.
-    Broker(ClientError),
+    Broker(BrokerClientError),
     /// Anything else.
     Told(Failure),
 }
@@ -211,8 +211,8 @@ impl Ended {
     }
 }
 
-impl From<ClientError> for Ended {
-    fn from(error: ClientError) -> Self {
+impl From<BrokerClientError> for Ended {
+    fn from(error: BrokerClientError) -> Self {
         Ended::Broker(error)
     }
 }
@@ -223,24 +223,24 @@ impl From<Failure> for Ended {
     }
 }
 
-impl From<Trouble> for Ended {
-    fn from(trouble: Trouble) -> Self {
-        Ended::Broker(ClientError::Trouble(trouble))
+impl From<RequestError> for Ended {
+    fn from(trouble: RequestError) -> Self {
+        Ended::Broker(BrokerClientError::Request(trouble))
     }
 }
 
 /// In the flags of the command line, where TLS is what is in the way.
-pub(super) fn remedy(error: &ClientError) -> String {
+pub(super) fn remedy(error: &BrokerClientError) -> String {
     match error {
-        ClientError::System(exception) => tls::help(exception).map_or_else(|| error.remedy(), str::to_owned),
+        BrokerClientError::System(exception) => tls::help(exception).map_or_else(|| error.remedy(), str::to_owned),
         _ => error.remedy(),
     }
 }
 
 /// What the broker refuses ends with exit code 1; what cannot be asked, with 2.
-pub(super) fn ended(verb: &str, error: &ClientError, format: Format) -> Result<Held, Failure> {
+pub(super) fn ended(verb: &str, error: &BrokerClientError, format: Format) -> Result<Held, Failure> {
     let failure = Failure::new(error).help(remedy(error));
-    if !matches!(error, ClientError::Trouble(_)) {
+    if !matches!(error, BrokerClientError::Request(_)) {
         return Err(failure);
     }
     match format {

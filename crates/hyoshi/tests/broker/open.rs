@@ -1,6 +1,6 @@
 //! Advocates, policies and schedulers that are not the broker's: of omniORB, of another process's ORB, of libraries.
 
-use hyoshi_broker::idl::cpu_broker::{Ask, Policy};
+use hyoshi_broker::idl::cpu_broker::{Policy, TaskRequest};
 use hyoshi_orb::SystemKind;
 
 use super::*;
@@ -63,7 +63,7 @@ fn sleeper(place: &Place, name: &str, advocate: &str) -> Program {
 }
 
 fn held(task: &Value) -> u64 {
-    task["held"]["budget_ns"].as_u64().unwrap_or(0)
+    task["reserved"]["budget_ns"].as_u64().unwrap_or(0)
 }
 
 const MS: u64 = 1_000_000;
@@ -79,7 +79,7 @@ fn an_advocate_of_omniorb_is_asked_told_passed_over_and_taken_back_and_delays_no
     let object = file(&place, "advocate.ior");
     ask(&place, &format!("broker advocate add a external --object {object} --timeout 1s")).exits(0);
     let a = task(&place, "a", |task| held(task) == 3 * MS);
-    assert_eq!(a["sayings"][1], "half as much again", "{a}");
+    assert_eq!(a["advocate_status"][1], "half as much again", "{a}");
     wait_for(|| told(&place).contains("granted a 3000000\n")).expect("what was granted travels back");
     assert!(told(&place).contains("asked a 2000000\n"));
 
@@ -89,7 +89,7 @@ fn an_advocate_of_omniorb_is_asked_told_passed_over_and_taken_back_and_delays_no
     ask(&place, "broker advocate add b rate 20%").exits(0);
     task(&place, "b", |task| held(task) == 4 * MS);
     let a = task(&place, "a", |task| held(task) == 2 * MS);
-    assert_eq!(a["sayings"][1], "passed over, no answer within 1s");
+    assert_eq!(a["advocate_status"][1], "passed over, no answer within 1s");
     let between = reports(&task(&place, "b", |_| true)) - before;
     assert!(between >= 15, "{between} reports of b in more than a second, of which each should have 50");
     let shown = ask(&place, "broker show a").exits(0).out;
@@ -100,10 +100,10 @@ fn an_advocate_of_omniorb_is_asked_told_passed_over_and_taken_back_and_delays_no
     task(&place, "a", |task| held(task) == 3 * MS);
     // Of a task that begins, the reference is read from its file as well.
     let _c = sleeper(&place, "c", &format!("external --object {object}"));
-    task(&place, "c", |task| task["sayings"][0] == "half as much again");
+    task(&place, "c", |task| task["advocate_status"][0] == "half as much again");
     elsewhere.signal("-KILL");
     let a = task(&place, "a", |task| held(task) == 2 * MS);
-    assert!(a["sayings"][1].as_str().unwrap().starts_with("passed over, "), "{a}");
+    assert!(a["advocate_status"][1].as_str().unwrap().starts_with("passed over, "), "{a}");
     let seen = reports(&a);
     task(&place, "a", |task| reports(task) > seen + 2);
     let noted =
@@ -128,7 +128,7 @@ fn a_policy_of_omniorb_divides_and_the_declared_one_does_when_it_stalls() {
     // 30 % for each at most.
     let b = task(&place, "b", |task| held(task) == 6 * MS);
     assert_eq!(
-        (&b["because"], held(&task(&place, "a", |task| held(task) == 4 * MS))),
+        (&b["reason"], held(&task(&place, "a", |task| held(task) == 4 * MS))),
         (&"the policy gives no more".into(), 4 * MS)
     );
     let explained = ask(&place, "broker explain b").exits(0).out;
@@ -160,7 +160,7 @@ fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() 
     let _b = sleeper(&place, "b", "rate 60%");
     task(&place, "a", |task| held(task) == 6 * MS);
     let b = task(&place, "b", |task| held(task) == 8 * MS);
-    assert!(b["because"].as_str().unwrap().starts_with("the kernel takes no more"), "{b}");
+    assert!(b["reason"].as_str().unwrap().starts_with("the kernel takes no more"), "{b}");
     wait_for(|| told(&place).contains("reserved b 8000000\n")).expect("it is told less");
     wait_for(|| ask(&place, "broker explain a").exits(0).out.contains("of 20ms (30%) by external, "))
         .expect("it has confirmed");
@@ -185,7 +185,7 @@ fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() 
 struct Senseless(AtomicU32);
 
 impl Policy for Senseless {
-    fn arbitrate(&self, _: u64, requests: &[Ask]) -> Result<Vec<u64>, SystemException> {
+    fn arbitrate(&self, _: u64, requests: &[TaskRequest]) -> Result<Vec<u64>, SystemException> {
         match self.0.load(Ordering::Relaxed) {
             0 => Ok(vec![u64::MAX; requests.len()]),
             1 => Ok(vec![1; requests.len() + 1]),
@@ -262,7 +262,7 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
     task(&place, "a", |task| reports(task) > seen);
     ask(&place, &format!("broker advocate add a library --path {} --margin 20", path("high-water.so"))).exits(0);
     let high_water = |task: &Value| {
-        let says = task["sayings"][1].as_str().unwrap_or_default();
+        let says = task["advocate_status"][1].as_str().unwrap_or_default();
         says.starts_with("20 % above the most so far, ") && !says.ends_with(" 0.000 ms")
     };
     task(&place, "a", |task| high_water(task) && (1..12 * MS).contains(&held(task)));
@@ -272,13 +272,15 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
     fs::copy(place.path().join("equal-parts.so"), place.path().join("equal parts.so")).unwrap();
     let quoted = format!("library --path '{}' --margin 20", path("high water.so"));
     let _quoted = sleeper(&place, "quoted", &quoted);
-    task(&place, "quoted", |task| task["sayings"][0].as_str().is_some_and(|says| says.starts_with("20 % above")));
+    task(&place, "quoted", |task| {
+        task["advocate_status"][0].as_str().is_some_and(|says| says.starts_with("20 % above"))
+    });
     let listed = ask(&place, "broker advocate list quoted").exits(0).out;
     assert_eq!(listed, format!("0  library --path \"{}\" --margin 20\n", path("high water.so")));
     ask(&place, "broker detach quoted").exits(0);
 
     ask(&place, &format!("broker advocate add a library --path {}", path("senseless.so"))).exits(0);
-    task(&place, "a", |task| task["sayings"][1] == "passed over, it failed with 7" && held(task) == 12 * MS);
+    task(&place, "a", |task| task["advocate_status"][1] == "passed over, it failed with 7" && held(task) == 12 * MS);
     wait_for(|| place.read("audit.log").contains("it asks for what cannot be reserved")).expect("the log tells");
 
     let refused = |words: &str, what: &str| {

@@ -9,8 +9,8 @@
 //! - it changes its nice value: kept, the kernel keeps it through windows;
 //! - it changes its affinity, or somebody its cpuset: kept, and the window follows.
 
-mod follow;
-mod rest;
+mod affinity;
+mod alarms;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,43 +22,43 @@ use hyoshi_os::process::{Identity, is_same, start_of_now, threads_of};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
 use hyoshi_os::{Alarm, Alarms, Rang, Refused, Wake, allowed_cpus, fifo_limit, own_cpu, own_thread, priority};
 
-use self::thread::{Held, NOT_NOTED, State};
-use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::{Lanes, NotReserved};
-use crate::lanes::Above;
-use crate::members::{Member, Members};
-use crate::touched::Touched;
+use self::thread::{NOT_NOTED, ThreadState, WindowThread};
+use super::{Abilities, ProxyContext, SchedulerProxy};
+use crate::lanes::LaneUsage;
+use crate::platform::{CpuLanes, NotReserved};
+use crate::state_file::StateFile;
+use crate::task_processes::{TaskProcesses, TaskThread};
 
 /// Holds windows for tasks.
 #[derive(Debug)]
 pub struct WindowProxy {
     cpus: Vec<u32>,
     placement: Placement,
-    open: BTreeMap<TaskId, Open>,
+    open: BTreeMap<TaskId, TaskWindow>,
     due: BTreeSet<(Instant, TaskId)>,
     /// Tasks that were refused what they asked while they were bound to these CPUs.
-    cramped: BTreeMap<TaskId, follow::Cramped>,
+    refused_placements: BTreeMap<TaskId, affinity::RefusedPlacement>,
     /// Which of those was looked at last.
     turn: TaskId,
     /// When it is seen whether they still are.
     freed: Instant,
     room: VecDeque<TaskId>,
-    news: VecDeque<(TaskId, Reservation, NotReserved)>,
-    above: Above,
+    outcomes: VecDeque<(TaskId, Reservation, NotReserved)>,
+    above: LaneUsage,
     /// For CPUs with windows whose tasks sleep: how long these may go unlooked at.
-    parts: BTreeMap<u32, Option<u64>>,
+    sleep_parts: BTreeMap<u32, Option<u64>>,
     events: Events,
     /// Tasks that slept and are awake.
     woke: VecDeque<TaskId>,
     /// Threads to be freed, [`AT_ONCE`] at a time.
-    born: VecDeque<Born>,
+    born: VecDeque<BornThread>,
 }
 
 /// The calling thread's CPUs, put back at the end of the scope if it moved.
 #[derive(Default)]
-struct Moved(Option<Affinity>);
+struct AffinityGuard(Option<Affinity>);
 
-impl Moved {
+impl AffinityGuard {
     /// Moves the thread to a CPU, unless that is refused.
     fn to(&mut self, cpu: u32) {
         if own_cpu() == cpu {
@@ -74,7 +74,7 @@ impl Moved {
     }
 }
 
-impl Drop for Moved {
+impl Drop for AffinityGuard {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             let _ = before.put(own_thread());
@@ -84,16 +84,16 @@ impl Drop for Moved {
 
 /// A thread that was born in a window which has been given up: it may run where its kin may.
 #[derive(Debug)]
-struct Born {
-    member: Member,
+struct BornThread {
+    member: TaskThread,
     cpu: u32,
     kin: Option<Affinity>,
 }
 
-impl Born {
+impl BornThread {
     fn free(self) {
         if is_same(self.member.process)
-            && let Some(mut held) = Held::of(&self.member)
+            && let Some(mut held) = WindowThread::of(&self.member)
         {
             held.unbind(self.cpu, self.kin);
             // A raised thread that executed a program has a different number.
@@ -135,12 +135,12 @@ const MOST_THREADS: usize = 1_024;
 
 /// A task's window.
 #[derive(Debug)]
-struct Open {
+struct TaskWindow {
     window: Window,
     cpu: u32,
     priority: u8,
     due: Instant,
-    threads: BTreeMap<u32, Held>,
+    threads: BTreeMap<u32, WindowThread>,
     /// The meter's reading at the last look: a task that consumed nothing has started nobody.
     reading: Option<Span>,
     /// The CPUs that it was placed for, and when it is seen whether its threads may still run there.
@@ -161,7 +161,7 @@ struct Open {
     opened: u64,
     /// When it was last checked that its threads may be raised.
     vetted: Instant,
-    rest: rest::Resting,
+    rest: alarms::WindowAlarms,
 }
 
 impl WindowProxy {
@@ -172,13 +172,13 @@ impl WindowProxy {
             cpus,
             open: BTreeMap::new(),
             due: BTreeSet::new(),
-            cramped: BTreeMap::new(),
+            refused_placements: BTreeMap::new(),
             turn: TaskId(0),
             freed: Instant::ZERO,
             room: VecDeque::new(),
-            news: VecDeque::new(),
-            above: Above::default(),
-            parts: BTreeMap::new(),
+            outcomes: VecDeque::new(),
+            above: LaneUsage::default(),
+            sleep_parts: BTreeMap::new(),
             events: Events::Unheard,
             woke: VecDeque::new(),
             born: VecDeque::new(),
@@ -192,7 +192,7 @@ impl WindowProxy {
 
     /// Everybody to where they are placed: when a window comes or goes, others' priorities change, and seldom their CPU. Of
     /// `changed` are the windows or what is promised above them, besides those that move.
-    fn seat_all(&mut self, changed: Option<u32>, touched: &mut Touched) {
+    fn apply_placement(&mut self, changed: Option<u32>, state_file: &mut StateFile) {
         let (mut changed, mut used) = (BTreeSet::from_iter(changed), BTreeSet::new());
         for (task, seat) in self.placement.seats() {
             used.insert(seat.cpu);
@@ -208,7 +208,7 @@ impl WindowProxy {
             }
             if open.cpu != seat.cpu {
                 changed.extend([open.cpu, seat.cpu]);
-                open.lower(touched);
+                open.lower(state_file);
                 // It opens there at once.
                 self.due.remove(&(open.due, task));
                 open.due = Instant::ZERO;
@@ -216,14 +216,14 @@ impl WindowProxy {
             }
             (open.cpu, open.priority, open.reading) = (seat.cpu, at, None);
         }
-        self.parts.retain(|cpu, _| used.contains(cpu));
-        self.shorten_steps(&changed);
+        self.sleep_parts.retain(|cpu, _| used.contains(cpu));
+        self.wake_sleeping_windows(&changed);
     }
 
     /// Where there is less room than there was, those who sleep are looked at now.
-    fn shorten_steps(&mut self, changed: &BTreeSet<u32>) {
+    fn wake_sleeping_windows(&mut self, changed: &BTreeSet<u32>) {
         for cpu in changed {
-            let Some(part) = self.parts.get_mut(cpu) else { continue };
+            let Some(part) = self.sleep_parts.get_mut(cpu) else { continue };
             let before = core::mem::replace(part, self.placement.part(*cpu));
             if before.is_none_or(|before| part.is_some_and(|part| part <= before)) {
                 continue;
@@ -237,13 +237,13 @@ impl WindowProxy {
     }
 
     /// Looks after one task now. The first refusal of the kernel that left no thread raised is returned.
-    fn serve(&mut self, task: TaskId, now: Instant, ground: &mut Ground) -> Result<(), (u32, Refused)> {
+    fn serve(&mut self, task: TaskId, now: Instant, context: &mut ProxyContext) -> Result<(), (u32, Refused)> {
         let Some(open) = self.open.get_mut(&task) else { return Ok(()) };
-        let Some(members) = ground.tasks.get_mut(&task) else { return Ok(()) };
+        let Some(members) = context.tasks.get_mut(&task) else { return Ok(()) };
         self.due.remove(&(open.due, task));
         let reading = members.consumed_at(now);
         let part = match open.window.is_still(reading) && !open.rest.hears() {
-            true => *self.parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu)),
+            true => *self.sleep_parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu)),
             false => None,
         };
         let slept = open.window.sleeps();
@@ -252,23 +252,23 @@ impl WindowProxy {
             true => open.window.look(now, reading, part),
             false => open.window.reserve(served, now, reading),
         };
-        let served = open.carry_out(step, now, reading, members, &mut ground.touched);
+        let served = open.carry_out(step, now, reading, members, &mut context.state_file);
         open.due = open.rest(task, step, now, reading, &self.events);
         self.due.insert((open.due, task));
         if slept && !open.window.sleeps() {
             self.woke.push_back(task);
         }
-        self.follow(task, now, ground);
+        self.follow_affinity(task, now, context);
         served
     }
 
     /// Windows are due when their threads have consumed what was set for them.
-    fn hear(&mut self, now: Instant) {
+    fn collect_alarms(&mut self, now: Instant) {
         let Events::From(alarms) = &self.events else { return };
         let mut rang = Vec::new();
         alarms.reported(|key, what| rang.push((key, what)));
         for (key, what) in rang {
-            let (task, tid) = rest::whose(key);
+            let (task, tid) = alarms::whose(key);
             let due = self.open.get_mut(&task).is_some_and(|open| open.rest.rang(tid, what) && open.window.is_raised());
             if due {
                 self.schedule(task, now);
@@ -277,7 +277,7 @@ impl WindowProxy {
     }
 
     /// The tasks to look at now, with their CPUs and how many of them are there: those of the CPU that runs this first.
-    fn next_looks(&self, now: Instant) -> Vec<(u32, usize, TaskId)> {
+    fn due_windows(&self, now: Instant) -> Vec<(u32, usize, TaskId)> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, task)| *task);
         let on = |task: &TaskId| self.open.get(task).map_or(0, |open| open.cpu);
         let mut looks: Vec<(u32, usize, TaskId)> = due.map(|task| (on(&task), 0, task)).take(MOST_DUE).collect();
@@ -292,7 +292,7 @@ impl WindowProxy {
         looks
     }
 
-    fn free_born(&mut self, most: usize) {
+    fn free_born_threads(&mut self, most: usize) {
         let most = most.min(self.born.len());
         for born in self.born.drain(..most) {
             // Its task may have a window again.
@@ -320,7 +320,7 @@ impl SchedulerProxy for WindowProxy {
         Abilities { soft: true, soon: true, shared: true }
     }
 
-    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
+    fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
         Err("a window alone is soft: a control group is needed".into())
     }
 
@@ -329,10 +329,10 @@ impl SchedulerProxy for WindowProxy {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
-        let hard = ground.hard.contains(&task);
-        let (members, touched) = ground.members(task)?;
+        let hard = context.hard.contains(&task);
+        let (members, state_file) = context.members(task)?;
         if self.open.get(&task).is_none_or(|open| now >= open.vetted.saturating_add(VETTING)) {
             may_be_raised(members)?;
             few_enough(members)?;
@@ -342,7 +342,7 @@ impl SchedulerProxy for WindowProxy {
         let placed = self.place(task, reservation, &allowed)?;
         let reading = members.consumed_at(now);
         if placed.is_some() && self.open.contains_key(&task) {
-            self.seat_all(placed, touched);
+            self.apply_placement(placed, state_file);
         }
         if let Some(open) = self.open.get_mut(&task) {
             open.window.harden(hard, reading);
@@ -354,7 +354,7 @@ impl SchedulerProxy for WindowProxy {
         let (cpu, slices) = self.placement.seat(task).map_or((0, 1), |seat| (seat.cpu, seat.slices));
         let mut window = Window::new(sliced(reservation, slices));
         window.harden(hard, reading);
-        let open = Open {
+        let open = TaskWindow {
             window,
             cpu,
             priority: *priority::WINDOWS.start(),
@@ -362,7 +362,7 @@ impl SchedulerProxy for WindowProxy {
             threads: BTreeMap::new(),
             reading: None,
             allowed,
-            bound: now.saturating_add(follow::LOOK),
+            bound: now.saturating_add(affinity::LOOK),
             looked: false,
             moved: Instant::ZERO,
             elsewhere: 0,
@@ -372,64 +372,65 @@ impl SchedulerProxy for WindowProxy {
             unfinished: false,
             opened: start_of_now(),
             vetted: now,
-            rest: rest::Resting::default(),
+            rest: alarms::WindowAlarms::default(),
         };
         self.open.insert(task, open);
-        self.seat_all(Some(cpu), &mut ground.touched);
-        self.serve(task, now, ground).map_err(|(pid, refused)| {
-            self.release(task, ground);
+        self.apply_placement(Some(cpu), &mut context.state_file);
+        self.serve(task, now, context).map_err(|(pid, refused)| {
+            self.release(task, context);
             if refused.errno == NOT_NOTED {
-                let why = "what is changed of programs cannot be noted in the state directory, so nothing is changed: \
+                let reason = "what is changed of programs cannot be noted in the state directory, so nothing is changed: \
                            make room there";
-                return NotReserved { most: None, why: why.into() };
+                return NotReserved { most: None, reason: reason.into() };
             }
             let reason = refused.reason_for(pid);
             let remedy = reason.remedy().map_or(String::new(), |remedy| format!("; {remedy}"));
-            NotReserved { most: None, why: format!("{refused}: {reason}{remedy}") }
+            NotReserved { most: None, reason: format!("{refused}: {reason}{remedy}") }
         })
     }
 
-    fn release(&mut self, task: TaskId, ground: &mut Ground) {
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
         if let Some(mut open) = self.open.remove(&task) {
             self.due.remove(&(open.due, task));
-            open.leave(&mut ground.touched);
-            if let Some(members) = ground.tasks.get_mut(&task) {
-                members.look_at_processes();
-                members.look_at_threads();
+            open.leave(&mut context.state_file);
+            if let Some(members) = context.tasks.get_mut(&task) {
+                members.list_processes();
+                members.list_threads();
                 self.born.extend(open.born(members.threads()));
-                self.free_born(MOST_THREADS);
+                self.free_born_threads(MOST_THREADS);
             }
-            let lowered = open.threads.values().filter(|held| held.state != State::Raised);
-            lowered.for_each(|held| ground.touched.done(held.before.thread));
+            let lowered = open.threads.values().filter(|held| held.state != ThreadState::Raised);
+            lowered.for_each(|held| context.state_file.done(held.before.thread));
             self.placement.release(task);
-            self.seat_all(Some(open.cpu), &mut ground.touched);
+            self.apply_placement(Some(open.cpu), &mut context.state_file);
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[Identity], ground: &mut Ground) {
+    fn remove_processes(&mut self, task: TaskId, left: &[Identity], context: &mut ProxyContext) {
         let Some(open) = self.open.get_mut(&task) else { return };
         for process in left {
-            let threads = threads_of(*process, MOST_THREADS).into_iter().map(|tid| Member { tid, process: *process });
-            open.born(&threads.collect::<Vec<_>>()).into_iter().for_each(Born::free);
+            let threads =
+                threads_of(*process, MOST_THREADS).into_iter().map(|tid| TaskThread { tid, process: *process });
+            open.born(&threads.collect::<Vec<_>>()).into_iter().for_each(BornThread::free);
         }
         let cpu = open.cpu;
         open.threads.retain(|_, held| {
             if !left.contains(&held.before.process) {
                 return true;
             }
-            let lowered = held.leave(cpu, &mut ground.touched).is_ok();
+            let lowered = held.leave(cpu, &mut context.state_file).is_ok();
             if lowered {
-                ground.touched.done(held.before.thread);
+                context.state_file.done(held.before.thread);
             }
             // One that cannot be lowered is tried again at each window's end.
             !lowered
         });
     }
 
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
-        self.hear(now);
-        let (mut changed, mut moved) = (0, Moved::default());
-        for (cpu, together, task) in self.next_looks(now) {
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
+        self.collect_alarms(now);
+        let (mut changed, mut moved) = (0, AffinityGuard::default());
+        for (cpu, together, task) in self.due_windows(now) {
             if changed >= AT_ONCE {
                 break;
             }
@@ -437,27 +438,27 @@ impl SchedulerProxy for WindowProxy {
                 moved.to(cpu);
             }
             // A refusal in mid-life has its thread left as it is; the window goes on with the others.
-            let _ = self.serve(task, now, ground);
+            let _ = self.serve(task, now, context);
             changed += self.open.get(&task).map_or(0, |open| open.changed);
         }
         drop(moved);
-        self.free_born(AT_ONCE);
+        self.free_born_threads(AT_ONCE);
         if !self.born.is_empty() {
             return now;
         }
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
-        due.min(self.look_at_cramped(now, ground))
+        due.min(self.retry_refused(now, context))
     }
 
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
-        self.news.pop_front().map(|(task, what, refused)| (task, what, Err(refused)))
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+        self.outcomes.pop_front().map(|(task, what, refused)| (task, what, Err(refused)))
     }
 
-    fn room(&mut self) -> Option<TaskId> {
+    fn next_retry(&mut self) -> Option<TaskId> {
         self.room.pop_front()
     }
 
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId], context: &mut ProxyContext) -> bool {
         if self.cpus.contains(&cpu) {
             self.above.note(cpu, &lanes);
         }
@@ -466,13 +467,13 @@ impl SchedulerProxy for WindowProxy {
             let open = self.open.get(&task);
             let allowed = open.map_or(&[][..], |open| &open.allowed);
             let what = open.map_or(refused.asked, |open| open.reservation);
-            self.news.push_back((task, what, self.above.refused(&refused, allowed)));
+            self.outcomes.push_back((task, what, self.above.refused(&refused, allowed)));
         }
-        self.seat_all(Some(cpu), &mut ground.touched);
+        self.apply_placement(Some(cpu), &mut context.state_file);
         true
     }
 
-    fn told(&self, task: TaskId) -> Option<String> {
+    fn enforcement(&self, task: TaskId) -> Option<String> {
         let open = self.open.get(&task)?;
         let elsewhere = (open.elsewhere > 0).then(|| {
             let (elsewhere, all) = (open.elsewhere, open.threads.len());
@@ -482,12 +483,12 @@ impl SchedulerProxy for WindowProxy {
             )
         });
         let refused = match &self.events {
-            Events::Refused(why) => Some(why),
+            Events::Refused(reason) => Some(reason),
             Events::Unheard | Events::From(_) => open.rest.refused(),
         };
-        let refused = refused.map(|why| {
+        let refused = refused.map(|reason| {
             format!(
-                "its window is watched by sampling, which costs the broker more: task-clock events are refused: {why}"
+                "its window is watched by sampling, which costs the broker more: task-clock events are refused: {reason}"
             )
         });
         let all: Vec<String> = elsewhere.into_iter().chain(refused).collect();
@@ -495,10 +496,10 @@ impl SchedulerProxy for WindowProxy {
     }
 
     fn finish(&mut self) {
-        self.free_born(usize::MAX);
+        self.free_born_threads(usize::MAX);
     }
 
-    fn attend(&mut self, wake: &Wake) {
+    fn wake_on_events(&mut self, wake: &Wake) {
         let alarms = Alarms::new().and_then(|alarms| alarms.of(own_thread(), 0).map(|_| alarms));
         self.events = match alarms {
             Ok(alarms) => {
@@ -509,45 +510,45 @@ impl SchedulerProxy for WindowProxy {
         };
     }
 
-    fn sleeps(&self, task: TaskId) -> bool {
+    fn is_asleep(&self, task: TaskId) -> bool {
         self.open.get(&task).is_some_and(|open| open.rest.hears() && open.window.sleeps())
     }
 
-    fn woke(&mut self) -> Option<TaskId> {
+    fn next_woken(&mut self) -> Option<TaskId> {
         self.woke.pop_front()
     }
 
     fn standing(&self) -> Option<String> {
-        let Events::Refused(why) = &self.events else { return None };
+        let Events::Refused(reason) = &self.events else { return None };
         Some(format!(
             "raises a task's threads in each period until its budget is consumed; watches them by sampling, which costs more: \
-             the kernel refuses task-clock events: {why}"
+             the kernel refuses task-clock events: {reason}"
         ))
     }
 
     fn due(&self) -> Instant {
-        if !self.news.is_empty() || !self.room.is_empty() {
+        if !self.outcomes.is_empty() || !self.room.is_empty() {
             return Instant::ZERO;
         }
-        let cramped = if self.cramped.is_empty() { Instant::NEVER } else { self.freed };
-        self.due.first().map_or(cramped, |(at, _)| cramped.min(*at))
+        let refused_placements = if self.refused_placements.is_empty() { Instant::NEVER } else { self.freed };
+        self.due.first().map_or(refused_placements, |(at, _)| refused_placements.min(*at))
     }
 }
 
-impl Open {
+impl TaskWindow {
     fn carry_out(
         &mut self,
         step: Step,
         now: Instant,
         reading: Span,
-        members: &mut Members,
-        touched: &mut Touched,
+        members: &mut TaskProcesses,
+        state_file: &mut StateFile,
     ) -> Result<(), (u32, Refused)> {
         let unfinished = std::mem::take(&mut self.unfinished);
         self.changed = 0;
         match step {
             Step::Lower(_) | Step::Wait(_) => {
-                self.lower_some(touched);
+                self.lower_some(state_file);
                 Ok(())
             }
             Step::Raise(_) | Step::Look(_) => {
@@ -555,26 +556,31 @@ impl Open {
                 if idle && !unfinished && matches!(step, Step::Look(_)) {
                     return Ok(());
                 }
-                members.look_at_family(reading);
-                members.look_for_threads();
+                members.update_processes(reading);
+                members.update_threads();
                 if now >= self.bound {
-                    (self.bound, self.looked) = (now.saturating_add(follow::LOOK), true);
-                    self.threads.values_mut().for_each(|held| held.lower_if_bound_anew(self.cpu, touched));
+                    (self.bound, self.looked) = (now.saturating_add(affinity::LOOK), true);
+                    self.threads.values_mut().for_each(|held| held.lower_if_bound_anew(self.cpu, state_file));
                 }
-                self.raise(members, now, touched)
+                self.raise(members, now, state_file)
             }
         }
     }
 
     /// Raises every thread, [`AT_ONCE`] at a time. Children of raised threads start as ordinary, so this raises them
     /// too.
-    fn raise(&mut self, members: &Members, now: Instant, touched: &mut Touched) -> Result<(), (u32, Refused)> {
+    fn raise(
+        &mut self,
+        members: &TaskProcesses,
+        now: Instant,
+        state_file: &mut StateFile,
+    ) -> Result<(), (u32, Refused)> {
         let threads = members.threads();
         let first = self.threads.is_empty();
         self.threads.retain(|tid, held| {
             let there = threads.binary_search_by_key(tid, |member| member.tid).is_ok() || !held.before.has_ended();
             if !there {
-                touched.done(held.before.thread);
+                state_file.done(held.before.thread);
             }
             there
         });
@@ -587,23 +593,23 @@ impl Open {
             let held = match self.threads.get_mut(&member.tid) {
                 Some(held) => held,
                 None => {
-                    let Some(mut held) = Held::of(member) else { continue };
+                    let Some(mut held) = WindowThread::of(member) else { continue };
                     if first || held.before.thread.start < self.opened {
                         held.respect();
                     } else {
                         self.rest.restless(now);
-                        keep_nice(member.process.number, member.tid);
+                        restore_nice(member.process.number, member.tid);
                         held.unbind(self.cpu, self.bound_to(member));
                     }
                     self.threads.entry(member.tid).or_insert(held)
                 }
             };
             let before = held.state;
-            let done = held.raise(self.cpu, self.priority, touched);
+            let done = held.raise(self.cpu, self.priority, state_file);
             changed += usize::from(held.state != before);
             self.changed = changed;
             match done {
-                Ok(()) => raised += usize::from(held.state == State::Raised),
+                Ok(()) => raised += usize::from(held.state == ThreadState::Raised),
                 Err(refused) if refused.is_gone() => {}
                 Err(refused) => refusal = refusal.or(Some((member.process.number, refused))),
             }
@@ -616,42 +622,42 @@ impl Open {
 
     /// Where a thread that was born since may run, unless it or its program says otherwise: where the first of its process
     /// may, or of the task.
-    fn bound_to(&self, born: &Member) -> Option<Affinity> {
+    fn bound_to(&self, born: &TaskThread) -> Option<Affinity> {
         let first = self.threads.get(&born.process.number).or_else(|| self.threads.values().next());
         first.map(|held| held.before.affinity)
     }
 
     /// Threads that were born in the window and have not been looked at.
-    fn born<'a>(&self, members: impl IntoIterator<Item = &'a Member>) -> Vec<Born> {
+    fn born<'a>(&self, members: impl IntoIterator<Item = &'a TaskThread>) -> Vec<BornThread> {
         let born = members.into_iter().filter(|member| !self.threads.contains_key(&member.tid));
-        born.map(|member| Born { member: *member, cpu: self.cpu, kin: self.bound_to(member) }).collect()
+        born.map(|member| BornThread { member: *member, cpu: self.cpu, kin: self.bound_to(member) }).collect()
     }
 
-    /// As [`Open::lower`], for good.
-    fn leave(&mut self, touched: &mut Touched) {
+    /// As [`TaskWindow::lower`], for good.
+    fn leave(&mut self, state_file: &mut StateFile) {
         for held in self.threads.values_mut() {
             // As in the case above.
-            let _ = held.leave(self.cpu, touched);
+            let _ = held.leave(self.cpu, state_file);
         }
     }
 
     /// [`AT_ONCE`] at a time.
-    fn lower_some(&mut self, touched: &mut Touched) {
+    fn lower_some(&mut self, state_file: &mut StateFile) {
         let cpu = self.cpu;
-        for held in self.threads.values_mut().filter(|held| held.state == State::Raised) {
+        for held in self.threads.values_mut().filter(|held| held.state == ThreadState::Raised) {
             if self.changed >= AT_ONCE {
                 self.unfinished = true;
                 return;
             }
             // If a thread cannot be lowered, it stays in the state file, and the next window's end tries again.
-            self.changed += usize::from(held.lower(cpu, touched).is_ok());
+            self.changed += usize::from(held.lower(cpu, state_file).is_ok());
         }
     }
 
-    fn lower(&mut self, touched: &mut Touched) {
+    fn lower(&mut self, state_file: &mut StateFile) {
         for held in self.threads.values_mut() {
             // One that cannot be lowered is in the state file: the next start tries again.
-            let _ = held.lower(self.cpu, touched);
+            let _ = held.lower(self.cpu, state_file);
         }
     }
 }
@@ -663,7 +669,7 @@ pub(super) fn placement(cpus: &[u32], limit: Share) -> Placement {
 }
 
 /// A thread born of a raised one has lost its nice value with the priority: it gets that of its process again.
-fn keep_nice(pid: u32, tid: u32) {
+fn restore_nice(pid: u32, tid: u32) {
     if let (Ok(leader), Ok(0)) = (nice_of(pid), nice_of(tid))
         && leader != 0
         && pid != tid
@@ -673,12 +679,12 @@ fn keep_nice(pid: u32, tid: u32) {
 }
 
 /// A process with a limit of real time would be ended by the kernel for what it computes in its windows.
-fn may_be_raised(members: &Members) -> Result<(), NotReserved> {
+fn may_be_raised(members: &TaskProcesses) -> Result<(), NotReserved> {
     let limited = members.processes().find_map(|process| Some((process.identity(), process.realtime_limit()?)));
     match limited {
         Some((pid, limit)) => Err(NotReserved {
             most: None,
-            why: format!(
+            reason: format!(
                 "the kernel would end process {pid} after {limit} at a real-time priority (RLIMIT_RTTIME): \
                  lift that first, with `prlimit --pid {pid} --rttime=unlimited`"
             ),
@@ -688,16 +694,16 @@ fn may_be_raised(members: &Members) -> Result<(), NotReserved> {
 }
 
 /// Bounded, because raising them delays all other windows.
-fn few_enough(members: &Members) -> Result<(), NotReserved> {
+fn few_enough(members: &TaskProcesses) -> Result<(), NotReserved> {
     let threads = members.count_threads();
     if threads <= MOST_THREADS {
         return Ok(());
     }
-    let why = format!(
+    let reason = format!(
         "its {threads} threads are more than the {MOST_THREADS} that a window may raise: `hyoshi broker --scheduler weights` \
          reserves without raising threads"
     );
-    Err(NotReserved { most: None, why })
+    Err(NotReserved { most: None, reason })
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use hyoshi_os::process::identity_of_thread;
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling, raise};
 use hyoshi_os::{Asked, Refused};
 
-use crate::members::Member;
 use crate::raised::{has_escaped, is_ours};
-use crate::touched::{Before, Touched};
+use crate::state_file::{SavedThread, StateFile};
+use crate::task_processes::TaskThread;
 
 /// What a thread is at present.
 ///
@@ -21,7 +21,7 @@ use crate::touched::{Before, Touched};
 ///    └──────────────────────────────────────────────────────────────┘ it gives that up
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ThreadState {
     /// As it was.
     Lowered,
     /// At the window's priority, on its CPU.
@@ -34,18 +34,18 @@ pub(super) enum State {
 
 /// A thread, and what it is put back to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
-    pub before: Before,
-    pub state: State,
+pub(super) struct WindowThread {
+    pub before: SavedThread,
+    pub state: ThreadState,
 }
 
-impl Held {
+impl WindowThread {
     /// As it is now; `None` once it has ended.
-    pub(super) fn of(member: &Member) -> Option<Self> {
+    pub(super) fn of(member: &TaskThread) -> Option<Self> {
         let thread = identity_of_thread(member.process.number, member.tid)?;
         let (scheduling, affinity) = (Scheduling::of(member.tid).ok()?, Affinity::of(member.tid).ok()?);
-        let before = Before { process: member.process, thread, scheduling, affinity, window: None };
-        Some(Held { before, state: State::Lowered })
+        let before = SavedThread { process: member.process, thread, scheduling, affinity, window: None };
+        Some(WindowThread { before, state: ThreadState::Lowered })
     }
 
     /// One that was born of a raised thread has inherited that it may run on the window's CPU alone: it may again where
@@ -61,10 +61,10 @@ impl Held {
 
     /// Raises it, or sees that it is still raised. The priority comes first and goes last, so that whoever is found
     /// with the priority, and nobody else, may be confined.
-    pub(super) fn raise(&mut self, cpu: u32, at: u8, touched: &mut Touched) -> Result<(), Refused> {
+    pub(super) fn raise(&mut self, cpu: u32, at: u8, state_file: &mut StateFile) -> Result<(), Refused> {
         let tid = self.before.thread.number;
         let found = Scheduling::of(tid)?;
-        let raised = self.state == State::Raised;
+        let raised = self.state == ThreadState::Raised;
         if raised && found == window(at) {
             return Ok(());
         }
@@ -73,8 +73,8 @@ impl Held {
             if raised {
                 self.free(cpu)?;
             }
-            (self.state, self.before.scheduling) = (State::ItsOwn, found);
-            touched.done(self.before.thread);
+            (self.state, self.before.scheduling) = (ThreadState::ItsOwn, found);
+            state_file.done(self.before.thread);
             return Ok(());
         }
         self.before.scheduling = match (ours, self.before.scheduling.is_fair()) {
@@ -89,14 +89,14 @@ impl Held {
             if ours {
                 self.put_back()?;
             }
-            self.state = State::Elsewhere;
+            self.state = ThreadState::Elsewhere;
             return Ok(());
         }
         // Nothing is changed that is not on file.
         self.before.window = Some(cpu);
-        touched.thread(self.before).map_err(|_| Refused { asked: Asked::Cpu(cpu), errno: NOT_NOTED })?;
+        state_file.thread(self.before).map_err(|_| Refused { asked: Asked::Cpu(cpu), errno: NOT_NOTED })?;
         raise(tid, at)?;
-        self.state = State::Raised;
+        self.state = ThreadState::Raised;
         let here = Affinity::to([cpu]);
         if self.before.affinity != here {
             here.put(tid)?;
@@ -105,17 +105,18 @@ impl Held {
     }
 
     /// Lowers it if it is raised and somebody has bound it to other CPUs since, which it keeps.
-    pub(super) fn lower_if_bound_anew(&mut self, cpu: u32, touched: &mut Touched) {
+    pub(super) fn lower_if_bound_anew(&mut self, cpu: u32, state_file: &mut StateFile) {
         let here = Affinity::to([cpu]);
-        if self.state == State::Raised && Affinity::of(self.before.thread.number).is_ok_and(|found| found != here) {
+        if self.state == ThreadState::Raised && Affinity::of(self.before.thread.number).is_ok_and(|found| found != here)
+        {
             // One that cannot be lowered is in the state file, and looked at again.
-            let _ = self.lower(cpu, touched);
+            let _ = self.lower(cpu, state_file);
         }
     }
 
     /// Puts it back, if it is still as the window made it. One that cannot be is raised still, and on file.
-    pub(super) fn lower(&mut self, cpu: u32, touched: &mut Touched) -> Result<(), Refused> {
-        if self.state != State::Raised {
+    pub(super) fn lower(&mut self, cpu: u32, state_file: &mut StateFile) -> Result<(), Refused> {
+        if self.state != ThreadState::Raised {
             return Ok(());
         }
         let tid = self.before.thread.number;
@@ -125,22 +126,22 @@ impl Held {
         });
         match lowered {
             Err(refused) if refused.is_gone() => {
-                self.state = State::Lowered;
-                touched.done(self.before.thread);
+                self.state = ThreadState::Lowered;
+                state_file.done(self.before.thread);
                 Ok(())
             }
             Err(refused) => Err(refused),
             Ok(()) => {
-                self.state = State::Lowered;
+                self.state = ThreadState::Lowered;
                 Ok(())
             }
         }
     }
 
     /// Lowers it for good, also if it is not known to be raised but has a window's priority.
-    pub(super) fn leave(&mut self, cpu: u32, touched: &mut Touched) -> Result<(), Refused> {
-        if self.state == State::Raised {
-            return self.lower(cpu, touched);
+    pub(super) fn leave(&mut self, cpu: u32, state_file: &mut StateFile) -> Result<(), Refused> {
+        if self.state == ThreadState::Raised {
+            return self.lower(cpu, state_file);
         }
         self.undo_escape()
     }
@@ -156,16 +157,16 @@ impl Held {
     /// A thread whose program had a real-time class before it joined: its own choice.
     pub(super) fn respect(&mut self) {
         if !self.before.scheduling.is_fair() {
-            self.state = State::ItsOwn;
+            self.state = ThreadState::ItsOwn;
         }
     }
 
     /// Whether its scheduling comes from a window.
     fn has_ours(&self, found: Scheduling) -> bool {
-        let Before { process, thread, scheduling, .. } = self.before;
+        let SavedThread { process, thread, scheduling, .. } = self.before;
         match self.state {
-            State::Raised => is_ours(found, process, thread.number),
-            State::ItsOwn if found == scheduling => false,
+            ThreadState::Raised => is_ours(found, process, thread.number),
+            ThreadState::ItsOwn if found == scheduling => false,
             _ => has_escaped(found, process, thread.number),
         }
     }

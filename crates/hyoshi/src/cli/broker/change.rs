@@ -1,10 +1,10 @@
 //! What people change about tasks and the policy.
 
 use clap::{Args, Subcommand, ValueEnum};
-use hyoshi_broker::Trouble;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::RequestError;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::idl::cpu_broker::Broker;
-use hyoshi_broker::setting::Setting;
 use hyoshi_broker::words::{quoted, split};
 use hyoshi_model::quantity::QuantityError;
 use hyoshi_model::{Share, Span};
@@ -122,12 +122,12 @@ impl Foreign {
 }
 
 /// What is wrong with a command line, before any broker is asked.
-pub(super) fn told(trouble: Trouble) -> Failure {
+pub(super) fn told(trouble: RequestError) -> Failure {
     Failure::new(&trouble).help(trouble.remedy())
 }
 
 /// A policy with the references that are read from files.
-pub(super) fn referring(policy: &str) -> Result<String, Trouble> {
+pub(super) fn referring(policy: &str) -> Result<String, RequestError> {
     if !policy.contains("file:") {
         return Ok(policy.to_owned());
     }
@@ -136,7 +136,7 @@ pub(super) fn referring(policy: &str) -> Result<String, Trouble> {
 }
 
 /// A setting with the reference that is read from a file.
-pub(in crate::cli) fn settled(mut setting: Setting) -> Result<Setting, Trouble> {
+pub(in crate::cli) fn settled(mut setting: ComponentSpec) -> Result<ComponentSpec, RequestError> {
     let objects = setting.parameters.iter_mut().filter(|(name, _)| matches!(name.as_str(), "object" | ""));
     if setting.kind == "external" {
         for (_, value) in objects {
@@ -147,11 +147,14 @@ pub(in crate::cli) fn settled(mut setting: Setting) -> Result<Setting, Trouble> 
 }
 
 /// A reference, read from its file if it names one: the broker reads no files for others.
-fn referred(object: &str) -> Result<String, Trouble> {
+fn referred(object: &str) -> Result<String, RequestError> {
     let Some(path) = object.strip_prefix("file:") else { return Ok(object.to_owned()) };
     let text = std::fs::read_to_string(path).map_err(|error| {
         let what = format!("cannot read a reference from {path}: {error}");
-        Trouble::refused(what, "name a file that holds one, IOR:... or corbaloc:..., as the object's process writes it")
+        RequestError::refused(
+            what,
+            "name a file that holds one, IOR:... or corbaloc:..., as the object's process writes it",
+        )
     })?;
     Ok(text.trim().to_owned())
 }
@@ -183,14 +186,14 @@ pub(super) enum Advocate {
     },
 }
 
-pub(super) fn set(client: &Client, set: &Set) -> Result<Answer, Ended> {
+pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<Answer, Ended> {
     let Set { name, what, value } = set;
     let broker = client.broker();
     match what {
-        What::Importance => broker.set_importance(name, number(value)?).map_err(ClientError::from)?,
-        What::Weight => broker.set_weight(name, number(value)?).map_err(ClientError::from)?,
-        What::Group => broker.set_group(name, value).map_err(ClientError::from)?,
-        What::Hard => broker.set_hard(name, yes(value)?).map_err(ClientError::from)?,
+        What::Importance => broker.set_importance(name, number(value)?).map_err(BrokerClientError::from)?,
+        What::Weight => broker.set_weight(name, number(value)?).map_err(BrokerClientError::from)?,
+        What::Group => broker.set_group(name, value).map_err(BrokerClientError::from)?,
+        What::Hard => broker.set_hard(name, yes(value)?).map_err(BrokerClientError::from)?,
         What::Period => {
             let period = value.parse::<Period>();
             let Period(period) = period.map_err(|error| {
@@ -205,7 +208,7 @@ pub(super) fn set(client: &Client, set: &Set) -> Result<Answer, Ended> {
                 }
                 period => period.map_or(0, Span::as_nanos),
             };
-            broker.set_period(name, period).map_err(ClientError::from)?;
+            broker.set_period(name, period).map_err(BrokerClientError::from)?;
         }
     }
     Ok(done(name))
@@ -225,7 +228,7 @@ fn number(value: &str) -> Result<u32, Failure> {
     })
 }
 
-pub(super) fn policy(client: &Client, policy: &Policy) -> Result<Answer, Ended> {
+pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<Answer, Ended> {
     let Policy::Set { policy, cap, foreign } = policy;
     let words = foreign.words()?;
     if *cap == Some(Share::ZERO) {
@@ -234,34 +237,34 @@ pub(super) fn policy(client: &Client, policy: &Policy) -> Result<Answer, Ended> 
     }
     let cap = cap.map_or(0, Share::as_millionths);
     let policy = format!("{}{words}", policy.as_deref().unwrap_or_default());
-    client.broker().set_policy(&policy, cap).map_err(ClientError::from)?;
+    client.broker().set_policy(&policy, cap).map_err(BrokerClientError::from)?;
     look::policy(client)
 }
 
-pub(super) fn advocate(client: &Client, verb: &Advocate) -> Result<Answer, Ended> {
+pub(super) fn advocate(client: &BrokerClient, verb: &Advocate) -> Result<Answer, Ended> {
     match verb {
         Advocate::Add { at, name, advocate } => {
-            let setting = settled(Setting::from_words(advocate)?).map_err(told)?;
+            let setting = settled(ComponentSpec::from_words(advocate)?).map_err(told)?;
             let place = at.unwrap_or(u32::MAX);
-            client.broker().add_advocate(name, &setting.to_wire(), place).map_err(ClientError::from)?;
+            client.broker().add_advocate(name, &setting.to_wire(), place).map_err(BrokerClientError::from)?;
             list(client, name)
         }
         Advocate::Remove { name, place } => {
-            client.broker().remove_advocate(name, *place).map_err(ClientError::from)?;
+            client.broker().remove_advocate(name, *place).map_err(BrokerClientError::from)?;
             list(client, name)
         }
         Advocate::List { name } => list(client, name),
     }
 }
 
-fn list(client: &Client, name: &str) -> Result<Answer, Ended> {
-    let task = client.broker().standing_of(name).map_err(ClientError::from)?;
-    let settings: Vec<Setting> = task.advocates.iter().map(Setting::from_wire).collect();
+fn list(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
+    let task = client.broker().task_status(name).map_err(BrokerClientError::from)?;
+    let settings: Vec<ComponentSpec> = task.advocates.iter().map(ComponentSpec::from_wire).collect();
     let lines = match settings.is_empty() {
         true => "no advocates: it asks for what was declared\n".to_owned(),
         false => settings.iter().enumerate().map(|(at, one)| format!("{at}  {}\n", look::brief(one))).collect(),
     };
-    let chain: Vec<String> = settings.iter().map(Setting::to_string).collect();
+    let chain: Vec<String> = settings.iter().map(ComponentSpec::to_string).collect();
     Ok(Answer { told: Told::Lines(lines), json: json!({ "task": name, "advocates": chain }) })
 }
 

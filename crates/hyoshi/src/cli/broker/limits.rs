@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hyoshi_broker::limits::{BadFile, FILE, Limits, Rules, read_file};
+use hyoshi_broker::limits::{FILE, LimitsError, Rules, UserLimits, read_file};
 use hyoshi_model::{FileErrors, Share};
 use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
 use serde_json::json;
@@ -45,8 +45,8 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
         return Err(missing(&check.file));
     }
     let rules = read.unwrap_or_default();
-    let share = |limits: &Limits| Share::from_millionths(limits.share.into());
-    let row = |limits: &Limits| {
+    let share = |limits: &UserLimits| Share::from_millionths(limits.share.into());
+    let row = |limits: &UserLimits| {
         let count = |count: u32| Value::Count(count.into(), Tone::Plain);
         vec![
             Value::words(limits.holder.to_string()),
@@ -96,9 +96,9 @@ fn missing(file: &Path) -> Failure {
         .help("name another; without --limits the defaults hold, and examples/broker.toml shows them")
 }
 
-fn wrong(error: BadFile) -> Failure {
+fn wrong(error: LimitsError) -> Failure {
     match error {
-        BadFile::Wrong(diagnostic) => Failure::File(FileErrors::from(*diagnostic)),
+        LimitsError::Wrong(diagnostic) => Failure::File(FileErrors::from(*diagnostic)),
         error => Failure::new(&error).help(error.remedy()),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
-use hyoshi_broker::Remote;
+use hyoshi_broker::RemoteAccess;
 use hyoshi_broker::certificates::Certificates;
 
 use super::names::user;
@@ -43,7 +43,7 @@ impl Listen {
     }
 
     /// The endpoint that these flags request, and its renewal; `None` if it serves only its own machine.
-    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<Remote>, Renewal), Failure> {
+    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<RemoteAccess>, Renewal), Failure> {
         if self.listen.is_empty() {
             let own = tls.own();
             let without = self.given().into_iter().map(|(flag, given)| (format!("--{flag}"), given));
@@ -76,7 +76,7 @@ impl Listen {
             },
         };
         let (tls, renewal) = tls.server(clients)?;
-        Ok((Some(Remote { endpoints: self.listen.clone(), tls, certificates }), renewal))
+        Ok((Some(RemoteAccess { endpoints: self.listen.clone(), tls, certificates }), renewal))
     }
 }
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::external::Externals;
-use hyoshi_broker::lines::Lines;
+use hyoshi_broker::log_writer::LogWriter;
 use hyoshi_broker::machine::{self, Machine};
-use hyoshi_broker::roster::{Noted, NotedPolicy, Roster};
-use hyoshi_broker::setting::Setting;
-use hyoshi_broker::touched::{PutBack, put_back_unnoted};
-use hyoshi_broker::{Service, ServiceError, State, Trouble, place, policy};
+use hyoshi_broker::state_file::{RestoreReport, put_back_unnoted};
+use hyoshi_broker::task_store::{StoredPolicy, StoredTask, TaskStore};
+use hyoshi_broker::{BrokerService, BrokerState, RequestError, ServiceError, policy, socket};
 use hyoshi_control::policy::AnyPolicy;
 use hyoshi_control::{Arbiter, PolicySpec};
 use hyoshi_model::{Share, printable_lines};
@@ -110,12 +110,12 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let hangup =
         Hangup::on_signal().map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
     let uid = Credentials::own().uid;
-    let misplaced = |error: place::PlaceError| Failure::new(&error).help(error.remedy());
+    let misplaced = |error: socket::SocketError| Failure::new(&error).help(error.remedy());
     let socket = match &at.socket {
         Some(socket) => socket.clone(),
         None => {
             let runtime = hyoshi_os::secure_var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-            place::to_serve(uid, runtime.as_deref()).map_err(misplaced)?
+            socket::to_serve(uid, runtime.as_deref()).map_err(misplaced)?
         }
     };
     let rules = limits::to_serve(serve.limits.as_deref(), uid)?;
@@ -127,7 +127,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     own.map_or(Ok(()), machine::known).map_err(|error| Failure::new(&error).help(error.remedy()))?;
     let policy = serve.policy.as_deref().map(|policy| policy_of(policy, &externals)).transpose()?;
     // What was asked is understood; from here on something is changed.
-    place::prepare(&socket, uid).map_err(misplaced)?;
+    socket::prepare(&socket, uid).map_err(misplaced)?;
     let audit = match &serve.audit {
         None => Audit::none(),
         Some(path) => Audit::to(path).map_err(|error| {
@@ -136,14 +136,14 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         })?,
     };
     let log = serve.log.as_ref().map(|path| {
-        Lines::to(path).map_err(|error| {
+        LogWriter::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
                 .help(mistrust(&error).unwrap_or("--log FILE, in a directory that the broker can write to".into()))
         })
     });
     let log = log.transpose()?;
     // Windows wait for nobody who reads standard error.
-    let notices = Lines::on_standard_error()
+    let notices = LogWriter::on_standard_error()
         .map_err(|error| Failure::new(format_args!("standard error cannot be used: {error}")))?;
     let notices = Arc::new(notices);
     // The last owner's end writes the last messages: that is not the thread that renews.
@@ -160,10 +160,10 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     if let Some(setting) = elsewhere {
         machine = machine.put_behind(|own| externals.scheduler(&setting, own)).map_err(change::told)?;
     }
-    if put_back != PutBack::default() {
+    if put_back != RestoreReport::default() {
         tell(&format_args!("another broker left something behind: {put_back}"));
     }
-    let (roster, warning) = Roster::open(&state).map_err(|error| {
+    let (roster, warning) = TaskStore::open(&state).map_err(|error| {
         Failure::new(format_args!("tasks cannot be noted in {}: {error}", state.display()))
             .help("--state DIR, one that the broker can write to")
     })?;
@@ -171,43 +171,44 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         tell(&warning);
     }
     // Leftovers that no line of the state file records, as after damage.
-    let unnoted = put_back_unnoted(roster.tasks().flat_map(Noted::identities));
-    if unnoted != PutBack::default() {
+    let unnoted = put_back_unnoted(roster.tasks().flat_map(StoredTask::identities));
+    if unnoted != RestoreReport::default() {
         tell(&format_args!("programs of the broker before had what the state file did not list: {unnoted}"));
     }
     let arbiter = arbiter(serve, policy, roster.policy(), &externals, &tell)?;
-    let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
+    let mut core = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
     for unknown in rules.unknown() {
         tell(&format_args!("[{}] of {} matches no user: unknown name", unknown.holder, rules.file));
     }
-    core.limit_by(Arc::new(rules));
+    core.set_rules(Arc::new(rules));
     if let Some(share) = serve.own_time {
         core.set_own_time(share);
     }
     match serve.forget {
         // Once it serves: what cannot be started forgets nobody.
-        true => core.begin_in(roster),
-        false => core.note_in(roster),
+        true => core.start_new_store(roster),
+        false => core.store_tasks_in(roster),
     }
-    core.ask_others(externals);
+    core.use_externals(externals);
     if let Some(log) = log {
-        core.log_to(log);
+        core.write_log_to(log);
     }
-    let service = Service::start_for(core, &socket, uid, remote, wake).map_err(|error| refused(&error, &socket))?;
-    let (standing, remote) = (service.standing(), service.remote().collect::<Vec<_>>());
+    let service =
+        BrokerService::start_for(core, &socket, uid, remote, wake).map_err(|error| refused(&error, &socket))?;
+    let (status, remote) = (service.status(), service.remote().collect::<Vec<_>>());
     let said = match format {
         Format::Text => {
             let remote: String = remote.iter().map(|at| format!("            {at}\n")).collect();
-            format!("{}at          {}\n{remote}", look::told(&standing), socket.display())
+            format!("{}at          {}\n{remote}", look::told(&status), socket.display())
         }
         Format::Json => {
-            let answer = json!({ "hyoshi": head("broker"), "broker": look::standing_json(&standing), "at": socket, "remote": remote });
+            let answer = json!({ "hyoshi": head("broker"), "broker": look::status_json(&status), "at": socket, "remote": remote });
             format!("{answer:#}\n")
         }
     };
     say(said)?;
     // Above the windows that it opens and closes, and above lanes: what it does for them is short.
-    let opens_windows = standing.proxies.iter().any(|proxy| proxy.used && proxy.name == "window");
+    let opens_windows = status.proxies.iter().any(|proxy| proxy.used && proxy.name == "window");
     if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER))
         && opens_windows
     {
@@ -250,11 +251,13 @@ fn manager(socket: &Path, tell: &Tell<'_>) -> Notifier {
 }
 
 /// The scheduler in another process, if that is asked for.
-fn elsewhere(scheduler: Option<&str>) -> Result<Option<Setting>, Trouble> {
+fn elsewhere(scheduler: Option<&str>) -> Result<Option<ComponentSpec>, RequestError> {
     let setting = match scheduler {
-        Some(text) if text.split_whitespace().next() == Some("external") => Setting::from_text(text)?,
+        Some(text) if text.split_whitespace().next() == Some("external") => ComponentSpec::from_text(text)?,
         Some(text) => match text.strip_prefix("external:") {
-            Some(object) => Setting { parameters: vec![("object".into(), object.into())], ..Setting::of("external") },
+            Some(object) => {
+                ComponentSpec { parameters: vec![("object".into(), object.into())], ..ComponentSpec::of("external") }
+            }
             None => return Ok(None),
         },
         None => return Ok(None),
@@ -271,7 +274,7 @@ fn policy_of(policy: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Fail
 fn arbiter(
     serve: &Serve,
     policy: Option<AnyPolicy>,
-    before: &NotedPolicy,
+    before: &StoredPolicy,
     externals: &Arc<Externals>,
     tell: &Tell<'_>,
 ) -> Result<Arbiter, Failure> {

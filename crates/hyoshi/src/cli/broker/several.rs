@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_os::{Interrupt, Wake};
 use hyoshi_report::terminal::Look;
 use serde_json::{Value as Json, json};
@@ -67,7 +67,7 @@ pub(super) fn ask(
 fn each<R: Send>(
     whom: &Whom,
     brokers: &[Elsewhere],
-    ask: impl Fn(&Elsewhere, Result<Client, Ended>) -> R + Sync,
+    ask: impl Fn(&Elsewhere, Result<BrokerClient, Ended>) -> R + Sync,
 ) -> Result<Vec<R>, Failure> {
     // What is wrong with a flag is wrong for all of them.
     let orbs = brokers.iter().map(|_| whom.orb()).collect::<Result<Vec<_>, _>>()?;
@@ -102,7 +102,7 @@ fn told(host: &str, ended: &Ended) -> String {
 
 fn worse(held: Result<Held, Failure>, ended: &Ended) -> Result<Held, Failure> {
     match ended {
-        Ended::Broker(ClientError::Trouble(_)) => held.map(|_| Held::No),
+        Ended::Broker(BrokerClientError::Request(_)) => held.map(|_| Held::No),
         // Told already.
         _ => Err(Failure::Told),
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hyoshi_broker::client::{Client, ClientError, PATIENCE};
+use hyoshi_broker::client::{BrokerClient, BrokerClientError, PATIENCE};
 use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder};
 use hyoshi_wire::ior::Reference;
@@ -70,9 +70,9 @@ impl Whom {
     }
 
     /// A verb asks one broker only.
-    pub fn one(&self, at: &At) -> Result<Client, Ended> {
+    pub fn one(&self, at: &At) -> Result<BrokerClient, Ended> {
         match self.asked(at)? {
-            Asked::Here => Ok(Client::connect(at.socket.as_deref())?),
+            Asked::Here => Ok(BrokerClient::connect(at.socket.as_deref())?),
             Asked::One(broker) => Ok(self.connect(self.orb()?, &broker)?),
             Asked::Several(_) => {
                 Err(Failure::new("it shows one broker at a time").help("choose one with --broker NAME").into())
@@ -110,8 +110,8 @@ impl Whom {
     }
 
     /// Asks it.
-    pub fn connect(&self, orb: OrbBuilder, broker: &Elsewhere) -> Result<Client, ClientError> {
-        Client::at(&broker.address, orb, self.patience)
+    pub fn connect(&self, orb: OrbBuilder, broker: &Elsewhere) -> Result<BrokerClient, BrokerClientError> {
+        BrokerClient::at(&broker.address, orb, self.patience)
     }
 }
 

@@ -4,23 +4,23 @@ use hyoshi_control::Spec;
 use hyoshi_control::advocate::SpecError;
 use serde::{Deserialize, Serialize};
 
-use crate::idl::cpu_broker::{AdvocateSetting, Parameter};
-use crate::trouble::Trouble;
+use crate::idl::cpu_broker::{AdvocateSpec, Parameter};
+use crate::request_error::RequestError;
 use crate::words;
 
 /// An advocate's kind, and what differs from the kind's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Setting {
+pub struct ComponentSpec {
     /// Such as `max-decay`.
     pub kind: String,
     /// Names and values, such as `reports` and `10`; an empty name means the kind's first parameter.
     pub parameters: Vec<(String, String)>,
 }
 
-impl Setting {
+impl ComponentSpec {
     /// A kind with its defaults.
-    pub fn of(kind: &str) -> Setting {
-        Setting { kind: kind.to_owned(), parameters: Vec::new() }
+    pub fn of(kind: &str) -> ComponentSpec {
+        ComponentSpec { kind: kind.to_owned(), parameters: Vec::new() }
     }
 
     /// Whether it comes from elsewhere, another process or a library.
@@ -28,7 +28,7 @@ impl Setting {
         matches!(self.kind.as_str(), "external" | "library")
     }
 
-    /// The objects or the library's path that it names, if it [is foreign](Setting::is_foreign).
+    /// The objects or the library's path that it names, if it [is foreign](ComponentSpec::is_foreign).
     pub(crate) fn elsewhere(&self) -> impl Iterator<Item = &str> {
         let own_name = if self.kind == "library" { "path" } else { "object" };
         let is_named = self.parameters.iter().any(|(name, _)| name == own_name);
@@ -47,8 +47,8 @@ impl Setting {
     /// # Errors
     ///
     /// Of words that are no parameters.
-    pub fn from_text(text: &str) -> Result<Setting, Trouble> {
-        Setting::from_words(&words::split(text)?)
+    pub fn from_text(text: &str) -> Result<ComponentSpec, RequestError> {
+        ComponentSpec::from_words(&words::split(text)?)
     }
 
     /// What is meant by words of the command line: `max-decay --reports 10`.
@@ -56,9 +56,9 @@ impl Setting {
     /// # Errors
     ///
     /// Of words that are no parameters.
-    pub fn from_words(words: &[String]) -> Result<Setting, Trouble> {
+    pub fn from_words(words: &[String]) -> Result<ComponentSpec, RequestError> {
         let Some((kind, rest)) = words.split_first() else {
-            return Err(Trouble::refused("no kind of advocate is named", "such as: max-decay --reports 10"));
+            return Err(RequestError::refused("no kind of advocate is named", "such as: max-decay --reports 10"));
         };
         let mut parameters = Vec::new();
         let mut rest = rest.iter();
@@ -73,30 +73,33 @@ impl Setting {
                 None => match rest.next() {
                     Some(value) => (name, value.clone()),
                     None => {
-                        return Err(Trouble::refused(format!("`{word}` has no value"), format!("write {word} VALUE")));
+                        return Err(RequestError::refused(
+                            format!("`{word}` has no value"),
+                            format!("write {word} VALUE"),
+                        ));
                     }
                 },
             };
             parameters.push((name.to_owned(), value));
         }
-        Ok(Setting { kind: kind.clone(), parameters })
+        Ok(ComponentSpec { kind: kind.clone(), parameters })
     }
 
     /// As it travels.
-    pub fn to_wire(&self) -> AdvocateSetting {
+    pub fn to_wire(&self) -> AdvocateSpec {
         let parameter = |(name, value): &(String, String)| Parameter { name: name.clone(), value: value.clone() };
-        AdvocateSetting { kind: self.kind.clone(), settings: self.parameters.iter().map(parameter).collect() }
+        AdvocateSpec { kind: self.kind.clone(), parameters: self.parameters.iter().map(parameter).collect() }
     }
 
     /// As it came.
-    pub fn from_wire(wire: &AdvocateSetting) -> Setting {
-        let parameters = wire.settings.iter().map(|parameter| (parameter.name.clone(), parameter.value.clone()));
-        Setting { kind: wire.kind.clone(), parameters: parameters.collect() }
+    pub fn from_wire(wire: &AdvocateSpec) -> ComponentSpec {
+        let parameters = wire.parameters.iter().map(|parameter| (parameter.name.clone(), parameter.value.clone()));
+        ComponentSpec { kind: wire.kind.clone(), parameters: parameters.collect() }
     }
 }
 
-/// As on the command line, and as [`Setting::from_text`] reads it.
-impl std::fmt::Display for Setting {
+/// As on the command line, and as [`ComponentSpec::from_text`] reads it.
+impl std::fmt::Display for ComponentSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.kind)?;
         self.parameters.iter().try_for_each(|(name, value)| match name.as_str() {
@@ -107,8 +110,8 @@ impl std::fmt::Display for Setting {
 }
 
 /// What tasks have that do not say otherwise: as much as the most of their last ten cycles took.
-pub fn default_chain() -> Vec<Setting> {
-    vec![Setting::of("max-decay")]
+pub fn default_chain() -> Vec<ComponentSpec> {
+    vec![ComponentSpec::of("max-decay")]
 }
 
 /// One advocate.
@@ -116,7 +119,7 @@ pub fn default_chain() -> Vec<Setting> {
 /// # Errors
 ///
 /// Of a kind or parameter that there is not, and of a value out of its range.
-pub fn advocate(setting: &Setting) -> Result<Box<dyn hyoshi_control::Advocate>, Trouble> {
+pub fn advocate(setting: &ComponentSpec) -> Result<Box<dyn hyoshi_control::Advocate>, RequestError> {
     let told = match setting.kind.as_str() {
         "conditions" => "what it keeps is for contracts, and there are none yet",
         "external" | "library" => "nothing comes from elsewhere here",
@@ -128,9 +131,9 @@ pub fn advocate(setting: &Setting) -> Result<Box<dyn hyoshi_control::Advocate>, 
                     SpecError::Kind(_) => format!("{}, external, library", error.remedy()),
                     _ => error.remedy(),
                 };
-                Trouble::refused(error, remedy)
+                RequestError::refused(error, remedy)
             });
         }
     };
-    Err(Trouble::refused(format!("`{}` cannot be used here", setting.kind), told))
+    Err(RequestError::refused(format!("`{}` cannot be used here", setting.kind), told))
 }

@@ -7,8 +7,8 @@
 //! A line that was cut off is one whose change was never made, for lines come first. The page cache holds what a killed
 //! process has written; after a crash of the machine there is nothing to put back.
 
-mod back;
-mod lines;
+mod records;
+mod restore;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,13 +23,13 @@ use hyoshi_os::scheduling::{Affinity, Scheduling};
 use hyoshi_os::trusted::{Folder, For, Mistrust};
 
 use crate::journal::Journal;
-pub use back::put_back_unnoted;
-use back::{kin, put_back, unbind_born};
-use lines::Line;
+use records::StateRecord;
+pub use restore::put_back_unnoted;
+use restore::{kin, put_back, unbind_born};
 
 /// A thread as it was before the broker's first change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Before {
+pub struct SavedThread {
     /// Its process.
     pub process: Identity,
     /// Itself.
@@ -42,7 +42,7 @@ pub struct Before {
     pub window: Option<u32>,
 }
 
-impl Before {
+impl SavedThread {
     /// Whether the thread has ended. A list of threads that was read while some ended can lack others that live.
     pub fn has_ended(&self) -> bool {
         identity_of_thread(self.process.number, self.thread.number) != Some(self.thread)
@@ -51,11 +51,11 @@ impl Before {
 
 /// What is changed at present. One broker at a time has the file.
 #[derive(Debug)]
-pub struct Touched {
+pub struct StateFile {
     journal: Journal,
     /// Held for as long as this lives; also through renames of the file.
     _lock: File,
-    threads: BTreeMap<Identity, Before>,
+    threads: BTreeMap<Identity, SavedThread>,
     moved: BTreeMap<Identity, PathBuf>,
     /// With where whoever is left in it goes.
     groups: BTreeMap<PathBuf, PathBuf>,
@@ -63,7 +63,7 @@ pub struct Touched {
 
 /// What the last broker had left changed, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PutBack {
+pub struct RestoreReport {
     /// Threads that were at a window's priority or had bandwidth, and have not now.
     pub threads: usize,
     /// Control groups that were removed.
@@ -76,7 +76,7 @@ pub struct PutBack {
 
 /// How many lines of a state file's text are readable, for tests. Restores nothing.
 pub fn understood(text: &str) -> usize {
-    lines::read(text, &is_group_path).map_or(0, |said| said.lines.len())
+    records::read(text, &is_group_path).map_or(0, |parsed_records| parsed_records.lines.len())
 }
 
 /// Why there is no state file to work with. Nothing has been changed on the machine.
@@ -101,13 +101,13 @@ pub enum StateError {
     },
 }
 
-impl Touched {
+impl StateFile {
     /// Takes the directory's state file, and puts back what another broker left there.
     ///
     /// # Errors
     ///
     /// If another broker works with it, if it cannot be written, or if another user could replace it.
-    pub fn open(directory: &Path) -> Result<(Touched, PutBack), StateError> {
+    pub fn open(directory: &Path) -> Result<(StateFile, RestoreReport), StateError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
             move |error| StateError::Unusable { path, error }
@@ -121,19 +121,24 @@ impl Touched {
         }
         let path = directory.join("touched");
         let (journal, text) = Journal::open(folder, "touched").map_err(unusable(&path))?;
-        let said = lines::read(&text, &is_group_path);
-        let said = said.map_err(|version| StateError::Version { path: path.clone(), version })?;
-        let mut touched =
-            Touched { journal, _lock: lock, threads: BTreeMap::new(), moved: BTreeMap::new(), groups: BTreeMap::new() };
-        let damaged = (said.unreadable > 0).then(|| {
-            let (lines, kept) = (said.unreadable, touched.journal.set_aside(&text));
+        let parsed_records = records::read(&text, &is_group_path);
+        let parsed_records = parsed_records.map_err(|version| StateError::Version { path: path.clone(), version })?;
+        let mut state_file = StateFile {
+            journal,
+            _lock: lock,
+            threads: BTreeMap::new(),
+            moved: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        };
+        let damaged = (parsed_records.unreadable > 0).then(|| {
+            let (lines, kept) = (parsed_records.unreadable, state_file.journal.set_aside(&text));
             format!("{lines} lines of {} cannot be read; {kept}", path.display())
         });
-        touched.take(said.lines);
-        let report = PutBack { damaged, ..touched.put_all_back() };
+        state_file.take(parsed_records.lines);
+        let report = RestoreReport { damaged, ..state_file.put_all_back() };
         // What could not be put back stays in the file, for another start to try.
-        touched.compact().map_err(unusable(&path))?;
-        Ok((touched, report))
+        state_file.compact().map_err(unusable(&path))?;
+        Ok((state_file, report))
     }
 
     /// A thread is about to be changed. A second record of the same thread replaces the first: the program itself has
@@ -142,11 +147,11 @@ impl Touched {
     /// # Errors
     ///
     /// If it cannot be written: then the thread must be left alone.
-    pub fn thread(&mut self, before: Before) -> io::Result<()> {
+    pub fn thread(&mut self, before: SavedThread) -> io::Result<()> {
         if self.threads.get(&before.thread) == Some(&before) {
             return Ok(());
         }
-        self.append(&lines::thread(&before))?;
+        self.append(&records::thread(&before))?;
         self.threads.insert(before.thread, before);
         Ok(())
     }
@@ -157,7 +162,7 @@ impl Touched {
     ///
     /// If it cannot be written: then it must stay where it is.
     pub fn moved(&mut self, process: Identity, from: &Path) -> io::Result<()> {
-        self.append(&lines::moved(process, from))?;
+        self.append(&records::moved(process, from))?;
         self.moved.insert(process, from.to_owned());
         Ok(())
     }
@@ -168,7 +173,7 @@ impl Touched {
     ///
     /// If it cannot be written: then it must not be made.
     pub fn group(&mut self, path: &Path, home: &Path) -> io::Result<()> {
-        self.append(&lines::group(path, home))?;
+        self.append(&records::group(path, home))?;
         self.groups.insert(path.to_owned(), home.to_owned());
         Ok(())
     }
@@ -188,7 +193,7 @@ impl Touched {
         let known = self.threads.remove(&whose).is_some() | self.moved.remove(&whose).is_some();
         if known {
             // A line too few does no harm: what is as it was is found to be so.
-            let _ = self.append(&lines::done(whose));
+            let _ = self.append(&records::done(whose));
         }
     }
 
@@ -203,8 +208,8 @@ impl Touched {
     }
 
     /// Puts everything back as it was: the last act of a broker, and the first of the next.
-    pub fn put_all_back(&mut self) -> PutBack {
-        let mut report = PutBack::default();
+    pub fn put_all_back(&mut self) -> RestoreReport {
+        let mut report = RestoreReport::default();
         let failed = &mut report.failed;
         let noted = self.threads.keys().map(|thread| thread.number).collect();
         let kin = kin(self.threads.values());
@@ -213,8 +218,8 @@ impl Touched {
                 report.threads += usize::from(changed);
                 false
             }
-            Err(why) => {
-                failed.push(format!("thread {} of process {}: {why}", before.thread, before.process));
+            Err(reason) => {
+                failed.push(format!("thread {} of process {}: {reason}", before.thread, before.process));
                 true
             }
         });
@@ -251,29 +256,29 @@ impl Touched {
 
     /// Writes the file anew with what is true.
     fn compact(&mut self) -> io::Result<()> {
-        let mut text = lines::head();
-        self.threads.values().for_each(|before| text.push_str(&lines::thread(before)));
-        self.moved.iter().for_each(|(process, from)| text.push_str(&lines::moved(*process, from)));
-        self.groups.iter().for_each(|(group, home)| text.push_str(&lines::group(group, home)));
+        let mut text = records::head();
+        self.threads.values().for_each(|before| text.push_str(&records::thread(before)));
+        self.moved.iter().for_each(|(process, from)| text.push_str(&records::moved(*process, from)));
+        self.groups.iter().for_each(|(group, home)| text.push_str(&records::group(group, home)));
         self.journal.replace(&text)
     }
 
-    fn take(&mut self, lines: Vec<Line>) {
+    fn take(&mut self, lines: Vec<StateRecord>) {
         for line in lines {
             if self.threads.len() + self.moved.len() + self.groups.len() > 1_000_000 {
                 return;
             }
             match line {
-                Line::Thread(before) => {
+                StateRecord::Thread(before) => {
                     self.threads.insert(before.thread, before);
                 }
-                Line::Moved(process, from) => {
+                StateRecord::Moved(process, from) => {
                     self.moved.insert(process, from);
                 }
-                Line::Group(group, home) => {
+                StateRecord::Group(group, home) => {
                     self.groups.insert(group, home);
                 }
-                Line::Done(whose) => {
+                StateRecord::Done(whose) => {
                     self.threads.remove(&whose);
                     self.moved.remove(&whose);
                 }
@@ -325,10 +330,10 @@ impl fmt::Display for StateError {
 
 impl std::error::Error for StateError {}
 
-impl fmt::Display for PutBack {
+impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "put back {} threads, removed {} control groups", self.threads, self.groups)?;
-        self.failed.iter().try_for_each(|why| write!(f, "; not put back: {why}"))?;
+        self.failed.iter().try_for_each(|reason| write!(f, "; not put back: {reason}"))?;
         self.damaged.as_ref().map_or(Ok(()), |damaged| write!(f, "; {damaged}"))
     }
 }

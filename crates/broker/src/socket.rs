@@ -15,7 +15,7 @@ pub const LONGEST_PATH: usize = 107;
 /// Why there is no place.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum PlaceError {
+pub enum SocketError {
     /// Neither root nor XDG_RUNTIME_DIR.
     Nowhere,
     /// More octets than a socket's path may have.
@@ -40,19 +40,21 @@ pub enum PlaceError {
     },
 }
 
-impl fmt::Display for PlaceError {
+impl fmt::Display for SocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PlaceError::Nowhere => f.write_str("there is no place for the broker's socket: XDG_RUNTIME_DIR is not set"),
-            PlaceError::TooLong(path) => {
+            SocketError::Nowhere => {
+                f.write_str("there is no place for the broker's socket: XDG_RUNTIME_DIR is not set")
+            }
+            SocketError::TooLong(path) => {
                 let octets = path.as_os_str().len();
                 write!(f, "the socket's path has {octets} octets, of {LONGEST_PATH} at most: {}", path.display())
             }
-            PlaceError::Relative(path) => write!(f, "the socket's path must begin with /: {}", path.display()),
-            PlaceError::Directory { path, error } => {
+            SocketError::Relative(path) => write!(f, "the socket's path must begin with /: {}", path.display()),
+            SocketError::Directory { path, error } => {
                 write!(f, "the socket's directory {} cannot be used: {error}", path.display())
             }
-            PlaceError::Open { path, owner, mode } => write!(
+            SocketError::Open { path, owner, mode } => write!(
                 f,
                 "others could replace the broker's socket: {} belongs to user {owner} and has mode {mode:o}",
                 path.display()
@@ -61,18 +63,18 @@ impl fmt::Display for PlaceError {
     }
 }
 
-impl std::error::Error for PlaceError {}
+impl std::error::Error for SocketError {}
 
-impl PlaceError {
+impl SocketError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            PlaceError::Nowhere => "say --socket PATH, in a directory that only you can write to".to_owned(),
-            PlaceError::TooLong(_) | PlaceError::Relative(_) => format!("--socket PATH, such as {MACHINE}"),
-            PlaceError::Directory { .. } => {
+            SocketError::Nowhere => "say --socket PATH, in a directory that only you can write to".to_owned(),
+            SocketError::TooLong(_) | SocketError::Relative(_) => format!("--socket PATH, such as {MACHINE}"),
+            SocketError::Directory { .. } => {
                 "--socket PATH names another, in a directory that you can write to".to_owned()
             }
-            PlaceError::Open { path, .. } => {
+            SocketError::Open { path, .. } => {
                 format!(
                     "chmod go-w {0}, or chown it to yourself; or --socket PATH in another directory",
                     path.display()
@@ -87,8 +89,8 @@ impl PlaceError {
 /// # Errors
 ///
 /// If nothing says where.
-pub fn to_serve(uid: u32, runtime: Option<&Path>) -> Result<PathBuf, PlaceError> {
-    own(uid, runtime).ok_or(PlaceError::Nowhere)
+pub fn to_serve(uid: u32, runtime: Option<&Path>) -> Result<PathBuf, SocketError> {
+    own(uid, runtime).ok_or(SocketError::Nowhere)
 }
 
 /// Makes the socket's directory if it is missing, and checks that no other user can replace it or a directory above it
@@ -97,20 +99,20 @@ pub fn to_serve(uid: u32, runtime: Option<&Path>) -> Result<PathBuf, PlaceError>
 /// # Errors
 ///
 /// Of paths that are none for sockets, and directories in which the broker's clients could be led astray.
-pub fn prepare(socket: &Path, uid: u32) -> Result<(), PlaceError> {
+pub fn prepare(socket: &Path, uid: u32) -> Result<(), SocketError> {
     if !socket.is_absolute() {
-        return Err(PlaceError::Relative(socket.to_owned()));
+        return Err(SocketError::Relative(socket.to_owned()));
     }
     if socket.as_os_str().len() > LONGEST_PATH {
-        return Err(PlaceError::TooLong(socket.to_owned()));
+        return Err(SocketError::TooLong(socket.to_owned()));
     }
-    let Some(directory) = socket.parent() else { return Err(PlaceError::Relative(socket.to_owned())) };
+    let Some(directory) = socket.parent() else { return Err(SocketError::Relative(socket.to_owned())) };
     // Clients of all users reach the machine's broker, only its own user's theirs.
     let mode = if uid == 0 { 0o755 } else { 0o700 };
     match Folder::make(directory, mode) {
         Ok(_) => Ok(()),
-        Err(Mistrust::Open { path, owner, mode }) => Err(PlaceError::Open { path, owner, mode }),
-        Err(mistrust) => Err(PlaceError::Directory { path: directory.to_owned(), error: mistrust.into() }),
+        Err(Mistrust::Open { path, owner, mode }) => Err(SocketError::Open { path, owner, mode }),
+        Err(mistrust) => Err(SocketError::Directory { path: directory.to_owned(), error: mistrust.into() }),
     }
 }
 
@@ -134,8 +136,8 @@ mod tests {
         let runtime = Path::new("/run/user/1000");
         assert_eq!(to_serve(0, Some(runtime)).unwrap(), Path::new(MACHINE));
         assert_eq!(to_serve(1000, Some(runtime)).unwrap(), Path::new("/run/user/1000/hyoshi/broker.sock"));
-        assert!(matches!(to_serve(1000, None), Err(PlaceError::Nowhere)));
-        assert!(matches!(to_serve(1000, Some(Path::new("here"))), Err(PlaceError::Nowhere)));
+        assert!(matches!(to_serve(1000, None), Err(SocketError::Nowhere)));
+        assert!(matches!(to_serve(1000, Some(Path::new("here"))), Err(SocketError::Nowhere)));
     }
 
     #[test]
@@ -148,18 +150,18 @@ mod tests {
         assert_eq!(fs::metadata(&run).unwrap().mode() & 0o777, if uid == 0 { 0o755 } else { 0o700 });
         fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
         let error = prepare(&socket, uid).unwrap_err();
-        assert!(matches!(error, PlaceError::Open { mode: 0o777, .. }), "{error}");
+        assert!(matches!(error, SocketError::Open { mode: 0o777, .. }), "{error}");
         assert!(error.remedy().contains("chmod go-w"));
         // In a sticky directory other users could create the files beside the socket.
         fs::set_permissions(&run, fs::Permissions::from_mode(0o1777)).unwrap();
-        assert!(matches!(prepare(&socket, uid), Err(PlaceError::Open { mode: 0o1777, .. })));
+        assert!(matches!(prepare(&socket, uid), Err(SocketError::Open { mode: 0o1777, .. })));
         fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).unwrap();
         prepare(&socket, uid).unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(prepare(&socket, uid), Err(PlaceError::Open { mode: 0o777, .. })), "a directory above it");
+        assert!(matches!(prepare(&socket, uid), Err(SocketError::Open { mode: 0o777, .. })), "a directory above it");
         fs::remove_dir_all(&directory).unwrap();
-        assert!(matches!(prepare(Path::new("run/broker.sock"), uid), Err(PlaceError::Relative(_))));
+        assert!(matches!(prepare(Path::new("run/broker.sock"), uid), Err(SocketError::Relative(_))));
         let long = format!("/{}", "x".repeat(LONGEST_PATH));
-        assert!(matches!(prepare(Path::new(&long), uid), Err(PlaceError::TooLong(_))));
+        assert!(matches!(prepare(Path::new(&long), uid), Err(SocketError::TooLong(_))));
     }
 }

@@ -20,12 +20,12 @@ pub struct NotReserved {
     /// The most that could be; none if nothing.
     pub most: Option<Reservation>,
     /// Why, in words.
-    pub why: String,
+    pub reason: String,
 }
 
 /// A way to reserve time, and whether it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct ProxyInfo {
     /// Its name.
     pub name: &'static str,
     /// Whether it could be used.
@@ -33,12 +33,12 @@ pub struct Way {
     /// Whether it is the one that is used.
     pub used: bool,
     /// Why it cannot be used, or what it does.
-    pub why: String,
+    pub reason: String,
 }
 
 /// What lanes above the windows may take of one CPU.
 #[derive(Clone, Debug, Default)]
-pub struct Lanes {
+pub struct CpuLanes {
     /// How much.
     pub promises: Vec<Promise>,
     /// Whose they are and how much they take, in words; empty if there are none.
@@ -47,19 +47,19 @@ pub struct Lanes {
 
 /// Whether a task's wake-ups are watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Watching {
+pub enum WakeupWatch {
     /// No, or not yet.
     #[default]
-    Not,
+    Off,
     /// It is to be: no more threads are watched, and those of others are.
-    Waits,
+    Waiting,
     /// So.
     By(Seen),
 }
 
 /// A member of a task that may not stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stranger {
+pub struct ForeignProcess {
     /// The process.
     pub process: Identity,
     /// The program's name, printable.
@@ -67,9 +67,9 @@ pub struct Stranger {
 }
 
 /// The machine, or a model of one.
-pub trait Kernel: Send {
+pub trait Platform: Send {
     /// The ways to reserve time, those that cannot be used too.
-    fn ways(&self) -> Vec<Way>;
+    fn proxies(&self) -> Vec<ProxyInfo>;
 
     /// The one that is used.
     fn name(&self) -> &'static str;
@@ -83,7 +83,7 @@ pub trait Kernel: Send {
     fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess>;
 
     /// The processes of a control group belong to the task: of those that are `there`, by number, all that `may`, but for
-    /// those of other tasks; of all others whenever it is [gathered](Kernel::gather).
+    /// those of other tasks; of all others whenever it is [gathered](Platform::gather).
     fn add_group(&mut self, task: TaskId, group: Group, there: &[u32], may: &mut dyn FnMut(&Process) -> bool);
 
     /// The control group is the task's no more; its processes are.
@@ -104,7 +104,7 @@ pub trait Kernel: Send {
         tasks: &[TaskId],
         may: &mut dyn FnMut(TaskId, &Process) -> bool,
         now: Instant,
-    ) -> (Vec<(TaskId, Stranger)>, Instant);
+    ) -> (Vec<(TaskId, ForeignProcess)>, Instant);
 
     /// These processes leave the task: their scheduling is restored, and they do not join again as children.
     fn expel(&mut self, task: TaskId, processes: &[Identity]);
@@ -122,12 +122,12 @@ pub trait Kernel: Send {
 
     /// The task that a process belongs to, or comes to as a child of its parent; and whether it was added to that by
     /// itself, neither as a child nor with a control group.
-    fn whose(&self, process: &Process) -> Option<(TaskId, bool)>;
+    fn task_of(&self, process: &Process) -> Option<(TaskId, bool)>;
 
     /// One of these processes that belongs to a task, if one does. The numbers are sorted.
-    fn one_of(&self, numbers: &[u32]) -> Option<(u32, TaskId)>;
+    fn find_member(&self, numbers: &[u32]) -> Option<(u32, TaskId)>;
 
-    /// Reserves time, in place of what was reserved. It is done, unless the kernel [awaits](Kernel::awaits) a word on it.
+    /// Reserves time, in place of what was reserved. It is done, unless the kernel [awaits](Platform::awaits) a word on it.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ pub trait Kernel: Send {
     }
 
     /// In words, by what else than priorities the task is held, or why not.
-    fn told(&self, task: TaskId) -> Option<String>;
+    fn enforcement(&self, task: TaskId) -> Option<String>;
 
     /// Reserves nothing any more. A hard task has hardly anything then.
     fn release(&mut self, task: TaskId);
@@ -163,13 +163,13 @@ pub trait Kernel: Send {
     fn consumed(&mut self, task: TaskId) -> Option<Span>;
 
     /// The same, of processes of which one lived a moment ago: whether one does is as much to ask as what they consumed.
-    fn reading(&mut self, task: TaskId, now: Instant) -> Option<Span> {
+    fn consumed_at(&mut self, task: TaskId, now: Instant) -> Option<Span> {
         let _ = now;
         self.consumed(task)
     }
 
     /// Whether somebody else has yet to say that what was reserved last for the task is.
-    fn awaits(&self, task: TaskId) -> bool {
+    fn is_pending(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
@@ -177,18 +177,18 @@ pub trait Kernel: Send {
     /// What has become of reservations that were awaited, of those that had to be made by another way, and of those that
     /// cannot be kept any more: whose, which, and why not. That is no word on what was reserved for the task since. Where it is
     /// a refusal the task is to be released, or something else reserved for it.
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
         None
     }
 
     /// A task for which more may be reserved than when it was refused.
-    fn room(&mut self) -> Option<TaskId> {
+    fn next_retry(&mut self) -> Option<TaskId> {
         None
     }
 
-    /// Lanes above all windows may take this of a CPU from now on. Whom too little is left for is [news](Kernel::news);
+    /// Lanes above all windows may take this of a CPU from now on. Whom too little is left for is [outcomes](Platform::outcomes);
     /// those in `first` are served before others. Whether lanes are counted at all.
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId]) -> bool {
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId]) -> bool {
         let _ = (cpu, lanes, first);
         false
     }
@@ -197,10 +197,10 @@ pub trait Kernel: Send {
     fn watch(&mut self, task: TaskId, owner: Option<u32>);
 
     /// Hands over to `finder` what the watched threads did since the last time.
-    fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> Watching;
+    fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> WakeupWatch;
 
     /// From now on, events that it waits for post to `wake`. Without events it looks more often.
-    fn attend(&mut self, wake: &Wake) {
+    fn wake_on_events(&mut self, wake: &Wake) {
         let _ = wake;
     }
 
@@ -210,14 +210,14 @@ pub trait Kernel: Send {
         0
     }
 
-    /// Whether the task has consumed nothing lately. [`Kernel::woke`] reports when it consumes again.
-    fn sleeps(&self, task: TaskId) -> bool {
+    /// Whether the task has consumed nothing lately. [`Platform::woke`] reports when it consumes again.
+    fn is_asleep(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
     /// A task that slept and has consumed CPU time since.
-    fn woke(&mut self) -> Option<TaskId> {
+    fn next_woken(&mut self) -> Option<TaskId> {
         None
     }
 

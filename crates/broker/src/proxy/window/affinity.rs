@@ -13,11 +13,11 @@ use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::cpu::cpu_list;
 use hyoshi_os::scheduling::Affinity;
 
-use super::thread::State;
-use super::{Open, WindowProxy};
-use crate::kernel::NotReserved;
-use crate::members::Members;
-use crate::proxy::Ground;
+use super::thread::ThreadState;
+use super::{TaskWindow, WindowProxy};
+use crate::platform::NotReserved;
+use crate::proxy::ProxyContext;
+use crate::task_processes::TaskProcesses;
 
 /// How often it is seen whether raised threads were bound anew, and whether those are free again that were refused.
 pub(super) const LOOK: Span = Span::from_secs(1);
@@ -32,21 +32,21 @@ const GOES: usize = 50;
 
 /// A task that was refused because of where it may run.
 #[derive(Debug)]
-pub(super) struct Cramped {
+pub(super) struct RefusedPlacement {
     allowed: Vec<u32>,
     /// Once it has as much, it is so no more; none if it may run nowhere.
     refused: Option<Share>,
 }
 
 /// Those after the one that was looked at last, then the others.
-fn in_turn(cramped: &BTreeMap<TaskId, Cramped>, last: TaskId) -> Vec<TaskId> {
-    let after = cramped.range((Bound::Excluded(last), Bound::Unbounded));
-    after.chain(cramped.range(..=last)).map(|(task, _)| *task).take(TASKS_AT_ONCE).collect()
+fn in_turn(refused_placements: &BTreeMap<TaskId, RefusedPlacement>, last: TaskId) -> Vec<TaskId> {
+    let after = refused_placements.range((Bound::Excluded(last), Bound::Unbounded));
+    after.chain(refused_placements.range(..=last)).map(|(task, _)| *task).take(TASKS_AT_ONCE).collect()
 }
 
 impl WindowProxy {
     /// The CPUs that a task's window may be on, as it was seen last, or now if that is long ago.
-    pub(super) fn allowed(&self, task: TaskId, members: &Members, now: Instant) -> Vec<u32> {
+    pub(super) fn allowed(&self, task: TaskId, members: &TaskProcesses, now: Instant) -> Vec<u32> {
         match self.open.get(&task) {
             Some(open) if now < open.bound => open.allowed.clone(),
             open => reach(&self.cpus, open, members).best(),
@@ -64,7 +64,7 @@ impl WindowProxy {
         allowed: &[u32],
     ) -> Result<Option<u32>, NotReserved> {
         if allowed.is_empty() {
-            return Err(self.cramp(task, Some(reservation), allowed, nowhere()));
+            return Err(self.refuse_placement(task, Some(reservation), allowed, nowhere()));
         }
         if self.open.contains_key(&task) && self.placement.covers(task, reservation, allowed) {
             return Ok(None);
@@ -73,13 +73,16 @@ impl WindowProxy {
             Ok(seat) => {
                 self.placement.enlarge(task, Span::from_nanos(reservation.budget().as_nanos() / 4 * 5));
                 // It has as much as it was refused.
-                let refused = self.cramped.get(&task).and_then(|cramped| cramped.refused);
+                let refused =
+                    self.refused_placements.get(&task).and_then(|refused_placements| refused_placements.refused);
                 if refused.is_some_and(|refused| reservation.share() >= refused) {
-                    self.cramped.remove(&task);
+                    self.refused_placements.remove(&task);
                 }
                 Ok(Some(seat.cpu))
             }
-            Err(refused) => Err(self.cramp(task, Some(reservation), allowed, self.above.refused(&refused, allowed))),
+            Err(refused) => {
+                Err(self.refuse_placement(task, Some(reservation), allowed, self.above.refused(&refused, allowed)))
+            }
         }
     }
 
@@ -97,9 +100,9 @@ impl WindowProxy {
 
     /// After a look at a task's threads: if most of them may not run where the window is any more, it goes where they may.
     /// Where there is no room it is refused what it has, which somebody has still to be told.
-    pub(super) fn follow(&mut self, task: TaskId, now: Instant, ground: &mut Ground) {
+    pub(super) fn follow_affinity(&mut self, task: TaskId, now: Instant, context: &mut ProxyContext) {
         let Some(open) = self.open.get_mut(&task) else { return };
-        let Some(members) = ground.tasks.get(&task) else { return };
+        let Some(members) = context.tasks.get(&task) else { return };
         let before = open.elsewhere;
         open.count_elsewhere();
         let looked = std::mem::take(&mut open.looked) || open.elsewhere != before;
@@ -122,53 +125,53 @@ impl WindowProxy {
             }
         };
         if let Some((asked, refused)) = refused {
-            let refused = self.cramp(task, asked, &allowed, refused);
-            self.news.push_back((task, what, refused));
+            let refused = self.refuse_placement(task, asked, &allowed, refused);
+            self.outcomes.push_back((task, what, refused));
             return;
         }
-        self.seat_all(None, &mut ground.touched);
+        self.apply_placement(None, &mut context.state_file);
         if let Some(open) = self.open.get_mut(&task).filter(|open| open.window.is_raised()) {
-            let _ = open.raise(members, now, &mut ground.touched);
+            let _ = open.raise(members, now, &mut context.state_file);
             open.count_elsewhere();
         }
     }
 
     /// Who was refused because of where they may run is given room when that changes. Says when to look again.
-    pub(super) fn look_at_cramped(&mut self, now: Instant, ground: &Ground) -> Instant {
-        if self.cramped.is_empty() {
+    pub(super) fn retry_refused(&mut self, now: Instant, context: &ProxyContext) -> Instant {
+        if self.refused_placements.is_empty() {
             return Instant::NEVER;
         }
         if now < self.freed {
             return self.freed;
         }
-        let WindowProxy { cpus, open, cramped, turn, freed, room, .. } = self;
+        let WindowProxy { cpus, open, refused_placements, turn, freed, room, .. } = self;
         let mut threads = 0;
-        for task in in_turn(cramped, *turn) {
+        for task in in_turn(refused_placements, *turn) {
             if threads >= THREADS_AT_ONCE {
                 break;
             }
             *turn = task;
-            let allowed = ground.tasks.get(&task).map(|members| {
+            let allowed = context.tasks.get(&task).map(|members| {
                 threads += members.threads().len();
                 reach(cpus, open.get(&task), members).best()
             });
-            if allowed.as_ref() == cramped.get(&task).map(|cramped| &cramped.allowed) {
+            if allowed.as_ref() == refused_placements.get(&task).map(|refused_placements| &refused_placements.allowed) {
                 continue;
             }
-            cramped.remove(&task);
+            refused_placements.remove(&task);
             if allowed.is_some() {
                 // What is reserved next is for where it may run now.
                 open.get_mut(&task).into_iter().for_each(|open| open.bound = now);
                 room.push_back(task);
             }
         }
-        let goes = cramped.len().div_ceil(TASKS_AT_ONCE).clamp(1, GOES) as u64;
+        let goes = refused_placements.len().div_ceil(TASKS_AT_ONCE).clamp(1, GOES) as u64;
         *freed = now.saturating_add(Span::from_nanos(LOOK.as_nanos() / goes));
         *freed
     }
 
     /// Why it is refused; it is looked whether it is still bound, if it is.
-    fn cramp(
+    fn refuse_placement(
         &mut self,
         task: TaskId,
         asked: Option<Reservation>,
@@ -178,41 +181,42 @@ impl WindowProxy {
         if allowed.len() == self.cpus.len() {
             return refused;
         }
-        self.cramped.insert(task, Cramped { allowed: allowed.to_vec(), refused: asked.map(Reservation::share) });
+        self.refused_placements
+            .insert(task, RefusedPlacement { allowed: allowed.to_vec(), refused: asked.map(Reservation::share) });
         let bound = match allowed {
             [] => "`taskset -ap PID` shows where its threads may".to_owned(),
             [cpu] => format!("its threads may run on CPU {cpu} alone"),
             cpus => format!("its threads may run on CPUs {} alone", cpu_list(cpus)),
         };
-        NotReserved { why: format!("{}; {bound}", refused.why), ..refused }
+        NotReserved { reason: format!("{}; {bound}", refused.reason), ..refused }
     }
 }
 
-impl Open {
+impl TaskWindow {
     /// Where its threads may run, as they were seen last.
     fn reach(&self, cpus: &[u32]) -> Reach {
         let mut reach = Reach::on(cpus);
-        let free = self.threads.values().filter(|held| held.state != State::ItsOwn);
+        let free = self.threads.values().filter(|held| held.state != ThreadState::ItsOwn);
         free.for_each(|held| reach.add(|cpu| held.before.affinity.has(cpu)));
         reach
     }
 
     fn count_elsewhere(&mut self) {
-        self.elsewhere = self.threads.values().filter(|held| held.state == State::Elsewhere).count();
+        self.elsewhere = self.threads.values().filter(|held| held.state == ThreadState::Elsewhere).count();
     }
 }
 
 fn nowhere() -> NotReserved {
-    NotReserved { most: None, why: "the task may run on no CPU that has windows".to_owned() }
+    NotReserved { most: None, reason: "the task may run on no CPU that has windows".to_owned() }
 }
 
 /// Where a task's threads may run now; raised ones, where they may while they are not.
-fn reach(cpus: &[u32], open: Option<&Open>, members: &Members) -> Reach {
+fn reach(cpus: &[u32], open: Option<&TaskWindow>, members: &TaskProcesses) -> Reach {
     let mut reach = Reach::on(cpus);
     for member in members.threads() {
         match open.and_then(|open| open.threads.get(&member.tid)) {
-            Some(held) if held.state == State::ItsOwn => {}
-            Some(held) if held.state == State::Raised => reach.add(|cpu| held.before.affinity.has(cpu)),
+            Some(held) if held.state == ThreadState::ItsOwn => {}
+            Some(held) if held.state == ThreadState::Raised => reach.add(|cpu| held.before.affinity.has(cpu)),
             _ => Affinity::of(member.tid).into_iter().for_each(|may| reach.add(|cpu| may.has(cpu))),
         }
     }
@@ -225,9 +229,9 @@ mod tests {
 
     #[test]
     fn all_that_were_refused_are_looked_at_in_turn_a_few_at_a_time() {
-        let cramped = || Cramped { allowed: vec![0], refused: None };
-        let all: BTreeMap<TaskId, Cramped> =
-            (0..3 * TASKS_AT_ONCE as u32 + 1).map(|id| (TaskId(id), cramped())).collect();
+        let refused_placements = || RefusedPlacement { allowed: vec![0], refused: None };
+        let all: BTreeMap<TaskId, RefusedPlacement> =
+            (0..3 * TASKS_AT_ONCE as u32 + 1).map(|id| (TaskId(id), refused_placements())).collect();
         let (mut turn, mut seen) = (TaskId(5), Vec::new());
         for _ in 0..4 {
             let few = in_turn(&all, turn);
@@ -238,7 +242,7 @@ mod tests {
         seen.truncate(all.len());
         seen.sort_unstable();
         assert!(seen.iter().eq(all.keys()), "{seen:?}");
-        let one = BTreeMap::from([(TaskId(7), cramped())]);
+        let one = BTreeMap::from([(TaskId(7), refused_placements())]);
         assert_eq!((in_turn(&one, TaskId(7)), in_turn(&one, TaskId(9))), (vec![TaskId(7)], vec![TaskId(7)]));
         assert!(in_turn(&BTreeMap::new(), TaskId(7)).is_empty());
     }

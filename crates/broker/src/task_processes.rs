@@ -12,13 +12,13 @@ use hyoshi_os::{Clock, MonotonicClock};
 /// Children are found by their parents, so one whose parent ended before it was seen (a daemon that forks twice within
 /// a moment) stays outside; what it consumes is counted all the same where the task clock is.
 #[derive(Debug)]
-pub struct Members {
+pub struct TaskProcesses {
     processes: Vec<Process>,
     /// Those that were added by themselves: neither as children of others nor with a control group.
     named: BTreeSet<Identity>,
     /// Those of which the first thread has ended while others go on.
     headless: Vec<Identity>,
-    threads: Vec<Member>,
+    threads: Vec<TaskThread>,
     meter: Meter,
     /// The instant of the last reading that has one, and what it was.
     read: Option<(Instant, Span)>,
@@ -47,7 +47,7 @@ pub struct Members {
 
 /// A thread of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Member {
+pub struct TaskThread {
     /// The kernel's number of it.
     pub tid: u32,
     /// Its process.
@@ -70,14 +70,14 @@ const THREADS: Span = Span::from_millis(100);
 /// No task has more processes than this; further children stay outside.
 pub const MOST_PROCESSES: usize = 4096;
 
-impl Members {
+impl TaskProcesses {
     /// Nobody, metered as freshly as the kernel lets us.
     pub fn new() -> Self {
         let (processes, headless, threads, scratch) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (named, outside) = (BTreeSet::new(), BTreeSet::new());
         let (grouped, missing) = (BTreeSet::new(), BTreeSet::new());
         let meter = Meter::new();
-        Members {
+        TaskProcesses {
             processes,
             named,
             headless,
@@ -120,7 +120,7 @@ impl Members {
         if !there && self.has(identity) {
             self.named.insert(identity);
         }
-        self.look_at_threads();
+        self.list_threads();
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Members {
 
     /// A process goes to a task of its own, though one that is here is its `parent`, or it is here itself; with it go those
     /// that it has started. Returns who leaves: nobody where it was added by itself, or is none of this task's.
-    pub fn give_up(&mut self, process: &Process, parent: Option<u32>) -> Vec<Identity> {
+    pub fn remove_subtree(&mut self, process: &Process, parent: Option<u32>) -> Vec<Identity> {
         let identity = process.identity();
         let inside = |one: &Process| one.identity() == identity || Some(one.identity().number) == parent;
         if self.named.contains(&identity) || !self.processes.iter().any(inside) {
@@ -172,7 +172,7 @@ impl Members {
             left.push(of_it.identity());
             next.extend(children.of(of_it));
         }
-        self.let_leave(&left);
+        self.remove_all(&left);
         left
     }
 
@@ -188,14 +188,14 @@ impl Members {
 
     /// Lists the threads if they may have changed since the last look: their number is different, or the last list is
     /// `THREADS` old.
-    pub fn look_for_threads(&mut self) {
+    pub fn update_threads(&mut self) {
         if self.count_threads() != self.counted || self.clock.now() >= self.listed.saturating_add(THREADS) {
-            self.look_at_threads();
+            self.list_threads();
         }
     }
 
     /// Sees which threads there are now. 1 us a process and 0.3 us a thread.
-    pub fn look_at_threads(&mut self) {
+    pub fn list_threads(&mut self) {
         (self.listed, self.counted) = (self.clock.now(), self.count_threads());
         self.threads.clear();
         for process in &self.processes {
@@ -203,20 +203,20 @@ impl Members {
             let process = process.identity();
             let ended = self.headless.contains(&process).then_some(process.number);
             let live = self.scratch.iter().filter(|tid| Some(**tid) != ended);
-            self.threads.extend(live.map(|tid| Member { tid: *tid, process }));
+            self.threads.extend(live.map(|tid| TaskThread { tid: *tid, process }));
         }
         self.threads.sort_unstable();
     }
 
     /// Sees which processes there are, where there may be others than at the last look; `reading` is what they have consumed.
     /// Of many, not at once again.
-    pub fn look_at_family(&mut self, reading: Span) {
+    pub fn update_processes(&mut self, reading: Span) {
         let now = self.clock.now();
         if self.looked == Some(reading) || now < self.next {
             return;
         }
         self.looked = Some(reading);
-        self.look_at_processes();
+        self.list_processes();
         let took = self.clock.now().since(now);
         let least = if now < self.young { Span::ZERO } else { FAMILY };
         self.next = now.saturating_add((took * FAMILY_SHARE).max(least));
@@ -224,7 +224,7 @@ impl Members {
 
     /// Sees which processes have ended and which were started since. 3 us a thread, so not at every look. A process
     /// whose first thread has ended lives as long as another: it is that thread alone which is not there any more.
-    pub fn look_at_processes(&mut self) {
+    pub fn list_processes(&mut self) {
         let before = self.processes.len();
         self.processes.retain(|process| !process.has_ended());
         if self.processes.len() < before {
@@ -270,7 +270,7 @@ impl Members {
     fn take_in(&mut self, numbers: &[u32], may: &mut dyn FnMut(&Process) -> bool, time: &mut dyn FnMut() -> bool) {
         let sessions: Vec<u32> = self.processes.iter().map(Process::session).collect();
         let before = std::mem::replace(&mut self.gathered, start_of_now());
-        self.look_at_processes();
+        self.list_processes();
         let here: BTreeSet<u32> = self.processes.iter().map(|process| process.identity().number).collect();
         let (last, first) = numbers.split_at(numbers.partition_point(|number| *number <= self.cursor));
         let strangers = first.iter().chain(last).filter(|number| !here.contains(number));
@@ -293,7 +293,7 @@ impl Members {
 
     /// Those that were in a control group of the task and are in none any more, now and at the look before, are no members
     /// any longer; `numbers`, sorted, are all that are in its groups, as they were gathered. Returns who has left.
-    pub fn dismiss(&mut self, numbers: &[u32]) -> Vec<Identity> {
+    pub fn remove_departed(&mut self, numbers: &[u32]) -> Vec<Identity> {
         let all: BTreeSet<Identity> = self.processes.iter().map(Process::identity).collect();
         self.grouped.retain(|process| all.contains(process));
         let is_away = |process: &&Identity| numbers.binary_search(&process.number).is_err();
@@ -301,17 +301,17 @@ impl Members {
         let left: Vec<Identity> = away.intersection(&self.missing).copied().collect();
         self.missing = away;
         if !left.is_empty() {
-            self.let_leave(&left);
+            self.remove_all(&left);
         }
         left
     }
 
-    fn let_leave(&mut self, left: &[Identity]) {
+    fn remove_all(&mut self, left: &[Identity]) {
         self.processes.retain(|process| !left.contains(&process.identity()));
         self.named.retain(|process| !left.contains(process));
         self.outside.extend(left);
         self.meter.turn_to(&self.processes);
-        self.look_at_threads();
+        self.list_threads();
     }
 
     /// These are no longer members, and do not join again as children of other members.
@@ -319,7 +319,7 @@ impl Members {
         let here: Vec<Identity> = processes.iter().copied().filter(|process| self.has(*process)).collect();
         if !here.is_empty() {
             self.grouped.retain(|process| !here.contains(process));
-            self.let_leave(&here);
+            self.remove_all(&here);
         }
     }
 
@@ -334,7 +334,7 @@ impl Members {
     }
 
     /// The threads of the last look, in the order of their numbers.
-    pub fn threads(&self) -> &[Member] {
+    pub fn threads(&self) -> &[TaskThread] {
         &self.threads
     }
 
@@ -377,9 +377,9 @@ impl Members {
     }
 }
 
-impl Default for Members {
+impl Default for TaskProcesses {
     fn default() -> Self {
-        Members::new()
+        TaskProcesses::new()
     }
 }
 
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn who_leaves_a_group_before_the_look_after_the_first_has_left_it() {
         let (stays, leaves, never) = (Sleeper::start(), Sleeper::start(), Sleeper::start());
-        let mut members = Members::new();
+        let mut members = TaskProcesses::new();
         members.add(Process::open(never.number()).unwrap()).unwrap();
         let mut group = [stays.number(), leaves.number()];
         group.sort_unstable();
@@ -419,7 +419,7 @@ mod tests {
         let rest = [stays.number()];
         let mut look = || {
             members.gather(&rest, &mut |_| true, &mut || true);
-            members.dismiss(&rest).into_iter().map(|left| left.number).collect::<Vec<_>>()
+            members.remove_departed(&rest).into_iter().map(|left| left.number).collect::<Vec<_>>()
         };
         // One that goes to a group below can be seen in neither, once.
         assert_eq!([look(), look(), look()], [vec![], vec![leaves.number()], vec![]]);

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Thread, Wake, priority};
 
-use super::{About, Bulletin};
-use crate::trouble::Trouble;
+use super::{ExternalEvent, ExternalEvents};
+use crate::request_error::RequestError;
 
 /// Questions that wait; beyond, requests go on as they came.
 const QUESTIONS: usize = 1_024;
@@ -16,19 +16,19 @@ const QUESTIONS: usize = 1_024;
 const ENDING: Span = Span::from_secs(1);
 
 /// Somebody who is asked. One thread at a time asks one of them, so that a slow one has no more than that.
-pub(super) trait Asked: Send + Sync {
+pub(super) trait RemoteCall: Send + Sync {
     /// Asks what there is to ask. Some if the broker is to be driven again.
-    fn talk_once(&self) -> Option<About>;
+    fn call_once(&self) -> Option<ExternalEvent>;
 
     /// What comes next; nobody has it in hand any more once it is over.
-    fn after(&self) -> After;
+    fn next_call(&self) -> NextCall;
 
     /// There is no room for its question.
     fn give_up(&self);
 }
 
 /// What comes after a talk.
-pub(super) enum After {
+pub(super) enum NextCall {
     /// Nothing, until it is asked again.
     Over,
     /// More, which came meanwhile.
@@ -37,26 +37,26 @@ pub(super) enum After {
     Later(Span),
 }
 
-pub(super) struct Pool {
+pub(super) struct CallPool {
     name: &'static str,
     most: usize,
-    queue: PiMutex<Queue>,
+    queue: PiMutex<CallQueue>,
     wake: Wake,
     clock: MonotonicClock,
     ends: AtomicBool,
     threads: PiMutex<Vec<Thread<()>>>,
-    bulletin: Arc<Bulletin>,
+    events: Arc<ExternalEvents>,
 }
 
 #[derive(Default)]
-struct Queue {
-    now: VecDeque<Arc<dyn Asked>>,
-    later: Vec<(Instant, Arc<dyn Asked>)>,
+struct CallQueue {
+    now: VecDeque<Arc<dyn RemoteCall>>,
+    later: Vec<(Instant, Arc<dyn RemoteCall>)>,
 }
 
-impl Queue {
+impl CallQueue {
     /// The next to be asked, and else when there will be one.
-    fn next(&mut self, now: Instant) -> Result<Arc<dyn Asked>, Instant> {
+    fn next(&mut self, now: Instant) -> Result<Arc<dyn RemoteCall>, Instant> {
         if let Some(at) = self.later.iter().position(|(at, _)| *at <= now) {
             let (_, rested) = self.later.swap_remove(at);
             self.now.push_back(rested);
@@ -66,17 +66,17 @@ impl Queue {
     }
 }
 
-impl Pool {
-    pub fn new(name: &'static str, most: usize, bulletin: &Arc<Bulletin>) -> Arc<Pool> {
-        Arc::new(Pool {
+impl CallPool {
+    pub fn new(name: &'static str, most: usize, events: &Arc<ExternalEvents>) -> Arc<CallPool> {
+        Arc::new(CallPool {
             name,
             most,
-            queue: PiMutex::new(Queue::default()),
+            queue: PiMutex::new(CallQueue::default()),
             wake: Wake::new(),
             clock: MonotonicClock::start(),
             ends: AtomicBool::new(false),
             threads: PiMutex::new(Vec::new()),
-            bulletin: bulletin.clone(),
+            events: events.clone(),
         })
     }
 
@@ -85,7 +85,7 @@ impl Pool {
     /// # Errors
     ///
     /// If there are no threads to be had.
-    pub fn start(self: &Arc<Self>) -> Result<(), Trouble> {
+    pub fn start(self: &Arc<Self>) -> Result<(), RequestError> {
         let mut threads = self.threads.lock();
         while threads.len() < self.most {
             let pool = self.clone();
@@ -93,14 +93,14 @@ impl Pool {
             let spawn = Spawn::new(format!("{}-{}", self.name, threads.len())).policy(Policy::Fifo(priority::BROKER));
             threads.push(spawn.spawn(move || pool.work()).map_err(|error| {
                 let what = format!("no thread for what other processes are asked: {error}");
-                Trouble::refused(what, "end some of the system's threads")
+                RequestError::refused(what, "end some of the system's threads")
             })?);
         }
         Ok(())
     }
 
     /// False if too many wait.
-    pub fn ask(&self, asked: Arc<dyn Asked>) -> bool {
+    pub fn ask(&self, asked: Arc<dyn RemoteCall>) -> bool {
         let mut queue = self.queue.lock();
         if queue.now.len() >= QUESTIONS {
             return false;
@@ -131,23 +131,23 @@ impl Pool {
             match asked {
                 Err(later) => next = later,
                 Ok(asked) => {
-                    self.talk(asked);
+                    self.perform(asked);
                     next = self.queue.lock().later.iter().map(|(at, _)| *at).min().unwrap_or(Instant::NEVER);
                 }
             }
         }
     }
 
-    fn talk(&self, asked: Arc<dyn Asked>) {
-        if let Some(about) = asked.talk_once() {
-            self.bulletin.tell(about);
+    fn perform(&self, asked: Arc<dyn RemoteCall>) {
+        if let Some(about) = asked.call_once() {
+            self.events.notify(about);
         }
-        match asked.after() {
-            After::Over => (),
-            After::Again if self.ask(asked.clone()) => (),
-            After::Again => asked.give_up(),
+        match asked.next_call() {
+            NextCall::Over => (),
+            NextCall::Again if self.ask(asked.clone()) => (),
+            NextCall::Again => asked.give_up(),
             // At most one for each that is asked at all.
-            After::Later(rest) => self.queue.lock().later.push((self.clock.now().saturating_add(rest), asked)),
+            NextCall::Later(rest) => self.queue.lock().later.push((self.clock.now().saturating_add(rest), asked)),
         }
     }
 
@@ -156,8 +156,8 @@ impl Pool {
         let until = self.clock.now().saturating_add(ENDING);
         while self.clock.now() < until {
             let Some(asked) = self.queue.lock().now.pop_front() else { return };
-            let _ = asked.talk_once();
-            if let After::Again = asked.after() {
+            let _ = asked.call_once();
+            if let NextCall::Again = asked.next_call() {
                 self.queue.lock().now.push_back(asked);
             }
         }

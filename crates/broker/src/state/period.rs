@@ -4,10 +4,10 @@ use hyoshi_control::{Finder, Finding, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::wakeups::Seen;
 
-use super::State;
+use super::BrokerState;
 use super::join::next_multiple;
-use crate::kernel::Watching;
-use crate::trouble::Trouble;
+use crate::platform::WakeupWatch;
+use crate::request_error::RequestError;
 
 /// The period of a task while none has been found: what it consumes is metered, and reserved, in that.
 pub const PROVISIONAL: Span = Span::from_millis(100);
@@ -22,9 +22,9 @@ const EXACTER: u64 = 20;
 
 /// What finds one task's period.
 #[derive(Debug)]
-pub(super) struct Auto {
+pub(super) struct PeriodDetector {
     finder: Finder,
-    watching: Watching,
+    watching: WakeupWatch,
     /// When it was judged last what its wake-ups tell, and is again.
     judged: Instant,
     next: Instant,
@@ -32,83 +32,84 @@ pub(super) struct Auto {
 
 /// What is known of a period that is found by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DetectedPeriod {
     /// The period, and how sure it is.
     pub finding: Finding,
     /// Since when that is so.
-    pub ago: Span,
+    pub age: Span,
     /// All of it in words.
-    pub words: String,
+    pub text: String,
 }
 
-impl State {
+impl BrokerState {
     /// The task's period is found from now on, or no more.
     pub(super) fn find_period(&mut self, id: TaskId, on: bool) {
         let owner = self.tasks.get(&id).map(|task| task.owner).filter(|_| on);
-        self.kernel.watch(id, owner);
-        self.autos.remove(&id);
+        self.platform.watch(id, owner);
+        self.detectors.remove(&id);
         if on {
             let finder = Finder::new(Seen::Switches.shortest());
-            let watching = Watching::By(Seen::Switches);
-            self.autos.insert(id, Auto { finder, watching, judged: Instant::ZERO, next: Instant::ZERO });
+            let watching = WakeupWatch::By(Seen::Switches);
+            self.detectors.insert(id, PeriodDetector { finder, watching, judged: Instant::ZERO, next: Instant::ZERO });
             self.next = Instant::ZERO;
         }
     }
 
     /// Listens to what has woken up, and returns when to do so again.
-    pub(super) fn look_for_periods(&mut self, now: Instant) -> Instant {
+    pub(super) fn detect_periods(&mut self, now: Instant) -> Instant {
         let mut found = Vec::new();
-        for (id, auto) in self.autos.iter_mut().filter(|(_, auto)| auto.next <= now).take(AT_ONCE) {
-            match self.kernel.wakeups(*id, &mut auto.finder) {
-                Watching::Not => {}
-                watching => auto.watching = watching,
+        for (id, detector) in self.detectors.iter_mut().filter(|(_, detector)| detector.next <= now).take(AT_ONCE) {
+            match self.platform.wakeups(*id, &mut detector.finder) {
+                WakeupWatch::Off => {}
+                watching => detector.watching = watching,
             }
-            (auto.judged, auto.next) = (now, now.saturating_add(JUDGE));
-            auto.finder.look(now);
-            found.extend(auto.finder.finding().period.map(|period| (*id, period)));
+            (detector.judged, detector.next) = (now, now.saturating_add(JUDGE));
+            detector.finder.look(now);
+            found.extend(detector.finder.finding().period.map(|period| (*id, period)));
         }
         for (id, period) in found {
             if self.period(id) != period {
                 // A period that cannot be reserved for is found and told all the same.
-                let _ = self.retime(id, period, now);
+                let _ = self.change_period(id, period, now);
             }
         }
-        self.autos.values().map(|auto| auto.next).min().unwrap_or(Instant::NEVER)
+        self.detectors.values().map(|detector| detector.next).min().unwrap_or(Instant::NEVER)
     }
 
     /// The same share of the CPU in another period, until its advocates know better; they know nothing of the one before unless
     /// it was nearly the same.
-    pub(super) fn retime(&mut self, id: TaskId, period: Span, now: Instant) -> Result<(), Trouble> {
+    pub(super) fn change_period(&mut self, id: TaskId, period: Span, now: Instant) -> Result<(), RequestError> {
         let asked = self.arbiter.grant(id).map(|grant| grant.asked);
         let budget = asked.map_or(Span::from_nanos(1), |asked| asked.share().of(period)).max(Span::from_nanos(1));
         let declared = Reservation::new(budget.min(period), period);
-        let declared = declared.map_err(|error| Trouble::refused(error, error.remedy()))?;
+        let declared = declared.map_err(|error| RequestError::refused(error, error.remedy()))?;
         let before = self.period(id).as_nanos();
         let task = self.task(id)?;
-        let (settings, name, waits) = (task.settings.clone(), task.name.clone(), task.waits.is_some());
+        let (settings, name, waiting_since) = (task.settings.clone(), task.name.clone(), task.waiting_since.is_some());
         let decision = if before.abs_diff(period.as_nanos()) <= before / EXACTER {
             self.arbiter.declare(id, declared, now)
         } else {
             let chain = self.chain(&settings, id, &name)?;
             self.arbiter.retime(id, declared, chain, now)
         };
-        let decision = decision.map_err(|refusal| Trouble::refused(refusal, "`hyoshi broker list` shows all tasks"))?;
+        let decision =
+            decision.map_err(|refusal| RequestError::refused(refusal, "`hyoshi broker list` shows all tasks"))?;
         self.backlog.add(decision);
         self.apply(now);
-        if !waits {
-            self.look_at(id, next_multiple(now, period));
+        if !waiting_since {
+            self.schedule_report(id, next_multiple(now, period));
         }
         Ok(())
     }
 
     /// What is known of the task's period, if it is found by itself.
-    pub(super) fn found(&self, id: TaskId) -> Option<Found> {
-        let auto = self.autos.get(&id)?;
-        let finding = auto.finder.finding();
-        let ago = auto.judged.since(finding.since);
+    pub(super) fn detected_period(&self, id: TaskId) -> Option<DetectedPeriod> {
+        let detector = self.detectors.get(&id)?;
+        let finding = detector.finder.finding();
+        let ago = detector.judged.since(finding.since);
         let (thread, wakeups) = (finding.thread, finding.wakeups);
-        let seen = match auto.watching {
-            Watching::By(seen) => format!("seen by {seen}"),
+        let seen = match detector.watching {
+            WakeupWatch::By(seen) => format!("seen by {seen}"),
             _ => "and it waits: no more threads are watched, and those of others are".to_owned(),
         };
         let words = match finding.period {
@@ -128,7 +129,7 @@ impl State {
             (None, _) => String::new(),
             (Some(_), seconds) => format!("; so for {seconds} s"),
         };
-        Some(Found { finding, ago, words: words + &since })
+        Some(DetectedPeriod { finding, age: ago, text: words + &since })
     }
 }
 

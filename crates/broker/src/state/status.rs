@@ -7,11 +7,11 @@ use hyoshi_control::policy::PolicyWords;
 use hyoshi_control::{Accounts, Advocate, Grant, Limit, Reason, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 
-use super::auto::Found;
-use super::{State, gone};
-use crate::kernel::Way;
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use super::period::DetectedPeriod;
+use super::{BrokerState, gone};
+use crate::component::ComponentSpec;
+use crate::platform::ProxyInfo;
+use crate::request_error::RequestError;
 
 /// Tasks of a page, and octets of users' names in it: bounds what is copied under the lock.
 const PAGE: usize = 64;
@@ -19,7 +19,7 @@ const PAGE_OCTETS: usize = 256 << 10;
 
 /// A task as it stands.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct TaskSnapshot {
     /// Its name.
     pub name: String,
     /// Whose it is.
@@ -35,9 +35,9 @@ pub struct Standing {
     /// For policy partition; empty for the first.
     pub group: String,
     /// Its advocates.
-    pub advocates: Vec<Setting>,
+    pub advocates: Vec<ComponentSpec>,
     /// What each of them says of itself now.
-    pub sayings: Vec<String>,
+    pub advocate_status: Vec<String>,
     /// What it consumed by the last report, since the one before.
     pub consumed: Span,
     /// What it consumed by then, or later, since it joined.
@@ -49,34 +49,34 @@ pub struct Standing {
     /// No more than what it holds.
     pub hard: bool,
     /// In words, by what it is held besides, or why not.
-    pub held_to: Option<String>,
+    pub enforcement: Option<String>,
     /// What the machine holds for it.
-    pub held: Option<Reservation>,
+    pub reserved: Option<Reservation>,
     /// What is known of its period, where that is found by itself.
-    pub found: Option<Found>,
+    pub detected_period: Option<DetectedPeriod>,
     /// Why that is less than the request; empty otherwise.
-    pub because: String,
+    pub reason: String,
 }
 
-impl Standing {
+impl TaskSnapshot {
     /// What became of what it asks for.
-    pub fn outcome(&self) -> Outcome {
-        Outcome { asked: self.grant.asked, held: self.held, because: self.because.clone() }
+    pub fn grant_snapshot(&self) -> GrantSnapshot {
+        GrantSnapshot { requested: self.grant.asked, reserved: self.reserved, reason: self.reason.clone() }
     }
 }
 
 /// What became of what a task asks for.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct GrantSnapshot {
     /// What it asks for.
-    pub asked: Reservation,
+    pub requested: Reservation,
     /// What the machine holds for it.
-    pub held: Option<Reservation>,
+    pub reserved: Option<Reservation>,
     /// Why that is less; empty if it is not.
-    pub because: String,
+    pub reason: String,
 }
 
-fn because(grant: &Grant, why: Option<&str>, accounts: &Accounts) -> String {
+fn reason(grant: &Grant, proxy_reason: Option<&str>, accounts: &Accounts) -> String {
     let words = |limit| words(limit, accounts);
     let reason = match grant.reason {
         Reason::Granted => String::new(),
@@ -90,8 +90,8 @@ fn because(grant: &Grant, why: Option<&str>, accounts: &Accounts) -> String {
         Reason::Policy => "the policy gives no more".to_owned(),
         Reason::Unanswered => "the policy returned nothing for it".to_owned(),
     };
-    match why.filter(|_| grant.reason == Reason::Scheduler) {
-        Some(why) => format!("{reason}: {why}"),
+    match proxy_reason.filter(|_| grant.reason == Reason::Scheduler) {
+        Some(proxy_reason) => format!("{reason}: {proxy_reason}"),
         None => reason,
     }
 }
@@ -106,35 +106,35 @@ fn words(limit: Limit, accounts: &Accounts) -> String {
     }
 }
 
-impl State {
+impl BrokerState {
     /// How a task stands.
     ///
     /// # Errors
     ///
     /// If it has left.
-    pub fn standing(&mut self, id: TaskId) -> Result<Standing, Trouble> {
-        self.count_up(id);
+    pub fn snapshot(&mut self, id: TaskId) -> Result<TaskSnapshot, RequestError> {
+        self.update_total(id);
         let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
         let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
-        Ok(Standing {
+        Ok(TaskSnapshot {
             name: task.name.clone(),
             owner: task.owner,
-            processes: self.kernel.processes(id),
-            control_groups: self.kernel.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
+            processes: self.platform.processes(id),
+            control_groups: self.platform.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
             importance: task.importance,
             weight: task.weight,
             group: task.group.clone(),
             advocates: task.settings.clone(),
-            sayings: self.sayings(id),
+            advocate_status: self.advocate_status(id),
             consumed: task.consumed,
             total: task.total,
             reports: task.reports,
             hard: task.hard,
-            held_to: self.kernel.told(id),
-            held: grant.reservation.filter(|_| task.waits.is_none()),
+            enforcement: self.platform.enforcement(id),
+            reserved: grant.reservation.filter(|_| task.waiting_since.is_none()),
             grant,
-            found: self.found(id),
-            because: because(&grant, task.why.as_deref(), self.arbiter.accounts()),
+            detected_period: self.detected_period(id),
+            reason: reason(&grant, task.reason.as_deref(), self.arbiter.accounts()),
         })
     }
 
@@ -143,22 +143,22 @@ impl State {
     /// # Errors
     ///
     /// If it has left.
-    pub fn outcome(&self, id: TaskId) -> Result<Outcome, Trouble> {
+    pub fn grant_snapshot(&self, id: TaskId) -> Result<GrantSnapshot, RequestError> {
         let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
         let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
-        let held = grant.reservation.filter(|_| task.waits.is_none());
-        let because = because(&grant, task.why.as_deref(), self.arbiter.accounts());
-        Ok(Outcome { asked: grant.asked, held, because })
+        let reserved = grant.reservation.filter(|_| task.waiting_since.is_none());
+        let reason = reason(&grant, task.reason.as_deref(), self.arbiter.accounts());
+        Ok(GrantSnapshot { requested: grant.asked, reserved, reason })
     }
 
     /// What each of a task's advocates says of itself now.
-    fn sayings(&self, id: TaskId) -> Vec<String> {
+    fn advocate_status(&self, id: TaskId) -> Vec<String> {
         let words = |(advocate, _): (&dyn Advocate, _)| Words(advocate).to_string();
         self.arbiter.joining(id).map_or(Vec::new(), |joining| joining.chain.iter().map(words).collect())
     }
 
     /// The next tasks by name, those whose names follow `after`: one page. Also whether there are more.
-    pub fn page(&mut self, after: &str) -> (Vec<Standing>, bool) {
+    pub fn page(&mut self, after: &str) -> (Vec<TaskSnapshot>, bool) {
         let following = (Bound::Excluded(after), Bound::Unbounded);
         let mut ids: Vec<TaskId> = self.names.range::<str, _>(following).map(|(_, id)| *id).take(PAGE + 1).collect();
         let more = ids.len() > PAGE;
@@ -168,9 +168,9 @@ impl State {
             if octets > PAGE_OCTETS {
                 return (page, true);
             }
-            let Ok(standing) = self.standing(id) else { continue };
-            octets += 4 * standing.processes.len() + standing.advocates.iter().map(Setting::size).sum::<usize>();
-            page.push(standing);
+            let Ok(snapshot) = self.snapshot(id) else { continue };
+            octets += 4 * snapshot.processes.len() + snapshot.advocates.iter().map(ComponentSpec::size).sum::<usize>();
+            page.push(snapshot);
         }
         (page, more)
     }
@@ -185,20 +185,20 @@ impl State {
     /// # Errors
     ///
     /// If there is none of that name.
-    pub fn explain(&self, name: &str, now: Instant) -> Result<String, Trouble> {
+    pub fn explain(&self, name: &str, now: Instant) -> Result<String, RequestError> {
         let id = self.find(name)?;
         let explanation = self.arbiter.explain(id, now).ok_or_else(|| gone(id))?;
-        let processes: Vec<_> = self.kernel.processes(id).iter().take(8).map(u32::to_string).collect();
+        let processes: Vec<_> = self.platform.processes(id).iter().take(8).map(u32::to_string).collect();
         let processes = match processes.is_empty() {
             true => "none has come yet".to_owned(),
             false => processes.join(", "),
         };
         let limited = explanation.grant.reason == Reason::Scheduler;
-        let why = self.tasks.get(&id).and_then(|task| task.why.as_deref()).filter(|_| limited);
+        let why = self.tasks.get(&id).and_then(|task| task.reason.as_deref()).filter(|_| limited);
         let why = why.map_or(String::new(), |why| format!("\n               {why}"));
-        let period = self.found(id).map_or(String::new(), |found| format!("\n  period     {}", found.words));
-        let held_to = self.kernel.told(id).map_or(String::new(), |told| format!("\n  held to    {told}"));
-        Ok(format!("{explanation}{why}{period}{held_to}\n  processes  {processes}"))
+        let period = self.detected_period(id).map_or(String::new(), |found| format!("\n  period     {}", found.text));
+        let enforcement = self.platform.enforcement(id).map_or(String::new(), |told| format!("\n  held to    {told}"));
+        Ok(format!("{explanation}{why}{period}{enforcement}\n  processes  {processes}"))
     }
 
     /// The policy, its cap, what is reserved of it.
@@ -209,7 +209,7 @@ impl State {
     }
 
     /// The ways to reserve time on this machine.
-    pub fn ways(&self) -> Vec<Way> {
-        self.kernel.ways()
+    pub fn proxies(&self) -> Vec<ProxyInfo> {
+        self.platform.proxies()
     }
 }

@@ -19,8 +19,8 @@ use hyoshi_os::process::{Identity, threads_of};
 use hyoshi_os::wakeups::{Wakeups, Woken};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Thread, Wake, priority};
 
-use crate::kernel::Watching;
-use crate::members::Members;
+use crate::platform::WakeupWatch;
+use crate::task_processes::TaskProcesses;
 
 /// Threads of all tasks whose switches are recorded; where samples are taken, one counts as much as eight.
 pub(crate) const MOST_WATCHED: usize = 256;
@@ -36,21 +36,21 @@ const MOST_HEARD: usize = 16_384;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Watches {
-    desk: Arc<Desk>,
+pub(crate) struct WakeupWatches {
+    mailbox: Arc<WatchMailbox>,
     limit: usize,
     thread: Option<Thread<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
-    tray: PiMutex<Tray>,
+struct WatchMailbox {
+    shared: PiMutex<WatchedTasks>,
     wake: Wake,
 }
 
 #[derive(Debug, Default)]
-struct Tray {
-    tasks: BTreeMap<TaskId, Slot>,
+struct WatchedTasks {
+    tasks: BTreeMap<TaskId, TaskWakeups>,
     /// Tasks or their processes are others than the thread knows.
     changed: bool,
     ends: bool,
@@ -58,10 +58,10 @@ struct Tray {
 
 /// What is known of a task on both sides.
 #[derive(Debug, Default)]
-struct Slot {
+struct TaskWakeups {
     owner: u32,
     processes: Arc<[Identity]>,
-    standing: Watching,
+    standing: WakeupWatch,
     /// Wake-ups are seen otherwise than before: what was found until then is of no use.
     anew: bool,
     /// Sorted.
@@ -69,52 +69,53 @@ struct Slot {
     heard: Vec<(u32, Woken)>,
 }
 
-impl Watches {
+impl WakeupWatches {
     /// Of nobody yet; of so many threads at most.
-    pub fn new(limit: usize) -> Watches {
-        Watches { desk: Arc::default(), limit, thread: None }
+    pub fn new(limit: usize) -> WakeupWatches {
+        WakeupWatches { mailbox: Arc::default(), limit, thread: None }
     }
 
     /// A task of this user's is watched from now on.
     pub fn watch(&mut self, task: TaskId, owner: u32) {
         {
-            let mut tray = self.desk.tray.lock();
-            tray.tasks.entry(task).or_default().owner = owner;
-            tray.changed = true;
+            let mut shared = self.mailbox.shared.lock();
+            shared.tasks.entry(task).or_default().owner = owner;
+            shared.changed = true;
         }
         if self.thread.is_none() {
-            let (desk, limit) = (self.desk.clone(), self.limit);
+            let (mailbox, limit) = (self.mailbox.clone(), self.limit);
             let below = Policy::Fifo(priority::WINDOWS.start() - 1);
             // Without a thread, tasks wait, and are told so.
-            self.thread = Spawn::new("wake-ups").policy(below).spawn(move || Attention::new(limit).pay(&desk)).ok();
+            self.thread =
+                Spawn::new("wake-ups").policy(below).spawn(move || WakeupWatcher::new(limit).pay(&mailbox)).ok();
         }
-        self.desk.wake.post();
+        self.mailbox.wake.post();
     }
 
     /// And no more.
     pub fn unwatch(&mut self, task: TaskId) {
-        let mut tray = self.desk.tray.lock();
-        if tray.tasks.remove(&task).is_some() {
-            tray.changed = true;
-            drop(tray);
-            self.desk.wake.post();
+        let mut shared = self.mailbox.shared.lock();
+        if shared.tasks.remove(&task).is_some() {
+            shared.changed = true;
+            drop(shared);
+            self.mailbox.wake.post();
         }
     }
 
     /// Hands over to `finder` what was seen since the last time.
-    pub fn hear(&self, task: TaskId, members: Option<&Members>, finder: &mut Finder) -> Watching {
+    pub fn hear(&self, task: TaskId, members: Option<&TaskProcesses>, finder: &mut Finder) -> WakeupWatch {
         let (standing, anew, watched, heard) = {
-            let mut tray = self.desk.tray.lock();
-            let Tray { tasks, changed, .. } = &mut *tray;
-            let Some(slot) = tasks.get_mut(&task) else { return Watching::Not };
-            let there = || members.into_iter().flat_map(Members::processes).map(|process| process.identity());
-            if !slot.processes.iter().copied().eq(there()) {
-                (slot.processes, *changed) = (there().collect(), true);
+            let mut shared = self.mailbox.shared.lock();
+            let WatchedTasks { tasks, changed, .. } = &mut *shared;
+            let Some(wakeups_of) = tasks.get_mut(&task) else { return WakeupWatch::Off };
+            let there = || members.into_iter().flat_map(TaskProcesses::processes).map(|process| process.identity());
+            if !wakeups_of.processes.iter().copied().eq(there()) {
+                (wakeups_of.processes, *changed) = (there().collect(), true);
             }
-            let heard = std::mem::take(&mut slot.heard);
-            (slot.standing, std::mem::take(&mut slot.anew), slot.watched.clone(), heard)
+            let heard = std::mem::take(&mut wakeups_of.heard);
+            (wakeups_of.standing, std::mem::take(&mut wakeups_of.anew), wakeups_of.watched.clone(), heard)
         };
-        if let (true, Watching::By(seen)) = (anew, standing) {
+        if let (true, WakeupWatch::By(seen)) = (anew, standing) {
             *finder = Finder::new(seen.shortest());
         }
         finder.keep(&watched);
@@ -125,30 +126,30 @@ impl Watches {
                 Woken::Lost => finder.lost(thread),
             }
         }
-        if self.thread.is_none() { Watching::Waits } else { standing }
+        if self.thread.is_none() { WakeupWatch::Waiting } else { standing }
     }
 }
 
-impl Drop for Watches {
+impl Drop for WakeupWatches {
     fn drop(&mut self) {
-        self.desk.tray.lock().ends = true;
-        self.desk.wake.post();
+        self.mailbox.shared.lock().ends = true;
+        self.mailbox.wake.post();
         // A panic of the thread would have been told by itself.
         let _ = self.thread.take().map(Thread::join);
     }
 }
 
 /// What the thread knows.
-struct Attention {
+struct WakeupWatcher {
     limit: usize,
     clock: MonotonicClock,
-    tasks: BTreeMap<TaskId, Watched>,
+    tasks: BTreeMap<TaskId, WatchedTask>,
     /// Threads are not looked for before.
     rest: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchedTask {
     owner: u32,
     processes: Arc<[Identity]>,
     wakeups: Wakeups,
@@ -164,44 +165,44 @@ struct Watched {
     collect: Instant,
 }
 
-impl Attention {
-    fn new(limit: usize) -> Attention {
-        Attention { limit, clock: MonotonicClock::start(), tasks: BTreeMap::new(), rest: Instant::ZERO }
+impl WakeupWatcher {
+    fn new(limit: usize) -> WakeupWatcher {
+        WakeupWatcher { limit, clock: MonotonicClock::start(), tasks: BTreeMap::new(), rest: Instant::ZERO }
     }
 
-    fn pay(&mut self, desk: &Desk) {
-        while self.take(&mut desk.tray.lock()) {
-            let next = self.look_at_threads().min(self.collect());
-            self.hand_over(&mut desk.tray.lock());
-            desk.wake.wait_until(&self.clock, next);
+    fn pay(&mut self, mailbox: &WatchMailbox) {
+        while self.take(&mut mailbox.shared.lock()) {
+            let next = self.list_threads().min(self.collect());
+            self.hand_over(&mut mailbox.shared.lock());
+            mailbox.wake.wait_until(&self.clock, next);
         }
     }
 
     /// Whom there is to watch now. False at the end.
-    fn take(&mut self, tray: &mut Tray) -> bool {
-        if std::mem::take(&mut tray.changed) {
-            self.tasks.retain(|task, _| tray.tasks.contains_key(task));
-            for (task, slot) in &tray.tasks {
+    fn take(&mut self, shared: &mut WatchedTasks) -> bool {
+        if std::mem::take(&mut shared.changed) {
+            self.tasks.retain(|task, _| shared.tasks.contains_key(task));
+            for (task, wakeups_of) in &shared.tasks {
                 let watched = self.tasks.entry(*task).or_default();
-                (watched.owner, watched.processes) = (slot.owner, slot.processes.clone());
+                (watched.owner, watched.processes) = (wakeups_of.owner, wakeups_of.processes.clone());
             }
             self.share_out();
         }
-        !tray.ends
+        !shared.ends
     }
 
     /// What was seen, to whoever hears of it.
-    fn hand_over(&mut self, tray: &mut Tray) {
+    fn hand_over(&mut self, shared: &mut WatchedTasks) {
         for (task, watched) in self.tasks.iter_mut().filter(|(_, watched)| watched.changed || !watched.heard.is_empty())
         {
-            if let Some(slot) = tray.tasks.get_mut(task) {
-                watched.hand_over(slot);
+            if let Some(wakeups_of) = shared.tasks.get_mut(task) {
+                watched.hand_over(wakeups_of);
             }
         }
     }
 
     fn share_out(&mut self) {
-        let wishes: Vec<Wish> = self.tasks.values().map(Watched::wish).collect();
+        let wishes: Vec<Wish> = self.tasks.values().map(WatchedTask::wish).collect();
         let given = share_out(self.limit, &wishes);
         for (watched, given) in self.tasks.values_mut().zip(given) {
             if given < watched.given {
@@ -213,9 +214,9 @@ impl Attention {
     }
 
     /// One task at a time. Returns when to look at the next.
-    fn look_at_threads(&mut self) -> Instant {
+    fn list_threads(&mut self) -> Instant {
         let now = self.clock.now();
-        let next = |tasks: &BTreeMap<TaskId, Watched>| {
+        let next = |tasks: &BTreeMap<TaskId, WatchedTask>| {
             tasks.iter().map(|(task, watched)| (watched.look, *task)).min().unwrap_or((Instant::NEVER, TaskId(0)))
         };
         let (due, task) = next(&self.tasks);
@@ -225,7 +226,7 @@ impl Attention {
         let others: usize = self.tasks.iter().filter(|(id, _)| **id != task).map(|(_, one)| one.wakeups.cost()).sum();
         if let Some(watched) = self.tasks.get_mut(&task) {
             let before = watched.wish();
-            watched.look_at_threads(self.limit.saturating_sub(others));
+            watched.list_threads(self.limit.saturating_sub(others));
             watched.look = now.saturating_add(THREADS);
             if watched.wish() != before {
                 self.share_out();
@@ -251,14 +252,14 @@ impl Attention {
     }
 }
 
-impl Watched {
+impl WatchedTask {
     fn wish(&self) -> Wish {
         let seen = self.wakeups.seen();
         Wish { user: self.owner, threads: self.there.min(seen.most()), cost: seen.cost() }
     }
 
     /// Watches as many as are given, and as there is room for.
-    fn look_at_threads(&mut self, room: usize) {
+    fn list_threads(&mut self, room: usize) {
         let mut threads = Vec::new();
         for process in self.processes.iter() {
             let left = MOST_LOOKED_AT - threads.len();
@@ -275,19 +276,19 @@ impl Watched {
         }
     }
 
-    fn hand_over(&mut self, slot: &mut Slot) {
+    fn hand_over(&mut self, wakeups_of: &mut TaskWakeups) {
         self.changed = false;
         if std::mem::take(&mut self.anew) {
-            (slot.anew, slot.heard) = (true, Vec::new());
+            (wakeups_of.anew, wakeups_of.heard) = (true, Vec::new());
         }
-        slot.standing = match self.there > 0 && self.wakeups.cost() == 0 && self.given == 0 {
-            true => Watching::Waits,
-            false => Watching::By(self.wakeups.seen()),
+        wakeups_of.standing = match self.there > 0 && self.wakeups.cost() == 0 && self.given == 0 {
+            true => WakeupWatch::Waiting,
+            false => WakeupWatch::By(self.wakeups.seen()),
         };
-        slot.watched = self.wakeups.watched();
-        slot.heard.append(&mut self.heard);
-        if slot.heard.len() > MOST_HEARD {
-            slot.heard = slot.watched.iter().map(|thread| (*thread, Woken::Lost)).collect();
+        wakeups_of.watched = self.wakeups.watched();
+        wakeups_of.heard.append(&mut self.heard);
+        if wakeups_of.heard.len() > MOST_HEARD {
+            wakeups_of.heard = wakeups_of.watched.iter().map(|thread| (*thread, Woken::Lost)).collect();
         }
     }
 }
@@ -301,12 +302,12 @@ mod tests {
 
     use super::*;
 
-    struct Napper(Child, Members);
+    struct Napper(Child, TaskProcesses);
 
     impl Napper {
         fn start() -> Napper {
             let child = Command::new("sh").args(["-c", "while sleep 0.01; do :; done"]).spawn().unwrap();
-            let mut members = Members::new();
+            let mut members = TaskProcesses::new();
             members.add(Process::open(child.id()).unwrap()).unwrap();
             Napper(child, members)
         }
@@ -321,25 +322,25 @@ mod tests {
 
     #[test]
     fn for_whom_nothing_is_left_waits_and_users_have_equal_parts() {
-        let mut watches = Watches::new(2);
+        let mut watches = WakeupWatches::new(2);
         let nappers: Vec<Napper> = (0..3).map(|_| Napper::start()).collect();
         let mut finders: Vec<Finder> = (0..3).map(|_| Finder::new(Seen::Switches.shortest())).collect();
         // Two of one user's, then one of another's.
         for (task, owner) in [(0, 1000), (1, 1000), (2, 2000)] {
             watches.watch(TaskId(task), owner);
         }
-        let mut until = |watches: &Watches, wanted: [Option<bool>; 3]| {
+        let mut until = |watches: &WakeupWatches, wanted: [Option<bool>; 3]| {
             for _ in 0..3_000 {
                 let mut hear =
                     |task: usize| watches.hear(TaskId(task as u32), Some(&nappers[task].1), &mut finders[task]);
                 let standing = [0, 1, 2].map(&mut hear);
                 let is = standing.map(|standing| match standing {
-                    Watching::Not => None,
-                    Watching::Waits => Some(false),
-                    Watching::By(_) => Some(true),
+                    WakeupWatch::Off => None,
+                    WakeupWatch::Waiting => Some(false),
+                    WakeupWatch::By(_) => Some(true),
                 });
                 let heard = (0..3).all(|task| wanted[task] != Some(true) || finders[task].seen() > 3);
-                if standing.contains(&Watching::By(Seen::Samples)) {
+                if standing.contains(&WakeupWatch::By(Seen::Samples)) {
                     eprintln!("not tested: records of switches are refused here");
                     return;
                 }

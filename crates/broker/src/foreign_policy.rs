@@ -6,14 +6,14 @@ use hyoshi_control::policy::{AnyPolicy, Exceeded, Foreign, PolicyWords};
 use hyoshi_control::{Ask, Grant, GroupId, Limit, Policy, TaskId};
 use hyoshi_model::Share;
 
-use crate::external::Bulletin;
+use crate::external::ExternalEvents;
 
 /// Who answers for a policy from elsewhere.
-pub(crate) trait Source: fmt::Debug + Send {
+pub(crate) trait PolicySource: fmt::Debug + Send {
     /// The policy's name.
     const NAME: &'static str;
     /// In a sentence.
-    const WHICH: &'static str;
+    const LABEL: &'static str;
 
     /// Before these are settled: what it says of them, or has said meanwhile.
     fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share);
@@ -26,23 +26,23 @@ pub(crate) trait Source: fmt::Debug + Send {
     /// What it says of itself.
     fn words(&self) -> Option<String>;
 
-    fn bulletin(&self) -> &Bulletin;
+    fn events(&self) -> &ExternalEvents;
 }
 
 /// The policy that it answers for; with its fallback, which decides when it does not.
 #[derive(Debug)]
-pub(crate) struct Elsewhere<S> {
+pub(crate) struct ForeignPolicy<S> {
     source: S,
     foreign: Foreign,
 }
 
-impl<S: Source> Elsewhere<S> {
+impl<S: PolicySource> ForeignPolicy<S> {
     pub fn new(source: S, fallback: AnyPolicy) -> Self {
-        Elsewhere { source, foreign: Foreign::new(fallback) }
+        ForeignPolicy { source, foreign: Foreign::new(fallback) }
     }
 }
 
-impl<S: Source> Policy for Elsewhere<S> {
+impl<S: PolicySource> Policy for ForeignPolicy<S> {
     fn name(&self) -> &'static str {
         S::NAME
     }
@@ -62,15 +62,15 @@ impl<S: Source> Policy for Elsewhere<S> {
         if !self.foreign.decides() {
             let instead = PolicyWords(&*self.foreign.fallback);
             return match self.foreign.why() {
-                None => write!(f, "{instead}, until {} answers", S::WHICH),
-                Some(why) => write!(f, "{instead}, for {} is passed over, {why}", S::WHICH),
+                None => write!(f, "{instead}, until {} answers", S::LABEL),
+                Some(reason) => write!(f, "{instead}, for {} is passed over, {reason}", S::LABEL),
             };
         }
         match self.source.words() {
             Some(words) => write!(f, "{} ({words})", S::NAME)?,
             None => f.write_str(S::NAME)?,
         }
-        exceeded(&self.foreign, self.source.bulletin(), f)
+        exceeded(&self.foreign, self.source.events(), f)
     }
 
     /// All who hold something, if it decides.
@@ -99,14 +99,14 @@ impl<S: Source> Policy for Elsewhere<S> {
 }
 
 /// In words, how it broke the laws, if it did.
-fn exceeded(foreign: &Foreign, bulletin: &Bulletin, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn exceeded(foreign: &Foreign, events: &ExternalEvents, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match foreign.exceeded() {
         None => Ok(()),
         Some(Exceeded::Ask(task)) => {
-            write!(f, "; cut, for it gave {} more than it asks for", bulletin.name_of(task))
+            write!(f, "; cut, for it gave {} more than it asks for", events.name_of(task))
         }
         Some(Exceeded::Limit(task)) => {
-            write!(f, "; cut, for it gave more than there is, to {} at the latest", bulletin.name_of(task))
+            write!(f, "; cut, for it gave more than there is, to {} at the latest", events.name_of(task))
         }
     }
 }

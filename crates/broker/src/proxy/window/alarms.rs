@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hyoshi_control::{Rest, Step, TaskId};
 use hyoshi_model::{Instant, Span};
 
-use super::{Alarm, Events, Open, Rang, State};
+use super::{Alarm, Events, Rang, TaskWindow, ThreadState};
 
 /// Tasks with more threads are watched by looks: setting each alarm again in each period would cost too much.
 const MOST_ALARMS: usize = 16;
@@ -15,8 +15,8 @@ const RESTLESS: Span = Span::from_secs(1);
 
 /// The alarms of a task's threads.
 #[derive(Debug, Default)]
-pub(super) struct Resting {
-    alarms: BTreeMap<u32, Set>,
+pub(super) struct WindowAlarms {
+    alarms: BTreeMap<u32, ThreadAlarm>,
     /// The thread whose alarm was reported last, which is set anew at each look, and the meter's value when it was.
     leader: Option<u32>,
     reading: Span,
@@ -27,13 +27,13 @@ pub(super) struct Resting {
 }
 
 #[derive(Debug)]
-struct Set {
+struct ThreadAlarm {
     alarm: Alarm,
     /// What it was set to; `None` before that, and after its report.
     to: Option<Span>,
 }
 
-impl Resting {
+impl WindowAlarms {
     /// Whether the window waits for alarms.
     pub fn hears(&self) -> bool {
         self.heard
@@ -94,7 +94,7 @@ pub(super) fn whose(key: u64) -> (TaskId, u32) {
     (TaskId((key >> 32) as u32), key as u32) // the two halves
 }
 
-impl Open {
+impl TaskWindow {
     /// After a look: when the next one is due, unless an alarm is reported earlier.
     pub(super) fn rest(&mut self, task: TaskId, step: Step, now: Instant, reading: Span, events: &Events) -> Instant {
         self.rest.heard = false;
@@ -106,18 +106,18 @@ impl Open {
             return step.at();
         }
         let threads = &self.threads;
-        let raised = || threads.iter().filter(|(_, held)| held.state == State::Raised).map(|(tid, _)| *tid);
+        let raised = || threads.iter().filter(|(_, held)| held.state == ThreadState::Raised).map(|(tid, _)| *tid);
         if raised().count() > MOST_ALARMS {
             self.rest.alarms.clear();
             return step.at();
         }
-        self.rest.alarms.retain(|tid, _| threads.get(tid).is_some_and(|held| held.state == State::Raised));
+        self.rest.alarms.retain(|tid, _| threads.get(tid).is_some_and(|held| held.state == ThreadState::Raised));
         for tid in raised() {
             if self.rest.alarms.contains_key(&tid) {
                 continue;
             }
             match alarms.of(tid, key(task, tid)) {
-                Ok(alarm) => drop(self.rest.alarms.insert(tid, Set { alarm, to: None })),
+                Ok(alarm) => drop(self.rest.alarms.insert(tid, ThreadAlarm { alarm, to: None })),
                 Err(error) if error.raw_os_error() == Some(ESRCH) => {}
                 Err(error) => {
                     self.rest.refused = Some(error.to_string());

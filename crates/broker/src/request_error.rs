@@ -9,18 +9,18 @@ use crate::idl::cpu_broker::{NoSuchTask, NotAllowed, Refused};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum RequestError {
     /// It cannot be done.
     Refused {
         /// What is wrong.
-        what: String,
+        message: String,
         /// What to do about it.
         remedy: String,
     },
     /// Others may do it.
     NotAllowed {
         /// What is not.
-        what: String,
+        message: String,
         /// Who may.
         remedy: String,
     },
@@ -33,43 +33,43 @@ pub enum Trouble {
     },
 }
 
-impl Trouble {
+impl RequestError {
     /// It cannot be done.
-    pub fn refused(what: impl fmt::Display, remedy: impl fmt::Display) -> Trouble {
-        Trouble::Refused { what: what.to_string(), remedy: remedy.to_string() }
+    pub fn refused(message: impl fmt::Display, remedy: impl fmt::Display) -> RequestError {
+        RequestError::Refused { message: message.to_string(), remedy: remedy.to_string() }
     }
 
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            Trouble::Refused { remedy, .. } | Trouble::NotAllowed { remedy, .. } => remedy.clone(),
-            Trouble::NoSuchTask { nearest, .. } if nearest.is_empty() => {
+            RequestError::Refused { remedy, .. } | RequestError::NotAllowed { remedy, .. } => remedy.clone(),
+            RequestError::NoSuchTask { nearest, .. } if nearest.is_empty() => {
                 "`hyoshi broker list` shows all tasks; a task ends with its processes".to_owned()
             }
-            Trouble::NoSuchTask { nearest, .. } => format!("did you mean `{nearest}`?"),
+            RequestError::NoSuchTask { nearest, .. } => format!("did you mean `{nearest}`?"),
         }
     }
 
     /// As the exception of an operation that raises all three.
     pub(crate) fn raise<E: From<Refused> + From<NotAllowed> + From<NoSuchTask>>(self) -> E {
         match self {
-            Trouble::Refused { what, remedy } => Refused { what, remedy }.into(),
-            Trouble::NotAllowed { what, remedy } => NotAllowed { what, remedy }.into(),
-            Trouble::NoSuchTask { name, nearest } => NoSuchTask { name, nearest }.into(),
+            RequestError::Refused { message, remedy } => Refused { message, remedy }.into(),
+            RequestError::NotAllowed { message, remedy } => NotAllowed { message, remedy }.into(),
+            RequestError::NoSuchTask { name, nearest } => NoSuchTask { name, nearest }.into(),
         }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Refused { what, .. } | Trouble::NotAllowed { what, .. } => f.write_str(what),
-            Trouble::NoSuchTask { name, .. } => write!(f, "there is no task `{name}`"),
+            RequestError::Refused { message, .. } | RequestError::NotAllowed { message, .. } => f.write_str(message),
+            RequestError::NoSuchTask { name, .. } => write!(f, "there is no task `{name}`"),
         }
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for RequestError {}
 
 /// The beginning of what somebody wrote, which may be long and is not theirs to write to terminals.
 pub(crate) fn shown(text: &str) -> String {
@@ -81,20 +81,20 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-impl From<NoGroup> for Trouble {
+impl From<NoGroup> for RequestError {
     fn from(error: NoGroup) -> Self {
         let remedy = error.remedy();
-        Trouble::refused(error, remedy)
+        RequestError::refused(error, remedy)
     }
 }
 
-impl From<NoProcess> for Trouble {
+impl From<NoProcess> for RequestError {
     fn from(error: NoProcess) -> Self {
         let remedy = match &error {
             NoProcess::Gone(_) | NoProcess::Reused(_) => "name one that runs, or start one with `hyoshi exec`",
             NoProcess::Kernel(..) => "name a process of a program",
             NoProcess::Unreadable(..) => "run the broker as root, or as that process's user",
         };
-        Trouble::refused(error, remedy)
+        RequestError::refused(error, remedy)
     }
 }

@@ -6,13 +6,13 @@ use hyoshi_os::process::{Children, Identity, Process, identity_of_thread, is_sam
 use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
 use hyoshi_os::{Refused, allowed_cpus};
 
-use super::{Before, PutBack};
-use crate::members::MOST_PROCESSES;
+use super::{RestoreReport, SavedThread};
 use crate::raised;
+use crate::task_processes::MOST_PROCESSES;
 
 /// True if it was changed. A thread is ours only while it has a window's priority or bandwidth, or what it can only
 /// have derived from them ([`raised`]). Any other scheduling is its own choice.
-pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
+pub(super) fn put_back(before: &SavedThread) -> Result<bool, Refused> {
     let tid = before.thread.number;
     if before.has_ended() {
         return Ok(false);
@@ -35,7 +35,7 @@ pub(super) fn put_back(before: &Before) -> Result<bool, Refused> {
 }
 
 /// Of each process with threads in a window, one of them: the first, if it is noted.
-pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a Before>) -> BTreeMap<Identity, Before> {
+pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a SavedThread>) -> BTreeMap<Identity, SavedThread> {
     let mut kin = BTreeMap::new();
     for before in threads.filter(|before| before.window.is_some()) {
         let one = kin.entry(before.process).or_insert(*before);
@@ -48,10 +48,10 @@ pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a Before>) -> BTreeMap<Ide
 
 /// Threads and children that were born in a window, and that nobody has looked at since, have inherited that they may run on its
 /// CPU alone: they may again where their kin may, as the window itself would have it.
-pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, Before>) {
+pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, SavedThread>) {
     let children = Children::default();
     let mut seen: BTreeSet<Identity> = kin.keys().copied().collect();
-    let mut next: Vec<(Identity, Before)> = kin.into_iter().collect();
+    let mut next: Vec<(Identity, SavedThread)> = kin.into_iter().collect();
     while let Some((process, before)) = next.pop() {
         let Some(here) = before.window.map(|cpu| Affinity::to([cpu])).filter(|here| *here != before.affinity) else {
             continue;
@@ -78,8 +78,8 @@ const MOST_UNBOUND: usize = 4 * MOST_PROCESSES;
 /// scheduling that only a window or bandwidth gives, unless the process may set it by itself. The thread's earlier
 /// scheduling is unknown, so it becomes ordinary. If it was bound to one CPU, as in a window, it may run on all of the
 /// broker's CPUs.
-pub fn put_back_unnoted(processes: impl IntoIterator<Item = Identity>) -> PutBack {
-    let mut report = PutBack::default();
+pub fn put_back_unnoted(processes: impl IntoIterator<Item = Identity>) -> RestoreReport {
+    let mut report = RestoreReport::default();
     for process in processes {
         for tid in threads_of(process, MOST_PROCESSES) {
             let Ok(found) = Scheduling::of(tid) else { continue };

@@ -24,8 +24,8 @@ use hyoshi_os::process::{Identity, boot_id};
 use hyoshi_os::trusted::Folder;
 use serde::{Deserialize, Serialize};
 
+use crate::component::ComponentSpec;
 use crate::journal::Journal;
-use crate::setting::Setting;
 
 /// Processes of a task that are noted: children are found by their parents.
 pub const MOST_PROCESSES: usize = 256;
@@ -35,7 +35,7 @@ const AT_ONCE: usize = 16;
 
 /// A task as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Noted {
+pub struct StoredTask {
     /// Its number: references to the task stay good.
     pub id: u32,
     /// Its name.
@@ -78,7 +78,7 @@ pub struct Noted {
     #[serde(default)]
     pub own: bool,
     /// Its advocates.
-    pub chain: Vec<Setting>,
+    pub chain: Vec<ComponentSpec>,
     /// What its last cycle consumed, in ns, about.
     pub consumed: u64,
     /// Its processes, each by number and start; at most [`MOST_PROCESSES`].
@@ -87,7 +87,7 @@ pub struct Noted {
 
 /// A policy that was set while the broker ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotedPolicy {
+pub struct StoredPolicy {
     /// As people write it; empty for that of the command line.
     pub policy: String,
     /// Of one CPU, in millionths; 0 for that of the command line.
@@ -96,18 +96,18 @@ pub struct NotedPolicy {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Roster {
+pub struct TaskStore {
     journal: Journal,
     /// Something that is true could not be written: the next that is to be brings all of it.
     behind: bool,
     last: u32,
-    policy: NotedPolicy,
-    tasks: BTreeMap<u32, Noted>,
+    policy: StoredPolicy,
+    tasks: BTreeMap<u32, StoredTask>,
     /// During a rewrite: tasks up to this number are in the new file.
     copied: u32,
 }
 
-impl Noted {
+impl StoredTask {
     /// What was declared.
     pub fn declared(&self) -> Option<Reservation> {
         let reservation = Reservation::new(Span::from_nanos(self.budget), Span::from_nanos(self.period)).ok()?;
@@ -144,25 +144,25 @@ impl Noted {
     }
 
     /// True if the difference is worth a line: other settings or processes, or half as much again consumed, or half as little.
-    pub fn differs(&self, other: &Noted) -> bool {
+    pub fn differs(&self, other: &StoredTask) -> bool {
         let (less, more) = (self.consumed.min(other.consumed), self.consumed.max(other.consumed));
-        more - less > more / 2 || Noted { consumed: other.consumed, ..self.clone() } != *other
+        more - less > more / 2 || StoredTask { consumed: other.consumed, ..self.clone() } != *other
     }
 }
 
-impl Roster {
+impl TaskStore {
     /// Opens the directory's file, or makes it; with a word about it if it was damaged. The directory is this broker's alone.
     ///
     /// # Errors
     ///
     /// If it cannot be read or written.
-    pub fn open(directory: &Path) -> io::Result<(Roster, Option<String>)> {
+    pub fn open(directory: &Path) -> io::Result<(TaskStore, Option<String>)> {
         let (journal, text) = Journal::open(Folder::open(directory)?, "tasks")?;
-        let mut roster = Roster {
+        let mut roster = TaskStore {
             journal,
             behind: false,
             last: 0,
-            policy: NotedPolicy::default(),
+            policy: StoredPolicy::default(),
             tasks: BTreeMap::new(),
             copied: 0,
         };
@@ -182,12 +182,12 @@ impl Roster {
     /// If the file cannot be written.
     pub fn forget(&mut self) -> io::Result<()> {
         self.tasks.clear();
-        self.policy = NotedPolicy::default();
+        self.policy = StoredPolicy::default();
         self.compact()
     }
 
     /// All tasks, by number.
-    pub fn tasks(&self) -> impl Iterator<Item = &Noted> {
+    pub fn tasks(&self) -> impl Iterator<Item = &StoredTask> {
         self.tasks.values()
     }
 
@@ -197,7 +197,7 @@ impl Roster {
     }
 
     /// The policy, if it was set while a broker ran.
-    pub fn policy(&self) -> &NotedPolicy {
+    pub fn policy(&self) -> &StoredPolicy {
         &self.policy
     }
 
@@ -206,7 +206,7 @@ impl Roster {
     /// # Errors
     ///
     /// If it cannot be written.
-    pub fn task(&mut self, task: Noted) -> io::Result<()> {
+    pub fn task(&mut self, task: StoredTask) -> io::Result<()> {
         if !self.behind && self.tasks.get(&task.id).is_some_and(|before| !before.differs(&task)) {
             return Ok(());
         }
@@ -276,7 +276,7 @@ impl Roster {
     /// All but tasks.
     fn beginning(&self) -> String {
         let mut text = format!("{}\nlast {}\n", head(), self.last);
-        if self.policy != NotedPolicy::default() {
+        if self.policy != StoredPolicy::default() {
             text += &line("policy", &self.policy);
         }
         text
@@ -317,7 +317,7 @@ impl Roster {
             "policy" => self.policy = serde_json::from_str(rest).ok()?,
             "left" => drop(self.tasks.remove(&rest.parse().ok()?)),
             "task" => {
-                let task: Noted = serde_json::from_str(rest).ok()?;
+                let task: StoredTask = serde_json::from_str(rest).ok()?;
                 let known = self.tasks.contains_key(&task.id);
                 task.declared()?;
                 if !task.is_possible() || (!known && self.tasks.len() >= Arbiter::MOST_TASKS) {
@@ -360,8 +360,8 @@ mod tests {
             Place(path)
         }
 
-        fn open(&self) -> (Roster, Option<String>) {
-            Roster::open(&self.0).unwrap()
+        fn open(&self) -> (TaskStore, Option<String>) {
+            TaskStore::open(&self.0).unwrap()
         }
     }
 
@@ -371,8 +371,8 @@ mod tests {
         }
     }
 
-    fn noted(id: u32) -> Noted {
-        Noted {
+    fn noted(id: u32) -> StoredTask {
+        StoredTask {
             id,
             name: format!("task-{id}"),
             owner: 1000,
@@ -396,7 +396,7 @@ mod tests {
             directed: true,
             account: "group.hyoshi".into(),
             own: true,
-            chain: vec![Setting::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
+            chain: vec![ComponentSpec::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
             consumed: 7_000_000,
             processes: vec![(4242, 1234), (4243, 1235)],
         }
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(warning, None);
         roster.task(noted(1)).unwrap();
         roster.task(noted(2)).unwrap();
-        roster.task(Noted { importance: 9, ..noted(1) }).unwrap();
+        roster.task(StoredTask { importance: 9, ..noted(1) }).unwrap();
         roster.set_policy("weighted", None).unwrap();
         roster.set_policy("", Some(Share::from_percent(75))).unwrap();
         roster.task(noted(7)).unwrap();
@@ -418,8 +418,8 @@ mod tests {
             drop(roster);
             (roster, _) = place.open();
             let all: Vec<_> = roster.tasks().cloned().collect();
-            assert_eq!(all, [Noted { importance: 9, ..noted(1) }, noted(2)]);
-            assert_eq!(roster.policy(), &NotedPolicy { policy: "weighted".into(), cap: 750_000 });
+            assert_eq!(all, [StoredTask { importance: 9, ..noted(1) }, noted(2)]);
+            assert_eq!(roster.policy(), &StoredPolicy { policy: "weighted".into(), cap: 750_000 });
             assert_eq!(roster.last(), 7, "numbers are not given twice");
         }
         roster.forget().unwrap();
@@ -435,7 +435,7 @@ mod tests {
         fs::write(place.0.join("tasks"), format!("{}\n{old}", head())).unwrap();
         let (roster, warning) = place.open();
         assert_eq!(warning, None);
-        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&Noted { own: false, ..noted(1) }]);
+        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&StoredTask { own: false, ..noted(1) }]);
     }
 
     #[test]
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_set_aside_and_what_is_understood_counts() {
         let place = Place::new("damaged");
-        let whole = Noted { period: 0, ..noted(2) };
+        let whole = StoredTask { period: 0, ..noted(2) };
         let text = format!("{}\n{}{}task {{\n", head(), line("task", &noted(1)), line("task", &whole));
         fs::write(place.0.join("tasks"), &text).unwrap();
         let (roster, warning) = place.open();
@@ -480,10 +480,10 @@ mod tests {
         roster.task(noted(1)).unwrap();
         let length = || fs::metadata(place.0.join("tasks")).unwrap().len();
         let before = length();
-        roster.task(Noted { consumed: 9_000_000, ..noted(1) }).unwrap();
+        roster.task(StoredTask { consumed: 9_000_000, ..noted(1) }).unwrap();
         assert_eq!(length(), before);
         for round in 0..10_000 {
-            roster.task(Noted { weight: round, ..noted(1) }).unwrap();
+            roster.task(StoredTask { weight: round, ..noted(1) }).unwrap();
         }
         assert!(length() < 4 << 20, "{}", length());
         drop(roster);
@@ -501,7 +501,7 @@ mod tests {
             let id = 1 + round * 7 % 1_000;
             match round % 3 {
                 0 => roster.left(TaskId(id)).unwrap(),
-                _ => roster.task(Noted { weight: round + 10, ..noted(id) }).unwrap(),
+                _ => roster.task(StoredTask { weight: round + 10, ..noted(id) }).unwrap(),
             }
             let now = beside();
             if let (Some(before), Some(now)) = (before, now) {
@@ -534,8 +534,8 @@ mod tests {
         // It cannot be written anew where a folder is in the way.
         let beside = place.0.join("tasks.new");
         fs::create_dir(&beside).unwrap();
-        let refused = (0..10_000).find(|round| roster.task(Noted { weight: *round, ..noted(1) }).is_err());
-        let last = Noted { weight: refused.unwrap(), ..noted(1) };
+        let refused = (0..10_000).find(|round| roster.task(StoredTask { weight: *round, ..noted(1) }).is_err());
+        let last = StoredTask { weight: refused.unwrap(), ..noted(1) };
         roster.task(last.clone()).unwrap_err();
         roster.set_policy("weighted", None).unwrap_err();
         roster.left(TaskId(2)).unwrap_err();
