@@ -221,7 +221,7 @@ fn policy(u: &mut Unstructured<'_>) -> Result<String> {
 
 /// What was refused says why, and what to do.
 fn said<T>(done: std::result::Result<T, RequestError>) -> Option<T> {
-    done.map_err(|trouble| assert!(!trouble.to_string().is_empty() && !trouble.remedy().is_empty())).ok()
+    done.map_err(|error| assert!(!error.to_string().is_empty() && !error.remedy().is_empty())).ok()
 }
 
 fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskId>, now: &mut Instant) -> Result<()> {

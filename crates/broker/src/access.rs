@@ -71,9 +71,9 @@ impl Access {
     /// In words, who may do what concerns others, for those who may not.
     pub fn who_may(&self) -> String {
         match (self.group, self.broker) {
-            (Some(group), _) => format!("root may, and members of group {group}"),
-            (None, 0) => "root may; `hyoshi broker --operators GROUP` lets the members of a group".to_owned(),
-            (None, user) => format!("root may, and user {user}, whose broker it is"),
+            (Some(group), _) => format!("run it as root or as a member of group {group}"),
+            (None, 0) => "run it as root; `hyoshi broker --operators GROUP` also allows a group".to_owned(),
+            (None, user) => format!("run it as root or as user {user}, who runs this broker"),
         }
     }
 

@@ -275,7 +275,7 @@ mod tests {
         let audit = Audit::to(&path).unwrap();
         let bob = Caller::Known(Credentials { pid: 8, uid: 1001, gid: 1001, groups: vec![] });
         for _ in 0..100_000 {
-            audit.record(&ann(), "join", Some("x"), "", Some("there is a task `x` already"));
+            audit.record(&ann(), "join", Some("x"), "", Some("task `x` already exists"));
         }
         audit.record(&ann(), "importance", Some("y"), "2", None);
         audit.record(&bob, "join", Some("z"), "", None);

@@ -29,7 +29,7 @@ impl Certificates {
             Some((name, _)) if right < Right::Direct => Some(name),
             _ => names.iter().find(|name| self.right(name) == right),
         };
-        let name = told.map_or_else(|| "without a name".to_owned(), String::clone);
+        let name = told.map_or_else(|| "(unnamed)".to_owned(), String::clone);
         Certified { name, right, user: user.map(|(_, user)| user) }
     }
 
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(holder(&all, &["chief", "ann"]), ("chief".to_owned(), Right::Direct, Some(1000)));
         assert_eq!(holder(&all, &["desk", "ann"]), ("ann".to_owned(), Right::See, Some(1000)));
         assert_eq!(holder(&all, &["desk", "other"]), ("desk".to_owned(), Right::See, None));
-        assert_eq!(holder(&all, &[]), ("without a name".to_owned(), Right::See, None));
+        assert_eq!(holder(&all, &[]), ("(unnamed)".to_owned(), Right::See, None));
     }
 
     #[test]

@@ -66,15 +66,15 @@ impl BrokerClientError {
             BrokerClientError::Orb(_) => "free some memory, threads or file descriptors".to_owned(),
             BrokerClientError::Address { .. } => format!("write {ADDRESSES}"),
             BrokerClientError::NoBroker { at, .. } if !at.starts_with('/') => {
-                format!("is one there? `hyoshi broker --listen {SECURE}HOST:PORT` serves other machines")
+                format!("start one there with `hyoshi broker --listen {SECURE}HOST:PORT`")
             }
             BrokerClientError::NoBroker { .. } => {
-                "`hyoshi broker` starts one; --socket names another's socket".to_owned()
+                "start one with `hyoshi broker`, or name its socket with --socket".to_owned()
             }
-            BrokerClientError::Request(trouble) => trouble.remedy(),
+            BrokerClientError::Request(error) => error.remedy(),
             BrokerClientError::System(exception) => match hyoshi_orb::minor::meaning(exception.minor) {
                 Some(meaning) => meaning.to_owned(),
-                None => "is it a broker of this version?".to_owned(),
+                None => "use the same version of client and broker".to_owned(),
             },
         }
     }
@@ -84,10 +84,10 @@ impl fmt::Display for BrokerClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BrokerClientError::Orb(error) => error.fmt(f),
-            BrokerClientError::Address { given, reason } => write!(f, "`{given}` is no address of a broker: {reason}"),
+            BrokerClientError::Address { given, reason } => write!(f, "invalid broker address `{given}`: {reason}"),
             BrokerClientError::NoBroker { at, reason } => write!(f, "no broker answers at {at}: {reason}"),
-            BrokerClientError::Request(trouble) => trouble.fmt(f),
-            BrokerClientError::System(exception) => write!(f, "the broker answers: {exception}"),
+            BrokerClientError::Request(error) => error.fmt(f),
+            BrokerClientError::System(exception) => write!(f, "the broker returned an error: {exception}"),
         }
     }
 }
@@ -174,9 +174,9 @@ impl BrokerClient {
             Ok(stream) => stream.credentials().and_then(|broker| identity(broker.pid).ok()),
             Err(error) => {
                 let reason = match error.kind() {
-                    std::io::ErrorKind::ConnectionRefused => "a broker was there, and has ended".to_owned(),
+                    std::io::ErrorKind::ConnectionRefused => "the broker of this socket has ended".to_owned(),
                     std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-                    std::io::ErrorKind::WouldBlock => format!("it takes no connection within {PATIENCE}"),
+                    std::io::ErrorKind::WouldBlock => format!("no connection within {PATIENCE}"),
                     _ => error.to_string(),
                 };
                 return Err(BrokerClientError::NoBroker { at: socket.display().to_string(), reason });
@@ -194,7 +194,7 @@ impl BrokerClient {
     ///
     /// Of what is no address, and if none answers.
     pub fn at(address: &str, builder: OrbBuilder, patience: Span) -> Result<BrokerClient, BrokerClientError> {
-        const PLAIN: &str = "over plain TCP clients cannot prove who they are, so brokers do not serve it";
+        const PLAIN: &str = "brokers do not serve plain TCP, which cannot identify clients";
         let wrong = |reason| BrokerClientError::Address { given: address.to_owned(), reason };
         if address.starts_with("iiop://") {
             return Err(wrong(PLAIN));
@@ -206,14 +206,14 @@ impl BrokerClient {
             Some(place) if place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
                 format!("corbaloc:ssliop:1.2@{place}/{}", cpu_broker::KEY)
             }
-            Some(_) => return Err(wrong("a port is missing")),
+            Some(_) => return Err(wrong("missing port")),
             None => match address.parse() {
                 Ok(reference) if is_plain(&reference) => return Err(wrong(PLAIN)),
                 Ok(_) => address.to_owned(),
                 Err(_) if ["IOR:", "corbaloc:"].iter().any(|scheme| address.starts_with(scheme)) => {
-                    return Err(wrong("it cannot be read as a reference"));
+                    return Err(wrong("unreadable reference"));
                 }
-                Err(_) => return Err(wrong("it names no way to get there")),
+                Err(_) => return Err(wrong("unknown scheme")),
             },
         };
         // Whatever else this reference, or a reference that it forwards to, offers.
@@ -231,9 +231,7 @@ impl BrokerClient {
         match orb.resolve::<dyn Broker>(reference) {
             Ok(broker) => Ok(BrokerClient { _orb: orb, broker, process: None, at }),
             Err(exception) => match exception.kind {
-                SystemKind::InvObjref => {
-                    Err(BrokerClientError::Address { given: at, reason: "it cannot be read as a reference" })
-                }
+                SystemKind::InvObjref => Err(BrokerClientError::Address { given: at, reason: "unreadable reference" }),
                 SystemKind::Transient | SystemKind::CommFailure | SystemKind::Timeout => {
                     Err(BrokerClientError::NoBroker { at, reason: exception.to_string() })
                 }
@@ -266,11 +264,8 @@ impl BrokerClient {
     pub fn join(&self, joining: &crate::TaskSpec) -> Result<TaskStub, BrokerClientError> {
         if joining.period.is_some_and(Span::is_zero) {
             // On the wire that would mean that it is to be found.
-            let what = "a period of 0 comes round at no time";
-            return Err(BrokerClientError::Request(RequestError::refused(
-                what,
-                "100us is the least; or have it found, with auto",
-            )));
+            let what = "period must not be zero";
+            return Err(BrokerClientError::Request(RequestError::refused(what, "use 100us or more, or auto")));
         }
         let nanos = |span: Option<Span>| span.map_or(0, Span::as_nanos);
         let joining = wire::TaskSpec {

@@ -58,7 +58,7 @@ impl ComponentSpec {
     /// Of words that are no parameters.
     pub fn from_words(words: &[String]) -> Result<ComponentSpec, RequestError> {
         let Some((kind, rest)) = words.split_first() else {
-            return Err(RequestError::refused("no kind of advocate is named", "such as: max-decay --reports 10"));
+            return Err(RequestError::refused("missing kind of advocate", "for example: max-decay --reports 10"));
         };
         let mut parameters = Vec::new();
         let mut rest = rest.iter();
@@ -74,8 +74,8 @@ impl ComponentSpec {
                     Some(value) => (name, value.clone()),
                     None => {
                         return Err(RequestError::refused(
-                            format!("`{word}` has no value"),
-                            format!("write {word} VALUE"),
+                            format!("missing value of `{word}`"),
+                            format!("use {word} VALUE"),
                         ));
                     }
                 },
@@ -121,8 +121,8 @@ pub fn default_chain() -> Vec<ComponentSpec> {
 /// Of a kind or parameter that there is not, and of a value out of its range.
 pub fn advocate(setting: &ComponentSpec) -> Result<Box<dyn hyoshi_control::Advocate>, RequestError> {
     let told = match setting.kind.as_str() {
-        "conditions" => "what it keeps is for contracts, and there are none yet",
-        "external" | "library" => "nothing comes from elsewhere here",
+        "conditions" => "use another kind, because the broker has no contracts",
+        "external" | "library" => "use it with a running broker",
         _ => {
             let parameters = setting.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             let spec = Spec::new(&setting.kind, parameters);

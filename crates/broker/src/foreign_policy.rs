@@ -62,8 +62,8 @@ impl<S: PolicySource> Policy for ForeignPolicy<S> {
         if !self.foreign.decides() {
             let instead = PolicyWords(&*self.foreign.fallback);
             return match self.foreign.why() {
-                None => write!(f, "{instead}, until {} answers", S::LABEL),
-                Some(reason) => write!(f, "{instead}, for {} is passed over, {reason}", S::LABEL),
+                None => write!(f, "{instead} until {} answers", S::LABEL),
+                Some(reason) => write!(f, "{instead}, because {} is bypassed: {reason}", S::LABEL),
             };
         }
         match self.source.words() {
@@ -103,10 +103,10 @@ fn exceeded(foreign: &Foreign, events: &ExternalEvents, f: &mut fmt::Formatter<'
     match foreign.exceeded() {
         None => Ok(()),
         Some(Exceeded::Ask(task)) => {
-            write!(f, "; cut, for it gave {} more than it asks for", events.name_of(task))
+            write!(f, "; cut, because it granted more than requested to {}", events.name_of(task))
         }
         Some(Exceeded::Limit(task)) => {
-            write!(f, "; cut, for it gave more than there is, to {} at the latest", events.name_of(task))
+            write!(f, "; cut, because it granted more than the cap, from {} on", events.name_of(task))
         }
     }
 }

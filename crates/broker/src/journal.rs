@@ -116,12 +116,15 @@ impl Journal {
         self.finish()
     }
 
-    /// Stores a damaged text as `NAME.damaged`, in place of an earlier one. Returns its path for a message.
+    /// Stores a damaged text as `NAME.damaged`, in place of an earlier one. Returns a message with the path.
     pub fn set_aside(&self, text: &str) -> String {
         let aside = self.with_extension("damaged");
-        let kept = self.folder.replace(&aside, &self.with_extension("new"), text.as_bytes());
-        let kept = kept.map_or_else(|error| format!("cannot be kept: {error}"), |_| "is kept".to_owned());
-        format!("the file, {}, {kept}", self.folder.path().join(aside).display())
+        let stored = self.folder.replace(&aside, &self.with_extension("new"), text.as_bytes());
+        let path = self.folder.path().join(aside);
+        match stored {
+            Ok(_) => format!("the file is stored as {}", path.display()),
+            Err(error) => format!("the file cannot be stored as {}: {error}", path.display()),
+        }
     }
 
     fn with_extension(&self, extension: &str) -> OsString {

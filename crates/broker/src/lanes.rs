@@ -28,11 +28,11 @@ impl LaneUsage {
         let here = self.0.iter().filter(|(cpu, _)| cpus.is_empty() || cpus.contains(cpu));
         let mut above: Vec<(Share, &str)> = here.map(|(_, (takes, words))| (*takes, words.as_str())).collect();
         above.sort_by_key(|(takes, _)| std::cmp::Reverse(*takes));
-        let more = if above.len() > TOLD { ", and others" } else { "" };
+        let more = if above.len() > TOLD { ", ..." } else { "" };
         let above: Vec<&str> = above.into_iter().take(TOLD).map(|(_, words)| words).collect();
         let reason = match above.is_empty() {
             true => refused.to_string(),
-            false => format!("{refused}; above all windows {}{more}", above.join(", ")),
+            false => format!("{refused}; above all windows: {}{more}", above.join(", ")),
         };
         NotReserved { most: refused.most, reason }
     }
@@ -56,8 +56,8 @@ mod tests {
         let asked = Reservation::new(Span::from_millis(9), Span::from_millis(10)).unwrap();
         let reason = |cpus: &[u32]| above.refused(&NoRoom { asked, most: None }, cpus).reason;
         let ends = |cpus: &[u32], end: &str| assert!(reason(cpus).ends_with(end), "{}", reason(cpus));
-        ends(&[5, 1], "above all windows lanes of CPU 5, lanes of CPU 1");
-        ends(&[], "windows lanes of CPU 6, lanes of CPU 5, lanes of CPU 4, lanes of CPU 3, and others");
+        ends(&[5, 1], "above all windows: lanes of CPU 5, lanes of CPU 1");
+        ends(&[], "windows: lanes of CPU 6, lanes of CPU 5, lanes of CPU 4, lanes of CPU 3, ...");
         ends(&[7], "nothing of this period does");
     }
 }

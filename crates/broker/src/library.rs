@@ -29,11 +29,8 @@ fn path(setting: &ComponentSpec) -> Result<(PathBuf, Vec<(String, String)>), Req
     let (paths, own): (Vec<_>, Vec<_>) = setting.parameters.iter().cloned().partition(|(given, _)| given == name);
     match paths.as_slice() {
         [(_, path)] => Ok((path.into(), own)),
-        [] => Err(RequestError::refused(
-            "`library` needs its `path`",
-            "give the library's whole path: --path /DIR/NAME.so",
-        )),
-        _ => Err(RequestError::refused("`path` of `library` is given twice", "give one: --path /DIR/NAME.so")),
+        [] => Err(RequestError::refused("missing `path` of `library`", "use --path /DIR/NAME.so")),
+        _ => Err(RequestError::refused("duplicate `path` of `library`", "use --path /DIR/NAME.so once")),
     }
 }
 
@@ -82,7 +79,7 @@ impl Advocate for AdvocateLibrary {
 
     fn advise(&mut self, status: &Status, asked: Reservation) -> Advice {
         let answered = self.plugin.advise(&to_abi(status), &reservation(asked));
-        let answered = answered.map_err(|number| format!("it failed with {number}")).and_then(|answer| {
+        let answered = answered.map_err(|number| format!("it returned error {number}")).and_then(|answer| {
             let abi::Reservation { budget, period, deadline } = answer;
             advised(&wire::Reservation { budget, period, deadline }, asked)
         });
@@ -111,8 +108,8 @@ impl Advocate for AdvocateLibrary {
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.failed {
-            Some(reason) => write!(f, "passed over, {reason}"),
-            None => f.write_str(&self.plugin.words().unwrap_or_else(|| "it says nothing of itself".to_owned())),
+            Some(reason) => write!(f, "bypassed: {reason}"),
+            None => f.write_str(&self.plugin.words().unwrap_or_else(|| "no description".to_owned())),
         }
     }
 }
@@ -170,7 +167,7 @@ impl PolicySource for PolicyLibrary {
                 foreign.answered(asks, &budgets);
             }
             Err(number) => {
-                let reason = format!("it failed with {number}");
+                let reason = format!("it returned error {number}");
                 if foreign.why().is_none() {
                     self.events.add_notice(OperatorNotice::of_policy(Self::LABEL, Some(&reason)));
                 }

@@ -167,7 +167,7 @@ impl LineSink for StandardError {
     }
 
     fn lost(&mut self, lines: u64) -> Option<String> {
-        self.append(format!("{lines} lines are left out here: they came faster than they were read"))
+        self.append(format!("{lines} lines dropped here: the reader of standard error is too slow"))
     }
 }
 
@@ -180,7 +180,7 @@ impl LineSink for RotatedFile {
     }
 
     fn lost(&mut self, lines: u64) -> Option<String> {
-        Some(format!("{lines} lines came faster than the disk takes them"))
+        Some(format!("{lines} lines dropped: the disk is too slow"))
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         let all = io::read_to_string(read).unwrap();
-        let (told, words): (Vec<_>, Vec<_>) = all.lines().partition(|line| line.contains("left out"));
+        let (told, words): (Vec<_>, Vec<_>) = all.lines().partition(|line| line.contains("dropped here"));
         assert!(words.iter().all(|line| *line == word));
         let lost: usize = told.iter().map(|line| line.split(' ').next().unwrap().parse::<usize>().unwrap()).sum();
         assert_eq!((words.len() + lost, lost > 0), (4 * WAITING, true));

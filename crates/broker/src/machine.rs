@@ -181,11 +181,11 @@ impl Machine {
         mut self,
         behind: impl FnOnce(Box<dyn SchedulerProxy>) -> Result<Box<dyn SchedulerProxy>, E>,
     ) -> Result<Machine, E> {
-        let own = std::mem::replace(&mut self.proxy, Box::new(NoneProxy::new("another reserves")));
+        let own = std::mem::replace(&mut self.proxy, Box::new(NoneProxy::new("another scheduler reserves")));
         self.proxy = behind(own)?;
         for way in self.proxies.iter_mut().filter(|way| way.used) {
             way.used = false;
-            way.reason = format!("while the external scheduler is passed over: {}", way.reason);
+            way.reason = format!("used while the external scheduler is bypassed: {}", way.reason);
         }
         let reason = self.proxy.standing().unwrap_or_default();
         self.proxies.insert(0, ProxyInfo { name: self.proxy.name(), usable: true, used: true, reason });
@@ -514,7 +514,7 @@ impl Platform for Machine {
         let tasks: Vec<TaskId> = self.context.tasks.keys().copied().collect();
         tasks.into_iter().for_each(|task| self.forget(task));
         self.proxy.finish();
-        self.context.state_file.put_all_back();
+        self.context.state_file.restore_all();
     }
 }
 
@@ -548,23 +548,23 @@ fn window(floor: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String
 
 fn deadline(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let proxy = DeadlineProxy::probe(Subtree::find().map(Groups::in_subtree))?;
-    Ok((Box::new(proxy), "SCHED_DEADLINE for each thread, hard; used when it is asked for"))
+    Ok((Box::new(proxy), "SCHED_DEADLINE for each thread, hard; used only with --scheduler deadline"))
 }
 
 fn weights(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let proxy = WeightsProxy::new(Groups::in_subtree(Subtree::find()?));
-    Ok((Box::new(proxy), "weights of control groups: shares under contention, without a word on when"))
+    Ok((Box::new(proxy), "weights of control groups: shares under contention, without a promise of when"))
 }
 
 fn none(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
-    let reason = "nothing that reserves time is granted here: `hyoshi broker show` tells why, and what to do";
-    Ok((Box::new(NoneProxy::new(reason)), "reserves nothing, counts what is consumed"))
+    let reason = "this machine grants no scheduler; `hyoshi broker show` lists reasons and remedies";
+    Ok((Box::new(NoneProxy::new(reason)), "reserves nothing, only measures consumption"))
 }
 
 fn simulated(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String> {
     let limit = Share::from_millionths(u64::from(fifo_limit().ppm));
     let proxy = SimulatedProxy::new(allowed_cpus(), limit);
-    Ok((Box::new(proxy), "admits as windows do and changes nothing; used when it is asked for"))
+    Ok((Box::new(proxy), "admits tasks as windows do, changes nothing; used only with --scheduler simulated"))
 }
 
 impl MachineError {
@@ -572,10 +572,10 @@ impl MachineError {
     pub fn remedy(&self) -> String {
         match self {
             MachineError::State(error) => error.remedy(),
-            MachineError::NoFloor(_) => "start it so, or without --floor".into(),
+            MachineError::NoFloor(_) => "start the broker without --floor".into(),
             MachineError::NoSuchWay { proxies, .. } => {
                 let names: Vec<&str> = proxies.iter().map(|way| way.name).collect();
-                format!("ask for another of {}, or for none in particular", names.join(", "))
+                format!("use one of {}, or omit --scheduler", names.join(", "))
             }
         }
     }
@@ -585,10 +585,10 @@ impl fmt::Display for MachineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MachineError::State(error) => error.fmt(f),
-            MachineError::NoFloor(reason) => write!(f, "there can be no floor of weights: {reason}"),
+            MachineError::NoFloor(reason) => write!(f, "cannot use weights as a floor: {reason}"),
             MachineError::NoSuchWay { asked, proxies } => match proxies.iter().find(|way| way.name == asked) {
-                Some(way) => write!(f, "time cannot be reserved by `{asked}` here: {}", way.reason),
-                None => write!(f, "there is no way `{asked}` to reserve time"),
+                Some(way) => write!(f, "cannot use scheduler `{asked}`: {}", way.reason),
+                None => write!(f, "unknown scheduler `{asked}`"),
             },
         }
     }

@@ -91,8 +91,8 @@ impl From<NoGroup> for RequestError {
 impl From<NoProcess> for RequestError {
     fn from(error: NoProcess) -> Self {
         let remedy = match &error {
-            NoProcess::Gone(_) | NoProcess::Reused(_) => "name one that runs, or start one with `hyoshi exec`",
-            NoProcess::Kernel(..) => "name a process of a program",
+            NoProcess::Gone(_) | NoProcess::Reused(_) => "name a running process, or start one with `hyoshi exec`",
+            NoProcess::Kernel(..) => "name the process of a program",
             NoProcess::Unreadable(..) => "run the broker as root, or as that process's user",
         };
         RequestError::refused(error, remedy)

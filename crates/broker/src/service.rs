@@ -87,7 +87,7 @@ impl fmt::Display for ServiceError {
             ServiceError::Endpoint(error) => error.fmt(f),
             ServiceError::Orb(error) => error.fmt(f),
             ServiceError::Adapter(error) => error.fmt(f),
-            ServiceError::Socket(path, error) => write!(f, "{} cannot be opened to clients: {error}", path.display()),
+            ServiceError::Socket(path, error) => write!(f, "cannot allow clients to use {}: {error}", path.display()),
         }
     }
 }

@@ -43,20 +43,18 @@ pub enum SocketError {
 impl fmt::Display for SocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SocketError::Nowhere => {
-                f.write_str("there is no place for the broker's socket: XDG_RUNTIME_DIR is not set")
-            }
+            SocketError::Nowhere => f.write_str("no path for the broker's socket: XDG_RUNTIME_DIR is not set"),
             SocketError::TooLong(path) => {
                 let octets = path.as_os_str().len();
-                write!(f, "the socket's path has {octets} octets, of {LONGEST_PATH} at most: {}", path.display())
+                write!(f, "the socket path has {octets} octets, the limit is {LONGEST_PATH}: {}", path.display())
             }
-            SocketError::Relative(path) => write!(f, "the socket's path must begin with /: {}", path.display()),
+            SocketError::Relative(path) => write!(f, "the socket path is not absolute: {}", path.display()),
             SocketError::Directory { path, error } => {
-                write!(f, "the socket's directory {} cannot be used: {error}", path.display())
+                write!(f, "cannot use the socket directory {}: {error}", path.display())
             }
             SocketError::Open { path, owner, mode } => write!(
                 f,
-                "others could replace the broker's socket: {} belongs to user {owner} and has mode {mode:o}",
+                "another user could replace the broker's socket: {} belongs to user {owner} and has mode {mode:o}",
                 path.display()
             ),
         }
@@ -69,16 +67,11 @@ impl SocketError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            SocketError::Nowhere => "say --socket PATH, in a directory that only you can write to".to_owned(),
-            SocketError::TooLong(_) | SocketError::Relative(_) => format!("--socket PATH, such as {MACHINE}"),
-            SocketError::Directory { .. } => {
-                "--socket PATH names another, in a directory that you can write to".to_owned()
-            }
+            SocketError::Nowhere => "use --socket PATH in a directory that only you can write to".to_owned(),
+            SocketError::TooLong(_) | SocketError::Relative(_) => format!("use --socket PATH, such as {MACHINE}"),
+            SocketError::Directory { .. } => "use --socket PATH in a directory that you can write to".to_owned(),
             SocketError::Open { path, .. } => {
-                format!(
-                    "chmod go-w {0}, or chown it to yourself; or --socket PATH in another directory",
-                    path.display()
-                )
+                format!("run `chmod go-w {0}`, or use --socket PATH in another directory", path.display())
             }
         }
     }

@@ -232,7 +232,7 @@ impl BrokerState {
             (Some(externals), "external") => externals.advocate(setting, id, name),
             (Some(externals), "library") => library::advocate(setting, name, externals.events()),
             (_, "log") if self.log.is_none() => Err(RequestError::refused(
-                "the broker has no file for what advocates log",
+                "the broker has no log file for advocates",
                 "start it with `hyoshi broker --log FILE`",
             )),
             _ => component::advocate(setting),
@@ -243,9 +243,7 @@ impl BrokerState {
         let mut chain = Chain::default();
         for setting in settings {
             let advocate = self.advocate(setting, id, name)?;
-            chain
-                .insert(advocate, None)
-                .map_err(|error| RequestError::refused(error, "leave some of the advocates out"))?;
+            chain.insert(advocate, None).map_err(|error| RequestError::refused(error, "use fewer advocates"))?;
         }
         Ok(chain)
     }
@@ -327,7 +325,10 @@ impl BrokerState {
         });
         if !all {
             let most = Backlog::MOST_REFUSALS;
-            self.notice(format!("the kernel refused more than {most} reservations in a row: those tasks keep what they had, or nothing where that was lost, until something makes room"));
+            self.notice(format!(
+                "the kernel refused more than {most} reservations in a row; these tasks keep their previous \
+                 reservations, or none, until there is room"
+            ));
         }
         self.next = Instant::ZERO;
     }

@@ -24,7 +24,7 @@ use hyoshi_os::trusted::{Folder, For, Mistrust};
 
 use crate::journal::Journal;
 use records::StateRecord;
-pub use restore::put_back_unnoted;
+pub use restore::restore_unrecorded;
 use restore::{kin, put_back, unbind_born};
 
 /// A thread as it was before the broker's first change to it.
@@ -132,10 +132,10 @@ impl StateFile {
         };
         let damaged = (parsed_records.unreadable > 0).then(|| {
             let (lines, kept) = (parsed_records.unreadable, state_file.journal.set_aside(&text));
-            format!("{lines} lines of {} cannot be read; {kept}", path.display())
+            format!("{lines} lines of {} are unreadable; {kept}", path.display())
         });
         state_file.take(parsed_records.lines);
-        let report = RestoreReport { damaged, ..state_file.put_all_back() };
+        let report = RestoreReport { damaged, ..state_file.restore_all() };
         // What could not be put back stays in the file, for another start to try.
         state_file.compact().map_err(unusable(&path))?;
         Ok((state_file, report))
@@ -208,7 +208,7 @@ impl StateFile {
     }
 
     /// Puts everything back as it was: the last act of a broker, and the first of the next.
-    pub fn put_all_back(&mut self) -> RestoreReport {
+    pub fn restore_all(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();
         let failed = &mut report.failed;
         let noted = self.threads.keys().map(|thread| thread.number).collect();
@@ -230,7 +230,7 @@ impl StateFile {
                 return false;
             }
             send_home(process.number, from)
-                .map_err(|error| failed.push(format!("process {process} to {}: {error}", from.display())))
+                .map_err(|error| failed.push(format!("cannot move process {process} to {}: {error}", from.display())))
                 .is_err()
         });
         self.groups.retain(|group, home| match dissolve(group, Some(home)) {
@@ -239,7 +239,7 @@ impl StateFile {
                 false
             }
             Err(error) => {
-                failed.push(format!("control group {}: {error}", group.display()));
+                failed.push(format!("cannot remove control group {}: {error}", group.display()));
                 true
             }
         });
@@ -291,19 +291,20 @@ impl StateError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            StateError::Taken(_) => {
-                "end the other broker first (`hyoshi broker list` asks it), or give this one a state directory of its own".into()
-            }
+            StateError::Taken(_) => "end the other broker, or use another state directory with --state".into(),
             StateError::Unusable { path, error } if error.kind() == io::ErrorKind::StorageFull => {
-                format!("make room on the file system of {}", path.display())
+                format!("free space on the file system of {}", path.display())
             }
             StateError::Version { path, .. } => {
-                format!("start and end a broker of that version once, which puts back what it changed; or remove {}", path.display())
+                format!(
+                    "start and end a broker of that version, which restores its changes, or remove {}",
+                    path.display()
+                )
             }
             StateError::Unusable { error, .. } if Mistrust::of(error).is_some() => {
                 Mistrust::of(error).map(Mistrust::remedy).unwrap_or_default()
             }
-            StateError::Unusable { .. } => "name a directory that the broker can write to, such as /run/hyoshi".into(),
+            StateError::Unusable { .. } => "use a directory that the broker can write to, such as /run/hyoshi".into(),
         }
     }
 }
@@ -311,19 +312,13 @@ impl StateError {
 impl fmt::Display for StateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StateError::Taken(path) => write!(f, "another broker works with {}", path.display()),
+            StateError::Taken(path) => write!(f, "another broker uses {}", path.display()),
             StateError::Version { path, version } => {
-                write!(
-                    f,
-                    "{} was written by a broker with version {version} of it, unknown to this one",
-                    path.display()
-                )
+                write!(f, "{} has format {version}, which this broker cannot read", path.display())
             }
-            StateError::Unusable { path, error } => write!(
-                f,
-                "what is changed of programs cannot be noted in {}: {error}; so nothing is changed",
-                path.display()
-            ),
+            StateError::Unusable { path, error } => {
+                write!(f, "cannot use {}: {error}; nothing is changed", path.display())
+            }
         }
     }
 }
@@ -332,8 +327,8 @@ impl std::error::Error for StateError {}
 
 impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "put back {} threads, removed {} control groups", self.threads, self.groups)?;
-        self.failed.iter().try_for_each(|reason| write!(f, "; not put back: {reason}"))?;
+        write!(f, "restored {} threads, removed {} control groups", self.threads, self.groups)?;
+        self.failed.iter().try_for_each(|reason| write!(f, "; not restored: {reason}"))?;
         self.damaged.as_ref().map_or(Ok(()), |damaged| write!(f, "; {damaged}"))
     }
 }

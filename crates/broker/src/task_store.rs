@@ -169,7 +169,7 @@ impl TaskStore {
         let warning = roster.read(&text).err().map(|line| {
             let kept = roster.journal.set_aside(&text);
             let (path, tasks) = (roster.journal.path(), roster.tasks.len());
-            format!("line {line} of {} cannot be read; {kept}; {tasks} tasks of it are understood", path.display())
+            format!("line {line} of {} is unreadable; {kept}; restored {tasks} tasks", path.display())
         });
         roster.compact()?;
         Ok((roster, warning))
@@ -462,10 +462,7 @@ mod tests {
         fs::write(place.0.join("tasks"), &text).unwrap();
         let (roster, warning) = place.open();
         let warning = warning.unwrap();
-        assert!(
-            warning.starts_with("line 3 of ") && warning.ends_with("is kept; 1 tasks of it are understood"),
-            "{warning}"
-        );
+        assert!(warning.starts_with("line 3 of ") && warning.ends_with("tasks.damaged; restored 1 tasks"), "{warning}");
         assert_eq!(roster.tasks().collect::<Vec<_>>(), [&noted(1)]);
         assert_eq!(fs::read_to_string(place.0.join("tasks.damaged")).unwrap(), text);
         assert_eq!(place.open().1, None, "once");

@@ -23,8 +23,8 @@ pub fn split(text: &str) -> Result<Vec<String>, RequestError> {
                         Some(inner) => word.push(inner),
                         None => {
                             let text = text.replace(char::is_control, "?");
-                            let what = format!("a quote does not end: {text}");
-                            return Err(RequestError::refused(what, format!("end it with another {c}")));
+                            let what = format!("unclosed quote: {text}");
+                            return Err(RequestError::refused(what, format!("close it with {c}")));
                         }
                     }
                 }
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(read("\"it's\" 'say \"x\"'"), "it's|say \"x\"");
         assert_eq!(read(" \t"), "");
         let refused = split("--path '/a b").unwrap_err();
-        assert_eq!(refused.to_string(), "a quote does not end: --path '/a b");
+        assert_eq!(refused.to_string(), "unclosed quote: --path '/a b");
     }
 
     #[test]

@@ -286,7 +286,7 @@ fn who_is_bound_to_a_full_cpu_is_left_the_rest_of_it_until_it_is_free_again() {
         }
     };
     assert_eq!((task, what), (TaskId(2), millis(60, 100)));
-    assert!(refused.reason.contains(&format!("its threads may run on CPU {one} alone")), "{}", refused.reason);
+    assert!(refused.reason.contains(&format!("its threads may run only on CPU {one}")), "{}", refused.reason);
     let most = refused.most.unwrap();
     assert!(most.budget() < Span::from_millis(40), "{most}");
     machine.reserve(task, most, clock.now()).unwrap();
@@ -526,6 +526,6 @@ fn bandwidth_of_ones_own_is_shared_out_among_threads_and_given_back() {
         machine.reserve(TaskId(number), millis(90, 100), Instant::ZERO).err().map(|refused| (other, refused))
     });
     let (other, refused) = refused.expect("three times 90 % are too much for a CPU");
-    assert!(refused.reason.contains("more than the kernel's limit"), "{}", refused.reason);
+    assert!(refused.reason.contains("exceeds the kernel's limit"), "{}", refused.reason);
     assert!(all_fair(&other.process()), "one that was refused is left as it was");
 }

@@ -125,7 +125,7 @@ fn a_process_has_one_task_also_where_its_parent_has_another_and_the_broker_has_n
         assert!(!has(&shell_s, other), "{other} is a member: {shell_s}");
     }
     let twice = ask(&place, &format!("attach {moves} --name again --period 20ms")).exits(1);
-    assert!(twice.err.contains(&format!("process {moves} belongs to task `moved` already")), "{}", twice.err);
+    assert!(twice.err.contains(&format!("process {moves} already belongs to task `moved`")), "{}", twice.err);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes()
     assert!(partition.success());
     ask(&place, "broker set a group rest").exits(0);
     assert_eq!(task(&place, "a", |_| true)["group"], "rest");
-    assert!(ask(&place, "broker set a group audio").exits(1).err.contains("the policy's groups are video, rest"));
+    assert!(ask(&place, "broker set a group audio").exits(1).err.contains("use a group of the policy: video, rest"));
 
     program.0.kill().unwrap();
     program.0.wait().unwrap();
@@ -337,7 +337,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
         tell("attach 2 --period 10ms", 1);
     } else {
         said += "$ hyoshi attach 2 --period 10ms\nerror: 2 is kthreadd, a thread of the kernel: it schedules its own, and nothing is \
-                 changed\nhelp: name a process of a program\n\n";
+                 changed\nhelp: name the process of a program\n\n";
         eprintln!("not tested: threads of the kernel are not to be seen here");
     }
     let ended = ask(&place, &format!("attach {pid} --name twice --period 10ms")).exits(1);
@@ -395,7 +395,7 @@ fn everybody_has_a_say_over_tasks_of_their_own_and_no_other() {
     for words in ["broker set roots importance 2", "broker detach roots", "broker advocate remove roots 0"] {
         assert!(nobody(words, 1).contains("task `roots` belongs to user 0"), "{words}");
     }
-    assert!(nobody("broker policy set strict", 1).contains("the policy is one for all tasks"));
+    assert!(nobody("broker policy set strict", 1).contains("only operators may change the policy"));
     let attach = format!("attach {} --name mine --period 50ms", sleeper.0.id());
     assert!(nobody(&attach, 1).contains("belongs to user 0"));
     task(&place, "mine", Value::is_null);
@@ -405,7 +405,7 @@ fn everybody_has_a_say_over_tasks_of_their_own_and_no_other() {
     let mine = task(&place, "mine", |task| reports(task) > 0);
     assert_eq!(mine["user"], 65534);
     nobody("broker set mine weight 3", 0);
-    assert!(nobody("broker set mine importance 11", 1).contains("an importance of 11 is above 10"));
+    assert!(nobody("broker set mine importance 11", 1).contains("importance 11 is above the limit 10"));
     ask(&place, "broker set mine importance 1000").exits(0);
     let refused = || place.read("audit.log").lines().filter(|line| line.contains("\"refused\"")).count();
     wait_for(|| place.read("audit.log").contains("\"to\":\"1000\"")).expect("the log is written");
@@ -490,7 +490,7 @@ fn an_advocate_in_another_process_is_asked_and_passed_over_when_it_stalls() {
     twice.stalls.store(true, Ordering::Relaxed);
     task(&place, "a", |task| task["requested"]["budget_ns"].as_u64() == Some(before));
     let explained = ask(&place, "broker explain a").exits(0).out;
-    assert!(explained.contains("passed over, no answer within 200ms"), "{explained}");
+    assert!(explained.contains("bypassed: no answer within 200ms"), "{explained}");
     twice.stalls.store(false, Ordering::Relaxed);
     task(&place, "a", |task| task["requested"]["budget_ns"].as_u64() == Some(before * 2));
 

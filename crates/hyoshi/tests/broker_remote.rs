@@ -153,7 +153,7 @@ fn a_broker_serves_other_machines_and_a_certificate_gives_the_rights_that_it_was
     for who in ["ann", "desk"] {
         assert!(by(who, "set steady importance 2", 1).contains("task `steady` belongs to user"));
         assert!(by(who, "detach steady", 1).contains("task `steady` belongs to user"));
-        assert!(by(who, "policy set strict", 1).contains("the policy is one for all tasks"));
+        assert!(by(who, "policy set strict", 1).contains("only operators may change the policy"));
     }
     by("chief", "set steady importance 1000", 0);
     assert!(by("chief", "show steady", 0).contains("importance  1000\n"));
@@ -193,7 +193,7 @@ fn top_shows_one_broker_elsewhere_of_several_over_tls() {
     let error = &several["errors"][0];
     assert_eq!(
         (&error["message"], &error["help"]),
-        (&"it shows one broker at a time".into(), &"choose one with --broker NAME".into())
+        (&"this verb accepts one broker".into(), &"select one with --broker NAME".into())
     );
     let stranger = top(&format!("--broker {}", yard.at), "stranger").exits(2).json();
     let why = stranger["errors"][0]["message"].as_str().unwrap();
@@ -230,7 +230,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     // The same as a reference, in whatever words.
     let plain = "corbaloc:iiop:1.2@127.0.0.1:2811/Broker".parse::<Corbaloc>().unwrap().ior("").unwrap().unwrap();
     let refused = place.hyoshi(&format!("broker list --broker {plain}")).exits(2).err;
-    assert!(refused.contains("over plain TCP"), "{refused}");
+    assert!(refused.contains("do not serve plain TCP"), "{refused}");
     // Where it offers both, only TLS is used: without authorities that is said, and nothing is sent.
     let trap = TcpListener::bind("127.0.0.1:0").unwrap();
     trap.set_nonblocking(true).unwrap();

@@ -237,7 +237,7 @@ fn what_cannot_be_started_is_told_before_anything_is() {
     let told = spoken(&run(&place).exits(2).json());
     let _ = other.kill();
     let _ = other.wait();
-    assert!(told.contains("there is a task `taken` already"), "{told}");
+    assert!(told.contains("task `taken` already exists"), "{told}");
     assert!(!place.has("started"), "nothing has been started");
 }
 

@@ -208,8 +208,8 @@ fn the_machines_broker_is_started_watched_over_and_started_again_and_ends_in_ord
     assert_eq!(machine.property("spinner", "ActiveState"), "active");
     let journal = machine.run("journalctl", &format!("--no-pager -o cat -u {BROKER}"));
     let told = |text: &str| journal.lines().filter(|line| line.contains(text)).count();
-    assert_eq!(told("another broker left something behind"), 2, "{journal}");
-    assert_eq!(told("tasks of the broker before are here again: player, spinner"), 2, "{journal}");
+    assert_eq!(told("undid changes of another broker"), 2, "{journal}");
+    assert_eq!(told("restored tasks of the previous broker: player, spinner"), 2, "{journal}");
     assert!(fs::read_to_string("/var/log/hyoshi/audit.log").unwrap().contains("\"join\""));
 
     player.kill().unwrap();

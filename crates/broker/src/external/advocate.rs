@@ -184,10 +184,10 @@ impl Advocate for ExternalAdvocate {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.call.state.lock();
         match (&state.failed, &state.words, state.answer) {
-            (Some(reason), ..) => write!(f, "passed over, {reason}"),
+            (Some(reason), ..) => write!(f, "bypassed: {reason}"),
             (None, Some(words), _) => f.write_str(words),
-            (None, None, Some(_)) => f.write_str("another process answers"),
-            (None, None, None) => f.write_str("asked, no answer yet"),
+            (None, None, Some(_)) => f.write_str("answers without a description"),
+            (None, None, None) => f.write_str("no answer yet"),
         }
     }
 }

@@ -92,8 +92,8 @@ impl CallPool {
             // As urgent as the broker: an answer that is late for want of the CPU helps nobody.
             let spawn = Spawn::new(format!("{}-{}", self.name, threads.len())).policy(Policy::Fifo(priority::BROKER));
             threads.push(spawn.spawn(move || pool.work()).map_err(|error| {
-                let what = format!("no thread for what other processes are asked: {error}");
-                RequestError::refused(what, "end some of the system's threads")
+                let what = format!("cannot start a thread for calls to other processes: {error}");
+                RequestError::refused(what, "end other threads on this system")
             })?);
         }
         Ok(())

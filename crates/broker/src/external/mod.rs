@@ -39,7 +39,7 @@ const DEFAULT_TIMEOUT: Span = Span::from_millis(5);
 const TIMEOUTS: std::ops::RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(1_000);
 /// Of what is told and waits to be printed; later notes are dropped.
 const NOTICES: usize = 64;
-const REFERENCE: &str = "give the object's reference: --object IOR:... or corbaloc:iiop:1.2@HOST:PORT/KEY";
+const REFERENCE: &str = "use --object IOR:... or --object corbaloc:iiop:1.2@HOST:PORT/KEY";
 
 /// What all that comes from elsewhere shares.
 pub struct Externals {
@@ -87,18 +87,18 @@ impl OperatorNotice {
     pub fn of_advocate(kind: &str, task: &str, reason: Option<&str>) -> OperatorNotice {
         let (change, text) = match reason {
             Some(reason) => {
-                ("advocate-passed-over", format!("the {kind} advocate of `{task}` is passed over: {reason}"))
+                ("advocate-bypassed", format!("the {kind} advocate of task `{task}` is bypassed: {reason}"))
             }
-            None => ("advocate-answers", format!("the {kind} advocate of `{task}` answers again")),
+            None => ("advocate-answers", format!("the {kind} advocate of task `{task}` answers again")),
         };
         OperatorNotice { change, task: Some(task.to_owned()), reason: reason.unwrap_or_default().to_owned(), text }
     }
 
     /// A policy, such as `the external policy`, is passed over, or answers again.
-    pub fn of_policy(which: &str, reason: Option<&str>) -> OperatorNotice {
+    pub fn of_policy(label: &str, reason: Option<&str>) -> OperatorNotice {
         let (change, text) = match reason {
-            Some(reason) => ("policy-passed-over", format!("{which} is passed over: {reason}")),
-            None => ("policy-answers", format!("{which} answers again")),
+            Some(reason) => ("policy-bypassed", format!("{label} is bypassed: {reason}")),
+            None => ("policy-answers", format!("{label} answers again")),
         };
         OperatorNotice { change, task: None, reason: reason.unwrap_or_default().to_owned(), text }
     }
@@ -186,26 +186,23 @@ impl Externals {
                 "object" | "" => object = Some(value),
                 "timeout" => timeout = waiting(value)?,
                 other => {
-                    let what = format!("`external` has no parameter `{}`", other.escape_debug());
-                    return Err(RequestError::refused(what, "its parameters are object, timeout"));
+                    let what = format!("unknown parameter `{}` of `external`", other.escape_debug());
+                    return Err(RequestError::refused(what, "use object or timeout"));
                 }
             }
         }
-        let object = object.ok_or_else(|| RequestError::refused("`external` needs its `object`", REFERENCE))?;
+        let object = object.ok_or_else(|| RequestError::refused("missing `object` of `external`", REFERENCE))?;
         Ok((self.reference::<T>(object)?, timeout))
     }
 
     fn reference<T: Interface + ?Sized>(&self, object: &str) -> Result<T::Stub, RequestError> {
         // Nothing that would be looked up, here or elsewhere.
         if !object.starts_with("IOR:") && !object.starts_with("corbaloc:") {
-            return Err(RequestError::refused("`object` of `external` is no reference", REFERENCE));
+            return Err(RequestError::refused("invalid `object` of `external`: not an IOR or corbaloc", REFERENCE));
         }
-        self.orb.resolve_unchecked::<T>(object).map_err(|error| {
-            RequestError::refused(
-                format!("`object` of `external` is no reference that can be read: {error}"),
-                REFERENCE,
-            )
-        })
+        self.orb
+            .resolve_unchecked::<T>(object)
+            .map_err(|error| RequestError::refused(format!("invalid `object` of `external`: {error}"), REFERENCE))
     }
 
     /// Asks nobody any more. What schedulers have to be told yet they are told first, if they still listen.
@@ -233,8 +230,8 @@ fn waiting(value: &str) -> Result<Span, RequestError> {
     let given = value.parse::<Span>().ok().filter(|given| TIMEOUTS.contains(given));
     given.ok_or_else(|| {
         let (least, most) = (TIMEOUTS.start(), TIMEOUTS.end());
-        let what = format!("`timeout` of `external`: `{value}` is no time that can be waited for");
-        RequestError::refused(what, format!("give {least} to {most}"))
+        let what = format!("invalid `timeout` of `external`: `{value}`");
+        RequestError::refused(what, format!("use {least} to {most}"))
     })
 }
 
@@ -255,11 +252,11 @@ fn printable(words: &str) -> String {
 pub(crate) fn advised(answer: &wire::Reservation, asked: Reservation) -> Result<Reservation, String> {
     let wire::Reservation { budget, period, deadline } = *answer;
     if period != asked.period().as_nanos() {
-        return Err(format!("it asks for a period of {}, not {}", Span::from_nanos(period), asked.period()));
+        return Err(format!("it requested a period of {} instead of {}", Span::from_nanos(period), asked.period()));
     }
     let read = Reservation::new(Span::from_nanos(budget), asked.period());
     let read = read.and_then(|read| if deadline == 0 { Ok(read) } else { read.within(Span::from_nanos(deadline)) });
-    read.map_err(|error| format!("it asks for what cannot be reserved: {error}"))
+    read.map_err(|error| format!("it requested an invalid reservation: {error}"))
 }
 
 pub(crate) fn reservation(one: Reservation) -> wire::Reservation {

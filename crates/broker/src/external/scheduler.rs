@@ -167,7 +167,7 @@ impl SchedulerProxy for ExternalScheduler {
     }
 
     fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
-        Err("schedulers elsewhere are not told which tasks are hard".into())
+        Err("external schedulers do not support hard tasks".into())
     }
 
     fn reserve(
@@ -248,8 +248,8 @@ impl SchedulerProxy for ExternalScheduler {
 
     fn standing(&self) -> Option<String> {
         Some(match &self.failed {
-            Some(reason) => format!("passed over, {reason}; {} reserves meanwhile", self.own.name()),
-            None => self.remote.words().unwrap_or_else(|| "another process reserves".to_owned()),
+            Some(reason) => format!("bypassed: {reason}; {} reserves instead", self.own.name()),
+            None => self.remote.words().unwrap_or_else(|| "reserves in another process".to_owned()),
         })
     }
 }
@@ -377,7 +377,7 @@ mod tests {
         let outcomes = stage.hears(ProxyReport::Failed("late".into()));
         assert_eq!(outcomes, [(1, true), (2, false), (3, true)], "one CPU has no room for the second");
         assert_eq!(stage.proxy.name(), "simulated");
-        assert!(stage.proxy.standing().unwrap().contains("passed over, late; simulated reserves meanwhile"));
+        assert!(stage.proxy.standing().unwrap().contains("bypassed: late; simulated reserves instead"));
         stage.proxy.release(TaskId(3), &mut stage.context);
         stage.reserve(4, 10);
         assert_eq!(stage.fake.orders(), [], "it is told nothing meanwhile");

@@ -136,7 +136,10 @@ fn not_reserved(refused: &wire::NotReserved, what: Reservation) -> NotReserved {
     let most = Span::from_nanos(refused.max.budget);
     let most = (most > Span::ZERO && most < what.budget()).then(|| what.with_budget(most));
     let reason = printable(&refused.reason);
-    NotReserved { most, reason: if reason.is_empty() { "the external scheduler refuses".to_owned() } else { reason } }
+    NotReserved {
+        most,
+        reason: if reason.is_empty() { "the external scheduler rejected it".to_owned() } else { reason },
+    }
 }
 
 impl RemoteCall for SchedulerCall {
@@ -162,9 +165,9 @@ impl RemoteCall for SchedulerCall {
             Err(reason) => {
                 state.failures = 1;
                 state.orders.clear();
-                let text = format!("the external scheduler is passed over: {reason}");
+                let text = format!("the external scheduler is bypassed: {reason}");
                 self.events.add_notice(OperatorNotice {
-                    change: "scheduler-passed-over",
+                    change: "scheduler-bypassed",
                     task: None,
                     reason: reason.clone(),
                     text,

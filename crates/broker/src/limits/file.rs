@@ -34,9 +34,9 @@ impl LimitsError {
     /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
-            LimitsError::System(..) => "make it readable for the broker, or name another with --limits".to_owned(),
+            LimitsError::System(..) => "make it readable for the broker, or use --limits FILE".to_owned(),
             LimitsError::Mistrust(mistrust) => mistrust.remedy(),
-            LimitsError::TooLarge(_) => "name a text file of at most 1 MiB".to_owned(),
+            LimitsError::TooLarge(_) => "use a text file of at most 1 MiB".to_owned(),
             LimitsError::Wrong(error) => error.help.clone().unwrap_or_default(),
         }
     }
@@ -46,8 +46,8 @@ impl fmt::Display for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LimitsError::System(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            LimitsError::Mistrust(mistrust) => write!(f, "the limits cannot be read: {mistrust}"),
-            LimitsError::TooLarge(path) => write!(f, "{} has more than 1 MiB", path.display()),
+            LimitsError::Mistrust(mistrust) => write!(f, "cannot read the limits: {mistrust}"),
+            LimitsError::TooLarge(path) => write!(f, "{} is larger than 1 MiB", path.display()),
             LimitsError::Wrong(error) => error.fmt(f),
         }
     }

@@ -230,7 +230,7 @@ impl Rules {
                 let user = names::name_of(uid);
                 format!("the limit is {raise}; `sudo usermod -aG {GROUP} {user}`, then a new login, allows more")
             }
-            _ => format!("the limit is {raise}; root can raise it there and start the broker again"),
+            _ => format!("the limit is {raise}; root can raise it and restart the broker"),
         }
     }
 }

@@ -75,7 +75,7 @@ impl DeadlineProxy {
                 Ok(DeadlineProxy { held, due, groups, without })
             }
             Ok(Err(refused)) => Err(in_words(refused, std::process::id())),
-            Err(_) => Err("the thread that tried it has ended".into()),
+            Err(_) => Err("the thread of the test panicked".into()),
         }
     }
 
@@ -288,7 +288,7 @@ impl SchedulerProxy for DeadlineProxy {
 
     fn enforcement(&self, task: TaskId) -> Option<String> {
         let without = self.without.get(&task);
-        let without = without.map(|reason| format!("is not capped while nothing is reserved for it: {reason}"));
+        let without = without.map(|reason| format!("not capped while nothing is reserved: {reason}"));
         without.or_else(|| self.groups.as_ref().ok()?.enforcement(task))
     }
 
@@ -316,11 +316,10 @@ fn in_words(refused: Refused, pid: u32) -> String {
     const BUSY: i32 = 16;
     if refused.errno == BUSY {
         return format!(
-            "{refused}: with it more than the kernel's limit for SCHED_DEADLINE would be promised; ask for less, or \
-             release another"
+            "{refused}: it exceeds the kernel's limit for SCHED_DEADLINE; request less, or release another task"
         );
     }
     let reason = refused.reason_for(pid);
     let remedy = reason.remedy().map_or(String::new(), |remedy| format!("; {remedy}"));
-    format!("{refused}: {reason}{remedy}; a thread that is pinned to some of the CPUs is refused too")
+    format!("{refused}: {reason}{remedy}; the kernel also refuses pinned threads")
 }

@@ -187,7 +187,7 @@ impl SchedulerProxy for GroupedProxy {
     }
 
     fn enforcement(&self, task: TaskId) -> Option<String> {
-        let without = self.without.get(&task).map(|reason| format!("has no floor: {reason}"));
+        let without = self.without.get(&task).map(|reason| format!("no floor: {reason}"));
         let group = without.or_else(|| self.groups.as_ref().ok()?.enforcement(task));
         let told: Vec<String> = self.windows.enforcement(task).into_iter().chain(group).collect();
         (!told.is_empty()).then(|| told.join("; "))

@@ -100,8 +100,8 @@ impl Groups {
         if self.subtree.version() == Version::One || !context.confined.contains(&task) {
             return Ok(());
         }
-        let reason = "in a control group of the task's own its processes would leave the one that they are in, and what \
-                   limits them there, such as memory.max; that is for tasks that root or an operator begins";
+        let reason = "a new control group would remove the processes from their present group and its limits, such as \
+                      memory.max; only tasks of root and operators may have one";
         Err(reason.into())
     }
 
@@ -248,7 +248,7 @@ impl Groups {
         }
         let _ = write!(text, ", in control group {}", group.folder().display());
         if let Some(UnmovedProcesses { first: (_, reason), all, .. }) = self.outside.get(&task) {
-            let _ = write!(text, "; {} of its processes not: {reason}", all.len());
+            let _ = write!(text, "; {} of its processes stay outside: {reason}", all.len());
         }
         Some(text)
     }
@@ -330,7 +330,7 @@ fn take_in(group: &OwnGroup, process: &Process, confined: bool, state_file: &mut
     let (identity, from) = (process.identity(), CpuGroup::of_process(process.identity().number));
     if let Some(above) = from.capped_by().filter(|_| confined) {
         return Err(format!(
-            "process {} would leave the cap of control group {}; that is for tasks that root or an operator begins",
+            "process {} would leave the cap of control group {}; only tasks of root and operators may",
             identity.number,
             above.display()
         ));
@@ -360,15 +360,15 @@ fn name() -> String {
 /// Writes what differs: a quota that is written begins its period anew.
 fn set(group: &OwnGroup, before: Option<Terms>, terms: Terms) -> Result<(), String> {
     let failed = |what: &str| {
-        let what = format!("{what} cannot be set in control group {}", group.folder().display());
+        let what = format!("cannot set {what} of control group {}", group.folder().display());
         move |error: io::Error| format!("{what}: {error}")
     };
     // First: what raised threads need must be there before they are.
     if let Some(raised) = terms.raised.filter(|raised| before.and_then(|before| before.raised) != Some(*raised)) {
         group.allow_real_time(raised.budget(), raised.period()).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => format!(
-                "the kernel leaves the real-time threads of all control groups together no more than one CPU's limit \
-                 (cpu.rt_runtime_us), of which {raised} are not left"
+                "the kernel limits real-time threads of all control groups together to the limit of one CPU \
+                 (cpu.rt_runtime_us); less than {raised} is left"
             ),
             _ => failed("the real-time budget")(error),
         })?;
@@ -383,23 +383,23 @@ fn set(group: &OwnGroup, before: Option<Terms>, terms: Terms) -> Result<(), Stri
 }
 
 fn refused(what: &Path, error: &io::Error) -> NotReserved {
-    NotReserved { most: None, reason: format!("the control group {} cannot be used: {error}", what.display()) }
+    NotReserved { most: None, reason: format!("cannot use control group {}: {error}", what.display()) }
 }
 
 fn not_moved(pid: u32, from: &Path, to: &Path, error: &io::Error) -> String {
     let reason = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "that is outside what is delegated to the broker's user; programs that are started by `systemd-run --user \
-             --scope` are inside, or those of the broker's own terminal"
+            "it is outside the subtree that is delegated to the broker's user; start programs with \
+             `systemd-run --user --scope`, or from the broker's terminal"
         }
-        io::ErrorKind::InvalidInput => "a thread of it is real-time already, and the new group has no budget for that",
+        io::ErrorKind::InvalidInput => "it has a real-time thread, and the new group has no real-time budget",
         _ => {
             return format!(
-                "process {pid} cannot be moved from {} to one below {}: {error}",
+                "cannot move process {pid} from {} to a group below {}: {error}",
                 from.display(),
                 to.display()
             );
         }
     };
-    format!("process {pid} cannot be moved from {} to one below {}: {reason}", from.display(), to.display())
+    format!("cannot move process {pid} from {} to a group below {}: {reason}", from.display(), to.display())
 }

@@ -29,7 +29,7 @@ impl SchedulerProxy for NoneProxy {
     }
 
     fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
-        Err("nothing is reserved here, so nothing is capped".into())
+        Err("this scheduler reserves nothing, so it caps nothing".into())
     }
 
     fn reserve(&mut self, _: TaskId, _: Reservation, _: Instant, _: &mut ProxyContext) -> Result<(), NotReserved> {

@@ -43,7 +43,7 @@ impl SchedulerProxy for SimulatedProxy {
     }
 
     fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
-        Err("it changes nothing, so it caps nothing".into())
+        Err("this scheduler changes nothing, so it caps nothing".into())
     }
 
     fn reserve(

@@ -56,7 +56,7 @@ impl Broker for BrokerServant {
     }
 
     fn find(&self, name: &str) -> Result<Option<TaskStub>, FindError> {
-        let id = self.0.with(|core, _, _| core.find(name)).map_err(|trouble| FindError::from(no_such(trouble)))?;
+        let id = self.0.with(|core, _, _| core.find(name)).map_err(|error| FindError::from(no_such(error)))?;
         Ok(self.reference(id)?)
     }
 
@@ -67,7 +67,7 @@ impl Broker for BrokerServant {
 
     fn task_status(&self, name: &str) -> Result<TaskStatus, TaskStatusError> {
         let status = self.0.with(|core, _, _| core.snapshot(core.find(name)?));
-        status.map(|status| to_wire(&status)).map_err(|trouble| no_such(trouble).into())
+        status.map(|status| to_wire(&status)).map_err(|error| no_such(error).into())
     }
 
     fn detach(&self, name: &str) -> Result<(), DetachError> {
@@ -94,7 +94,7 @@ impl Broker for BrokerServant {
     }
 
     fn explain(&self, name: &str) -> Result<String, ExplainError> {
-        self.0.with(|core, _, now| core.explain(name, now)).map_err(|trouble| no_such(trouble).into())
+        self.0.with(|core, _, now| core.explain(name, now)).map_err(|error| no_such(error).into())
     }
 
     fn set_importance(&self, name: &str, importance: u32) -> Result<(), SetImportanceError> {

@@ -26,7 +26,7 @@ impl Task for TaskServant {
 
     fn status(&self) -> Result<TaskStatus, StatusError> {
         let snapshot = self.0.with(|core, _, _| core.snapshot(this()?));
-        snapshot.map(|snapshot| to_wire(&snapshot)).map_err(|trouble| no_such(trouble).into())
+        snapshot.map(|snapshot| to_wire(&snapshot)).map_err(|error| no_such(error).into())
     }
 
     fn add_process(&self, pid: u32, started: u64) -> Result<(), AddProcessError> {
@@ -71,11 +71,11 @@ impl Task for TaskServant {
 /// The task whose object is called.
 fn this() -> Result<TaskId, RequestError> {
     let id = current::object_id().and_then(|id| Some(TaskId(u32::from_be_bytes(id.try_into().ok()?))));
-    id.ok_or_else(|| RequestError::NoSuchTask { name: "of this reference".to_owned(), nearest: String::new() })
+    id.ok_or_else(|| RequestError::NoSuchTask { name: "(object reference)".to_owned(), nearest: String::new() })
 }
 
-pub(super) fn no_such(trouble: RequestError) -> NoSuchTask {
-    match trouble {
+pub(super) fn no_such(error: RequestError) -> NoSuchTask {
+    match error {
         RequestError::NoSuchTask { name, nearest } => NoSuchTask { name, nearest },
         other => NoSuchTask { name: other.to_string(), nearest: String::new() },
     }
@@ -84,17 +84,17 @@ pub(super) fn no_such(trouble: RequestError) -> NoSuchTask {
 fn cycle(report: &CycleReport) -> Result<state::ReportedCycle, RequestError> {
     let values = Values::new(&report.numbers);
     let values =
-        values.ok_or_else(|| RequestError::refused("too many numbers", format!("send {} at most", Values::MOST)))?;
+        values.ok_or_else(|| RequestError::refused("too many numbers", format!("send at most {}", Values::MOST)))?;
     let mode = match report.mode {
         -1 => None,
         mode => Some(u32::try_from(mode).map_err(|_| {
-            RequestError::refused(format!("{mode} is no mode"), "modes are numbers from 0 to 4294967295; -1 for none")
+            RequestError::refused(format!("invalid mode {mode}"), "use 0 to 4294967295, or -1 for none")
         })?),
     };
     let consumed = Span::from_nanos(report.consumed);
     if consumed > hyoshi_model::Reservation::LONGEST {
         return Err(RequestError::refused(
-            format!("{consumed} were consumed since the last report, more than {}", hyoshi_model::Reservation::LONGEST),
+            format!("consumed CPU time of {consumed} is above {}", hyoshi_model::Reservation::LONGEST),
             "report CPU time in ns since the last report, not since the program's start",
         ));
     }

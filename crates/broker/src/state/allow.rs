@@ -30,12 +30,11 @@ impl BrokerState {
         allow_broker(&[number])?;
         match self.platform.task_of(process) {
             Some((other, true)) => Err(self.has_a_task(number, other)),
-            Some((other, false)) => self.allow(caller, other).map_err(|trouble| match trouble {
-                RequestError::NotAllowed { message, remedy } => RequestError::NotAllowed {
-                    message: format!("process {number} is in a task, and {message}"),
-                    remedy,
-                },
-                trouble => trouble,
+            Some((other, false)) => self.allow(caller, other).map_err(|error| match error {
+                RequestError::NotAllowed { message, remedy } => {
+                    RequestError::NotAllowed { message: format!("process {number} is in a task; {message}"), remedy }
+                }
+                error => error,
             }),
             None => Ok(()),
         }
@@ -50,21 +49,18 @@ impl BrokerState {
     }
 
     fn has_a_task(&self, pid: u32, task: TaskId) -> RequestError {
-        let message = format!("process {pid} belongs to task `{}` already", self.name(task).unwrap_or_default());
-        RequestError::refused(message, "a process has one task; `hyoshi broker set` changes what that task asks for")
+        let message = format!("process {pid} already belongs to task `{}`", self.name(task).unwrap_or_default());
+        RequestError::refused(message, "change that task with `hyoshi broker set`")
     }
 
     pub(super) fn allow_settings(&self, caller: &Caller, settings: &[ComponentSpec]) -> Result<(), RequestError> {
         if settings.len() > Chain::LONGEST {
-            let (message, most) = (format!("{} advocates", settings.len()), Chain::LONGEST);
-            return Err(RequestError::refused(message, format!("a task has {most} at most: leave some of them out")));
+            let (message, most) = (format!("{} advocates in one chain", settings.len()), Chain::LONGEST);
+            return Err(RequestError::refused(message, format!("use at most {most}")));
         }
         if let Some(octets) = settings.iter().map(ComponentSpec::size).find(|octets| *octets > MOST_SETTING) {
-            let message = format!("an advocate is told in {octets} octets");
-            return Err(RequestError::refused(
-                message,
-                format!("its kind and parameters have {MOST_SETTING} octets at most"),
-            ));
+            let message = format!("the kind and parameters of an advocate have {octets} octets");
+            return Err(RequestError::refused(message, format!("use at most {MOST_SETTING} octets")));
         }
         settings.iter().try_for_each(|setting| self.allow_foreign(caller, setting))
     }
@@ -80,7 +76,7 @@ fn allow_broker(numbers: &[u32]) -> Result<(), RequestError> {
     match numbers.binary_search(&std::process::id()) {
         Ok(_) => Err(RequestError::refused(
             "the broker cannot reserve time for itself",
-            "it runs above all windows already, as far as the machine grants that",
+            "name another process; the broker already runs above all windows",
         )),
         Err(_) => Ok(()),
     }
@@ -98,7 +94,7 @@ pub(super) fn allow_owner(access: &Access, caller: &Caller, process: &Process) -
         (format!("process {pid} ({}) belongs to user {}", process.name(), owner.real), access.who_may())
     } else {
         let message = format!("process {pid} ({}) has the rights of user {}", process.name(), owner.effective);
-        (message, format!("setuid programs are for those to manage who may manage all; {}", access.who_may()))
+        (message, format!("only operators may manage setuid programs: {}", access.who_may()))
     };
     Err(RequestError::NotAllowed { message, remedy })
 }

@@ -62,7 +62,7 @@ fn one_user_has_a_part_of_the_tasks_and_one_more_than_there_can_be_is_refused_wi
         stage.join(&ann, number).unwrap();
     }
     let refused = stage.join(&ann, 1_024).unwrap_err();
-    assert!(refused.to_string().contains("user 1000 has 1024 tasks, the most that one may have"), "{refused}");
+    assert!(refused.to_string().contains("user 1000 already has 1024 tasks, the limit"), "{refused}");
     for number in 1_024..4_096 {
         stage.join(&root, number).unwrap();
     }
@@ -101,8 +101,8 @@ fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
     ];
     let found = GroupProcesses::look(&state.access(), &ann, &format!("/{long}"));
     told.push(state.add_group(&ann, id, &long, found, now).unwrap_err());
-    for trouble in &told {
-        assert!(trouble.to_string().len() + trouble.remedy().len() < 1_000, "{trouble}");
+    for error in &told {
+        assert!(error.to_string().len() + error.remedy().len() < 1_000, "{error}");
     }
     assert_eq!(state.snapshot(id).unwrap().advocates, [ComponentSpec::of("max-decay")]);
     stage.0.audit = Audit::none();
@@ -145,13 +145,13 @@ fn a_child_leaves_the_task_that_it_came_to_for_its_own_but_not_somebody_elses() 
     let state = &mut stage.0;
     state.add_process(&root, whole, shell.id(), 0, now).unwrap();
     let refused = state.add_process(&ann, own, child, 0, now).unwrap_err().to_string();
-    assert_eq!(refused, format!("process {child} is in a task, and task `t1` belongs to user 0"));
+    assert_eq!(refused, format!("process {child} is in a task; task `t1` belongs to user 0"));
     assert_eq!(state.platform.processes(whole), [shell.id(), child]);
 
     state.add_process(&root, own, child, 0, now).unwrap();
     assert_eq!((state.platform.processes(whole), state.platform.processes(own)), (vec![shell.id()], vec![child]));
     let refused = state.add_process(&root, whole, child, 0, now).unwrap_err().to_string();
-    assert_eq!(refused, format!("process {child} belongs to task `t2` already"));
+    assert_eq!(refused, format!("process {child} already belongs to task `t2`"));
     drop(shell.stdin.take());
     shell.wait().unwrap();
 }

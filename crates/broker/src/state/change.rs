@@ -36,10 +36,7 @@ impl BrokerState {
                 .change(who, name, now, |arbiter, id| arbiter.set_weight(id, to))
                 .and_then(|id| self.task(id))
                 .map(|task| task.weight = to),
-            _ => Err(RequestError::refused(
-                format!("{to} is no weight"),
-                format!("a weight is between 1 and {MOST_WEIGHT}; the larger, the less is taken away"),
-            )),
+            _ => Err(RequestError::refused(format!("invalid weight {to}"), format!("use 1 to {MOST_WEIGHT}"))),
         };
         self.audited(who, "weight", Some(name), &to.to_string(), done)
     }
@@ -213,7 +210,7 @@ impl BrokerState {
         now: Instant,
     ) -> Result<(), RequestError> {
         if !self.access.may_direct(who) {
-            let message = "the policy is one for all tasks".to_owned();
+            let message = "only operators may change the policy".to_owned();
             return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
         policy::from_elsewhere(policy)?.map_or(Ok(()), |setting| self.allow_foreign(who, &setting))?;
@@ -254,7 +251,7 @@ impl BrokerState {
         let id = self.find(name)?;
         self.allow(who, id)?;
         let decision = change(&mut self.arbiter, id).map_err(|refusal| {
-            RequestError::refused(refusal, format!("`hyoshi broker show {name}` shows how it is now"))
+            RequestError::refused(refusal, format!("`hyoshi broker show {name}` shows its present state"))
         })?;
         self.backlog.add(decision);
         self.apply(now);

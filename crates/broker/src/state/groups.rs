@@ -33,8 +33,8 @@ impl GroupProcesses {
     /// Of a group that there is not, of the root's and the broker's own, and where one of its processes is another user's.
     pub fn look(access: &Access, caller: &Caller, path: &str) -> Result<GroupProcesses, RequestError> {
         if path.len() > LONGEST_PATH {
-            let message = format!("a path of {} octets is no control group's", path.len());
-            return Err(RequestError::refused(message, format!("a path has {LONGEST_PATH} octets at most")));
+            let message = format!("the path of the control group has {} octets", path.len());
+            return Err(RequestError::refused(message, format!("use at most {LONGEST_PATH} octets")));
         }
         let group = Group::open(path)?;
         let allow = |processes: &[u32]| {
@@ -95,8 +95,8 @@ impl BrokerState {
         }
         if there.len() >= MOST_GROUPS {
             return Err(RequestError::refused(
-                format!("the task has {MOST_GROUPS} control groups"),
-                "name a group above them",
+                format!("the task already has {MOST_GROUPS} control groups"),
+                "add their parent group instead",
             ));
         }
         self.allow_numbers(&processes)?;
@@ -107,8 +107,8 @@ impl BrokerState {
         let came = !self.platform.members(id).is_empty();
         if !came && !processes.iter().any(|pid| Process::open(*pid).is_ok()) {
             self.platform.drop_group(id, &folder);
-            let message = format!("all processes of {} have ended meanwhile", folder.display());
-            return Err(RequestError::refused(message, "start the program first, or with `hyoshi exec`"));
+            let message = format!("all processes of {} have ended", folder.display());
+            return Err(RequestError::refused(message, "start the program before, or with `hyoshi exec`"));
         }
         let task = self.task(id)?;
         task.any_user = any_user;
@@ -205,7 +205,7 @@ mod tests {
         for _ in 0..2 {
             let left = GroupProcesses { group: Group::again(Path::new("/no/group")), processes: Vec::new() };
             let refused = state.add_group(&Caller::Broker, id, "/no/group", Ok(left), Instant::ZERO).unwrap_err();
-            assert!(format!("{refused:?}").contains("have ended meanwhile"), "{refused:?}");
+            assert!(format!("{refused:?}").contains("have ended"), "{refused:?}");
             assert!(state.platform.groups(id).is_empty());
         }
     }

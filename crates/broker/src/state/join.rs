@@ -59,11 +59,11 @@ impl TaskSpec {
     fn declared(&self) -> Result<Reservation, RequestError> {
         // Reservations begin with next to nothing, as the paper's do, if nobody says otherwise.
         let period = self.period.unwrap_or(PROVISIONAL);
-        let named = [("deadline", self.deadline), ("budget", self.initial_budget), ("least budget", self.min_budget)];
+        let named = [("deadline", self.deadline), ("budget", self.initial_budget), ("minimum budget", self.min_budget)];
         if let (None, Some((message, _))) = (self.period, named.iter().find(|(_, span)| span.is_some())) {
             return Err(RequestError::refused(
-                format!("a {message} is for a period, and which that is has to be found first"),
-                "leave it out, or name the period",
+                format!("a {message} needs a known period"),
+                "omit it, or set the period",
             ));
         }
         let first = self.initial_budget.unwrap_or(Span::from_nanos((period.as_nanos() / 1_000).max(1)));
@@ -97,11 +97,11 @@ impl BrokerState {
     fn try_join(&mut self, caller: &Caller, joining: &TaskSpec, now: Instant) -> Result<TaskId, RequestError> {
         let Some(owner) = caller.uid(&self.access) else {
             let message = match caller {
-                Caller::Certified(who) => format!("the certificate \"{}\" is no user's of this machine", who.name),
-                _ => "nobody knows who asks for that".to_owned(),
+                Caller::Certified(who) => format!("certificate \"{}\" belongs to no user of this machine", who.name),
+                _ => "unknown caller".to_owned(),
             };
-            let remedy = "ask over the broker's Unix socket, where the kernel says who it is; over TLS, \
-                          `hyoshi broker --tls-user NAME=USER` says whose tasks a certificate begins";
+            let remedy = "use the broker's Unix socket, or map the certificate to a user with \
+                          `hyoshi broker --tls-user NAME=USER`";
             return Err(RequestError::NotAllowed { message, remedy: remedy.to_owned() });
         };
         named(&joining.name)?;
@@ -115,11 +115,11 @@ impl BrokerState {
         }
         if let Some(other) = self.names.get(&joining.name) {
             let processes = self.platform.processes(*other);
-            let whose = match processes.first() {
-                Some(pid) => format!(", of process {pid}"),
+            let process = match processes.first() {
+                Some(pid) => format!(", with process {pid}"),
                 None => String::new(),
             };
-            let message = format!("there is a task `{}` already{whose}", joining.name);
+            let message = format!("task `{}` already exists{process}", joining.name);
             return Err(RequestError::refused(
                 message,
                 "choose another name with --name; `hyoshi broker list` shows all tasks",
@@ -134,9 +134,10 @@ impl BrokerState {
         };
         self.allow_settings(caller, &settings)?;
         account.map_or(Ok(()), |account| self.allow_octets(owner, account, &settings, None))?;
-        self.last = self.last.checked_add(1).ok_or_else(|| {
-            RequestError::refused("the broker has numbered as many tasks as it can", "start it anew: `hyoshi broker`")
-        })?;
+        self.last = self
+            .last
+            .checked_add(1)
+            .ok_or_else(|| RequestError::refused("all task numbers are used", "restart the broker"))?;
         let id = TaskId(self.last);
         let entry = hyoshi_control::Joining {
             importance: joining.importance,
@@ -184,9 +185,9 @@ impl BrokerState {
         }
         let hardened = if task.hard { self.harden(id, true) } else { Ok(()) };
         let joined = hardened.and_then(|()| {
-            self.arbiter.join(id, entry, now).map_err(|refusal| {
-                RequestError::refused(refusal, "`hyoshi broker list` shows the tasks that there are")
-            })
+            self.arbiter
+                .join(id, entry, now)
+                .map_err(|refusal| RequestError::refused(refusal, "`hyoshi broker list` shows all tasks"))
         });
         let decision = joined.inspect_err(|_| {
             // To soften it is granted always.
@@ -241,10 +242,10 @@ impl BrokerState {
         }?;
         // A container's first process may be a program that joins by itself.
         if pid == 1 && caller.pid() != Some(1) {
-            let message = "process 1 is what all others are children of: the task would be the whole machine";
+            let message = "process 1 is the parent of all processes: the task would be the whole machine";
             return Err(RequestError::refused(
                 message,
-                "name the process that is meant, or its control group with --cgroup",
+                "name the process of a program, or its control group with --cgroup",
             ));
         }
         self.allow_process(caller, &process)?;
@@ -289,9 +290,8 @@ impl BrokerState {
     /// Of callers whose process is not known, and as [`BrokerState::join`] and [`BrokerState::add_process`].
     pub fn own_task(&mut self, caller: &Caller, joining: &TaskSpec, now: Instant) -> Result<TaskId, RequestError> {
         let Caller::Known(who) = caller else {
-            let message = "nobody knows which process asks for its task".to_owned();
-            let remedy =
-                "ask over the broker's Unix socket, where the kernel says; elsewhere `join`, then `add_process`";
+            let message = "unknown calling process".to_owned();
+            let remedy = "use the broker's Unix socket; elsewhere call `join`, then `add_process`";
             return Err(RequestError::NotAllowed { message, remedy: remedy.to_owned() });
         };
         let process = Process::open(who.pid)?;
@@ -326,7 +326,7 @@ impl BrokerState {
     pub(super) fn end_task(&mut self, id: TaskId, now: Instant) {
         let Ok(name) = self.name(id).map(str::to_owned) else { return };
         let reason = match self.tasks.get(&id) {
-            Some(task) if task.waiting_since.is_some() => "no process came",
+            Some(task) if task.waiting_since.is_some() => "no process joined",
             _ => "its processes have ended",
         };
         self.remove(id, now);
@@ -365,16 +365,16 @@ impl BrokerState {
             let groups: Vec<_> = (0..policy.group_count()).filter_map(|at| policy.group_name(GroupId(at))).collect();
             let remedy = match groups.as_slice() {
                 [] => format!("policy {} has no groups; `hyoshi broker policy set` changes it", policy.name()),
-                groups => format!("the policy's groups are {}", groups.join(", ")),
+                groups => format!("use a group of the policy: {}", groups.join(", ")),
             };
-            RequestError::refused(format!("there is no group `{}`", shown(name)), remedy)
+            RequestError::refused(format!("unknown group `{}`", shown(name)), remedy)
         })
     }
 
     pub(super) fn harden(&mut self, id: TaskId, hard: bool) -> Result<(), RequestError> {
         self.platform.harden(id, hard).map_err(|reason| {
-            let remedy = "leave it soft; `hyoshi broker show` tells how time is reserved here, and why not otherwise";
-            RequestError::refused(format!("its CPU time cannot be capped: {reason}"), remedy)
+            let remedy = "use a soft reservation; `hyoshi broker show` lists the schedulers of this machine";
+            RequestError::refused(format!("cannot cap the CPU time of the task: {reason}"), remedy)
         })
     }
 
@@ -402,7 +402,7 @@ fn named(name: &str) -> Result<(), RequestError> {
         return Ok(());
     }
     Err(RequestError::refused(
-        format!("\"{}\" cannot be a task's name", shown(name)),
-        "a name has 1 to 64 letters, digits, and of `-`, `_` and `.`",
+        format!("invalid task name \"{}\"", shown(name)),
+        "use 1 to 64 letters, digits, `-`, `_` and `.`",
     ))
 }

@@ -89,5 +89,5 @@ impl BrokerState {
 
 /// With the remedy.
 pub(super) fn refused(reason: &Unserved) -> String {
-    format!("{reason}: a longer period takes less, or start the broker with more, `hyoshi broker --own-time SHARE`")
+    format!("{reason}; use a longer period, or start the broker with a larger --own-time SHARE")
 }

@@ -74,9 +74,9 @@ impl BrokerState {
         let Some((name, owner)) = self.tasks.get(&id).map(|task| (task.name.clone(), task.owner)) else { return };
         let who = strangers.iter().map(|ForeignProcess { process, name }| format!("{process} ({name})"));
         let who = audit::join_items(who);
-        let what = format!("{who}: not only user {owner} any more");
+        let what = format!("{who}: no longer only of user {owner}");
         let _: Result<(), RequestError> = self.audited(&Caller::Broker, "process-leaves", Some(&name), &what, Ok(()));
-        self.notice(format!("task {name} of user {owner} loses process {who}: it has the rights of another user now"));
+        self.notice(format!("process {who} left task {name} of user {owner}: it now has the rights of another user"));
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(numbers(&mut state, anns, at(1_000)), stay);
         assert_eq!(numbers(&mut state, anns, at(2_000)), stay, "and stay");
         let notices = state.take_notices().join("\n");
-        assert!(notices.contains(&format!("loses process {} (sleep)", strange.number())), "{notices}");
+        assert!(notices.contains(&format!("process {} (sleep) left task anns", strange.number())), "{notices}");
         // It may be in a task of root's.
         state.platform.add(roots, Process::open(strange.number()).unwrap()).unwrap();
         assert_eq!(numbers(&mut state, roots, at(3_000)), [strange.number()]);

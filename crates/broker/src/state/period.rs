@@ -109,25 +109,25 @@ impl BrokerState {
         let ago = detector.judged.since(finding.since);
         let (thread, wakeups) = (finding.thread, finding.wakeups);
         let seen = match detector.watching {
-            WakeupWatch::By(seen) => format!("seen by {seen}"),
-            _ => "and it waits: no more threads are watched, and those of others are".to_owned(),
+            WakeupWatch::By(seen) => format!("observed by {seen}"),
+            _ => "waiting, because the broker already observes its largest number of threads".to_owned(),
         };
         let words = match finding.period {
             None => {
                 let until = self.period(id);
-                format!("none found yet in {wakeups} wake-ups, {seen}; {until} until one is")
+                format!("not detected in {wakeups} wake-ups, {seen}; using {until}")
             }
             Some(period) if finding.confidence == 0 => {
-                format!("{period} was found last; none any more in {wakeups} wake-ups, {seen}")
+                format!("{period} was the last detected period; lost in {wakeups} wake-ups, {seen}")
             }
             Some(period) => format!(
-                "{period} found with {} % confidence from {wakeups} wake-ups of thread {thread}, {seen}",
+                "{period} detected with {} % confidence from {wakeups} wake-ups of thread {thread}, {seen}",
                 percent(finding)
             ),
         };
         let since = match (finding.period, ago.as_nanos() / 1_000_000_000) {
             (None, _) => String::new(),
-            (Some(_), seconds) => format!("; so for {seconds} s"),
+            (Some(_), seconds) => format!("; unchanged for {seconds} s"),
         };
         Some(DetectedPeriod { finding, age: ago, text: words + &since })
     }

@@ -41,7 +41,7 @@ impl BrokerState {
         if importance <= *most {
             return Ok(());
         }
-        let message = format!("an importance of {importance} is above {most}, the limit of {}", holder.words());
+        let message = format!("importance {importance} is above the limit {most} of {}", holder.words());
         Err(self.beyond(account, caller.uid(&self.access), "importance", message))
     }
 
@@ -52,7 +52,7 @@ impl BrokerState {
         if theirs < most as usize {
             return Ok(());
         }
-        let message = format!("user {owner} has {theirs} tasks, the most that one may have");
+        let message = format!("user {owner} already has {theirs} tasks, the limit");
         Err(self.beyond(account, Some(owner), "tasks", message))
     }
 
@@ -71,7 +71,7 @@ impl BrokerState {
         if wanted <= most {
             return Ok(());
         }
-        let message = format!("the settings of user {owner}'s advocates would have {wanted} octets, of {most} at most");
+        let message = format!("the advocate settings of user {owner} would have {wanted} octets, the limit is {most}");
         Err(self.beyond(account, Some(owner), "settings", message))
     }
 
@@ -99,7 +99,7 @@ impl BrokerState {
         if wanted <= most as usize {
             return Ok(());
         }
-        let message = format!("the tasks of user {owner} would have {wanted} threads, of {most} at most");
+        let message = format!("the tasks of user {owner} would have {wanted} threads, the limit is {most}");
         Err(self.beyond(account, Some(owner), "threads", message))
     }
 
@@ -153,7 +153,7 @@ impl BrokerState {
             return Ok(());
         }
         if !self.access.may_direct(caller) {
-            let message = "external advocates and libraries have the broker call where it is told to".to_owned();
+            let message = "only operators may use external components and libraries".to_owned();
             return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
         let (key, is_listed): (_, fn(&Rules, &str) -> bool) = match setting.kind.as_str() {
@@ -163,15 +163,11 @@ impl BrokerState {
         match setting.elsewhere().find(|name| !is_listed(&self.rules, name)) {
             None => Ok(()),
             Some(name) => {
-                let message = format!(
-                    "{} `{}` is not one that operators may name",
-                    setting.kind,
-                    crate::request_error::shown(name)
-                );
+                let message = format!("operators may not use {} `{}`", setting.kind, crate::request_error::shown(name));
                 let file = &self.rules.file;
                 Err(RequestError::NotAllowed {
                     message,
-                    remedy: format!("root may; `{key}` of [operators] in {file} lists those for operators"),
+                    remedy: format!("run it as root, or let root add it to `{key}` of [operators] in {file}"),
                 })
             }
         }

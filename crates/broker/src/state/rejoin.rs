@@ -42,17 +42,17 @@ impl BrokerState {
             match self.rejoin_one(&task, now) {
                 Ok(true) => here.push(task.name),
                 Ok(false) => ended += 1,
-                Err(trouble) => self.notice(format!("task {} is not found again: {trouble}", task.name)),
+                Err(error) => self.notice(format!("cannot restore task {}: {error}", task.name)),
             }
             if !self.tasks.contains_key(&TaskId(task.id)) {
                 self.forget_stored(TaskId(task.id));
             }
         }
         if !here.is_empty() {
-            self.notice(format!("tasks of the broker before are here again: {}", some(&here)));
+            self.notice(format!("restored tasks of the previous broker: {}", some(&here)));
         }
         if ended > 0 {
-            self.notice(format!("tasks of the broker before have ended meanwhile: {ended}"));
+            self.notice(format!("tasks of the previous broker that have ended: {ended}"));
         }
     }
 
@@ -65,16 +65,19 @@ impl BrokerState {
             return Ok(false);
         }
         if self.names.contains_key(&noted.name) {
-            return Err(RequestError::refused("another has its name", "the roster was edited"));
+            return Err(RequestError::refused(
+                "another task has its name",
+                "check the file `tasks` in the state directory",
+            ));
         }
         // A group that the policy does not have now is in none, as after a change of the policy.
         let group = self.group(&noted.group).unwrap_or(GroupId(u32::MAX));
         let mut settings = noted.chain.clone();
         let chain = match self.chain(&settings, id, &noted.name) {
             Ok(chain) => chain,
-            Err(trouble) => {
+            Err(error) => {
                 self.notice(format!(
-                    "task {} begins with max-decay: its advocates cannot be had: {trouble}",
+                    "restored task {} with max-decay, because its advocates are not available: {error}",
                     noted.name
                 ));
                 settings = component::default_chain();
@@ -132,8 +135,8 @@ impl BrokerState {
     /// False if its CPU time cannot be capped now: it is noted as hard all the same, for the next broker.
     fn harden_again(&mut self, id: TaskId, name: &str) -> bool {
         let done = self.harden(id, true);
-        if let Err(trouble) = &done {
-            self.notice(format!("task {name} was hard and is soft now: {trouble}"));
+        if let Err(error) = &done {
+            self.notice(format!("restored hard task {name} as a soft task: {error}"));
         }
         done.is_ok()
     }
@@ -204,9 +207,7 @@ impl BrokerState {
             Ok(()) => self.store_failed = false,
             Err(error) => {
                 if !std::mem::replace(&mut self.store_failed, true) {
-                    self.notice(format!(
-                        "tasks cannot be noted: the next broker will not know of all of them: {error}"
-                    ));
+                    self.notice(format!("cannot store tasks, so the next broker cannot restore all of them: {error}"));
                 }
             }
         }

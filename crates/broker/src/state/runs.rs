@@ -59,7 +59,7 @@ impl BrokerState {
     ) -> Result<(), RequestError> {
         let caller = match self.may_promise(who, name, promises) {
             Ok(caller) => caller,
-            Err(trouble) => return self.audited(who, "lanes", None, name, Err(trouble)),
+            Err(error) => return self.audited(who, "lanes", None, name, Err(error)),
         };
         let mut lanes: BTreeMap<u32, Vec<Promise>> = BTreeMap::new();
         promises.iter().for_each(|(cpu, promise)| lanes.entry(*cpu).or_default().push(*promise));
@@ -80,30 +80,26 @@ impl BrokerState {
         promises: &[(u32, Promise)],
     ) -> Result<&'a Credentials, RequestError> {
         let Caller::Known(caller) = who else {
-            let message = "nobody knows which process has these lanes".to_owned();
-            let remedy =
-                "ask over the Unix socket of the broker of the machine on which they run, where the kernel says";
+            let message = "unknown calling process".to_owned();
+            let remedy = "use the Unix socket of the broker on the same machine";
             return Err(RequestError::NotAllowed { message, remedy: remedy.to_owned() });
         };
         if !self.access.may_direct(who) {
-            let message = "lanes that are promised time take it from all tasks".to_owned();
+            let message = "only operators may report lanes, which reduce the time of all tasks".to_owned();
             return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
         if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
-            let message = format!("{:?} cannot be a run's name", name.chars().take(80).collect::<String>());
-            return Err(RequestError::refused(
-                message,
-                "a name has 1 to 64 characters, none of them a control character",
-            ));
+            let message = format!("invalid run name {:?}", name.chars().take(80).collect::<String>());
+            return Err(RequestError::refused(message, "use 1 to 64 characters without control characters"));
         }
         let good = |one: &Promise| {
             let period = (Span::from_micros(1)..=LONGEST).contains(&one.period);
             period && one.budget <= LONGEST && one.jitter <= LONGEST * 2
         };
         if promises.len() > MOST_PROMISES || !promises.iter().all(|(_, one)| good(one)) {
-            let message = "these are no promises of lanes";
+            let message = "invalid promises of lanes";
             let remedy =
-                format!("{MOST_PROMISES} at most, each with a period of 1us to 1h, and a budget of 1h at most");
+                format!("send at most {MOST_PROMISES}, each with a period of 1us to 1h and a budget of at most 1h");
             return Err(RequestError::refused(message, remedy));
         }
         Ok(caller)
@@ -124,7 +120,7 @@ impl BrokerState {
         }
         if self.runs.len() >= MOST_RUNS && !self.runs.contains_key(&caller.pid) {
             return Err(RequestError::refused(
-                format!("there are {MOST_RUNS} runs already"),
+                format!("there are already {MOST_RUNS} runs"),
                 "wait until one has ended",
             ));
         }
@@ -169,7 +165,7 @@ impl BrokerState {
             for (pid, run, lanes) in here {
                 promises.extend(lanes);
                 let name = printable(&run.name);
-                words.push(format!("lanes of run `{name}` (process {pid}) take {} of CPU {cpu}", share(lanes)));
+                words.push(format!("lanes of run `{name}` (process {pid}) use {} of CPU {cpu}", share(lanes)));
             }
             self.lanes_count = self.platform.promise_lanes(cpu, CpuLanes { promises, words: words.join(", ") }, &first);
         }
@@ -282,7 +278,7 @@ mod tests {
         assert!(less < 30, "{less}");
         let reason = stage.0.explain("t1", Instant::ZERO).unwrap();
         assert!(
-            reason.contains(&format!("lanes of run `flight` (process {}) take 30% of CPU", std::process::id())),
+            reason.contains(&format!("lanes of run `flight` (process {}) use 30% of CPU", std::process::id())),
             "{reason}"
         );
         let (runs, counted) = stage.0.runs();

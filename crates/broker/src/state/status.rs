@@ -83,11 +83,11 @@ fn reason(grant: &Grant, proxy_reason: Option<&str>, accounts: &Accounts) -> Str
         Reason::Cut(limit) => format!("{} leaves no more", words(limit)),
         Reason::NothingLeft(limit) => format!("{} leaves nothing", words(limit)),
         Reason::BelowLeast(limit, left) => {
-            format!("of {}, {left} are left, less than is of use to it", words(limit))
+            format!("{} leaves {left}, less than its minimum", words(limit))
         }
         Reason::NoGroup(group) => format!("the policy has no group {}", group.0),
-        Reason::Scheduler => "the kernel takes no more".to_owned(),
-        Reason::Policy => "the policy gives no more".to_owned(),
+        Reason::Scheduler => "the kernel accepts no more".to_owned(),
+        Reason::Policy => "the policy grants no more".to_owned(),
         Reason::Unanswered => "the policy returned nothing for it".to_owned(),
     };
     match proxy_reason.filter(|_| grant.reason == Reason::Scheduler) {
@@ -190,14 +190,14 @@ impl BrokerState {
         let explanation = self.arbiter.explain(id, now).ok_or_else(|| gone(id))?;
         let processes: Vec<_> = self.platform.processes(id).iter().take(8).map(u32::to_string).collect();
         let processes = match processes.is_empty() {
-            true => "none has come yet".to_owned(),
+            true => "none yet".to_owned(),
             false => processes.join(", "),
         };
         let limited = explanation.grant.reason == Reason::Scheduler;
         let why = self.tasks.get(&id).and_then(|task| task.reason.as_deref()).filter(|_| limited);
         let why = why.map_or(String::new(), |why| format!("\n               {why}"));
         let period = self.detected_period(id).map_or(String::new(), |found| format!("\n  period     {}", found.text));
-        let enforcement = self.platform.enforcement(id).map_or(String::new(), |told| format!("\n  held to    {told}"));
+        let enforcement = self.platform.enforcement(id).map_or(String::new(), |told| format!("\n  enforced   {told}"));
         Ok(format!("{explanation}{why}{period}{enforcement}\n  processes  {processes}"))
     }
 

@@ -66,11 +66,11 @@ impl BrokerState {
         }
         self.process_outcomes(now);
         self.read_external_notices();
-        if let Some(trouble) = self.audit.take_error() {
-            self.notice(format!("the audit log is incomplete: {trouble}"));
+        if let Some(error) = self.audit.take_error() {
+            self.notice(format!("the audit log is incomplete: {error}"));
         }
-        if let Some(trouble) = self.log.as_ref().and_then(LogWriter::take_error) {
-            self.notice(format!("the log of reports is incomplete: {trouble}"));
+        if let Some(error) = self.log.as_ref().and_then(LogWriter::take_error) {
+            self.notice(format!("the log of reports is incomplete: {error}"));
         }
         let due = self.due.first().map_or(Instant::NEVER, |(due, _)| *due);
         self.next = machine.min(due).min(periods).min(runs).min(owners).min(self.arbiter.next_look());

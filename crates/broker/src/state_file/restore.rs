@@ -78,7 +78,7 @@ const MOST_UNBOUND: usize = 4 * MOST_PROCESSES;
 /// scheduling that only a window or bandwidth gives, unless the process may set it by itself. The thread's earlier
 /// scheduling is unknown, so it becomes ordinary. If it was bound to one CPU, as in a window, it may run on all of the
 /// broker's CPUs.
-pub fn put_back_unnoted(processes: impl IntoIterator<Item = Identity>) -> RestoreReport {
+pub fn restore_unrecorded(processes: impl IntoIterator<Item = Identity>) -> RestoreReport {
     let mut report = RestoreReport::default();
     for process in processes {
         for tid in threads_of(process, MOST_PROCESSES) {

@@ -91,7 +91,7 @@ fn a_place_that_cannot_be_written_is_an_error_before_anything_is_changed() {
     let place = StateDir::new("file");
     fs::write(&place.0, "no directory").unwrap();
     let refused = StateFile::open(&place.0).unwrap_err();
-    assert!(refused.to_string().contains("so nothing is changed"), "{refused}");
+    assert!(refused.to_string().contains("nothing is changed"), "{refused}");
     fs::remove_file(&place.0).unwrap();
 }
 

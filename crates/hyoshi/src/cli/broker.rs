@@ -28,14 +28,14 @@ use super::{Failure, Format, Held, head, streams, tls};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A broker for this machine (as root) or for oneself, a program under it, and what becomes of that:\n  \
+    after_help = "Start a broker for this machine (as root) or for one user, start a program under it, and control it:\n  \
                   hyoshi broker\n  \
                   hyoshi exec --name player --period 33ms --importance 5 -- mplayer film.mpg\n  \
                   hyoshi broker list\n  \
                   hyoshi broker explain player\n  \
                   hyoshi broker set player importance 9\n  \
                   hyoshi broker advocate add player max-decay --reports 10\n\
-                  For other machines, and asked from there:\n  \
+                  Serve other machines, and control a broker from there:\n  \
                   hyoshi broker --listen ssliop://0.0.0.0:2811 --tls-cert yard.pem --tls-clients plant.pem --tls-operator chief\n  \
                   hyoshi broker list --broker ssliop://yard.plant:2811 --tls-roots plant.pem --tls-cert chief.pem\n  \
                   hyoshi broker policy set strict --cap 75% --hosts plant.hosts --tls-roots plant.pem --tls-cert chief.pem"
@@ -72,8 +72,8 @@ impl Here {
     pub fn check(&self) -> Result<(), Failure> {
         match (&self.elsewhere, &self.hosts) {
             (None, None) => Ok(()),
-            _ => Err(Failure::new("a broker reserves time of its own machine, for processes there")
-                .help("run this on that machine (ssh), where --socket names its broker; `hyoshi broker set --broker ...` changes the task from here")),
+            _ => Err(Failure::new("a broker reserves CPU time only for processes of its own machine")
+                .help("run it on that machine; `hyoshi broker set --broker ADDRESS` changes the task from here")),
         }
     }
 }
@@ -137,16 +137,16 @@ pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Fail
     let Arguments { verb, serve, at, whom } = arguments;
     let Some(verb) = verb else {
         if let Some(flag) = whom.given() {
-            let failure = Failure::new(format_args!("{flag} is for asking a broker, not for starting one"));
+            let failure = Failure::new(format_args!("{flag} does not apply to starting a broker"));
             return Err(
-                failure.help("`hyoshi broker list` and its like ask; `hyoshi help broker` tells of all of them")
+                failure.help("use it with a verb such as `hyoshi broker list`; `hyoshi help broker` lists all verbs")
             );
         }
         return serve::serve(serve, at, &whom.tls, format);
     };
     if let Some(flag) = serve.given() {
-        let failure = Failure::new(format_args!("--{flag} is for starting a broker, not for asking one"));
-        return Err(failure.help("`hyoshi broker policy set` changes the policy and the cap of one that runs"));
+        let failure = Failure::new(format_args!("--{flag} applies only to starting a broker"));
+        return Err(failure.help("change policy and cap of a running broker with `hyoshi broker policy set`"));
     }
     let name = arguments.name();
     if let Verb::CheckConfig(check) = verb {
@@ -224,8 +224,8 @@ impl From<Failure> for Ended {
 }
 
 impl From<RequestError> for Ended {
-    fn from(trouble: RequestError) -> Self {
-        Ended::Broker(BrokerClientError::Request(trouble))
+    fn from(error: RequestError) -> Self {
+        Ended::Broker(BrokerClientError::Request(error))
     }
 }
 

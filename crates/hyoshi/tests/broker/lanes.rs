@@ -77,7 +77,7 @@ fn windows_give_way_to_the_lanes_of_a_run_for_as_long_as_it_lives_and_explain_na
     assert!(held.iter().filter(|held| **held == 80).count() == cpus.len() - 1, "{held:?}");
     let cut = format!("t{}", held.iter().position(|held| *held < 80).unwrap());
     let words = ask(&place, &format!("broker explain {cut}")).exits(0).out;
-    let blamed = format!("above all windows lanes of run `flight` (process {}) take 5", run.0.id());
+    let blamed = format!("above all windows: lanes of run `flight` (process {}) use 5", run.0.id());
     assert!(words.contains(&blamed), "{words}");
     let shown = ask(&place, "broker show").exits(0).out;
     assert!(shown.contains(&format!("lanes       of run flight, process {}: 5", run.0.id())), "{shown}");

@@ -48,17 +48,15 @@ fn what_has_no_period_is_metered_in_a_provisional_one_and_that_is_said() {
     let _broker = Broker::start(&place, "");
     let sleeper = Program::start(Command::new("sleep").arg("1000"));
     let attach = format!("attach {} --name a --period auto", sleeper.0.id());
-    for (more, what) in [("--deadline 5ms", "deadline"), ("--budget 5ms", "budget"), ("--least 5ms", "least budget")] {
+    for (more, what) in [("--deadline 5ms", "deadline"), ("--budget 5ms", "budget"), ("--least 5ms", "minimum budget")]
+    {
         let refused = ask(&place, &format!("{attach} {more}")).exits(1).err;
-        assert!(
-            refused.contains(&format!("a {what} is for a period, and which that is has to be found first")),
-            "{refused}"
-        );
+        assert!(refused.contains(&format!("a {what} needs a known period")), "{refused}");
     }
-    assert!(ask(&place, &attach.replace("auto", "0ms")).exits(1).err.contains("a period of 0"));
+    assert!(ask(&place, &attach.replace("auto", "0ms")).exits(1).err.contains("period must not be zero"));
     assert!(ask(&place, &attach.replace("auto", "always")).exits(2).err.contains("is not a time"));
     ask(&place, &attach).exits(0);
     let a = task(&place, "a", |task| reports(task) > 2);
     assert_eq!((&a["period_ns"], &a["period_detection"]["confidence_percent"]), (&100_000_000.into(), &0.into()));
-    assert!(ask(&place, "broker show a").exits(0).out.contains("none found yet in 0 wake-ups"));
+    assert!(ask(&place, "broker show a").exits(0).out.contains("not detected in 0 wake-ups"));
 }

@@ -133,7 +133,7 @@ fn a_setuid_program_is_for_those_who_may_manage_all() {
     let words = format!("attach {at} {pid} --name theirs --period 50ms");
     let refused = Ended::of(&words, &as_nobody(&place, &words).unwrap().output().unwrap()).exits(1).err;
     assert!(
-        refused.contains("has the rights of user 0") && refused.contains("setuid programs are for those"),
+        refused.contains("has the rights of user 0") && refused.contains("only operators may manage setuid programs"),
         "{refused}"
     );
     task(&place, "theirs", Value::is_null);
@@ -248,7 +248,7 @@ fn what_a_broker_without_privileges_is_asked_for_and_cannot_do_is_refused_with_t
         ("--scheduler window", "`window`"),
         ("--scheduler deadline", "`deadline`"),
         ("--scheduler weights", "`weights`"),
-        ("--scheduler none --floor weights", "floor of weights"),
+        ("--scheduler none --floor weights", "weights as a floor"),
     ] {
         let Some(mut command) = as_nobody(&place, &format!("broker {words} --socket")) else { return };
         command.arg(run.join("broker.sock"));

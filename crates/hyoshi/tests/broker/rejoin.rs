@@ -38,7 +38,7 @@ fn the_next_broker_finds_tasks_again_with_their_settings_and_reservations() {
         brief.0.kill().unwrap();
         brief.0.wait().unwrap();
         broker = Broker::start(&place, "--scheduler simulated");
-        assert_eq!(names(&place), ["a"], "{signal}: those that have ended meanwhile are gone");
+        assert_eq!(names(&place), ["a"], "{signal}: those that have ended are gone");
         let after = ask(&place, "broker show a --format json").exits(0).json()["task"].clone();
         assert_eq!(set(&after), set(&before), "{signal}");
         let standing = ask(&place, "broker show --format json").json()["broker"].clone();
@@ -144,7 +144,7 @@ fn a_hard_task_that_cannot_be_capped_now_is_soft_and_stays_noted_as_hard() {
     ask(&place, "broker set a weight 7").exits(0);
     broker.ends("-TERM");
     let said = Said::by(broker.child.stderr.take().unwrap()).rest();
-    assert!(said.contains("task a was hard and is soft now: its CPU time cannot be capped: "), "{said}");
+    assert!(said.contains("restored hard task a as a soft task: cannot cap the CPU time of the task: "), "{said}");
     let noted = place.read(roster);
     assert!(noted.lines().any(|line| line.contains("\"weight\":7") && line.contains(hard)), "{noted}");
 }
@@ -163,7 +163,10 @@ fn a_damaged_roster_is_set_aside_with_a_warning_and_the_rest_is_found() {
     assert_eq!(names(&place), ["a"]);
     broker.ends("-TERM");
     let said = Said::by(broker.child.stderr.take().unwrap()).rest();
-    assert!(said.contains("cannot be read; the file, ") && said.contains("tasks.damaged, is kept; 1 tasks"), "{said}");
-    assert!(said.contains("tasks of the broker before are here again: a\n"), "{said}");
+    assert!(
+        said.contains("is unreadable; the file is stored as ") && said.contains("tasks.damaged; restored 1 tasks"),
+        "{said}"
+    );
+    assert!(said.contains("restored tasks of the previous broker: a\n"), "{said}");
     assert!(place.has("run/state/tasks.damaged"));
 }

@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
     try {
       CpuBroker::Grant_var grant = task->report(one);
     } catch (CpuBroker::Refused& refused) {
-      return std::string(refused.message) == "5000000000 is no mode";
+      return std::string(refused.message) == "invalid mode 5000000000";
     }
     return false;
   });

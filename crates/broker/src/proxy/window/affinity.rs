@@ -184,9 +184,9 @@ impl WindowProxy {
         self.refused_placements
             .insert(task, RefusedPlacement { allowed: allowed.to_vec(), refused: asked.map(Reservation::share) });
         let bound = match allowed {
-            [] => "`taskset -ap PID` shows where its threads may".to_owned(),
-            [cpu] => format!("its threads may run on CPU {cpu} alone"),
-            cpus => format!("its threads may run on CPUs {} alone", cpu_list(cpus)),
+            [] => "`taskset -ap PID` shows the CPUs of its threads".to_owned(),
+            [cpu] => format!("its threads may run only on CPU {cpu}"),
+            cpus => format!("its threads may run only on CPUs {}", cpu_list(cpus)),
         };
         NotReserved { reason: format!("{}; {bound}", refused.reason), ..refused }
     }
@@ -207,7 +207,7 @@ impl TaskWindow {
 }
 
 fn nowhere() -> NotReserved {
-    NotReserved { most: None, reason: "the task may run on no CPU that has windows".to_owned() }
+    NotReserved { most: None, reason: "the task may not run on a CPU with windows".to_owned() }
 }
 
 /// Where a task's threads may run now; raised ones, where they may while they are not.

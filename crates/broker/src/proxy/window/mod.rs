@@ -321,7 +321,7 @@ impl SchedulerProxy for WindowProxy {
     }
 
     fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
-        Err("a window alone is soft: a control group is needed".into())
+        Err("windows are soft; a hard task needs a control group".into())
     }
 
     fn reserve(
@@ -379,8 +379,7 @@ impl SchedulerProxy for WindowProxy {
         self.serve(task, now, context).map_err(|(pid, refused)| {
             self.release(task, context);
             if refused.errno == NOT_NOTED {
-                let reason = "what is changed of programs cannot be noted in the state directory, so nothing is changed: \
-                           make room there";
+                let reason = "cannot write to the state directory, so nothing is changed; free space there";
                 return NotReserved { most: None, reason: reason.into() };
             }
             let reason = refused.reason_for(pid);
@@ -477,19 +476,14 @@ impl SchedulerProxy for WindowProxy {
         let open = self.open.get(&task)?;
         let elsewhere = (open.elsewhere > 0).then(|| {
             let (elsewhere, all) = (open.elsewhere, open.threads.len());
-            format!(
-                "a window on CPU {}, where {elsewhere} of its {all} threads may not run: they are not raised",
-                open.cpu
-            )
+            format!("window on CPU {}; {elsewhere} of {all} threads may not run there and are not raised", open.cpu)
         });
         let refused = match &self.events {
             Events::Refused(reason) => Some(reason),
             Events::Unheard | Events::From(_) => open.rest.refused(),
         };
         let refused = refused.map(|reason| {
-            format!(
-                "its window is watched by sampling, which costs the broker more: task-clock events are refused: {reason}"
-            )
+            format!("the broker samples this window, which costs more: the kernel refuses task-clock events: {reason}")
         });
         let all: Vec<String> = elsewhere.into_iter().chain(refused).collect();
         (!all.is_empty()).then(|| all.join("; "))
@@ -521,8 +515,8 @@ impl SchedulerProxy for WindowProxy {
     fn standing(&self) -> Option<String> {
         let Events::Refused(reason) = &self.events else { return None };
         Some(format!(
-            "raises a task's threads in each period until its budget is consumed; watches them by sampling, which costs more: \
-             the kernel refuses task-clock events: {reason}"
+            "raises a task's threads in each period until its budget is consumed; samples them, which costs more: the \
+             kernel refuses task-clock events: {reason}"
         ))
     }
 
@@ -685,8 +679,8 @@ fn may_be_raised(members: &TaskProcesses) -> Result<(), NotReserved> {
         Some((pid, limit)) => Err(NotReserved {
             most: None,
             reason: format!(
-                "the kernel would end process {pid} after {limit} at a real-time priority (RLIMIT_RTTIME): \
-                 lift that first, with `prlimit --pid {pid} --rttime=unlimited`"
+                "the kernel would kill process {pid} after {limit} at a real-time priority (RLIMIT_RTTIME); remove the \
+                 limit with `prlimit --pid {pid} --rttime=unlimited`"
             ),
         }),
         None => Ok(()),
@@ -700,8 +694,8 @@ fn few_enough(members: &TaskProcesses) -> Result<(), NotReserved> {
         return Ok(());
     }
     let reason = format!(
-        "its {threads} threads are more than the {MOST_THREADS} that a window may raise: `hyoshi broker --scheduler weights` \
-         reserves without raising threads"
+        "it has {threads} threads, and a window raises at most {MOST_THREADS}; `hyoshi broker --scheduler weights` \
+         raises none"
     );
     Err(NotReserved { most: None, reason })
 }

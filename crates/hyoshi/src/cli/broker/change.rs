@@ -105,11 +105,11 @@ impl Foreign {
         }
         for parameter in &self.parameters {
             let Some((name, value)) = parameter.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-                return Err(Failure::new(format_args!("`{parameter}` is no parameter")).help("write --with NAME=VALUE"));
+                return Err(Failure::new(format_args!("invalid parameter `{parameter}`")).help("use --with NAME=VALUE"));
             };
             if name.contains(char::is_whitespace) {
-                let failure = Failure::new(format_args!("`{}` is no parameter's name", name.escape_debug()));
-                return Err(failure.help("names have no blanks"));
+                let failure = Failure::new(format_args!("invalid parameter name `{}`", name.escape_debug()));
+                return Err(failure.help("use a name without blanks"));
             }
             word(name, value);
         }
@@ -122,8 +122,8 @@ impl Foreign {
 }
 
 /// What is wrong with a command line, before any broker is asked.
-pub(super) fn told(trouble: RequestError) -> Failure {
-    Failure::new(&trouble).help(trouble.remedy())
+pub(super) fn told(error: RequestError) -> Failure {
+    Failure::new(&error).help(error.remedy())
 }
 
 /// A policy with the references that are read from files.
@@ -151,10 +151,7 @@ fn referred(object: &str) -> Result<String, RequestError> {
     let Some(path) = object.strip_prefix("file:") else { return Ok(object.to_owned()) };
     let text = std::fs::read_to_string(path).map_err(|error| {
         let what = format!("cannot read a reference from {path}: {error}");
-        RequestError::refused(
-            what,
-            "name a file that holds one, IOR:... or corbaloc:..., as the object's process writes it",
-        )
+        RequestError::refused(what, "use a file that contains IOR:... or corbaloc:...")
     })?;
     Ok(text.trim().to_owned())
 }
@@ -197,14 +194,14 @@ pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<Answer, Ended> {
         What::Period => {
             let period = value.parse::<Period>();
             let Period(period) = period.map_err(|error| {
-                Failure::new(format_args!("`{value}` is no period: {error}"))
-                    .help("write a time, such as 33ms, or auto")
+                Failure::new(format_args!("invalid period `{value}`: {error}"))
+                    .help("use a time, such as 33ms, or auto")
             })?;
             let period = match period {
                 // On the wire that would mean auto.
                 Some(Span::ZERO) => {
-                    let failure = Failure::new("a period of 0 comes round at no time");
-                    return Err(failure.help("100us is the least; or have it found, with auto").into());
+                    let failure = Failure::new("period must not be zero");
+                    return Err(failure.help("use 100us or more, or auto").into());
                 }
                 period => period.map_or(0, Span::as_nanos),
             };
@@ -224,7 +221,7 @@ fn yes(value: &str) -> Result<bool, Failure> {
 
 fn number(value: &str) -> Result<u32, Failure> {
     value.parse().map_err(|_| {
-        Failure::new(format_args!("`{value}` is no number")).help("write a whole number from 0 to 4294967295")
+        Failure::new(format_args!("invalid number `{value}`")).help("use a whole number from 0 to 4294967295")
     })
 }
 
@@ -233,7 +230,7 @@ pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<Answer, E
     let words = foreign.words()?;
     if *cap == Some(Share::ZERO) {
         let failure = Failure::new("a cap of 0% leaves nothing to reserve");
-        return Err(failure.help("`hyoshi broker detach` ends a task's reservation").into());
+        return Err(failure.help("end a reservation with `hyoshi broker detach`").into());
     }
     let cap = cap.map_or(0, Share::as_millionths);
     let policy = format!("{}{words}", policy.as_deref().unwrap_or_default());
@@ -261,7 +258,7 @@ fn list(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
     let task = client.broker().task_status(name).map_err(BrokerClientError::from)?;
     let settings: Vec<ComponentSpec> = task.advocates.iter().map(ComponentSpec::from_wire).collect();
     let lines = match settings.is_empty() {
-        true => "no advocates: it asks for what was declared\n".to_owned(),
+        true => "no advocates: the task requests its declared reservation\n".to_owned(),
         false => settings.iter().enumerate().map(|(at, one)| format!("{at}  {}\n", look::brief(one))).collect(),
     };
     let chain: Vec<String> = settings.iter().map(ComponentSpec::to_string).collect();

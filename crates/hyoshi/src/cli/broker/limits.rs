@@ -76,7 +76,7 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     if together > 1_000_000 {
         let together = Share::from_millionths(together);
         notes.push(format!(
-            "the shares add up to {together} of the cap: then the policy decides between these users and root's tasks"
+            "the shares add up to {together} of the cap: the policy decides between these users and root's tasks"
         ));
     }
     if format == Format::Text {
@@ -93,7 +93,7 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
 
 fn missing(file: &Path) -> Failure {
     Failure::new(format_args!("there is no file {}", file.display()))
-        .help("name another; without --limits the defaults hold, and examples/broker.toml shows them")
+        .help("use another file; without --limits the defaults apply, as in examples/broker.toml")
 }
 
 fn wrong(error: LimitsError) -> Failure {

@@ -50,7 +50,7 @@ pub(super) fn list(client: &BrokerClient) -> Result<Answer, Ended> {
     let table = Table {
         columns: &COLUMNS,
         rows: tasks.iter().map(row).collect(),
-        empty: "no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n",
+        empty: "no tasks: add programs with `hyoshi exec` or `hyoshi attach`\n",
     };
     let tasks: Vec<_> = tasks.iter().map(task_json).collect();
     Ok(Answer { told: Told::Table(table), json: json!({ "tasks": tasks }) })
@@ -86,14 +86,14 @@ pub(super) fn show(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
         }
     }
     line("reports", task.reports.to_string());
-    line("consumed", format!("{} at the last one", about(task.consumed)));
+    line("consumed", format!("{} in the last period", about(task.consumed)));
     line("asks for", reserved(&task.granted.requested));
     line("holds", reserved(&task.granted.reserved));
     if task.hard {
-        line("hard", "no more than it holds".to_owned());
+        line("hard", "yes".to_owned());
     }
     if !task.enforcement.is_empty() {
-        line("held to", task.enforcement.clone());
+        line("enforced", task.enforcement.clone());
     }
     if !task.granted.reason.is_empty() {
         line("because", task.granted.reason.clone());
@@ -132,7 +132,7 @@ pub(super) fn told(status: &BrokerStatus) -> String {
     for run in &status.runs {
         let shares: Vec<String> =
             run.shares.iter().map(|one| format!("{} of CPU {}", share(one.cpu_share), one.cpu)).collect();
-        let counted = if run.counted { "" } else { "; not counted: only windows are below lanes" };
+        let counted = if run.counted { "" } else { "; ignored, because this scheduler has no windows" };
         let (name, process) = (printable(&run.name), run.process);
         let _ = writeln!(text, "lanes       of run {name}, process {process}: {}{counted}", shares.join(", "));
     }
@@ -180,8 +180,8 @@ pub(super) fn watch_one(client: &BrokerClient, watch_: &Watch, format: Format) -
 
 pub(super) fn watch(client: &BrokerClient, watch: &Watch, watched: &Watched<'_>, format: Format) -> Result<(), Ended> {
     if watch.every < Span::from_millis(10) {
-        let failure = Failure::new(format_args!("--every {} is too often", watch.every));
-        return Err(failure.help("10ms is the least: each look costs the broker time").into());
+        let failure = Failure::new(format_args!("--every {} is too short", watch.every));
+        return Err(failure.help("use at least 10ms, because each sample costs CPU time").into());
     }
     let clock = MonotonicClock::start();
     let mut before: BTreeMap<String, (Reservation, Reservation)> = BTreeMap::new();
@@ -196,7 +196,7 @@ pub(super) fn watch(client: &BrokerClient, watch: &Watch, watched: &Watched<'_>,
             now.insert(task.name.clone(), granted);
         }
         for name in before.keys().filter(|name| !now.contains_key(*name)) {
-            watched.tell(&format!("{name:<20} has left"), json!({ "task": name, "left": true }), format)?;
+            watched.tell(&format!("{name:<20} ended"), json!({ "task": name, "left": true }), format)?;
         }
         before = now;
         watched.wake.wait_until(&clock, clock.now() + watch.every);

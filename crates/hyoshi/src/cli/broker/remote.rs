@@ -58,12 +58,12 @@ impl Listen {
         }
         let clients = self.tls_clients.as_ref().ok_or_else(|| {
             Failure::new("--tls-clients is required with --listen ssliop:")
-                .help("--tls-clients FILE names the authorities of clients' certificates")
+                .help("use --tls-clients FILE, with the authorities of clients' certificates")
         })?;
         let users = self.tls_user.iter().map(|given| {
             let (name, of) = given.split_once('=').ok_or_else(|| {
-                Failure::new(format_args!("`{given}` names no user"))
-                    .help("--tls-user NAME=USER, such as ann.plant=ann")
+                Failure::new(format_args!("`{given}` has no user"))
+                    .help("use --tls-user NAME=USER, such as ann.plant=ann")
             })?;
             Ok((name.to_owned(), user(of)?))
         });
@@ -85,11 +85,11 @@ fn check(endpoint: &str) -> Result<(), Failure> {
         Some(("ssliop", rest)) if rest.starts_with("//") => Ok(()),
         Some(("iiop", _)) => Err(Failure::new("the broker does not serve plain TCP: it could not identify clients")
             .help(format_args!(
-                "--listen {}, with --tls-cert, --tls-key and --tls-clients",
+                "use --listen {} with --tls-cert, --tls-key and --tls-clients",
                 endpoint.replacen("iiop", "ssliop", 1)
             ))),
-        Some(("unix", _)) => Err(Failure::new("--listen is for clients on other machines")
-            .help("--socket PATH names the broker's Unix socket")),
-        _ => Err(Failure::new(format_args!("`{endpoint}` is not an endpoint")).help("--listen ssliop://HOST:PORT")),
+        Some(("unix", _)) => Err(Failure::new("--listen applies only to clients on other machines")
+            .help("use --socket PATH for the broker's Unix socket")),
+        _ => Err(Failure::new(format_args!("invalid endpoint `{endpoint}`")).help("--listen ssliop://HOST:PORT")),
     }
 }

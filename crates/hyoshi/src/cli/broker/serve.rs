@@ -12,7 +12,7 @@ use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::external::Externals;
 use hyoshi_broker::log_writer::LogWriter;
 use hyoshi_broker::machine::{self, Machine};
-use hyoshi_broker::state_file::{RestoreReport, put_back_unnoted};
+use hyoshi_broker::state_file::{RestoreReport, restore_unrecorded};
 use hyoshi_broker::task_store::{StoredPolicy, StoredTask, TaskStore};
 use hyoshi_broker::{BrokerService, BrokerState, RequestError, ServiceError, policy, socket};
 use hyoshi_control::policy::AnyPolicy;
@@ -132,19 +132,19 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         None => Audit::none(),
         Some(path) => Audit::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the audit log {}: {error}", path.display()))
-                .help(mistrust(&error).unwrap_or("--audit FILE, in a directory that the broker can write to".into()))
+                .help(mistrust(&error).unwrap_or("use --audit FILE in a directory that the broker can write to".into()))
         })?,
     };
     let log = serve.log.as_ref().map(|path| {
         LogWriter::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
-                .help(mistrust(&error).unwrap_or("--log FILE, in a directory that the broker can write to".into()))
+                .help(mistrust(&error).unwrap_or("use --log FILE in a directory that the broker can write to".into()))
         })
     });
     let log = log.transpose()?;
     // Windows wait for nobody who reads standard error.
     let notices = LogWriter::on_standard_error()
-        .map_err(|error| Failure::new(format_args!("standard error cannot be used: {error}")))?;
+        .map_err(|error| Failure::new(format_args!("cannot use standard error: {error}")))?;
     let notices = Arc::new(notices);
     // The last owner's end writes the last messages: that is not the thread that renews.
     let said = Arc::downgrade(&notices);
@@ -155,27 +155,27 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     })?;
     let tell = |text: &dyn Display| notices.push(printable_lines(&format!("hyoshi broker: {text}")));
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
-    let (mut machine, put_back) = Machine::with_floor(&state, own, serve.floor.is_some())
+    let (mut machine, restored) = Machine::with_floor(&state, own, serve.floor.is_some())
         .map_err(|error| Failure::new(&error).help(error.remedy()))?;
     if let Some(setting) = elsewhere {
         machine = machine.put_behind(|own| externals.scheduler(&setting, own)).map_err(change::told)?;
     }
-    if put_back != RestoreReport::default() {
-        tell(&format_args!("another broker left something behind: {put_back}"));
+    if restored != RestoreReport::default() {
+        tell(&format_args!("undid changes of another broker: {restored}"));
     }
-    let (roster, warning) = TaskStore::open(&state).map_err(|error| {
-        Failure::new(format_args!("tasks cannot be noted in {}: {error}", state.display()))
-            .help("--state DIR, one that the broker can write to")
+    let (task_store, warning) = TaskStore::open(&state).map_err(|error| {
+        Failure::new(format_args!("cannot store tasks in {}: {error}", state.display()))
+            .help("use --state DIR with a directory that the broker can write to")
     })?;
     if let Some(warning) = warning {
         tell(&warning);
     }
     // Leftovers that no line of the state file records, as after damage.
-    let unnoted = put_back_unnoted(roster.tasks().flat_map(StoredTask::identities));
-    if unnoted != RestoreReport::default() {
-        tell(&format_args!("programs of the broker before had what the state file did not list: {unnoted}"));
+    let unrecorded = restore_unrecorded(task_store.tasks().flat_map(StoredTask::identities));
+    if unrecorded != RestoreReport::default() {
+        tell(&format_args!("undid changes of the previous broker that the state file does not list: {unrecorded}"));
     }
-    let arbiter = arbiter(serve, policy, roster.policy(), &externals, &tell)?;
+    let arbiter = arbiter(serve, policy, task_store.policy(), &externals, &tell)?;
     let mut core = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
     for unknown in rules.unknown() {
         tell(&format_args!("[{}] of {} matches no user: unknown name", unknown.holder, rules.file));
@@ -186,8 +186,8 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     }
     match serve.forget {
         // Once it serves: what cannot be started forgets nobody.
-        true => core.start_new_store(roster),
-        false => core.store_tasks_in(roster),
+        true => core.start_new_store(task_store),
+        false => core.store_tasks_in(task_store),
     }
     core.use_externals(externals);
     if let Some(log) = log {
@@ -212,7 +212,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER))
         && opens_windows
     {
-        tell(&format_args!("it runs at normal priority, so windows may open late: {refused}"));
+        tell(&format_args!("the broker runs at normal priority, so windows may open late: {refused}"));
     }
     let manager = manager(&socket, &tell);
     service.run(&interrupt, &manager, |notice| tell(&notice));
@@ -245,7 +245,7 @@ fn manager(socket: &Path, tell: &Tell<'_>) -> Notifier {
         Ok(manager)
     });
     told.unwrap_or_else(|error| {
-        tell(&format_args!("the service manager cannot be told that it serves: {error}"));
+        tell(&format_args!("cannot notify the service manager: {error}"));
         Notifier::none()
     })
 }
@@ -280,10 +280,10 @@ fn arbiter(
 ) -> Result<Arbiter, Failure> {
     let before = Some(before).filter(|_| !serve.forget);
     let default = PolicySpec::default();
-    let policy = match (policy, before.map(|before| before.policy.as_str()).filter(|noted| !noted.is_empty())) {
+    let policy = match (policy, before.map(|before| before.policy.as_str()).filter(|stored| !stored.is_empty())) {
         (Some(policy), _) => policy,
-        (None, Some(noted)) => policy::read(noted, externals).or_else(|trouble| {
-            tell(&format_args!("policy {default} instead of `{noted}`, as it was: {trouble}"));
+        (None, Some(stored)) => policy::read(stored, externals).or_else(|error| {
+            tell(&format_args!("using policy {default} instead of the stored `{stored}`: {error}"));
             Ok::<_, Failure>(default.build())
         })?,
         (None, None) => default.build(),
@@ -297,10 +297,10 @@ fn refused(error: &ServiceError, socket: &Path) -> Failure {
     let failure = Failure::new(error);
     match error {
         ServiceError::Orb(OrbError::Listen { address: Address::Tcp(_), .. }) => {
-            failure.help("--listen ssliop://HOST:PORT, with an address of this machine and a port that nobody else has")
+            failure.help("use --listen ssliop://HOST:PORT with an address of this machine and a free port")
         }
         ServiceError::Orb(_) => failure.help(format_args!(
-            "`hyoshi broker show --socket {}` shows the broker that is there, if one is; --socket PATH puts another elsewhere",
+            "use another --socket PATH, or the running broker: `hyoshi broker show --socket {}`",
             socket.display()
         )),
         _ => failure,

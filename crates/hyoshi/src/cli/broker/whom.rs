@@ -63,7 +63,7 @@ impl Whom {
         match (&at.socket, &asked) {
             (Some(_), Asked::One(_) | Asked::Several(_)) => {
                 Err(Failure::new("--socket and --broker name different brokers")
-                    .help("--broker unix:/PATH, if it is one of several"))
+                    .help("use only one of them; --broker also accepts unix:/PATH"))
             }
             _ => Ok(asked),
         }
@@ -75,7 +75,7 @@ impl Whom {
             Asked::Here => Ok(BrokerClient::connect(at.socket.as_deref())?),
             Asked::One(broker) => Ok(self.connect(self.orb()?, &broker)?),
             Asked::Several(_) => {
-                Err(Failure::new("it shows one broker at a time").help("choose one with --broker NAME").into())
+                Err(Failure::new("this verb accepts one broker").help("select one with --broker NAME").into())
             }
         }
     }
@@ -90,13 +90,13 @@ impl Whom {
         let given: Vec<String> = self.broker.iter().flat_map(split).collect();
         let mut some = match (&known, given.is_empty()) {
             (None, true) if self.broker.is_empty() => return Ok(Asked::Here),
-            (None, true) => return Err(Failure::new("--broker names none").help("--broker ssliop://HOST:PORT")),
+            (None, true) => return Err(Failure::new("--broker is empty").help("--broker ssliop://HOST:PORT")),
             (Some(known), true) => known.clone(),
             (known, false) => given.iter().map(|given| find(given, known.as_deref())).collect::<Result<Vec<_>, _>>()?,
         };
         if some.len() > MOST {
-            return Err(Failure::new(format_args!("{} brokers are too many", some.len()))
-                .help(format_args!("ask {MOST} at once at most, with --broker NAME,NAME")));
+            return Err(Failure::new(format_args!("too many brokers: {}", some.len()))
+                .help(format_args!("use at most {MOST}, with --broker NAME,NAME")));
         }
         match some.len() {
             1 if !given.is_empty() => Ok(Asked::One(some.remove(0))),
@@ -121,8 +121,8 @@ fn find(given: &str, known: Option<&[Elsewhere]>) -> Result<Elsewhere, Failure> 
     }
     if let (Some(known), false) = (known, given.contains(':')) {
         let names: Vec<_> = known.iter().map(|broker| broker.name.as_str()).collect();
-        return Err(Failure::new(format_args!("--hosts names no `{given}`"))
-            .help(format_args!("it names {}", names.join(", "))));
+        return Err(Failure::new(format_args!("--hosts does not contain `{given}`"))
+            .help(format_args!("use one of {}", names.join(", "))));
     }
     let name = given.rsplit_once("//").map_or(given, |(_, place)| place);
     Ok(Elsewhere { name: name.to_owned(), address: given.to_owned() })
@@ -131,11 +131,11 @@ fn find(given: &str, known: Option<&[Elsewhere]>) -> Result<Elsewhere, Failure> 
 fn read(path: &Path) -> Result<Vec<Elsewhere>, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::new(format_args!("cannot read {}: {error}", path.display()))
-            .help("--hosts names a file with a line for each broker: NAME ADDRESS")
+            .help("use a file with one line for each broker: NAME ADDRESS")
     })?;
     parse(&text).map_err(|(line, what)| {
         Failure::new(format_args!("{}:{line}: {what}", path.display()))
-            .help("a line is NAME ADDRESS, such as `yard ssliop://yard.plant:2811`; what follows # is left out")
+            .help("write NAME ADDRESS, such as `yard ssliop://yard.plant:2811`; # starts a comment")
     })
 }
 
@@ -148,14 +148,14 @@ fn parse(text: &str) -> Result<Vec<Elsewhere>, (usize, String)> {
             return Err((number, format!("`{name}` needs one address")));
         };
         if name.contains([':', ',']) {
-            return Err((number, format!("`{name}` is no name: it has a colon or a comma")));
+            return Err((number, format!("invalid name `{name}`: it contains a colon or a comma")));
         }
         if all.iter().any(|broker| broker.name == name) {
-            return Err((number, format!("`{name}` was named before")));
+            return Err((number, format!("duplicate name `{name}`")));
         }
         all.push(Elsewhere { name: name.to_owned(), address: address.to_owned() });
     }
-    if all.is_empty() { Err((1, "it names no broker".to_owned())) } else { Ok(all) }
+    if all.is_empty() { Err((1, "no broker in the file".to_owned())) } else { Ok(all) }
 }
 
 #[cfg(test)]

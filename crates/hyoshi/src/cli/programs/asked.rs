@@ -36,7 +36,7 @@ pub(super) fn joining(program: &Program) -> Result<TaskSpec, Failure> {
     let setting = |words: &AdvocateWords| {
         let setting = ComponentSpec { kind: words.kind.clone(), parameters: words.parameters.clone() };
         settled(setting)
-            .map_err(|trouble| Failure::new(format!("reservation {}: {trouble}", program.name)).help(trouble.remedy()))
+            .map_err(|error| Failure::new(format!("reservation {}: {error}", program.name)).help(error.remedy()))
     };
     Ok(TaskSpec {
         deadline: Some(program.deadline),
