@@ -1,55 +1,55 @@
-//! Who may do what. Everybody sees all tasks and changes those of their own; root, the broker's own user and the members
-//! of one group change all of them, and the policy. The kernel says who calls (SO_PEERCRED); over TLS a certificate does
+//! Access rights. All users see all tasks and change their own; root, the broker's user and the members of one group
+//! change all tasks and the policy. The kernel identifies callers (SO_PEERCRED); over TLS their certificates do
 //! ([`Certificates`](crate::certificates::Certificates)).
 
 use hyoshi_os::Credentials;
 
-/// Who calls.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The broker's own process.
     Broker,
-    /// Somebody on this machine.
+    /// A process on this machine.
     Known(Credentials),
-    /// Somebody with a certificate, perhaps on another machine.
+    /// The holder of a certificate, perhaps on another machine.
     Certified(Certified),
-    /// Somebody of whom nothing is known.
+    /// An unidentified caller.
     Unknown,
 }
 
-/// Whom a certificate is for, and what that means here.
+/// A certificate and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certified {
-    /// The name that counted, else the first of the certificate's.
+    /// The name that determined the rights, else the first name in the certificate.
     pub name: String,
-    /// What its holder may do with all tasks.
+    /// The right to all tasks.
     pub right: Right,
-    /// The user of this machine whose tasks are its holder's own.
+    /// The user of this machine that the holder acts as.
     pub user: Option<u32>,
 }
 
-/// What somebody may do with tasks of whomever.
+/// The right to tasks of any user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
     /// Nothing.
     None,
     /// See them.
     See,
-    /// Change them, and the policy.
+    /// Change them and the policy.
     Direct,
 }
 
-/// Whose the broker is.
+/// The privileged user and group of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The user that it runs as.
+    /// The user that runs the broker.
     pub broker: u32,
     /// Members may change all tasks.
     pub group: Option<u32>,
 }
 
 impl Access {
-    /// Whether they may change all tasks, and the policy.
+    /// Whether the caller may change all tasks and the policy.
     pub fn may_direct(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Broker => true,
@@ -63,12 +63,12 @@ impl Access {
         }
     }
 
-    /// Whether they may change a task of user `owner`.
+    /// Whether the caller may change a task of user `owner`.
     pub fn may_change(&self, caller: &Caller, owner: u32) -> bool {
         self.may_direct(caller) || caller.uid(self) == Some(owner)
     }
 
-    /// In words, who may do what concerns others, for those who may not.
+    /// A remedy for callers without the right to all tasks.
     pub fn who_may(&self) -> String {
         match (self.group, self.broker) {
             (Some(group), _) => format!("run it as root or as a member of group {group}"),
@@ -77,7 +77,7 @@ impl Access {
         }
     }
 
-    /// Whether they are root or the broker's own user, or the broker itself.
+    /// Whether the caller is root, the broker's user or the broker itself.
     pub fn is_root(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Broker => true,
@@ -88,7 +88,7 @@ impl Access {
 }
 
 impl Caller {
-    /// Their process, if it is on this machine.
+    /// The caller's process, if it is on this machine.
     pub fn pid(&self) -> Option<u32> {
         match self {
             Caller::Broker => Some(std::process::id()),
@@ -97,7 +97,7 @@ impl Caller {
         }
     }
 
-    /// Their user; none of whom nothing is known.
+    /// The caller's user; `None` for an unidentified caller.
     pub fn uid(&self, access: &Access) -> Option<u32> {
         match self {
             Caller::Broker => Some(access.broker),
@@ -136,7 +136,8 @@ mod tests {
         let ann = holder(Right::See, Some(1000));
         assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
         assert!(!ACCESS.may_change(&holder(Right::See, None), 1000));
-        // The user's number is no name of the kernel's: the broker's own user directs over the Unix socket only.
+        // The certificate maps to a user, it does not authenticate one: the broker's user has its rights only over the
+        // Unix socket.
         assert!(!ACCESS.may_direct(&holder(Right::See, Some(900))));
     }
 

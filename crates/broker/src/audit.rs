@@ -1,8 +1,8 @@
-//! What was changed, by whom, and whether it was allowed: a line of JSON each.
+//! The audit log: one JSON line for each change or refused change.
 //!
-//! Written as [`LogWriter`] are: a change waits for no disk. Of what somebody says it has the first [`MOST`] octets: nobody pushes
-//! others' changes out of the log with long words, nor with many: each user has a budget of lines, one for what was done and
-//! one for what was refused. What is beyond is counted in the user's next line.
+//! A [`LogWriter`] writes the lines, so no change waits for a disk. Each text is cut to [`MOST`] octets, and each user
+//! has a budget of lines, one for changes and one for refusals, so that no user can push other lines out of the log.
+//! The user's next line counts the dropped ones.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,24 +21,24 @@ use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use crate::access::{Access, Caller};
 use crate::log_writer::LogWriter;
 
-/// Octets of a task's name, of what it is changed to, and of why not.
+/// Longest name of a task, new value and reason, in octets.
 pub const MOST: usize = 256;
 
-/// Where changes are told.
+/// The log.
 #[derive(Debug)]
 pub struct Audit {
     lines: Option<LogWriter>,
-    /// A caller without a budget.
+    /// Callers that have no budget.
     access: Option<Access>,
     clock: MonotonicClock,
     budgets: PiMutex<BTreeMap<Option<u32>, LineBudget>>,
 }
 
-/// Lines of changes that were done: a hundred at once, then one a second.
+/// Lines for changes: 128 at once, then one a second.
 const DONE: (Span, u32) = (Span::from_secs(1), 128);
-/// Lines of refusals: some at once, then one in ten seconds.
+/// Lines for refusals: 32 at once, then one in ten seconds.
 const REFUSED: (Span, u32) = (Span::from_secs(10), 32);
-/// Users that have budgets of their own; all beyond share one.
+/// Users with budgets of their own; all further users share one.
 const USERS: usize = 1_024;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl LineBudget {
     }
 }
 
-/// A change, or an attempt.
+/// A change or an attempt.
 #[derive(Debug, Serialize)]
 struct AuditRecord<'a> {
     /// Milliseconds since 1970, UTC.
@@ -67,7 +67,7 @@ struct AuditRecord<'a> {
     uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// Whose certificate it was, over TLS.
+    /// The certificate over TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate: Option<&'a str>,
     change: &'a str,
@@ -75,7 +75,7 @@ struct AuditRecord<'a> {
     task: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     to: &'a str,
-    /// Why it was not done.
+    /// The reason of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<&'a str>,
     /// Lines of this user that were dropped since the last written line.
@@ -88,16 +88,16 @@ fn is_none(count: &u64) -> bool {
 }
 
 impl Audit {
-    /// Tells nobody.
+    /// Drops all lines.
     pub fn none() -> Audit {
         Audit::with(None)
     }
 
-    /// Appends to a file, which only the broker's user may read.
+    /// Appends to a file that only the broker's user may read.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened.
+    /// If the file cannot be opened.
     pub fn to(path: &Path) -> io::Result<Audit> {
         Ok(Audit::with(Some(LogWriter::to(path)?)))
     }
@@ -111,7 +111,7 @@ impl Audit {
         self.access = Some(access);
     }
 
-    /// Whether there is room for a line of this caller, and how many lines were dropped before it.
+    /// Whether the caller has budget for a line; returns the number of lines dropped before it.
     fn room(&self, caller: &Caller, refused: bool, now: Instant) -> Option<u64> {
         let free = match self.access {
             Some(access) => access.may_direct(caller),
@@ -139,7 +139,7 @@ impl Audit {
         None
     }
 
-    /// Tells of a change.
+    /// Writes a change.
     pub fn record(&self, caller: &Caller, change: &str, task: Option<&str>, to: &str, refused: Option<&str>) {
         let Some(lines) = &self.lines else { return };
         let Some(dropped) = self.room(caller, refused.is_some(), self.clock.now()) else { return };
@@ -162,17 +162,17 @@ impl Audit {
             refused: refused.as_deref(),
             dropped,
         };
-        // Numbers and text: there is nothing in it that JSON does not have.
+        // Numbers and text always serialize.
         lines.push(plain(&serde_json::to_string(&line).unwrap_or_default()));
     }
 
-    /// Why it is incomplete, if that has not been told yet.
+    /// Why the log is incomplete, once for each failure.
     pub fn take_error(&self) -> Option<String> {
         self.lines.as_ref()?.take_error()
     }
 }
 
-/// At the end, counts dropped lines that are not counted yet.
+/// Writes the numbers of dropped lines that no line has counted yet.
 impl Drop for Audit {
     fn drop(&mut self) {
         self.count_dropped();
@@ -180,13 +180,13 @@ impl Drop for Audit {
 }
 
 impl Audit {
-    /// Writes everything that waits. No line is written after it.
+    /// Writes all queued lines and closes the log.
     pub(crate) fn end(&mut self) {
         self.count_dropped();
         self.lines = None;
     }
 
-    /// Counts dropped lines, since the last line of their user, in a line of its own.
+    /// Writes one line for each user with dropped lines.
     fn count_dropped(&self) {
         let Some(lines) = &self.lines else { return };
         for (uid, budget) in self.budgets.lock().iter_mut().filter(|(_, budget)| budget.dropped > 0) {
@@ -199,7 +199,7 @@ impl Audit {
     }
 }
 
-/// JSON that also escapes what JSON allows but could control a terminal (C1, direction marks).
+/// Escapes characters that JSON allows but that could control a terminal (C1, direction marks).
 fn plain(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for char in json.chars() {
@@ -211,7 +211,7 @@ fn plain(json: &str) -> String {
     plain
 }
 
-/// As much of a text as the log has.
+/// Cuts a text to [`MOST`] octets.
 pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     match text.len() <= MOST {
         true => Cow::Borrowed(text),
@@ -222,7 +222,7 @@ pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Several things, as many as the log has room for.
+/// Joins as many items as the log accepts.
 pub(crate) fn join_items(things: impl IntoIterator<Item = impl Display>) -> String {
     let mut told = String::new();
     for thing in things {
@@ -316,7 +316,7 @@ mod tests {
         let long = "\u{1}".repeat(1 << 20);
         audit.record(&ann(), "join", Some(&long), &long, Some(&long));
         drop(audit);
-        // An octet is six in JSON at most.
+        // JSON uses at most six octets for one.
         assert!(std::fs::metadata(&path).unwrap().len() < 3 * 6 * MOST as u64 + 200);
         std::fs::remove_dir_all(&place).unwrap();
     }

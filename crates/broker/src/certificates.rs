@@ -1,5 +1,4 @@
-//! What certificates mean to the broker: which of their names may change all tasks, which stand for users of this machine, and
-//! which may look.
+//! Rights of TLS certificates: which names may change all tasks, act as a user of this machine, or only see tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +6,20 @@ use hyoshi_orb::{Call, ServerInterceptor, SystemException, SystemKind, certifica
 
 use crate::access::{Caller, Certified, Right};
 
-/// Rights by the names that certificates have ([`certificate_names`]). Whose certificate none of them names may look, unless
-/// it is said who may.
+/// Rights by the names of a certificate ([`certificate_names`]). Without a list of readers, every certificate may see
+/// tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificates {
-    /// They may change all tasks, and the policy.
+    /// They may change all tasks and the policy.
     pub operators: BTreeSet<String>,
-    /// They are users of this machine, and may change tasks of those.
+    /// They act as these users of this machine.
     pub users: BTreeMap<String, u32>,
-    /// Besides those above only they may look; all who have a certificate if it is none.
+    /// Only these and the names above may see tasks; `None` allows all certificates.
     pub readers: Option<BTreeSet<String>>,
 }
 
 impl Certificates {
-    /// What the holder of a certificate with these names may do: as much as the best of them.
+    /// The rights of a certificate with these names: the strongest right of a name.
     pub fn holder(&self, names: &[String]) -> Certified {
         let nameless = if self.readers.is_none() { Right::See } else { Right::None };
         let right = names.iter().map(|name| self.right(name)).max().unwrap_or(nameless);
@@ -41,7 +40,7 @@ impl Certificates {
         }
     }
 
-    /// Who makes the call that this thread carries out.
+    /// The caller of the request that this thread serves.
     pub fn caller(&self) -> Caller {
         if let Some(who) = current::peer() {
             return Caller::Known(who);
@@ -51,7 +50,7 @@ impl Certificates {
     }
 }
 
-/// Turns those away who may not even look, before any object hears of them.
+/// Rejects requests of certificates that may not even see tasks, before any object is called.
 pub(crate) struct CertificateFilter(pub(crate) Certificates);
 
 impl ServerInterceptor for CertificateFilter {

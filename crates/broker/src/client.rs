@@ -1,4 +1,4 @@
-//! The broker's clients: where it is, and its answers as Rust has them.
+//! A client of the broker: finds it, connects, and converts its exceptions to Rust errors.
 
 use std::fmt;
 use std::path::Path;
@@ -15,52 +15,52 @@ use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Broker, BrokerStub, TaskStub};
 use crate::request_error::RequestError;
 
-/// How long a broker is given for an answer.
+/// The default timeout of a call.
 pub const PATIENCE: Span = Span::from_secs(5);
 
-/// How addresses of brokers that serve other machines begin.
+/// The scheme of endpoints on other machines.
 const SECURE: &str = "ssliop://";
-/// What names a broker.
+/// The accepted forms of an address.
 const ADDRESSES: &str = "ssliop://HOST:PORT, unix:/PATH, or a reference (corbaloc:..., IOR:...)";
 
 /// A connection to a broker.
 #[derive(Debug)]
 pub struct BrokerClient {
-    // Ends its calls when it goes.
+    // Dropping it ends its calls.
     _orb: Orb,
     broker: BrokerStub,
     process: Option<Identity>,
     at: String,
 }
 
-/// Why the broker did not do it.
+/// Why a call to the broker failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BrokerClientError {
     /// The ORB cannot be set up.
     Orb(OrbError),
-    /// What is no address of a broker, and what is wrong with it.
+    /// The address of the broker is invalid.
     Address {
-        /// What was given.
+        /// The address.
         given: String,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// Nobody answers there.
+    /// No broker answers.
     NoBroker {
-        /// Where.
+        /// The address or socket.
         at: String,
-        /// Why, in the kernel's words or the ORB's.
+        /// The error of the kernel or of the ORB.
         reason: String,
     },
-    /// The broker refuses.
+    /// The broker rejected the request.
     Request(RequestError),
-    /// It did not answer, or not in a way that is understood.
+    /// The broker did not answer, or its answer is invalid.
     System(SystemException),
 }
 
 impl BrokerClientError {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             BrokerClientError::Orb(_) => "free some memory, threads or file descriptors".to_owned(),
@@ -94,7 +94,7 @@ impl fmt::Display for BrokerClientError {
 
 impl std::error::Error for BrokerClientError {}
 
-/// Each operation has an enum of its own for what it raises; they all raise the same.
+/// Each operation has its own error enum; all of them contain the same exceptions.
 macro_rules! raised {
     ($($error:ident: $($exception:ident)*;)*) => {$(
         impl From<wire::$error> for BrokerClientError {
@@ -157,20 +157,20 @@ impl From<SystemException> for BrokerClientError {
 }
 
 impl BrokerClient {
-    /// Asks the broker at a socket, or at the usual place.
+    /// Connects to the broker at a socket, or at the default socket.
     ///
     /// # Errors
     ///
-    /// If none answers.
+    /// If no broker answers.
     pub fn connect(socket: Option<&Path>) -> Result<BrokerClient, BrokerClientError> {
         let socket = match socket {
             Some(socket) => socket.to_owned(),
             None => cpu_broker::to_ask_here(),
         };
-        // The kernel's words are better than those of an ORB whose connection was refused.
+        // The kernel's error is more precise than that of an ORB.
         let tried = Stream::connect(&Address::Unix(socket.clone()), Duration::from_nanos(PATIENCE.as_nanos()));
         let process = match tried {
-            // What the broker calls itself may be another's number here.
+            // In another PID namespace, the number that the broker reports may differ.
             Ok(stream) => stream.credentials().and_then(|broker| identity(broker.pid).ok()),
             Err(error) => {
                 let reason = match error.kind() {
@@ -187,12 +187,12 @@ impl BrokerClient {
         Ok(BrokerClient { process, ..client })
     }
 
-    /// Asks the broker at an address: `ssliop://HOST:PORT`, `unix:/PATH` or a reference. The ORB that asks is made by
-    /// `builder`, which knows how to speak TLS; the broker is given so long for each answer.
+    /// Connects to the broker at `ssliop://HOST:PORT`, `unix:/PATH` or a reference. `builder` configures TLS;
+    /// `patience` limits each call.
     ///
     /// # Errors
     ///
-    /// Of what is no address, and if none answers.
+    /// If the address is invalid or no broker answers.
     pub fn at(address: &str, builder: OrbBuilder, patience: Span) -> Result<BrokerClient, BrokerClientError> {
         const PLAIN: &str = "brokers do not serve plain TCP, which cannot identify clients";
         let wrong = |reason| BrokerClientError::Address { given: address.to_owned(), reason };
@@ -216,7 +216,7 @@ impl BrokerClient {
                 Err(_) => return Err(wrong("unknown scheme")),
             },
         };
-        // Whatever else this reference, or a reference that it forwards to, offers.
+        // Never plain TCP, whatever the reference or one that it forwards to contains.
         BrokerClient::resolve(address.to_owned(), &reference, builder.tls_only(), patience)
     }
 
@@ -240,30 +240,30 @@ impl BrokerClient {
         }
     }
 
-    /// Where it is: its socket, or its address.
+    /// The broker's socket or address.
     pub fn place(&self) -> &str {
         &self.at
     }
 
-    /// The broker's process, if it can be seen from here: one on another machine cannot, nor one in a namespace of
-    /// processes that this one is not above, or is hidden in /proc.
+    /// The broker's process, if it is visible: not on another machine, in a PID namespace outside this one, or hidden
+    /// in /proc.
     pub fn process(&self) -> Option<Identity> {
         self.process
     }
 
-    /// All that the broker can do.
+    /// The broker's interface.
     pub fn broker(&self) -> &BrokerStub {
         &self.broker
     }
 
-    /// Begins a task.
+    /// Starts a task.
     ///
     /// # Errors
     ///
-    /// Of what the broker refuses.
+    /// If the broker rejects it.
     pub fn join(&self, joining: &crate::TaskSpec) -> Result<TaskStub, BrokerClientError> {
         if joining.period.is_some_and(Span::is_zero) {
-            // On the wire that would mean that it is to be found.
+            // The wire format uses 0 for automatic detection.
             let what = "period must not be zero";
             return Err(BrokerClientError::Request(RequestError::refused(what, "use 100us or more, or auto")));
         }
@@ -292,7 +292,7 @@ impl BrokerClient {
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {
             let page = self.broker.tasks(&after)?;
-            // A list without an end does not come from a broker.
+            // A broker sorts tasks by name, so this ends the loop for any other server.
             let last = page.tasks.last().map(|task| task.name.clone()).filter(|last| *last > after);
             all.extend(page.tasks);
             match last {
@@ -312,7 +312,7 @@ impl BrokerClient {
     }
 }
 
-/// Whether a reference leads over plain TCP alone.
+/// Whether a reference has only plain TCP endpoints.
 fn is_plain(reference: &Reference) -> bool {
     let ior = match reference {
         Reference::Ior(ior) => Some(ior.clone()),

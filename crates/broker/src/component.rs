@@ -1,4 +1,4 @@
-//! Advocates as people write them, made into a chain.
+//! Advocates, policies and schedulers as users write them: a kind with parameters.
 
 use hyoshi_control::Spec;
 use hyoshi_control::advocate::SpecError;
@@ -8,7 +8,7 @@ use crate::idl::cpu_broker::{AdvocateSpec, Parameter};
 use crate::request_error::RequestError;
 use crate::words;
 
-/// An advocate's kind, and what differs from the kind's defaults.
+/// An advocate, policy or scheduler by its kind, with the parameters that differ from the defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentSpec {
     /// Such as `max-decay`.
@@ -18,17 +18,17 @@ pub struct ComponentSpec {
 }
 
 impl ComponentSpec {
-    /// A kind with its defaults.
+    /// A kind with its default parameters.
     pub fn of(kind: &str) -> ComponentSpec {
         ComponentSpec { kind: kind.to_owned(), parameters: Vec::new() }
     }
 
-    /// Whether it comes from elsewhere, another process or a library.
+    /// Whether it is in another process or in a library.
     pub fn is_foreign(&self) -> bool {
         matches!(self.kind.as_str(), "external" | "library")
     }
 
-    /// The objects or the library's path that it names, if it [is foreign](ComponentSpec::is_foreign).
+    /// The objects or the path of the library, if it [is foreign](ComponentSpec::is_foreign).
     pub(crate) fn elsewhere(&self) -> impl Iterator<Item = &str> {
         let own_name = if self.kind == "library" { "path" } else { "object" };
         let is_named = self.parameters.iter().any(|(name, _)| name == own_name);
@@ -36,26 +36,26 @@ impl ComponentSpec {
         self.parameters.iter().filter(move |(name, _)| names(name)).map(|(_, value)| value.as_str())
     }
 
-    /// Octets that it takes, a parameter one more than its name and value.
+    /// Its size in octets; each parameter counts one more than its name and value.
     pub(crate) fn size(&self) -> usize {
         let parameters = self.parameters.iter().map(|(name, value)| 1 + name.len() + value.len());
         self.kind.len() + parameters.sum::<usize>()
     }
 
-    /// What is meant by one text: `max-decay --reports 10`. What has blanks in it is in quotes.
+    /// Parses a text, such as `max-decay --reports 10`; quotes keep blanks.
     ///
     /// # Errors
     ///
-    /// Of words that are no parameters.
+    /// If a word is not a parameter.
     pub fn from_text(text: &str) -> Result<ComponentSpec, RequestError> {
         ComponentSpec::from_words(&words::split(text)?)
     }
 
-    /// What is meant by words of the command line: `max-decay --reports 10`.
+    /// Parses words of the command line, such as `max-decay --reports 10`.
     ///
     /// # Errors
     ///
-    /// Of words that are no parameters.
+    /// If a word is not a parameter.
     pub fn from_words(words: &[String]) -> Result<ComponentSpec, RequestError> {
         let Some((kind, rest)) = words.split_first() else {
             return Err(RequestError::refused("missing kind of advocate", "for example: max-decay --reports 10"));
@@ -64,7 +64,7 @@ impl ComponentSpec {
         let mut rest = rest.iter();
         while let Some(word) = rest.next() {
             let Some(name) = word.strip_prefix("--").filter(|name| !name.is_empty()) else {
-                // The kind's first parameter: `cap 60%`.
+                // The first parameter of the kind: `cap 60%`.
                 parameters.push((String::new(), word.clone()));
                 continue;
             };
@@ -85,20 +85,20 @@ impl ComponentSpec {
         Ok(ComponentSpec { kind: kind.clone(), parameters })
     }
 
-    /// As it travels.
+    /// Converts to the wire format.
     pub fn to_wire(&self) -> AdvocateSpec {
         let parameter = |(name, value): &(String, String)| Parameter { name: name.clone(), value: value.clone() };
         AdvocateSpec { kind: self.kind.clone(), parameters: self.parameters.iter().map(parameter).collect() }
     }
 
-    /// As it came.
+    /// Converts from the wire format.
     pub fn from_wire(wire: &AdvocateSpec) -> ComponentSpec {
         let parameters = wire.parameters.iter().map(|parameter| (parameter.name.clone(), parameter.value.clone()));
         ComponentSpec { kind: wire.kind.clone(), parameters: parameters.collect() }
     }
 }
 
-/// As on the command line, and as [`ComponentSpec::from_text`] reads it.
+/// The form of the command line, as [`ComponentSpec::from_text`] parses it.
 impl std::fmt::Display for ComponentSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.kind)?;
@@ -109,16 +109,16 @@ impl std::fmt::Display for ComponentSpec {
     }
 }
 
-/// What tasks have that do not say otherwise: as much as the most of their last ten cycles took.
+/// The default advocates: the largest consumption of the last ten cycles.
 pub fn default_chain() -> Vec<ComponentSpec> {
     vec![ComponentSpec::of("max-decay")]
 }
 
-/// One advocate.
+/// Builds an advocate.
 ///
 /// # Errors
 ///
-/// Of a kind or parameter that there is not, and of a value out of its range.
+/// If the kind or a parameter is unknown, or a value is out of range.
 pub fn advocate(setting: &ComponentSpec) -> Result<Box<dyn hyoshi_control::Advocate>, RequestError> {
     let told = match setting.kind.as_str() {
         "conditions" => "use another kind, because the broker has no contracts",

@@ -1,4 +1,4 @@
-//! Policies from elsewhere, another process's and a library's: what they have in common.
+//! Policies in other processes and libraries: their common part.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ use hyoshi_model::Share;
 
 use crate::external::ExternalEvents;
 
-/// Who answers for a policy from elsewhere.
+/// A policy outside the broker.
 pub(crate) trait PolicySource: fmt::Debug + Send {
-    /// The policy's name.
+    /// Its name.
     const NAME: &'static str;
-    /// In a sentence.
+    /// Its name in a sentence.
     const LABEL: &'static str;
 
-    /// Before these are settled: what it says of them, or has said meanwhile.
+    /// Fetches the answer for these requests, before they are settled.
     fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share);
 
-    /// Once they are settled: what it is to say next.
+    /// Sends the requests once they are settled.
     fn ask(&mut self, asks: &[Ask], cap: Share) {
         let _ = (asks, cap);
     }
 
-    /// What it says of itself.
+    /// Its description.
     fn words(&self) -> Option<String>;
 
     fn events(&self) -> &ExternalEvents;
 }
 
-/// The policy that it answers for; with its fallback, which decides when it does not.
+/// A foreign policy with its fallback, which decides while the policy does not answer.
 #[derive(Debug)]
 pub(crate) struct ForeignPolicy<S> {
     source: S,
@@ -47,7 +47,7 @@ impl<S: PolicySource> Policy for ForeignPolicy<S> {
         S::NAME
     }
 
-    /// It gives no reasons of its own.
+    /// A foreign policy reports no reasons.
     fn manner(&self, group: GroupId) -> &str {
         if self.foreign.decides() { "" } else { self.foreign.fallback.manner(group) }
     }
@@ -73,7 +73,7 @@ impl<S: PolicySource> Policy for ForeignPolicy<S> {
         exceeded(&self.foreign, self.source.events(), f)
     }
 
-    /// All who hold something, if it decides.
+    /// All tasks with a reservation, if the foreign policy decides.
     fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
         if !self.foreign.decides() {
             return self.foreign.fallback.blame(asks, grants, index, name);
@@ -98,7 +98,7 @@ impl<S: PolicySource> Policy for ForeignPolicy<S> {
     }
 }
 
-/// In words, how it broke the laws, if it did.
+/// Describes how the policy violated its contract, if it did.
 fn exceeded(foreign: &Foreign, events: &ExternalEvents, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match foreign.exceeded() {
         None => Ok(()),

@@ -1,8 +1,8 @@
-//! A file of lines that is appended to, and written anew when most of it is no longer true: what has to outlive a broker that
-//! is killed. The page cache holds what a killed process has written.
+//! A file of appended lines that survives SIGKILL of the broker, because the page cache keeps written data. It is
+//! rewritten when most lines are obsolete.
 //!
-//! It is opened and replaced by the descriptor of its directory, which only root and the broker's user can write to
-//! ([`hyoshi_os::trusted`]).
+//! It is opened and replaced through the descriptor of its directory, which only root and the broker's user can write
+//! to ([`hyoshi_os::trusted`]).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,9 +19,9 @@ pub(crate) struct Journal {
     file: File,
     length: u64,
     lines: usize,
-    /// Its length after it was last rewritten.
+    /// Its length after the last rewrite.
     fresh: u64,
-    /// The new file, which replaces this one once it is complete.
+    /// The new file during a rewrite.
     rewrite: Option<Rewrite>,
 }
 
@@ -32,15 +32,16 @@ struct Rewrite {
     lines: usize,
 }
 
-/// A file above this is none of ours.
+/// A larger file is not a journal.
 const LONGEST: u64 = 64 << 20;
-/// Lines that are no longer true are tolerated up to this, and up to as many as are.
+/// Obsolete lines allowed besides one for each current line.
 const STALE: usize = 4096;
 /// The same in octets.
 const STALE_OCTETS: u64 = 8 << 20;
 
 impl Journal {
-    /// Opens or makes it. Whoever opens it takes from the text what is still true and begins with [`Journal::replace`].
+    /// Opens or creates the file, and returns its text. The caller must call [`Journal::replace`] with the current
+    /// lines.
     pub fn open(folder: Folder, name: &str) -> io::Result<(Journal, String)> {
         let name = OsString::from(name);
         let mut file = folder.file(&name, For::Changing)?;
@@ -50,17 +51,17 @@ impl Journal {
         Ok((Journal { folder, name, file, length: 0, lines: 0, fresh: 0, rewrite: None }, text))
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join(&self.name)
     }
 
-    /// True if most of it is no longer so: `live` lines would do.
+    /// Whether most of it is obsolete: `live` lines would suffice.
     pub fn is_stale(&self, live: usize) -> bool {
         self.lines > 2 * live + STALE || self.length > 2 * self.fresh + STALE_OCTETS
     }
 
-    /// Adds a line, with its end.
+    /// Appends a line with its end.
     pub fn append(&mut self, line: &str) -> io::Result<()> {
         match self.file.write_all(line.as_bytes()) {
             Ok(()) => {
@@ -69,7 +70,7 @@ impl Journal {
                 Ok(())
             }
             Err(error) => {
-                // Half a line would spoil the next one.
+                // A partial line would damage the next one.
                 self.file.set_len(self.length)?;
                 self.file.seek(SeekFrom::Start(self.length))?;
                 Err(error)
@@ -77,20 +78,19 @@ impl Journal {
         }
     }
 
-    /// Whether it is being rewritten.
+    /// Whether a rewrite is in progress.
     pub fn is_rewritten(&self) -> bool {
         self.rewrite.is_some()
     }
 
-    /// Begins to rewrite it in a second file. Lines appended meanwhile must be [added](Journal::add) to that file,
-    /// too.
+    /// Starts a rewrite into a second file. Lines appended meanwhile must also be [added](Journal::add) to that file.
     pub fn begin(&mut self, text: &str) -> io::Result<()> {
         let file = self.folder.anew(&self.with_extension("new"))?;
         self.rewrite = Some(Rewrite { file, length: 0, lines: 0 });
         self.add(text)
     }
 
-    /// Adds lines to the new file. After an error the rewrite has to begin again.
+    /// Adds lines to the new file. After an error the rewrite must start again.
     pub fn add(&mut self, text: &str) -> io::Result<()> {
         let Some(rewrite) = &mut self.rewrite else { return Ok(()) };
         let done = rewrite.file.write_all(text.as_bytes());
@@ -110,7 +110,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Rewrites it at once: in a second file, which then replaces this one.
+    /// Rewrites the file at once.
     pub fn replace(&mut self, text: &str) -> io::Result<()> {
         self.begin(text)?;
         self.finish()

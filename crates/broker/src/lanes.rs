@@ -1,4 +1,4 @@
-//! What lanes above the windows take of CPUs, and how that is told to those who get less for it.
+//! CPU time that lanes above the windows use, for the reasons of refused reservations.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use hyoshi_model::Share;
 
 use crate::platform::{CpuLanes, NotReserved};
 
-/// Of how many CPUs it is told.
+/// Number of CPUs in a reason.
 const TOLD: usize = 4;
 
-/// How much, and in words, by CPU.
+/// The share and its description, by CPU.
 #[derive(Debug, Default)]
 pub(crate) struct LaneUsage(BTreeMap<u32, (Share, String)>);
 
@@ -23,7 +23,7 @@ impl LaneUsage {
         };
     }
 
-    /// Why there is no room on these CPUs (none: on all).
+    /// Why there is no room on these CPUs; an empty slice means all CPUs.
     pub fn refused(&self, refused: &NoRoom, cpus: &[u32]) -> NotReserved {
         let here = self.0.iter().filter(|(cpu, _)| cpus.is_empty() || cpus.contains(cpu));
         let mut above: Vec<(Share, &str)> = here.map(|(_, (takes, words))| (*takes, words.as_str())).collect();

@@ -1,10 +1,9 @@
-//! The CPU broker: gives CPU to what matters, for programs that nobody will change. It follows *Dynamic CPU Management
-//! for Real-Time, Middleware-Based Systems* (Eide, Stack, Regehr, Lepreau; Utah UUCS-04-004, 2004): advocates ask, a
-//! policy grants, a scheduler proxy carries it out. `docs/broker.md` is the tour.
+//! The CPU broker: reserves CPU time for unmodified programs, by measured use and importance. It follows *Dynamic CPU
+//! Management for Real-Time, Middleware-Based Systems* (Eide, Stack, Regehr, Lepreau; Utah UUCS-04-004, 2004): advocates
+//! request, a policy grants, a scheduler proxy reserves. `docs/broker.md` is the tour.
 //!
-//! What is decided is decided in `hyoshi-control`, what the kernel does in `hyoshi-os`; here is what joins them: objects on
-//! the ORB ([`BrokerService`], [`idl`]), who may do what ([`access`]), what was done ([`audit`]), and for programs that ask a
-//! broker, [`client`].
+//! `hyoshi-control` decides, `hyoshi-os` has the kernel's mechanisms. This crate connects them: objects on the ORB
+//! ([`BrokerService`], [`idl`]), rights ([`access`]), an audit log ([`audit`]), and the client ([`client`]).
 //!
 //! ```
 //! use hyoshi_broker::access::{Access, Caller};
@@ -13,7 +12,7 @@
 //! let access = Access { broker: 0, group: Some(27) };
 //! let ann = Caller::Known(Credentials { pid: 4242, uid: 1000, gid: 1000, groups: vec![] });
 //! assert!(access.may_change(&ann, 1000), "her own task");
-//! assert!(!access.may_change(&ann, 1001), "another's");
+//! assert!(!access.may_change(&ann, 1001), "another user's");
 //! ```
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! Advocates and policies from shared libraries. They answer at once; what they answer is judged as that of another process.
+//! Advocates and policies from shared libraries. They answer at once; their answers undergo the same checks as those of
+//! other processes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,9 +23,9 @@ impl From<NotLoaded> for RequestError {
     }
 }
 
-/// The library's path, and the parameters that are its own.
+/// The path of the library and its own parameters.
 fn path(setting: &ComponentSpec) -> Result<(PathBuf, Vec<(String, String)>), RequestError> {
-    // The first parameter needs no name, unless another has it.
+    // The path may be unnamed, unless a parameter is named `path`.
     let name = if setting.parameters.iter().any(|(name, _)| name == "path") { "path" } else { "" };
     let (paths, own): (Vec<_>, Vec<_>) = setting.parameters.iter().cloned().partition(|(given, _)| given == name);
     match paths.as_slice() {
@@ -38,7 +39,7 @@ fn path(setting: &ComponentSpec) -> Result<(PathBuf, Vec<(String, String)>), Req
 ///
 /// # Errors
 ///
-/// Of settings that name no library, and of libraries that cannot be used.
+/// If the specification names no library, or the library cannot be used.
 pub(crate) fn advocate(
     setting: &ComponentSpec,
     name: &str,
@@ -49,11 +50,11 @@ pub(crate) fn advocate(
     Ok(Box::new(AdvocateLibrary { plugin, task: name.to_owned(), events: events.clone(), failed: None }))
 }
 
-/// The policy of a setting; `fallback` decides when it does not.
+/// The policy of a specification; `fallback` decides while it fails.
 ///
 /// # Errors
 ///
-/// Of settings that name no library, and of libraries that cannot be used.
+/// If the specification names no library, or the library cannot be used.
 pub(crate) fn policy(
     setting: &ComponentSpec,
     fallback: AnyPolicy,

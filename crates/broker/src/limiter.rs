@@ -15,7 +15,7 @@ use crate::certificates::Certificates;
 use crate::limits::Rules;
 use crate::refusals::RefusalNotices;
 
-/// Number of users remembered before users without debt are forgotten.
+/// Number of remembered users; beyond it, idle users are forgotten.
 const USERS: usize = 1_024;
 
 /// See the module.
@@ -45,7 +45,7 @@ struct UserCounters {
     connections: u32,
 }
 
-/// A user's connection, for as long as it lasts.
+/// A user's open connection.
 struct ConnectionPermit(UserTable, UserKey);
 
 impl Drop for ConnectionPermit {
@@ -57,7 +57,7 @@ impl Drop for ConnectionPermit {
 }
 
 impl RequestLimiter {
-    /// The user to count and the entry that applies; `None` for callers without limits.
+    /// The user and the entry that applies; `None` for callers without limits.
     fn counted(&self, caller: &Caller) -> Option<(UserKey, AccountId)> {
         let account = self.rules.account_of(&self.access, caller)?;
         let key = match caller {
@@ -67,7 +67,7 @@ impl RequestLimiter {
         Some((key, account))
     }
 
-    /// Counts a request; false if there were too many.
+    /// Counts a request; an error names the exceeded limit.
     fn request(&self, key: &UserKey, account: AccountId, connects: bool) -> Result<(), &'static str> {
         let (limits, now) = (self.rules.limits(account), self.clock.now());
         let mut users = self.users.0.lock();

@@ -1,8 +1,8 @@
-//! Lines appended to a file, or told on standard error, by a thread of its own: a disk that takes its time, or a terminal that
-//! is stopped, holds up nobody else.
+//! Appends lines to a file or to standard error in a thread of its own, so that a slow disk or a stopped terminal
+//! blocks no caller.
 //!
-//! A file grows to [`LARGEST`] octets; then it is renamed to `NAME.1`, in place of an earlier one, and begun anew. Lines that
-//! cannot be written are lost; that is told once, and again after a line could be written in between.
+//! At [`LARGEST`] octets a file is renamed to `NAME.1`, in place of an earlier one, and a new file starts. Lines that
+//! cannot be written are dropped; that is reported once, and again after a successful write.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,21 +16,21 @@ use std::time::{Duration, Instant};
 use hyoshi_os::trusted::{Folder, For};
 use hyoshi_os::{PiMutex, Spawn, Thread, Wake};
 
-/// When a file is begun anew, in octets.
+/// The largest size of a file, in octets.
 pub const LARGEST: u64 = 16 << 20;
-/// Lines that wait to be written, and octets of these; further ones are lost.
+/// The queue, in lines and octets; further lines are dropped.
 const WAITING: usize = 4_096;
 const WAITING_OCTETS: usize = 1 << 20;
 
-/// How long nobody who reads standard error is waited for at the end.
+/// Time for a reader of standard error at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// See the module. When it goes, all that waits is written to a file first; on standard error as much as is read within a second.
+/// See the module. Dropping it writes all queued lines to a file; to standard error it writes for at most a second.
 #[derive(Debug)]
 pub struct LogWriter {
     queue: Arc<LogQueue>,
     thread: Option<Thread<()>>,
-    /// Whether all has to be written before the end.
+    /// Whether dropping it writes all queued lines.
     all: bool,
 }
 
@@ -60,20 +60,20 @@ struct RotatedFile {
 }
 
 impl LogWriter {
-    /// Appends to a file, which only the broker's user may read.
+    /// Appends to a file that only the broker's user may read.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened, or no thread can be started.
+    /// If the file cannot be opened, or no thread starts.
     pub fn to(path: &Path) -> io::Result<LogWriter> {
         LogWriter::through(Box::new(RotatedFile::open(path)?), true)
     }
 
-    /// Tells on standard error. It has a descriptor of its own: what else is told there does not wait for this.
+    /// Writes to standard error through its own descriptor, so that other writers do not wait for it.
     ///
     /// # Errors
     ///
-    /// If there is no descriptor, or no thread can be started.
+    /// If there is no descriptor, or no thread starts.
     pub fn on_standard_error() -> io::Result<LogWriter> {
         let own = io::stderr().as_fd().try_clone_to_owned()?;
         LogWriter::through(Box::new(StandardError(File::from(own))), false)
@@ -86,7 +86,7 @@ impl LogWriter {
         Ok(LogWriter { queue, thread: Some(thread), all })
     }
 
-    /// A line without its end. Waits for nothing.
+    /// Queues a line without its end. Does not block.
     pub fn push(&self, line: String) {
         let mut queued = self.queue.queued.lock();
         let octets = queued.octets.saturating_add(line.len());
@@ -101,7 +101,7 @@ impl LogWriter {
         self.queue.wake.post();
     }
 
-    /// Why lines were lost, if that has not been told yet.
+    /// Why lines were dropped, once for each failure.
     pub fn take_error(&self) -> Option<String> {
         self.queue.queued.lock().error.take()
     }
@@ -119,7 +119,7 @@ impl Drop for LogWriter {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // A panic of the thread would have been told by itself.
+        // A panic of the thread has already been reported.
         let _ = thread.join();
     }
 }
@@ -147,16 +147,16 @@ impl LogQueue {
     }
 }
 
-/// Where lines go.
+/// The destination of lines.
 trait LineSink: Send {
-    /// Says what is wrong, if it was not wrong before.
+    /// Returns an error if the previous line succeeded.
     fn append(&mut self, line: String) -> Option<String>;
 
-    /// So many lines could not wait. What is wrong, if it is to be told elsewhere.
+    /// Reports dropped lines; returns an error to report elsewhere.
     fn lost(&mut self, lines: u64) -> Option<String>;
 }
 
-/// What is told to whoever reads it; if nobody does, there is nobody left to tell.
+/// Standard error; without a reader, errors are ignored.
 #[derive(Debug)]
 struct StandardError(File);
 
@@ -201,7 +201,7 @@ impl RotatedFile {
             self.file = self.folder.file(&self.name, For::Appending)?;
             self.size = 0;
         }
-        // One write: lines of a broker that is killed are whole.
+        // A single write, so that SIGKILL leaves only whole lines.
         self.file.write_all(line.as_bytes())?;
         self.size += line.len() as u64;
         Ok(())
@@ -212,7 +212,7 @@ impl RotatedFile {
 mod tests {
     use super::*;
 
-    /// A directory of the test's own: in the shared one for temporary files other users could create the log first.
+    /// A directory of its own: in a shared one, another user could create the log first.
     fn place(name: &str) -> std::path::PathBuf {
         let place = std::env::temp_dir().join(format!("hyoshi-lines-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
@@ -267,7 +267,7 @@ mod tests {
         let (read, write) = io::pipe().unwrap();
         let lines =
             LogWriter::through(Box::new(StandardError(File::from(std::os::fd::OwnedFd::from(write)))), false).unwrap();
-        // Far more than a pipe holds, and than may wait.
+        // More than a pipe and the queue hold.
         let word = "x".repeat(1_000);
         (0..4 * WAITING).for_each(|_| lines.push(word.clone()));
         let ended = std::thread::spawn(move || drop(lines));
@@ -292,7 +292,7 @@ mod tests {
         (0..all).for_each(|_| lines.push(word.clone()));
         let queued = lines.queue.queued.lock();
         assert!(queued.octets <= WAITING_OCTETS && queued.lines.len() <= 8, "{} octets", queued.octets);
-        // Besides, one tray full is being written.
+        // The thread is writing one more queue.
         assert!(queued.lost >= all - 16, "{}", queued.lost);
         drop((queued, read));
     }

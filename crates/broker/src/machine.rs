@@ -1,5 +1,4 @@
-//! The machine as the broker has it: tasks with their members, the state file, and the one scheduler proxy that is
-//! used, with the reason why of each that is not.
+//! The machine: tasks with their processes, the state file, and the used scheduler proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,46 +33,47 @@ pub struct Machine {
     context: ProxyContext,
     proxy: Box<dyn SchedulerProxy>,
     proxies: Vec<ProxyInfo>,
-    /// Tasks whose wake-ups are watched.
+    /// Tasks whose wake-ups are observed.
     watches: WakeupWatches,
-    /// Tasks that have control groups.
+    /// Tasks with control groups.
     group_scans: BTreeMap<TaskId, GroupScan>,
-    /// When the users of processes are checked.
+    /// The schedule of checks of process owners.
     rounds: OwnerChecks,
-    /// For how long something takes.
+    /// Measures elapsed time.
     clock: MonotonicClock,
 }
 
-/// A task's control groups.
+/// The control groups of a task.
 #[derive(Debug, Default)]
 struct GroupScan {
     groups: Vec<Group>,
-    /// How many of them have been looked at, who is in those, and what is being looked at.
+    /// Number of scanned groups, their processes, and the scan in progress.
     seen: usize,
     there: Vec<u32>,
     look: Option<Look>,
-    /// Not everybody can be known.
+    /// Some processes could not be listed.
     lacks: bool,
-    /// Not looked at before.
+    /// The earliest next scan.
     next: Instant,
 }
 
-/// Looking who is in control groups takes at most one part in so many of the time, which tasks that have groups share equally.
+/// Scans of control groups use at most this part of the time; tasks with groups share it equally.
 const GATHERING_SHARE: u64 = 50;
-/// And so long at once: windows wait meanwhile.
+/// Longest single scan, because windows wait meanwhile.
 const GATHERING: Span = Span::from_millis(1);
 
 impl GroupScan {
-    /// A look at `now` took so long, of one of so many tasks. All of them together keep to the share, and none waits for
-    /// another's large tree.
+    /// A scan for one of `tasks` tasks took `spent`. All tasks together keep to the share, and none waits for another
+    /// task's large tree.
     fn took(&mut self, now: Instant, spent: Span, tasks: usize) {
         self.next = now.saturating_add(spent * GATHERING_SHARE * tasks.max(1) as u64);
     }
 
-    /// Goes on looking while there is time. Who is in all groups, sorted, once that is known; and whether these are all.
+    /// Continues the scan while there is time. At its end, returns the sorted processes of all groups and whether the
+    /// list is complete.
     fn go_on(&mut self, time: &mut dyn FnMut() -> bool) -> Option<(Vec<u32>, bool)> {
         while let Some(group) = self.groups.get(self.seen) {
-            // One that is gone, as of a unit that is started anew, may be there again.
+            // A removed group, such as that of a restarted unit, may exist again later.
             match self.look.take().map_or_else(|| Look::begin(group), Ok) {
                 Ok(mut look) => {
                     if !look.go_on(MOST_PROCESSES, time) {
@@ -94,28 +94,27 @@ impl GroupScan {
     }
 }
 
-/// Why a machine cannot be worked with.
+/// Why a machine cannot be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// The state file.
+    /// The state file cannot be used.
     State(StateError),
-    /// A floor of weights was asked for, and there can be none, for this reason.
+    /// A floor of weights is not possible, with the reason.
     NoFloor(String),
-    /// The proxy that was asked for by name cannot be used; the reason is the way's.
+    /// The named proxy is unknown or cannot be used.
     NoSuchWay {
-        /// Which.
+        /// Its name.
         asked: String,
-        /// All that there are.
+        /// All proxies.
         proxies: Vec<ProxyInfo>,
     },
 }
 
-/// A proxy, or why there is none.
+/// A proxy with its description, or why it cannot be used.
 type Probe = fn(floor: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String>;
 
-/// In the order in which they are preferred. A further one is a line here; whether it is used without being asked for
-/// is the last column.
+/// All proxies, the preferred ones first; the last column: used without being named.
 const PROBES: &[(&str, Probe, bool)] = &[
     ("window", window, true),
     ("deadline", deadline, false),
@@ -125,21 +124,20 @@ const PROBES: &[(&str, Probe, bool)] = &[
 ];
 
 impl Machine {
-    /// This machine, with the best way that it grants or the one that is asked for. What another broker left changed
-    /// is put back first.
+    /// Opens this machine with the named proxy, or the best one. First restores what another broker left changed.
     ///
     /// # Errors
     ///
-    /// If what is changed cannot be noted in the directory, or if the way that was asked for cannot be used.
+    /// If the state directory or the named proxy cannot be used.
     pub fn open(state: &Path, asked: Option<&str>) -> Result<(Machine, RestoreReport), MachineError> {
         Machine::with_floor(state, asked, false)
     }
 
-    /// The same; with a floor, tasks that have windows also have a control group's weight.
+    /// The same; with a floor, tasks with windows also have the weight of a control group.
     ///
     /// # Errors
     ///
-    /// The same, and if there is to be a floor and no control groups can be made.
+    /// The same, and if a floor needs control groups that cannot be made.
     pub fn with_floor(
         state: &Path,
         asked: Option<&str>,
@@ -150,7 +148,7 @@ impl Machine {
             Subtree::find().map_err(MachineError::NoFloor)?;
         }
         let (state_file, report) = StateFile::open(state).map_err(MachineError::State)?;
-        // A process takes two descriptors, and each of its threads at the start one.
+        // A process needs two descriptors, and at first one for each thread.
         raise_file_limit();
         let (chosen, proxies) = choose(asked, floor);
         match (chosen, asked) {
@@ -172,11 +170,11 @@ impl Machine {
 }
 
 impl Machine {
-    /// Has somebody else reserve, who is given the proxy that would have been used.
+    /// Replaces the proxy by one that receives it as its fallback.
     ///
     /// # Errors
     ///
-    /// Those of `behind`.
+    /// The error of `behind`.
     pub fn put_behind<E>(
         mut self,
         behind: impl FnOnce(Box<dyn SchedulerProxy>) -> Result<Box<dyn SchedulerProxy>, E>,
@@ -193,17 +191,17 @@ impl Machine {
     }
 }
 
-/// The ways to reserve time here, and of which a broker would make use unasked. To see what the kernel grants, control groups
-/// are made and removed, and a thread is started.
+/// All scheduler proxies of this machine, and the default one. Makes and removes control groups and starts a thread, to
+/// test what the kernel grants.
 pub fn proxies() -> Vec<ProxyInfo> {
     choose(None, false).1
 }
 
-/// Whether there is a way of that name, on whatever machine: nothing is looked at.
+/// Checks the name of a scheduler proxy.
 ///
 /// # Errors
 ///
-/// If there is none.
+/// If there is no proxy of that name.
 pub fn known(asked: &str) -> Result<(), MachineError> {
     if PROBES.iter().any(|(name, ..)| *name == asked) {
         return Ok(());
@@ -233,7 +231,7 @@ fn choose(asked: Option<&str>, floor: bool) -> (Option<Box<dyn SchedulerProxy>>,
 }
 
 impl Machine {
-    /// Processes of the task's control groups join it, but for those of other tasks and this one.
+    /// Adds the processes of the task's control groups, except those of other tasks and the broker.
     fn take_in(
         &mut self,
         task: TaskId,
@@ -241,7 +239,7 @@ impl Machine {
         may: &mut dyn FnMut(&Process) -> bool,
         time: &mut dyn FnMut() -> bool,
     ) {
-        // Taken out, so that the others can be asked.
+        // Removed temporarily to access the other tasks.
         let Some(mut members) = self.context.tasks.remove(&task) else { return };
         let others = &self.context.tasks;
         let mut may = |process: &Process| {
@@ -252,10 +250,10 @@ impl Machine {
         self.context.tasks.insert(task, members);
     }
 
-    /// Those that have left the task's control groups leave the task.
+    /// Removes processes that left the task's control groups.
     fn remove_departed(&mut self, task: TaskId, there: &[u32]) {
         let Some(members) = self.context.tasks.get_mut(&task) else { return };
-        // Whom the broker has moved to a group of its own has left nothing by itself.
+        // Processes that the broker moved to its own group have not left.
         let state_file = &self.context.state_file;
         if members.processes().any(|process| state_file.came_from(process.identity()).is_some()) {
             return;
@@ -287,7 +285,7 @@ impl Platform for Machine {
         for (other, left) in left.into_iter().filter(|(_, left)| !left.is_empty()) {
             self.proxy.remove_processes(other, &left, &mut self.context);
         }
-        // Taken out, so that the others can be asked.
+        // Removed temporarily to access the other tasks.
         let mut members = self.context.tasks.remove(&task).unwrap_or_default();
         let others = &self.context.tasks;
         let done = members.add_but(process, &|child| others.values().any(|other| other.has(child)));
@@ -352,7 +350,7 @@ impl Platform for Machine {
             let process = left.checked_sub(1).and_then(|at| members?.process(at));
             rounds.left(task, left.saturating_sub(1));
             if let Some(process) = process.filter(|process| !may(task, process)) {
-                // Its name now: it was another program's when it joined.
+                // The present name: the process joined with another program.
                 let name = process.name_now().unwrap_or_default();
                 strangers.push((task, ForeignProcess { process: process.identity(), name }));
             }
@@ -450,7 +448,7 @@ impl Platform for Machine {
     fn consumed(&mut self, task: TaskId) -> Option<Span> {
         let members = self.context.tasks.get_mut(&task)?;
         let consumed = members.consumed();
-        // Also where nothing is reserved, so that nobody else looks: a child goes on when the program that was added has ended.
+        // Also for tasks without a reservation: a child may outlive the added process.
         members.update_processes(consumed);
         (!members.all_ended()).then_some(consumed)
     }
@@ -568,7 +566,7 @@ fn simulated(_: bool) -> Result<(Box<dyn SchedulerProxy>, &'static str), String>
 }
 
 impl MachineError {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             MachineError::State(error) => error.remedy(),
@@ -609,7 +607,7 @@ mod tests {
     #[test]
     fn looks_at_the_groups_of_all_tasks_take_a_fiftieth_of_the_time_together_and_each_has_its_turn() {
         for tasks in [1, 2, 7, 50] {
-            // Looks of some take a long time, of others a short one; each task asks once a period of its own.
+            // Scans of some tasks are slow, those of others fast; each task scans once in its period.
             let cost = |at: usize| Span::from_micros(1 + 997 * (at as u64 % 2) + at as u64);
             let period = |at: usize| Span::from_micros(1_000 * (at as u64 % 5 + 1));
             let all = Span::from_secs(20);

@@ -1,5 +1,5 @@
-//! What the broker needs of the machine: whose processes a task has, what they consume, and how time is reserved for
-//! them. The scheduler proxies stand behind it.
+//! The interface between the broker and the machine: processes of tasks, their consumption, and reservations through a
+//! scheduler proxy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,91 +14,91 @@ use hyoshi_os::wakeups::Seen;
 
 use crate::proxy::moves::Moves;
 
-/// Why a reservation could not be made.
+/// A refused reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotReserved {
-    /// The most that could be; none if nothing.
+    /// The largest possible reservation; `None` if there is none.
     pub most: Option<Reservation>,
-    /// Why, in words.
+    /// Why it was refused.
     pub reason: String,
 }
 
-/// A way to reserve time, and whether it is used.
+/// A scheduler proxy and whether it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyInfo {
     /// Its name.
     pub name: &'static str,
-    /// Whether it could be used.
+    /// Whether this machine grants it.
     pub usable: bool,
-    /// Whether it is the one that is used.
+    /// Whether the broker uses it.
     pub used: bool,
-    /// Why it cannot be used, or what it does.
+    /// What it does, or why it cannot be used.
     pub reason: String,
 }
 
-/// What lanes above the windows may take of one CPU.
+/// What lanes above the windows may use of one CPU.
 #[derive(Clone, Debug, Default)]
 pub struct CpuLanes {
-    /// How much.
+    /// Their budgets.
     pub promises: Vec<Promise>,
-    /// Whose they are and how much they take, in words; empty if there are none.
+    /// Their runs and shares as text; empty if there are none.
     pub words: String,
 }
 
-/// Whether a task's wake-ups are watched.
+/// Whether the wake-ups of a task are observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WakeupWatch {
     /// No, or not yet.
     #[default]
     Off,
-    /// It is to be: no more threads are watched, and those of others are.
+    /// Waiting, because the largest number of threads is observed already.
     Waiting,
-    /// So.
+    /// Yes, by this method.
     By(Seen),
 }
 
-/// A member of a task that may not stay.
+/// A process that must leave its task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignProcess {
     /// The process.
     pub process: Identity,
-    /// The program's name, printable.
+    /// The printable name of its program.
     pub name: String,
 }
 
-/// The machine, or a model of one.
+/// A machine, or a model of one.
 pub trait Platform: Send {
-    /// The ways to reserve time, those that cannot be used too.
+    /// All scheduler proxies.
     fn proxies(&self) -> Vec<ProxyInfo>;
 
-    /// The one that is used.
+    /// The name of the used proxy.
     fn name(&self) -> &'static str;
 
-    /// A process, its threads and the children it will have belong to the task; to another no more, where it came as a
-    /// child or with a control group.
+    /// Adds a process to a task, with its threads and future children. It leaves another task that it joined as a child
+    /// or with a control group.
     ///
     /// # Errors
     ///
-    /// Of a process that has just ended.
+    /// If the process has ended.
     fn add(&mut self, task: TaskId, process: Process) -> Result<(), NoProcess>;
 
-    /// The processes of a control group belong to the task: of those that are `there`, by number, all that `may`, but for
-    /// those of other tasks; of all others whenever it is [gathered](Platform::gather).
+    /// Adds a control group: now those of the processes `there` that `may` and are in no other task, later all others,
+    /// whenever the group is [scanned](Platform::gather).
     fn add_group(&mut self, task: TaskId, group: Group, there: &[u32], may: &mut dyn FnMut(&Process) -> bool);
 
-    /// The control group is the task's no more; its processes are.
+    /// Removes a control group; its processes stay.
     fn drop_group(&mut self, task: TaskId, folder: &Path);
 
-    /// Folders of the task's control groups.
+    /// The directories of the task's control groups.
     fn groups(&self, task: TaskId) -> Vec<PathBuf>;
 
-    /// Sees who has come to the task's control groups, and who has left them. Those that `may` not, and those of other
-    /// tasks, stay outside. Looks of all tasks together take at most a fiftieth of the time, and about a
-    /// millisecond at once: of a large tree several together see all of it.
+    /// Adds new processes of the task's control groups and removes those that left. Processes that `may` not join, and
+    /// those of other tasks, stay outside. Scans of all tasks use at most a fiftieth of the time, about a millisecond
+    /// at once; several calls scan a large tree.
     fn gather(&mut self, task: TaskId, may: &mut dyn FnMut(&Process) -> bool, now: Instant);
 
-    /// Checks whether members of these tasks, in their order, `may` stay: each member at least once a second, up to
-    /// some thousands of members. Returns those that may not, and when to check again.
+    /// Checks whether processes of these sorted tasks `may` stay: each one at least once a second, up to some thousands
+    /// of processes. Returns those that may not, and when to check again.
     fn check_owners(
         &mut self,
         tasks: &[TaskId],
@@ -106,129 +106,130 @@ pub trait Platform: Send {
         now: Instant,
     ) -> (Vec<(TaskId, ForeignProcess)>, Instant);
 
-    /// These processes leave the task: their scheduling is restored, and they do not join again as children.
+    /// Removes processes: restores their scheduling, and they do not join again as children.
     fn expel(&mut self, task: TaskId, processes: &[Identity]);
 
-    /// The task's processes, in the order in which they joined.
+    /// The task's processes in the order of joining.
     fn members(&self, task: TaskId) -> Vec<Identity>;
 
-    /// Number of their threads; counting stops above `most`.
+    /// The number of their threads; stops counting above `most`.
     fn count_threads(&self, task: TaskId, most: usize) -> usize;
 
-    /// Their numbers.
+    /// Their process numbers.
     fn processes(&self, task: TaskId) -> Vec<u32> {
         self.members(task).iter().map(|process| process.number).collect()
     }
 
-    /// The task that a process belongs to, or comes to as a child of its parent; and whether it was added to that by
-    /// itself, neither as a child nor with a control group.
+    /// The task of a process, or of its parent; and whether it was added by itself, not as a child or with a control
+    /// group.
     fn task_of(&self, process: &Process) -> Option<(TaskId, bool)>;
 
-    /// One of these processes that belongs to a task, if one does. The numbers are sorted.
+    /// Finds a process of a task among these sorted numbers.
     fn find_member(&self, numbers: &[u32]) -> Option<(u32, TaskId)>;
 
-    /// Reserves time, in place of what was reserved. It is done, unless the kernel [awaits](Platform::awaits) a word on it.
+    /// Replaces the task's reservation. It is confirmed, unless it is [pending](Platform::is_pending).
     ///
     /// # Errors
     ///
-    /// If it cannot be; then what was reserved remains.
+    /// If it is refused; the previous reservation remains.
     fn reserve(&mut self, task: TaskId, reservation: Reservation, now: Instant) -> Result<(), NotReserved>;
 
-    /// Whether the task is an ordinary user's, so that its processes are not taken out of control groups that may limit
-    /// that user.
+    /// Whether the task belongs to an ordinary user: its processes must stay in control groups that may limit that
+    /// user.
     fn confine(&mut self, task: TaskId, confined: bool);
 
-    /// Whether the task shall have no more than what is reserved for it, from its next reservation or release on.
+    /// Whether the reservation is also a limit, from the next reservation or release on.
     ///
     /// # Errors
     ///
-    /// The reason why that cannot be had here, in words.
+    /// Why this machine cannot cap the task.
     fn harden(&mut self, task: TaskId, hard: bool) -> Result<(), String>;
 
-    /// Where processes are moved to control groups: whoever is about to have that done prepares it there first, so that nobody waits for it.
+    /// The preparation of moves between control groups. A caller that may cause moves prepares them before it locks the
+    /// state.
     fn moves(&self) -> Option<Arc<Moves>> {
         None
     }
 
-    /// In words, by what else than priorities the task is held, or why not.
+    /// What enforces the reservation besides priorities, as text, or why nothing does.
     fn enforcement(&self, task: TaskId) -> Option<String>;
 
-    /// Reserves nothing any more. A hard task has hardly anything then.
+    /// Ends the reservation. A hard task then gets nearly no CPU time.
     fn release(&mut self, task: TaskId);
 
-    /// Forgets a task; its processes go on as they were before they belonged to it.
+    /// Removes a task and restores its processes.
     fn forget(&mut self, task: TaskId);
 
-    /// What the task's processes have consumed so far, those that have ended too; none once all have.
+    /// CPU time of all processes, ended ones included; `None` once all have ended.
     fn consumed(&mut self, task: TaskId) -> Option<Span>;
 
-    /// The same, of processes of which one lived a moment ago: whether one does is as much to ask as what they consumed.
+    /// The same without the check for live processes, which costs as much again.
     fn consumed_at(&mut self, task: TaskId, now: Instant) -> Option<Span> {
         let _ = now;
         self.consumed(task)
     }
 
-    /// Whether somebody else has yet to say that what was reserved last for the task is.
+    /// Whether the last reservation still waits for a confirmation.
     fn is_pending(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
-    /// What has become of reservations that were awaited, of those that had to be made by another way, and of those that
-    /// cannot be kept any more: whose, which, and why not. That is no word on what was reserved for the task since. Where it is
-    /// a refusal the task is to be released, or something else reserved for it.
+    /// The next result of a pending reservation, of one that moved to another proxy, or of one that can no longer be
+    /// kept. It does not concern newer reservations of the task. After a refusal the task must be released or get
+    /// another reservation.
     fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
         None
     }
 
-    /// A task for which more may be reserved than when it was refused.
+    /// A refused task that may now get a larger reservation.
     fn next_retry(&mut self) -> Option<TaskId> {
         None
     }
 
-    /// Lanes above all windows may take this of a CPU from now on. Whom too little is left for is [outcomes](Platform::outcomes);
-    /// those in `first` are served before others. Whether lanes are counted at all.
+    /// Sets what lanes above all windows may use of a CPU. Windows without enough room appear in
+    /// [`Platform::next_outcome`]; tasks in `first` keep their room before others. Returns whether lanes count at all.
     fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId]) -> bool {
         let _ = (cpu, lanes, first);
         false
     }
 
-    /// Wake-ups of the threads of a task, of this user's, are watched from now on; without a user no more.
+    /// Observes the wake-ups of a task of this user; `None` stops.
     fn watch(&mut self, task: TaskId, owner: Option<u32>);
 
-    /// Hands over to `finder` what the watched threads did since the last time.
+    /// Passes the observed wake-ups since the last call to `finder`.
     fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> WakeupWatch;
 
-    /// From now on, events that it waits for post to `wake`. Without events it looks more often.
+    /// Events of the machine post to `wake` from now on. Without events it samples more often.
     fn wake_on_events(&mut self, wake: &Wake) {
         let _ = wake;
     }
 
-    /// Number of threads at the last look.
+    /// Number of threads at the last sample.
     fn threads(&self, task: TaskId) -> usize {
         let _ = task;
         0
     }
 
-    /// Whether the task has consumed nothing lately. [`Platform::woke`] reports when it consumes again.
+    /// Whether the task has recently consumed nothing. [`Platform::next_woken`] returns it when it consumes again.
     fn is_asleep(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
-    /// A task that slept and has consumed CPU time since.
+    /// A task that was asleep and has consumed CPU time since.
     fn next_woken(&mut self) -> Option<TaskId> {
         None
     }
 
-    /// Does what is due. Returns when something will be again.
+    /// Does all due work. Returns when the next work is due.
     fn tick(&mut self, now: Instant) -> Instant;
 
-    /// When that will be, as far as it is known without doing it.
+    /// When the next work is due, as far as that is known without doing it.
     fn due(&self) -> Instant {
         Instant::ZERO
     }
 
-    /// Puts everything back as it was.
+    /// Restores everything.
     fn end(&mut self);
 }

@@ -1,11 +1,11 @@
-//! Clients that were refused, at the TLS port or for too many requests: a notice to the operator now and then.
+//! Notices to the operator about refused clients, at the TLS port or above a limit, with a limited rate.
 
 use hyoshi_model::{Instant, Span, printable};
 use hyoshi_os::PiMutex;
 
-/// From one notice to the next.
+/// The shortest time between notices.
 const BETWEEN: Span = Span::from_secs(10);
-/// Characters of a notice's reason.
+/// Longest reason, in characters.
 const LONGEST: usize = 200;
 
 /// See the module.
@@ -17,18 +17,17 @@ struct RefusalCount {
     /// Since the last notice.
     count: u32,
     last: String,
-    /// When the next notice may be.
+    /// The instant of the next notice.
     next: Instant,
 }
 
 impl RefusalNotices {
-    /// `what` begins each notice.
+    /// `what` starts each notice.
     pub fn of(what: &'static str) -> RefusalNotices {
         RefusalNotices(what, PiMutex::default())
     }
 
-    /// A client at that address was refused. True if [`RefusalNotices::due`] has become another: those that follow it wake
-    /// nobody.
+    /// Counts a refused client. True if [`RefusalNotices::due`] has changed.
     pub fn note(&self, who: &str, reason: &str) -> bool {
         let words = printable(
             &format!("{who}: {reason}").chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>(),
@@ -38,13 +37,13 @@ impl RefusalNotices {
         refused.count == 1
     }
 
-    /// When there is something to tell.
+    /// When the next notice is due.
     pub fn due(&self) -> Instant {
         let refused = self.1.lock();
         if refused.count == 0 { Instant::NEVER } else { refused.next }
     }
 
-    /// What there is to tell now.
+    /// The notice that is due.
     pub fn take(&self, now: Instant) -> Option<String> {
         let mut refused = self.1.lock();
         if refused.count == 0 || now < refused.next {

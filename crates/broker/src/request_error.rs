@@ -1,4 +1,4 @@
-//! Why the broker does not do what somebody wants: what is wrong, and what to do about it.
+//! Errors of requests to the broker, each with a remedy.
 
 use std::fmt;
 
@@ -10,36 +10,36 @@ use crate::idl::cpu_broker::{NoSuchTask, NotAllowed, Refused};
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// It cannot be done.
+    /// The broker cannot do it.
     Refused {
-        /// What is wrong.
+        /// The error.
         message: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
-    /// Others may do it.
+    /// The caller lacks the right.
     NotAllowed {
-        /// What is not.
+        /// The error.
         message: String,
-        /// Who may.
+        /// The remedy.
         remedy: String,
     },
     /// There is no task of that name.
     NoSuchTask {
-        /// The name.
+        /// The requested name.
         name: String,
-        /// One that there is.
+        /// The most similar name; empty if there is none.
         nearest: String,
     },
 }
 
 impl RequestError {
-    /// It cannot be done.
+    /// A refusal.
     pub fn refused(message: impl fmt::Display, remedy: impl fmt::Display) -> RequestError {
         RequestError::Refused { message: message.to_string(), remedy: remedy.to_string() }
     }
 
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             RequestError::Refused { remedy, .. } | RequestError::NotAllowed { remedy, .. } => remedy.clone(),
@@ -50,7 +50,7 @@ impl RequestError {
         }
     }
 
-    /// As the exception of an operation that raises all three.
+    /// Converts to the exception of an operation that raises all three.
     pub(crate) fn raise<E: From<Refused> + From<NotAllowed> + From<NoSuchTask>>(self) -> E {
         match self {
             RequestError::Refused { message, remedy } => Refused { message, remedy }.into(),
@@ -71,7 +71,7 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
-/// The beginning of what somebody wrote, which may be long and is not theirs to write to terminals.
+/// The printable start of a client's text.
 pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 80;
     let mut shown = hyoshi_model::printable(&text.chars().take(MOST).collect::<String>());

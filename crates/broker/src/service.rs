@@ -1,12 +1,12 @@
-//! The broker's objects on the ORB, and the thread that drives it.
+//! The broker's objects on the ORB, and the thread that runs the broker.
 //!
 //! ```text
 //!   clients ─ Unix socket, TLS ► threads of the ORB ──┐ lock (priority inheritance), change, unlock
-//!                                                   ▼
-//!   reports and windows ──► the broker's thread ──► State ──► machine
+//!                                                     ▼
+//!   reports and windows ──► the broker's thread ──► BrokerState ──► machine
 //! ```
 //!
-//! Whoever changes something carries it out itself, and wakes the broker's thread if that has to act sooner now. Nothing
+//! The thread that makes a change also applies it, and wakes the broker's thread if that must act earlier. No thread
 //! waits for another process while it holds the lock.
 
 mod broker;
@@ -32,50 +32,50 @@ use crate::refusals::RefusalNotices;
 use crate::socket;
 use crate::state::{BrokerState, RunSnapshot};
 
-/// A broker of this process.
+/// A broker in this process.
 pub struct BrokerService {
     shared: Arc<BrokerShared>,
     orb: Orb,
     externals: Arc<Externals>,
 }
 
-/// What all its objects share.
+/// The state that all objects share.
 pub(crate) struct BrokerShared {
     core: PiMutex<BrokerState>,
     moves: Option<Arc<Moves>>,
     wake: Arc<Wake>,
     clock: MonotonicClock,
-    /// Of tasks.
+    /// The adapter of tasks.
     adapter: std::sync::OnceLock<Adapter>,
     certificates: Certificates,
     refusals: Arc<RefusalNotices>,
-    /// Notices of users who ask for too much.
+    /// Notices about users above their limits.
     excess: Arc<RefusalNotices>,
 }
 
-/// How a broker serves other machines, besides its socket.
+/// Endpoints for other machines, besides the socket.
 #[derive(Debug)]
 pub struct RemoteAccess {
-    /// Where it listens: `ssliop://HOST:PORT`.
+    /// Endpoints: `ssliop://HOST:PORT`.
     pub endpoints: Vec<String>,
-    /// What it shows, and whose certificates it believes.
+    /// The broker's certificate and the accepted authorities.
     pub tls: TlsServer,
-    /// What they mean.
+    /// The rights of certificates.
     pub certificates: Certificates,
 }
 
-/// Threads for other machines at most: those of this one have others, which nobody elsewhere keeps busy.
+/// Threads for other machines; clients of this machine have others.
 const REMOTE_THREADS: usize = 8;
 
-/// Why there is no broker.
+/// Why the broker cannot start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// The socket's path is no endpoint.
+    /// The socket's path is not a valid endpoint.
     Endpoint(EndpointError),
     /// It cannot listen.
     Orb(OrbError),
-    /// The ORB was shut down meanwhile.
+    /// The ORB was shut down.
     Adapter(AdapterError),
     /// The socket's permissions cannot be set.
     Socket(PathBuf, std::io::Error),
@@ -95,8 +95,8 @@ impl fmt::Display for ServiceError {
 impl std::error::Error for ServiceError {}
 
 impl BrokerService {
-    /// Begins to serve at a socket, whose directory is there ([`socket::prepare`]). Posts to `wake` end [`BrokerService::run`]'s
-    /// sleep.
+    /// Starts to serve at a socket in an existing directory ([`socket::prepare`]). A post to `wake` wakes
+    /// [`BrokerService::run`].
     ///
     /// # Errors
     ///
@@ -110,11 +110,11 @@ impl BrokerService {
         BrokerService::start_for(core, socket, uid, None, wake)
     }
 
-    /// The same, for other machines, too.
+    /// The same, also for other machines.
     ///
     /// # Errors
     ///
-    /// If another broker listens at one of the places, or the system refuses.
+    /// If an address is in use, or the system refuses.
     pub fn start_for(
         core: BrokerState,
         socket: &std::path::Path,
@@ -122,7 +122,7 @@ impl BrokerService {
         remote: Option<RemoteAccess>,
         wake: Arc<Wake>,
     ) -> Result<BrokerService, ServiceError> {
-        // Programs report once a period: that between two reports nobody wakes up is worth more than a little haste.
+        // Programs report once a period: no wake-up between two reports matters more than latency.
         let own = LaneOptions { brief: true, ..LaneOptions::default() };
         let builder = Orb::builder().lane(own).listen(&format!("unix:{}", socket.display()));
         let mut builder = builder.map_err(ServiceError::Endpoint)?;
@@ -173,17 +173,17 @@ impl BrokerService {
                 shared.answered(about);
             }
         });
-        // Whoever asks before all tasks are here again waits for that.
+        // Clients wait until all tasks are restored.
         let mut core = shared.core.lock();
         core.use_externals(externals.clone());
         core.wake_on_events(&shared.wake);
-        // Numbers are not given twice, so references outlive the broker as tasks do.
+        // Numbers are unique, so references outlive the broker as tasks do.
         let tasks = orb
             .adapter("tasks")
             .persistent()
             .default_servant::<dyn task::Task>(Arc::new(task::TaskServant(shared.clone())));
         let tasks = tasks.build().map_err(ServiceError::Adapter)?;
-        // Cannot be set already: it was made above.
+        // Set only here.
         let _ = shared.adapter.set(tasks);
         let broker = orb.adapter("broker").persistent().build().map_err(ServiceError::Adapter)?;
         let broker =
@@ -196,12 +196,12 @@ impl BrokerService {
         Ok(BrokerService { shared, orb, externals })
     }
 
-    /// How it stands.
+    /// The status of the broker.
     pub fn status(&self) -> BrokerStatus {
         self.shared.status()
     }
 
-    /// Where it serves other machines, as it turned out: port 0 is one that the system chose.
+    /// The endpoints for other machines, with the port that the system chose for port 0.
     pub fn remote(&self) -> impl Iterator<Item = String> {
         self.orb.endpoints().iter().filter_map(|endpoint| match endpoint {
             Endpoint::Tls { host, port, .. } => Some(match host.contains(':') {
@@ -212,8 +212,8 @@ impl BrokerService {
         })
     }
 
-    /// Drives the broker until `interrupt` asks for its end; then everything is put back as it was. `tell` is given what
-    /// the operator should know, and must not wait for anybody; `manager` that the broker lives.
+    /// Runs the broker until `interrupt`, then restores everything. `tell` receives notices for the operator and must
+    /// not block; `manager` receives the watchdog's notifications.
     pub fn run(&self, interrupt: &Interrupt, manager: &Notifier, mut tell: impl FnMut(&str)) {
         let BrokerShared { core, wake, clock, .. } = &*self.shared;
         let mut alive = Instant::ZERO;
@@ -242,12 +242,12 @@ impl BrokerService {
                 until = until.min(alive);
             }
             throttle.slow_down(clock);
-            // Many tasks are looked at in several goes: a sleep that is over when it begins costs as much as another.
+            // Many tasks need several rounds: an expired sleep would cost as much as another.
             if until > clock.now() {
                 wake.wait_until(clock, until);
             }
         }
-        // Clients first: nobody shall be granted anything that is taken back at once.
+        // First no more clients, so that no grant ends at once.
         self.orb.shutdown();
         self.shared.prepare_moves();
         self.shared.core.lock().end();
@@ -255,19 +255,19 @@ impl BrokerService {
     }
 }
 
-/// Stops the broker's thread, which runs above the lanes of critical work, from using a CPU for long.
+/// Limits the CPU time of the broker's thread, which runs above the lanes of critical work.
 struct CpuThrottle {
     measured: (Instant, Span),
-    /// What it may still consume at once, at an instant and a reading of its clock.
+    /// What it may still consume at once; the instant and the thread's CPU time then.
     left: Span,
     since: (Instant, Span),
 }
 
 impl CpuThrottle {
-    /// It consumes at most this much at once, and beyond that a quarter of a CPU.
+    /// The largest burst; beyond it a quarter of a CPU.
     const BURST: Span = Span::from_millis(2);
     const PART: u64 = 4;
-    /// No rest is longer.
+    /// The longest pause.
     const REST: Span = Span::from_millis(20);
     const MEASURE: Span = Span::from_secs(1);
 
@@ -276,7 +276,7 @@ impl CpuThrottle {
         CpuThrottle { measured: (now, own), left: CpuThrottle::BURST, since: (now, own) }
     }
 
-    /// Its part of a CPU since the last measurement, once a second.
+    /// The thread's share of a CPU since the last measurement, once a second.
     fn measured(&mut self, now: Instant) -> Option<Share> {
         let (then, before) = self.measured;
         let passed = now.since(then);
@@ -290,7 +290,7 @@ impl CpuThrottle {
         Some(Share::from_millionths(millionths))
     }
 
-    /// Sleeps if it has consumed too much at once.
+    /// Sleeps after a larger burst.
     fn slow_down(&mut self, clock: &MonotonicClock) {
         let (now, own) = (clock.now(), own_cpu_time());
         let (then, before) = std::mem::replace(&mut self.since, (now, own));
@@ -300,7 +300,7 @@ impl CpuThrottle {
         self.left = left.saturating_sub(spent);
         let owed = spent.saturating_sub(left);
         if !owed.is_zero() {
-            // Windows wait to be closed meanwhile.
+            // Open windows wait meanwhile.
             clock.sleep_until(now.saturating_add((owed * CpuThrottle::PART).min(CpuThrottle::REST)));
         }
     }
@@ -336,18 +336,18 @@ impl BrokerShared {
         }
     }
 
-    /// Somebody elsewhere has answered, or failed.
+    /// An external component has answered or failed.
     fn answered(&self, about: ExternalEvent) {
         match about {
             ExternalEvent::Task(task) => self.core.lock().report_early(task, self.clock.now()),
             ExternalEvent::Policy => self.core.lock().policy_answered(self.clock.now()),
-            // Its answers are heard when the broker is driven.
+            // The next tick reads its answers.
             ExternalEvent::Scheduler => (),
         }
         self.wake.post();
     }
 
-    /// Does something with the broker's state, at an instant, for whoever calls.
+    /// Calls `act` with the broker's state for the present caller.
     fn with<R>(&self, act: impl FnOnce(&mut BrokerState, &Caller, Instant) -> R) -> R {
         let caller = self.certificates.caller();
         let (done, sooner) = {
@@ -362,7 +362,7 @@ impl BrokerShared {
         done
     }
 
-    /// The same, where processes may be moved to other control groups.
+    /// The same for requests that may move processes between control groups.
     fn with_moves<R>(&self, act: impl FnOnce(&mut BrokerState, &Caller, Instant) -> R) -> R {
         self.prepare_moves();
         self.with(act)
@@ -379,7 +379,7 @@ impl fmt::Debug for BrokerService {
     }
 }
 
-/// Nobody can refer to a task's object while the broker ends.
+/// The adapter is gone while the broker ends.
 fn ending(_: AdapterError) -> SystemException {
     SystemKind::Transient.not_done(0)
 }

@@ -1,4 +1,5 @@
-//! Where a broker serves, and that nobody can put another in its place. Where clients look is [`hyoshi_orb::cpu_broker`]'s.
+//! The broker's socket: its path, and that no other user can replace it. [`hyoshi_orb::cpu_broker`] has the paths that
+//! clients use.
 
 use std::fmt;
 use std::fs;
@@ -9,27 +10,27 @@ use std::path::{Path, PathBuf};
 use hyoshi_orb::cpu_broker::{MACHINE, own};
 use hyoshi_os::trusted::{Folder, Mistrust};
 
-/// The longest path of a Unix socket, in octets (unix(7): 108 with the one that ends it).
+/// The longest path of a Unix socket, in octets (unix(7): 108 with the final zero).
 pub const LONGEST_PATH: usize = 107;
 
-/// Why there is no place.
+/// Why the socket cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SocketError {
     /// Neither root nor XDG_RUNTIME_DIR.
     Nowhere,
-    /// More octets than a socket's path may have.
+    /// The path is too long.
     TooLong(PathBuf),
-    /// It does not begin with a slash.
+    /// The path is not absolute.
     Relative(PathBuf),
-    /// The directory cannot be made or looked at.
+    /// The directory cannot be created or opened.
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// Others could put a socket of theirs in its place.
+    /// Another user could replace the socket.
     Open {
         /// The directory.
         path: PathBuf,
@@ -64,7 +65,7 @@ impl fmt::Display for SocketError {
 impl std::error::Error for SocketError {}
 
 impl SocketError {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             SocketError::Nowhere => "use --socket PATH in a directory that only you can write to".to_owned(),
@@ -77,21 +78,21 @@ impl SocketError {
     }
 }
 
-/// Where a broker of this user listens.
+/// The default path for this user's broker.
 ///
 /// # Errors
 ///
-/// If nothing says where.
+/// If there is none.
 pub fn to_serve(uid: u32, runtime: Option<&Path>) -> Result<PathBuf, SocketError> {
     own(uid, runtime).ok_or(SocketError::Nowhere)
 }
 
-/// Makes the socket's directory if it is missing, and checks that no other user can replace it or a directory above it
+/// Creates the socket's directory, and checks that no other user can replace it or a directory above it
 /// ([`hyoshi_os::trusted`]).
 ///
 /// # Errors
 ///
-/// Of paths that are none for sockets, and directories in which the broker's clients could be led astray.
+/// If the path is not valid for a socket, or another user controls a directory.
 pub fn prepare(socket: &Path, uid: u32) -> Result<(), SocketError> {
     if !socket.is_absolute() {
         return Err(SocketError::Relative(socket.to_owned()));
@@ -100,7 +101,7 @@ pub fn prepare(socket: &Path, uid: u32) -> Result<(), SocketError> {
         return Err(SocketError::TooLong(socket.to_owned()));
     }
     let Some(directory) = socket.parent() else { return Err(SocketError::Relative(socket.to_owned())) };
-    // Clients of all users reach the machine's broker, only its own user's theirs.
+    // All users reach the machine's broker, only one user that user's broker.
     let mode = if uid == 0 { 0o755 } else { 0o700 };
     match Folder::make(directory, mode) {
         Ok(_) => Ok(()),
@@ -109,11 +110,11 @@ pub fn prepare(socket: &Path, uid: u32) -> Result<(), SocketError> {
     }
 }
 
-/// Lets everybody connect to root's socket, and only its user to a user's: the kernel tells the broker who calls.
+/// Lets all users connect to root's socket, and only its user to another: the kernel identifies the caller.
 ///
 /// # Errors
 ///
-/// Of the file system.
+/// The error of the file system.
 pub fn open_to_clients(socket: &Path, uid: u32) -> io::Result<()> {
     fs::set_permissions(socket, fs::Permissions::from_mode(if uid == 0 { 0o666 } else { 0o600 }))
 }

@@ -1,5 +1,5 @@
-//! The broker's state, and what becomes of each event: who asks is looked at, the arbiter decides, the machine carries
-//! it out, the log is told.
+//! The state of the broker. Each event checks rights, lets the arbiter decide, applies the decision to the machine, and
+//! writes the audit log.
 
 mod allow;
 #[cfg(test)]
@@ -47,16 +47,16 @@ pub use runs::RunSnapshot;
 pub use status::{GrantSnapshot, TaskSnapshot};
 pub use tick::ReportedCycle;
 
-/// How long a task may be without any process after it joined.
+/// How long a task may exist without processes after it joined.
 pub const PATIENCE: Span = Span::from_secs(10);
 
-/// See the module. It reads no clock: whoever drives it says what time it is.
+/// See the module. It reads no clock: the caller passes the present instant.
 pub struct BrokerState {
     arbiter: Arbiter,
     platform: Box<dyn Platform>,
     tasks: BTreeMap<TaskId, TaskEntry>,
     names: BTreeMap<String, TaskId>,
-    /// When tasks are looked at: at the end of each of their periods.
+    /// The next report of each task, at the end of its period.
     due: BTreeSet<(Instant, TaskId)>,
     last: u32,
     access: Access,
@@ -65,35 +65,35 @@ pub struct BrokerState {
     /// Number of threads in tasks, by user, at the last count.
     threads: BTreeMap<u32, usize>,
     audit: Audit,
-    /// What comes from elsewhere; nothing can without it.
+    /// External components; `None` disables them.
     externals: Option<Arc<Externals>>,
-    /// What advocates log.
+    /// The log of advocates.
     log: Option<LogWriter>,
-    /// For the next broker; nobody finds the tasks again without it.
+    /// The stored tasks for the next broker; `None` stores nothing.
     roster: Option<TaskStore>,
-    /// What it has of the broker before is not to be found again.
+    /// Do not restore the stored tasks.
     starts_new: bool,
-    /// It could not be written to, and that was said.
+    /// Storing failed, and that was reported.
     store_failed: bool,
-    /// Tasks whose periods are found from their wake-ups.
+    /// Tasks with automatic periods.
     detectors: BTreeMap<TaskId, PeriodDetector>,
-    /// Runs whose lanes are above all windows, by their processes, and when it is seen whether they live.
+    /// Runs with lanes above all windows, by process, and when their processes are checked.
     runs: BTreeMap<u32, runs::LaneRun>,
     runs_checked: Instant,
     lanes_count: bool,
-    /// When to check the users of processes again; `Some` once there is a task to check.
+    /// When to check process owners again; [`Instant::NEVER`] without tasks to check.
     owners_checked: Instant,
     backlog: Backlog,
-    /// The broker's own CPU time, and tasks to be kept out or let in.
+    /// The broker's own CPU time, and the tasks to exclude or admit.
     upkeep: Upkeep,
     unsettled: VecDeque<TaskId>,
-    /// What the broker's operator should know; at most [`NOTICES`].
+    /// Notices for the operator, at most [`NOTICES`].
     notices: VecDeque<String>,
-    /// When it must be driven next.
+    /// When it must run next.
     pub(crate) next: Instant,
 }
 
-/// Notices that wait to be printed; later ones are dropped.
+/// Notices in the queue; later ones are dropped.
 const NOTICES: usize = 64;
 
 struct TaskEntry {
@@ -101,49 +101,49 @@ struct TaskEntry {
     owner: u32,
     importance: u32,
     weight: u32,
-    /// By name: policies number their groups anew.
+    /// By name: each policy numbers its groups anew.
     group: String,
     settings: Vec<ComponentSpec>,
-    /// When it joined, until it has a process.
+    /// When it joined; `None` once it has a process.
     waiting_since: Option<Instant>,
-    /// When it is looked at next.
+    /// When its next report is due.
     due: Instant,
-    /// When it was last seen that one of its processes lives.
+    /// When a live process was last seen.
     seen_alive: Instant,
-    /// When it reported last, and what it had consumed by then.
+    /// The last report, and the consumption by then.
     last: Instant,
     total: Span,
     consumed: Span,
     reports: u64,
-    /// Reports come from the program itself.
+    /// The program itself reports.
     own: bool,
-    /// Processes of all users may come with its control groups: who added these may manage them all.
+    /// Its control groups may add processes of all users, because an operator added the groups.
     any_user: bool,
     /// Processes of other users that operators added.
     added_by_operator: owners::AddedByOperator,
-    /// No more than what is reserved.
+    /// The reservation is also a limit.
     hard: bool,
-    /// It was begun by somebody who may change all tasks.
+    /// An operator started it.
     directed: bool,
-    /// The limits that apply to it; `None` for tasks without limits.
+    /// The limits that apply; `None` for none.
     account: Option<AccountId>,
     /// Its number of threads, and when they were counted.
     threads: usize,
     counted: Instant,
-    /// Its user has too many threads: nothing is reserved for it.
+    /// Its user has too many threads: nothing is reserved.
     too_many_threads: bool,
-    /// It sleeps: its missed reports are generated when it wakes.
+    /// It sleeps: missed reports are generated when it wakes.
     asleep: bool,
-    /// It was hard under the broker before, and cannot be had so now.
+    /// It was hard before a restart and cannot be capped now.
     hard_before: bool,
-    /// Why the machine refused what it refused last.
+    /// Why the machine refused the last reservation.
     reason: Option<String>,
-    /// When it was noted for the next broker.
+    /// When it was last stored.
     stored: Instant,
 }
 
 impl TaskEntry {
-    /// Nobody's, without processes.
+    /// A task without owner and processes.
     fn new(now: Instant) -> TaskEntry {
         TaskEntry {
             name: String::new(),
@@ -177,7 +177,7 @@ impl TaskEntry {
 }
 
 impl BrokerState {
-    /// Without tasks, and with the default limits.
+    /// Without tasks, with the default limits.
     pub fn new(mut arbiter: Arbiter, platform: Box<dyn Platform>, access: Access, audit: Audit) -> BrokerState {
         let rules = Arc::new(Rules::default());
         arbiter.set_accounts(rules.accounts());
@@ -212,12 +212,12 @@ impl BrokerState {
         }
     }
 
-    /// Advocates of kind `log` write there from now on.
+    /// Sets the log of advocates of kind `log`.
     pub fn write_log_to(&mut self, lines: LogWriter) {
         self.log = Some(lines);
     }
 
-    /// Other processes can be asked from now on.
+    /// Enables external components.
     pub fn use_externals(&mut self, externals: Arc<Externals>) {
         self.externals = Some(externals);
     }
@@ -226,7 +226,7 @@ impl BrokerState {
         self.externals.as_ref()
     }
 
-    /// One advocate of a task.
+    /// Builds an advocate of a task.
     fn advocate(&self, setting: &ComponentSpec, id: TaskId, name: &str) -> Result<Box<dyn Advocate>, RequestError> {
         match (&self.externals, setting.kind.as_str()) {
             (Some(externals), "external") => externals.advocate(setting, id, name),
@@ -248,12 +248,12 @@ impl BrokerState {
         Ok(chain)
     }
 
-    /// What has to be prepared, without the state, before processes are moved.
+    /// The preparation of moves, which runs without this state.
     pub(crate) fn moves(&self) -> Option<Arc<Moves>> {
         self.platform.moves()
     }
 
-    /// Who may do what.
+    /// The access rights.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -279,7 +279,7 @@ impl BrokerState {
     ///
     /// # Errors
     ///
-    /// If it has left.
+    /// If it has ended.
     pub fn name(&self, id: TaskId) -> Result<&str, RequestError> {
         self.tasks.get(&id).map(|task| task.name.as_str()).ok_or_else(|| gone(id))
     }
@@ -288,16 +288,16 @@ impl BrokerState {
         self.tasks.get_mut(&id).ok_or_else(|| gone(id))
     }
 
-    /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
+    /// Applies the arbiter's decisions, also those that follow refusals by the machine.
     fn apply(&mut self, now: Instant) {
         let BrokerState { arbiter, platform, tasks, backlog, rules, upkeep, unsettled, .. } = self;
         let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
-            // A task that has left is forgotten, not only released.
+            // An ended task is removed, not only released.
             let Some(task) = tasks.get_mut(&id) else { return Carried::Pending };
             match change.to {
                 None => platform.release(id),
-                // Nobody is there yet to reserve it for: it is done when the first process comes.
+                // The reservation follows with the first process.
                 Some(_) if task.waiting_since.is_some() => return Carried::Pending,
                 Some(reservation) => {
                     if let Some(reason) = BrokerState::crowded(rules, task) {
@@ -305,7 +305,7 @@ impl BrokerState {
                         return Carried::Refused(None);
                     }
                     let demand = Demand { period: reservation.period(), threads: platform.threads(id) };
-                    // Tasks of root's and operators' have no account.
+                    // Tasks of root and operators have no account.
                     unsettled.extend(upkeep.set(id, task.owner, demand, task.account.is_none()));
                     if let Some(refused) = upkeep.unserved(id) {
                         task.reason = Some(own_time::refused(&refused));
@@ -333,7 +333,7 @@ impl BrokerState {
         self.next = Instant::ZERO;
     }
 
-    /// What others have said on what was reserved, and who may be reserved more for.
+    /// Applies results of pending reservations, and retries refused tasks.
     fn process_outcomes(&mut self, now: Instant) {
         while let Some(id) = self.platform.next_retry() {
             if let Ok(decision) = self.arbiter.retry(id) {
@@ -342,7 +342,7 @@ impl BrokerState {
             }
         }
         let mut settled = false;
-        // What is settled can lead to more that is refused.
+        // Settling may cause further refusals.
         while !std::mem::replace(&mut settled, true) {
             while let Some((id, what, done)) = self.platform.next_outcome() {
                 let Some(task) = self.tasks.get_mut(&id) else { continue };
@@ -364,13 +364,13 @@ impl BrokerState {
         }
     }
 
-    /// The policy has answered, or failed.
+    /// The policy has answered or failed.
     pub(crate) fn policy_answered(&mut self, now: Instant) {
         self.backlog.add(self.arbiter.answered());
         self.apply(now);
     }
 
-    /// What those from elsewhere have noted, for the operator and the log.
+    /// Copies notices about external components to the operator and the audit log.
     fn read_external_notices(&mut self) {
         let Some(externals) = &self.externals else { return };
         for note in externals.events().take_notices() {
@@ -383,19 +383,19 @@ impl BrokerState {
         self.arbiter.confirmed(id, Confirmation { at: now, proxy: self.platform.name(), held });
     }
 
-    /// The operator should know.
+    /// Queues a notice for the operator.
     pub(crate) fn notice(&mut self, text: String) {
         if self.notices.len() < NOTICES {
             self.notices.push_back(printable(&text));
         }
     }
 
-    /// What the operator should know.
+    /// The queued notices.
     pub fn take_notices(&mut self) -> Vec<String> {
         self.notices.drain(..).collect()
     }
 
-    /// The log is told of a change, done or refused.
+    /// Writes the result of a change to the audit log.
     fn audited<T>(
         &mut self,
         caller: &Caller,
@@ -406,19 +406,19 @@ impl BrokerState {
     ) -> Result<T, RequestError> {
         let refused = done.as_ref().err().map(RequestError::to_string);
         self.audit.record(caller, change, task, to, refused.as_deref());
-        // What was changed is so for the next broker, too.
+        // Store the change for the next broker.
         if let (true, Some(id)) = (done.is_ok(), task.and_then(|name| self.names.get(name)).copied()) {
             self.store(id);
         }
         done
     }
 
-    /// From now on, events of the machine post to `wake`, so it need not be polled.
+    /// Events of the machine post to `wake` from now on, so that polling is unnecessary.
     pub(crate) fn wake_on_events(&mut self, wake: &Wake) {
         self.platform.wake_on_events(wake);
     }
 
-    /// Reserves nothing for anybody any more, and puts all back as it was.
+    /// Ends all reservations and restores everything.
     pub fn end(&mut self) {
         self.platform.end();
         self.audit.end();

@@ -1,11 +1,11 @@
-//! The state file: what was changed of whose threads, written before it is changed, so that all of it is put back also
-//! when the broker did not come to do it: by the next one, at its start.
+//! The state file: the broker records each change to a thread or process before it makes it, so that the next start can
+//! restore everything if this broker is killed.
 //!
 //! Only root and the broker's user can write to the file and to all directories above it ([`hyoshi_os::trusted`]).
-//! Lines that no broker can have written are ignored. A damaged file is set aside, and its other lines count.
+//! Lines that no broker can have written are ignored. A damaged file is stored aside, and its readable lines count.
 //!
-//! A line that was cut off is one whose change was never made, for lines come first. The page cache holds what a killed
-//! process has written; after a crash of the machine there is nothing to put back.
+//! A truncated last line records a change that was never made, because lines precede changes. The page cache keeps what
+//! a killed process has written; after a crash of the machine there is nothing to restore.
 
 mod records;
 mod restore;
@@ -27,86 +27,86 @@ use records::StateRecord;
 pub use restore::restore_unrecorded;
 use restore::{kin, put_back, unbind_born};
 
-/// A thread as it was before the broker's first change to it.
+/// A thread before the broker's first change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedThread {
     /// Its process.
     pub process: Identity,
-    /// Itself.
+    /// The thread.
     pub thread: Identity,
-    /// How it was scheduled.
+    /// Its scheduling.
     pub scheduling: Scheduling,
-    /// Where it could run.
+    /// Its affinity.
     pub affinity: Affinity,
-    /// The CPU of its window, to which whoever it starts there is bound.
+    /// The CPU of its window, to which threads that it starts there are bound.
     pub window: Option<u32>,
 }
 
 impl SavedThread {
-    /// Whether the thread has ended. A list of threads that was read while some ended can lack others that live.
+    /// Whether the thread has ended. A list of threads that was read while some ended can lack live ones.
     pub fn has_ended(&self) -> bool {
         identity_of_thread(self.process.number, self.thread.number) != Some(self.thread)
     }
 }
 
-/// What is changed at present. One broker at a time has the file.
+/// All present changes. Only one broker can open the file.
 #[derive(Debug)]
 pub struct StateFile {
     journal: Journal,
-    /// Held for as long as this lives; also through renames of the file.
+    /// Held until this is dropped, also while the file is replaced.
     _lock: File,
     threads: BTreeMap<Identity, SavedThread>,
     moved: BTreeMap<Identity, PathBuf>,
-    /// With where whoever is left in it goes.
+    /// With the group that remaining processes move to.
     groups: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// What the last broker had left changed, and what became of it.
+/// What a broker restored of its predecessor's changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// Threads that were at a window's priority or had bandwidth, and have not now.
+    /// Threads that had a window's priority or bandwidth.
     pub threads: usize,
-    /// Control groups that were removed.
+    /// Removed control groups.
     pub groups: usize,
-    /// What could not be put back, with the reason.
+    /// Failures with their reasons.
     pub failed: Vec<String>,
-    /// The state file is damaged; where the damaged copy is.
+    /// The state file is damaged; a message with the path of its copy.
     pub damaged: Option<String>,
 }
 
-/// How many lines of a state file's text are readable, for tests. Restores nothing.
+/// The number of readable lines of a state file, for tests.
 pub fn understood(text: &str) -> usize {
     records::read(text, &is_group_path).map_or(0, |parsed_records| parsed_records.lines.len())
 }
 
-/// Why there is no state file to work with. Nothing has been changed on the machine.
+/// Why the state file cannot be used. Nothing has been changed on the machine.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Another broker has it.
+    /// Another broker uses it.
     Taken(PathBuf),
-    /// Another version of the broker has written it.
+    /// A broker of another version has written it.
     Version {
         /// The file.
         path: PathBuf,
         /// The version.
         version: u32,
     },
-    /// It cannot be made, read or written.
+    /// It cannot be created, read or written.
     Unusable {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
 }
 
 impl StateFile {
-    /// Takes the directory's state file, and puts back what another broker left there.
+    /// Locks the directory's state file, and restores what another broker left changed.
     ///
     /// # Errors
     ///
-    /// If another broker works with it, if it cannot be written, or if another user could replace it.
+    /// If another broker uses it, it cannot be written, or another user could replace it.
     pub fn open(directory: &Path) -> Result<(StateFile, RestoreReport), StateError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
@@ -136,17 +136,17 @@ impl StateFile {
         });
         state_file.take(parsed_records.lines);
         let report = RestoreReport { damaged, ..state_file.restore_all() };
-        // What could not be put back stays in the file, for another start to try.
+        // Failures stay in the file for another start.
         state_file.compact().map_err(unusable(&path))?;
         Ok((state_file, report))
     }
 
-    /// A thread is about to be changed. A second record of the same thread replaces the first: the program itself has
-    /// changed what it is to be put back to.
+    /// Records a thread before a change. A second record of the same thread replaces the first, because the program has
+    /// changed what to restore.
     ///
     /// # Errors
     ///
-    /// If it cannot be written: then the thread must be left alone.
+    /// If it cannot be written; then the thread must not be changed.
     pub fn thread(&mut self, before: SavedThread) -> io::Result<()> {
         if self.threads.get(&before.thread) == Some(&before) {
             return Ok(());
@@ -156,58 +156,58 @@ impl StateFile {
         Ok(())
     }
 
-    /// A process is about to be moved out of a control group.
+    /// Records that a process leaves a control group.
     ///
     /// # Errors
     ///
-    /// If it cannot be written: then it must stay where it is.
+    /// If it cannot be written; then the process must stay.
     pub fn moved(&mut self, process: Identity, from: &Path) -> io::Result<()> {
         self.append(&records::moved(process, from))?;
         self.moved.insert(process, from.to_owned());
         Ok(())
     }
 
-    /// A control group is about to be made; whoever is left in it when it is removed goes to `home`.
+    /// Records a new control group; processes that remain in it at its end move to `home`.
     ///
     /// # Errors
     ///
-    /// If it cannot be written: then it must not be made.
+    /// If it cannot be written; then the group must not be created.
     pub fn group(&mut self, path: &Path, home: &Path) -> io::Result<()> {
         self.append(&records::group(path, home))?;
         self.groups.insert(path.to_owned(), home.to_owned());
         Ok(())
     }
 
-    /// Where whoever is left in a group goes.
+    /// The group that remaining processes of `group` move to.
     pub fn home_of(&self, group: &Path) -> Option<&Path> {
         self.groups.get(group).map(PathBuf::as_path)
     }
 
-    /// The group that a process came from.
+    /// The previous group of a process.
     pub fn came_from(&self, process: Identity) -> Option<&Path> {
         self.moved.get(&process).map(PathBuf::as_path)
     }
 
-    /// A thread or process is as it was, or has ended.
+    /// A thread or process is restored, or has ended.
     pub fn done(&mut self, whose: Identity) {
         let known = self.threads.remove(&whose).is_some() | self.moved.remove(&whose).is_some();
         if known {
-            // A line too few does no harm: what is as it was is found to be so.
+            // A missing line is harmless: restoring again changes nothing.
             let _ = self.append(&records::done(whose));
         }
     }
 
-    /// A control group is gone.
+    /// A control group is removed.
     pub fn group_done(&mut self, path: &Path) {
         self.groups.remove(path);
     }
 
-    /// Threads that are not as they were.
+    /// Number of changed threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Puts everything back as it was: the last act of a broker, and the first of the next.
+    /// Restores everything: at the end of a broker, and at the start of the next.
     pub fn restore_all(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();
         let failed = &mut report.failed;
@@ -223,7 +223,7 @@ impl StateFile {
                 true
             }
         });
-        // Nobody is born bound any more.
+        // No new thread is bound from here on.
         unbind_born(&noted, kin);
         self.moved.retain(|process, from| {
             if !is_same(*process) {
@@ -254,7 +254,7 @@ impl StateFile {
         self.journal.append(line)
     }
 
-    /// Writes the file anew with what is true.
+    /// Rewrites the file with the present changes.
     fn compact(&mut self) -> io::Result<()> {
         let mut text = records::head();
         self.threads.values().for_each(|before| text.push_str(&records::thread(before)));
@@ -288,7 +288,7 @@ impl StateFile {
 }
 
 impl StateError {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             StateError::Taken(_) => "end the other broker, or use another state directory with --state".into(),

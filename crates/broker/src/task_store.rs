@@ -1,16 +1,16 @@
-//! Who was under the broker, so that the next one finds them again, however this one ended: each task with its setting and its
-//! processes, and the policy if somebody changed it. It stands in the file `tasks` of the state directory:
+//! Stores tasks, so that the next broker restores them however this one ended: each task with its settings and
+//! processes, and the policy if it was changed. The file is `tasks` in the state directory:
 //!
 //! ```text
-//! hyoshi-tasks 1 BOOT-ID      processes of another boot mean nothing any more
-//! last NUMBER                 tasks have been numbered up to here: numbers are not given twice
-//! policy JSON                 as it was set while the broker ran
-//! task JSON                   as it is now; the last line of a number counts
-//! left NUMBER                 it is no more
+//! hyoshi-tasks 1 BOOT-ID      processes of another boot are obsolete
+//! last NUMBER                 the largest task number so far: numbers are not reused
+//! policy JSON                 the policy that was set at run time
+//! task JSON                   a task; the last line of a number counts
+//! left NUMBER                 the task has ended
 //! ```
 //!
-//! A last line without an end was cut off by the broker's. Any other line that is not understood means that the file is
-//! damaged: it is set aside as `tasks.damaged`, and what is understood of it counts.
+//! A truncated last line is ignored. Any other unreadable line means that the file is damaged: it is stored as
+//! `tasks.damaged`, and its readable lines count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,20 +27,20 @@ use serde::{Deserialize, Serialize};
 use crate::component::ComponentSpec;
 use crate::journal::Journal;
 
-/// Processes of a task that are noted: children are found by their parents.
+/// Stored processes of a task; children are found by their parents.
 pub const MOST_PROCESSES: usize = 256;
 
-/// Number of tasks that are rewritten with each further line.
+/// Tasks that a rewrite copies with each further line.
 const AT_ONCE: usize = 16;
 
-/// A task as it was.
+/// A stored task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredTask {
-    /// Its number: references to the task stay good.
+    /// Its number, so that references remain valid.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// Its user.
     pub owner: u32,
     /// For policies fair and strict.
     pub importance: u32,
@@ -48,47 +48,47 @@ pub struct StoredTask {
     pub weight: u32,
     /// For policy partition.
     pub group: String,
-    /// What was declared, in ns.
+    /// The declared budget, in ns.
     pub budget: u64,
     /// In ns.
     pub period: u64,
     /// In ns within the period.
     pub deadline: u64,
-    /// The least that is of use to it, in millionths of a CPU.
+    /// The smallest useful share, in millionths of a CPU.
     pub least: u64,
-    /// Folders of its control groups.
+    /// Directories of its control groups.
     #[serde(default)]
     pub control_groups: Vec<String>,
-    /// Processes of all users may come with them.
+    /// Its control groups may add processes of all users.
     #[serde(default)]
     pub anybody: bool,
-    /// Its period is found from its wake-ups.
+    /// Its period is detected.
     #[serde(default)]
     pub auto: bool,
-    /// No more than what is reserved for it.
+    /// The reservation is also a limit.
     #[serde(default)]
     pub hard: bool,
-    /// It was begun by somebody who may change all tasks.
+    /// An operator started it.
     #[serde(default)]
     pub directed: bool,
-    /// The entry of the limits that applied to its user.
+    /// The entry of its user's limits.
     #[serde(default)]
     pub account: String,
-    /// It reports itself.
+    /// The program itself reports.
     #[serde(default)]
     pub own: bool,
     /// Its advocates.
     pub chain: Vec<ComponentSpec>,
-    /// What its last cycle consumed, in ns, about.
+    /// Approximate consumption of its last cycle, in ns.
     pub consumed: u64,
-    /// Its processes, each by number and start; at most [`MOST_PROCESSES`].
+    /// Its processes, each with number and start time; at most [`MOST_PROCESSES`].
     pub processes: Vec<(u32, u64)>,
 }
 
-/// A policy that was set while the broker ran.
+/// A policy that was set at run time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredPolicy {
-    /// As people write it; empty for that of the command line.
+    /// As users write it; empty for that of the command line.
     pub policy: String,
     /// Of one CPU, in millionths; 0 for that of the command line.
     pub cap: u64,
@@ -98,23 +98,23 @@ pub struct StoredPolicy {
 #[derive(Debug)]
 pub struct TaskStore {
     journal: Journal,
-    /// Something that is true could not be written: the next that is to be brings all of it.
+    /// A write failed: the next one writes everything.
     behind: bool,
     last: u32,
     policy: StoredPolicy,
     tasks: BTreeMap<u32, StoredTask>,
-    /// During a rewrite: tasks up to this number are in the new file.
+    /// During a rewrite: tasks up to this number are copied.
     copied: u32,
 }
 
 impl StoredTask {
-    /// What was declared.
+    /// The declared reservation.
     pub fn declared(&self) -> Option<Reservation> {
         let reservation = Reservation::new(Span::from_nanos(self.budget), Span::from_nanos(self.period)).ok()?;
         reservation.within(Span::from_nanos(self.deadline)).ok()
     }
 
-    /// As the arbiter takes it, without advocates.
+    /// The arbiter's form, without advocates.
     pub(crate) fn joining(&self, group: GroupId) -> Option<hyoshi_control::Joining> {
         Some(hyoshi_control::Joining {
             importance: self.importance,
@@ -138,12 +138,13 @@ impl StoredTask {
         self.processes.iter().map(|(number, start)| Identity { number: *number, start: *start })
     }
 
-    /// What it consumed last.
+    /// Its last consumption.
     pub fn consumed(&self) -> Span {
         Span::from_nanos(self.consumed)
     }
 
-    /// True if the difference is worth a line: other settings or processes, or half as much again consumed, or half as little.
+    /// Whether the difference is worth a line: other settings or processes, or a consumption that has doubled or
+    /// halved.
     pub fn differs(&self, other: &StoredTask) -> bool {
         let (less, more) = (self.consumed.min(other.consumed), self.consumed.max(other.consumed));
         more - less > more / 2 || StoredTask { consumed: other.consumed, ..self.clone() } != *other
@@ -151,7 +152,7 @@ impl StoredTask {
 }
 
 impl TaskStore {
-    /// Opens the directory's file, or makes it; with a word about it if it was damaged. The directory is this broker's alone.
+    /// Opens or creates the file in this broker's directory. Returns a warning if it was damaged.
     ///
     /// # Errors
     ///
@@ -175,7 +176,7 @@ impl TaskStore {
         Ok((roster, warning))
     }
 
-    /// Forgets all tasks and the policy; their numbers are not given again.
+    /// Deletes all tasks and the policy; their numbers are not reused.
     ///
     /// # Errors
     ///
@@ -191,17 +192,17 @@ impl TaskStore {
         self.tasks.values()
     }
 
-    /// The greatest number that was given to a task.
+    /// The largest number of a task.
     pub fn last(&self) -> u32 {
         self.last
     }
 
-    /// The policy, if it was set while a broker ran.
+    /// The policy that was set at run time.
     pub fn policy(&self) -> &StoredPolicy {
         &self.policy
     }
 
-    /// A task is like this now. Nothing is written where it differs by little.
+    /// Stores a task, unless it has hardly changed.
     ///
     /// # Errors
     ///
@@ -216,11 +217,11 @@ impl TaskStore {
         self.append(&line)
     }
 
-    /// A task is no more.
+    /// Deletes a task.
     ///
     /// # Errors
     ///
-    /// If it cannot be written: then the next broker finds that its processes have ended, or that they have not.
+    /// If it cannot be written; the next broker then checks its processes.
     pub fn left(&mut self, id: TaskId) -> io::Result<()> {
         match self.tasks.remove(&id.0) {
             Some(_) => self.append(&format!("left {}\n", id.0)),
@@ -228,7 +229,7 @@ impl TaskStore {
         }
     }
 
-    /// The policy was changed, or the cap, or both; what is empty or 0 was not.
+    /// Stores a policy unless it is empty, and a cap unless it is `None`.
     ///
     /// # Errors
     ///
@@ -257,7 +258,7 @@ impl TaskStore {
     fn rewrite(&mut self, line: &str) -> io::Result<()> {
         match self.journal.is_rewritten() {
             true => self.journal.add(line)?,
-            // The appended line is part of the data that is rewritten.
+            // The text of the rewrite contains the appended line.
             false => {
                 self.journal.begin(&self.beginning())?;
                 self.copied = 0;
@@ -273,7 +274,7 @@ impl TaskStore {
         if count < AT_ONCE { self.journal.finish() } else { Ok(()) }
     }
 
-    /// All but tasks.
+    /// The first lines, without tasks.
     fn beginning(&self) -> String {
         let mut text = format!("{}\nlast {}\n", head(), self.last);
         if self.policy != StoredPolicy::default() {
@@ -289,7 +290,7 @@ impl TaskStore {
         self.journal.replace(&text)
     }
 
-    /// The first line that is not understood, if there is one.
+    /// The error is the first unreadable line.
     fn read(&mut self, text: &str) -> Result<(), usize> {
         if text.is_empty() {
             return Ok(());
@@ -297,7 +298,7 @@ impl TaskStore {
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         let Some(first) = lines.next() else { return Ok(()) };
         if first != head() {
-            // Of another boot, there is nothing to be found; anything else is none of ours.
+            // A file of another boot is obsolete; anything else is damaged.
             let other_boot = first.strip_prefix("hyoshi-tasks 1 ").is_some_and(|boot| !boot.contains(' '));
             return if other_boot { Ok(()) } else { Err(1) };
         }
@@ -338,7 +339,7 @@ fn head() -> String {
 
 fn line(kind: &str, what: &impl Serialize) -> String {
     let mut line = format!("{kind} ");
-    // Structures of numbers and strings can be written, and a string takes them.
+    // Numbers and strings always serialize.
     let _ = writeln!(line, "{}", serde_json::to_string(what).unwrap_or_default());
     line
 }
@@ -507,7 +508,7 @@ mod tests {
             begun += u32::from(before.is_none() && now.is_some());
             before = now;
             if now.is_some() && round % 50 == 0 {
-                // If a broker ends now, the next one reads the same tasks.
+                // If the broker ended now, the next one would read the same tasks.
                 let copy = Place::new("steps-copy");
                 fs::copy(place.0.join("tasks"), copy.0.join("tasks")).unwrap();
                 let (again, warning) = copy.open();
@@ -528,7 +529,7 @@ mod tests {
         let place = Place::new("behind");
         let (mut roster, _) = place.open();
         roster.task(noted(2)).unwrap();
-        // It cannot be written anew where a folder is in the way.
+        // A directory of that name prevents a rewrite.
         let beside = place.0.join("tasks.new");
         fs::create_dir(&beside).unwrap();
         let refused = (0..10_000).find(|round| roster.task(StoredTask { weight: *round, ..noted(1) }).is_err());

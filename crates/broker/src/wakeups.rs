@@ -1,13 +1,13 @@
-//! Wake-ups of tasks' threads, from the kernel to what finds their periods. A thread of its own looks for them, below all
-//! windows: neither these nor whoever asks the broker wait for it.
+//! Observes the wake-ups of tasks' threads for the detection of periods, in a thread below all windows: neither windows
+//! nor clients wait for it.
 //!
 //! ```text
-//!   Watching ── wake-ups, threads ──► Slot of the task ──► Finder (while the broker's state is locked)
-//!      ▲                                   │
-//!      └───────────── processes ───────────┘
+//!   WakeupWatcher ── wake-ups, threads ──► TaskWakeups ──► Finder (while the broker's state is locked)
+//!      ▲                                       │
+//!      └────────────── processes ──────────────┘
 //! ```
 //!
-//! No more is watched than a limit for all tasks; whom there is nothing left for waits ([`share_out`]).
+//! The number of observed threads is limited for all tasks together; tasks beyond it wait ([`share_out`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Thread, Wake, pri
 use crate::platform::WakeupWatch;
 use crate::task_processes::TaskProcesses;
 
-/// Threads of all tasks whose switches are recorded; where samples are taken, one counts as much as eight.
+/// Observed threads of all tasks; with sampling, one counts as eight.
 pub(crate) const MOST_WATCHED: usize = 256;
 
-/// How often it is looked which threads a task has, and how much each has computed.
+/// How often the threads of a task and their consumption are listed.
 const THREADS: Span = Span::from_millis(250);
-/// Such looks take at most one part in so many of the time,
+/// Lists use at most this part of the time.
 const LOOK_SHARE: u64 = 20;
-/// and further threads of a task are not looked at.
+/// Most listed threads of a task.
 const MOST_LOOKED_AT: usize = 1_024;
-/// What waits to be heard of one task; if it is more, all of it is lost.
+/// Queued wake-ups of one task; beyond it, all of them are dropped.
 const MOST_HEARD: usize = 16_384;
 
 /// See the module.
@@ -51,18 +51,18 @@ struct WatchMailbox {
 #[derive(Debug, Default)]
 struct WatchedTasks {
     tasks: BTreeMap<TaskId, TaskWakeups>,
-    /// Tasks or their processes are others than the thread knows.
+    /// The thread must read the tasks and processes again.
     changed: bool,
     ends: bool,
 }
 
-/// What is known of a task on both sides.
+/// The shared part of a task.
 #[derive(Debug, Default)]
 struct TaskWakeups {
     owner: u32,
     processes: Arc<[Identity]>,
     standing: WakeupWatch,
-    /// Wake-ups are seen otherwise than before: what was found until then is of no use.
+    /// The method has changed: earlier wake-ups do not count.
     anew: bool,
     /// Sorted.
     watched: Vec<u32>,
@@ -70,12 +70,12 @@ struct TaskWakeups {
 }
 
 impl WakeupWatches {
-    /// Of nobody yet; of so many threads at most.
+    /// Without tasks; `limit` bounds the observed threads.
     pub fn new(limit: usize) -> WakeupWatches {
         WakeupWatches { mailbox: Arc::default(), limit, thread: None }
     }
 
-    /// A task of this user's is watched from now on.
+    /// Observes a task of this user.
     pub fn watch(&mut self, task: TaskId, owner: u32) {
         {
             let mut shared = self.mailbox.shared.lock();
@@ -85,14 +85,14 @@ impl WakeupWatches {
         if self.thread.is_none() {
             let (mailbox, limit) = (self.mailbox.clone(), self.limit);
             let below = Policy::Fifo(priority::WINDOWS.start() - 1);
-            // Without a thread, tasks wait, and are told so.
+            // Without a thread, tasks stay in `Waiting`.
             self.thread =
                 Spawn::new("wake-ups").policy(below).spawn(move || WakeupWatcher::new(limit).pay(&mailbox)).ok();
         }
         self.mailbox.wake.post();
     }
 
-    /// And no more.
+    /// Stops observing a task.
     pub fn unwatch(&mut self, task: TaskId) {
         let mut shared = self.mailbox.shared.lock();
         if shared.tasks.remove(&task).is_some() {
@@ -102,7 +102,7 @@ impl WakeupWatches {
         }
     }
 
-    /// Hands over to `finder` what was seen since the last time.
+    /// Passes the observed wake-ups since the last call to `finder`.
     pub fn hear(&self, task: TaskId, members: Option<&TaskProcesses>, finder: &mut Finder) -> WakeupWatch {
         let (standing, anew, watched, heard) = {
             let mut shared = self.mailbox.shared.lock();
@@ -134,17 +134,17 @@ impl Drop for WakeupWatches {
     fn drop(&mut self) {
         self.mailbox.shared.lock().ends = true;
         self.mailbox.wake.post();
-        // A panic of the thread would have been told by itself.
+        // A panic of the thread has already been reported.
         let _ = self.thread.take().map(Thread::join);
     }
 }
 
-/// What the thread knows.
+/// The state of the thread.
 struct WakeupWatcher {
     limit: usize,
     clock: MonotonicClock,
     tasks: BTreeMap<TaskId, WatchedTask>,
-    /// Threads are not looked for before.
+    /// The earliest next list.
     rest: Instant,
 }
 
@@ -153,14 +153,14 @@ struct WatchedTask {
     owner: u32,
     processes: Arc<[Identity]>,
     wakeups: Wakeups,
-    /// How many threads it has, and how many of them are to be watched.
+    /// Number of its threads, and of those to observe.
     there: usize,
     given: usize,
-    /// What is to be handed over.
+    /// The shared part must be updated.
     changed: bool,
     anew: bool,
     heard: Vec<(u32, Woken)>,
-    /// When threads are looked for again, and wake-ups.
+    /// The next list of threads, and the next collection.
     look: Instant,
     collect: Instant,
 }
@@ -178,7 +178,7 @@ impl WakeupWatcher {
         }
     }
 
-    /// Whom there is to watch now. False at the end.
+    /// Reads the tasks to observe. False at the end.
     fn take(&mut self, shared: &mut WatchedTasks) -> bool {
         if std::mem::take(&mut shared.changed) {
             self.tasks.retain(|task, _| shared.tasks.contains_key(task));
@@ -191,7 +191,7 @@ impl WakeupWatcher {
         !shared.ends
     }
 
-    /// What was seen, to whoever hears of it.
+    /// Passes wake-ups to the shared part.
     fn hand_over(&mut self, shared: &mut WatchedTasks) {
         for (task, watched) in self.tasks.iter_mut().filter(|(_, watched)| watched.changed || !watched.heard.is_empty())
         {
@@ -206,14 +206,14 @@ impl WakeupWatcher {
         let given = share_out(self.limit, &wishes);
         for (watched, given) in self.tasks.values_mut().zip(given) {
             if given < watched.given {
-                // At once: others are waiting for it.
+                // At once, because other tasks wait for the threads.
                 watched.look = Instant::ZERO;
             }
             watched.given = given;
         }
     }
 
-    /// One task at a time. Returns when to look at the next.
+    /// Lists the threads of one task. Returns when the next is due.
     fn list_threads(&mut self) -> Instant {
         let now = self.clock.now();
         let next = |tasks: &BTreeMap<TaskId, WatchedTask>| {
@@ -237,7 +237,7 @@ impl WakeupWatcher {
         next(&self.tasks).0.max(self.rest)
     }
 
-    /// Returns when to do so again.
+    /// Collects wake-ups. Returns when the next collection is due.
     fn collect(&mut self) -> Instant {
         let now = self.clock.now();
         for watched in self.tasks.values_mut().filter(|watched| watched.wakeups.cost() > 0) {
@@ -258,7 +258,7 @@ impl WatchedTask {
         Wish { user: self.owner, threads: self.there.min(seen.most()), cost: seen.cost() }
     }
 
-    /// Watches as many as are given, and as there is room for.
+    /// Observes its part of the threads, within `room`.
     fn list_threads(&mut self, room: usize) {
         let mut threads = Vec::new();
         for process in self.processes.iter() {
@@ -325,7 +325,7 @@ mod tests {
         let mut watches = WakeupWatches::new(2);
         let nappers: Vec<Napper> = (0..3).map(|_| Napper::start()).collect();
         let mut finders: Vec<Finder> = (0..3).map(|_| Finder::new(Seen::Switches.shortest())).collect();
-        // Two of one user's, then one of another's.
+        // Two tasks of one user, one of another.
         for (task, owner) in [(0, 1000), (1, 1000), (2, 2000)] {
             watches.watch(TaskId(task), owner);
         }

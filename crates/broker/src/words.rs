@@ -1,4 +1,4 @@
-//! Words in one text, as a shell reads them: apart by blanks; what is in quotes, '...' or "...", is one word or a part of one.
+//! Splits a text into words like a shell: at blanks, except within '...' or "...".
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::request_error::RequestError;
 ///
 /// # Errors
 ///
-/// Of a quote that does not end.
+/// If a quote is not closed.
 pub fn split(text: &str) -> Result<Vec<String>, RequestError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -37,7 +37,7 @@ pub fn split(text: &str) -> Result<Vec<String>, RequestError> {
     Ok(words)
 }
 
-/// As [`split`] reads it.
+/// Quotes a word for [`split`].
 pub fn quoted(word: &str) -> Cow<'_, str> {
     let plain = |c: char| !c.is_whitespace() && !matches!(c, '\'' | '"');
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,5 +1,5 @@
-//! Advocates in other processes. An answer has the task's chain gone through again ([`Status::demand`] is none then: nobody
-//! learns twice from one report); after a failure the request goes on as it came.
+//! Advocates in other processes. An answer runs the task's chain again, without a new report ([`Status::demand`] is
+//! `None`); after a failure the request passes unchanged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Advocate as _, AdvocateStub};
 use crate::request_error::RequestError;
 
-/// Failures in a row before it is left alone for a while.
+/// Consecutive failures before the first pause.
 const PATIENT: u32 = 3;
 
 impl Externals {
@@ -26,7 +26,7 @@ impl Externals {
     ///
     /// # Errors
     ///
-    /// Of settings that name no object, or cannot be read.
+    /// If the specification has no valid object.
     pub(crate) fn advocate(
         self: &Arc<Self>,
         setting: &ComponentSpec,
@@ -47,7 +47,7 @@ impl Externals {
     }
 }
 
-/// One advocate in another process, between the broker's thread and those that ask.
+/// The calls to one advocate, shared by the broker's thread and the pool.
 struct AdvocateCall {
     task: TaskId,
     name: String,
@@ -61,14 +61,14 @@ struct AdvocateCall {
 struct AdvocateCallState {
     question: Option<(Status, Reservation)>,
     grant: Option<wire::Grant>,
-    /// Somebody has it in the queue, or is asking.
+    /// It is queued or being called.
     busy: bool,
     answer: Option<Reservation>,
-    /// What it says of itself.
+    /// Its description.
     words: Option<String>,
     failed: Option<String>,
     failures: u32,
-    /// Until then it is not asked.
+    /// The end of its pause.
     rests: Instant,
 }
 
@@ -79,7 +79,7 @@ impl RemoteCall for AdvocateCall {
             (state.question.take(), state.grant.take(), state.words.is_some())
         };
         if let Some(grant) = grant {
-            // Told, not asked: what becomes of it is the advocate's.
+            // A oneway call has no result to check.
             let _ = self.stub.granted(&self.name, &grant);
         }
         let (status, asked) = question?;
@@ -139,7 +139,7 @@ fn to_wire(status: &Status) -> wire::Status {
     }
 }
 
-/// Its place in a chain.
+/// The advocate in a chain.
 struct ExternalAdvocate {
     externals: Arc<Externals>,
     call: Arc<AdvocateCall>,

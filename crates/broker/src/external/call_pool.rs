@@ -1,4 +1,4 @@
-//! The threads that ask.
+//! The threads that call other processes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use hyoshi_os::{Clock, MonotonicClock, PiMutex, Policy, Spawn, Thread, Wake, pri
 use super::{ExternalEvent, ExternalEvents};
 use crate::request_error::RequestError;
 
-/// Questions that wait; beyond, requests go on as they came.
+/// Length of the queue; beyond it, requests pass unchanged.
 const QUESTIONS: usize = 1_024;
-/// How long what is to be told at the end may take.
+/// Time for queued calls at shutdown.
 const ENDING: Span = Span::from_secs(1);
 
-/// Somebody who is asked. One thread at a time asks one of them, so that a slow one has no more than that.
+/// An object in another process. At most one thread calls it, so a slow object blocks one thread only.
 pub(super) trait RemoteCall: Send + Sync {
-    /// Asks what there is to ask. Some if the broker is to be driven again.
+    /// Makes the pending call. Returns an event if the broker must run again.
     fn call_once(&self) -> Option<ExternalEvent>;
 
-    /// What comes next; nobody has it in hand any more once it is over.
+    /// The next call; after `Over` it is in no queue.
     fn next_call(&self) -> NextCall;
 
-    /// There is no room for its question.
+    /// The queue is full: the pending call is dropped.
     fn give_up(&self);
 }
 
-/// What comes after a talk.
+/// When to call again.
 pub(super) enum NextCall {
-    /// Nothing, until it is asked again.
+    /// After the next request.
     Over,
-    /// More, which came meanwhile.
+    /// At once, because a request arrived during the call.
     Again,
-    /// More, after a while.
+    /// After a pause.
     Later(Span),
 }
 
@@ -55,7 +55,7 @@ struct CallQueue {
 }
 
 impl CallQueue {
-    /// The next to be asked, and else when there will be one.
+    /// The next call, or the instant of the next one.
     fn next(&mut self, now: Instant) -> Result<Arc<dyn RemoteCall>, Instant> {
         if let Some(at) = self.later.iter().position(|(at, _)| *at <= now) {
             let (_, rested) = self.later.swap_remove(at);
@@ -80,16 +80,16 @@ impl CallPool {
         })
     }
 
-    /// Starts the threads, if they do not run.
+    /// Starts the threads unless they run.
     ///
     /// # Errors
     ///
-    /// If there are no threads to be had.
+    /// If the system refuses a thread.
     pub fn start(self: &Arc<Self>) -> Result<(), RequestError> {
         let mut threads = self.threads.lock();
         while threads.len() < self.most {
             let pool = self.clone();
-            // As urgent as the broker: an answer that is late for want of the CPU helps nobody.
+            // As urgent as the broker, so that an answer is not late for lack of CPU time.
             let spawn = Spawn::new(format!("{}-{}", self.name, threads.len())).policy(Policy::Fifo(priority::BROKER));
             threads.push(spawn.spawn(move || pool.work()).map_err(|error| {
                 let what = format!("cannot start a thread for calls to other processes: {error}");
@@ -99,7 +99,7 @@ impl CallPool {
         Ok(())
     }
 
-    /// False if too many wait.
+    /// False if the queue is full.
     pub fn ask(&self, asked: Arc<dyn RemoteCall>) -> bool {
         let mut queue = self.queue.lock();
         if queue.now.len() >= QUESTIONS {
@@ -116,7 +116,7 @@ impl CallPool {
         loop {
             self.wake.wait_until(&self.clock, next);
             if self.ends.load(Ordering::Acquire) {
-                // The next thread shall see that it is over, too.
+                // The other threads must see the end, too.
                 self.wake.post();
                 return self.finish();
             }
@@ -124,7 +124,7 @@ impl CallPool {
                 let mut queue = self.queue.lock();
                 (queue.next(self.clock.now()), !queue.now.is_empty())
             };
-            // Posts coalesce: others look for what is left.
+            // Posts coalesce, so wake another thread for the rest of the queue.
             if more {
                 self.wake.post();
             }
@@ -146,12 +146,12 @@ impl CallPool {
             NextCall::Over => (),
             NextCall::Again if self.ask(asked.clone()) => (),
             NextCall::Again => asked.give_up(),
-            // At most one for each that is asked at all.
+            // At most one for each object.
             NextCall::Later(rest) => self.queue.lock().later.push((self.clock.now().saturating_add(rest), asked)),
         }
     }
 
-    /// What waits is said while there is time; nobody hears of what comes of it.
+    /// Makes queued calls until the time ends; their results are ignored.
     fn finish(&self) {
         let until = self.clock.now().saturating_add(ENDING);
         while self.clock.now() < until {
@@ -163,16 +163,16 @@ impl CallPool {
         }
     }
 
-    /// Nothing new is asked.
+    /// Stops the threads.
     pub fn end(&self) {
         self.ends.store(true, Ordering::Release);
         self.wake.post();
     }
 
-    /// Waits for its threads.
+    /// Waits for the threads.
     pub fn join(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
-        // A panic of one of them would have been told by itself.
+        // A panic has already been reported.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

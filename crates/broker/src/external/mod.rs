@@ -1,15 +1,14 @@
-//! Advocates, policies and schedulers in other processes, in whatever language: called by object reference, timed out,
-//! passed over.
+//! Advocates, policies and schedulers in other processes and any language: called by object reference, with timeouts.
 //!
-//! Nothing of the broker waits for them. What happens leaves a question; a thread of a pool asks it, and when the answer
-//! has come the broker is driven again. Until then the answer before counts:
+//! The broker never waits for them. An event leaves a question, and a thread of a pool makes the call. When the answer
+//! arrives, the broker runs again. Until then the previous answer holds:
 //!
 //! ```text
-//!              a question               answered in time: the broker decides with it
+//!              a question               answered in time: the broker uses the answer
 //!   Quiet ─────────────────► Asked ───────────────────────────────────────────────► Quiet, with an answer
-//!     ▲                        │ late, or failed: passed over, and told
-//!     │ rested                 ▼
-//!     └──────────────────── Passed over (it rests; the longer, the more often it failed in a row)
+//!     ▲                        │ late, or failed: bypassed, and reported
+//!     │ end of the pause       ▼
+//!     └──────────────────── Bypassed (the pause grows with consecutive failures)
 //! ```
 
 mod advocate;
@@ -33,15 +32,15 @@ use crate::idl::cpu_broker as wire;
 use crate::request_error::RequestError;
 use call_pool::CallPool;
 
-/// Threads that ask advocates: as many stalled ones as that keep others waiting, for their timeouts.
+/// Threads that call advocates: this many stalled ones delay the others by their timeouts.
 const THREADS: usize = 4;
 const DEFAULT_TIMEOUT: Span = Span::from_millis(5);
 const TIMEOUTS: std::ops::RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(1_000);
-/// Of what is told and waits to be printed; later notes are dropped.
+/// Notices in the queue; later ones are dropped.
 const NOTICES: usize = 64;
 const REFERENCE: &str = "use --object IOR:... or --object corbaloc:iiop:1.2@HOST:PORT/KEY";
 
-/// What all that comes from elsewhere shares.
+/// The shared state of all external components.
 pub struct Externals {
     orb: Orb,
     advocates: Arc<CallPool>,
@@ -50,7 +49,7 @@ pub struct Externals {
     events: Arc<ExternalEvents>,
 }
 
-/// What the broker and its threads tell each other.
+/// What the threads of the pools report to the broker.
 #[derive(Default)]
 pub(crate) struct ExternalEvents {
     on_event: OnceLock<Box<dyn Fn(ExternalEvent) + Send + Sync>>,
@@ -58,7 +57,7 @@ pub(crate) struct ExternalEvents {
     names: PiMutex<BTreeMap<TaskId, CString>>,
 }
 
-/// What there is news of.
+/// The component with a new answer or failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExternalEvent {
     /// One of this task's advocates.
@@ -69,21 +68,21 @@ pub(crate) enum ExternalEvent {
     Scheduler,
 }
 
-/// What the operator should know, and the audit log.
+/// A notice for the operator and the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OperatorNotice {
-    /// For the log: what has changed.
+    /// For the log: the change.
     pub change: &'static str,
-    /// Whose.
+    /// Its task.
     pub task: Option<String>,
-    /// For the log: why.
+    /// For the log: the reason.
     pub reason: String,
     /// For the operator.
     pub text: String,
 }
 
 impl OperatorNotice {
-    /// An advocate is passed over, or answers again.
+    /// An advocate is bypassed, or answers again.
     pub fn of_advocate(kind: &str, task: &str, reason: Option<&str>) -> OperatorNotice {
         let (change, text) = match reason {
             Some(reason) => {
@@ -94,7 +93,7 @@ impl OperatorNotice {
         OperatorNotice { change, task: Some(task.to_owned()), reason: reason.unwrap_or_default().to_owned(), text }
     }
 
-    /// A policy, such as `the external policy`, is passed over, or answers again.
+    /// A policy, such as `the external policy`, is bypassed, or answers again.
     pub fn of_policy(label: &str, reason: Option<&str>) -> OperatorNotice {
         let (change, text) = match reason {
             Some(reason) => ("policy-bypassed", format!("{label} is bypassed: {reason}")),
@@ -105,9 +104,9 @@ impl OperatorNotice {
 }
 
 impl ExternalEvents {
-    /// The broker is driven when there are news.
+    /// Sets the callback for events, which must run the broker.
     pub fn listen(&self, on_event: impl Fn(ExternalEvent) + Send + Sync + 'static) {
-        // One broker listens; a second would be a slip that nobody notices.
+        // Only one broker sets it.
         let _ = self.on_event.set(Box::new(on_event));
     }
 
@@ -124,18 +123,18 @@ impl ExternalEvents {
         }
     }
 
-    /// All that was noted since.
+    /// The notices since the last call.
     pub fn take_notices(&self) -> Vec<OperatorNotice> {
         std::mem::take(&mut *self.notices.lock())
     }
 
-    /// A task has come.
+    /// Adds a task that joined.
     pub fn add_task(&self, task: TaskId, name: &str) {
-        // Names of tasks have no zeros.
+        // Names of tasks contain no zeros.
         self.names.lock().insert(task, CString::new(name).unwrap_or_default());
     }
 
-    /// A task has left.
+    /// Removes a task that ended.
     pub fn remove_task(&self, task: TaskId) {
         self.names.lock().remove(&task);
     }
@@ -145,7 +144,7 @@ impl ExternalEvents {
         self.names.lock()
     }
 
-    /// Empty if it has left.
+    /// The name of a task; empty if it has ended.
     pub fn name_of(&self, task: TaskId) -> String {
         let names = self.names.lock();
         names.get(&task).map_or(String::new(), |name| name.to_string_lossy().into_owned())
@@ -153,7 +152,7 @@ impl ExternalEvents {
 }
 
 impl Externals {
-    /// None asked as yet.
+    /// Without components.
     ///
     /// # Errors
     ///
@@ -174,7 +173,7 @@ impl Externals {
         &self.events
     }
 
-    /// The object of a setting, and how long it is waited for: so long, unless the setting says otherwise.
+    /// The object of a specification, and its timeout, which is `unless` by default.
     fn object<T: Interface + ?Sized>(
         &self,
         setting: &ComponentSpec,
@@ -196,7 +195,7 @@ impl Externals {
     }
 
     fn reference<T: Interface + ?Sized>(&self, object: &str) -> Result<T::Stub, RequestError> {
-        // Nothing that would be looked up, here or elsewhere.
+        // Only references that need no lookup.
         if !object.starts_with("IOR:") && !object.starts_with("corbaloc:") {
             return Err(RequestError::refused("invalid `object` of `external`: not an IOR or corbaloc", REFERENCE));
         }
@@ -205,7 +204,7 @@ impl Externals {
             .map_err(|error| RequestError::refused(format!("invalid `object` of `external`: {error}"), REFERENCE))
     }
 
-    /// Asks nobody any more. What schedulers have to be told yet they are told first, if they still listen.
+    /// Ends all calls. Queued commands of schedulers are sent first.
     pub fn end(&self) {
         [&self.advocates, &self.policies].into_iter().for_each(|pool| pool.end());
         self.schedulers.end();
@@ -235,7 +234,7 @@ fn waiting(value: &str) -> Result<Span, RequestError> {
     })
 }
 
-/// Why there is no answer.
+/// The reason of a failed call.
 fn failure_reason(error: &SystemException, timeout: Span) -> String {
     match error.kind {
         hyoshi_orb::SystemKind::Timeout => format!("no answer within {timeout}"),
@@ -243,12 +242,12 @@ fn failure_reason(error: &SystemException, timeout: Span) -> String {
     }
 }
 
-/// What somebody says of themselves, as far as it can be printed.
+/// The printable start of a component's text.
 fn printable(words: &str) -> String {
     hyoshi_model::printable(&words.chars().filter(|c| !c.is_control()).take(200).collect::<String>())
 }
 
-/// What an advocate from elsewhere advises, if it is a request for the same period.
+/// Checks the answer of an external advocate: a request for the same period.
 pub(crate) fn advised(answer: &wire::Reservation, asked: Reservation) -> Result<Reservation, String> {
     let wire::Reservation { budget, period, deadline } = *answer;
     if period != asked.period().as_nanos() {

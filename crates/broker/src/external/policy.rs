@@ -18,15 +18,15 @@ use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Policy as _, PolicyStub};
 use crate::request_error::RequestError;
 
-/// Between two attempts, until the third has failed.
+/// The pause before the second and third attempt.
 const BRIEF: Span = Span::from_millis(100);
 
 impl Externals {
-    /// The policy of a setting; `fallback` decides when it does not.
+    /// The policy of a specification; `fallback` decides while it does not answer.
     ///
     /// # Errors
     ///
-    /// Of settings that name no object, or cannot be read.
+    /// If the specification has no valid object.
     pub(crate) fn policy(
         self: &Arc<Self>,
         setting: &ComponentSpec,
@@ -41,12 +41,12 @@ impl Externals {
     }
 }
 
-/// What is asked at once: the asks, and how much there is.
+/// The requests and the cap of one call.
 type PolicyInput = (Vec<Ask>, Share);
-/// What was asked and a budget for each, or why there is none.
+/// The requests and a budget for each, or the reason of the failure.
 type PolicyAnswer = Result<(Vec<Ask>, Vec<Span>), String>;
 
-/// A policy in another process, between the broker and the thread that asks it.
+/// The calls to the policy, shared by the broker and the pool.
 struct PolicyCall {
     stub: PolicyStub,
     timeout: Span,
@@ -57,15 +57,15 @@ struct PolicyCall {
 #[derive(Default)]
 struct PolicyCallState {
     question: Option<PolicyInput>,
-    /// Somebody has it in hand.
+    /// It is queued or being called.
     busy: bool,
-    /// What has come of the question before; taken by the broker.
+    /// The last result, until the broker reads it.
     outcome: Option<PolicyAnswer>,
-    /// What it says of itself.
+    /// Its description.
     words: Option<String>,
     failed: bool,
     failures: u32,
-    /// It is the policy no more.
+    /// Another policy has replaced it.
     gone: bool,
 }
 
@@ -107,7 +107,7 @@ impl RemoteCall for PolicyCall {
                 if !std::mem::replace(&mut state.failed, true) {
                     self.events.add_notice(OperatorNotice::of_policy(ExternalPolicy::LABEL, Some(&reason)));
                 }
-                // Asked again when it has rested, unless something else is to be asked by then.
+                // Repeated after the pause, unless a newer request replaces it.
                 state.question.get_or_insert(question);
                 state.outcome = Some(Err(reason));
             }
@@ -142,11 +142,11 @@ fn to_wire(ask: &Ask, name: String) -> wire::TaskRequest {
     }
 }
 
-/// What the arbiter has of it.
+/// The policy that the arbiter uses.
 struct ExternalPolicy {
     externals: Arc<Externals>,
     call: Arc<PolicyCall>,
-    /// What was asked last.
+    /// The last request.
     last: Option<PolicyInput>,
 }
 

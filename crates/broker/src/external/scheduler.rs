@@ -1,11 +1,11 @@
-//! A scheduler proxy in another process, and the machine's own that reserves while the other does not answer.
+//! A scheduler proxy in another process, and the machine's own proxy that replaces it while it does not answer.
 //!
 //! ```text
-//!              late, or failed: all tasks reserved for here
-//!   Elsewhere ──────────────────────────────────────────────► Here
-//!       ▲                                                       │
-//!       └───────────────────────────────────────────────────────┘
-//!     describe is answered: it is told all reservations anew; each is given up here once it is confirmed there
+//!           late, or failed: the own proxy reserves for all tasks
+//!   Remote ───────────────────────────────────────────────────────► Own
+//!     ▲                                                               │
+//!     └───────────────────────────────────────────────────────────────┘
+//!     `describe` succeeds: all reservations are sent again; each own one ends when the remote one is confirmed
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,40 +20,40 @@ use crate::platform::{CpuLanes, NotReserved};
 use crate::proxy::moves::Moves;
 use crate::proxy::{Abilities, ProxyContext, SchedulerProxy};
 
-/// Processes of one task that it is told.
+/// The number of processes in one command.
 const PROCESSES: usize = 1_024;
 
-/// What somebody elsewhere is told to do for a task.
+/// A command for a scheduler in another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyCommand {
-    /// What to reserve, for which processes; none to release it.
+    /// The reservation and its processes; `None` releases the task.
     pub what: Option<(Reservation, Vec<u32>)>,
-    /// Orders are numbered, over all tasks.
+    /// Counts the commands for all tasks.
     pub number: u64,
 }
 
-/// What came of what somebody elsewhere was told.
+/// A result of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyReport {
-    /// Done, or not, for a task; with what had been told.
+    /// The reservation of a task was made or refused.
     Done(TaskId, Reservation, Result<(), NotReserved>),
-    /// Nothing is reserved for a task any more; with the number of the order.
+    /// The task was released by the command of this number.
     Released(TaskId, u64),
-    /// It is passed over.
+    /// The scheduler is bypassed, with the reason.
     Failed(String),
     /// It answers again.
     Again,
 }
 
-/// The way to somebody elsewhere.
+/// The connection to the scheduler.
 pub trait RemoteScheduler: Send {
-    /// Tells it to do something for a task, in place of what waits to be told for it. Does not wait.
+    /// Queues a command, in place of a queued command for the same task. Does not block.
     fn order(&mut self, task: TaskId, order: ProxyCommand);
 
-    /// What has come since, in order.
+    /// The results since the last call, in order.
     fn reports(&mut self) -> Vec<ProxyReport>;
 
-    /// What it says of itself.
+    /// The scheduler's description.
     fn words(&self) -> Option<String>;
 }
 
@@ -61,21 +61,21 @@ pub trait RemoteScheduler: Send {
 pub struct ExternalScheduler {
     own: Box<dyn SchedulerProxy>,
     remote: Box<dyn RemoteScheduler>,
-    /// What is granted to each task.
+    /// The granted reservations.
     wanted: BTreeMap<TaskId, Reservation>,
-    /// Those for which it is reserved here.
+    /// Tasks that the machine's own proxy reserves for.
     here: BTreeSet<TaskId>,
-    /// Those for which something may be reserved there, until it is confirmed that nothing is; each with its last order.
+    /// Tasks that may hold a remote reservation, with their last command, until a release is confirmed.
     there: BTreeMap<TaskId, u64>,
     orders: u64,
-    /// Those whose reservation is not confirmed yet.
+    /// Tasks with an unconfirmed reservation.
     awaited: BTreeSet<TaskId>,
     failed: Option<String>,
     outcomes: VecDeque<(TaskId, Reservation, Result<(), NotReserved>)>,
 }
 
 impl ExternalScheduler {
-    /// Of nobody yet.
+    /// Without tasks.
     pub fn new(own: Box<dyn SchedulerProxy>, remote: impl RemoteScheduler + 'static) -> Self {
         ExternalScheduler {
             own,
@@ -107,7 +107,7 @@ impl ExternalScheduler {
 
     fn hear(&mut self, report: ProxyReport, now: Instant, context: &mut ProxyContext) {
         match report {
-            // Something else has been told since.
+            // A newer command replaced this one.
             ProxyReport::Done(task, what, _)
                 if self.wanted.get(&task) != Some(&what) || !self.awaited.contains(&task) => {}
             ProxyReport::Done(task, what, done) => {
@@ -125,7 +125,7 @@ impl ExternalScheduler {
                     }
                 }
             }
-            // Unless something else has been told since.
+            // A newer command may have replaced the release.
             ProxyReport::Released(task, number) => {
                 if self.there.get(&task) == Some(&number) {
                     self.there.remove(&task);
@@ -194,7 +194,7 @@ impl SchedulerProxy for ExternalScheduler {
         if self.here.remove(&task) {
             self.own.release(task, context);
         }
-        // One that does not answer is told when it does.
+        // While it does not answer, the command waits for the next [`ProxyReport::Again`].
         if self.failed.is_none() && self.there.contains_key(&task) {
             self.tell(task, None);
         }
@@ -204,7 +204,7 @@ impl SchedulerProxy for ExternalScheduler {
         if self.here.contains(&task) {
             self.own.remove_processes(task, left, context);
         }
-        // Those elsewhere are told who is left.
+        // Send the remaining processes.
         if self.failed.is_none()
             && let Some(reservation) = self.wanted.get(&task)
         {
@@ -237,7 +237,7 @@ impl SchedulerProxy for ExternalScheduler {
         self.own.next_retry()
     }
 
-    /// Schedulers elsewhere are not told of lanes.
+    /// Remote schedulers do not know lanes.
     fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId], context: &mut ProxyContext) -> bool {
         self.own.promise_lanes(cpu, lanes, first, context) && self.failed.is_some()
     }
@@ -272,11 +272,11 @@ mod tests {
     use crate::proxy::simulated::SimulatedProxy;
     use crate::state_file::StateFile;
 
-    /// Does what the test says.
+    /// A scheduler that the test controls.
     #[derive(Clone, Default)]
     struct Fake(Arc<PiMutex<FakeLog>>);
 
-    /// Both ways; budgets in ms.
+    /// Commands and results; budgets in ms.
     #[derive(Default)]
     struct FakeLog {
         orders: Vec<(u32, Option<u64>)>,
@@ -361,7 +361,7 @@ mod tests {
         assert!(!stage.proxy.is_pending(TaskId(1)));
         let refused = NotReserved { most: Some(millis(10)), reason: "full".into() };
         assert_eq!(stage.hears(ProxyReport::Done(TaskId(2), millis(30), Err(refused))), [(2, false)]);
-        // What was told before the last order is no word on that.
+        // A result of an older command confirms nothing.
         stage.reserve(2, 10);
         assert_eq!(stage.hears(ProxyReport::Done(TaskId(2), millis(30), Ok(()))), []);
         assert!(stage.proxy.is_pending(TaskId(2)));

@@ -1,4 +1,4 @@
-//! The way to a scheduler proxy in another process.
+//! The calls to a scheduler proxy in another process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::platform::NotReserved;
 use crate::proxy::SchedulerProxy;
 use crate::request_error::RequestError;
 
-/// Unless said otherwise: it changes other processes' scheduling, which takes its time.
+/// The default: changing the scheduling of processes may last long.
 const TIMEOUT: Span = Span::from_millis(50);
 
 impl Externals {
-    /// The scheduler proxy of a setting, `external --object REFERENCE --timeout 20ms`; `own` reserves when it does not.
+    /// The scheduler proxy of `external --object REFERENCE --timeout 20ms`; `own` reserves while it does not answer.
     ///
     /// # Errors
     ///
-    /// Of settings that name no object, or cannot be read.
+    /// If the specification has no valid object.
     pub fn scheduler(
         self: &Arc<Self>,
         setting: &ComponentSpec,
@@ -43,7 +43,7 @@ impl Externals {
     }
 }
 
-/// The way to another process.
+/// The connection to the scheduler.
 struct CorbaScheduler {
     externals: Arc<Externals>,
     call: Arc<SchedulerCall>,
@@ -55,7 +55,7 @@ impl RemoteScheduler for CorbaScheduler {
         state.orders.insert(task, order);
         if !std::mem::replace(&mut state.busy, true) {
             drop(state);
-            // There is room: it alone is asked by that pool.
+            // There is room: this pool has only one object.
             self.externals.schedulers.ask(self.call.clone());
         }
     }
@@ -69,7 +69,7 @@ impl RemoteScheduler for CorbaScheduler {
     }
 }
 
-/// A scheduler in another process, between the broker and the thread that tells it.
+/// The scheduler, shared by the broker and the pool.
 struct SchedulerCall {
     stub: SchedulerProxyStub,
     timeout: Span,
@@ -79,17 +79,17 @@ struct SchedulerCall {
 
 #[derive(Default)]
 struct SchedulerCallState {
-    /// At most one for each task.
+    /// At most one command for each task.
     orders: BTreeMap<TaskId, ProxyCommand>,
     reports: Vec<ProxyReport>,
     busy: bool,
     words: Option<String>,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
 }
 
 impl SchedulerCall {
-    /// It is asked what it is, until it answers.
+    /// Calls `describe` until it succeeds.
     fn knock(&self) -> Option<ExternalEvent> {
         let answered = self.stub.describe();
         let mut state = self.state.lock();
@@ -131,7 +131,7 @@ impl SchedulerCall {
     }
 }
 
-/// A refusal must leave less than was refused, or it would be told for ever.
+/// A refusal must leave less than it refused, otherwise the loop would not end.
 fn not_reserved(refused: &wire::NotReserved, what: Reservation) -> NotReserved {
     let most = Span::from_nanos(refused.max.budget);
     let most = (most > Span::ZERO && most < what.budget()).then(|| what.with_budget(most));

@@ -17,7 +17,7 @@ use super::{LimitScope, Rules, UserLimits};
 /// Largest size of the file, in octets.
 const MOST: u64 = 1 << 20;
 
-/// Why a file of limits is not used.
+/// Why a file of limits cannot be used.
 #[derive(Debug)]
 pub enum LimitsError {
     /// It cannot be read.
@@ -55,11 +55,11 @@ impl fmt::Display for LimitsError {
 
 impl std::error::Error for LimitsError {}
 
-/// The limits of a file; none if it is not there.
+/// The limits of a file; `None` if it does not exist.
 ///
 /// # Errors
 ///
-/// If other users could change the file, and if something in it is wrong.
+/// If other users could change the file, or its content is invalid.
 pub fn read_file(path: &Path) -> Result<Option<Rules>, LimitsError> {
     match trusted(path) {
         Err(LimitsError::System(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -72,7 +72,7 @@ pub fn read_file(path: &Path) -> Result<Option<Rules>, LimitsError> {
 ///
 /// # Errors
 ///
-/// If the text is wrong.
+/// If the text is invalid.
 pub fn read(text: &str, file: &str) -> Result<Rules, LimitsError> {
     let written: LimitsFile = toml::from_str(text).map_err(|error| {
         let message = error.message().trim_end().to_owned();

@@ -1,6 +1,6 @@
 //! Limits of each user: share of the cap, importance, tasks, threads, connections, octets of settings, requests a
-//! second. The machine's administrator sets them in `/etc/hyoshi/broker.toml` ([`mod@file`]); without a file the defaults
-//! apply. `examples/broker.toml` is the reference, `docs/broker-limits.md` explains it.
+//! second. The administrator sets them in `/etc/hyoshi/broker.toml` ([`mod@file`]); without a file the defaults apply.
+//! `examples/broker.toml` is the reference, `docs/broker-limits.md` explains it.
 //!
 //! One entry applies to a caller: the user's own, else the one with the largest share among the user's groups, else
 //! `default`. The tasks of all users of one entry share its part of the cap. Root, the broker's own user and operators
@@ -17,7 +17,7 @@ use crate::access::{Access, Caller};
 
 pub use file::{LimitsError, read_file};
 
-/// The machine's file of limits.
+/// The limits of this machine.
 pub const FILE: &str = "/etc/hyoshi/broker.toml";
 /// Members of this group have half of the cap, unless the file says otherwise.
 pub const GROUP: &str = "hyoshi";
@@ -206,7 +206,7 @@ impl Rules {
         self.limits(self.account(uid, groups))
     }
 
-    /// For the arbiter.
+    /// The accounts for the arbiter.
     pub fn accounts(&self) -> Accounts {
         Accounts::new(self.entries().map(|limits| (limits.holder.words(), limits.share)))
     }

@@ -1,10 +1,9 @@
-//! SCHED_DEADLINE for each thread of a task (sched(7)): the kernel itself enforces the budget, hard, on its tick, and
-//! refuses what it cannot promise. For programs with few and fixed threads: each has a budget of its own, an equal part
-//! of the reservation; a thread or child that is born is ordinary until the next period begins, and while a thread is
-//! SCHED_DEADLINE it may not be pinned.
+//! SCHED_DEADLINE for each thread of a task (sched(7)): the kernel enforces the budget and refuses what it cannot
+//! guarantee. For programs with few, fixed threads: each has an equal part of the reservation, a new thread or child is
+//! ordinary until the next period, and a thread with bandwidth cannot be pinned.
 //!
-//! The kernel caps what it has given bandwidth to. A hard task has a control group besides, which leaves hardly anything
-//! to those of its threads that are ordinary: new ones, and all of them while nothing is reserved.
+//! A hard task also has a control group that leaves nearly no CPU time to its ordinary threads: new ones, and all of
+//! them while nothing is reserved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,14 +24,14 @@ use crate::raised::is_bandwidth;
 use crate::state_file::{SavedThread, StateFile};
 use crate::task_processes::TaskThread;
 
-/// Gives threads bandwidth.
+/// Assigns bandwidth to threads.
 #[derive(Debug)]
 pub struct DeadlineProxy {
     held: BTreeMap<TaskId, ReservedTask>,
     due: BTreeSet<(Instant, TaskId)>,
-    /// Or why there can be none.
+    /// Or why there are none.
     groups: Result<Groups, String>,
-    /// Hard tasks that have no group, and why.
+    /// Hard tasks without a group, and why.
     without: BTreeMap<TaskId, String>,
 }
 
@@ -43,25 +42,25 @@ struct ReservedTask {
     threads: BTreeMap<u32, ReservedThread>,
 }
 
-/// A thread that was given bandwidth.
+/// A thread with bandwidth.
 #[derive(Clone, Copy, Debug)]
 struct ReservedThread {
     before: SavedThread,
-    /// Since when it wants to run and does not, and how far it had got.
+    /// Since when it waits without running, and its CPU time then.
     stands: Option<(Instant, Span)>,
 }
 
-/// The least that the kernel gives (measured, kernels 6.1 and 6.18).
+/// The smallest runtime that the kernel accepts (measured, kernels 6.1 and 6.18).
 const LEAST: Span = Span::from_nanos(1_100);
-/// Threads are looked at anew at period begins, but not more often than this: each look costs some microseconds.
+/// Threads are listed at the start of periods, but not more often than this: each list costs some microseconds.
 const LEAST_LOOK: Span = Span::from_millis(10);
 
 impl DeadlineProxy {
-    /// Sees whether the kernel gives any bandwidth at all. Hard tasks have groups among these.
+    /// Tests whether the kernel grants bandwidth. Hard tasks have groups in `groups`.
     ///
     /// # Errors
     ///
-    /// The reason, in words.
+    /// The reason.
     pub fn probe(groups: Result<Groups, String>) -> Result<Self, String> {
         let tried = Spawn::new("probe").spawn(|| {
             let (tid, period) = (hyoshi_os::own_thread(), Span::from_millis(100));
@@ -86,7 +85,7 @@ impl DeadlineProxy {
         }
     }
 
-    /// What of a hard task is ordinary has hardly anything. Where there can be no group, that is told.
+    /// Caps the ordinary threads of a hard task, or stores why it cannot.
     fn cap(&mut self, task: TaskId, context: &mut ProxyContext) {
         self.without.remove(&task);
         match &mut self.groups {
@@ -104,7 +103,7 @@ impl DeadlineProxy {
 }
 
 impl ReservedTask {
-    /// Every fair thread gets an equal part. Stops at the first refusal.
+    /// Assigns an equal part to each fair thread. Stops at the first refusal.
     fn share_out(
         &mut self,
         members: &[TaskThread],
@@ -129,8 +128,7 @@ impl ReservedTask {
                         continue;
                     }
                 }
-                // A thread that has executed a program has the number of the first thread, and the bandwidth that it
-                // was given.
+                // A thread that executed a program has the number of the first thread, and keeps its bandwidth.
                 (Class::Deadline(_), None) if !is_bandwidth(found, member.process, member.tid) => continue,
                 (Class::Fair(_), _) | (Class::Deadline(_), None) => {
                     let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };
@@ -142,7 +140,7 @@ impl ReservedTask {
                     }
                     self.threads.insert(member.tid, ReservedThread { before, stands: None });
                 }
-                // A real-time class of its own choice is respected.
+                // A real-time class that the program chose stays.
                 _ => continue,
             }
             match reserve(member.tid, part, self.reservation.deadline(), self.reservation.period()) {
@@ -162,8 +160,8 @@ impl ReservedTask {
 }
 
 impl ReservedThread {
-    /// One that has wanted to run for two periods and has not run at all hangs (see [`hyoshi_os::progress`]): it is put
-    /// back, which frees it, and has bandwidth again from the next look on.
+    /// Frees a thread that has waited for two periods without running (see [`hyoshi_os::progress`]). It gets bandwidth
+    /// again at the next period.
     fn help(&mut self, now: Instant, period: Span) {
         let tid = self.before.thread.number;
         let Some(Progress { ran, .. }) = Progress::of(tid).filter(|progress| progress.wants) else {
@@ -173,7 +171,7 @@ impl ReservedThread {
         match self.stands {
             Some((since, had)) if had == ran => {
                 if now.since(since) > period * 2 {
-                    // It is looked at again at the next period: then it is tried again.
+                    // The next period tries again.
                     let _ = self.before.scheduling.free(tid);
                     self.stands = None;
                 }
@@ -192,7 +190,7 @@ impl SchedulerProxy for DeadlineProxy {
         Abilities { soft: false, soon: true, shared: false }
     }
 
-    /// The kernel does it, while anything is reserved; what is ordinary of the task is capped as far as that can be.
+    /// The kernel caps threads with bandwidth; the group caps the ordinary ones if possible.
     fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
         Ok(())
     }
@@ -273,7 +271,7 @@ impl SchedulerProxy for DeadlineProxy {
             if let Some(members) = context.tasks.get_mut(&task) {
                 members.list_processes();
                 members.list_threads();
-                // A thread that gets no part now may at the next period: another may have ended by then.
+                // A refused thread may succeed at the next period, after another thread has ended.
                 let _ = held.share_out(members.threads(), &mut context.state_file, now);
             }
         }
@@ -298,7 +296,7 @@ impl SchedulerProxy for DeadlineProxy {
     }
 }
 
-/// Puts a thread back, if it has bandwidth still: shrinks it before, see [`Scheduling::put_back`].
+/// Restores a thread if it still has bandwidth; see [`Scheduling::put_back`].
 fn leave(before: &SavedThread, state_file: &mut StateFile) {
     let tid = before.thread.number;
     let left = match Scheduling::of(tid) {
@@ -312,7 +310,7 @@ fn leave(before: &SavedThread, state_file: &mut StateFile) {
 }
 
 fn in_words(refused: Refused, pid: u32) -> String {
-    /// EBUSY: admission.
+    /// EBUSY: refused by admission control.
     const BUSY: i32 = 16;
     if refused.errno == BUSY {
         return format!(

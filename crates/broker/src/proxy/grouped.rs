@@ -1,8 +1,7 @@
-//! Windows with a control group below and above them: its weight is a floor for what the windows do not give, its quota
-//! a hard cap for tasks that shall have no more than their reservation.
+//! Windows with a control group: its weight is a floor while the window is closed, its quota the cap of hard tasks.
 //!
-//! A floor is a favour: where the kernel refuses it, the window goes on without, and says why. A cap is a promise: where
-//! it cannot be kept, nothing is reserved.
+//! Without a floor, which is optional, the window still opens, and the reason is reported. Without a cap nothing is
+//! reserved for a hard task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +22,10 @@ use crate::platform::{CpuLanes, NotReserved};
 #[derive(Debug)]
 pub struct GroupedProxy {
     windows: WindowProxy,
-    /// Or why there can be none.
+    /// Or why there are none.
     groups: Result<Groups, String>,
     floor: bool,
-    /// Tasks that have no floor, and why.
+    /// Tasks without a floor, and why.
     without: BTreeMap<TaskId, String>,
 }
 
@@ -36,7 +35,7 @@ impl GroupedProxy {
         GroupedProxy { windows, groups, floor, without: BTreeMap::new() }
     }
 
-    /// Holds the task to its terms, in whose group its threads may be raised.
+    /// Sets the terms of the task's group, in which its threads may be raised.
     fn hold(&mut self, task: TaskId, terms: Terms, context: &mut ProxyContext) -> Result<(), NotReserved> {
         match &mut self.groups {
             Ok(groups) => groups.hold(task, terms, context),
@@ -70,7 +69,7 @@ impl GroupedProxy {
             (Err(refused), Ok(())) => refused.reason,
             (Err(_), Err(refused)) => return Err(refused),
             (Ok(()), Err(refused)) => {
-                // It may be the group in which no thread can be raised.
+                // The group may be what prevents raising.
                 self.ungroup(task, context);
                 self.windows.reserve(task, reservation, now, context)?;
                 refused.reason
@@ -119,7 +118,7 @@ impl SchedulerProxy for GroupedProxy {
             (true, _) => self.reserve_hard(task, reservation, now, context),
             (false, true) => self.reserve_with_floor(task, reservation, now, context),
             (false, false) => {
-                // It may have been hard until now.
+                // The task may have been hard before.
                 self.ungroup(task, context);
                 self.windows.reserve(task, reservation, now, context)
             }

@@ -1,5 +1,5 @@
-//! A control group for each task: made, set to what [`Terms`] says, filled with the task's processes, and dissolved.
-//! All of it is noted in the state file before it is done.
+//! A control group for each task: created, configured by [`Terms`], filled with the task's processes, and removed. The
+//! state file records each step first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -28,16 +28,17 @@ pub struct Groups {
     outside: BTreeMap<TaskId, UnmovedProcesses>,
     next: Instant,
     preparer: MovePreparer,
-    /// Processes that may still be moved at this look, and whether there are others.
+    /// Processes that this tick may still move, and whether more remain.
     room: usize,
     more: bool,
-    /// The controller was passed on by this broker, which was in the subtree itself, alone, and is in this group now.
+    /// This broker enabled the controller for child groups. It was alone in the subtree itself and is in this group
+    /// now.
     passed_on: bool,
     own_group: Option<OwnGroup>,
 }
 
-/// Processes that were started since join this often: whoever a member starts is in the group from its birth, this is
-/// for those that joined the task otherwise.
+/// How often new processes are moved. Children of members start in the group; this is for processes that joined
+/// otherwise.
 const LOOK: Span = Span::from_millis(500);
 
 /// Processes of a task that could not be moved to its group.
@@ -45,21 +46,21 @@ const LOOK: Span = Span::from_millis(500);
 struct UnmovedProcesses {
     /// One of them, and why.
     first: (Identity, String),
-    /// They are not tried at each look.
+    /// They are not tried at each tick.
     all: BTreeSet<Identity>,
-    /// All are again then.
+    /// When all of them are tried again.
     again: Instant,
 }
 
-/// How long who cannot be moved is left alone.
+/// How long a refused process is not tried again.
 const LEFT_ALONE: Span = Span::from_secs(10);
-/// A look ends after so many who cannot be moved, some 50 us each.
+/// Refused moves of one tick, some 50 us each.
 const MOST_REFUSED: usize = 64;
-/// And so many who are: windows wait meanwhile. The others are at the next.
+/// Moves of one tick, because windows wait meanwhile.
 const MOST_MOVED: usize = 64;
 
 impl Groups {
-    /// None as yet.
+    /// Without groups.
     pub fn in_subtree(subtree: Subtree) -> Self {
         let (held, outside) = (BTreeMap::new(), BTreeMap::new());
         let preparer = MovePreparer::default();
@@ -76,26 +77,26 @@ impl Groups {
         }
     }
 
-    /// Where they are made.
+    /// The directory in which they are made.
     pub fn folder(&self) -> &Path {
         self.subtree.folder()
     }
 
-    /// What is about to move processes can be told so.
+    /// The preparation of moves.
     pub fn moves(&self) -> Arc<Moves> {
         self.preparer.moves().clone()
     }
 
-    /// What a task is held to.
+    /// The terms of a task.
     pub fn terms(&self, task: TaskId) -> Option<Terms> {
         self.held.get(&task).map(|(_, terms)| *terms)
     }
 
-    /// Whether a task may have a group: in version 2 its processes leave their own, with all controllers.
+    /// Whether a task may have a group: in version 2 its processes leave their present group with all controllers.
     ///
     /// # Errors
     ///
-    /// The reason why not, in words.
+    /// The reason.
     pub fn may_hold(&self, task: TaskId, context: &ProxyContext) -> Result<(), String> {
         if self.subtree.version() == Version::One || !context.confined.contains(&task) {
             return Ok(());
@@ -105,11 +106,11 @@ impl Groups {
         Err(reason.into())
     }
 
-    /// Holds a task to these terms, in a group of its own. Processes that cannot be moved there are [told](Groups::told).
+    /// Sets the terms of a task, in a group of its own. [`Groups::enforcement`] reports processes that cannot be moved.
     ///
     /// # Errors
     ///
-    /// What the kernel says, and if no process can be moved; it is held to what it was before then, in no group if that was nothing.
+    /// The kernel's error, or that no process can be moved; the previous terms then apply again.
     pub fn hold(&mut self, task: TaskId, terms: Terms, context: &mut ProxyContext) -> Result<(), NotReserved> {
         self.may_hold(task, context).map_err(|reason| NotReserved { most: None, reason })?;
         let Some(home) = context
@@ -145,12 +146,12 @@ impl Groups {
                 }
             }
         }
-        // At once: who was started meanwhile is taken in.
+        // Move processes that started meanwhile.
         self.next = Instant::ZERO;
         done
     }
 
-    /// The task's processes are where they came from, and its group is no more.
+    /// Returns the task's processes to their previous groups and removes its group.
     pub fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
         let Some((group, _)) = self.held.remove(&task) else { return };
         self.preparer.moves().note(self.held.len());
@@ -158,15 +159,15 @@ impl Groups {
         for process in context.tasks.get(&task).into_iter().flat_map(|members| members.processes()) {
             let identity = process.identity();
             if let Some(from) = context.state_file.came_from(identity) {
-                // Somebody else may have the number by now; and to move one that has ended takes as long as another.
+                // The number may belong to another process by now; moving an ended process costs as much as another.
                 if !process.has_ended() && is_same(identity) {
                     let _ = hyoshi_os::cgroup::own::send_home(identity.number, from);
                 }
                 context.state_file.done(identity);
             }
         }
-        // Children that were born here have no other home than their parents'. A group that cannot be removed yet is in
-        // the state file.
+        // Children that started here go where their parents go. A group that cannot be removed yet stays in the state
+        // file.
         let home = context.state_file.home_of(group.folder()).map(Path::to_owned);
         if dissolve(group.folder(), home.as_deref()).is_ok() {
             context.state_file.group_done(group.folder());
@@ -176,12 +177,12 @@ impl Groups {
         }
     }
 
-    /// These are the task's no more: those that are in its group go where they came from.
+    /// Returns these processes of the task to their previous groups.
     pub fn remove_processes(&mut self, task: TaskId, left: &[Identity], context: &mut ProxyContext) {
         let Some((group, _)) = self.held.get(&task) else { return };
         let there = group.processes();
         for process in left {
-            // Who was born here has no other home than its parents'.
+            // A process that started here goes where its parent goes.
             let state_file = &context.state_file;
             let home = state_file.came_from(*process).or_else(|| state_file.home_of(group.folder()));
             if there.contains(&process.number)
@@ -194,7 +195,7 @@ impl Groups {
         }
     }
 
-    /// Processes that joined since are taken in. Returns when to come again.
+    /// Moves new processes to the groups. Returns when to call again.
     pub fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
         if now >= self.next {
             let readiness = self.preparer.readiness(now);
@@ -211,12 +212,12 @@ impl Groups {
                     self.outside.remove(task);
                 }
             }
-            // Who is to be moved is seen first, and then the kernel has to be ready for it.
+            // Find the processes first; then the kernel must be prepared for moves.
             (self.room, self.more) = (if readiness == Readiness::Ready { MOST_MOVED } else { 0 }, false);
             for task in &tasks {
                 let _ = self.gather(*task, context);
                 if let Some(outside) = self.outside.get_mut(task) {
-                    // Since this look.
+                    // In this tick.
                     if outside.again == Instant::ZERO {
                         outside.again = now.saturating_add(LEFT_ALONE);
                     }
@@ -231,12 +232,12 @@ impl Groups {
         self.next
     }
 
-    /// When that will be.
+    /// When the next tick is due.
     pub fn due(&self) -> Instant {
         self.next
     }
 
-    /// In words, what a task is held to.
+    /// The terms of a task as text.
     pub fn enforcement(&self, task: TaskId) -> Option<String> {
         let (group, terms) = self.held.get(&task)?;
         let many = if terms.weight == 1 { "program" } else { "programs" };
@@ -253,11 +254,11 @@ impl Groups {
         Some(text)
     }
 
-    /// Moves every process of the task into its group that there is room for, but for those that could not be a short while ago.
+    /// Moves the task's processes to its group, except those that were refused recently and those beyond `room`.
     fn gather(&mut self, task: TaskId, context: &mut ProxyContext) -> Result<(), NotReserved> {
         let (Some((group, _)), Some(members)) = (self.held.get(&task), context.tasks.get(&task)) else { return Ok(()) };
         let (there, confined) = (group.processes(), context.confined.contains(&task));
-        // Without the one whose reason is told, all are tried again.
+        // After the process with the reported reason has ended, all are tried again.
         let stays = |who: Identity| members.has(who) && !there.contains(&who.number);
         let before = self.outside.remove(&task).filter(|outside| stays(outside.first.0));
         let (mut inside, mut refused, mut all) = (false, 0, BTreeSet::new());
@@ -290,7 +291,7 @@ impl Groups {
         if inside { Ok(()) } else { Err(NotReserved { most: None, reason }) }
     }
 
-    /// Before the first group: what is made here shall have the controller.
+    /// Before the first group: enables the controller for child groups.
     fn settle(&mut self, state_file: &mut StateFile) -> Result<(), NotReserved> {
         let refused = |error: io::Error| refused(self.subtree.folder(), &error);
         if self.own_group.is_none()
@@ -305,7 +306,7 @@ impl Groups {
         Ok(())
     }
 
-    /// After the last one.
+    /// After the last group: undoes [`Groups::settle`].
     fn unsettle(&mut self, state_file: &mut StateFile) {
         if std::mem::take(&mut self.passed_on) {
             let _ = self.subtree.keep();
@@ -321,11 +322,11 @@ impl Groups {
     }
 }
 
-/// Whether it is in the group now; one that has ended is not.
+/// Whether the process is in the group now; an ended one is not.
 ///
 /// # Errors
 ///
-/// Why it stays where it is.
+/// Why it stays in its group.
 fn take_in(group: &OwnGroup, process: &Process, confined: bool, state_file: &mut StateFile) -> Result<bool, String> {
     let (identity, from) = (process.identity(), CpuGroup::of_process(process.identity().number));
     if let Some(above) = from.capped_by().filter(|_| confined) {
@@ -337,7 +338,7 @@ fn take_in(group: &OwnGroup, process: &Process, confined: bool, state_file: &mut
     }
     let from = from.folder;
     state_file.moved(identity, &from).map_err(|error| refused(group.folder(), &error).reason)?;
-    // Somebody else may have the number by now.
+    // The number may belong to another process by now.
     let there = !process.has_ended() && is_same(identity);
     match there.then(|| group.take(identity.number)) {
         Some(Ok(())) => return Ok(true),
@@ -351,19 +352,19 @@ fn take_in(group: &OwnGroup, process: &Process, confined: bool, state_file: &mut
     Ok(false)
 }
 
-/// No other group's of this process, and no other process's.
+/// A name that no other group and no other process uses.
 fn name() -> String {
     static MADE: AtomicU32 = AtomicU32::new(0);
     format!("hyoshi-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Writes what differs: a quota that is written begins its period anew.
+/// Writes changed values only: writing a quota restarts its period.
 fn set(group: &OwnGroup, before: Option<Terms>, terms: Terms) -> Result<(), String> {
     let failed = |what: &str| {
         let what = format!("cannot set {what} of control group {}", group.folder().display());
         move |error: io::Error| format!("{what}: {error}")
     };
-    // First: what raised threads need must be there before they are.
+    // The real-time budget must exist before threads are raised.
     if let Some(raised) = terms.raised.filter(|raised| before.and_then(|before| before.raised) != Some(*raised)) {
         group.allow_real_time(raised.budget(), raised.period()).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => format!(

@@ -1,4 +1,5 @@
-//! The proxy of a machine that grants nothing: consumption is counted, advocates are heard, and each refusal says why.
+//! The proxy of a machine that grants no reservations: it measures consumption and refuses each reservation with the
+//! reason.
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
@@ -13,7 +14,7 @@ pub struct NoneProxy {
 }
 
 impl NoneProxy {
-    /// With the reason that each refusal gives.
+    /// `reason` explains each refusal.
     pub fn new(reason: impl Into<String>) -> Self {
         NoneProxy { reason: reason.into() }
     }

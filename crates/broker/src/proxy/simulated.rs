@@ -1,5 +1,5 @@
-//! The proxy that changes nothing: admission as windows have it, on CPUs that need not be there. For tests, and to see
-//! what a broker would do to a machine before it may.
+//! The proxy that changes nothing: it admits tasks as windows do, on CPUs that need not exist. For tests, and to
+//! preview a broker's decisions.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::{Abilities, ProxyContext, SchedulerProxy};
 use crate::lanes::LaneUsage;
 use crate::platform::{CpuLanes, NotReserved};
 
-/// Admits, and holds nothing.
+/// Admits tasks, reserves nothing.
 #[derive(Debug)]
 pub struct SimulatedProxy {
     cpus: Vec<u32>,

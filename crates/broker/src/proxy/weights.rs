@@ -1,9 +1,9 @@
-//! Weights of control groups: a share of contended CPUs, without a word on when in a period, and of CPU time that
-//! nobody else wants as much as there is; a hard task has no more than its reservation. One percent of a CPU weighs as
-//! much as an ordinary program at nice 0, so that a task with 30 % of a CPU holds its own against thirty of them.
+//! Weights of control groups: a share of contended CPUs without a promise of when, and all idle CPU time; a hard task
+//! is capped at its reservation. One percent of a CPU weighs as much as a program at nice 0, so a task with 30 % of a
+//! CPU gets its share against thirty programs.
 //!
-//! A weight counts among the groups and programs beside it. At the top, where root's groups are, that is the whole
-//! machine; in a subtree that was delegated to a user it is what runs in that subtree.
+//! A weight competes with the groups and programs beside it: in root's groups with the whole machine, in a delegated
+//! subtree with that subtree.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use super::moves::Moves;
 use super::{Abilities, ProxyContext, SchedulerProxy};
 use crate::platform::NotReserved;
 
-/// Makes a control group for each task.
+/// Creates a control group for each task.
 #[derive(Debug)]
 pub struct WeightsProxy {
     groups: Groups,
 }
 
 impl WeightsProxy {
-    /// In these groups.
+    /// With these groups.
     pub fn new(groups: Groups) -> Self {
         WeightsProxy { groups }
     }
@@ -95,7 +95,7 @@ mod tests {
     use crate::state_file::StateFile;
     use crate::task_processes::TaskProcesses;
 
-    /// A directory that has the files of a version 2 control group, as far as they are written and read.
+    /// A directory with the files of a version 2 control group.
     struct Fixture(PathBuf);
 
     impl Fixture {
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// A task with a sleeping program, and where its group would be made.
+    /// A task with a sleeping program, and its proxy.
     fn sleeping(fixture: &Fixture, version: Version) -> (Sleeper, TaskId, ProxyContext, WeightsProxy) {
         let subtree = Subtree::at(&fixture.groups(), version).unwrap();
         let (state_file, _) = StateFile::open(&fixture.0.join("state")).unwrap();

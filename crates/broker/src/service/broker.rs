@@ -1,4 +1,4 @@
-//! The object that everything begins with.
+//! The broker object.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tasks as objects: one servant for all of them, which the object's id tells whom it stands for.
+//! Tasks as objects: one servant for all tasks; the object's id is the number of the task.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Task for TaskServant {
             core.may_add_group(who, this()?)?;
             Ok((core.access(), who.clone()))
         });
-        // A tree of groups may be large, and nobody else waits for it.
+        // A tree of groups may be large: scanned without the lock.
         let found = asked.and_then(|(access, who)| GroupProcesses::look(&access, &who, path));
         self.0.with_moves(|core, who, now| core.add_group(who, this()?, path, found, now)).map_err(RequestError::raise)
     }
@@ -56,7 +56,7 @@ impl Task for TaskServant {
     }
 
     fn report_oneway(&self, report: &CycleReport) -> Result<(), SystemException> {
-        // Nobody hears of what is wrong with it: it was told, not asked.
+        // A oneway request has no reply for an error.
         if let Ok(cycle) = cycle(report) {
             let _: Result<(), RequestError> = self.0.with(|core, who, now| core.report_cycle(who, this()?, cycle, now));
         }
@@ -68,7 +68,7 @@ impl Task for TaskServant {
     }
 }
 
-/// The task whose object is called.
+/// The task of the called object.
 fn this() -> Result<TaskId, RequestError> {
     let id = current::object_id().and_then(|id| Some(TaskId(u32::from_be_bytes(id.try_into().ok()?))));
     id.ok_or_else(|| RequestError::NoSuchTask { name: "(object reference)".to_owned(), nearest: String::new() })

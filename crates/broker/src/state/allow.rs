@@ -1,4 +1,4 @@
-//! Who may do what to which task, and with which processes.
+//! Checks rights to tasks and processes.
 
 use hyoshi_control::{Chain, TaskId};
 use hyoshi_os::process::{NoProcess, Process};
@@ -8,11 +8,11 @@ use crate::access::{Access, Caller};
 use crate::component::ComponentSpec;
 use crate::request_error::RequestError;
 
-/// Octets of an advocate's kind, parameters and values. A reference to an object is some hundreds.
+/// Longest kind, parameters and values of an advocate, in octets. A reference has some hundreds.
 const MOST_SETTING: usize = 8_192;
 
 impl BrokerState {
-    /// Whether they may change this task.
+    /// Whether the caller may change this task.
     pub(super) fn allow(&self, caller: &Caller, id: TaskId) -> Result<(), RequestError> {
         let owner = self.tasks.get(&id).map(|task| task.owner).ok_or_else(|| super::gone(id))?;
         if self.access.may_change(caller, owner) {
@@ -22,8 +22,8 @@ impl BrokerState {
         Err(RequestError::NotAllowed { message, remedy: self.who_may() })
     }
 
-    /// Whether they may add a process to a task: one that has none of its own. Where it is in a task as the child of
-    /// another, or with a control group, that must be theirs to change, too.
+    /// Whether the caller may add a process to a task. If the process is in another task as a child or with a control
+    /// group, the caller must be able to change that task, too.
     pub(super) fn allow_process(&self, caller: &Caller, process: &Process) -> Result<(), RequestError> {
         let number = process.identity().number;
         allow_owner(&self.access, caller, process)?;
@@ -40,7 +40,7 @@ impl BrokerState {
         }
     }
 
-    /// Whether these processes, sorted, can come to a task with their control group: they have none, and are not the broker.
+    /// Whether these sorted processes may join with their control group: none is in a task or is the broker.
     pub(super) fn allow_numbers(&self, numbers: &[u32]) -> Result<(), RequestError> {
         if let Some((pid, other)) = self.platform.find_member(numbers) {
             return Err(self.has_a_task(pid, other));
@@ -65,13 +65,13 @@ impl BrokerState {
         settings.iter().try_for_each(|setting| self.allow_foreign(caller, setting))
     }
 
-    /// In words, for those who may not.
+    /// The remedy for callers without the right.
     pub(super) fn who_may(&self) -> String {
         self.access.who_may()
     }
 }
 
-/// The broker, of this number, is no member of any task. Sorted.
+/// The broker itself is never in a task.
 fn allow_broker(numbers: &[u32]) -> Result<(), RequestError> {
     match numbers.binary_search(&std::process::id()) {
         Ok(_) => Err(RequestError::refused(
@@ -82,7 +82,7 @@ fn allow_broker(numbers: &[u32]) -> Result<(), RequestError> {
     }
 }
 
-/// Whether a process is theirs to add to a task.
+/// Whether the caller may add a process to a task.
 pub(super) fn allow_owner(access: &Access, caller: &Caller, process: &Process) -> Result<(), RequestError> {
     let pid = process.identity().number;
     let owner = process.owner().ok_or(NoProcess::Gone(pid))?;

@@ -1,4 +1,4 @@
-//! What anybody may ask for is bounded. No time passes in these tests.
+//! Clients' requests are bounded. No time passes in these tests.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::policy;
 use crate::request_error::RequestError;
 
-/// A broker's state over a machine that changes nothing, in a directory that goes with it.
+/// A state with a simulated machine, in a temporary directory.
 struct Fixture(BrokerState, PathBuf);
 
 impl Fixture {
@@ -39,7 +39,7 @@ impl Fixture {
     }
 }
 
-/// What each user may have here.
+/// The limits of each user.
 fn limits() -> UserLimits {
     UserLimits { tasks: 1_024, settings: 1 << 20, importance: 10, ..UserLimits::of(LimitScope::Default) }
 }

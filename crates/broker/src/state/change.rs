@@ -1,4 +1,4 @@
-//! What people change about tasks while they run, and about the policy.
+//! Changes of running tasks and of the policy.
 
 use hyoshi_control::{Arbiter, Change, Decision, GroupId, Refusal, TaskId};
 use hyoshi_model::{Instant, Share, Span};
@@ -10,13 +10,13 @@ use crate::component::ComponentSpec;
 use crate::policy;
 use crate::request_error::RequestError;
 
-/// Weights beyond it are a slip.
+/// Larger weights are mistakes.
 const MOST_WEIGHT: u32 = 1_000_000;
 
 impl BrokerState {
     /// # Errors
     ///
-    /// Of another's task, and of more importance than is the caller's to give.
+    /// If the task is not the caller's, or the importance is above the caller's limit.
     pub fn set_importance(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
         let theirs = self.find(name).and_then(|id| self.allow(who, id));
         let done = theirs.and_then(|()| self.allow_importance(who, to)).and_then(|()| {
@@ -29,7 +29,7 @@ impl BrokerState {
 
     /// # Errors
     ///
-    /// Of another's task, and of a weight that is none.
+    /// If the task is not the caller's, or the weight is invalid.
     pub fn set_weight(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
         let done = match to {
             1..=MOST_WEIGHT => self
@@ -43,7 +43,7 @@ impl BrokerState {
 
     /// # Errors
     ///
-    /// Of another's task, and of a group that the policy does not have.
+    /// If the task is not the caller's, or the policy has no such group.
     pub fn set_group(&mut self, who: &Caller, name: &str, to: &str, now: Instant) -> Result<(), RequestError> {
         let done = self.group(to).and_then(|group| {
             let id = self.change(who, name, now, |arbiter, id| arbiter.set_group(id, group))?;
@@ -55,7 +55,7 @@ impl BrokerState {
 
     /// # Errors
     ///
-    /// Of another's task, and where nothing caps CPU time.
+    /// If the task is not the caller's, or the machine cannot cap CPU time.
     pub fn set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
         let done = self.try_set_hard(who, name, to, now);
         self.audited(who, "hard", Some(name), if to { "yes" } else { "no" }, done)
@@ -73,9 +73,11 @@ impl BrokerState {
         Ok(())
     }
 
+    /// `None`: detects the period from the task's wake-ups.
+    ///
     /// # Errors
     ///
-    /// Of another's task, and of a period that is none. No period: it is found from the task's wake-ups from now on.
+    /// If the task is not the caller's, or the period is invalid.
     pub fn set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), RequestError> {
         let done = self.try_set_period(who, name, to, now);
         let told = to.map_or("auto".to_owned(), |to| to.to_string());
@@ -94,7 +96,7 @@ impl BrokerState {
 
     /// # Errors
     ///
-    /// Of another's task, and of advocates that there are not.
+    /// If the task is not the caller's, or an advocate is invalid.
     pub fn set_chain(
         &mut self,
         who: &Caller,
@@ -124,11 +126,11 @@ impl BrokerState {
         Ok(())
     }
 
-    /// Before the advocate at `place`, or at the end of the chain if there is none.
+    /// Inserts before the advocate at `place`, or appends.
     ///
     /// # Errors
     ///
-    /// Of another's task, of an advocate that there is not, of a chain that is full.
+    /// If the task is not the caller's, the advocate is invalid, or the chain is full.
     pub fn add_advocate(
         &mut self,
         who: &Caller,
@@ -164,7 +166,7 @@ impl BrokerState {
 
     /// # Errors
     ///
-    /// Of another's task, and of a place where no advocate is.
+    /// If the task is not the caller's, or there is no advocate at `place`.
     pub fn remove_advocate(
         &mut self,
         who: &Caller,
@@ -179,11 +181,11 @@ impl BrokerState {
         self.audited(who, "advocate-remove", Some(name), &place.to_string(), done)
     }
 
-    /// Another policy, unless `policy` is empty, and another cap, unless it is none.
+    /// Changes the policy unless `policy` is empty, and the cap unless it is `None`.
     ///
     /// # Errors
     ///
-    /// Of a policy that there is not, and of callers who may not.
+    /// If the policy is invalid, or the caller is not an operator.
     pub fn set_policy(
         &mut self,
         who: &Caller,
@@ -230,7 +232,7 @@ impl BrokerState {
         Ok(())
     }
 
-    /// Groups keep their names under another policy, not their numbers. What it has no group for is in none.
+    /// Groups keep their names under another policy. A group that it does not have becomes none.
     fn regroup(&mut self) {
         let grouped = self.tasks.iter().filter(|(_, task)| !task.group.is_empty());
         let moves: Vec<_> = grouped.map(|(id, task)| (*id, self.arbiter.policy().group(&task.group))).collect();

@@ -1,4 +1,4 @@
-//! Tasks of control groups: who is in them belongs to the task, also who comes later.
+//! Tasks of control groups: their present and future processes belong to the task.
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Span};
@@ -11,14 +11,14 @@ use crate::access::{Access, Caller};
 use crate::request_error::RequestError;
 use crate::task_processes::MOST_PROCESSES;
 
-/// A task has at most so many.
+/// Control groups of one task.
 pub(super) const MOST_GROUPS: usize = 16;
-/// Octets of a group's path, as the kernel has it.
+/// Longest path of a group, as in the kernel.
 const LONGEST_PATH: usize = 4_096;
-/// How often it is seen whether somebody has come to groups that all have left.
+/// How often empty groups are checked for new processes.
 const EMPTY: Span = Span::from_millis(100);
 
-/// A control group as somebody may add it, with who is in it.
+/// A control group with its processes, before it is added.
 #[derive(Debug)]
 pub struct GroupProcesses {
     group: Group,
@@ -26,11 +26,11 @@ pub struct GroupProcesses {
 }
 
 impl GroupProcesses {
-    /// Looks who is in a group and those below it, which takes a while: not while others wait for the state.
+    /// Lists the processes of a group and the groups below it. This is slow, so not under the lock of the state.
     ///
     /// # Errors
     ///
-    /// Of a group that there is not, of the root's and the broker's own, and where one of its processes is another user's.
+    /// If there is no such group, it is the root's or the broker's own, or one of its processes is another user's.
     pub fn look(access: &Access, caller: &Caller, path: &str) -> Result<GroupProcesses, RequestError> {
         if path.len() > LONGEST_PATH {
             let message = format!("the path of the control group has {} octets", path.len());
@@ -41,7 +41,7 @@ impl GroupProcesses {
             let living = processes.iter().take(MOST_PROCESSES).filter_map(|pid| Process::open(*pid).ok());
             living.into_iter().try_for_each(|process| allow_owner(access, caller, &process))
         };
-        // A short look first: groups that are not theirs cost who asks for them little of the broker's time.
+        // A short check first: groups of other users must cost little of the broker's time.
         if !access.may_direct(caller) {
             allow(&group.some_processes())?;
         }
@@ -52,20 +52,20 @@ impl GroupProcesses {
 }
 
 impl BrokerState {
-    /// Whether a task may have a further control group: before it is looked at (`GroupProcesses::look`).
+    /// Whether the caller may add a control group, before [`GroupProcesses::look`].
     ///
     /// # Errors
     ///
-    /// Of another's task.
+    /// If the task is not the caller's.
     pub fn may_add_group(&self, caller: &Caller, id: TaskId) -> Result<(), RequestError> {
         self.allow(caller, id)
     }
 
-    /// The processes of the control group at a path join a task, those that come later too, and those of groups below it.
+    /// Adds the present and future processes of a control group and of the groups below it.
     ///
     /// # Errors
     ///
-    /// What was found wrong with it, and where one of its processes is another task's.
+    /// The error of the list, or if a process is in another task.
     pub fn add_group(
         &mut self,
         caller: &Caller,
@@ -87,7 +87,7 @@ impl BrokerState {
         now: Instant,
     ) -> Result<(), RequestError> {
         let GroupProcesses { group, processes } = found;
-        // Once more: it was let go of meanwhile.
+        // Again, because the lock was released meanwhile.
         self.allow(caller, id)?;
         let there = self.platform.groups(id);
         if there.iter().any(|folder| folder == group.folder()) {
@@ -115,19 +115,19 @@ impl BrokerState {
         if came {
             self.start(id, now);
         } else if task.waiting_since.is_some() {
-            // This look took as long as one may: those who live come with the next.
+            // The scan ran out of time: live processes join at the next one.
             self.schedule_report(id, now + EMPTY);
         }
         Ok(())
     }
 
-    /// Sees who has come. Processes of other users stay outside, if nobody who may manage them has added the group.
+    /// Scans the groups. Processes of other users join only if an operator added the group.
     pub(super) fn gather(&mut self, id: TaskId, now: Instant) {
         let Some((owner, any_user)) = self.tasks.get(&id).map(|task| (task.owner, task.any_user)) else { return };
         self.platform.gather(id, &mut |process| may_come(process, owner, any_user), now);
     }
 
-    /// All processes have ended: of a task with control groups others may come, as when a service is started anew.
+    /// All processes have ended; a control group may get new ones, as when a service restarts.
     pub(super) fn all_ended(&mut self, id: TaskId, now: Instant) {
         if self.platform.groups(id).is_empty() {
             return self.end_task(id, now);
@@ -139,7 +139,7 @@ impl BrokerState {
         self.schedule_report(id, now + EMPTY);
     }
 
-    /// A task without a process, since `joined`.
+    /// A task without processes since `joined`.
     pub(super) fn wait_for_processes(&mut self, id: TaskId, joined: Instant, now: Instant) {
         self.gather(id, now);
         if !self.platform.members(id).is_empty() {
@@ -170,7 +170,7 @@ mod tests {
     use crate::machine::Machine;
     use crate::{TaskSpec, policy};
 
-    /// A state with a task of nobody, in a folder that goes with it.
+    /// A state with a task, in a temporary directory.
     struct Fixture {
         place: PathBuf,
         state: BrokerState,
@@ -201,7 +201,7 @@ mod tests {
     fn a_group_that_was_refused_is_not_the_tasks() {
         let mut fixture = Fixture::new("refused-group");
         let (state, id) = (&mut fixture.state, fixture.task);
-        // It is no mistake to have a group twice, so a second time it would not be refused.
+        // A repeated group is not an error, so the second attempt would succeed.
         for _ in 0..2 {
             let left = GroupProcesses { group: Group::again(Path::new("/no/group")), processes: Vec::new() };
             let refused = state.add_group(&Caller::Broker, id, "/no/group", Ok(left), Instant::ZERO).unwrap_err();
@@ -214,7 +214,7 @@ mod tests {
     fn a_group_of_which_nobody_could_be_looked_at_in_time_is_looked_at_again_if_one_lives() {
         let mut fixture = Fixture::new("slow-group");
         let (state, id) = (&mut fixture.state, fixture.task);
-        // Numbers that no process can have take all the time that one look may.
+        // Numbers that no process can have use up the time of a scan.
         let processes = (0..200_000).map(|at| 4_194_305 + at).chain([std::process::id()]).collect();
         let found = GroupProcesses { group: Group::again(Path::new("/slow/group")), processes };
         state.add_group(&Caller::Broker, id, "/slow/group", Ok(found), Instant::ZERO).unwrap();

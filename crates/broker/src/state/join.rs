@@ -1,4 +1,4 @@
-//! Tasks come, get processes, and go.
+//! Tasks join, get processes, and end.
 
 use hyoshi_control::{GroupId, TaskId};
 use hyoshi_model::{Instant, Reservation, Share, Span};
@@ -12,20 +12,20 @@ use crate::request_error::{RequestError, shown};
 /// Octets of a task's name.
 pub(super) const LONGEST_NAME: usize = 64;
 
-/// A task about to be.
+/// What a client declares of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskSpec {
     /// Letters, digits and `-_.`, at most 64.
     pub name: String,
-    /// Its period; none to have it found from when the task wakes up.
+    /// Its period; `None` detects it from the task's wake-ups.
     pub period: Option<Span>,
-    /// Within the period; none for the period.
+    /// Within the period; `None` for the period.
     pub deadline: Option<Span>,
-    /// What is asked for until it is known better; none for next to nothing.
+    /// The requested budget until the first reports; `None` for nearly none.
     pub initial_budget: Option<Span>,
-    /// The least that is of use to it in a period.
+    /// The smallest useful budget in a period.
     pub min_budget: Option<Span>,
-    /// No more than what is reserved for it.
+    /// The reservation is also a limit.
     pub hard: bool,
     /// For policies fair and strict.
     pub importance: u32,
@@ -33,12 +33,12 @@ pub struct TaskSpec {
     pub weight: u32,
     /// For policy partition; empty for the first group.
     pub group: String,
-    /// Its advocates; none for the default.
+    /// Its advocates; empty for the default.
     pub advocates: Vec<ComponentSpec>,
 }
 
 impl TaskSpec {
-    /// With importance and weight 1 and the default advocates.
+    /// With importance and weight 1, and the default advocates.
     pub fn new(name: &str, period: impl Into<Option<Span>>) -> TaskSpec {
         let (name, advocates) = (name.to_owned(), Vec::new());
         let (group, period) = (String::new(), period.into());
@@ -57,7 +57,7 @@ impl TaskSpec {
     }
 
     fn declared(&self) -> Result<Reservation, RequestError> {
-        // Reservations begin with next to nothing, as the paper's do, if nobody says otherwise.
+        // Reservations start near zero, as in the paper, unless a budget is declared.
         let period = self.period.unwrap_or(PROVISIONAL);
         let named = [("deadline", self.deadline), ("budget", self.initial_budget), ("minimum budget", self.min_budget)];
         if let (None, Some((message, _))) = (self.period, named.iter().find(|(_, span)| span.is_some())) {
@@ -72,7 +72,7 @@ impl TaskSpec {
         declared.map_err(|error| RequestError::refused(error, error.remedy()))
     }
 
-    /// As a share, rounded up.
+    /// The smallest useful share, rounded up.
     fn min_share(&self) -> Result<Share, RequestError> {
         let Some(least) = self.min_budget else { return Ok(Share::ZERO) };
         let least = Reservation::new(least, self.period.unwrap_or(PROVISIONAL))
@@ -82,11 +82,11 @@ impl TaskSpec {
 }
 
 impl BrokerState {
-    /// A task without processes as yet.
+    /// Starts a task without processes.
     ///
     /// # Errors
     ///
-    /// Of a name that is none or another's, and of what cannot be reserved or is not for the caller to ask.
+    /// If the name is invalid or in use, or the request exceeds the caller's rights or limits.
     pub fn join(&mut self, caller: &Caller, joining: &TaskSpec, now: Instant) -> Result<TaskId, RequestError> {
         let done = self.try_join(caller, joining, now);
         let period = joining.period.map_or("auto".to_owned(), |period| period.to_string());
@@ -106,7 +106,7 @@ impl BrokerState {
         };
         named(&joining.name)?;
         self.allow_importance(caller, joining.importance)?;
-        // Whoever starts a program again at once need not wait for the end of its period, at which its end is seen.
+        // A program that restarts at once need not wait for the end of its period, where its end is detected.
         if let Some(other) = self.names.get(&joining.name).copied()
             && self.tasks.get(&other).is_some_and(|task| task.waiting_since.is_none())
             && self.platform.consumed(other).is_none()
@@ -170,7 +170,7 @@ impl BrokerState {
         Ok(id)
     }
 
-    /// A task of which everything is known but processes.
+    /// Inserts a task without processes.
     pub(super) fn insert_task(
         &mut self,
         id: TaskId,
@@ -178,7 +178,7 @@ impl BrokerState {
         entry: hyoshi_control::Joining,
         now: Instant,
     ) -> Result<(), RequestError> {
-        // First: what it may be held by depends on it.
+        // First, because it determines what may enforce the reservation.
         self.platform.confine(id, !task.directed);
         if !task.directed {
             self.owners_checked = Instant::ZERO;
@@ -190,7 +190,7 @@ impl BrokerState {
                 .map_err(|refusal| RequestError::refused(refusal, "`hyoshi broker list` shows all tasks"))
         });
         let decision = joined.inspect_err(|_| {
-            // To soften it is granted always.
+            // Softening always succeeds.
             let _ = self.platform.harden(id, false);
             self.platform.confine(id, false);
         })?;
@@ -207,13 +207,12 @@ impl BrokerState {
         Ok(())
     }
 
-    /// A process joins a task, with its threads and the children it will have, out of the task that it may be in as the
-    /// child of another. `started` is when it began, in the
-    /// kernel's ticks, or 0.
+    /// Adds a process to a task, with its threads and future children, and removes it from a task that it joined as a
+    /// child. `started` is its start time in kernel ticks, or 0.
     ///
     /// # Errors
     ///
-    /// Of a process that is gone or another, of the kernel's own, and of those of other users.
+    /// If the process has ended, is a kernel thread, or belongs to another user.
     pub fn add_process(
         &mut self,
         caller: &Caller,
@@ -240,7 +239,7 @@ impl BrokerState {
             0 => Process::open(pid),
             start => Process::open_same(Identity { number: pid, start }),
         }?;
-        // A container's first process may be a program that joins by itself.
+        // The first process of a container may join by itself.
         if pid == 1 && caller.pid() != Some(1) {
             let message = "process 1 is the parent of all processes: the task would be the whole machine";
             return Err(RequestError::refused(
@@ -250,7 +249,7 @@ impl BrokerState {
         }
         self.allow_process(caller, &process)?;
         self.allow_threads(id, &process)?;
-        // A process of another user, which root or an operator answers for. The owner's own must stay the owner's.
+        // A process of another user that an operator added. The owner's processes must remain the owner's.
         let owner = self.task(id)?.owner;
         let foreign = process.owner().is_none_or(|user| !user.is_only(owner));
         let (identity, directs) = (process.identity(), self.access.may_direct(caller) && foreign);
@@ -264,7 +263,7 @@ impl BrokerState {
         Ok(())
     }
 
-    /// What it was granted is reserved, if a task had no process until now.
+    /// Reserves what was granted, once the task has its first process.
     pub(super) fn start(&mut self, id: TaskId, now: Instant) {
         let total = self.platform.consumed(id).unwrap_or_default();
         let held = self.arbiter.held(id);
@@ -283,11 +282,12 @@ impl BrokerState {
         self.next = Instant::ZERO;
     }
 
-    /// The task of the calling process: the one that it is in, else the one of that name, which it joins, else a new one.
+    /// The task of the calling process: the one that it is in, else the one of that name, which it joins, else a new
+    /// one.
     ///
     /// # Errors
     ///
-    /// Of callers whose process is not known, and as [`BrokerState::join`] and [`BrokerState::add_process`].
+    /// If the caller's process is unknown, and as [`BrokerState::join`] and [`BrokerState::add_process`].
     pub fn own_task(&mut self, caller: &Caller, joining: &TaskSpec, now: Instant) -> Result<TaskId, RequestError> {
         let Caller::Known(who) = caller else {
             let message = "unknown calling process".to_owned();
@@ -308,11 +308,11 @@ impl BrokerState {
         added.map(|()| id)
     }
 
-    /// A task goes; its processes stay.
+    /// Ends a task; its processes continue.
     ///
     /// # Errors
     ///
-    /// Of another's task.
+    /// If the task is not the caller's.
     pub fn leave(&mut self, caller: &Caller, id: TaskId, now: Instant) -> Result<(), RequestError> {
         let name = self.name(id)?.to_owned();
         let done = self.allow(caller, id);
@@ -322,7 +322,7 @@ impl BrokerState {
         self.audited(caller, "leave", Some(&name), "", done)
     }
 
-    /// A task whose processes have all ended, or that never had any.
+    /// Removes a task whose processes have all ended, or that never had one.
     pub(super) fn end_task(&mut self, id: TaskId, now: Instant) {
         let Ok(name) = self.name(id).map(str::to_owned) else { return };
         let reason = match self.tasks.get(&id) {
@@ -346,7 +346,7 @@ impl BrokerState {
         if !self.tasks.values().any(|other| other.owner == task.owner) {
             self.share_own_time(task.owner);
         }
-        // First: there must be room before others take it.
+        // First, so that other tasks can use the room.
         self.platform.forget(id);
         self.forget_stored(id);
         if let Ok(decision) = self.arbiter.leave(id) {
@@ -355,7 +355,7 @@ impl BrokerState {
         self.apply(now);
     }
 
-    /// The number that the policy has for a group.
+    /// The policy's number of a group.
     pub(super) fn group(&self, name: &str) -> Result<GroupId, RequestError> {
         if name.is_empty() {
             return Ok(GroupId::default());
@@ -390,7 +390,7 @@ impl BrokerState {
     }
 }
 
-/// The end of the period that `now` is in: all periods begin at whole multiples, as the windows' do.
+/// The end of the present period: all periods start at whole multiples, as those of windows do.
 pub(super) fn next_multiple(now: Instant, period: Span) -> Instant {
     let period = period.as_nanos().max(1);
     Instant::from_nanos((now.as_nanos() / period + 1).saturating_mul(period))

@@ -55,8 +55,8 @@ impl BrokerState {
         Demand { period: self.period(id), threads: self.platform.threads(id) }
     }
 
-    /// Keeps out tasks that the broker's own time does not suffice for or whose users have too many threads, and lets in
-    /// those for which that has ended. Returns whether there was one.
+    /// Excludes tasks that exceed the broker's own time or whose users have too many threads, and admits them again
+    /// afterwards. Returns whether any changed.
     pub(super) fn settle_served(&mut self) -> bool {
         let mut any = false;
         while let Some(id) = self.unsettled.pop_front() {
@@ -87,7 +87,7 @@ impl BrokerState {
     }
 }
 
-/// With the remedy.
+/// Adds the remedy.
 pub(super) fn refused(reason: &Unserved) -> String {
     format!("{reason}; use a longer period, or start the broker with a larger --own-time SHARE")
 }

@@ -31,7 +31,7 @@ impl AddedByOperator {
         false
     }
 
-    /// An operator added it.
+    /// An operator added this process.
     pub fn add(&mut self, process: Identity, members: &[Identity]) {
         self.0.retain(|one| members.contains(one));
         self.0.insert(process);
@@ -39,8 +39,8 @@ impl AddedByOperator {
 }
 
 impl BrokerState {
-    /// Checks the users of the processes of ordinary users' tasks. A process that became another user's leaves the
-    /// task, and its priority and cap are restored. Returns when to check again.
+    /// Checks the owners of processes in ordinary users' tasks. A process that became another user's leaves the task,
+    /// and its priority and cap are restored. Returns when to check again.
     pub(super) fn check_owners(&mut self, now: Instant) -> Instant {
         if now < self.owners_checked {
             return self.owners_checked;
@@ -134,7 +134,7 @@ mod tests {
         let (anns, roots) = (task(&mut state, &ann, "anns"), task(&mut state, &root, "roots"));
         state.add_process(&ann, anns, own.number(), 0, at(1)).unwrap();
         state.add_process(&root, anns, added.number(), 0, at(1)).unwrap();
-        // As for a child or a program that became another user's.
+        // Like a child or a program that became another user's.
         state.platform.add(anns, Process::open(strange.number()).unwrap()).unwrap();
         let numbers = |state: &mut BrokerState, id, now| {
             state.check_owners(now);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(numbers(&mut state, anns, at(2_000)), stay, "and stay");
         let notices = state.take_notices().join("\n");
         assert!(notices.contains(&format!("process {} (sleep) left task anns", strange.number())), "{notices}");
-        // It may be in a task of root's.
+        // Root's tasks may contain it.
         state.platform.add(roots, Process::open(strange.number()).unwrap()).unwrap();
         assert_eq!(numbers(&mut state, roots, at(3_000)), [strange.number()]);
         drop(state);

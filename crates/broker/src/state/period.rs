@@ -1,4 +1,4 @@
-//! Periods that nobody told: found from when the tasks' threads wake up, and followed.
+//! Automatic periods: detected from the wake-ups of a task's threads, and followed.
 
 use hyoshi_control::{Finder, Finding, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
@@ -9,40 +9,40 @@ use super::join::next_multiple;
 use crate::platform::WakeupWatch;
 use crate::request_error::RequestError;
 
-/// The period of a task while none has been found: what it consumes is metered, and reserved, in that.
+/// The period of a task before detection; its consumption is measured and reserved in it.
 pub const PROVISIONAL: Span = Span::from_millis(100);
-/// How often wake-ups are heard of, and it is judged what they tell.
+/// How often wake-ups are evaluated.
 const JUDGE: Span = Span::from_millis(100);
 
-/// Tasks that are listened to before the machine is driven again.
+/// Tasks that one tick evaluates.
 const AT_ONCE: usize = 32;
 
-/// A period that differs by less than one part in so many is the same, known more exactly.
+/// A period that differs by less than this part is the same one, known more precisely.
 const EXACTER: u64 = 20;
 
-/// What finds one task's period.
+/// Detects the period of one task.
 #[derive(Debug)]
 pub(super) struct PeriodDetector {
     finder: Finder,
     watching: WakeupWatch,
-    /// When it was judged last what its wake-ups tell, and is again.
+    /// The last and the next evaluation.
     judged: Instant,
     next: Instant,
 }
 
-/// What is known of a period that is found by itself.
+/// A detected period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectedPeriod {
-    /// The period, and how sure it is.
+    /// The period and its confidence.
     pub finding: Finding,
-    /// Since when that is so.
+    /// Time since it was detected, changed or lost.
     pub age: Span,
-    /// All of it in words.
+    /// The same as text.
     pub text: String,
 }
 
 impl BrokerState {
-    /// The task's period is found from now on, or no more.
+    /// Starts or stops detecting the task's period.
     pub(super) fn find_period(&mut self, id: TaskId, on: bool) {
         let owner = self.tasks.get(&id).map(|task| task.owner).filter(|_| on);
         self.platform.watch(id, owner);
@@ -55,7 +55,7 @@ impl BrokerState {
         }
     }
 
-    /// Listens to what has woken up, and returns when to do so again.
+    /// Evaluates wake-ups; returns when to evaluate again.
     pub(super) fn detect_periods(&mut self, now: Instant) -> Instant {
         let mut found = Vec::new();
         for (id, detector) in self.detectors.iter_mut().filter(|(_, detector)| detector.next <= now).take(AT_ONCE) {
@@ -69,15 +69,14 @@ impl BrokerState {
         }
         for (id, period) in found {
             if self.period(id) != period {
-                // A period that cannot be reserved for is found and told all the same.
+                // A period that cannot be reserved is still reported.
                 let _ = self.change_period(id, period, now);
             }
         }
         self.detectors.values().map(|detector| detector.next).min().unwrap_or(Instant::NEVER)
     }
 
-    /// The same share of the CPU in another period, until its advocates know better; they know nothing of the one before unless
-    /// it was nearly the same.
+    /// Changes the period and keeps the share. The advocates start anew, unless the period is nearly the same.
     pub(super) fn change_period(&mut self, id: TaskId, period: Span, now: Instant) -> Result<(), RequestError> {
         let asked = self.arbiter.grant(id).map(|grant| grant.asked);
         let budget = asked.map_or(Span::from_nanos(1), |asked| asked.share().of(period)).max(Span::from_nanos(1));
@@ -102,7 +101,7 @@ impl BrokerState {
         Ok(())
     }
 
-    /// What is known of the task's period, if it is found by itself.
+    /// The detected period of a task; `None` if detection is off.
     pub(super) fn detected_period(&self, id: TaskId) -> Option<DetectedPeriod> {
         let detector = self.detectors.get(&id)?;
         let finding = detector.finder.finding();
@@ -133,7 +132,7 @@ impl BrokerState {
     }
 }
 
-/// A period that was found has at least one.
+/// A detected period has at least one percent.
 pub(crate) fn percent(finding: Finding) -> u32 {
     match finding.confidence {
         0 => 0,

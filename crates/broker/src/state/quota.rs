@@ -16,13 +16,13 @@ use crate::request_error::RequestError;
 const COUNT: Span = Span::from_secs(1);
 
 impl BrokerState {
-    /// Sets the limits of users. Before any task joins.
+    /// Sets the limits of users, before any task joins.
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
         self.arbiter.set_accounts(rules.accounts());
         self.rules = rules;
     }
 
-    /// The rules.
+    /// The limits of users.
     pub(crate) fn rules(&self) -> &Arc<Rules> {
         &self.rules
     }
@@ -56,7 +56,7 @@ impl BrokerState {
         Err(self.beyond(account, Some(owner), "tasks", message))
     }
 
-    /// Whether a user may have this many more octets of advocates' settings, in place of those of a task.
+    /// Whether a user may have these advocate settings in addition, or in place of those of a task.
     pub(super) fn allow_octets(
         &self,
         owner: u32,
@@ -75,8 +75,7 @@ impl BrokerState {
         Err(self.beyond(account, Some(owner), "settings", message))
     }
 
-    /// The same for one more advocate in a task, or for other advocates; not checked for callers who may change all
-    /// tasks.
+    /// The same for the advocates of one task; callers who may change all tasks are not checked.
     pub(super) fn allow_chain(
         &self,
         caller: &Caller,
@@ -103,7 +102,7 @@ impl BrokerState {
         Err(self.beyond(account, Some(owner), "threads", message))
     }
 
-    /// Counts a task's threads now and then. While its user has too many, nothing is reserved for it.
+    /// Counts a task's threads regularly. While its user has too many, nothing is reserved for it.
     pub(super) fn count_threads(&mut self, id: TaskId, now: Instant) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| now.since(task.counted) >= COUNT) else { return };
         task.counted = now;
@@ -147,7 +146,7 @@ impl BrokerState {
         }
     }
 
-    /// Whether they may have the broker call an object or load a library: root any, operators those on root's list.
+    /// Whether the caller may add external components or libraries: root may add any, operators those in root's list.
     pub(super) fn allow_foreign(&self, caller: &Caller, setting: &ComponentSpec) -> Result<(), RequestError> {
         if !setting.is_foreign() || self.access.is_root(caller) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Tasks outlive their broker: what there is of them is noted, and the next one begins with those whose processes live.
+//! Tasks survive their broker: each one is stored, and the next broker restores those with live processes.
 
 use std::path::Path;
 
@@ -14,21 +14,21 @@ use crate::component;
 use crate::request_error::RequestError;
 use crate::task_store::{MOST_PROCESSES, StoredTask, TaskStore};
 
-/// How often it is looked at whether a task is still as it was noted.
+/// How often a task is stored.
 const NOTE: Span = Span::from_secs(1);
 
 impl BrokerState {
-    /// What tasks there are is noted from now on, and found again by [`BrokerState::rejoin`].
+    /// Stores tasks from now on; [`BrokerState::rejoin`] restores the stored ones.
     pub fn store_tasks_in(&mut self, roster: TaskStore) {
         self.roster = Some(roster);
     }
 
-    /// The same, and those of the broker before are forgotten by [`BrokerState::rejoin`].
+    /// The same, but [`BrokerState::rejoin`] deletes the stored tasks.
     pub fn start_new_store(&mut self, roster: TaskStore) {
         (self.roster, self.starts_new) = (Some(roster), true);
     }
 
-    /// Tasks of the broker before whose processes live are under this one, with the numbers they had.
+    /// Restores stored tasks with live processes, under their numbers.
     pub fn rejoin(&mut self, now: Instant) {
         let Some(roster) = &mut self.roster else { return };
         self.last = self.last.max(roster.last());
@@ -70,7 +70,7 @@ impl BrokerState {
                 "check the file `tasks` in the state directory",
             ));
         }
-        // A group that the policy does not have now is in none, as after a change of the policy.
+        // A group that the policy does not have becomes none, as after a change of the policy.
         let group = self.group(&noted.group).unwrap_or(GroupId(u32::MAX));
         let mut settings = noted.chain.clone();
         let chain = match self.chain(&settings, id, &noted.name) {
@@ -117,7 +117,7 @@ impl BrokerState {
         if noted.auto {
             self.find_period(id, true);
         }
-        // Its advocates begin where they were, about: with what the last cycle consumed.
+        // Its advocates start with the consumption of the last cycle.
         if noted.consumed > 0 {
             self.report(id, Status::of_cycle(now, noted.consumed()));
         }
@@ -125,14 +125,14 @@ impl BrokerState {
         Ok(true)
     }
 
-    /// Whether a process still belongs to the task: an ordinary user's task has only that user's, whatever the roster
-    /// lists.
+    /// Whether a process still belongs to the task: an ordinary user's task has only that user's processes, whatever
+    /// the file lists.
     fn may_be_found(&self, noted: &StoredTask, process: &Process) -> bool {
         let trusted = noted.directed || noted.anybody || noted.owner == 0 || noted.owner == self.access.broker;
         trusted || process.owner().is_some_and(|owner| owner.is_only(noted.owner))
     }
 
-    /// False if its CPU time cannot be capped now: it is noted as hard all the same, for the next broker.
+    /// False if its CPU time cannot be capped now; the stored task stays hard.
     fn harden_again(&mut self, id: TaskId, name: &str) -> bool {
         let done = self.harden(id, true);
         if let Err(error) = &done {
@@ -141,7 +141,7 @@ impl BrokerState {
         done.is_ok()
     }
 
-    /// Notes a task as it is; one that has no process yet is none to be found.
+    /// Stores a task that has processes.
     pub(super) fn store(&mut self, id: TaskId) {
         let (Some(task), Some(joining), Some(roster)) =
             (self.tasks.get_mut(&id), self.arbiter.joining(id), &mut self.roster)
@@ -180,28 +180,28 @@ impl BrokerState {
         self.stored(done);
     }
 
-    /// Notes a task now and then: processes come and go.
+    /// Stores a task regularly, because its processes change.
     pub(super) fn store_if_due(&mut self, id: TaskId, now: Instant) {
         if self.tasks.get(&id).is_some_and(|task| now.since(task.stored) >= NOTE) {
             self.store(id);
         }
     }
 
-    /// The policy or its cap was changed.
+    /// Stores a changed policy or cap.
     pub(super) fn store_policy(&mut self, policy: &str, cap: Option<Share>) {
         if let Some(done) = self.roster.as_mut().map(|roster| roster.set_policy(policy, cap)) {
             self.stored(done);
         }
     }
 
-    /// A task is no more.
+    /// Deletes a stored task.
     pub(super) fn forget_stored(&mut self, id: TaskId) {
         if let Some(done) = self.roster.as_mut().map(|roster| roster.left(id)) {
             self.stored(done);
         }
     }
 
-    /// Tasks run on all the same; said once, until it works again.
+    /// Reports a failure once, until storing succeeds again.
     fn stored(&mut self, done: std::io::Result<()>) {
         match done {
             Ok(()) => self.store_failed = false,
@@ -214,7 +214,7 @@ impl BrokerState {
     }
 }
 
-/// A few of them, and how many there are besides.
+/// The first names, and the number of the others.
 fn some(names: &[String]) -> String {
     const FEW: usize = 8;
     let few = names[..names.len().min(FEW)].join(", ");

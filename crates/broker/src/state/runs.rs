@@ -1,4 +1,4 @@
-//! Runs on this machine whose lanes are above all windows: what they may take of each CPU, for as long as they live.
+//! Runs with lanes above all windows: what they may use of each CPU while they live.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ use crate::audit;
 use crate::platform::CpuLanes;
 use crate::request_error::RequestError;
 
-/// Runs that can have promised something at a time.
+/// Runs with promised lanes.
 const MOST_RUNS: usize = 64;
-/// Of one run.
+/// Promises of one run.
 const MOST_PROMISES: usize = 4_096;
-/// How often it is seen whether they live.
+/// How often their processes are checked.
 const LIFE: Span = Span::from_secs(1);
-/// Nothing comes round more seldom, nor is put off longer.
+/// Longest period and budget.
 const LONGEST: Span = Span::from_secs(3_600);
 
-/// A run.
+/// A run with lanes.
 pub(super) struct LaneRun {
     name: String,
     owner: u32,
@@ -31,25 +31,25 @@ pub(super) struct LaneRun {
     lanes: BTreeMap<u32, Vec<Promise>>,
 }
 
-/// A run as it stands.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSnapshot {
     /// The system's name.
     pub name: String,
     /// Its process.
     pub process: u32,
-    /// Whose it is.
+    /// Its user.
     pub owner: u32,
-    /// What its lanes may take of CPUs.
+    /// What its lanes may use of each CPU.
     pub shares: Vec<(u32, Share)>,
 }
 
 impl BrokerState {
-    /// The calling process has lanes that may take this of these CPUs, and nothing else any more.
+    /// Replaces the promised lanes of the calling process.
     ///
     /// # Errors
     ///
-    /// Of callers who may not change all tasks, or whose process is not known, and of what is no promise.
+    /// If the caller may not change all tasks or its process is unknown, or a promise is invalid.
     pub fn promise_lanes(
         &mut self,
         who: &Caller,
@@ -72,7 +72,7 @@ impl BrokerState {
         self.audited(who, "lanes", None, &told, done)
     }
 
-    /// Who promises, if they may, and what is told is promises.
+    /// The caller's process, if it may promise these lanes.
     fn may_promise<'a>(
         &self,
         who: &'a Caller,
@@ -134,7 +134,7 @@ impl BrokerState {
         Ok(())
     }
 
-    /// Runs that have ended take nothing any more. Says when to look again.
+    /// Removes ended runs. Returns when to check again.
     pub(super) fn check_runs(&mut self, now: Instant) -> Instant {
         if self.runs.is_empty() {
             return Instant::NEVER;
@@ -152,8 +152,8 @@ impl BrokerState {
         self.runs_checked
     }
 
-    /// What lanes may take of these CPUs has changed: windows that do not fit beside them give way, on each CPU those of the
-    /// less important first, and who was refused something tries again.
+    /// Applies changed lanes: on each of these CPUs, windows that no longer fit shrink or move, the least important
+    /// first; then refused tasks retry.
     fn settle_lanes(&mut self, cpus: BTreeSet<u32>, now: Instant) {
         let mut first: Vec<(u32, TaskId)> =
             self.arbiter.tasks().map(|(id, joining)| (joining.importance, id)).collect();
@@ -174,7 +174,7 @@ impl BrokerState {
         self.apply(now);
     }
 
-    /// The runs, and whether what their lanes take is counted: by windows it is, which are below them.
+    /// All runs, and whether the scheduler counts their lanes, as windows do.
     pub fn runs(&self) -> (Vec<RunSnapshot>, bool) {
         let shares = |run: &LaneRun| run.lanes.iter().map(|(cpu, lanes)| (*cpu, share(lanes))).collect();
         let runs = self.runs.iter().map(|(process, run)| RunSnapshot {
@@ -206,7 +206,7 @@ mod tests {
     use crate::machine::Machine;
     use crate::{TaskSpec, policy};
 
-    /// A broker's state over a machine that changes nothing, with a task for each of the budgets, in ms of 100 ms.
+    /// A state with a simulated machine, and a task for each budget, in ms of 100 ms.
     struct Fixture(BrokerState, Vec<Child>, PathBuf);
 
     impl Fixture {
@@ -253,7 +253,7 @@ mod tests {
         Caller::Known(Credentials { pid, uid, gid: uid, groups: vec![] })
     }
 
-    /// So many ms of each 10 ms, on each CPU.
+    /// A budget in ms of each 10 ms, on each CPU.
     fn lanes(budget: u64) -> Vec<(u32, Promise)> {
         let (budget, period) = (Span::from_millis(budget), Span::from_millis(10));
         let promise = Promise { budget, period, jitter: period - budget };
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn windows_give_way_to_lanes_the_less_important_first_until_these_are_taken_back_or_their_process_ends() {
         let cpus = allowed_cpus().len() as u32;
-        // On each CPU one that is important, which leaves room for another, and one that is not.
+        // On each CPU an important task that leaves room for another, and an unimportant one.
         let budgets: Vec<(u32, u64)> =
             (0..2 * cpus).rev().map(|at| (at + 1, if at < cpus { 30 } else { 50 })).collect();
         let mut stage = Fixture::new("give-way", &budgets);

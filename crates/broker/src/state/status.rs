@@ -1,4 +1,4 @@
-//! How the broker and its tasks stand.
+//! Snapshots of the broker and its tasks.
 
 use std::ops::Bound;
 
@@ -13,20 +13,20 @@ use crate::component::ComponentSpec;
 use crate::platform::ProxyInfo;
 use crate::request_error::RequestError;
 
-/// Tasks of a page, and octets of users' names in it: bounds what is copied under the lock.
+/// Tasks of a page, and octets of users' texts in it: bounds the work under the lock.
 const PAGE: usize = 64;
 const PAGE_OCTETS: usize = 256 << 10;
 
-/// A task as it stands.
+/// The state of a task.
 #[derive(Clone, Debug)]
 pub struct TaskSnapshot {
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// Its user.
     pub owner: u32,
     /// Its processes.
     pub processes: Vec<u32>,
-    /// Folders of its control groups.
+    /// Directories of its control groups.
     pub control_groups: Vec<String>,
     /// For policies fair and strict.
     pub importance: u32,
@@ -36,43 +36,43 @@ pub struct TaskSnapshot {
     pub group: String,
     /// Its advocates.
     pub advocates: Vec<ComponentSpec>,
-    /// What each of them says of itself now.
+    /// The state of each advocate.
     pub advocate_status: Vec<String>,
-    /// What it consumed by the last report, since the one before.
+    /// Consumption between the last two reports.
     pub consumed: Span,
-    /// What it consumed by then, or later, since it joined.
+    /// Consumption since it joined.
     pub total: Span,
-    /// How many reports there were.
+    /// Number of reports.
     pub reports: u64,
-    /// What it asks for and was granted.
+    /// Its request and its grant.
     pub grant: Grant,
-    /// No more than what it holds.
+    /// The reservation is also a limit.
     pub hard: bool,
-    /// In words, by what it is held besides, or why not.
+    /// What enforces the reservation besides priorities, as text.
     pub enforcement: Option<String>,
-    /// What the machine holds for it.
+    /// The confirmed reservation.
     pub reserved: Option<Reservation>,
-    /// What is known of its period, where that is found by itself.
+    /// Its period, if that is detected.
     pub detected_period: Option<DetectedPeriod>,
-    /// Why that is less than the request; empty otherwise.
+    /// Why less is reserved than requested; empty otherwise.
     pub reason: String,
 }
 
 impl TaskSnapshot {
-    /// What became of what it asks for.
+    /// The answer to its request.
     pub fn grant_snapshot(&self) -> GrantSnapshot {
         GrantSnapshot { requested: self.grant.asked, reserved: self.reserved, reason: self.reason.clone() }
     }
 }
 
-/// What became of what a task asks for.
+/// The answer to a task's request.
 #[derive(Clone, Debug)]
 pub struct GrantSnapshot {
-    /// What it asks for.
+    /// The request.
     pub requested: Reservation,
-    /// What the machine holds for it.
+    /// The confirmed reservation.
     pub reserved: Option<Reservation>,
-    /// Why that is less; empty if it is not.
+    /// Why it is less than requested; empty otherwise.
     pub reason: String,
 }
 
@@ -107,11 +107,11 @@ fn words(limit: Limit, accounts: &Accounts) -> String {
 }
 
 impl BrokerState {
-    /// How a task stands.
+    /// The state of a task.
     ///
     /// # Errors
     ///
-    /// If it has left.
+    /// If it has ended.
     pub fn snapshot(&mut self, id: TaskId) -> Result<TaskSnapshot, RequestError> {
         self.update_total(id);
         let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
@@ -138,11 +138,11 @@ impl BrokerState {
         })
     }
 
-    /// What became of what a task asks for: what a report is answered with.
+    /// The answer to a task's request, for its report.
     ///
     /// # Errors
     ///
-    /// If it has left.
+    /// If it has ended.
     pub fn grant_snapshot(&self, id: TaskId) -> Result<GrantSnapshot, RequestError> {
         let task = self.tasks.get(&id).ok_or_else(|| gone(id))?;
         let grant = self.arbiter.grant(id).ok_or_else(|| gone(id))?;
@@ -151,13 +151,13 @@ impl BrokerState {
         Ok(GrantSnapshot { requested: grant.asked, reserved, reason })
     }
 
-    /// What each of a task's advocates says of itself now.
+    /// The state of each advocate of a task.
     fn advocate_status(&self, id: TaskId) -> Vec<String> {
         let words = |(advocate, _): (&dyn Advocate, _)| Words(advocate).to_string();
         self.arbiter.joining(id).map_or(Vec::new(), |joining| joining.chain.iter().map(words).collect())
     }
 
-    /// The next tasks by name, those whose names follow `after`: one page. Also whether there are more.
+    /// One page of tasks whose names follow `after`, by name; and whether there are more.
     pub fn page(&mut self, after: &str) -> (Vec<TaskSnapshot>, bool) {
         let following = (Bound::Excluded(after), Bound::Unbounded);
         let mut ids: Vec<TaskId> = self.names.range::<str, _>(following).map(|(_, id)| *id).take(PAGE + 1).collect();
@@ -175,16 +175,16 @@ impl BrokerState {
         (page, more)
     }
 
-    /// How many tasks there are.
+    /// Number of tasks.
     pub fn count(&self) -> usize {
         self.tasks.len()
     }
 
-    /// In words, what became of a task's wishes and why.
+    /// Explains a task's request and grant as text.
     ///
     /// # Errors
     ///
-    /// If there is none of that name.
+    /// If there is no task of that name.
     pub fn explain(&self, name: &str, now: Instant) -> Result<String, RequestError> {
         let id = self.find(name)?;
         let explanation = self.arbiter.explain(id, now).ok_or_else(|| gone(id))?;
@@ -201,14 +201,14 @@ impl BrokerState {
         Ok(format!("{explanation}{why}{period}{enforcement}\n  processes  {processes}"))
     }
 
-    /// The policy, its cap, what is reserved of it.
+    /// The policy, the cap, and the sum of reservations.
     pub fn policy(&self) -> (String, Share, Share) {
         let policy = self.arbiter.policy();
         let name = policy.spec().map_or_else(|| PolicyWords(policy).to_string(), |spec| spec.to_string());
         (name, self.arbiter.cap(), self.arbiter.reserved())
     }
 
-    /// The ways to reserve time on this machine.
+    /// The scheduler proxies of this machine.
     pub fn proxies(&self) -> Vec<ProxyInfo> {
         self.platform.proxies()
     }

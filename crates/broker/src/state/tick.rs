@@ -1,4 +1,4 @@
-//! What time brings: reports at the end of each period, looks in between, what the machine has to do.
+//! Timed work: reports at the end of each period, early reports, and the work of the machine.
 
 use hyoshi_control::{Emission, Status, TaskId, Values};
 use hyoshi_model::{Instant, Reservation, Span};
@@ -10,32 +10,32 @@ use crate::access::Caller;
 use crate::log_writer::LogWriter;
 use crate::request_error::RequestError;
 
-/// Reports that are made before the machine is driven again: many tasks with one period must not delay a window.
+/// Reports of one tick: many tasks with one period must not delay a window.
 const AT_ONCE: usize = 32;
-/// How often it is seen whether tasks live that report themselves.
+/// How often tasks that report themselves are checked for live processes.
 const LIFE: Span = Span::from_secs(1);
 
-/// How often a sleeping task is checked for life, and how many of its reports are generated then.
+/// How often a sleeping task is checked, and its generated reports at most.
 const LONGEST_REST: Span = Span::from_secs(1);
 const MOST_MISSED: u64 = 64;
 
-/// For how long one that lives is taken to, where its periods are shorter.
+/// How long a live process is assumed to live, for shorter periods.
 const LIVES: Span = Span::from_millis(100);
 
-/// What a program says of its last cycles.
+/// A program's report about its last cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportedCycle {
-    /// CPU time that they took.
+    /// Their CPU time.
     pub consumed: Span,
-    /// How many they were.
+    /// Their number.
     pub cycles: u32,
-    /// What the program is doing.
+    /// The program's mode.
     pub mode: Option<u32>,
     /// Its own numbers.
     pub values: Values,
 }
 
-/// A line of JSON; `docs/broker.md` tells its fields.
+/// A line of JSON; `docs/broker.md` has its fields.
 fn logged(task: &str, position: u8, status: &Status, asked: Reservation) -> String {
     let Status { at, consumed, cycles, held, mode, values } = status;
     let line = serde_json::json!({
@@ -47,7 +47,7 @@ fn logged(task: &str, position: u8, status: &Status, asked: Reservation) -> Stri
 }
 
 impl BrokerState {
-    /// Does what is due, and says when something will be again.
+    /// Does all due work. Returns when the next work is due.
     pub fn tick(&mut self, now: Instant) -> Instant {
         for _ in 0..AT_ONCE {
             let Some((_, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) else { break };
@@ -77,7 +77,7 @@ impl BrokerState {
         self.next
     }
 
-    /// The end of a task's period.
+    /// Ends a task's period with a report.
     fn end_period(&mut self, id: TaskId, now: Instant) {
         if let Some(joined) = self.tasks.get(&id).and_then(|task| task.waiting_since) {
             return self.wait_for_processes(id, joined, now);
@@ -104,7 +104,7 @@ impl BrokerState {
             self.report_missed_periods(id, now);
         }
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // A period that was missed, since the machine was busy or asleep, belongs to this report.
+        // Missed periods, of a busy or sleeping machine, belong to this report.
         let passed = (now.since(task.last).as_nanos() + period.as_nanos() / 2) / period.as_nanos().max(1);
         let cycles = u32::try_from(passed.max(1)).unwrap_or(u32::MAX);
         let consumed = total.saturating_sub(task.total);
@@ -123,13 +123,13 @@ impl BrokerState {
         let looks = self.arbiter.looks(id);
         let asleep = consumed.is_zero() && !looks && self.platform.is_asleep(id);
         let Some(task) = self.tasks.get_mut(&id) else { return next };
-        // Remote ones are called once a period, not many times at once.
+        // External components get one call in a period, not many at once.
         task.asleep =
             asleep && task.settings.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
         if task.asleep { next_multiple(next.saturating_add(LONGEST_REST), self.period(id)) } else { next }
     }
 
-    /// A task that slept has consumed something: it reports at the end of this period, with generated reports for the
+    /// A sleeping task has consumed something: it reports at the end of this period, with generated reports for the
     /// periods before.
     fn wake(&mut self, id: TaskId, now: Instant) {
         if self.tasks.get_mut(&id).is_some_and(|task| std::mem::take(&mut task.asleep)) {
@@ -138,7 +138,8 @@ impl BrokerState {
         }
     }
 
-    /// Reports of the periods that a task slept through: at most [`MOST_MISSED`], so that advocates forget as usual.
+    /// Generates reports of the periods that a task slept through: at most [`MOST_MISSED`], so that advocates forget as
+    /// usual.
     fn report_missed_periods(&mut self, id: TaskId, now: Instant) {
         let period = self.period(id);
         let Some(task) = self.tasks.get_mut(&id) else { return };
@@ -150,7 +151,7 @@ impl BrokerState {
         }
     }
 
-    /// An advocate wants to be asked although no report has come.
+    /// An advocate asked for an early report.
     pub(crate) fn report_early(&mut self, id: TaskId, now: Instant) {
         let total = self.platform.consumed(id);
         let Some(task) = self.tasks.get(&id) else { return };
@@ -162,7 +163,7 @@ impl BrokerState {
     ///
     /// # Errors
     ///
-    /// Of another's task.
+    /// If the task is not the caller's.
     pub fn report_cycle(
         &mut self,
         caller: &Caller,
@@ -178,7 +179,7 @@ impl BrokerState {
         let ReportedCycle { consumed, cycles, mode, values } = cycle;
         let next = std::mem::replace(&mut self.next, Instant::NEVER);
         self.report(id, Status { cycles: cycles.max(1), mode, values, ..Status::of_cycle(now, consumed) });
-        // It says itself what it consumed. For those who look between its reports it is counted from this one on.
+        // The program measures its consumption. Advocates that look between its reports count from here.
         if self.arbiter.looks(id)
             && let (Some(total), Some(task)) = (self.platform.consumed(id), self.tasks.get_mut(&id))
         {
@@ -187,10 +188,10 @@ impl BrokerState {
         if first {
             self.store(id);
         }
-        // Reports come often: the broker's thread is woken up only for what is due before it wakes up by itself.
+        // Reports are frequent: wake the broker's thread only for earlier work.
         let changed = self.next < Instant::NEVER;
         let due = match (self.notices.is_empty(), changed) {
-            // The operator is told by that thread.
+            // That thread prints notices.
             (false, _) => Instant::ZERO,
             (true, false) => Instant::NEVER,
             (true, true) if self.platform.is_pending(id) => Instant::ZERO,
@@ -200,7 +201,7 @@ impl BrokerState {
         Ok(())
     }
 
-    /// What a task has consumed that reports itself, if nobody needs to know how much it was at its last report.
+    /// Updates the consumption of a task that reports itself, unless an advocate needs the value of the last report.
     pub(super) fn update_total(&mut self, id: TaskId) {
         if self.arbiter.looks(id) || !self.tasks.get(&id).is_some_and(|task| task.own) {
             return;

@@ -1,17 +1,17 @@
-//! The state file's form: one line a change, in text.
+//! The format of the state file: one line of text for each change.
 //!
 //! ```text
-//! hyoshi-touched 2 BOOT-ID                             another boot's file means nothing any more
-//! SUM thread PID START TID START CLASS RESET CPUS CPU  as it was before the first change, and the CPU of its window, or -
-//! SUM moved PID START FROM                             the control group it was taken from
-//! SUM group PATH<tab>HOME                              a control group that was made, and where its processes go
-//! SUM done TID START                                   put back, or ended
+//! hyoshi-touched 2 BOOT-ID                             a file of another boot is obsolete
+//! SUM thread PID START TID START CLASS RESET CPUS CPU  a thread before its first change, and the CPU of its window, or -
+//! SUM moved PID START FROM                             the previous control group of a process
+//! SUM group PATH<tab>HOME                              a new control group, and where its remaining processes move to
+//! SUM done TID START                                   restored, or ended
 //! ```
 //!
-//! `SUM` is the CRC-32 of the boot's id and the rest of the line, in 8 hexadecimal digits. Damage loses only the
-//! damaged lines, and lines of another boot do not count. Version 1 had no sums and no window CPU; it is still read.
-//! Lines that no broker can have written count as damaged: a broker changes only ordinary threads, makes groups named
-//! `hyoshi-PID-NUMBER`, and names no group outside the mounted hierarchies.
+//! `SUM` is the CRC-32 of the boot id and the rest of the line, in 8 hexadecimal digits. Damage loses only the damaged
+//! lines, and lines of another boot do not count. Version 1 had no sums and no window CPU; it is still readable. Lines
+//! that no broker can have written count as damaged: a broker changes only ordinary threads, makes groups named
+//! `hyoshi-PID-NUMBER`, and uses no group outside the mounted hierarchies.
 
 use std::path::{Path, PathBuf};
 
@@ -21,16 +21,16 @@ use hyoshi_os::scheduling::{Affinity, Class, Scheduling};
 
 use super::SavedThread;
 
-/// A line, as it is read.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StateRecord {
-    /// A thread as it was.
+    /// A thread before its change.
     Thread(SavedThread),
-    /// A process, and the control group that it was in.
+    /// A process and its previous control group.
     Moved(Identity, PathBuf),
-    /// A control group, and where whoever is left in it goes.
+    /// A control group, and where its remaining processes move to.
     Group(PathBuf, PathBuf),
-    /// A thread or process that is as it was.
+    /// A restored thread or process.
     Done(Identity),
 }
 
@@ -46,8 +46,8 @@ pub(super) struct ParsedRecords {
 const NAME: &str = "hyoshi-touched";
 const VERSION: u32 = 2;
 
-/// Reads a file of this boot; `is_group` decides whether a path can be a control group's. A last line without its end
-/// was cut off before its change was made. The error is the version, if it is unknown.
+/// Parses a file of this boot; `is_group` decides whether a path can be a control group. A truncated last line is
+/// ignored, because its change was never made. The error is an unknown version.
 pub(super) fn read(text: &str, is_group: &dyn Fn(&Path) -> bool) -> Result<ParsedRecords, u32> {
     let boot = boot_id();
     let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
@@ -68,12 +68,12 @@ pub(super) fn read(text: &str, is_group: &dyn Fn(&Path) -> bool) -> Result<Parse
     };
     let is_whole = head == Some((VERSION, &boot));
     let mut parsed_records = parsed(true, &mut lines.clone());
-    // Correct sums count more than the first line, which may be the damaged one.
+    // Correct sums outrank the first line, which may be damaged.
     match head {
         _ if !parsed_records.lines.is_empty() || is_whole => parsed_records.unreadable += usize::from(!is_whole),
         Some((1, of)) if of == boot => return Ok(parsed(false, &mut lines)),
         Some((version, of)) if of == boot => return Err(version),
-        // Another boot's, or cut off in its first line.
+        // Of another boot, or truncated in its first line.
         Some(_) => return Ok(ParsedRecords::default()),
         None if whole.is_empty() && is_cut_off(rest) => {}
         None => parsed_records.unreadable += 1,
@@ -81,14 +81,14 @@ pub(super) fn read(text: &str, is_group: &dyn Fn(&Path) -> bool) -> Result<Parse
     Ok(parsed_records)
 }
 
-/// The version, and the boot. An id is 36 digits and hyphens (random(4)), or `unknown` where the kernel has none.
+/// The version and the boot id. An id has 36 digits and hyphens (random(4)), or is `unknown` on a kernel without one.
 fn parse_head(line: &str) -> Option<(u32, &str)> {
     let (version, boot) = line.strip_prefix(NAME)?.strip_prefix(' ')?.split_once(' ')?;
     let is_id = boot == "unknown" || boot.len() == 36 && boot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     is_id.then_some((version.parse().ok()?, boot))
 }
 
-/// Whether it can be the beginning of a line whose end is missing.
+/// Whether it can be the start of a truncated line.
 fn is_cut_off(rest: &str) -> bool {
     !rest.contains(|c: char| c.is_control() && c != '\t' || c == char::REPLACEMENT_CHARACTER)
 }
@@ -112,7 +112,7 @@ fn summed(line: &str) -> String {
 /// A line without its sum, if the sum is correct.
 fn checked<'a>(line: &'a str, boot: &str) -> Option<&'a str> {
     let (told, line) = line.split_once(' ')?;
-    // As it is written: a parser of numbers takes other digits and a sign, too.
+    // Compared as text: a parser of numbers also accepts other digits and a sign.
     (told == format!("{:08x}", sum(line, boot))).then_some(line)
 }
 
@@ -218,7 +218,7 @@ mod tests {
         SavedThread { process: PROCESS, thread, scheduling, affinity: Affinity::to([0, 2, 3]), window }
     }
 
-    /// A file, and what is in it.
+    /// A file and its records.
     fn all() -> (String, Vec<StateRecord>) {
         let (from, home) = (PathBuf::from("/groups/with space"), PathBuf::from("/groups/a home"));
         let own = PathBuf::from("/groups/hyoshi-7-0");
@@ -303,7 +303,7 @@ mod tests {
             let same = octets[at] == octet;
             octets[at] = octet;
             let damaged = parsed_records(&String::from_utf8_lossy(&octets));
-            // A missing line end, or an additional one, damages two lines.
+            // A missing or additional line end damages two lines.
             let lost = lines.len() - damaged.lines.len();
             prop_assert!(lost <= 2 && damaged.lines.iter().all(|line| lines.contains(line)), "{damaged:?}");
             let cut_off = at == text.len() - 1;

@@ -1,4 +1,4 @@
-//! What was changed is put back: a thread that has what only a window or bandwidth gives, and whoever was born in a window.
+//! Restores threads with a window's priority or bandwidth, and threads that started in a window.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use super::{RestoreReport, SavedThread};
 use crate::raised;
 use crate::task_processes::MOST_PROCESSES;
 
-/// True if it was changed. A thread is ours only while it has a window's priority or bandwidth, or what it can only
-/// have derived from them ([`raised`]). Any other scheduling is its own choice.
+/// True if it was changed. A thread has the broker's scheduling only if it has a window's priority or bandwidth, or a
+/// scheduling that it can only have derived from them ([`raised`]). Any other scheduling is its own choice.
 pub(super) fn put_back(before: &SavedThread) -> Result<bool, Refused> {
     let tid = before.thread.number;
     if before.has_ended() {
@@ -24,8 +24,8 @@ pub(super) fn put_back(before: &SavedThread) -> Result<bool, Refused> {
     if !ours {
         return Ok(false);
     }
-    // In the order of `lower`: affinity is ours only while the priority is. Where its cpuset has none of these CPUs any
-    // more, that has bound it to others.
+    // In the order of `lower`: the affinity is the broker's only while the priority is. Without any of these CPUs in
+    // its cpuset, the kernel has already bound it to others.
     let freed = before.affinity.put(tid).or_else(|refused| if refused.is_elsewhere() { Ok(()) } else { Err(refused) });
     match freed.and_then(|()| before.scheduling.put_back(tid)) {
         Ok(()) => Ok(true),
@@ -34,7 +34,7 @@ pub(super) fn put_back(before: &SavedThread) -> Result<bool, Refused> {
     }
 }
 
-/// Of each process with threads in a window, one of them: the first, if it is noted.
+/// One recorded thread for each process with threads in a window; the first thread, if recorded.
 pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a SavedThread>) -> BTreeMap<Identity, SavedThread> {
     let mut kin = BTreeMap::new();
     for before in threads.filter(|before| before.window.is_some()) {
@@ -46,8 +46,8 @@ pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a SavedThread>) -> BTreeMa
     kin
 }
 
-/// Threads and children that were born in a window, and that nobody has looked at since, have inherited that they may run on its
-/// CPU alone: they may again where their kin may, as the window itself would have it.
+/// Threads and children that started in a window and were never sampled are still bound to its CPU: restores the
+/// affinity of their siblings, as the window would.
 pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, SavedThread>) {
     let children = Children::default();
     let mut seen: BTreeSet<Identity> = kin.keys().copied().collect();
@@ -71,13 +71,12 @@ pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, SavedTh
     }
 }
 
-/// Processes that are looked through for it.
+/// Most processes to check for them.
 const MOST_UNBOUND: usize = 4 * MOST_PROCESSES;
 
-/// Undoes changes of an earlier broker in these processes that no line records, as after damage to the file:
-/// scheduling that only a window or bandwidth gives, unless the process may set it by itself. The thread's earlier
-/// scheduling is unknown, so it becomes ordinary. If it was bound to one CPU, as in a window, it may run on all of the
-/// broker's CPUs.
+/// Undoes unrecorded changes of an earlier broker in these processes, as after damage to the file: scheduling that only
+/// a window or bandwidth explains, unless the process may set it by itself. The thread's earlier scheduling is unknown,
+/// so it becomes ordinary. If it was bound to one CPU, as in a window, it may run on all of the broker's CPUs.
 pub fn restore_unrecorded(processes: impl IntoIterator<Item = Identity>) -> RestoreReport {
     let mut report = RestoreReport::default();
     for process in processes {
@@ -87,7 +86,7 @@ pub fn restore_unrecorded(processes: impl IntoIterator<Item = Identity>) -> Rest
                 continue;
             }
             if Affinity::of(tid).is_ok_and(|affinity| affinity.cpus().nth(1).is_none()) {
-                // If its cpuset has none of them, its CPUs stay.
+                // Without any of them in its cpuset, its CPUs stay.
                 let _ = Affinity::to(allowed_cpus()).put(tid);
             }
             match Scheduling::ORDINARY.put_back(tid) {

@@ -1,4 +1,4 @@
-//! The state file of brokers that ended, and of those that were killed.
+//! The state file after brokers that ended or were killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -44,7 +44,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// Another test may be starting a process just now, which holds all files of this one until it executes its program.
+/// A process that another test starts shares the lock until it executes its program.
 fn reopen(place: &StateDir) -> (StateFile, RestoreReport) {
     for _ in 0..1000 {
         match StateFile::open(&place.0) {
@@ -65,7 +65,7 @@ fn a_thread_that_was_raised_is_put_back_by_the_next_start_and_others_are_left() 
     let (mut state_file, _) = StateFile::open(&place.0).unwrap();
     [raised, own, gone].into_iter().for_each(|before| state_file.thread(before).unwrap());
     Affinity::to([raised.affinity.cpus().next().unwrap()]).put(raised.thread.number).unwrap();
-    // The second chose a priority of its own since, with which the broker never had to do.
+    // The second one has chosen its own priority since.
     Scheduling { class: Class::RoundRobin(5), reset_on_fork: false }.put_back(own.thread.number).unwrap();
     drop(three);
     drop(state_file);
@@ -128,7 +128,7 @@ fn who_was_born_in_a_window_and_not_looked_at_may_run_where_its_kin_may() {
     let scheduling = Scheduling::of(shell.id()).unwrap();
     let before = SavedThread { process, thread: process, scheduling, affinity: everywhere, window: Some(at) };
     let (mut input, output) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
-    // With patience: a shell that says nothing would hold the test up for good.
+    // A timeout, so that a silent shell does not block the test.
     let patience = std::time::Duration::from_secs(60);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || BufReader::new(output).lines().try_for_each(|line| tell.send(line.unwrap())));
@@ -146,7 +146,7 @@ fn who_was_born_in_a_window_and_not_looked_at_may_run_where_its_kin_may() {
         std::thread::yield_now();
     }
     assert_eq!(Affinity::of(born).unwrap(), Affinity::to([at]));
-    // The window had ended when the broker was killed: nobody is raised.
+    // The window had ended when the broker was killed: no thread is raised.
     everywhere.put(shell.id()).unwrap();
     drop(state_file);
     let (_, report) = reopen(&place);

@@ -1,7 +1,7 @@
-//! Windows follow their tasks to the CPUs on which these may run.
+//! Windows follow the CPU affinity of their tasks.
 //!
-//! Where a thread may run is read when it is raised, which happens in each period in which its task uses its budget up,
-//! and of threads that stay raised once a second. Nothing else is read: a task that sleeps costs nothing.
+//! The affinity of a thread is read when it is raised, once in each period in which its task uses up its budget, and
+//! once a second for threads that stay raised. A sleeping task costs nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,33 +19,33 @@ use crate::platform::NotReserved;
 use crate::proxy::ProxyContext;
 use crate::task_processes::TaskProcesses;
 
-/// How often it is seen whether raised threads were bound anew, and whether those are free again that were refused.
+/// How often the affinity of raised threads and of refused tasks is checked.
 pub(super) const LOOK: Span = Span::from_secs(1);
-/// A window moves no more often than this, however its program is bound: that takes time from all others.
+/// The shortest time between two moves of a window, because moves cost all tasks time.
 const LEAST: Span = Span::from_millis(100);
 
-/// So many of those that were refused are looked at at once, and about so many threads of theirs: windows wait meanwhile.
+/// Refused tasks, and about their threads, of one check, because windows wait meanwhile.
 const TASKS_AT_ONCE: usize = 8;
 const THREADS_AT_ONCE: usize = 256;
-/// And at most so many times in a [`LOOK`].
+/// Checks in each [`LOOK`].
 const GOES: usize = 50;
 
-/// A task that was refused because of where it may run.
+/// A task that was refused because of its affinity.
 #[derive(Debug)]
 pub(super) struct RefusedPlacement {
     allowed: Vec<u32>,
-    /// Once it has as much, it is so no more; none if it may run nowhere.
+    /// The refused share; `None` if it may run on no CPU.
     refused: Option<Share>,
 }
 
-/// Those after the one that was looked at last, then the others.
+/// The tasks after the last checked one, then those before it.
 fn in_turn(refused_placements: &BTreeMap<TaskId, RefusedPlacement>, last: TaskId) -> Vec<TaskId> {
     let after = refused_placements.range((Bound::Excluded(last), Bound::Unbounded));
     after.chain(refused_placements.range(..=last)).map(|(task, _)| *task).take(TASKS_AT_ONCE).collect()
 }
 
 impl WindowProxy {
-    /// The CPUs that a task's window may be on, as it was seen last, or now if that is long ago.
+    /// The CPUs that the task's window may use, cached for [`LOOK`].
     pub(super) fn allowed(&self, task: TaskId, members: &TaskProcesses, now: Instant) -> Vec<u32> {
         match self.open.get(&task) {
             Some(open) if now < open.bound => open.allowed.clone(),
@@ -53,10 +53,10 @@ impl WindowProxy {
         }
     }
 
-    /// A place for the task, on one of the CPUs: which it is, unless it has one that will do.
+    /// Places the task on one of the CPUs. Returns the CPU, or `None` if the present place suffices.
     ///
-    /// Tasks ask for a little more or less after each period. A window has room for a quarter more where there is some, so that
-    /// not each time all windows are tested. Where that room is wanted for something else it is taken.
+    /// Requests vary a little from period to period. A window keeps a quarter more room if there is some, so that not
+    /// each change tests all windows. Other tasks may use that room.
     pub(super) fn place(
         &mut self,
         task: TaskId,
@@ -86,7 +86,7 @@ impl WindowProxy {
         }
     }
 
-    /// Where there is no room, the room that windows have beyond their budgets is taken first.
+    /// If there is no room, first removes the spare room of all windows.
     fn try_to_place<T>(&mut self, place: impl Fn(&mut Placement) -> Result<T, NoRoom>) -> Result<T, NoRoom> {
         place(&mut self.placement).or_else(|_| {
             self.give_up_room();
@@ -98,8 +98,8 @@ impl WindowProxy {
         self.placement.lessen(self.open.iter().map(|(task, open)| (*task, open.reservation)));
     }
 
-    /// After a look at a task's threads: if most of them may not run where the window is any more, it goes where they may.
-    /// Where there is no room it is refused what it has, which somebody has still to be told.
+    /// After a sample of a task's threads: if most of them may no longer run on the window's CPU, moves the window.
+    /// Without room, the task loses its reservation; [`SchedulerProxy::next_outcome`] reports it.
     pub(super) fn follow_affinity(&mut self, task: TaskId, now: Instant, context: &mut ProxyContext) {
         let Some(open) = self.open.get_mut(&task) else { return };
         let Some(members) = context.tasks.get(&task) else { return };
@@ -136,7 +136,7 @@ impl WindowProxy {
         }
     }
 
-    /// Who was refused because of where they may run is given room when that changes. Says when to look again.
+    /// Retries tasks that were refused because of their affinity, when that changes. Returns when to check again.
     pub(super) fn retry_refused(&mut self, now: Instant, context: &ProxyContext) -> Instant {
         if self.refused_placements.is_empty() {
             return Instant::NEVER;
@@ -160,7 +160,7 @@ impl WindowProxy {
             }
             refused_placements.remove(&task);
             if allowed.is_some() {
-                // What is reserved next is for where it may run now.
+                // The next reservation uses the new affinity.
                 open.get_mut(&task).into_iter().for_each(|open| open.bound = now);
                 room.push_back(task);
             }
@@ -170,7 +170,7 @@ impl WindowProxy {
         *freed
     }
 
-    /// Why it is refused; it is looked whether it is still bound, if it is.
+    /// Stores a refusal that depends on the affinity, and adds the affinity to its reason.
     fn refuse_placement(
         &mut self,
         task: TaskId,
@@ -193,7 +193,7 @@ impl WindowProxy {
 }
 
 impl TaskWindow {
-    /// Where its threads may run, as they were seen last.
+    /// The affinity of its threads at the last sample.
     fn reach(&self, cpus: &[u32]) -> Reach {
         let mut reach = Reach::on(cpus);
         let free = self.threads.values().filter(|held| held.state != ThreadState::ItsOwn);
@@ -210,7 +210,7 @@ fn nowhere() -> NotReserved {
     NotReserved { most: None, reason: "the task may not run on a CPU with windows".to_owned() }
 }
 
-/// Where a task's threads may run now; raised ones, where they may while they are not.
+/// The present affinity of a task's threads; that of raised threads without their window.
 fn reach(cpus: &[u32], open: Option<&TaskWindow>, members: &TaskProcesses) -> Reach {
     let mut reach = Reach::on(cpus);
     for member in members.threads() {

@@ -1,5 +1,5 @@
-//! What a window waits for between two looks: a kernel event if there is one, else the earliest time at which the
-//! budget can be consumed.
+//! What a window waits for between two samples: a kernel event, else the earliest instant at which the budget can be
+//! used up.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use hyoshi_model::{Instant, Span};
 
 use super::{Alarm, Events, Rang, TaskWindow, ThreadState};
 
-/// Tasks with more threads are watched by looks: setting each alarm again in each period would cost too much.
+/// Tasks with more threads are sampled: setting all their alarms in each period would cost too much.
 const MOST_ALARMS: usize = 16;
-/// After a task has started threads, it is watched by looks for this long: threads without an alarm may consume, too.
+/// How long a task is sampled after it started threads: threads without an alarm may consume, too.
 const RESTLESS: Span = Span::from_secs(1);
 
 /// The alarms of a task's threads.
 #[derive(Debug, Default)]
 pub(super) struct WindowAlarms {
     alarms: BTreeMap<u32, ThreadAlarm>,
-    /// The thread whose alarm was reported last, which is set anew at each look, and the meter's value when it was.
+    /// The thread of the last alarm, whose alarm is set at each sample, and the meter's value then.
     leader: Option<u32>,
     reading: Span,
-    /// Whether the window waits for them.
+    /// Whether the window waits for alarms.
     heard: bool,
     restless: Instant,
     refused: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct WindowAlarms {
 #[derive(Debug)]
 struct ThreadAlarm {
     alarm: Alarm,
-    /// What it was set to; `None` before that, and after its report.
+    /// The set value; `None` before that and after the alarm.
     to: Option<Span>,
 }
 
@@ -39,7 +39,7 @@ impl WindowAlarms {
         self.heard
     }
 
-    /// Why the kernel refused them.
+    /// Why the kernel refused alarms.
     pub fn refused(&self) -> Option<&String> {
         self.refused.as_ref()
     }
@@ -49,7 +49,7 @@ impl WindowAlarms {
         self.restless = now.saturating_add(RESTLESS);
     }
 
-    /// An alarm was reported; false if it is not known any more.
+    /// An alarm has fired; false if it is unknown.
     pub fn rang(&mut self, tid: u32, what: Rang) -> bool {
         if what == Rang::Ended {
             return self.alarms.remove(&tid).is_some();
@@ -60,9 +60,10 @@ impl WindowAlarms {
         true
     }
 
-    /// Sets all alarms, so that one is reported before the task has consumed `left` more.
+    /// Sets all alarms so that one fires before the task has consumed `left` more.
     ///
-    /// The leader's counts from now on. Others were set earlier to as much or less: they are reported sooner, if at all.
+    /// The leader's alarm counts from now. Earlier alarms of other threads were set to as much or less, so they fire no
+    /// later.
     fn set(&mut self, left: Span, reading: Span) -> std::io::Result<()> {
         let (most, other) = Rest::parts(left, self.alarms.len());
         if let (1, Some(only)) = (self.alarms.len(), self.alarms.keys().next()) {
@@ -89,13 +90,13 @@ fn key(task: TaskId, tid: u32) -> u64 {
     u64::from(task.0) << 32 | u64::from(tid)
 }
 
-/// The thread whose alarm has this key.
+/// The thread of this key.
 pub(super) fn whose(key: u64) -> (TaskId, u32) {
     (TaskId((key >> 32) as u32), key as u32) // the two halves
 }
 
 impl TaskWindow {
-    /// After a look: when the next one is due, unless an alarm is reported earlier.
+    /// Returns when the next sample is due, unless an alarm fires earlier.
     pub(super) fn rest(&mut self, task: TaskId, step: Step, now: Instant, reading: Span, events: &Events) -> Instant {
         self.rest.heard = false;
         if self.unfinished {

@@ -1,13 +1,13 @@
-//! Soft windows: in each period a task's threads are raised to a real-time priority until they have consumed their
-//! budget, then go on as before. When to do what is [`Window`]'s law; here it is done.
+//! Soft windows: in each period the task's threads have a real-time priority until they have consumed their budget.
+//! [`Window`] decides when; this module acts.
 //!
-//! What the program does of itself is seen at the next look:
+//! Changes by the program are detected at the next sample:
 //!
-//! - it takes a real-time class that it may take: respected, its choice stands and the thread is left alone until it gives that
-//!   up; what it makes of a window's priority is none (`raised.rs`);
-//! - it becomes SCHED_BATCH, SCHED_IDLE or SCHED_OTHER: that is what it is put back to, in its windows it is raised;
-//! - it changes its nice value: kept, the kernel keeps it through windows;
-//! - it changes its affinity, or somebody its cpuset: kept, and the window follows.
+//! - A real-time class that the program may set stays, and the thread is not raised while it has that class; classes
+//!   derived from a window's priority do not count (`raised.rs`).
+//! - SCHED_BATCH, SCHED_IDLE or SCHED_OTHER is what the thread is restored to; its windows still raise it.
+//! - A changed nice value stays; the kernel keeps it through windows.
+//! - A changed affinity or cpuset stays, and the window follows.
 
 mod affinity;
 mod alarms;
@@ -29,37 +29,37 @@ use crate::platform::{CpuLanes, NotReserved};
 use crate::state_file::StateFile;
 use crate::task_processes::{TaskProcesses, TaskThread};
 
-/// Holds windows for tasks.
+/// Reserves by windows.
 #[derive(Debug)]
 pub struct WindowProxy {
     cpus: Vec<u32>,
     placement: Placement,
     open: BTreeMap<TaskId, TaskWindow>,
     due: BTreeSet<(Instant, TaskId)>,
-    /// Tasks that were refused what they asked while they were bound to these CPUs.
+    /// Tasks that were refused because of their affinity.
     refused_placements: BTreeMap<TaskId, affinity::RefusedPlacement>,
-    /// Which of those was looked at last.
+    /// The last task that was checked among them.
     turn: TaskId,
-    /// When it is seen whether they still are.
+    /// When they are checked next.
     freed: Instant,
     room: VecDeque<TaskId>,
     outcomes: VecDeque<(TaskId, Reservation, NotReserved)>,
     above: LaneUsage,
-    /// For CPUs with windows whose tasks sleep: how long these may go unlooked at.
+    /// For CPUs whose tasks all sleep: how long their windows may go unsampled.
     sleep_parts: BTreeMap<u32, Option<u64>>,
     events: Events,
-    /// Tasks that slept and are awake.
+    /// Tasks that were asleep and have woken.
     woke: VecDeque<TaskId>,
-    /// Threads to be freed, [`AT_ONCE`] at a time.
+    /// Threads to unbind, [`AT_ONCE`] at a time.
     born: VecDeque<BornThread>,
 }
 
-/// The calling thread's CPUs, put back at the end of the scope if it moved.
+/// Restores the affinity of the calling thread at the end of the scope.
 #[derive(Default)]
 struct AffinityGuard(Option<Affinity>);
 
 impl AffinityGuard {
-    /// Moves the thread to a CPU, unless that is refused.
+    /// Moves the thread to a CPU, if the kernel allows it.
     fn to(&mut self, cpu: u32) {
         if own_cpu() == cpu {
             return;
@@ -82,7 +82,7 @@ impl Drop for AffinityGuard {
     }
 }
 
-/// A thread that was born in a window which has been given up: it may run where its kin may.
+/// A thread that started in a window which has ended since: it gets the affinity of its siblings.
 #[derive(Debug)]
 struct BornThread {
     member: TaskThread,
@@ -96,41 +96,41 @@ impl BornThread {
             && let Some(mut held) = WindowThread::of(&self.member)
         {
             held.unbind(self.cpu, self.kin);
-            // A raised thread that executed a program has a different number.
+            // A raised thread that executed a program has another number.
             let _ = held.undo_escape();
         }
     }
 }
 
-/// How the broker detects that budgets are consumed.
+/// How the broker detects that budgets are used up.
 #[derive(Debug)]
 enum Events {
-    /// By looks at the meter: no thread waits for events.
+    /// By sampling: no thread waits for events.
     Unheard,
-    /// By looks: the kernel refuses events.
+    /// By sampling: the kernel refuses events.
     Refused(String),
-    /// The kernel reports it.
+    /// By events of the kernel.
     From(Alarms),
 }
 
-/// Number of threads, about, that are raised or lowered under one lock of the broker's state. The others follow at the
-/// next look, after other tasks' windows.
+/// Threads, about, that are raised or lowered under one lock. The others follow at the next tick, after the windows of
+/// other tasks.
 const AT_ONCE: usize = 64;
 
-/// Looks between which the broker's state stays locked.
+/// Samples under one lock of the broker's state.
 const LOOKS: usize = 32;
 
 /// Due windows that are considered for them.
 const MOST_DUE: usize = 256;
 
-/// For so many looks at the windows of one CPU the broker's thread moves there: from elsewhere, each counter that is read or set
-/// costs an interrupt of that CPU.
+/// With this many samples for one CPU, the broker's thread moves there: from another CPU, each counter costs an
+/// interrupt.
 const MOVE: usize = 4;
 
-/// How often it is checked that threads may be raised, besides when the window opens first.
+/// How often raising is checked, besides at the first window.
 const VETTING: Span = Span::from_secs(1);
 
-/// A window has at most this many threads: raising and lowering more would take the broker too long.
+/// Most threads of a window: raising and lowering more would last too long.
 const MOST_THREADS: usize = 1_024;
 
 /// A task's window.
@@ -141,25 +141,25 @@ struct TaskWindow {
     priority: u8,
     due: Instant,
     threads: BTreeMap<u32, WindowThread>,
-    /// The meter's reading at the last look: a task that consumed nothing has started nobody.
+    /// The meter at the last sample: a task that consumed nothing has started nothing.
     reading: Option<Span>,
-    /// The CPUs that it was placed for, and when it is seen whether its threads may still run there.
+    /// The affinity that it was placed for, and when that is checked next.
     allowed: Vec<u32>,
     bound: Instant,
     looked: bool,
-    /// When that had it placed anew.
+    /// When it was last moved.
     moved: Instant,
-    /// How many of its threads may not run where it is.
+    /// Number of threads that may not run on its CPU.
     elsewhere: usize,
-    /// The reservation, and the number of slices in which the window serves it.
+    /// The reservation, and the number of slices that serve it.
     reservation: Reservation,
     slices: u32,
-    /// How many threads the last look raised and lowered, and whether more are left.
+    /// Threads that the last sample raised or lowered, and whether more remain.
     changed: usize,
     unfinished: bool,
-    /// When the window opened, in the kernel's ticks: threads that started earlier were not born in it.
+    /// When it opened, in kernel ticks: earlier threads did not start in it.
     opened: u64,
-    /// When it was last checked that its threads may be raised.
+    /// When raising was last checked.
     vetted: Instant,
     rest: alarms::WindowAlarms,
 }
@@ -185,13 +185,13 @@ impl WindowProxy {
         }
     }
 
-    /// On the CPUs that this process may use, up to what the kernel leaves real-time threads.
+    /// On the CPUs of this process, up to the kernel's limit for real-time threads.
     pub fn of_this_machine() -> Self {
         WindowProxy::new(allowed_cpus(), Share::from_millionths(u64::from(fifo_limit().ppm)))
     }
 
-    /// Everybody to where they are placed: when a window comes or goes, others' priorities change, and seldom their CPU. Of
-    /// `changed` are the windows or what is promised above them, besides those that move.
+    /// Applies the placement: a new or removed window changes the priorities of others, and seldom their CPU. `changed`
+    /// is a CPU with changed windows or lanes, besides those that windows move between.
     fn apply_placement(&mut self, changed: Option<u32>, state_file: &mut StateFile) {
         let (mut changed, mut used) = (BTreeSet::from_iter(changed), BTreeSet::new());
         for (task, seat) in self.placement.seats() {
@@ -220,7 +220,7 @@ impl WindowProxy {
         self.wake_sleeping_windows(&changed);
     }
 
-    /// Where there is less room than there was, those who sleep are looked at now.
+    /// Samples sleeping windows of CPUs that have less room than before.
     fn wake_sleeping_windows(&mut self, changed: &BTreeSet<u32>) {
         for cpu in changed {
             let Some(part) = self.sleep_parts.get_mut(cpu) else { continue };
@@ -236,7 +236,7 @@ impl WindowProxy {
         }
     }
 
-    /// Looks after one task now. The first refusal of the kernel that left no thread raised is returned.
+    /// Serves one window. Returns the first refusal if no thread is raised.
     fn serve(&mut self, task: TaskId, now: Instant, context: &mut ProxyContext) -> Result<(), (u32, Refused)> {
         let Some(open) = self.open.get_mut(&task) else { return Ok(()) };
         let Some(members) = context.tasks.get_mut(&task) else { return Ok(()) };
@@ -262,7 +262,7 @@ impl WindowProxy {
         served
     }
 
-    /// Windows are due when their threads have consumed what was set for them.
+    /// Schedules windows whose alarms have fired.
     fn collect_alarms(&mut self, now: Instant) {
         let Events::From(alarms) = &self.events else { return };
         let mut rang = Vec::new();
@@ -276,13 +276,13 @@ impl WindowProxy {
         }
     }
 
-    /// The tasks to look at now, with their CPUs and how many of them are there: those of the CPU that runs this first.
+    /// The windows to serve now, with their CPUs and their number there; those of the present CPU first.
     fn due_windows(&self, now: Instant) -> Vec<(u32, usize, TaskId)> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, task)| *task);
         let on = |task: &TaskId| self.open.get(task).map_or(0, |open| open.cpu);
         let mut looks: Vec<(u32, usize, TaskId)> = due.map(|task| (on(&task), 0, task)).take(MOST_DUE).collect();
         let here = own_cpu();
-        // Stable: among those of one CPU the longest due comes first.
+        // Stable: for each CPU, the longest due first.
         looks.sort_by_key(|(cpu, ..)| (*cpu != here, *cpu));
         looks.truncate(LOOKS);
         for run in looks.chunk_by_mut(|one, other| one.0 == other.0) {
@@ -347,7 +347,7 @@ impl SchedulerProxy for WindowProxy {
         if let Some(open) = self.open.get_mut(&task) {
             open.window.harden(hard, reading);
             (open.allowed, open.reservation) = (allowed, reservation);
-            // The look of this tick serves it.
+            // This tick serves it.
             self.schedule(task, now);
             return Ok(());
         }
@@ -421,7 +421,7 @@ impl SchedulerProxy for WindowProxy {
             if lowered {
                 context.state_file.done(held.before.thread);
             }
-            // One that cannot be lowered is tried again at each window's end.
+            // Retried at each end of a window.
             !lowered
         });
     }
@@ -436,7 +436,7 @@ impl SchedulerProxy for WindowProxy {
             if together >= MOVE {
                 moved.to(cpu);
             }
-            // A refusal in mid-life has its thread left as it is; the window goes on with the others.
+            // After a refusal the thread stays as it is; the window continues with the other threads.
             let _ = self.serve(task, now, context);
             changed += self.open.get(&task).map_or(0, |open| open.changed);
         }
@@ -561,8 +561,8 @@ impl TaskWindow {
         }
     }
 
-    /// Raises every thread, [`AT_ONCE`] at a time. Children of raised threads start as ordinary, so this raises them
-    /// too.
+    /// Raises all threads, [`AT_ONCE`] at a time. Children of raised threads start as ordinary ones, so this raises
+    /// them, too.
     fn raise(
         &mut self,
         members: &TaskProcesses,
@@ -614,28 +614,27 @@ impl TaskWindow {
         }
     }
 
-    /// Where a thread that was born since may run, unless it or its program says otherwise: where the first of its process
-    /// may, or of the task.
+    /// The affinity of a new thread: that of its process's first thread, else of another thread of the task.
     fn bound_to(&self, born: &TaskThread) -> Option<Affinity> {
         let first = self.threads.get(&born.process.number).or_else(|| self.threads.values().next());
         first.map(|held| held.before.affinity)
     }
 
-    /// Threads that were born in the window and have not been looked at.
+    /// Threads that started in the window and have not been sampled.
     fn born<'a>(&self, members: impl IntoIterator<Item = &'a TaskThread>) -> Vec<BornThread> {
         let born = members.into_iter().filter(|member| !self.threads.contains_key(&member.tid));
         born.map(|member| BornThread { member: *member, cpu: self.cpu, kin: self.bound_to(member) }).collect()
     }
 
-    /// As [`TaskWindow::lower`], for good.
+    /// Lowers all threads for good.
     fn leave(&mut self, state_file: &mut StateFile) {
         for held in self.threads.values_mut() {
-            // As in the case above.
+            // A thread that cannot be lowered stays in the state file.
             let _ = held.leave(self.cpu, state_file);
         }
     }
 
-    /// [`AT_ONCE`] at a time.
+    /// Lowers [`AT_ONCE`] threads at a time.
     fn lower_some(&mut self, state_file: &mut StateFile) {
         let cpu = self.cpu;
         for held in self.threads.values_mut().filter(|held| held.state == ThreadState::Raised) {
@@ -643,14 +642,14 @@ impl TaskWindow {
                 self.unfinished = true;
                 return;
             }
-            // If a thread cannot be lowered, it stays in the state file, and the next window's end tries again.
+            // A thread that cannot be lowered stays in the state file; the next end of the window retries it.
             self.changed += usize::from(held.lower(cpu, state_file).is_ok());
         }
     }
 
     fn lower(&mut self, state_file: &mut StateFile) {
         for held in self.threads.values_mut() {
-            // One that cannot be lowered is in the state file: the next start tries again.
+            // A thread that cannot be lowered stays in the state file; the next start retries it.
             let _ = held.lower(self.cpu, state_file);
         }
     }
@@ -662,7 +661,7 @@ pub(super) fn placement(cpus: &[u32], limit: Share) -> Placement {
     Placement::new(cpus, Placement::SWITCHING)
 }
 
-/// A thread born of a raised one has lost its nice value with the priority: it gets that of its process again.
+/// A thread that a raised thread started has lost its nice value; restores that of its process.
 fn restore_nice(pid: u32, tid: u32) {
     if let (Ok(leader), Ok(0)) = (nice_of(pid), nice_of(tid))
         && leader != 0
@@ -672,7 +671,7 @@ fn restore_nice(pid: u32, tid: u32) {
     }
 }
 
-/// A process with a limit of real time would be ended by the kernel for what it computes in its windows.
+/// The kernel would kill a process with RLIMIT_RTTIME in its windows.
 fn may_be_raised(members: &TaskProcesses) -> Result<(), NotReserved> {
     let limited = members.processes().find_map(|process| Some((process.identity(), process.realtime_limit()?)));
     match limited {
@@ -687,7 +686,7 @@ fn may_be_raised(members: &TaskProcesses) -> Result<(), NotReserved> {
     }
 }
 
-/// Bounded, because raising them delays all other windows.
+/// Raising too many threads would delay all other windows.
 fn few_enough(members: &TaskProcesses) -> Result<(), NotReserved> {
     let threads = members.count_threads();
     if threads <= MOST_THREADS {

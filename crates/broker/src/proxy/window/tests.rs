@@ -8,7 +8,7 @@ use hyoshi_os::{Policy, set_own_policy};
 
 use super::*;
 
-/// Programs that sleep, each a task, and where what is changed of them is noted.
+/// Sleeping programs, one for each task, and their state directory.
 struct Sleepers {
     children: Vec<Child>,
     place: PathBuf,
@@ -52,7 +52,7 @@ fn who_sleeps_is_looked_at_once_there_is_less_room_and_nothing_is_known_of_a_cpu
     let of = |budget| Reservation::new(Span::from_millis(budget), Span::from_millis(32)).unwrap();
     let [small, large] = [TaskId(0), TaskId(1)];
     proxy.reserve(small, of(1), Instant::ZERO, &mut context).unwrap();
-    // It sleeps as soon as it has begun.
+    // It sleeps from the start.
     let mut now = Instant::ZERO;
     while proxy.sleep_parts.get(&cpu) != Some(&Some(8)) {
         assert!(now < Instant::ZERO + Span::from_secs(100), "{:?}", proxy.sleep_parts);
@@ -60,7 +60,7 @@ fn who_sleeps_is_looked_at_once_there_is_less_room_and_nothing_is_known_of_a_cpu
         now = proxy.tick(now, &mut context);
     }
     proxy.reserve(large, of(28), now, &mut context).unwrap();
-    // Some room is kept for a larger budget of the small one.
+    // Spare room for the small budget.
     assert_eq!((proxy.due(), proxy.sleep_parts.get(&cpu)), (Instant::ZERO, Some(&Some(128))));
     assert!(proxy.tick(now, &mut context) <= now + Span::from_millis(1));
     proxy.release(large, &mut context);
