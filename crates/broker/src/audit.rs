@@ -224,15 +224,15 @@ pub(crate) fn cut(text: &str) -> Cow<'_, str> {
 
 /// Joins as many items as the log accepts.
 pub(crate) fn join_items(things: impl IntoIterator<Item = impl Display>) -> String {
-    let mut told = String::new();
+    let mut text = String::new();
     for thing in things {
-        if told.len() > MOST {
+        if text.len() > MOST {
             break;
         }
-        let comma = if told.is_empty() { "" } else { ", " };
-        told.push_str(&format!("{comma}{thing}"));
+        let comma = if text.is_empty() { "" } else { ", " };
+        text.push_str(&format!("{comma}{thing}"));
     }
-    told
+    text
 }
 
 #[cfg(test)]

@@ -24,11 +24,11 @@ impl Certificates {
         let nameless = if self.readers.is_none() { Right::See } else { Right::None };
         let right = names.iter().map(|name| self.right(name)).max().unwrap_or(nameless);
         let user = names.iter().find_map(|name| Some((name, *self.users.get(name)?)));
-        let told = match user {
+        let counted = match user {
             Some((name, _)) if right < Right::Direct => Some(name),
             _ => names.iter().find(|name| self.right(name) == right),
         };
-        let name = told.map_or_else(|| "(unnamed)".to_owned(), String::clone);
+        let name = counted.map_or_else(|| "(unnamed)".to_owned(), String::clone);
         Certified { name, right, user: user.map(|(_, user)| user) }
     }
 

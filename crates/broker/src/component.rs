@@ -120,7 +120,7 @@ pub fn default_chain() -> Vec<ComponentSpec> {
 ///
 /// If the kind or a parameter is unknown, or a value is out of range.
 pub fn advocate(setting: &ComponentSpec) -> Result<Box<dyn hyoshi_control::Advocate>, RequestError> {
-    let told = match setting.kind.as_str() {
+    let remedy = match setting.kind.as_str() {
         "conditions" => "use another kind, because the broker has no contracts",
         "external" | "library" => "use it with a running broker",
         _ => {
@@ -135,5 +135,5 @@ pub fn advocate(setting: &ComponentSpec) -> Result<Box<dyn hyoshi_control::Advoc
             });
         }
     };
-    Err(RequestError::refused(format!("`{}` cannot be used here", setting.kind), told))
+    Err(RequestError::refused(format!("`{}` cannot be used here", setting.kind), remedy))
 }

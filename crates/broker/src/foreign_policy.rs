@@ -16,7 +16,7 @@ pub(crate) trait PolicySource: fmt::Debug + Send {
     const LABEL: &'static str;
 
     /// Fetches the answer for these requests, before they are settled.
-    fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share);
+    fn fetch(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share);
 
     /// Sends the requests once they are settled.
     fn ask(&mut self, asks: &[Ask], cap: Share) {
@@ -53,7 +53,7 @@ impl<S: PolicySource> Policy for ForeignPolicy<S> {
     }
 
     fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
-        self.source.hear(&mut self.foreign, asks, limit.share());
+        self.source.fetch(&mut self.foreign, asks, limit.share());
         self.foreign.arbitrate(asks, limit, grants);
         self.source.ask(asks, limit.share());
     }

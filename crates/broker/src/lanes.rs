@@ -8,7 +8,7 @@ use hyoshi_model::Share;
 use crate::platform::{CpuLanes, NotReserved};
 
 /// Number of CPUs in a reason.
-const TOLD: usize = 4;
+const MOST_CPUS: usize = 4;
 
 /// The share and its description, by CPU.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ impl LaneUsage {
         let here = self.0.iter().filter(|(cpu, _)| cpus.is_empty() || cpus.contains(cpu));
         let mut above: Vec<(Share, &str)> = here.map(|(_, (takes, words))| (*takes, words.as_str())).collect();
         above.sort_by_key(|(takes, _)| std::cmp::Reverse(*takes));
-        let more = if above.len() > TOLD { ", ..." } else { "" };
-        let above: Vec<&str> = above.into_iter().take(TOLD).map(|(_, words)| words).collect();
+        let more = if above.len() > MOST_CPUS { ", ..." } else { "" };
+        let above: Vec<&str> = above.into_iter().take(MOST_CPUS).map(|(_, words)| words).collect();
         let reason = match above.is_empty() {
             true => refused.to_string(),
             false => format!("{refused}; above all windows: {}{more}", above.join(", ")),

@@ -145,7 +145,7 @@ impl PolicySource for PolicyLibrary {
     const NAME: &'static str = "library";
     const LABEL: &'static str = "the library's policy";
 
-    fn hear(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share) {
+    fn fetch(&mut self, foreign: &mut Foreign, asks: &[Ask], cap: Share) {
         let answered = {
             let names = self.events.names();
             let named = |ask: &Ask| NamedAsk {

@@ -159,8 +159,8 @@ mod tests {
         held.pop();
         held.push(gate.connected(&user(1000)).unwrap());
         assert!(gate.connected(&user(1000)).is_err());
-        let told = gate.refusals.take(gate.clock.now()).unwrap();
-        assert!(told.contains("refused: user 1000: more than 3 connections, `connections` of [default]"), "{told}");
+        let notice = gate.refusals.take(gate.clock.now()).unwrap();
+        assert!(notice.contains("refused: user 1000: more than 3 connections, `connections` of [default]"), "{notice}");
     }
 
     #[test]

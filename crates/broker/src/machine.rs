@@ -48,7 +48,7 @@ pub struct Machine {
 struct GroupScan {
     groups: Vec<Group>,
     /// Number of scanned groups, their processes, and the scan in progress.
-    seen: usize,
+    scanned: usize,
     there: Vec<u32>,
     look: Option<Look>,
     /// Some processes could not be listed.
@@ -58,21 +58,21 @@ struct GroupScan {
 }
 
 /// Scans of control groups use at most this part of the time; tasks with groups share it equally.
-const GATHERING_SHARE: u64 = 50;
+const SCAN_SHARE: u64 = 50;
 /// Longest single scan, because windows wait meanwhile.
-const GATHERING: Span = Span::from_millis(1);
+const LONGEST_SCAN: Span = Span::from_millis(1);
 
 impl GroupScan {
     /// A scan for one of `tasks` tasks took `spent`. All tasks together keep to the share, and none waits for another
     /// task's large tree.
     fn took(&mut self, now: Instant, spent: Span, tasks: usize) {
-        self.next = now.saturating_add(spent * GATHERING_SHARE * tasks.max(1) as u64);
+        self.next = now.saturating_add(spent * SCAN_SHARE * tasks.max(1) as u64);
     }
 
     /// Continues the scan while there is time. At its end, returns the sorted processes of all groups and whether the
     /// list is complete.
     fn go_on(&mut self, time: &mut dyn FnMut() -> bool) -> Option<(Vec<u32>, bool)> {
-        while let Some(group) = self.groups.get(self.seen) {
+        while let Some(group) = self.groups.get(self.scanned) {
             // A removed group, such as that of a restarted unit, may exist again later.
             match self.look.take().map_or_else(|| Look::begin(group), Ok) {
                 Ok(mut look) => {
@@ -85,9 +85,9 @@ impl GroupScan {
                 }
                 Err(error) => self.lacks |= error.kind() != ErrorKind::NotFound,
             }
-            self.seen += 1;
+            self.scanned += 1;
         }
-        self.seen = 0;
+        self.scanned = 0;
         self.there.sort_unstable();
         self.there.dedup();
         Some((std::mem::take(&mut self.there), !std::mem::take(&mut self.lacks)))
@@ -143,7 +143,7 @@ impl Machine {
         asked: Option<&str>,
         floor: bool,
     ) -> Result<(Machine, RestoreReport), MachineError> {
-        asked.map_or(Ok(()), known)?;
+        asked.map_or(Ok(()), check_name)?;
         if floor {
             Subtree::find().map_err(MachineError::NoFloor)?;
         }
@@ -185,7 +185,7 @@ impl Machine {
             way.used = false;
             way.reason = format!("used while the external scheduler is bypassed: {}", way.reason);
         }
-        let reason = self.proxy.standing().unwrap_or_default();
+        let reason = self.proxy.status().unwrap_or_default();
         self.proxies.insert(0, ProxyInfo { name: self.proxy.name(), usable: true, used: true, reason });
         Ok(self)
     }
@@ -202,7 +202,7 @@ pub fn proxies() -> Vec<ProxyInfo> {
 /// # Errors
 ///
 /// If there is no proxy of that name.
-pub fn known(asked: &str) -> Result<(), MachineError> {
+pub fn check_name(asked: &str) -> Result<(), MachineError> {
     if PROBES.iter().any(|(name, ..)| *name == asked) {
         return Ok(());
     }
@@ -268,8 +268,8 @@ impl Machine {
 impl Platform for Machine {
     fn proxies(&self) -> Vec<ProxyInfo> {
         let mut proxies = self.proxies.clone();
-        if let (Some(way), Some(standing)) = (proxies.iter_mut().find(|way| way.used), self.proxy.standing()) {
-            way.reason = standing;
+        if let (Some(way), Some(status)) = (proxies.iter_mut().find(|way| way.used), self.proxy.status()) {
+            way.reason = status;
         }
         proxies
     }
@@ -299,7 +299,7 @@ impl Platform for Machine {
         groups.push(group);
         self.group_scans.insert(task, GroupScan { groups, ..GroupScan::default() });
         let (clock, began) = (self.clock, self.clock.now());
-        self.take_in(task, there, may, &mut || clock.now().since(began) < GATHERING);
+        self.take_in(task, there, may, &mut || clock.now().since(began) < LONGEST_SCAN);
     }
 
     fn drop_group(&mut self, task: TaskId, folder: &Path) {
@@ -319,7 +319,7 @@ impl Platform for Machine {
         let tasks = self.group_scans.len();
         let Some(scan) = self.group_scans.get_mut(&task).filter(|scan| scan.next <= now) else { return };
         let (clock, began) = (self.clock, self.clock.now());
-        let mut time = || clock.now().since(began) < GATHERING;
+        let mut time = || clock.now().since(began) < LONGEST_SCAN;
         if let Some((there, all)) = scan.go_on(&mut time) {
             self.take_in(task, &there, may, &mut time);
             if all {
@@ -481,7 +481,7 @@ impl Platform for Machine {
     }
 
     fn wakeups(&mut self, task: TaskId, finder: &mut Finder) -> WakeupWatch {
-        self.watches.hear(task, self.context.tasks.get(&task), finder)
+        self.watches.collect_into(task, self.context.tasks.get(&task), finder)
     }
 
     fn wake_on_events(&mut self, wake: &Wake) {
@@ -626,8 +626,8 @@ mod tests {
                 }
             }
             let first: Span = (0..tasks).map(cost).sum();
-            assert!(total * GATHERING_SHARE <= all + first * GATHERING_SHARE, "{tasks} tasks: {total} of {all}");
-            let most = Span::from_millis(2) * GATHERING_SHARE * tasks as u64 + Span::from_millis(5);
+            assert!(total * SCAN_SHARE <= all + first * SCAN_SHARE, "{tasks} tasks: {total} of {all}");
+            let most = Span::from_millis(2) * SCAN_SHARE * tasks as u64 + Span::from_millis(5);
             assert!(longest <= most, "{tasks} tasks: one waited {longest}");
         }
     }

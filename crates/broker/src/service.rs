@@ -132,10 +132,10 @@ impl BrokerService {
         let clock = MonotonicClock::start();
         if let Some(remote) = remote {
             let lane = LaneOptions { name: "broker-tls".to_owned(), threads: REMOTE_THREADS, ..LaneOptions::default() };
-            let (told, soon) = (refusals.clone(), wake.clone());
+            let (notices_of_tls, wake_of_tls) = (refusals.clone(), wake.clone());
             let tls = remote.tls.on_refused(move |who, reason| {
-                if told.note(who, reason) {
-                    soon.post();
+                if notices_of_tls.note(who, reason) {
+                    wake_of_tls.post();
                 }
             });
             builder = builder.lane(lane).tls_server(tls);
@@ -212,9 +212,9 @@ impl BrokerService {
         })
     }
 
-    /// Runs the broker until `interrupt`, then restores everything. `tell` receives notices for the operator and must
+    /// Runs the broker until `interrupt`, then restores everything. `report` receives notices for the operator and must
     /// not block; `manager` receives the watchdog's notifications.
-    pub fn run(&self, interrupt: &Interrupt, manager: &Notifier, mut tell: impl FnMut(&str)) {
+    pub fn run(&self, interrupt: &Interrupt, manager: &Notifier, mut report: impl FnMut(&str)) {
         let BrokerShared { core, wake, clock, .. } = &*self.shared;
         let mut alive = Instant::ZERO;
         let mut throttle = CpuThrottle::new(clock.now());
@@ -228,7 +228,7 @@ impl BrokerService {
             };
             let refused = [&self.shared.refusals, &self.shared.excess];
             let notices = notices.into_iter().chain(refused.iter().filter_map(|refused| refused.take(clock.now())));
-            notices.for_each(|notice| tell(&notice));
+            notices.for_each(|notice| report(&notice));
             if interrupt.requested() {
                 break;
             }

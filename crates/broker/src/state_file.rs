@@ -25,7 +25,7 @@ use hyoshi_os::trusted::{Folder, For, Mistrust};
 use crate::journal::Journal;
 use records::StateRecord;
 pub use restore::restore_unrecorded;
-use restore::{kin, put_back, unbind_born};
+use restore::{put_back, siblings, unbind_started};
 
 /// A thread before the broker's first change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,11 +189,11 @@ impl StateFile {
     }
 
     /// A thread or process is restored, or has ended.
-    pub fn done(&mut self, whose: Identity) {
-        let known = self.threads.remove(&whose).is_some() | self.moved.remove(&whose).is_some();
+    pub fn done(&mut self, identity: Identity) {
+        let known = self.threads.remove(&identity).is_some() | self.moved.remove(&identity).is_some();
         if known {
             // A missing line is harmless: restoring again changes nothing.
-            let _ = self.append(&records::done(whose));
+            let _ = self.append(&records::done(identity));
         }
     }
 
@@ -211,8 +211,8 @@ impl StateFile {
     pub fn restore_all(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();
         let failed = &mut report.failed;
-        let noted = self.threads.keys().map(|thread| thread.number).collect();
-        let kin = kin(self.threads.values());
+        let recorded = self.threads.keys().map(|thread| thread.number).collect();
+        let siblings = siblings(self.threads.values());
         self.threads.retain(|_, before| match put_back(before) {
             Ok(changed) => {
                 report.threads += usize::from(changed);
@@ -224,7 +224,7 @@ impl StateFile {
             }
         });
         // No new thread is bound from here on.
-        unbind_born(&noted, kin);
+        unbind_started(&recorded, siblings);
         self.moved.retain(|process, from| {
             if !is_same(*process) {
                 return false;
@@ -278,9 +278,9 @@ impl StateFile {
                 StateRecord::Group(group, home) => {
                     self.groups.insert(group, home);
                 }
-                StateRecord::Done(whose) => {
-                    self.threads.remove(&whose);
-                    self.moved.remove(&whose);
+                StateRecord::Done(identity) => {
+                    self.threads.remove(&identity);
+                    self.moved.remove(&identity);
                 }
             }
         }

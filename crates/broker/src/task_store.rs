@@ -372,7 +372,7 @@ mod tests {
         }
     }
 
-    fn noted(id: u32) -> StoredTask {
+    fn sample_task(id: u32) -> StoredTask {
         StoredTask {
             id,
             name: format!("task-{id}"),
@@ -408,18 +408,18 @@ mod tests {
         let place = Place::new("again");
         let (mut roster, warning) = place.open();
         assert_eq!(warning, None);
-        roster.task(noted(1)).unwrap();
-        roster.task(noted(2)).unwrap();
-        roster.task(StoredTask { importance: 9, ..noted(1) }).unwrap();
+        roster.task(sample_task(1)).unwrap();
+        roster.task(sample_task(2)).unwrap();
+        roster.task(StoredTask { importance: 9, ..sample_task(1) }).unwrap();
         roster.set_policy("weighted", None).unwrap();
         roster.set_policy("", Some(Share::from_percent(75))).unwrap();
-        roster.task(noted(7)).unwrap();
+        roster.task(sample_task(7)).unwrap();
         roster.left(TaskId(7)).unwrap();
         for _ in 0..2 {
             drop(roster);
             (roster, _) = place.open();
             let all: Vec<_> = roster.tasks().cloned().collect();
-            assert_eq!(all, [StoredTask { importance: 9, ..noted(1) }, noted(2)]);
+            assert_eq!(all, [StoredTask { importance: 9, ..sample_task(1) }, sample_task(2)]);
             assert_eq!(roster.policy(), &StoredPolicy { policy: "weighted".into(), cap: 750_000 });
             assert_eq!(roster.last(), 7, "numbers are not given twice");
         }
@@ -431,18 +431,18 @@ mod tests {
     #[test]
     fn a_task_that_was_noted_before_it_was_noted_who_reports_is_found_again() {
         let place = Place::new("before-own");
-        let old = line("task", &noted(1)).replace("\"own\":true,", "");
+        let old = line("task", &sample_task(1)).replace("\"own\":true,", "");
         assert!(!old.contains("own\":t"));
         fs::write(place.0.join("tasks"), format!("{}\n{old}", head())).unwrap();
         let (roster, warning) = place.open();
         assert_eq!(warning, None);
-        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&StoredTask { own: false, ..noted(1) }]);
+        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&StoredTask { own: false, ..sample_task(1) }]);
     }
 
     #[test]
     fn a_file_that_is_cut_off_anywhere_is_read_without_a_word_and_of_another_boot_as_none() {
         let place = Place::new("cut");
-        let text = format!("{}\nlast 2\n{}{}", head(), line("task", &noted(1)), line("task", &noted(2)));
+        let text = format!("{}\nlast 2\n{}{}", head(), line("task", &sample_task(1)), line("task", &sample_task(2)));
         let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
         for length in 0..=text.len() {
             fs::write(place.0.join("tasks"), &text[..length]).unwrap();
@@ -458,13 +458,13 @@ mod tests {
     #[test]
     fn a_damaged_file_is_set_aside_and_what_is_understood_counts() {
         let place = Place::new("damaged");
-        let whole = StoredTask { period: 0, ..noted(2) };
-        let text = format!("{}\n{}{}task {{\n", head(), line("task", &noted(1)), line("task", &whole));
+        let whole = StoredTask { period: 0, ..sample_task(2) };
+        let text = format!("{}\n{}{}task {{\n", head(), line("task", &sample_task(1)), line("task", &whole));
         fs::write(place.0.join("tasks"), &text).unwrap();
         let (roster, warning) = place.open();
         let warning = warning.unwrap();
         assert!(warning.starts_with("line 3 of ") && warning.ends_with("tasks.damaged; restored 1 tasks"), "{warning}");
-        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&noted(1)]);
+        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&sample_task(1)]);
         assert_eq!(fs::read_to_string(place.0.join("tasks.damaged")).unwrap(), text);
         assert_eq!(place.open().1, None, "once");
         fs::write(place.0.join("tasks"), "hyoshi-tasks 2 later\n").unwrap();
@@ -475,13 +475,13 @@ mod tests {
     fn little_differences_are_not_written_and_a_long_life_does_not_make_a_long_file() {
         let place = Place::new("long");
         let (mut roster, _) = place.open();
-        roster.task(noted(1)).unwrap();
+        roster.task(sample_task(1)).unwrap();
         let length = || fs::metadata(place.0.join("tasks")).unwrap().len();
         let before = length();
-        roster.task(StoredTask { consumed: 9_000_000, ..noted(1) }).unwrap();
+        roster.task(StoredTask { consumed: 9_000_000, ..sample_task(1) }).unwrap();
         assert_eq!(length(), before);
         for round in 0..10_000 {
-            roster.task(StoredTask { weight: round, ..noted(1) }).unwrap();
+            roster.task(StoredTask { weight: round, ..sample_task(1) }).unwrap();
         }
         assert!(length() < 4 << 20, "{}", length());
         drop(roster);
@@ -492,14 +492,14 @@ mod tests {
     fn a_long_file_is_written_anew_in_small_steps_and_loses_nothing_wherever_it_is_cut_off() {
         let place = Place::new("steps");
         let (mut roster, _) = place.open();
-        (1..=1_000).for_each(|id| roster.task(noted(id)).unwrap());
+        (1..=1_000).for_each(|id| roster.task(sample_task(id)).unwrap());
         let beside = || fs::metadata(place.0.join("tasks.new")).ok().map(|found| found.len());
         let (mut before, mut longest, mut begun) = (None, 0, 0);
         for round in 0..8_000 {
             let id = 1 + round * 7 % 1_000;
             match round % 3 {
                 0 => roster.left(TaskId(id)).unwrap(),
-                _ => roster.task(StoredTask { weight: round + 10, ..noted(id) }).unwrap(),
+                _ => roster.task(StoredTask { weight: round + 10, ..sample_task(id) }).unwrap(),
             }
             let now = beside();
             if let (Some(before), Some(now)) = (before, now) {
@@ -517,7 +517,7 @@ mod tests {
             }
         }
         assert!(begun >= 1);
-        let one = line("task", &noted(1)).len() as u64;
+        let one = line("task", &sample_task(1)).len() as u64;
         assert!(longest <= (AT_ONCE as u64 + 2) * (one + 20), "{longest} octets in one step, {one} a task");
         let tasks = roster.tasks.clone();
         drop(roster);
@@ -528,12 +528,12 @@ mod tests {
     fn what_could_not_be_written_is_written_with_what_comes_next_though_that_is_as_before() {
         let place = Place::new("behind");
         let (mut roster, _) = place.open();
-        roster.task(noted(2)).unwrap();
+        roster.task(sample_task(2)).unwrap();
         // A directory of that name prevents a rewrite.
         let beside = place.0.join("tasks.new");
         fs::create_dir(&beside).unwrap();
-        let refused = (0..10_000).find(|round| roster.task(StoredTask { weight: *round, ..noted(1) }).is_err());
-        let last = StoredTask { weight: refused.unwrap(), ..noted(1) };
+        let refused = (0..10_000).find(|round| roster.task(StoredTask { weight: *round, ..sample_task(1) }).is_err());
+        let last = StoredTask { weight: refused.unwrap(), ..sample_task(1) };
         roster.task(last.clone()).unwrap_err();
         roster.set_policy("weighted", None).unwrap_err();
         roster.left(TaskId(2)).unwrap_err();

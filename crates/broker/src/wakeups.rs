@@ -28,11 +28,11 @@ pub(crate) const MOST_WATCHED: usize = 256;
 /// How often the threads of a task and their consumption are listed.
 const THREADS: Span = Span::from_millis(250);
 /// Lists use at most this part of the time.
-const LOOK_SHARE: u64 = 20;
+const LIST_SHARE: u64 = 20;
 /// Most listed threads of a task.
-const MOST_LOOKED_AT: usize = 1_024;
+const MOST_LISTED: usize = 1_024;
 /// Queued wake-ups of one task; beyond it, all of them are dropped.
-const MOST_HEARD: usize = 16_384;
+const MOST_EVENTS: usize = 16_384;
 
 /// See the module.
 #[derive(Debug)]
@@ -61,12 +61,12 @@ struct WatchedTasks {
 struct TaskWakeups {
     owner: u32,
     processes: Arc<[Identity]>,
-    standing: WakeupWatch,
+    status: WakeupWatch,
     /// The method has changed: earlier wake-ups do not count.
-    anew: bool,
+    restarted: bool,
     /// Sorted.
     watched: Vec<u32>,
-    heard: Vec<(u32, Woken)>,
+    events: Vec<(u32, Woken)>,
 }
 
 impl WakeupWatches {
@@ -87,7 +87,7 @@ impl WakeupWatches {
             let below = Policy::Fifo(priority::WINDOWS.start() - 1);
             // Without a thread, tasks stay in `Waiting`.
             self.thread =
-                Spawn::new("wake-ups").policy(below).spawn(move || WakeupWatcher::new(limit).pay(&mailbox)).ok();
+                Spawn::new("wake-ups").policy(below).spawn(move || WakeupWatcher::new(limit).run(&mailbox)).ok();
         }
         self.mailbox.wake.post();
     }
@@ -103,8 +103,8 @@ impl WakeupWatches {
     }
 
     /// Passes the observed wake-ups since the last call to `finder`.
-    pub fn hear(&self, task: TaskId, members: Option<&TaskProcesses>, finder: &mut Finder) -> WakeupWatch {
-        let (standing, anew, watched, heard) = {
+    pub fn collect_into(&self, task: TaskId, members: Option<&TaskProcesses>, finder: &mut Finder) -> WakeupWatch {
+        let (status, restarted, watched, events) = {
             let mut shared = self.mailbox.shared.lock();
             let WatchedTasks { tasks, changed, .. } = &mut *shared;
             let Some(wakeups_of) = tasks.get_mut(&task) else { return WakeupWatch::Off };
@@ -112,21 +112,21 @@ impl WakeupWatches {
             if !wakeups_of.processes.iter().copied().eq(there()) {
                 (wakeups_of.processes, *changed) = (there().collect(), true);
             }
-            let heard = std::mem::take(&mut wakeups_of.heard);
-            (wakeups_of.standing, std::mem::take(&mut wakeups_of.anew), wakeups_of.watched.clone(), heard)
+            let events = std::mem::take(&mut wakeups_of.events);
+            (wakeups_of.status, std::mem::take(&mut wakeups_of.restarted), wakeups_of.watched.clone(), events)
         };
-        if let (true, WakeupWatch::By(seen)) = (anew, standing) {
+        if let (true, WakeupWatch::By(seen)) = (restarted, status) {
             *finder = Finder::new(seen.shortest());
         }
         finder.keep(&watched);
-        for (thread, woken) in heard {
+        for (thread, woken) in events {
             match woken {
                 Woken::At(at) => finder.woke(thread, at),
                 Woken::Ran(span) => finder.ran(thread, span),
                 Woken::Lost => finder.lost(thread),
             }
         }
-        if self.thread.is_none() { WakeupWatch::Waiting } else { standing }
+        if self.thread.is_none() { WakeupWatch::Waiting } else { status }
     }
 }
 
@@ -155,11 +155,11 @@ struct WatchedTask {
     wakeups: Wakeups,
     /// Number of its threads, and of those to observe.
     there: usize,
-    given: usize,
+    granted: usize,
     /// The shared part must be updated.
     changed: bool,
-    anew: bool,
-    heard: Vec<(u32, Woken)>,
+    restarted: bool,
+    events: Vec<(u32, Woken)>,
     /// The next list of threads, and the next collection.
     look: Instant,
     collect: Instant,
@@ -170,10 +170,10 @@ impl WakeupWatcher {
         WakeupWatcher { limit, clock: MonotonicClock::start(), tasks: BTreeMap::new(), rest: Instant::ZERO }
     }
 
-    fn pay(&mut self, mailbox: &WatchMailbox) {
+    fn run(&mut self, mailbox: &WatchMailbox) {
         while self.take(&mut mailbox.shared.lock()) {
             let next = self.list_threads().min(self.collect());
-            self.hand_over(&mut mailbox.shared.lock());
+            self.publish(&mut mailbox.shared.lock());
             mailbox.wake.wait_until(&self.clock, next);
         }
     }
@@ -192,24 +192,25 @@ impl WakeupWatcher {
     }
 
     /// Passes wake-ups to the shared part.
-    fn hand_over(&mut self, shared: &mut WatchedTasks) {
-        for (task, watched) in self.tasks.iter_mut().filter(|(_, watched)| watched.changed || !watched.heard.is_empty())
+    fn publish(&mut self, shared: &mut WatchedTasks) {
+        for (task, watched) in
+            self.tasks.iter_mut().filter(|(_, watched)| watched.changed || !watched.events.is_empty())
         {
             if let Some(wakeups_of) = shared.tasks.get_mut(task) {
-                watched.hand_over(wakeups_of);
+                watched.publish(wakeups_of);
             }
         }
     }
 
     fn share_out(&mut self) {
         let wishes: Vec<Wish> = self.tasks.values().map(WatchedTask::wish).collect();
-        let given = share_out(self.limit, &wishes);
-        for (watched, given) in self.tasks.values_mut().zip(given) {
-            if given < watched.given {
+        let granted = share_out(self.limit, &wishes);
+        for (watched, granted) in self.tasks.values_mut().zip(granted) {
+            if granted < watched.granted {
                 // At once, because other tasks wait for the threads.
                 watched.look = Instant::ZERO;
             }
-            watched.given = given;
+            watched.granted = granted;
         }
     }
 
@@ -233,7 +234,7 @@ impl WakeupWatcher {
             }
         }
         let done = self.clock.now();
-        self.rest = done.saturating_add(done.since(now) * LOOK_SHARE);
+        self.rest = done.saturating_add(done.since(now) * LIST_SHARE);
         next(&self.tasks).0.max(self.rest)
     }
 
@@ -243,8 +244,8 @@ impl WakeupWatcher {
         for watched in self.tasks.values_mut().filter(|watched| watched.wakeups.cost() > 0) {
             if watched.collect <= now {
                 watched.collect = now.saturating_add(watched.wakeups.seen().every());
-                let heard = &mut watched.heard;
-                watched.wakeups.collect(now, &mut |thread, woken| heard.push((thread, woken)));
+                let events = &mut watched.events;
+                watched.wakeups.collect(now, &mut |thread, woken| events.push((thread, woken)));
             }
         }
         let watched = self.tasks.values().filter(|watched| watched.wakeups.cost() > 0);
@@ -262,33 +263,33 @@ impl WatchedTask {
     fn list_threads(&mut self, room: usize) {
         let mut threads = Vec::new();
         for process in self.processes.iter() {
-            let left = MOST_LOOKED_AT - threads.len();
+            let left = MOST_LISTED - threads.len();
             threads.extend(threads_of(*process, left).into_iter().map(|thread| (process.number, thread)));
         }
         (self.there, self.changed) = (threads.len(), true);
-        let most = self.given.min(room / self.wakeups.seen().cost());
+        let most = self.granted.min(room / self.wakeups.seen().cost());
         if most == 0 {
             threads.clear();
         }
-        let heard = &mut self.heard;
-        if self.wakeups.watch(&threads, most, &mut |thread, woken| heard.push((thread, woken))) {
-            (self.anew, self.heard) = (true, Vec::new());
+        let events = &mut self.events;
+        if self.wakeups.watch(&threads, most, &mut |thread, woken| events.push((thread, woken))) {
+            (self.restarted, self.events) = (true, Vec::new());
         }
     }
 
-    fn hand_over(&mut self, wakeups_of: &mut TaskWakeups) {
+    fn publish(&mut self, wakeups_of: &mut TaskWakeups) {
         self.changed = false;
-        if std::mem::take(&mut self.anew) {
-            (wakeups_of.anew, wakeups_of.heard) = (true, Vec::new());
+        if std::mem::take(&mut self.restarted) {
+            (wakeups_of.restarted, wakeups_of.events) = (true, Vec::new());
         }
-        wakeups_of.standing = match self.there > 0 && self.wakeups.cost() == 0 && self.given == 0 {
+        wakeups_of.status = match self.there > 0 && self.wakeups.cost() == 0 && self.granted == 0 {
             true => WakeupWatch::Waiting,
             false => WakeupWatch::By(self.wakeups.seen()),
         };
         wakeups_of.watched = self.wakeups.watched();
-        wakeups_of.heard.append(&mut self.heard);
-        if wakeups_of.heard.len() > MOST_HEARD {
-            wakeups_of.heard = wakeups_of.watched.iter().map(|thread| (*thread, Woken::Lost)).collect();
+        wakeups_of.events.append(&mut self.events);
+        if wakeups_of.events.len() > MOST_EVENTS {
+            wakeups_of.events = wakeups_of.watched.iter().map(|thread| (*thread, Woken::Lost)).collect();
         }
     }
 }
@@ -332,19 +333,19 @@ mod tests {
         let mut until = |watches: &WakeupWatches, wanted: [Option<bool>; 3]| {
             for _ in 0..3_000 {
                 let mut hear =
-                    |task: usize| watches.hear(TaskId(task as u32), Some(&nappers[task].1), &mut finders[task]);
-                let standing = [0, 1, 2].map(&mut hear);
-                let is = standing.map(|standing| match standing {
+                    |task: usize| watches.collect_into(TaskId(task as u32), Some(&nappers[task].1), &mut finders[task]);
+                let status = [0, 1, 2].map(&mut hear);
+                let is = status.map(|status| match status {
                     WakeupWatch::Off => None,
                     WakeupWatch::Waiting => Some(false),
                     WakeupWatch::By(_) => Some(true),
                 });
-                let heard = (0..3).all(|task| wanted[task] != Some(true) || finders[task].seen() > 3);
-                if standing.contains(&WakeupWatch::By(Seen::Samples)) {
+                let events = (0..3).all(|task| wanted[task] != Some(true) || finders[task].seen() > 3);
+                if status.contains(&WakeupWatch::By(Seen::Samples)) {
                     eprintln!("not tested: records of switches are refused here");
                     return;
                 }
-                if is == wanted && heard {
+                if is == wanted && events {
                     return;
                 }
                 std::thread::sleep(std::time::Duration::from_millis(10));

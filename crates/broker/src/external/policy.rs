@@ -154,7 +154,7 @@ impl PolicySource for ExternalPolicy {
     const NAME: &'static str = "external";
     const LABEL: &'static str = "the external policy";
 
-    fn hear(&mut self, foreign: &mut Foreign, _: &[Ask], _: Share) {
+    fn fetch(&mut self, foreign: &mut Foreign, _: &[Ask], _: Share) {
         match self.call.state.lock().outcome.take() {
             None => (),
             Some(Ok((asks, budgets))) => {

@@ -64,12 +64,12 @@ pub struct ExternalScheduler {
     /// The granted reservations.
     wanted: BTreeMap<TaskId, Reservation>,
     /// Tasks that the machine's own proxy reserves for.
-    here: BTreeSet<TaskId>,
+    own_tasks: BTreeSet<TaskId>,
     /// Tasks that may hold a remote reservation, with their last command, until a release is confirmed.
-    there: BTreeMap<TaskId, u64>,
+    remote_tasks: BTreeMap<TaskId, u64>,
     orders: u64,
     /// Tasks with an unconfirmed reservation.
-    awaited: BTreeSet<TaskId>,
+    pending: BTreeSet<TaskId>,
     failed: Option<String>,
     outcomes: VecDeque<(TaskId, Reservation, Result<(), NotReserved>)>,
 }
@@ -81,10 +81,10 @@ impl ExternalScheduler {
             own,
             remote: Box::new(remote),
             wanted: BTreeMap::new(),
-            here: BTreeSet::new(),
-            there: BTreeMap::new(),
+            own_tasks: BTreeSet::new(),
+            remote_tasks: BTreeMap::new(),
             orders: 0,
-            awaited: BTreeSet::new(),
+            pending: BTreeSet::new(),
             failed: None,
             outcomes: VecDeque::new(),
         }
@@ -95,26 +95,26 @@ impl ExternalScheduler {
         let numbers = members.map_or(Vec::new(), |members| {
             members.processes().map(|process| process.identity().number).take(PROCESSES).collect()
         });
-        self.awaited.insert(task);
-        self.tell(task, Some((reservation, numbers)));
+        self.pending.insert(task);
+        self.send(task, Some((reservation, numbers)));
     }
 
-    fn tell(&mut self, task: TaskId, what: Option<(Reservation, Vec<u32>)>) {
+    fn send(&mut self, task: TaskId, what: Option<(Reservation, Vec<u32>)>) {
         self.orders += 1;
-        self.there.insert(task, self.orders);
+        self.remote_tasks.insert(task, self.orders);
         self.remote.order(task, ProxyCommand { what, number: self.orders });
     }
 
-    fn hear(&mut self, report: ProxyReport, now: Instant, context: &mut ProxyContext) {
+    fn apply_report(&mut self, report: ProxyReport, now: Instant, context: &mut ProxyContext) {
         match report {
             // A newer command replaced this one.
             ProxyReport::Done(task, what, _)
-                if self.wanted.get(&task) != Some(&what) || !self.awaited.contains(&task) => {}
+                if self.wanted.get(&task) != Some(&what) || !self.pending.contains(&task) => {}
             ProxyReport::Done(task, what, done) => {
-                self.awaited.remove(&task);
+                self.pending.remove(&task);
                 match done {
                     Ok(()) => {
-                        if self.here.remove(&task) {
+                        if self.own_tasks.remove(&task) {
                             self.own.release(task, context);
                         }
                         self.outcomes.push_back((task, what, Ok(())));
@@ -127,17 +127,17 @@ impl ExternalScheduler {
             }
             // A newer command may have replaced the release.
             ProxyReport::Released(task, number) => {
-                if self.there.get(&task) == Some(&number) {
-                    self.there.remove(&task);
+                if self.remote_tasks.get(&task) == Some(&number) {
+                    self.remote_tasks.remove(&task);
                 }
             }
             ProxyReport::Failed(reason) => {
                 self.failed = Some(reason);
-                self.awaited.clear();
+                self.pending.clear();
                 for (task, what) in self.wanted.clone() {
                     let done = self.own.reserve(task, what, now, context);
                     match done.is_ok() {
-                        true => self.here.insert(task),
+                        true => self.own_tasks.insert(task),
                         false => self.wanted.remove(&task).is_some(),
                     };
                     self.outcomes.push_back((task, what, done));
@@ -145,9 +145,9 @@ impl ExternalScheduler {
             }
             ProxyReport::Again => {
                 self.failed = None;
-                let departed = self.there.keys().filter(|task| !self.wanted.contains_key(task));
+                let departed = self.remote_tasks.keys().filter(|task| !self.wanted.contains_key(task));
                 for task in departed.copied().collect::<Vec<_>>() {
-                    self.tell(task, None);
+                    self.send(task, None);
                 }
                 for (task, what) in self.wanted.clone() {
                     self.order(task, what, context);
@@ -179,7 +179,7 @@ impl SchedulerProxy for ExternalScheduler {
     ) -> Result<(), NotReserved> {
         if self.failed.is_some() {
             self.own.reserve(task, reservation, now, context)?;
-            self.here.insert(task);
+            self.own_tasks.insert(task);
             self.wanted.insert(task, reservation);
             return Ok(());
         }
@@ -190,18 +190,18 @@ impl SchedulerProxy for ExternalScheduler {
 
     fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
         self.wanted.remove(&task);
-        self.awaited.remove(&task);
-        if self.here.remove(&task) {
+        self.pending.remove(&task);
+        if self.own_tasks.remove(&task) {
             self.own.release(task, context);
         }
         // While it does not answer, the command waits for the next [`ProxyReport::Again`].
-        if self.failed.is_none() && self.there.contains_key(&task) {
-            self.tell(task, None);
+        if self.failed.is_none() && self.remote_tasks.contains_key(&task) {
+            self.send(task, None);
         }
     }
 
     fn remove_processes(&mut self, task: TaskId, left: &[Identity], context: &mut ProxyContext) {
-        if self.here.contains(&task) {
+        if self.own_tasks.contains(&task) {
             self.own.remove_processes(task, left, context);
         }
         // Send the remaining processes.
@@ -214,13 +214,13 @@ impl SchedulerProxy for ExternalScheduler {
 
     fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
         for report in self.remote.reports() {
-            self.hear(report, now, context);
+            self.apply_report(report, now, context);
         }
         self.own.tick(now, context)
     }
 
     fn is_pending(&self, task: TaskId) -> bool {
-        self.awaited.contains(&task)
+        self.pending.contains(&task)
     }
 
     fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
@@ -246,7 +246,7 @@ impl SchedulerProxy for ExternalScheduler {
         self.own.moves()
     }
 
-    fn standing(&self) -> Option<String> {
+    fn status(&self) -> Option<String> {
         Some(match &self.failed {
             Some(reason) => format!("bypassed: {reason}; {} reserves instead", self.own.name()),
             None => self.remote.words().unwrap_or_else(|| "reserves in another process".to_owned()),
@@ -297,9 +297,9 @@ mod tests {
     impl RemoteScheduler for Fake {
         fn order(&mut self, task: TaskId, order: ProxyCommand) {
             let millis = order.what.map(|(what, _)| what.budget().as_nanos() / 1_000_000);
-            let mut said = self.0.lock();
-            said.orders.push((task.0, millis));
-            said.last = order.number;
+            let mut log = self.0.lock();
+            log.orders.push((task.0, millis));
+            log.last = order.number;
         }
 
         fn reports(&mut self) -> Vec<ProxyReport> {
@@ -337,7 +337,7 @@ mod tests {
             self.proxy.reserve(TaskId(task), millis(budget), Instant::ZERO, &mut self.context).unwrap();
         }
 
-        fn hears(&mut self, report: ProxyReport) -> Vec<(u32, bool)> {
+        fn receives(&mut self, report: ProxyReport) -> Vec<(u32, bool)> {
             self.fake.reports(report);
             self.proxy.tick(Instant::ZERO, &mut self.context);
             std::iter::from_fn(|| self.proxy.next_outcome()).map(|(task, _, done)| (task.0, done.is_ok())).collect()
@@ -357,13 +357,13 @@ mod tests {
         stage.reserve(2, 30);
         assert_eq!(stage.fake.orders(), [(1, Some(20)), (2, Some(30))]);
         assert!(stage.proxy.is_pending(TaskId(1)));
-        assert_eq!(stage.hears(ProxyReport::Done(TaskId(1), millis(20), Ok(()))), [(1, true)]);
+        assert_eq!(stage.receives(ProxyReport::Done(TaskId(1), millis(20), Ok(()))), [(1, true)]);
         assert!(!stage.proxy.is_pending(TaskId(1)));
         let refused = NotReserved { most: Some(millis(10)), reason: "full".into() };
-        assert_eq!(stage.hears(ProxyReport::Done(TaskId(2), millis(30), Err(refused))), [(2, false)]);
+        assert_eq!(stage.receives(ProxyReport::Done(TaskId(2), millis(30), Err(refused))), [(2, false)]);
         // A result of an older command confirms nothing.
         stage.reserve(2, 10);
-        assert_eq!(stage.hears(ProxyReport::Done(TaskId(2), millis(30), Ok(()))), []);
+        assert_eq!(stage.receives(ProxyReport::Done(TaskId(2), millis(30), Ok(()))), []);
         assert!(stage.proxy.is_pending(TaskId(2)));
     }
 
@@ -374,37 +374,37 @@ mod tests {
         stage.reserve(2, 60);
         stage.reserve(3, 10);
         stage.fake.orders();
-        let outcomes = stage.hears(ProxyReport::Failed("late".into()));
+        let outcomes = stage.receives(ProxyReport::Failed("late".into()));
         assert_eq!(outcomes, [(1, true), (2, false), (3, true)], "one CPU has no room for the second");
         assert_eq!(stage.proxy.name(), "simulated");
-        assert!(stage.proxy.standing().unwrap().contains("bypassed: late; simulated reserves instead"));
+        assert!(stage.proxy.status().unwrap().contains("bypassed: late; simulated reserves instead"));
         stage.proxy.release(TaskId(3), &mut stage.context);
         stage.reserve(4, 10);
         assert_eq!(stage.fake.orders(), [], "it is told nothing meanwhile");
-        assert_eq!(stage.hears(ProxyReport::Again), []);
+        assert_eq!(stage.receives(ProxyReport::Again), []);
         assert_eq!(stage.fake.orders(), [(2, None), (3, None), (1, Some(60)), (4, Some(10))]);
         assert_eq!(stage.proxy.name(), "external");
-        assert_eq!(stage.proxy.here.len(), 2, "here until it is confirmed there");
-        assert_eq!(stage.hears(ProxyReport::Done(TaskId(1), millis(60), Ok(()))), [(1, true)]);
-        assert_eq!(stage.proxy.here.len(), 1);
+        assert_eq!(stage.proxy.own_tasks.len(), 2, "here until it is confirmed there");
+        assert_eq!(stage.receives(ProxyReport::Done(TaskId(1), millis(60), Ok(()))), [(1, true)]);
+        assert_eq!(stage.proxy.own_tasks.len(), 1);
     }
 
     #[test]
     fn a_release_that_is_lost_on_the_way_is_told_again_until_it_is_confirmed() {
         let mut stage = Fixture::new("release-lost");
         stage.reserve(1, 20);
-        stage.hears(ProxyReport::Done(TaskId(1), millis(20), Ok(())));
+        stage.receives(ProxyReport::Done(TaskId(1), millis(20), Ok(())));
         stage.proxy.release(TaskId(1), &mut stage.context);
         assert_eq!(stage.fake.orders(), [(1, Some(20)), (1, None)]);
         for _ in 0..2 {
-            stage.hears(ProxyReport::Failed("late".into()));
-            stage.hears(ProxyReport::Again);
+            stage.receives(ProxyReport::Failed("late".into()));
+            stage.receives(ProxyReport::Again);
             assert_eq!(stage.fake.orders(), [(1, None)]);
         }
         let released = stage.fake.0.lock().last;
-        stage.hears(ProxyReport::Released(TaskId(1), released));
-        stage.hears(ProxyReport::Failed("late".into()));
-        stage.hears(ProxyReport::Again);
+        stage.receives(ProxyReport::Released(TaskId(1), released));
+        stage.receives(ProxyReport::Failed("late".into()));
+        stage.receives(ProxyReport::Again);
         assert_eq!(stage.fake.orders(), [], "nothing is there any more");
     }
 
@@ -416,10 +416,10 @@ mod tests {
         let before = stage.fake.0.lock().last;
         stage.reserve(1, 30);
         stage.proxy.release(TaskId(1), &mut stage.context);
-        stage.hears(ProxyReport::Released(TaskId(1), before));
-        stage.hears(ProxyReport::Failed("late".into()));
+        stage.receives(ProxyReport::Released(TaskId(1), before));
+        stage.receives(ProxyReport::Failed("late".into()));
         stage.fake.orders();
-        stage.hears(ProxyReport::Again);
+        stage.receives(ProxyReport::Again);
         assert_eq!(stage.fake.orders(), [(1, None)]);
     }
 }

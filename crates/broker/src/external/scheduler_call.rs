@@ -90,7 +90,7 @@ struct SchedulerCallState {
 
 impl SchedulerCall {
     /// Calls `describe` until it succeeds.
-    fn knock(&self) -> Option<ExternalEvent> {
+    fn probe(&self) -> Option<ExternalEvent> {
         let answered = self.stub.describe();
         let mut state = self.state.lock();
         match answered {
@@ -114,7 +114,7 @@ impl SchedulerCall {
         }
     }
 
-    fn tell(&self, task: TaskId, order: &ProxyCommand) -> Result<ProxyReport, String> {
+    fn send(&self, task: TaskId, order: &ProxyCommand) -> Result<ProxyReport, String> {
         let Some((what, processes)) = &order.what else {
             let released = self.stub.release(task.0);
             return released
@@ -148,19 +148,19 @@ impl RemoteCall for SchedulerCall {
             let mut state = self.state.lock();
             if state.failures > 0 {
                 drop(state);
-                return self.knock();
+                return self.probe();
             }
             (state.orders.pop_first(), state.words.is_some())
         };
         let (task, order) = order?;
-        let told = self.tell(task, &order);
-        let words = match told.is_ok() && !introduced {
+        let result = self.send(task, &order);
+        let words = match result.is_ok() && !introduced {
             true => self.stub.describe().ok().map(|words| printable(&words)),
             false => None,
         };
         let mut state = self.state.lock();
         state.words = words.or(state.words.take());
-        match told {
+        match result {
             Ok(report) => state.reports.push(report),
             Err(reason) => {
                 state.failures = 1;

@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_shown_with_its_place_and_what_to_write() {
-        for (text, told, line) in [
+        for (text, expected, line) in [
             ("[default]\nshare = \"110%\"\n", "share is too large", "2 | share = \"110%\""),
             ("[default]\nshare = 10\n", "invalid type: integer `10`, expected a string", "2 | share = 10"),
             ("[default]\ntask = 10\n", "unknown field `task`, expected one of `share`", "2 | task = 10"),
@@ -212,8 +212,11 @@ mod tests {
             ("[user.ann]\ntasks = -1\n", "expected u32", "2 | tasks = -1"),
             ("[default\n", "unclosed table", "1 | [default"),
         ] {
-            let said = wrong(text);
-            assert!(said.contains(told) && said.contains(line) && said.contains("limits.toml:"), "{text}: {said}");
+            let message = wrong(text);
+            assert!(
+                message.contains(expected) && message.contains(line) && message.contains("limits.toml:"),
+                "{text}: {message}"
+            );
         }
     }
 
@@ -250,22 +253,22 @@ mod tests {
         let rules = read_file(&file).unwrap().unwrap();
         assert_eq!(rules.entries().next().unwrap().tasks, 3);
 
-        let said = |what: &str| {
+        let refuses_with = |what: &str| {
             let error = read_file(&file).unwrap_err();
             assert!(!error.remedy().is_empty());
             assert!(error.to_string().contains(what), "{error}");
         };
         mode(&file, 0o666);
-        said("broker.toml belongs to user");
+        refuses_with("broker.toml belongs to user");
         mode(&file, 0o644);
         for above in [&directory, &place] {
             mode(above, 0o777);
-            said("has mode 777");
+            refuses_with("has mode 777");
             mode(above, 0o755);
         }
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
-        said("is not a regular file");
+        refuses_with("is not a regular file");
         fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -188,8 +188,8 @@ impl Rules {
     }
 
     /// The entry that applies to a task stored by an earlier broker: that of its user, else that of the stored group.
-    pub fn again(&self, uid: u32, noted: &str) -> AccountId {
-        let groups = self.entries.iter().filter(|(limits, _)| limits.holder.to_string() == noted);
+    pub fn again(&self, uid: u32, stored: &str) -> AccountId {
+        let groups = self.entries.iter().filter(|(limits, _)| limits.holder.to_string() == stored);
         let groups: Vec<u32> = groups.filter_map(|(_, number)| *number).collect();
         self.account(uid, &groups)
     }

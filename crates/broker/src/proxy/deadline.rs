@@ -47,13 +47,13 @@ struct ReservedTask {
 struct ReservedThread {
     before: SavedThread,
     /// Since when it waits without running, and its CPU time then.
-    stands: Option<(Instant, Span)>,
+    stalled: Option<(Instant, Span)>,
 }
 
 /// The smallest runtime that the kernel accepts (measured, kernels 6.1 and 6.18).
 const LEAST: Span = Span::from_nanos(1_100);
 /// Threads are listed at the start of periods, but not more often than this: each list costs some microseconds.
-const LEAST_LOOK: Span = Span::from_millis(10);
+const SHORTEST_INTERVAL: Span = Span::from_millis(10);
 
 impl DeadlineProxy {
     /// Tests whether the kernel grants bandwidth. Hard tasks have groups in `groups`.
@@ -73,7 +73,7 @@ impl DeadlineProxy {
                 let (held, due, without) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
                 Ok(DeadlineProxy { held, due, groups, without })
             }
-            Ok(Err(refused)) => Err(in_words(refused, std::process::id())),
+            Ok(Err(refused)) => Err(refusal_text(refused, std::process::id())),
             Err(_) => Err("the thread of the test panicked".into()),
         }
     }
@@ -81,7 +81,7 @@ impl DeadlineProxy {
     fn put_back(&mut self, task: TaskId, state_file: &mut StateFile) {
         if let Some(held) = self.held.remove(&task) {
             self.due.remove(&(held.due, task));
-            held.threads.values().for_each(|given| leave(&given.before, state_file));
+            held.threads.values().for_each(|reserved_thread| leave(&reserved_thread.before, state_file));
         }
     }
 
@@ -110,10 +110,11 @@ impl ReservedTask {
         state_file: &mut StateFile,
         now: Instant,
     ) -> Result<(), (TaskThread, Refused)> {
-        self.threads.retain(|tid, given| {
-            let there = members.binary_search_by_key(tid, |member| member.tid).is_ok() || !given.before.has_ended();
+        self.threads.retain(|tid, reserved_thread| {
+            let there =
+                members.binary_search_by_key(tid, |member| member.tid).is_ok() || !reserved_thread.before.has_ended();
             if !there {
-                state_file.done(given.before.thread);
+                state_file.done(reserved_thread.before.thread);
             }
             there
         });
@@ -122,8 +123,8 @@ impl ReservedTask {
         for member in members {
             let Ok(found) = Scheduling::of(member.tid) else { continue };
             match (found.class, self.threads.get_mut(&member.tid)) {
-                (Class::Deadline(bandwidth), Some(given)) => {
-                    given.help(now, self.reservation.period());
+                (Class::Deadline(bandwidth), Some(reserved_thread)) => {
+                    reserved_thread.free_if_stalled(now, self.reservation.period());
                     if self.is(bandwidth, part) {
                         continue;
                     }
@@ -138,7 +139,7 @@ impl ReservedTask {
                     if state_file.thread(before).is_err() {
                         continue;
                     }
-                    self.threads.insert(member.tid, ReservedThread { before, stands: None });
+                    self.threads.insert(member.tid, ReservedThread { before, stalled: None });
                 }
                 // A real-time class that the program chose stays.
                 _ => continue,
@@ -162,21 +163,21 @@ impl ReservedTask {
 impl ReservedThread {
     /// Frees a thread that has waited for two periods without running (see [`hyoshi_os::progress`]). It gets bandwidth
     /// again at the next period.
-    fn help(&mut self, now: Instant, period: Span) {
+    fn free_if_stalled(&mut self, now: Instant, period: Span) {
         let tid = self.before.thread.number;
         let Some(Progress { ran, .. }) = Progress::of(tid).filter(|progress| progress.wants) else {
-            self.stands = None;
+            self.stalled = None;
             return;
         };
-        match self.stands {
+        match self.stalled {
             Some((since, had)) if had == ran => {
                 if now.since(since) > period * 2 {
                     // The next period tries again.
                     let _ = self.before.scheduling.free(tid);
-                    self.stands = None;
+                    self.stalled = None;
                 }
             }
-            _ => self.stands = Some((now, ran)),
+            _ => self.stalled = Some((now, ran)),
         }
     }
 }
@@ -205,7 +206,7 @@ impl SchedulerProxy for DeadlineProxy {
         let (members, state_file) = context.members(task)?;
         members.list_processes();
         members.list_threads();
-        let due = now.saturating_add(reservation.period().max(LEAST_LOOK));
+        let due = now.saturating_add(reservation.period().max(SHORTEST_INTERVAL));
         let mut held = match self.held.remove(&task) {
             Some(held) => {
                 self.due.remove(&(held.due, task));
@@ -231,7 +232,7 @@ impl SchedulerProxy for DeadlineProxy {
             self.put_back(task, &mut context.state_file);
         }
         self.cap(task, context);
-        Err(NotReserved { most: before, reason: in_words(refused, member.process.number) })
+        Err(NotReserved { most: before, reason: refusal_text(refused, member.process.number) })
     }
 
     fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
@@ -253,10 +254,10 @@ impl SchedulerProxy for DeadlineProxy {
             groups.remove_processes(task, left, context);
         }
         let Some(held) = self.held.get_mut(&task) else { return };
-        held.threads.retain(|_, given| {
-            let leaves = left.contains(&given.before.process);
+        held.threads.retain(|_, reserved_thread| {
+            let leaves = left.contains(&reserved_thread.before.process);
             if leaves {
-                leave(&given.before, &mut context.state_file);
+                leave(&reserved_thread.before, &mut context.state_file);
             }
             !leaves
         });
@@ -266,7 +267,7 @@ impl SchedulerProxy for DeadlineProxy {
         while let Some((at, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, task));
             let Some(held) = self.held.get_mut(&task) else { continue };
-            held.due = now.saturating_add(held.reservation.period().max(LEAST_LOOK));
+            held.due = now.saturating_add(held.reservation.period().max(SHORTEST_INTERVAL));
             self.due.insert((held.due, task));
             if let Some(members) = context.tasks.get_mut(&task) {
                 members.list_processes();
@@ -309,7 +310,7 @@ fn leave(before: &SavedThread, state_file: &mut StateFile) {
     }
 }
 
-fn in_words(refused: Refused, pid: u32) -> String {
+fn refusal_text(refused: Refused, pid: u32) -> String {
     /// EBUSY: refused by admission control.
     const BUSY: i32 = 16;
     if refused.errno == BUSY {

@@ -161,8 +161,8 @@ impl SchedulerProxy for GroupedProxy {
         self.windows.next_woken()
     }
 
-    fn standing(&self) -> Option<String> {
-        self.windows.standing()
+    fn status(&self) -> Option<String> {
+        self.windows.status()
     }
 
     fn due(&self) -> Instant {
@@ -188,7 +188,7 @@ impl SchedulerProxy for GroupedProxy {
     fn enforcement(&self, task: TaskId) -> Option<String> {
         let without = self.without.get(&task).map(|reason| format!("no floor: {reason}"));
         let group = without.or_else(|| self.groups.as_ref().ok()?.enforcement(task));
-        let told: Vec<String> = self.windows.enforcement(task).into_iter().chain(group).collect();
-        (!told.is_empty()).then(|| told.join("; "))
+        let parts: Vec<String> = self.windows.enforcement(task).into_iter().chain(group).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 }

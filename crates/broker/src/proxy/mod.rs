@@ -153,7 +153,7 @@ pub trait SchedulerProxy: Send {
     }
 
     /// Its description, if that changes at run time.
-    fn standing(&self) -> Option<String> {
+    fn status(&self) -> Option<String> {
         None
     }
 

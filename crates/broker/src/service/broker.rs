@@ -44,14 +44,16 @@ impl Broker for BrokerServant {
             group: what.group.clone(),
             advocates: what.advocates.iter().map(ComponentSpec::from_wire).collect(),
         };
-        let id =
-            self.0.with(|core, who, now| core.join(who, &joining, now)).map_err(RequestError::raise::<JoinError>)?;
+        let id = self
+            .0
+            .with(|core, caller, now| core.join(caller, &joining, now))
+            .map_err(RequestError::raise::<JoinError>)?;
         Ok(self.reference(id)?)
     }
 
     fn own_task(&self, name: &str, period: u64, importance: u32) -> Result<Option<TaskStub>, OwnTaskError> {
         let joining = TaskSpec { importance, ..TaskSpec::new(name, Span::from_nanos(period)) };
-        let id = self.0.with_moves(|core, who, now| core.own_task(who, &joining, now));
+        let id = self.0.with_moves(|core, caller, now| core.own_task(caller, &joining, now));
         Ok(self.reference(id.map_err(RequestError::raise::<OwnTaskError>)?)?)
     }
 
@@ -72,9 +74,9 @@ impl Broker for BrokerServant {
 
     fn detach(&self, name: &str) -> Result<(), DetachError> {
         self.0
-            .with_moves(|core, who, now| {
+            .with_moves(|core, caller, now| {
                 let id = core.find(name)?;
-                core.leave(who, id, now)
+                core.leave(caller, id, now)
             })
             .map_err(RequestError::raise)
     }
@@ -90,7 +92,7 @@ impl Broker for BrokerServant {
             (one.cpu, promise)
         };
         let promises: Vec<(u32, Promise)> = what.iter().map(promise).collect();
-        self.0.with(|core, who, now| core.promise_lanes(who, name, &promises, now)).map_err(RequestError::raise)
+        self.0.with(|core, caller, now| core.promise_lanes(caller, name, &promises, now)).map_err(RequestError::raise)
     }
 
     fn explain(&self, name: &str) -> Result<String, ExplainError> {
@@ -98,44 +100,48 @@ impl Broker for BrokerServant {
     }
 
     fn set_importance(&self, name: &str, importance: u32) -> Result<(), SetImportanceError> {
-        self.0.with_moves(|core, who, now| core.set_importance(who, name, importance, now)).map_err(RequestError::raise)
+        self.0
+            .with_moves(|core, caller, now| core.set_importance(caller, name, importance, now))
+            .map_err(RequestError::raise)
     }
 
     fn set_weight(&self, name: &str, weight: u32) -> Result<(), SetWeightError> {
-        self.0.with_moves(|core, who, now| core.set_weight(who, name, weight, now)).map_err(RequestError::raise)
+        self.0.with_moves(|core, caller, now| core.set_weight(caller, name, weight, now)).map_err(RequestError::raise)
     }
 
     fn set_group(&self, name: &str, group: &str) -> Result<(), SetGroupError> {
-        self.0.with_moves(|core, who, now| core.set_group(who, name, group, now)).map_err(RequestError::raise)
+        self.0.with_moves(|core, caller, now| core.set_group(caller, name, group, now)).map_err(RequestError::raise)
     }
 
     fn set_hard(&self, name: &str, hard: bool) -> Result<(), SetHardError> {
-        self.0.with_moves(|core, who, now| core.set_hard(who, name, hard, now)).map_err(RequestError::raise)
+        self.0.with_moves(|core, caller, now| core.set_hard(caller, name, hard, now)).map_err(RequestError::raise)
     }
 
     fn set_period(&self, name: &str, period: u64) -> Result<(), SetPeriodError> {
         let period = (period != 0).then(|| Span::from_nanos(period));
-        self.0.with(|core, who, now| core.set_period(who, name, period, now)).map_err(RequestError::raise)
+        self.0.with(|core, caller, now| core.set_period(caller, name, period, now)).map_err(RequestError::raise)
     }
 
     fn set_chain(&self, name: &str, advocates: &[AdvocateSpec]) -> Result<(), SetChainError> {
         let chain = advocates.iter().map(ComponentSpec::from_wire).collect();
-        self.0.with(|core, who, now| core.set_chain(who, name, chain, now)).map_err(RequestError::raise)
+        self.0.with(|core, caller, now| core.set_chain(caller, name, chain, now)).map_err(RequestError::raise)
     }
 
     fn add_advocate(&self, name: &str, what: &AdvocateSpec, place: u32) -> Result<(), AddAdvocateError> {
         let what = ComponentSpec::from_wire(what);
         self.0
-            .with(|core, who, now| core.add_advocate(who, name, &what, place as usize, now))
+            .with(|core, caller, now| core.add_advocate(caller, name, &what, place as usize, now))
             .map_err(RequestError::raise)
     }
 
     fn remove_advocate(&self, name: &str, place: u32) -> Result<(), RemoveAdvocateError> {
-        self.0.with(|core, who, now| core.remove_advocate(who, name, place as usize, now)).map_err(RequestError::raise)
+        self.0
+            .with(|core, caller, now| core.remove_advocate(caller, name, place as usize, now))
+            .map_err(RequestError::raise)
     }
 
     fn set_policy(&self, policy: &str, cap: u64) -> Result<(), SetPolicyError> {
         let cap = (cap != 0).then(|| Share::from_millionths(cap));
-        self.0.with_moves(|core, who, now| core.set_policy(who, policy, cap, now)).map_err(RequestError::raise)
+        self.0.with_moves(|core, caller, now| core.set_policy(caller, policy, cap, now)).map_err(RequestError::raise)
     }
 }

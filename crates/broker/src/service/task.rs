@@ -31,25 +31,27 @@ impl Task for TaskServant {
 
     fn add_process(&self, pid: u32, started: u64) -> Result<(), AddProcessError> {
         self.0
-            .with_moves(|core, who, now| core.add_process(who, this()?, pid, started, now))
+            .with_moves(|core, caller, now| core.add_process(caller, this()?, pid, started, now))
             .map_err(RequestError::raise)
     }
 
     fn add_control_group(&self, path: &str) -> Result<(), AddControlGroupError> {
-        let asked = self.0.with(|core, who, _| {
-            core.may_add_group(who, this()?)?;
-            Ok((core.access(), who.clone()))
+        let asked = self.0.with(|core, caller, _| {
+            core.may_add_group(caller, this()?)?;
+            Ok((core.access(), caller.clone()))
         });
         // A tree of groups may be large: scanned without the lock.
-        let found = asked.and_then(|(access, who)| GroupProcesses::look(&access, &who, path));
-        self.0.with_moves(|core, who, now| core.add_group(who, this()?, path, found, now)).map_err(RequestError::raise)
+        let found = asked.and_then(|(access, caller)| GroupProcesses::look(&access, &caller, path));
+        self.0
+            .with_moves(|core, caller, now| core.add_group(caller, this()?, path, found, now))
+            .map_err(RequestError::raise)
     }
 
     fn report(&self, report: &CycleReport) -> Result<Grant, ReportError> {
         let cycle = cycle(report).map_err(RequestError::raise::<ReportError>)?;
-        let snapshot = self.0.with(|core, who, now| {
+        let snapshot = self.0.with(|core, caller, now| {
             let id = this()?;
-            core.report_cycle(who, id, cycle, now)?;
+            core.report_cycle(caller, id, cycle, now)?;
             core.grant_snapshot(id)
         });
         snapshot.map(grant).map_err(RequestError::raise)
@@ -58,13 +60,14 @@ impl Task for TaskServant {
     fn report_oneway(&self, report: &CycleReport) -> Result<(), SystemException> {
         // A oneway request has no reply for an error.
         if let Ok(cycle) = cycle(report) {
-            let _: Result<(), RequestError> = self.0.with(|core, who, now| core.report_cycle(who, this()?, cycle, now));
+            let _: Result<(), RequestError> =
+                self.0.with(|core, caller, now| core.report_cycle(caller, this()?, cycle, now));
         }
         Ok(())
     }
 
     fn leave(&self) -> Result<(), LeaveError> {
-        self.0.with_moves(|core, who, now| core.leave(who, this()?, now)).map_err(RequestError::raise)
+        self.0.with_moves(|core, caller, now| core.leave(caller, this()?, now)).map_err(RequestError::raise)
     }
 }
 

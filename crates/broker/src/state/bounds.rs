@@ -20,10 +20,10 @@ use crate::policy;
 use crate::request_error::RequestError;
 
 /// A state with a simulated machine, in a temporary directory.
-struct Fixture(BrokerState, PathBuf);
+struct TestBroker(BrokerState, PathBuf);
 
-impl Fixture {
-    fn new(name: &str) -> Fixture {
+impl TestBroker {
+    fn new(name: &str) -> TestBroker {
         let place = std::env::temp_dir().join(format!("hyoshi-bounds-{name}-{}", std::process::id()));
         let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
         let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(100));
@@ -31,7 +31,7 @@ impl Fixture {
         let audit = Audit::to(&place.join("audit")).unwrap();
         let mut state = BrokerState::new(arbiter, Box::new(machine), access, audit);
         state.set_rules(Arc::new(Rules::new([limits()], "limits.toml")));
-        Fixture(state, place)
+        TestBroker(state, place)
     }
 
     fn join(&mut self, who: &Caller, number: usize) -> Result<TaskId, RequestError> {
@@ -44,7 +44,7 @@ fn limits() -> UserLimits {
     UserLimits { tasks: 1_024, settings: 1 << 20, importance: 10, ..UserLimits::of(LimitScope::Default) }
 }
 
-impl Drop for Fixture {
+impl Drop for TestBroker {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.1);
     }
@@ -56,7 +56,7 @@ fn user(uid: u32) -> Caller {
 
 #[test]
 fn one_user_has_a_part_of_the_tasks_and_one_more_than_there_can_be_is_refused_with_how_many_there_are() {
-    let mut stage = Fixture::new("tasks");
+    let mut stage = TestBroker::new("tasks");
     let (ann, root) = (user(1_000), user(0));
     for number in 0..1_024 {
         stage.join(&ann, number).unwrap();
@@ -75,7 +75,7 @@ fn one_user_has_a_part_of_the_tasks_and_one_more_than_there_can_be_is_refused_wi
 
 #[test]
 fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
-    let mut stage = Fixture::new("long");
+    let mut stage = TestBroker::new("long");
     let (ann, now) = (user(1_000), Instant::ZERO);
     let id = stage.join(&ann, 0).unwrap();
     let long = "x".repeat(100_000);
@@ -85,7 +85,7 @@ fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
     };
     let state = &mut stage.0;
     let joining = |name: &str| TaskSpec::new(name, Span::from_millis(100));
-    let mut told = vec![
+    let mut errors = vec![
         state.join(&ann, &joining(&long), now).unwrap_err(),
         state.join(&ann, &TaskSpec { group: long.clone(), ..joining("a") }, now).unwrap_err(),
         state.join(&ann, &TaskSpec { advocates: vec![ComponentSpec::of(&long)], ..joining("b") }, now).unwrap_err(),
@@ -100,20 +100,20 @@ fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
         state.promise_lanes(&user(0), &long, &[], now).unwrap_err(),
     ];
     let found = GroupProcesses::look(&state.access(), &ann, &format!("/{long}"));
-    told.push(state.add_group(&ann, id, &long, found, now).unwrap_err());
-    for error in &told {
+    errors.push(state.add_group(&ann, id, &long, found, now).unwrap_err());
+    for error in &errors {
         assert!(error.to_string().len() + error.remedy().len() < 1_000, "{error}");
     }
     assert_eq!(state.snapshot(id).unwrap().advocates, [ComponentSpec::of("max-decay")]);
     stage.0.audit = Audit::none();
     let lines = std::fs::read_to_string(stage.1.join("audit")).unwrap();
-    assert!(lines.lines().count() >= told.len() - 1);
+    assert!(lines.lines().count() >= errors.len() - 1);
     assert!(lines.lines().all(|line| line.len() < 3 * audit::MOST + 200), "{lines}");
 }
 
 #[test]
 fn the_operator_is_told_at_once_of_what_a_report_brought_up() {
-    let mut stage = Fixture::new("notice");
+    let mut stage = TestBroker::new("notice");
     let (ann, now) = (user(1_000), Instant::ZERO);
     let id = stage.join(&ann, 0).unwrap();
     let report = |state: &mut BrokerState| state.report_cycle(&ann, id, ReportedCycle::default(), now).unwrap();
@@ -131,7 +131,7 @@ fn a_child_leaves_the_task_that_it_came_to_for_its_own_but_not_somebody_elses() 
     if Credentials::own().uid != 0 {
         return eprintln!("skipped: only root may start a program of another user");
     }
-    let mut stage = Fixture::new("child");
+    let mut stage = TestBroker::new("child");
     let (ann, root, now) = (user(1_000), user(0), Instant::ZERO);
     let mut shell = Command::new("sh");
     let shell = shell.args(["-c", "sleep 1000 >&- & echo $!; read end; kill $!"]).uid(1_000).current_dir("/");

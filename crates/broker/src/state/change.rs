@@ -17,53 +17,53 @@ impl BrokerState {
     /// # Errors
     ///
     /// If the task is not the caller's, or the importance is above the caller's limit.
-    pub fn set_importance(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
-        let theirs = self.find(name).and_then(|id| self.allow(who, id));
-        let done = theirs.and_then(|()| self.allow_importance(who, to)).and_then(|()| {
-            let id = self.change(who, name, now, |arbiter, id| arbiter.set_importance(id, to))?;
+    pub fn set_importance(&mut self, caller: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
+        let theirs = self.find(name).and_then(|id| self.allow(caller, id));
+        let done = theirs.and_then(|()| self.allow_importance(caller, to)).and_then(|()| {
+            let id = self.change(caller, name, now, |arbiter, id| arbiter.set_importance(id, to))?;
             self.task(id)?.importance = to;
             Ok(())
         });
-        self.audited(who, "importance", Some(name), &to.to_string(), done)
+        self.audited(caller, "importance", Some(name), &to.to_string(), done)
     }
 
     /// # Errors
     ///
     /// If the task is not the caller's, or the weight is invalid.
-    pub fn set_weight(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
+    pub fn set_weight(&mut self, caller: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
         let done = match to {
             1..=MOST_WEIGHT => self
-                .change(who, name, now, |arbiter, id| arbiter.set_weight(id, to))
+                .change(caller, name, now, |arbiter, id| arbiter.set_weight(id, to))
                 .and_then(|id| self.task(id))
                 .map(|task| task.weight = to),
             _ => Err(RequestError::refused(format!("invalid weight {to}"), format!("use 1 to {MOST_WEIGHT}"))),
         };
-        self.audited(who, "weight", Some(name), &to.to_string(), done)
+        self.audited(caller, "weight", Some(name), &to.to_string(), done)
     }
 
     /// # Errors
     ///
     /// If the task is not the caller's, or the policy has no such group.
-    pub fn set_group(&mut self, who: &Caller, name: &str, to: &str, now: Instant) -> Result<(), RequestError> {
+    pub fn set_group(&mut self, caller: &Caller, name: &str, to: &str, now: Instant) -> Result<(), RequestError> {
         let done = self.group(to).and_then(|group| {
-            let id = self.change(who, name, now, |arbiter, id| arbiter.set_group(id, group))?;
+            let id = self.change(caller, name, now, |arbiter, id| arbiter.set_group(id, group))?;
             self.task(id)?.group = to.to_owned();
             Ok(())
         });
-        self.audited(who, "group", Some(name), to, done)
+        self.audited(caller, "group", Some(name), to, done)
     }
 
     /// # Errors
     ///
     /// If the task is not the caller's, or the machine cannot cap CPU time.
-    pub fn set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
-        let done = self.try_set_hard(who, name, to, now);
-        self.audited(who, "hard", Some(name), if to { "yes" } else { "no" }, done)
+    pub fn set_hard(&mut self, caller: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
+        let done = self.try_set_hard(caller, name, to, now);
+        self.audited(caller, "hard", Some(name), if to { "yes" } else { "no" }, done)
     }
 
-    fn try_set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
+    fn try_set_hard(&mut self, caller: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
         let id = self.find(name)?;
-        self.allow(who, id)?;
+        self.allow(caller, id)?;
         self.harden(id, to)?;
         let task = self.task(id)?;
         (task.hard, task.hard_before) = (to, false);
@@ -78,15 +78,27 @@ impl BrokerState {
     /// # Errors
     ///
     /// If the task is not the caller's, or the period is invalid.
-    pub fn set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), RequestError> {
-        let done = self.try_set_period(who, name, to, now);
-        let told = to.map_or("auto".to_owned(), |to| to.to_string());
-        self.audited(who, "period", Some(name), &told, done)
+    pub fn set_period(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        to: Option<Span>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        let done = self.try_set_period(caller, name, to, now);
+        let value = to.map_or("auto".to_owned(), |to| to.to_string());
+        self.audited(caller, "period", Some(name), &value, done)
     }
 
-    fn try_set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), RequestError> {
+    fn try_set_period(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        to: Option<Span>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
         let id = self.find(name)?;
-        self.allow(who, id)?;
+        self.allow(caller, id)?;
         if let Some(to) = to {
             self.change_period(id, to, now)?;
         }
@@ -99,29 +111,29 @@ impl BrokerState {
     /// If the task is not the caller's, or an advocate is invalid.
     pub fn set_chain(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
         to: Vec<ComponentSpec>,
         now: Instant,
     ) -> Result<(), RequestError> {
-        let told = audit::join_items(&to);
-        let done = self.try_set_chain(who, name, to, now);
-        self.audited(who, "chain", Some(name), &told, done)
+        let value = audit::join_items(&to);
+        let done = self.try_set_chain(caller, name, to, now);
+        self.audited(caller, "chain", Some(name), &value, done)
     }
 
     fn try_set_chain(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
         to: Vec<ComponentSpec>,
         now: Instant,
     ) -> Result<(), RequestError> {
-        self.allow_settings(who, &to)?;
+        self.allow_settings(caller, &to)?;
         let id = self.find(name)?;
-        self.allow(who, id)?;
-        self.allow_chain(who, id, &to)?;
+        self.allow(caller, id)?;
+        self.allow_chain(caller, id, &to)?;
         let chain = self.chain(&to, id, name)?;
-        self.change(who, name, now, |arbiter, id| arbiter.set_chain(id, chain, now))?;
+        self.change(caller, name, now, |arbiter, id| arbiter.set_chain(id, chain, now))?;
         self.task(id)?.settings = to;
         Ok(())
     }
@@ -133,33 +145,33 @@ impl BrokerState {
     /// If the task is not the caller's, the advocate is invalid, or the chain is full.
     pub fn add_advocate(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
         what: &ComponentSpec,
         place: usize,
         now: Instant,
     ) -> Result<(), RequestError> {
-        let done = self.try_add_advocate(who, name, what, place, now);
-        self.audited(who, "advocate-add", Some(name), &audit::join_items([what]), done)
+        let done = self.try_add_advocate(caller, name, what, place, now);
+        self.audited(caller, "advocate-add", Some(name), &audit::join_items([what]), done)
     }
 
     fn try_add_advocate(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
         what: &ComponentSpec,
         place: usize,
         now: Instant,
     ) -> Result<(), RequestError> {
-        self.allow_settings(who, std::slice::from_ref(what))?;
+        self.allow_settings(caller, std::slice::from_ref(what))?;
         let id = self.find(name)?;
-        self.allow(who, id)?;
+        self.allow(caller, id)?;
         let mut settings = self.task(id)?.settings.clone();
         let place = place.min(settings.len());
         settings.insert(place, what.clone());
-        self.allow_chain(who, id, &settings)?;
+        self.allow_chain(caller, id, &settings)?;
         let advocate = self.advocate(what, id, name)?;
-        self.change(who, name, now, |arbiter, id| arbiter.add_advocate(id, advocate, Some(place), now))?;
+        self.change(caller, name, now, |arbiter, id| arbiter.add_advocate(id, advocate, Some(place), now))?;
         self.task(id)?.settings = settings;
         Ok(())
     }
@@ -169,16 +181,17 @@ impl BrokerState {
     /// If the task is not the caller's, or there is no advocate at `place`.
     pub fn remove_advocate(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
         place: usize,
         now: Instant,
     ) -> Result<(), RequestError> {
-        let done = self.change(who, name, now, |arbiter, id| arbiter.remove_advocate(id, place, now)).and_then(|id| {
-            self.task(id)?.settings.remove(place);
-            Ok(())
-        });
-        self.audited(who, "advocate-remove", Some(name), &place.to_string(), done)
+        let done =
+            self.change(caller, name, now, |arbiter, id| arbiter.remove_advocate(id, place, now)).and_then(|id| {
+                self.task(id)?.settings.remove(place);
+                Ok(())
+            });
+        self.audited(caller, "advocate-remove", Some(name), &place.to_string(), done)
     }
 
     /// Changes the policy unless `policy` is empty, and the cap unless it is `None`.
@@ -188,34 +201,34 @@ impl BrokerState {
     /// If the policy is invalid, or the caller is not an operator.
     pub fn set_policy(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         policy: &str,
         cap: Option<Share>,
         now: Instant,
     ) -> Result<(), RequestError> {
-        let done = self.try_set_policy(who, policy, cap, now);
+        let done = self.try_set_policy(caller, policy, cap, now);
         if done.is_ok() {
             self.store_policy(policy, cap);
         }
-        let told = match cap {
+        let value = match cap {
             Some(cap) => format!("{policy} cap {cap}"),
             None => policy.to_owned(),
         };
-        self.audited(who, "policy", None, told.trim(), done)
+        self.audited(caller, "policy", None, value.trim(), done)
     }
 
     fn try_set_policy(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         policy: &str,
         cap: Option<Share>,
         now: Instant,
     ) -> Result<(), RequestError> {
-        if !self.access.may_direct(who) {
+        if !self.access.may_direct(caller) {
             let message = "only operators may change the policy".to_owned();
             return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
-        policy::from_elsewhere(policy)?.map_or(Ok(()), |setting| self.allow_foreign(who, &setting))?;
+        policy::from_elsewhere(policy)?.map_or(Ok(()), |setting| self.allow_foreign(caller, &setting))?;
         let policy = match (policy, &self.externals) {
             ("", _) => None,
             (name, Some(externals)) => Some(policy::read(name, externals)?),
@@ -245,13 +258,13 @@ impl BrokerState {
 
     fn change(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
         now: Instant,
         change: impl FnOnce(&mut Arbiter, TaskId) -> Result<Decision<'_>, Refusal>,
     ) -> Result<TaskId, RequestError> {
         let id = self.find(name)?;
-        self.allow(who, id)?;
+        self.allow(caller, id)?;
         let decision = change(&mut self.arbiter, id).map_err(|refusal| {
             RequestError::refused(refusal, format!("`hyoshi broker show {name}` shows its present state"))
         })?;

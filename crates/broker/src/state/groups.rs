@@ -154,7 +154,7 @@ impl BrokerState {
 }
 
 fn may_come(process: &Process, owner: u32, any_user: bool) -> bool {
-    any_user || process.owner().is_some_and(|whose| whose.is_only(owner))
+    any_user || process.owner().is_some_and(|process_owner| process_owner.is_only(owner))
 }
 
 #[cfg(test)]

@@ -90,8 +90,8 @@ impl BrokerState {
     pub fn join(&mut self, caller: &Caller, joining: &TaskSpec, now: Instant) -> Result<TaskId, RequestError> {
         let done = self.try_join(caller, joining, now);
         let period = joining.period.map_or("auto".to_owned(), |period| period.to_string());
-        let told = format!("period {period}, importance {}", joining.importance);
-        self.audited(caller, "join", Some(&joining.name), &told, done)
+        let text = format!("period {period}, importance {}", joining.importance);
+        self.audited(caller, "join", Some(&joining.name), &text, done)
     }
 
     fn try_join(&mut self, caller: &Caller, joining: &TaskSpec, now: Instant) -> Result<TaskId, RequestError> {

@@ -36,9 +36,9 @@ impl BrokerState {
             let done = roster.forget();
             return self.stored(done);
         }
-        let noted: Vec<StoredTask> = roster.tasks().cloned().collect();
+        let stored: Vec<StoredTask> = roster.tasks().cloned().collect();
         let (mut here, mut ended) = (Vec::new(), 0);
-        for task in noted {
+        for task in stored {
             match self.rejoin_one(&task, now) {
                 Ok(true) => here.push(task.name),
                 Ok(false) => ended += 1,
@@ -57,50 +57,50 @@ impl BrokerState {
     }
 
     /// False if none of its processes lives.
-    fn rejoin_one(&mut self, noted: &StoredTask, now: Instant) -> Result<bool, RequestError> {
-        let id = TaskId(noted.id);
-        let living = noted.identities().filter_map(|who| Process::open_same(who).ok());
-        let processes: Vec<Process> = living.filter(|process| self.may_be_found(noted, process)).collect();
+    fn rejoin_one(&mut self, stored: &StoredTask, now: Instant) -> Result<bool, RequestError> {
+        let id = TaskId(stored.id);
+        let living = stored.identities().filter_map(|who| Process::open_same(who).ok());
+        let processes: Vec<Process> = living.filter(|process| self.may_be_found(stored, process)).collect();
         if processes.is_empty() {
             return Ok(false);
         }
-        if self.names.contains_key(&noted.name) {
+        if self.names.contains_key(&stored.name) {
             return Err(RequestError::refused(
                 "another task has its name",
                 "check the file `tasks` in the state directory",
             ));
         }
         // A group that the policy does not have becomes none, as after a change of the policy.
-        let group = self.group(&noted.group).unwrap_or(GroupId(u32::MAX));
-        let mut settings = noted.chain.clone();
-        let chain = match self.chain(&settings, id, &noted.name) {
+        let group = self.group(&stored.group).unwrap_or(GroupId(u32::MAX));
+        let mut settings = stored.chain.clone();
+        let chain = match self.chain(&settings, id, &stored.name) {
             Ok(chain) => chain,
             Err(error) => {
                 self.notice(format!(
                     "restored task {} with max-decay, because its advocates are not available: {error}",
-                    noted.name
+                    stored.name
                 ));
                 settings = component::default_chain();
-                self.chain(&settings, id, &noted.name)?
+                self.chain(&settings, id, &stored.name)?
             }
         };
-        let account = (!noted.directed).then(|| self.rules.again(noted.owner, &noted.account));
-        let Some(entry) = noted.joining(group) else { return Ok(false) };
-        let hard = noted.hard && self.harden_again(id, &noted.name);
+        let account = (!stored.directed).then(|| self.rules.again(stored.owner, &stored.account));
+        let Some(entry) = stored.joining(group) else { return Ok(false) };
+        let hard = stored.hard && self.harden_again(id, &stored.name);
         let task = TaskEntry {
-            name: noted.name.clone(),
-            owner: noted.owner,
-            importance: noted.importance,
-            weight: noted.weight,
-            group: noted.group.clone(),
+            name: stored.name.clone(),
+            owner: stored.owner,
+            importance: stored.importance,
+            weight: stored.weight,
+            group: stored.group.clone(),
             settings,
-            directed: noted.directed,
+            directed: stored.directed,
             account,
             hard,
-            hard_before: noted.hard && !hard,
-            own: noted.own,
-            consumed: noted.consumed(),
-            any_user: noted.anybody,
+            hard_before: stored.hard && !hard,
+            own: stored.own,
+            consumed: stored.consumed(),
+            any_user: stored.anybody,
             ..TaskEntry::new(now)
         };
         self.insert_task(id, task, hyoshi_control::Joining { chain, account, ..entry }, now)?;
@@ -110,26 +110,26 @@ impl BrokerState {
             return Ok(false);
         }
         self.start(id, now);
-        for folder in noted.control_groups.iter().take(MOST_GROUPS) {
+        for folder in stored.control_groups.iter().take(MOST_GROUPS) {
             self.platform.add_group(id, Group::again(Path::new(folder)), &[], &mut |_| false);
         }
         self.gather(id, now);
-        if noted.auto {
+        if stored.auto {
             self.find_period(id, true);
         }
         // Its advocates start with the consumption of the last cycle.
-        if noted.consumed > 0 {
-            self.report(id, Status::of_cycle(now, noted.consumed()));
+        if stored.consumed > 0 {
+            self.report(id, Status::of_cycle(now, stored.consumed()));
         }
-        let _: Result<(), RequestError> = self.audited(&Caller::Broker, "rejoin", Some(&noted.name), "", Ok(()));
+        let _: Result<(), RequestError> = self.audited(&Caller::Broker, "rejoin", Some(&stored.name), "", Ok(()));
         Ok(true)
     }
 
     /// Whether a process still belongs to the task: an ordinary user's task has only that user's processes, whatever
     /// the file lists.
-    fn may_be_found(&self, noted: &StoredTask, process: &Process) -> bool {
-        let trusted = noted.directed || noted.anybody || noted.owner == 0 || noted.owner == self.access.broker;
-        trusted || process.owner().is_some_and(|owner| owner.is_only(noted.owner))
+    fn may_be_found(&self, stored: &StoredTask, process: &Process) -> bool {
+        let trusted = stored.directed || stored.anybody || stored.owner == 0 || stored.owner == self.access.broker;
+        trusted || process.owner().is_some_and(|owner| owner.is_only(stored.owner))
     }
 
     /// False if its CPU time cannot be capped now; the stored task stays hard.
@@ -154,7 +154,7 @@ impl BrokerState {
         task.stored = task.last;
         let declared = joining.declared;
         let members = self.platform.members(id);
-        let noted = StoredTask {
+        let stored = StoredTask {
             id: id.0,
             name: task.name.clone(),
             owner: task.owner,
@@ -176,7 +176,7 @@ impl BrokerState {
             consumed: task.consumed.as_nanos(),
             processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),
         };
-        let done = roster.task(noted);
+        let done = roster.task(stored);
         self.stored(done);
     }
 

@@ -66,10 +66,10 @@ impl BrokerState {
         if self.runs.get(&caller.pid).is_some_and(|run| run.lanes == lanes && !run.process.has_ended()) {
             return Ok(());
         }
-        let told = lanes.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes)));
-        let told = format!("{name}: {}", audit::join_items(told));
+        let text = lanes.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes)));
+        let text = format!("{name}: {}", audit::join_items(text));
         let done = self.try_promise(caller, name, lanes, now);
-        self.audited(who, "lanes", None, &told, done)
+        self.audited(who, "lanes", None, &text, done)
     }
 
     /// The caller's process, if it may promise these lanes.
@@ -145,8 +145,8 @@ impl BrokerState {
                 self.runs.iter().filter(|(_, run)| run.process.has_ended()).map(|(pid, _)| *pid).collect();
             for run in ended.iter().filter_map(|pid| self.runs.remove(pid)).collect::<Vec<_>>() {
                 self.settle_lanes(run.lanes.into_keys().collect(), now);
-                let told = format!("{}: its process has ended", printable(&run.name));
-                let _: Result<(), RequestError> = self.audited(&Caller::Broker, "lanes", None, &told, Ok(()));
+                let text = format!("{}: its process has ended", printable(&run.name));
+                let _: Result<(), RequestError> = self.audited(&Caller::Broker, "lanes", None, &text, Ok(()));
             }
         }
         self.runs_checked
@@ -207,10 +207,10 @@ mod tests {
     use crate::{TaskSpec, policy};
 
     /// A state with a simulated machine, and a task for each budget, in ms of 100 ms.
-    struct Fixture(BrokerState, Vec<Child>, PathBuf);
+    struct RunFixture(BrokerState, Vec<Child>, PathBuf);
 
-    impl Fixture {
-        fn new(name: &str, budgets: &[(u32, u64)]) -> Fixture {
+    impl RunFixture {
+        fn new(name: &str, budgets: &[(u32, u64)]) -> RunFixture {
             let place = std::env::temp_dir().join(format!("hyoshi-runs-{name}-{}", std::process::id()));
             let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
             let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(100_000));
@@ -229,7 +229,7 @@ mod tests {
                 state.add_process(&Caller::Broker, id, program.id(), 0, Instant::ZERO).unwrap();
                 programs.push(program);
             }
-            Fixture(state, programs, place)
+            RunFixture(state, programs, place)
         }
 
         fn held(&mut self, importance: u32) -> u64 {
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    impl Drop for Fixture {
+    impl Drop for RunFixture {
         fn drop(&mut self) {
             for program in &mut self.1 {
                 let _ = program.kill();
@@ -266,9 +266,10 @@ mod tests {
         // On each CPU an important task that leaves room for another, and an unimportant one.
         let budgets: Vec<(u32, u64)> =
             (0..2 * cpus).rev().map(|at| (at + 1, if at < cpus { 30 } else { 50 })).collect();
-        let mut stage = Fixture::new("give-way", &budgets);
-        let all =
-            |stage: &mut Fixture| budgets.iter().map(|(importance, _)| stage.held(*importance)).collect::<Vec<u64>>();
+        let mut stage = RunFixture::new("give-way", &budgets);
+        let all = |stage: &mut RunFixture| {
+            budgets.iter().map(|(importance, _)| stage.held(*importance)).collect::<Vec<u64>>()
+        };
         let whole: Vec<u64> = budgets.iter().map(|(_, budget)| *budget).collect();
         assert_eq!(all(&mut stage), whole);
         let root = user(0, std::process::id());
@@ -298,7 +299,7 @@ mod tests {
     #[test]
     fn of_more_windows_that_give_way_at_once_than_are_settled_anew_none_is_kept_that_is_not_there() {
         let many = Backlog::MOST_REFUSALS as u32 + 6;
-        let mut stage = Fixture::new("many", &(1..=many).map(|importance| (importance, 1)).collect::<Vec<_>>());
+        let mut stage = RunFixture::new("many", &(1..=many).map(|importance| (importance, 1)).collect::<Vec<_>>());
         let mut all = |lanes: &[(u32, Promise)], held: u64| {
             stage.0.promise_lanes(&user(0, std::process::id()), "flight", lanes, Instant::ZERO).unwrap();
             (1..=many).for_each(|importance| assert_eq!(stage.held(importance), held, "t{importance}"));
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn who_may_not_change_all_tasks_and_what_is_no_promise_is_refused_and_nothing_is_changed() {
-        let mut stage = Fixture::new("refused", &[(1, 80)]);
+        let mut stage = RunFixture::new("refused", &[(1, 80)]);
         let (root, pid) = (user(0, std::process::id()), std::process::id());
         let certified = Certified { name: "chief".to_owned(), right: Right::Direct, user: None };
         for who in [user(1_000, pid), Caller::Certified(certified), Caller::Unknown] {

@@ -197,7 +197,7 @@ impl BrokerState {
         let why = self.tasks.get(&id).and_then(|task| task.reason.as_deref()).filter(|_| limited);
         let why = why.map_or(String::new(), |why| format!("\n               {why}"));
         let period = self.detected_period(id).map_or(String::new(), |found| format!("\n  period     {}", found.text));
-        let enforcement = self.platform.enforcement(id).map_or(String::new(), |told| format!("\n  enforced   {told}"));
+        let enforcement = self.platform.enforcement(id).map_or(String::new(), |text| format!("\n  enforced   {text}"));
         Ok(format!("{explanation}{why}{period}{enforcement}\n  processes  {processes}"))
     }
 

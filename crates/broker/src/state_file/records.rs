@@ -111,9 +111,9 @@ fn summed(line: &str) -> String {
 
 /// A line without its sum, if the sum is correct.
 fn checked<'a>(line: &'a str, boot: &str) -> Option<&'a str> {
-    let (told, line) = line.split_once(' ')?;
+    let (recorded_sum, line) = line.split_once(' ')?;
     // Compared as text: a parser of numbers also accepts other digits and a sign.
-    (told == format!("{:08x}", sum(line, boot))).then_some(line)
+    (recorded_sum == format!("{:08x}", sum(line, boot))).then_some(line)
 }
 
 pub(super) fn thread(before: &SavedThread) -> String {
@@ -138,8 +138,8 @@ pub(super) fn group(group: &Path, home: &Path) -> String {
     summed(&format!("group {}\t{}", group.display(), home.display()))
 }
 
-pub(super) fn done(whose: Identity) -> String {
-    summed(&format!("done {} {}", whose.number, whose.start))
+pub(super) fn done(identity: Identity) -> String {
+    summed(&format!("done {} {}", identity.number, identity.start))
 }
 
 fn parse(line: &str, is_group: &dyn Fn(&Path) -> bool) -> Option<StateRecord> {

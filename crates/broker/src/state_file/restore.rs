@@ -35,28 +35,28 @@ pub(super) fn put_back(before: &SavedThread) -> Result<bool, Refused> {
 }
 
 /// One recorded thread for each process with threads in a window; the first thread, if recorded.
-pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a SavedThread>) -> BTreeMap<Identity, SavedThread> {
-    let mut kin = BTreeMap::new();
+pub(super) fn siblings<'a>(threads: impl Iterator<Item = &'a SavedThread>) -> BTreeMap<Identity, SavedThread> {
+    let mut siblings = BTreeMap::new();
     for before in threads.filter(|before| before.window.is_some()) {
-        let one = kin.entry(before.process).or_insert(*before);
+        let one = siblings.entry(before.process).or_insert(*before);
         if before.thread == before.process {
             *one = *before;
         }
     }
-    kin
+    siblings
 }
 
 /// Threads and children that started in a window and were never sampled are still bound to its CPU: restores the
 /// affinity of their siblings, as the window would.
-pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<Identity, SavedThread>) {
+pub(super) fn unbind_started(recorded: &BTreeSet<u32>, siblings: BTreeMap<Identity, SavedThread>) {
     let children = Children::default();
-    let mut seen: BTreeSet<Identity> = kin.keys().copied().collect();
-    let mut next: Vec<(Identity, SavedThread)> = kin.into_iter().collect();
+    let mut seen: BTreeSet<Identity> = siblings.keys().copied().collect();
+    let mut next: Vec<(Identity, SavedThread)> = siblings.into_iter().collect();
     while let Some((process, before)) = next.pop() {
         let Some(here) = before.window.map(|cpu| Affinity::to([cpu])).filter(|here| *here != before.affinity) else {
             continue;
         };
-        for tid in threads_of(process, MOST_PROCESSES).into_iter().filter(|tid| !noted.contains(tid)) {
+        for tid in threads_of(process, MOST_PROCESSES).into_iter().filter(|tid| !recorded.contains(tid)) {
             if Affinity::of(tid).is_ok_and(|found| found == here) {
                 let _ = before.affinity.put(tid);
             }

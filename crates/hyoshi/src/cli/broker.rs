@@ -1,4 +1,4 @@
-//! `hyoshi broker`: the CPU broker, and what its clients do from the shell.
+//! `hyoshi broker`: starts the CPU broker, and controls a running one.
 
 mod change;
 mod limits;
@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     whom: Whom,
 }
 
-/// Which broker of this machine.
+/// The broker on this machine.
 #[derive(Debug, Args)]
 pub(super) struct At {
     /// The broker's socket [default: /run/hyoshi/broker.sock; of a user's own broker hyoshi/broker.sock in XDG_RUNTIME_DIR]
@@ -59,7 +59,7 @@ pub(super) struct At {
     pub socket: Option<PathBuf>,
 }
 
-/// For verbs that are about processes of this machine: a broker elsewhere can do nothing for those.
+/// Rejects flags for other machines, for verbs about processes of this machine.
 #[derive(Debug, Args)]
 pub(super) struct Here {
     #[arg(long = "broker", hide = true, value_name = "ADDRESS")]
@@ -80,19 +80,19 @@ impl Here {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List tasks: what they consume, ask for, and hold
+    /// List tasks with their consumption, requests and reservations
     List,
     /// Show a task, or the broker itself
     Show {
         /// The task; none for the broker
         name: Option<String>,
     },
-    /// Tell why a task holds what it holds
+    /// Explain the reservation of a task
     Explain {
         /// The task
         name: String,
     },
-    /// Tell of each task whose reservation changes, until interrupted
+    /// Print each change of a reservation, until interrupted
     Watch(look::Watch),
     /// Change a task: its importance, weight, group or period, or whether its reservation is hard
     Set(change::Set),
@@ -106,9 +106,9 @@ enum Verb {
         #[command(subcommand)]
         verb: change::Advocate,
     },
-    /// Check the file of limits that a broker would start with, and print them
+    /// Check a file of limits and print the limits
     CheckConfig(limits::Check),
-    /// End a task's reservation; its processes go on
+    /// End a task's reservation; its processes continue
     Detach {
         /// The task
         name: String,
@@ -116,7 +116,7 @@ enum Verb {
 }
 
 impl Arguments {
-    /// What the verb is called.
+    /// The name of the verb.
     pub fn name(&self) -> &'static str {
         match &self.verb {
             None => "broker",
@@ -165,7 +165,7 @@ pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Fail
     })
 }
 
-/// What a broker answers to a verb, other than to one that goes on until it is interrupted.
+/// The broker's answer to a verb, except `watch`.
 fn ask(verb: &Verb, client: &BrokerClient) -> Result<Answer, Ended> {
     match verb {
         Verb::List => look::list(client),
@@ -184,7 +184,7 @@ fn ask(verb: &Verb, client: &BrokerClient) -> Result<Answer, Ended> {
     }
 }
 
-/// Why a client's verb did not do its work.
+/// Why a verb failed.
 pub(super) enum Ended {
     /// The broker.
     Broker(BrokerClientError),
@@ -193,7 +193,7 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    /// What went wrong.
+    /// The message.
     fn message(&self) -> String {
         match self {
             Ended::Broker(error) => error.to_string(),
@@ -201,7 +201,7 @@ impl Ended {
         }
     }
 
-    /// What to do about it.
+    /// The remedy.
     fn help(&self) -> Option<String> {
         match self {
             Ended::Broker(error) => Some(remedy(error)),
@@ -229,7 +229,7 @@ impl From<RequestError> for Ended {
     }
 }
 
-/// In the flags of the command line, where TLS is what is in the way.
+/// The remedy; for TLS errors, in terms of the command line.
 pub(super) fn remedy(error: &BrokerClientError) -> String {
     match error {
         BrokerClientError::System(exception) => tls::help(exception).map_or_else(|| error.remedy(), str::to_owned),
@@ -237,7 +237,7 @@ pub(super) fn remedy(error: &BrokerClientError) -> String {
     }
 }
 
-/// What the broker refuses ends with exit code 1; what cannot be asked, with 2.
+/// Exit code 1 if the broker refuses, 2 if it cannot be called.
 pub(super) fn ended(verb: &str, error: &BrokerClientError, format: Format) -> Result<Held, Failure> {
     let failure = Failure::new(error).help(remedy(error));
     if !matches!(error, BrokerClientError::Request(_)) {
@@ -256,7 +256,7 @@ pub(super) fn ended(verb: &str, error: &BrokerClientError, format: Format) -> Re
     Ok(Held::No)
 }
 
-/// A share as people say it.
+/// A share for people.
 pub(super) fn share(millionths: u64) -> Share {
     Share::from_millionths(millionths)
 }

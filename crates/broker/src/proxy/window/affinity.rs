@@ -28,7 +28,7 @@ const LEAST: Span = Span::from_millis(100);
 const TASKS_AT_ONCE: usize = 8;
 const THREADS_AT_ONCE: usize = 256;
 /// Checks in each [`LOOK`].
-const GOES: usize = 50;
+const CHECKS: usize = 50;
 
 /// A task that was refused because of its affinity.
 #[derive(Debug)]
@@ -165,7 +165,7 @@ impl WindowProxy {
                 room.push_back(task);
             }
         }
-        let goes = refused_placements.len().div_ceil(TASKS_AT_ONCE).clamp(1, GOES) as u64;
+        let goes = refused_placements.len().div_ceil(TASKS_AT_ONCE).clamp(1, CHECKS) as u64;
         *freed = now.saturating_add(Span::from_nanos(LOOK.as_nanos() / goes));
         *freed
     }
@@ -196,13 +196,13 @@ impl TaskWindow {
     /// The affinity of its threads at the last sample.
     fn reach(&self, cpus: &[u32]) -> Reach {
         let mut reach = Reach::on(cpus);
-        let free = self.threads.values().filter(|held| held.state != ThreadState::ItsOwn);
-        free.for_each(|held| reach.add(|cpu| held.before.affinity.has(cpu)));
+        let free = self.threads.values().filter(|thread| thread.state != ThreadState::ItsOwn);
+        free.for_each(|thread| reach.add(|cpu| thread.before.affinity.has(cpu)));
         reach
     }
 
     fn count_elsewhere(&mut self) {
-        self.elsewhere = self.threads.values().filter(|held| held.state == ThreadState::Elsewhere).count();
+        self.elsewhere = self.threads.values().filter(|thread| thread.state == ThreadState::Elsewhere).count();
     }
 }
 
@@ -215,8 +215,8 @@ fn reach(cpus: &[u32], open: Option<&TaskWindow>, members: &TaskProcesses) -> Re
     let mut reach = Reach::on(cpus);
     for member in members.threads() {
         match open.and_then(|open| open.threads.get(&member.tid)) {
-            Some(held) if held.state == ThreadState::ItsOwn => {}
-            Some(held) if held.state == ThreadState::Raised => reach.add(|cpu| held.before.affinity.has(cpu)),
+            Some(thread) if thread.state == ThreadState::ItsOwn => {}
+            Some(thread) if thread.state == ThreadState::Raised => reach.add(|cpu| thread.before.affinity.has(cpu)),
             _ => Affinity::of(member.tid).into_iter().for_each(|may| reach.add(|cpu| may.has(cpu))),
         }
     }

@@ -11,7 +11,7 @@ use super::{Alarm, Events, Rang, TaskWindow, ThreadState};
 /// Tasks with more threads are sampled: setting all their alarms in each period would cost too much.
 const MOST_ALARMS: usize = 16;
 /// How long a task is sampled after it started threads: threads without an alarm may consume, too.
-const RESTLESS: Span = Span::from_secs(1);
+const SAMPLED: Span = Span::from_secs(1);
 
 /// The alarms of a task's threads.
 #[derive(Debug, Default)]
@@ -21,8 +21,8 @@ pub(super) struct WindowAlarms {
     leader: Option<u32>,
     reading: Span,
     /// Whether the window waits for alarms.
-    heard: bool,
-    restless: Instant,
+    waiting: bool,
+    sampled_until: Instant,
     refused: Option<String>,
 }
 
@@ -35,8 +35,8 @@ struct ThreadAlarm {
 
 impl WindowAlarms {
     /// Whether the window waits for alarms.
-    pub fn hears(&self) -> bool {
-        self.heard
+    pub fn is_waiting(&self) -> bool {
+        self.waiting
     }
 
     /// Why the kernel refused alarms.
@@ -45,12 +45,12 @@ impl WindowAlarms {
     }
 
     /// The task has started threads.
-    pub fn restless(&mut self, now: Instant) {
-        self.restless = now.saturating_add(RESTLESS);
+    pub fn started_threads(&mut self, now: Instant) {
+        self.sampled_until = now.saturating_add(SAMPLED);
     }
 
     /// An alarm has fired; false if it is unknown.
-    pub fn rang(&mut self, tid: u32, what: Rang) -> bool {
+    pub fn fired(&mut self, tid: u32, what: Rang) -> bool {
         if what == Rang::Ended {
             return self.alarms.remove(&tid).is_some();
         }
@@ -91,49 +91,58 @@ fn key(task: TaskId, tid: u32) -> u64 {
 }
 
 /// The thread of this key.
-pub(super) fn whose(key: u64) -> (TaskId, u32) {
+pub(super) fn thread_of(key: u64) -> (TaskId, u32) {
     (TaskId((key >> 32) as u32), key as u32) // the two halves
 }
 
 impl TaskWindow {
     /// Returns when the next sample is due, unless an alarm fires earlier.
-    pub(super) fn rest(&mut self, task: TaskId, step: Step, now: Instant, reading: Span, events: &Events) -> Instant {
-        self.rest.heard = false;
+    pub(super) fn schedule_next(
+        &mut self,
+        task: TaskId,
+        step: Step,
+        now: Instant,
+        reading: Span,
+        events: &Events,
+    ) -> Instant {
+        self.window_alarms.waiting = false;
         if self.unfinished {
             return now;
         }
         let Events::From(alarms) = events else { return step.at() };
-        if !self.window.is_raised() || now < self.rest.restless {
+        if !self.window.is_raised() || now < self.window_alarms.sampled_until {
             return step.at();
         }
         let threads = &self.threads;
-        let raised = || threads.iter().filter(|(_, held)| held.state == ThreadState::Raised).map(|(tid, _)| *tid);
+        let raised = || threads.iter().filter(|(_, thread)| thread.state == ThreadState::Raised).map(|(tid, _)| *tid);
         if raised().count() > MOST_ALARMS {
-            self.rest.alarms.clear();
+            self.window_alarms.alarms.clear();
             return step.at();
         }
-        self.rest.alarms.retain(|tid, _| threads.get(tid).is_some_and(|held| held.state == ThreadState::Raised));
+        self.window_alarms
+            .alarms
+            .retain(|tid, _| threads.get(tid).is_some_and(|thread| thread.state == ThreadState::Raised));
         for tid in raised() {
-            if self.rest.alarms.contains_key(&tid) {
+            if self.window_alarms.alarms.contains_key(&tid) {
                 continue;
             }
             match alarms.of(tid, key(task, tid)) {
-                Ok(alarm) => drop(self.rest.alarms.insert(tid, ThreadAlarm { alarm, to: None })),
+                Ok(alarm) => drop(self.window_alarms.alarms.insert(tid, ThreadAlarm { alarm, to: None })),
                 Err(error) if error.raw_os_error() == Some(ESRCH) => {}
                 Err(error) => {
-                    self.rest.refused = Some(error.to_string());
+                    self.window_alarms.refused = Some(error.to_string());
                     return step.at();
                 }
             }
         }
-        self.rest.refused = None;
-        let rest = self.window.rest(step, self.rest.alarms.len());
+        self.window_alarms.refused = None;
+        let rest = self.window.rest(step, self.window_alarms.alarms.len());
         let Some(left) = rest.alarm else { return rest.at };
-        if let Err(error) = self.rest.set(left, reading) {
-            self.rest.refused = Some(error.to_string());
+        if let Err(error) = self.window_alarms.set(left, reading) {
+            self.window_alarms.refused = Some(error.to_string());
             return step.at();
         }
-        self.rest.heard = true;
+        self.window_alarms.waiting = true;
         rest.at
     }
 }

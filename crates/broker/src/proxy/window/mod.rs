@@ -87,17 +87,17 @@ impl Drop for AffinityGuard {
 struct BornThread {
     member: TaskThread,
     cpu: u32,
-    kin: Option<Affinity>,
+    siblings: Option<Affinity>,
 }
 
 impl BornThread {
     fn free(self) {
         if is_same(self.member.process)
-            && let Some(mut held) = WindowThread::of(&self.member)
+            && let Some(mut thread) = WindowThread::of(&self.member)
         {
-            held.unbind(self.cpu, self.kin);
+            thread.unbind(self.cpu, self.siblings);
             // A raised thread that executed a program has another number.
-            let _ = held.undo_escape();
+            let _ = thread.undo_escape();
         }
     }
 }
@@ -106,7 +106,7 @@ impl BornThread {
 #[derive(Debug)]
 enum Events {
     /// By sampling: no thread waits for events.
-    Unheard,
+    Unused,
     /// By sampling: the kernel refuses events.
     Refused(String),
     /// By events of the kernel.
@@ -118,7 +118,7 @@ enum Events {
 const AT_ONCE: usize = 64;
 
 /// Samples under one lock of the broker's state.
-const LOOKS: usize = 32;
+const SAMPLES_AT_ONCE: usize = 32;
 
 /// Due windows that are considered for them.
 const MOST_DUE: usize = 256;
@@ -128,7 +128,7 @@ const MOST_DUE: usize = 256;
 const MOVE: usize = 4;
 
 /// How often raising is checked, besides at the first window.
-const VETTING: Span = Span::from_secs(1);
+const CHECK_INTERVAL: Span = Span::from_secs(1);
 
 /// Most threads of a window: raising and lowering more would last too long.
 const MOST_THREADS: usize = 1_024;
@@ -160,8 +160,8 @@ struct TaskWindow {
     /// When it opened, in kernel ticks: earlier threads did not start in it.
     opened: u64,
     /// When raising was last checked.
-    vetted: Instant,
-    rest: alarms::WindowAlarms,
+    raise_checked: Instant,
+    window_alarms: alarms::WindowAlarms,
 }
 
 impl WindowProxy {
@@ -179,7 +179,7 @@ impl WindowProxy {
             outcomes: VecDeque::new(),
             above: LaneUsage::default(),
             sleep_parts: BTreeMap::new(),
-            events: Events::Unheard,
+            events: Events::Unused,
             woke: VecDeque::new(),
             born: VecDeque::new(),
         }
@@ -242,7 +242,7 @@ impl WindowProxy {
         let Some(members) = context.tasks.get_mut(&task) else { return Ok(()) };
         self.due.remove(&(open.due, task));
         let reading = members.consumed_at(now);
-        let part = match open.window.is_still(reading) && !open.rest.hears() {
+        let part = match open.window.is_still(reading) && !open.window_alarms.is_waiting() {
             true => *self.sleep_parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu)),
             false => None,
         };
@@ -253,7 +253,7 @@ impl WindowProxy {
             false => open.window.reserve(served, now, reading),
         };
         let served = open.carry_out(step, now, reading, members, &mut context.state_file);
-        open.due = open.rest(task, step, now, reading, &self.events);
+        open.due = open.schedule_next(task, step, now, reading, &self.events);
         self.due.insert((open.due, task));
         if slept && !open.window.sleeps() {
             self.woke.push_back(task);
@@ -268,8 +268,11 @@ impl WindowProxy {
         let mut rang = Vec::new();
         alarms.reported(|key, what| rang.push((key, what)));
         for (key, what) in rang {
-            let (task, tid) = alarms::whose(key);
-            let due = self.open.get_mut(&task).is_some_and(|open| open.rest.rang(tid, what) && open.window.is_raised());
+            let (task, tid) = alarms::thread_of(key);
+            let due = self
+                .open
+                .get_mut(&task)
+                .is_some_and(|open| open.window_alarms.fired(tid, what) && open.window.is_raised());
             if due {
                 self.schedule(task, now);
             }
@@ -284,7 +287,7 @@ impl WindowProxy {
         let here = own_cpu();
         // Stable: for each CPU, the longest due first.
         looks.sort_by_key(|(cpu, ..)| (*cpu != here, *cpu));
-        looks.truncate(LOOKS);
+        looks.truncate(SAMPLES_AT_ONCE);
         for run in looks.chunk_by_mut(|one, other| one.0 == other.0) {
             let together = run.len();
             run.iter_mut().for_each(|look| look.1 = together);
@@ -333,10 +336,10 @@ impl SchedulerProxy for WindowProxy {
     ) -> Result<(), NotReserved> {
         let hard = context.hard.contains(&task);
         let (members, state_file) = context.members(task)?;
-        if self.open.get(&task).is_none_or(|open| now >= open.vetted.saturating_add(VETTING)) {
+        if self.open.get(&task).is_none_or(|open| now >= open.raise_checked.saturating_add(CHECK_INTERVAL)) {
             may_be_raised(members)?;
             few_enough(members)?;
-            self.open.get_mut(&task).into_iter().for_each(|open| open.vetted = now);
+            self.open.get_mut(&task).into_iter().for_each(|open| open.raise_checked = now);
         }
         let allowed = self.allowed(task, members, now);
         let placed = self.place(task, reservation, &allowed)?;
@@ -371,8 +374,8 @@ impl SchedulerProxy for WindowProxy {
             changed: 0,
             unfinished: false,
             opened: start_of_now(),
-            vetted: now,
-            rest: alarms::WindowAlarms::default(),
+            raise_checked: now,
+            window_alarms: alarms::WindowAlarms::default(),
         };
         self.open.insert(task, open);
         self.apply_placement(Some(cpu), &mut context.state_file);
@@ -398,8 +401,8 @@ impl SchedulerProxy for WindowProxy {
                 self.born.extend(open.born(members.threads()));
                 self.free_born_threads(MOST_THREADS);
             }
-            let lowered = open.threads.values().filter(|held| held.state != ThreadState::Raised);
-            lowered.for_each(|held| context.state_file.done(held.before.thread));
+            let lowered = open.threads.values().filter(|thread| thread.state != ThreadState::Raised);
+            lowered.for_each(|thread| context.state_file.done(thread.before.thread));
             self.placement.release(task);
             self.apply_placement(Some(open.cpu), &mut context.state_file);
         }
@@ -413,13 +416,13 @@ impl SchedulerProxy for WindowProxy {
             open.born(&threads.collect::<Vec<_>>()).into_iter().for_each(BornThread::free);
         }
         let cpu = open.cpu;
-        open.threads.retain(|_, held| {
-            if !left.contains(&held.before.process) {
+        open.threads.retain(|_, thread| {
+            if !left.contains(&thread.before.process) {
                 return true;
             }
-            let lowered = held.leave(cpu, &mut context.state_file).is_ok();
+            let lowered = thread.leave(cpu, &mut context.state_file).is_ok();
             if lowered {
-                context.state_file.done(held.before.thread);
+                context.state_file.done(thread.before.thread);
             }
             // Retried at each end of a window.
             !lowered
@@ -480,7 +483,7 @@ impl SchedulerProxy for WindowProxy {
         });
         let refused = match &self.events {
             Events::Refused(reason) => Some(reason),
-            Events::Unheard | Events::From(_) => open.rest.refused(),
+            Events::Unused | Events::From(_) => open.window_alarms.refused(),
         };
         let refused = refused.map(|reason| {
             format!("the broker samples this window, which costs more: the kernel refuses task-clock events: {reason}")
@@ -505,14 +508,14 @@ impl SchedulerProxy for WindowProxy {
     }
 
     fn is_asleep(&self, task: TaskId) -> bool {
-        self.open.get(&task).is_some_and(|open| open.rest.hears() && open.window.sleeps())
+        self.open.get(&task).is_some_and(|open| open.window_alarms.is_waiting() && open.window.sleeps())
     }
 
     fn next_woken(&mut self) -> Option<TaskId> {
         self.woke.pop_front()
     }
 
-    fn standing(&self) -> Option<String> {
+    fn status(&self) -> Option<String> {
         let Events::Refused(reason) = &self.events else { return None };
         Some(format!(
             "raises a task's threads in each period until its budget is consumed; samples them, which costs more: the \
@@ -554,7 +557,7 @@ impl TaskWindow {
                 members.update_threads();
                 if now >= self.bound {
                     (self.bound, self.looked) = (now.saturating_add(affinity::LOOK), true);
-                    self.threads.values_mut().for_each(|held| held.lower_if_bound_anew(self.cpu, state_file));
+                    self.threads.values_mut().for_each(|thread| thread.lower_if_bound_anew(self.cpu, state_file));
                 }
                 self.raise(members, now, state_file)
             }
@@ -571,10 +574,10 @@ impl TaskWindow {
     ) -> Result<(), (u32, Refused)> {
         let threads = members.threads();
         let first = self.threads.is_empty();
-        self.threads.retain(|tid, held| {
-            let there = threads.binary_search_by_key(tid, |member| member.tid).is_ok() || !held.before.has_ended();
+        self.threads.retain(|tid, thread| {
+            let there = threads.binary_search_by_key(tid, |member| member.tid).is_ok() || !thread.before.has_ended();
             if !there {
-                state_file.done(held.before.thread);
+                state_file.done(thread.before.thread);
             }
             there
         });
@@ -584,26 +587,26 @@ impl TaskWindow {
                 self.unfinished = true;
                 break;
             }
-            let held = match self.threads.get_mut(&member.tid) {
-                Some(held) => held,
+            let thread = match self.threads.get_mut(&member.tid) {
+                Some(thread) => thread,
                 None => {
-                    let Some(mut held) = WindowThread::of(member) else { continue };
-                    if first || held.before.thread.start < self.opened {
-                        held.respect();
+                    let Some(mut thread) = WindowThread::of(member) else { continue };
+                    if first || thread.before.thread.start < self.opened {
+                        thread.respect();
                     } else {
-                        self.rest.restless(now);
+                        self.window_alarms.started_threads(now);
                         restore_nice(member.process.number, member.tid);
-                        held.unbind(self.cpu, self.bound_to(member));
+                        thread.unbind(self.cpu, self.bound_to(member));
                     }
-                    self.threads.entry(member.tid).or_insert(held)
+                    self.threads.entry(member.tid).or_insert(thread)
                 }
             };
-            let before = held.state;
-            let done = held.raise(self.cpu, self.priority, state_file);
-            changed += usize::from(held.state != before);
+            let before = thread.state;
+            let done = thread.raise(self.cpu, self.priority, state_file);
+            changed += usize::from(thread.state != before);
             self.changed = changed;
             match done {
-                Ok(()) => raised += usize::from(held.state == ThreadState::Raised),
+                Ok(()) => raised += usize::from(thread.state == ThreadState::Raised),
                 Err(refused) if refused.is_gone() => {}
                 Err(refused) => refusal = refusal.or(Some((member.process.number, refused))),
             }
@@ -617,40 +620,40 @@ impl TaskWindow {
     /// The affinity of a new thread: that of its process's first thread, else of another thread of the task.
     fn bound_to(&self, born: &TaskThread) -> Option<Affinity> {
         let first = self.threads.get(&born.process.number).or_else(|| self.threads.values().next());
-        first.map(|held| held.before.affinity)
+        first.map(|thread| thread.before.affinity)
     }
 
     /// Threads that started in the window and have not been sampled.
     fn born<'a>(&self, members: impl IntoIterator<Item = &'a TaskThread>) -> Vec<BornThread> {
         let born = members.into_iter().filter(|member| !self.threads.contains_key(&member.tid));
-        born.map(|member| BornThread { member: *member, cpu: self.cpu, kin: self.bound_to(member) }).collect()
+        born.map(|member| BornThread { member: *member, cpu: self.cpu, siblings: self.bound_to(member) }).collect()
     }
 
     /// Lowers all threads for good.
     fn leave(&mut self, state_file: &mut StateFile) {
-        for held in self.threads.values_mut() {
+        for thread in self.threads.values_mut() {
             // A thread that cannot be lowered stays in the state file.
-            let _ = held.leave(self.cpu, state_file);
+            let _ = thread.leave(self.cpu, state_file);
         }
     }
 
     /// Lowers [`AT_ONCE`] threads at a time.
     fn lower_some(&mut self, state_file: &mut StateFile) {
         let cpu = self.cpu;
-        for held in self.threads.values_mut().filter(|held| held.state == ThreadState::Raised) {
+        for thread in self.threads.values_mut().filter(|thread| thread.state == ThreadState::Raised) {
             if self.changed >= AT_ONCE {
                 self.unfinished = true;
                 return;
             }
             // A thread that cannot be lowered stays in the state file; the next end of the window retries it.
-            self.changed += usize::from(held.lower(cpu, state_file).is_ok());
+            self.changed += usize::from(thread.lower(cpu, state_file).is_ok());
         }
     }
 
     fn lower(&mut self, state_file: &mut StateFile) {
-        for held in self.threads.values_mut() {
+        for thread in self.threads.values_mut() {
             // A thread that cannot be lowered stays in the state file; the next start retries it.
-            let _ = held.lower(self.cpu, state_file);
+            let _ = thread.lower(self.cpu, state_file);
         }
     }
 }

@@ -50,12 +50,12 @@ impl WindowThread {
 
     /// A thread that a raised thread started may be bound to the window's CPU: restores the affinity of its siblings. A
     /// binding by the program itself is indistinguishable.
-    pub(super) fn unbind(&mut self, cpu: u32, kin: Option<Affinity>) {
+    pub(super) fn unbind(&mut self, cpu: u32, siblings: Option<Affinity>) {
         let here = Affinity::to([cpu]);
-        if let Some(kin) = kin.filter(|kin| *kin != here && self.before.affinity == here)
-            && kin.put(self.before.thread.number).is_ok()
+        if let Some(siblings) = siblings.filter(|siblings| *siblings != here && self.before.affinity == here)
+            && siblings.put(self.before.thread.number).is_ok()
         {
-            self.before.affinity = kin;
+            self.before.affinity = siblings;
         }
     }
 

@@ -1,4 +1,4 @@
-//! What people change about tasks and the policy.
+//! Changes of tasks and of the policy.
 
 use clap::{Args, Subcommand, ValueEnum};
 use hyoshi_broker::RequestError;
@@ -14,7 +14,7 @@ use super::{Ended, look};
 use crate::cli::Failure;
 use crate::cli::answer::{Answer, Told};
 
-/// A period, or none where it is to be found.
+/// A period; `None` for `auto`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cli) struct Period(pub Option<Span>);
 
@@ -37,21 +37,21 @@ pub(super) struct Set {
     /// What to change
     #[arg(value_enum)]
     what: What,
-    /// To what: a number, the group's name, yes or no, or for the period a time, such as 33ms, or auto
+    /// The new value: a number, the name of a group, yes or no, or for the period a time, such as 33ms, or auto
     value: String,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum What {
-    /// How much it matters; policies fair and strict go by it
+    /// Importance, for policies fair and strict
     Importance,
-    /// How little it is cut; policy weighted goes by it
+    /// Weight, for policy weighted
     Weight,
-    /// Which group it is in; policy partition goes by it
+    /// Group, for policy partition
     Group,
-    /// How often its reservation begins anew
+    /// Period of its reservation
     Period,
-    /// Whether it has no more than what is reserved: yes or no
+    /// Whether the reservation is also a limit: yes or no
     Hard,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum Policy {
     Set {
         /// fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", external (another process), or library
         policy: Option<String>,
-        /// How much all tasks may have together: 75% of one CPU, 150% is one and a half
+        /// Cap on all reservations together: 75% of one CPU; 150% is one and a half CPUs
         #[arg(long, value_name = "SHARE", required_unless_present = "policy")]
         cap: Option<Share>,
         #[command(flatten)]
@@ -69,28 +69,28 @@ pub(super) enum Policy {
     },
 }
 
-/// A policy from elsewhere.
+/// A policy in another process or in a library.
 #[derive(Debug, Args)]
 pub(super) struct Foreign {
-    /// Of external: the reference of the CpuBroker::Policy, IOR:..., corbaloc:..., or file:PATH that holds one
+    /// For external: the reference of a CpuBroker::Policy: IOR:..., corbaloc:..., or file:PATH of a file with one
     #[arg(long, value_name = "REFERENCE")]
     object: Option<String>,
-    /// Of external: how long each answer is waited for [default: 5ms]
+    /// For external: timeout of each call [default: 5ms]
     #[arg(long, value_name = "TIME")]
     timeout: Option<Span>,
-    /// Of library: the shared library, which only root and the broker's user may be able to write to
+    /// For library: the shared library; only root and the broker's user may be able to write to it
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// Of library: a parameter of its own, several times for several
+    /// For library: a parameter; repeatable
     #[arg(long = "with", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// The policy that decides while the other does not [default: fair]
+    /// Policy that decides while the other one fails [default: fair]
     #[arg(long, value_name = "POLICY")]
     fallback: Option<String>,
 }
 
 impl Foreign {
-    /// As it is written after the policy's name.
+    /// The parameters after the policy's name.
     fn words(&self) -> Result<String, Failure> {
         let mut text = String::new();
         let mut word = |name: &str, value: &str| text.push_str(&format!(" --{name} {}", quoted(value)));
@@ -113,7 +113,7 @@ impl Foreign {
             }
             word(name, value);
         }
-        // At the end: what follows belongs to it.
+        // At the end, because everything after it belongs to the fallback.
         if let Some(fallback) = &self.fallback {
             word("fallback", fallback);
         }
@@ -121,12 +121,12 @@ impl Foreign {
     }
 }
 
-/// What is wrong with a command line, before any broker is asked.
+/// An error of the command line, before any call.
 pub(super) fn told(error: RequestError) -> Failure {
     Failure::new(&error).help(error.remedy())
 }
 
-/// A policy with the references that are read from files.
+/// A policy with references read from their files.
 pub(super) fn referring(policy: &str) -> Result<String, RequestError> {
     if !policy.contains("file:") {
         return Ok(policy.to_owned());
@@ -135,7 +135,7 @@ pub(super) fn referring(policy: &str) -> Result<String, RequestError> {
     Ok(words?.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
 }
 
-/// A setting with the reference that is read from a file.
+/// A specification with its reference read from its file.
 pub(in crate::cli) fn settled(mut setting: ComponentSpec) -> Result<ComponentSpec, RequestError> {
     let objects = setting.parameters.iter_mut().filter(|(name, _)| matches!(name.as_str(), "object" | ""));
     if setting.kind == "external" {
@@ -146,7 +146,7 @@ pub(in crate::cli) fn settled(mut setting: ComponentSpec) -> Result<ComponentSpe
     Ok(setting)
 }
 
-/// A reference, read from its file if it names one: the broker reads no files for others.
+/// A reference, read from a file for `file:PATH`: the broker reads no files for clients.
 fn referred(object: &str) -> Result<String, RequestError> {
     let Some(path) = object.strip_prefix("file:") else { return Ok(object.to_owned()) };
     let text = std::fs::read_to_string(path).map_err(|error| {
@@ -160,20 +160,20 @@ fn referred(object: &str) -> Result<String, RequestError> {
 pub(super) enum Advocate {
     /// Add an advocate to a task's chain: hyoshi broker advocate add player max-decay --reports 10
     Add {
-        /// Put it before the advocate at this place [default: at the end]
+        /// Insert it before the advocate at this position [default: at the end]
         #[arg(long, value_name = "PLACE")]
         at: Option<u32>,
         /// The task
         name: String,
-        /// Its kind, and its parameters: --NAME VALUE
+        /// Its kind and parameters: --NAME VALUE
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         advocate: Vec<String>,
     },
-    /// Remove the advocate at a place
+    /// Remove the advocate at a position
     Remove {
         /// The task
         name: String,
-        /// Its place; the first is 0
+        /// Its position; the first is 0
         place: u32,
     },
     /// List a task's advocates
@@ -198,7 +198,7 @@ pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<Answer, Ended> {
                     .help("use a time, such as 33ms, or auto")
             })?;
             let period = match period {
-                // On the wire that would mean auto.
+                // The wire format uses 0 for auto.
                 Some(Span::ZERO) => {
                     let failure = Failure::new("period must not be zero");
                     return Err(failure.help("use 100us or more, or auto").into());

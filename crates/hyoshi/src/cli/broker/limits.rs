@@ -29,7 +29,7 @@ const COLUMNS: [Column; 8] = [
     column("requests"),
 ];
 
-/// The limits of this user's broker. A named file must exist; the machine's file limits only root's broker.
+/// The limits of this user's broker. A named file must exist; the machine's file applies only to root's broker.
 pub(super) fn to_serve(named: Option<&Path>, uid: u32) -> Result<Rules, Failure> {
     match (named, uid) {
         (None, 0) => Ok(read_file(Path::new(FILE)).map_err(wrong)?.unwrap_or_default()),

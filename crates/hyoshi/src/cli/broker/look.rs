@@ -1,4 +1,4 @@
-//! What the broker tells of its tasks and itself.
+//! Prints the state of tasks and of the broker.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ use crate::cli::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Watch {
-    /// How often to look
+    /// Time between samples
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     every: Span,
 }
@@ -107,7 +107,7 @@ pub(super) fn status(client: &BrokerClient) -> Result<Answer, Ended> {
     Ok(Answer { told: Told::Lines(text), json: json!({ "broker": status_json(&status) }) })
 }
 
-/// What tasks share, and how.
+/// The policy and its cap.
 pub(super) fn policy(client: &BrokerClient) -> Result<Answer, Ended> {
     let status = client.broker().status().map_err(BrokerClientError::from)?;
     Ok(Answer { told: Told::Lines(shared(&status)), json: json!({ "broker": status_json(&status) }) })
@@ -162,9 +162,9 @@ pub(super) fn explain(client: &BrokerClient, name: &str) -> Result<Answer, Ended
     Ok(Answer { told: Told::Lines(format!("{text}\n")), json: json!({ "task": name, "text": text }) })
 }
 
-/// How somebody watches.
+/// One of the watched brokers.
 pub(super) struct Watched<'a> {
-    /// What the broker is called, and how wide that column is; none if it is the only one.
+    /// The broker's name and the width of its column; `None` if it is the only one.
     pub host: Option<(&'a str, usize)>,
     pub interrupt: &'a Interrupt,
     pub wake: &'a Wake,
@@ -201,7 +201,7 @@ pub(super) fn watch(client: &BrokerClient, watch: &Watch, watched: &Watched<'_>,
         before = now;
         watched.wake.wait_until(&clock, clock.now() + watch.every);
     }
-    // Others who watch shall see that it is over, too.
+    // Other watching threads must see the interrupt, too.
     watched.wake.post();
     Ok(())
 }
@@ -212,7 +212,7 @@ impl Watched<'_> {
         match (format, self.host) {
             (Format::Text, None) => streams::out(format_args!("{line}\n")),
             (Format::Text, Some((host, width))) => streams::out(format_args!("{host:<width$}  {line}\n")),
-            // One object a line: what reads it need not wait for an end.
+            // One object a line, so that a reader need not wait for the end.
             (Format::Json, None) => streams::out(format_args!("{object}\n")),
             (Format::Json, Some((host, _))) => streams::out(format_args!("{}\n", with("host", host, object))),
         }
@@ -251,7 +251,7 @@ pub(in crate::cli) fn task_json(task: &TaskStatus) -> Json {
     })
 }
 
-/// An advocate's setting, without the many digits of a reference.
+/// An advocate with a shortened reference.
 pub(super) fn brief(setting: &ComponentSpec) -> String {
     let mut setting = setting.clone();
     for (_, value) in setting.parameters.iter_mut().filter(|(_, value)| value.starts_with("IOR:") && value.len() > 40) {
@@ -261,7 +261,7 @@ pub(super) fn brief(setting: &ComponentSpec) -> String {
     setting.to_string()
 }
 
-/// A reservation as people say it.
+/// A reservation for people.
 fn reserved(one: &Reservation) -> String {
     if one.budget == 0 {
         return "nothing".to_owned();
@@ -273,12 +273,12 @@ fn reserved(one: &Reservation) -> String {
     }
 }
 
-/// To the microsecond, for meters are not finer, and as finely as anybody reads.
+/// To the microsecond, the precision of meters, with four digits.
 fn about(nanos: u64) -> String {
     format!("{:.4}", Span::from_micros((nanos + 500) / 1_000))
 }
 
-/// A few of them, and how many there are.
+/// The first process and the number of the others.
 fn processes(pids: &[u32]) -> String {
     match pids {
         [] => "none".to_owned(),

@@ -1,4 +1,4 @@
-//! Groups and users by their names.
+//! Groups and users by name.
 
 use hyoshi_broker::limits::names;
 

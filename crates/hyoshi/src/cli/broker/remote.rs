@@ -31,7 +31,7 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    /// The flags, and which were given.
+    /// The flags, and whether they are set.
     pub fn given(&self) -> [(&'static str, bool); 5] {
         [
             ("listen", !self.listen.is_empty()),

@@ -1,4 +1,4 @@
-//! The broker itself.
+//! Runs the broker.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ enum Floor {
 type Tell<'a> = dyn Fn(&dyn Display) + 'a;
 
 impl Serve {
-    /// A flag that was given.
+    /// A flag that is set.
     pub fn given(&self) -> Option<&'static str> {
         let all = [
             ("operators", self.operators.is_some()),
@@ -103,7 +103,7 @@ impl Serve {
 }
 
 pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> Result<Held, Failure> {
-    // Before anything else: a request to end may come at any time.
+    // First, because a signal may arrive at any time.
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone())
         .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
@@ -124,9 +124,9 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
     let elsewhere = elsewhere(serve.scheduler.as_deref()).map_err(change::told)?;
     let own = serve.scheduler.as_deref().filter(|_| elsewhere.is_none());
-    own.map_or(Ok(()), machine::known).map_err(|error| Failure::new(&error).help(error.remedy()))?;
+    own.map_or(Ok(()), machine::check_name).map_err(|error| Failure::new(&error).help(error.remedy()))?;
     let policy = serve.policy.as_deref().map(|policy| policy_of(policy, &externals)).transpose()?;
-    // What was asked is understood; from here on something is changed.
+    // The command line is valid; changes start here.
     socket::prepare(&socket, uid).map_err(misplaced)?;
     let audit = match &serve.audit {
         None => Audit::none(),
@@ -142,11 +142,11 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         })
     });
     let log = log.transpose()?;
-    // Windows wait for nobody who reads standard error.
+    // Windows must not wait for a reader of standard error.
     let notices = LogWriter::on_standard_error()
         .map_err(|error| Failure::new(format_args!("cannot use standard error: {error}")))?;
     let notices = Arc::new(notices);
-    // The last owner's end writes the last messages: that is not the thread that renews.
+    // The last owner writes the remaining messages: not the thread that renews.
     let said = Arc::downgrade(&notices);
     renewal.start(hangup, move |text| {
         if let Some(said) = said.upgrade() {
@@ -170,7 +170,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     if let Some(warning) = warning {
         tell(&warning);
     }
-    // Leftovers that no line of the state file records, as after damage.
+    // Changes that no line of the state file records, as after damage.
     let unrecorded = restore_unrecorded(task_store.tasks().flat_map(StoredTask::identities));
     if unrecorded != RestoreReport::default() {
         tell(&format_args!("undid changes of the previous broker that the state file does not list: {unrecorded}"));
@@ -185,7 +185,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         core.set_own_time(share);
     }
     match serve.forget {
-        // Once it serves: what cannot be started forgets nobody.
+        // The store is cleared once the broker serves, so a failed start loses nothing.
         true => core.start_new_store(task_store),
         false => core.store_tasks_in(task_store),
     }
@@ -207,7 +207,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         }
     };
     say(said)?;
-    // Above the windows that it opens and closes, and above lanes: what it does for them is short.
+    // Above the windows that it opens and closes, and above lanes: its work for them is short.
     let opens_windows = status.proxies.iter().any(|proxy| proxy.used && proxy.name == "window");
     if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER))
         && opens_windows
@@ -224,13 +224,13 @@ fn mistrust(error: &std::io::Error) -> Option<String> {
     Mistrust::of(error).map(Mistrust::remedy)
 }
 
-/// Tells on standard output how it stands; it serves, so that it does not wait for long for whoever reads that.
+/// Prints the status on standard output without a long wait for a reader, because the broker already serves.
 fn say(text: String) -> Result<(), Failure> {
     let said = Spawn::new("says").spawn(move || streams::out(text));
     let said = said.map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))?;
     for _ in 0..100 {
         if said.is_finished() {
-            // A panic would have been told by itself.
+            // A panic has already been reported.
             return said.join().unwrap_or(Ok(()));
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -238,7 +238,7 @@ fn say(text: String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The service manager, if there is one, knows that the broker serves.
+/// Notifies the service manager, if there is one.
 fn manager(socket: &Path, tell: &Tell<'_>) -> Notifier {
     let told = Notifier::of_environment().and_then(|manager| {
         manager.ready(&format!("serves at {}", socket.display()))?;
@@ -250,7 +250,7 @@ fn manager(socket: &Path, tell: &Tell<'_>) -> Notifier {
     })
 }
 
-/// The scheduler in another process, if that is asked for.
+/// The scheduler in another process, if one is set.
 fn elsewhere(scheduler: Option<&str>) -> Result<Option<ComponentSpec>, RequestError> {
     let setting = match scheduler {
         Some(text) if text.split_whitespace().next() == Some("external") => ComponentSpec::from_text(text)?,
@@ -270,7 +270,7 @@ fn policy_of(policy: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Fail
     change::referring(policy).and_then(|policy| policy::read(&policy, externals)).map_err(change::told)
 }
 
-/// With the policy and the cap of the command line, else those that were set while the broker before ran.
+/// Uses the policy and the cap of the command line, else the stored ones of the previous broker.
 fn arbiter(
     serve: &Serve,
     policy: Option<AnyPolicy>,

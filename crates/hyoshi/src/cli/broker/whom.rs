@@ -1,4 +1,4 @@
-//! Which brokers a verb asks: this machine's, one elsewhere, or several.
+//! Selects the brokers of a verb: this machine's, one elsewhere, or several.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,51 +13,51 @@ use super::{At, Ended};
 use crate::cli::Failure;
 use crate::cli::tls::TlsPapers;
 
-/// Brokers that one command asks at most: each with a thread of its own.
+/// Most brokers of one command, each with a thread of its own.
 const MOST: usize = 64;
 
 /// See the module.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Whom {
-    /// Ask the broker there: ssliop://HOST:PORT, unix:/PATH, a reference, or a name of --hosts; several with commas
+    /// Use the broker at this address: ssliop://HOST:PORT, unix:/PATH, a reference, or a name of --hosts; several with commas
     #[arg(long, value_name = "ADDRESS", global = true)]
     broker: Vec<String>,
-    /// Ask all brokers in this file, a line each: NAME ADDRESS
+    /// Use all brokers in this file, one line each: NAME ADDRESS
     #[arg(long, value_name = "FILE", global = true)]
     hosts: Option<PathBuf>,
-    /// Give each of them so long for an answer
+    /// Timeout of each call
     #[arg(long, value_name = "TIME", global = true, default_value_t = PATIENCE)]
     patience: Span,
     #[command(flatten)]
     pub tls: TlsPapers,
 }
 
-/// A broker elsewhere.
+/// A broker at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Elsewhere {
-    /// What it is called in what is printed.
+    /// Its name in the output.
     pub name: String,
     address: String,
 }
 
-/// Whom a verb asks.
+/// The brokers of a verb.
 pub(in crate::cli) enum Asked {
     /// The broker of this machine, or of this user.
     Here,
     /// One.
     One(Elsewhere),
-    /// Several, or a file's: answers tell whose they are.
+    /// Several, or those of a file: answers show their names.
     Several(Vec<Elsewhere>),
 }
 
 impl Whom {
-    /// What was given of flags that are for asking.
+    /// A flag for calls that is set.
     pub fn given(&self) -> Option<&'static str> {
         let all = [("--broker", !self.broker.is_empty()), ("--hosts", self.hosts.is_some())];
         all.into_iter().chain(self.tls.for_asking()).find_map(|(flag, given)| given.then_some(flag))
     }
 
-    /// `at` is this machine's, unless others are named.
+    /// The broker at `at` unless others are named.
     pub fn asked(&self, at: &At) -> Result<Asked, Failure> {
         let asked = self.named()?;
         match (&at.socket, &asked) {
@@ -69,7 +69,7 @@ impl Whom {
         }
     }
 
-    /// A verb asks one broker only.
+    /// For a verb that uses one broker.
     pub fn one(&self, at: &At) -> Result<BrokerClient, Ended> {
         match self.asked(at)? {
             Asked::Here => Ok(BrokerClient::connect(at.socket.as_deref())?),
@@ -82,7 +82,7 @@ impl Whom {
 
     fn named(&self) -> Result<Asked, Failure> {
         let known = self.hosts.as_deref().map(read).transpose()?;
-        // Commas of a corbaloc stand between addresses of one object.
+        // Commas of a corbaloc separate addresses of one object.
         let split = |given: &String| match given.parse::<Reference>() {
             Ok(_) => vec![given.clone()],
             Err(_) => given.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect(),
@@ -104,12 +104,12 @@ impl Whom {
         }
     }
 
-    /// The ORB that asks one of them.
+    /// The ORB for one of them.
     pub fn orb(&self) -> Result<OrbBuilder, Failure> {
         self.tls.client(Orb::builder())
     }
 
-    /// Asks it.
+    /// Connects to it.
     pub fn connect(&self, orb: OrbBuilder, broker: &Elsewhere) -> Result<BrokerClient, BrokerClientError> {
         BrokerClient::at(&broker.address, orb, self.patience)
     }
