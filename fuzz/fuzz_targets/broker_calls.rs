@@ -262,7 +262,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskI
             let (before, cap) = (state.policy().0, u.int_in_range(0..=2_000_000)?);
             let cap = (cap > 0).then(|| Share::from_millionths(cap));
             let done = said(state.set_policy(&who, &policy(u)?, cap, *now));
-            assert!(ACCESS.may_direct(&who) || done.is_none() && state.policy().0 == before);
+            assert!(ACCESS.is_operator(&who) || done.is_none() && state.policy().0 == before);
         }
         14 => {
             let promises = (0..u.int_in_range(0..=4)?).map(|_| {

@@ -36,7 +36,7 @@ pub enum Right {
     /// See them.
     See,
     /// Change them and the policy.
-    Direct,
+    Change,
 }
 
 /// The privileged user and group of a broker.
@@ -50,7 +50,7 @@ pub struct Access {
 
 impl Access {
     /// Whether the caller may change all tasks and the policy.
-    pub fn may_direct(&self, caller: &Caller) -> bool {
+    pub fn is_operator(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Broker => true,
             Caller::Known(who) => {
@@ -58,14 +58,14 @@ impl Access {
                     || who.uid == self.broker
                     || self.group.is_some_and(|group| who.gid == group || who.groups.contains(&group))
             }
-            Caller::Certified(who) => who.right == Right::Direct,
+            Caller::Certified(who) => who.right == Right::Change,
             Caller::Unknown => false,
         }
     }
 
     /// Whether the caller may change a task of user `owner`.
     pub fn may_change(&self, caller: &Caller, owner: u32) -> bool {
-        self.may_direct(caller) || caller.uid(self) == Some(owner)
+        self.is_operator(caller) || caller.uid(self) == Some(owner)
     }
 
     /// A remedy for callers without the right to all tasks.
@@ -123,22 +123,22 @@ mod tests {
         for who in
             [user(0, 0, &[]), user(900, 900, &[]), user(1000, 27, &[]), user(1000, 1000, &[4, 27]), Caller::Broker]
         {
-            assert!(ACCESS.may_direct(&who) && ACCESS.may_change(&who, 1234), "{who:?}");
+            assert!(ACCESS.is_operator(&who) && ACCESS.may_change(&who, 1234), "{who:?}");
         }
         let ann = user(1000, 1000, &[4]);
-        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
+        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.is_operator(&ann));
     }
 
     #[test]
     fn a_certificate_gives_the_rights_that_it_was_given_and_those_of_its_user() {
         let holder = |right, user| Caller::Certified(Certified { name: "ann".to_owned(), right, user });
-        assert!(ACCESS.may_direct(&holder(Right::Direct, None)) && ACCESS.may_change(&holder(Right::Direct, None), 7));
+        assert!(ACCESS.is_operator(&holder(Right::Change, None)) && ACCESS.may_change(&holder(Right::Change, None), 7));
         let ann = holder(Right::See, Some(1000));
-        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
+        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.is_operator(&ann));
         assert!(!ACCESS.may_change(&holder(Right::See, None), 1000));
         // The certificate maps to a user, it does not authenticate one: the broker's user has its rights only over the
         // Unix socket.
-        assert!(!ACCESS.may_direct(&holder(Right::See, Some(900))));
+        assert!(!ACCESS.is_operator(&holder(Right::See, Some(900))));
     }
 
     #[test]
@@ -146,6 +146,6 @@ mod tests {
         for owner in [0, 900, 1000, u32::MAX] {
             assert!(!ACCESS.may_change(&Caller::Unknown, owner));
         }
-        assert!(!Access { group: None, ..ACCESS }.may_direct(&user(1000, 27, &[27])), "no group is no group at all");
+        assert!(!Access { group: None, ..ACCESS }.is_operator(&user(1000, 27, &[27])), "no group is no group at all");
     }
 }

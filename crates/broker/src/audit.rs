@@ -114,7 +114,7 @@ impl Audit {
     /// Whether the caller has budget for a line; returns the number of lines dropped before it.
     fn room(&self, caller: &Caller, refused: bool, now: Instant) -> Option<u64> {
         let free = match self.access {
-            Some(access) => access.may_direct(caller),
+            Some(access) => access.is_operator(caller),
             None => *caller == Caller::Broker,
         };
         if free {

@@ -25,7 +25,7 @@ impl Certificates {
         let right = names.iter().map(|name| self.right(name)).max().unwrap_or(nameless);
         let user = names.iter().find_map(|name| Some((name, *self.users.get(name)?)));
         let counted = match user {
-            Some((name, _)) if right < Right::Direct => Some(name),
+            Some((name, _)) if right < Right::Change => Some(name),
             _ => names.iter().find(|name| self.right(name) == right),
         };
         let name = counted.map_or_else(|| "(unnamed)".to_owned(), String::clone);
@@ -34,7 +34,7 @@ impl Certificates {
 
     fn right(&self, name: &str) -> Right {
         match &self.readers {
-            _ if self.operators.contains(name) => Right::Direct,
+            _ if self.operators.contains(name) => Right::Change,
             Some(readers) if !readers.contains(name) && !self.users.contains_key(name) => Right::None,
             _ => Right::See,
         }
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn the_best_of_a_certificates_names_counts() {
         let all = plant(None);
-        assert_eq!(holder(&all, &["chief"]), ("chief".to_owned(), Right::Direct, None));
-        assert_eq!(holder(&all, &["desk", "chief"]), ("chief".to_owned(), Right::Direct, None));
-        assert_eq!(holder(&all, &["chief", "ann"]), ("chief".to_owned(), Right::Direct, Some(1000)));
+        assert_eq!(holder(&all, &["chief"]), ("chief".to_owned(), Right::Change, None));
+        assert_eq!(holder(&all, &["desk", "chief"]), ("chief".to_owned(), Right::Change, None));
+        assert_eq!(holder(&all, &["chief", "ann"]), ("chief".to_owned(), Right::Change, Some(1000)));
         assert_eq!(holder(&all, &["desk", "ann"]), ("ann".to_owned(), Right::See, Some(1000)));
         assert_eq!(holder(&all, &["desk", "other"]), ("desk".to_owned(), Right::See, None));
         assert_eq!(holder(&all, &[]), ("(unnamed)".to_owned(), Right::See, None));
@@ -99,7 +99,7 @@ mod tests {
         let few = plant(Some(&["desk"]));
         assert_eq!(holder(&few, &["desk"]).1, Right::See);
         assert_eq!(holder(&few, &["ann"]).1, Right::See);
-        assert_eq!(holder(&few, &["chief"]).1, Right::Direct);
+        assert_eq!(holder(&few, &["chief"]).1, Right::Change);
         assert_eq!(holder(&few, &["stranger"]).1, Right::None);
         assert_eq!(holder(&few, &[]).1, Right::None);
         assert_eq!(holder(&plant(Some(&[])), &["desk"]).1, Right::None);

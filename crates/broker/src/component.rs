@@ -29,7 +29,7 @@ impl ComponentSpec {
     }
 
     /// The objects or the path of the library, if it [is foreign](ComponentSpec::is_foreign).
-    pub(crate) fn elsewhere(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &str> {
         let own_name = if self.kind == "library" { "path" } else { "object" };
         let is_named = self.parameters.iter().any(|(name, _)| name == own_name);
         let names = move |name: &str| name == own_name || (name.is_empty() && !(is_named && self.kind == "library"));

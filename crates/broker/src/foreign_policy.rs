@@ -24,7 +24,7 @@ pub(crate) trait PolicySource: fmt::Debug + Send {
     }
 
     /// Its description.
-    fn words(&self) -> Option<String>;
+    fn description(&self) -> Option<String>;
 
     fn events(&self) -> &ExternalEvents;
 }
@@ -66,7 +66,7 @@ impl<S: PolicySource> Policy for ForeignPolicy<S> {
                 Some(reason) => write!(f, "{instead}, because {} is bypassed: {reason}", S::LABEL),
             };
         }
-        match self.source.words() {
+        match self.source.description() {
             Some(words) => write!(f, "{} ({words})", S::NAME)?,
             None => f.write_str(S::NAME)?,
         }

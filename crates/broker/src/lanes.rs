@@ -17,9 +17,9 @@ pub(crate) struct LaneUsage(BTreeMap<u32, (Share, String)>);
 impl LaneUsage {
     pub fn note(&mut self, cpu: u32, lanes: &CpuLanes) {
         let takes = lanes.promises.iter().map(Promise::share).sum();
-        match lanes.words.is_empty() {
+        match lanes.text.is_empty() {
             true => self.0.remove(&cpu),
-            false => self.0.insert(cpu, (takes, lanes.words.clone())),
+            false => self.0.insert(cpu, (takes, lanes.text.clone())),
         };
     }
 
@@ -50,7 +50,7 @@ mod tests {
         for cpu in 0..8 {
             let (budget, period) = (Span::from_millis(u64::from(cpu) + 1), Span::from_millis(10));
             let promises = vec![Promise { budget, period, jitter: Span::ZERO }];
-            above.note(cpu, &CpuLanes { promises, words: format!("lanes of CPU {cpu}") });
+            above.note(cpu, &CpuLanes { promises, text: format!("lanes of CPU {cpu}") });
         }
         above.note(7, &CpuLanes::default());
         let asked = Reservation::new(Span::from_millis(9), Span::from_millis(10)).unwrap();

@@ -177,7 +177,7 @@ impl PolicySource for PolicyLibrary {
         }
     }
 
-    fn words(&self) -> Option<String> {
+    fn description(&self) -> Option<String> {
         self.plugin.words()
     }
 

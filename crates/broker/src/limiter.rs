@@ -95,7 +95,7 @@ impl RequestLimiter {
             Caller::Certified(who) => format!("certificate {}", who.name),
             caller => format!("user {}", caller.uid(&self.access).unwrap_or(u32::MAX)),
         };
-        let reason = format!("more than {most} {limit}{of}, `{limit}` of [{}] in {}", limits.holder, self.rules.file);
+        let reason = format!("more than {most} {limit}{of}, `{limit}` of [{}] in {}", limits.scope, self.rules.file);
         if self.refusals.note(&who, &reason) {
             self.wake.post();
         }

@@ -42,7 +42,7 @@ pub struct CpuLanes {
     /// Their budgets.
     pub promises: Vec<Promise>,
     /// Their runs and shares as text; empty if there are none.
-    pub words: String,
+    pub text: String,
 }
 
 /// Whether the wake-ups of a task are observed.

@@ -70,7 +70,7 @@ pub struct BrokerState {
     /// The log of advocates.
     log: Option<LogWriter>,
     /// The stored tasks for the next broker; `None` stores nothing.
-    roster: Option<TaskStore>,
+    task_store: Option<TaskStore>,
     /// Do not restore the stored tasks.
     starts_new: bool,
     /// Storing failed, and that was reported.
@@ -103,7 +103,7 @@ struct TaskEntry {
     weight: u32,
     /// By name: each policy numbers its groups anew.
     group: String,
-    settings: Vec<ComponentSpec>,
+    advocates: Vec<ComponentSpec>,
     /// When it joined; `None` once it has a process.
     waiting_since: Option<Instant>,
     /// When its next report is due.
@@ -124,7 +124,7 @@ struct TaskEntry {
     /// The reservation is also a limit.
     hard: bool,
     /// An operator started it.
-    directed: bool,
+    by_operator: bool,
     /// The limits that apply; `None` for none.
     account: Option<AccountId>,
     /// Its number of threads, and when they were counted.
@@ -151,7 +151,7 @@ impl TaskEntry {
             importance: 1,
             weight: 1,
             group: String::new(),
-            settings: Vec::new(),
+            advocates: Vec::new(),
             waiting_since: Some(now),
             due: now + PATIENCE,
             seen_alive: Instant::ZERO,
@@ -163,7 +163,7 @@ impl TaskEntry {
             any_user: false,
             added_by_operator: owners::AddedByOperator::default(),
             hard: false,
-            directed: false,
+            by_operator: false,
             account: None,
             threads: 0,
             counted: Instant::ZERO,
@@ -196,7 +196,7 @@ impl BrokerState {
             audit,
             externals: None,
             log: None,
-            roster: None,
+            task_store: None,
             starts_new: false,
             store_failed: false,
             detectors: BTreeMap::new(),

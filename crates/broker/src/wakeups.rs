@@ -107,13 +107,13 @@ impl WakeupWatches {
         let (status, restarted, watched, events) = {
             let mut shared = self.mailbox.shared.lock();
             let WatchedTasks { tasks, changed, .. } = &mut *shared;
-            let Some(wakeups_of) = tasks.get_mut(&task) else { return WakeupWatch::Off };
+            let Some(entry) = tasks.get_mut(&task) else { return WakeupWatch::Off };
             let there = || members.into_iter().flat_map(TaskProcesses::processes).map(|process| process.identity());
-            if !wakeups_of.processes.iter().copied().eq(there()) {
-                (wakeups_of.processes, *changed) = (there().collect(), true);
+            if !entry.processes.iter().copied().eq(there()) {
+                (entry.processes, *changed) = (there().collect(), true);
             }
-            let events = std::mem::take(&mut wakeups_of.events);
-            (wakeups_of.status, std::mem::take(&mut wakeups_of.restarted), wakeups_of.watched.clone(), events)
+            let events = std::mem::take(&mut entry.events);
+            (entry.status, std::mem::take(&mut entry.restarted), entry.watched.clone(), events)
         };
         if let (true, WakeupWatch::By(seen)) = (restarted, status) {
             *finder = Finder::new(seen.shortest());
@@ -182,9 +182,9 @@ impl WakeupWatcher {
     fn take(&mut self, shared: &mut WatchedTasks) -> bool {
         if std::mem::take(&mut shared.changed) {
             self.tasks.retain(|task, _| shared.tasks.contains_key(task));
-            for (task, wakeups_of) in &shared.tasks {
+            for (task, entry) in &shared.tasks {
                 let watched = self.tasks.entry(*task).or_default();
-                (watched.owner, watched.processes) = (wakeups_of.owner, wakeups_of.processes.clone());
+                (watched.owner, watched.processes) = (entry.owner, entry.processes.clone());
             }
             self.share_out();
         }
@@ -196,8 +196,8 @@ impl WakeupWatcher {
         for (task, watched) in
             self.tasks.iter_mut().filter(|(_, watched)| watched.changed || !watched.events.is_empty())
         {
-            if let Some(wakeups_of) = shared.tasks.get_mut(task) {
-                watched.publish(wakeups_of);
+            if let Some(entry) = shared.tasks.get_mut(task) {
+                watched.publish(entry);
             }
         }
     }
@@ -277,19 +277,19 @@ impl WatchedTask {
         }
     }
 
-    fn publish(&mut self, wakeups_of: &mut TaskWakeups) {
+    fn publish(&mut self, entry: &mut TaskWakeups) {
         self.changed = false;
         if std::mem::take(&mut self.restarted) {
-            (wakeups_of.restarted, wakeups_of.events) = (true, Vec::new());
+            (entry.restarted, entry.events) = (true, Vec::new());
         }
-        wakeups_of.status = match self.there > 0 && self.wakeups.cost() == 0 && self.granted == 0 {
+        entry.status = match self.there > 0 && self.wakeups.cost() == 0 && self.granted == 0 {
             true => WakeupWatch::Waiting,
             false => WakeupWatch::By(self.wakeups.seen()),
         };
-        wakeups_of.watched = self.wakeups.watched();
-        wakeups_of.events.append(&mut self.events);
-        if wakeups_of.events.len() > MOST_EVENTS {
-            wakeups_of.events = wakeups_of.watched.iter().map(|thread| (*thread, Woken::Lost)).collect();
+        entry.watched = self.wakeups.watched();
+        entry.events.append(&mut self.events);
+        if entry.events.len() > MOST_EVENTS {
+            entry.events = entry.watched.iter().map(|thread| (*thread, Woken::Lost)).collect();
         }
     }
 }

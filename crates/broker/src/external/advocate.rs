@@ -65,7 +65,7 @@ struct AdvocateCallState {
     busy: bool,
     answer: Option<Reservation>,
     /// Its description.
-    words: Option<String>,
+    description: Option<String>,
     failed: Option<String>,
     failures: u32,
     /// The end of its pause.
@@ -76,7 +76,7 @@ impl RemoteCall for AdvocateCall {
     fn call_once(&self) -> Option<ExternalEvent> {
         let (question, grant, introduced) = {
             let mut state = self.state.lock();
-            (state.question.take(), state.grant.take(), state.words.is_some())
+            (state.question.take(), state.grant.take(), state.description.is_some())
         };
         if let Some(grant) = grant {
             // A oneway call has no result to check.
@@ -84,13 +84,13 @@ impl RemoteCall for AdvocateCall {
         }
         let (status, asked) = question?;
         let answered = self.stub.advise(&self.name, &to_wire(&status), &reservation(asked));
-        let words = match answered.is_ok() && !introduced {
+        let description = match answered.is_ok() && !introduced {
             true => self.stub.describe().ok().map(|words| printable(&words)),
             false => None,
         };
         let mut state = self.state.lock();
-        if words.is_some() {
-            state.words = words;
+        if description.is_some() {
+            state.description = description;
         }
         match answered.map_err(|error| failure_reason(&error, self.timeout)).and_then(|answer| advised(&answer, asked))
         {
@@ -183,7 +183,7 @@ impl Advocate for ExternalAdvocate {
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.call.state.lock();
-        match (&state.failed, &state.words, state.answer) {
+        match (&state.failed, &state.description, state.answer) {
             (Some(reason), ..) => write!(f, "bypassed: {reason}"),
             (None, Some(words), _) => f.write_str(words),
             (None, None, Some(_)) => f.write_str("answers without a description"),

@@ -62,7 +62,7 @@ struct PolicyCallState {
     /// The last result, until the broker reads it.
     outcome: Option<PolicyAnswer>,
     /// Its description.
-    words: Option<String>,
+    description: Option<String>,
     failed: bool,
     failures: u32,
     /// Another policy has replaced it.
@@ -85,15 +85,15 @@ impl RemoteCall for PolicyCall {
     fn call_once(&self) -> Option<ExternalEvent> {
         let (question, introduced) = {
             let mut state = self.state.lock();
-            (state.question.take()?, state.words.is_some())
+            (state.question.take()?, state.description.is_some())
         };
         let answered = self.ask(&question.0, question.1);
-        let words = match answered.is_ok() && !introduced {
+        let description = match answered.is_ok() && !introduced {
             true => self.stub.describe().ok().map(|words| printable(&words)),
             false => None,
         };
         let mut state = self.state.lock();
-        state.words = words.or(state.words.take());
+        state.description = description.or(state.description.take());
         match answered {
             Ok(budgets) => {
                 state.failures = 0;
@@ -179,8 +179,8 @@ impl PolicySource for ExternalPolicy {
         }
     }
 
-    fn words(&self) -> Option<String> {
-        self.call.state.lock().words.clone()
+    fn description(&self) -> Option<String> {
+        self.call.state.lock().description.clone()
     }
 
     fn events(&self) -> &ExternalEvents {

@@ -27,7 +27,7 @@ const PROCESSES: usize = 1_024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyCommand {
     /// The reservation and its processes; `None` releases the task.
-    pub what: Option<(Reservation, Vec<u32>)>,
+    pub reservation: Option<(Reservation, Vec<u32>)>,
     /// Counts the commands for all tasks.
     pub number: u64,
 }
@@ -54,7 +54,7 @@ pub trait RemoteScheduler: Send {
     fn reports(&mut self) -> Vec<ProxyReport>;
 
     /// The scheduler's description.
-    fn words(&self) -> Option<String>;
+    fn description(&self) -> Option<String>;
 }
 
 /// See the module.
@@ -102,7 +102,7 @@ impl ExternalScheduler {
     fn send(&mut self, task: TaskId, what: Option<(Reservation, Vec<u32>)>) {
         self.orders += 1;
         self.remote_tasks.insert(task, self.orders);
-        self.remote.order(task, ProxyCommand { what, number: self.orders });
+        self.remote.order(task, ProxyCommand { reservation: what, number: self.orders });
     }
 
     fn apply_report(&mut self, report: ProxyReport, now: Instant, context: &mut ProxyContext) {
@@ -249,7 +249,7 @@ impl SchedulerProxy for ExternalScheduler {
     fn status(&self) -> Option<String> {
         Some(match &self.failed {
             Some(reason) => format!("bypassed: {reason}; {} reserves instead", self.own.name()),
-            None => self.remote.words().unwrap_or_else(|| "reserves in another process".to_owned()),
+            None => self.remote.description().unwrap_or_else(|| "reserves in another process".to_owned()),
         })
     }
 }
@@ -296,7 +296,7 @@ mod tests {
 
     impl RemoteScheduler for Fake {
         fn order(&mut self, task: TaskId, order: ProxyCommand) {
-            let millis = order.what.map(|(what, _)| what.budget().as_nanos() / 1_000_000);
+            let millis = order.reservation.map(|(what, _)| what.budget().as_nanos() / 1_000_000);
             let mut log = self.0.lock();
             log.orders.push((task.0, millis));
             log.last = order.number;
@@ -306,7 +306,7 @@ mod tests {
             std::mem::take(&mut self.0.lock().reports)
         }
 
-        fn words(&self) -> Option<String> {
+        fn description(&self) -> Option<String> {
             None
         }
     }

@@ -64,8 +64,8 @@ impl RemoteScheduler for CorbaScheduler {
         std::mem::take(&mut self.call.state.lock().reports)
     }
 
-    fn words(&self) -> Option<String> {
-        self.call.state.lock().words.clone()
+    fn description(&self) -> Option<String> {
+        self.call.state.lock().description.clone()
     }
 }
 
@@ -83,7 +83,7 @@ struct SchedulerCallState {
     orders: BTreeMap<TaskId, ProxyCommand>,
     reports: Vec<ProxyReport>,
     busy: bool,
-    words: Option<String>,
+    description: Option<String>,
     /// Consecutive failures.
     failures: u32,
 }
@@ -96,7 +96,7 @@ impl SchedulerCall {
         match answered {
             Ok(words) => {
                 state.failures = 0;
-                state.words = Some(printable(&words));
+                state.description = Some(printable(&words));
                 state.reports.push(ProxyReport::Again);
                 let text = "the external scheduler answers again".to_owned();
                 self.events.add_notice(OperatorNotice {
@@ -115,7 +115,7 @@ impl SchedulerCall {
     }
 
     fn send(&self, task: TaskId, order: &ProxyCommand) -> Result<ProxyReport, String> {
-        let Some((what, processes)) = &order.what else {
+        let Some((what, processes)) = &order.reservation else {
             let released = self.stub.release(task.0);
             return released
                 .map(|()| ProxyReport::Released(task, order.number))
@@ -150,16 +150,16 @@ impl RemoteCall for SchedulerCall {
                 drop(state);
                 return self.probe();
             }
-            (state.orders.pop_first(), state.words.is_some())
+            (state.orders.pop_first(), state.description.is_some())
         };
         let (task, order) = order?;
         let result = self.send(task, &order);
-        let words = match result.is_ok() && !introduced {
+        let description = match result.is_ok() && !introduced {
             true => self.stub.describe().ok().map(|words| printable(&words)),
             false => None,
         };
         let mut state = self.state.lock();
-        state.words = words.or(state.words.take());
+        state.description = description.or(state.description.take());
         match result {
             Ok(report) => state.reports.push(report),
             Err(reason) => {

@@ -84,11 +84,11 @@ pub fn read(text: &str, file: &str) -> Result<Rules, LimitsError> {
         LimitsError::Wrong(Box::new(Diagnostic::at(file, text, place, message, Some(help.to_owned()))))
     })?;
     let base = written.default.over(UserLimits::of(LimitScope::Default));
-    let named = |holder: LimitScope, entry: LimitsEntry| {
+    let named = |scope: LimitScope, entry: LimitsEntry| {
         // Keys missing in an entry come from the default, except for the group with larger defaults.
-        let before = match UserLimits::of(holder.clone()) {
-            limits if limits == (UserLimits { holder: holder.clone(), ..UserLimits::of(LimitScope::Default) }) => {
-                UserLimits { holder, ..base.clone() }
+        let before = match UserLimits::of(scope.clone()) {
+            limits if limits == (UserLimits { scope: scope.clone(), ..UserLimits::of(LimitScope::Default) }) => {
+                UserLimits { scope, ..base.clone() }
             }
             limits => limits,
         };
@@ -137,7 +137,7 @@ struct LimitsEntry {
 impl LimitsEntry {
     fn over(&self, before: UserLimits) -> UserLimits {
         UserLimits {
-            holder: before.holder,
+            scope: before.scope,
             share: self.share.unwrap_or(before.share),
             importance: self.importance.unwrap_or(before.importance),
             tasks: self.tasks.unwrap_or(before.tasks),
@@ -191,7 +191,7 @@ mod tests {
     fn an_entry_takes_from_the_default_what_it_leaves_out_and_the_group_keeps_what_it_has() {
         let text = "[default]\ntasks = 3\nshare = \"5%\"\n[user.1000]\nshare = \"20%\"\n[group.hyoshi]\nthreads = 9\n";
         let rules = read(text, "limits.toml").unwrap();
-        let of = |holder: &str| rules.entries().find(|limits| limits.holder.to_string() == holder).unwrap().clone();
+        let of = |scope: &str| rules.entries().find(|limits| limits.scope.to_string() == scope).unwrap().clone();
         assert_eq!((of("default").tasks, of("default").share), (3, 50_000));
         assert_eq!((of("user.1000").tasks, of("user.1000").share, of("user.1000").importance), (3, 200_000, 1));
         assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
         let shown: String =
             text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
         let shown = read(&shown, "broker.toml").unwrap();
-        assert!(shown.entries().any(|limits| matches!(limits.holder, LimitScope::User(_))));
+        assert!(shown.entries().any(|limits| matches!(limits.scope, LimitScope::User(_))));
     }
 
     #[test]

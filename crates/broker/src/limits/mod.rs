@@ -26,7 +26,7 @@ pub const GROUP: &str = "hyoshi";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserLimits {
     /// The users.
-    pub holder: LimitScope,
+    pub scope: LimitScope,
     /// Part of the cap that all their tasks hold together, in millionths.
     pub share: u32,
     /// Largest importance of a task.
@@ -97,9 +97,9 @@ impl Default for Rules {
 
 impl UserLimits {
     /// The defaults: small for all users, and enough to work with for members of [`GROUP`].
-    pub fn of(holder: LimitScope) -> UserLimits {
+    pub fn of(scope: LimitScope) -> UserLimits {
         let few = UserLimits {
-            holder,
+            scope,
             share: 100_000,
             importance: 1,
             tasks: 8,
@@ -108,7 +108,7 @@ impl UserLimits {
             settings: 16 << 10,
             requests: 1_000,
         };
-        match &few.holder {
+        match &few.scope {
             LimitScope::Group(name) if name == GROUP => UserLimits {
                 share: 500_000,
                 importance: 10,
@@ -129,12 +129,12 @@ impl Rules {
     pub fn new(entries: impl IntoIterator<Item = UserLimits>, file: &str) -> Rules {
         let mut all = vec![UserLimits::of(LimitScope::Default), UserLimits::of(LimitScope::Group(GROUP.to_owned()))];
         for entry in entries {
-            match all.iter_mut().find(|other| other.holder == entry.holder) {
+            match all.iter_mut().find(|other| other.scope == entry.scope) {
                 Some(other) => *other = entry,
                 None => all.push(entry),
             }
         }
-        let number = |entry: &UserLimits| match &entry.holder {
+        let number = |entry: &UserLimits| match &entry.scope {
             LimitScope::Default => None,
             LimitScope::Group(name) => names::group(name),
             LimitScope::User(name) => names::user(name),
@@ -152,8 +152,8 @@ impl Rules {
     pub fn unknown(&self) -> impl Iterator<Item = &UserLimits> {
         let unknown = |(limits, number): &&(UserLimits, Option<u32>)| {
             number.is_none()
-                && limits.holder != LimitScope::Default
-                && limits.holder != LimitScope::Group(GROUP.to_owned())
+                && limits.scope != LimitScope::Default
+                && limits.scope != LimitScope::Group(GROUP.to_owned())
         };
         self.entries.iter().filter(unknown).map(|(limits, _)| limits)
     }
@@ -162,9 +162,9 @@ impl Rules {
     pub fn account(&self, uid: u32, groups: &[u32]) -> AccountId {
         let numbered = || (0..).zip(&self.entries).filter(|(_, (_, number))| number.is_some());
         let user = numbered()
-            .find(|(_, (limits, number))| matches!(limits.holder, LimitScope::User(_)) && *number == Some(uid));
+            .find(|(_, (limits, number))| matches!(limits.scope, LimitScope::User(_)) && *number == Some(uid));
         let groups = numbered().filter(|(_, (limits, number))| {
-            matches!(limits.holder, LimitScope::Group(_)) && number.is_some_and(|number| groups.contains(&number))
+            matches!(limits.scope, LimitScope::Group(_)) && number.is_some_and(|number| groups.contains(&number))
         });
         // With equal shares the first applies.
         let group = groups.min_by_key(|(_, (limits, _))| std::cmp::Reverse(limits.share));
@@ -174,7 +174,7 @@ impl Rules {
     /// The entry that applies to a caller; `None` for callers without limits.
     pub fn account_of(&self, access: &Access, caller: &Caller) -> Option<AccountId> {
         match caller {
-            _ if access.may_direct(caller) => None,
+            _ if access.is_operator(caller) => None,
             Caller::Known(who) => {
                 let groups: Vec<u32> = who.groups.iter().copied().chain([who.gid]).collect();
                 Some(self.account(who.uid, &groups))
@@ -188,8 +188,8 @@ impl Rules {
     }
 
     /// The entry that applies to a task stored by an earlier broker: that of its user, else that of the stored group.
-    pub fn again(&self, uid: u32, stored: &str) -> AccountId {
-        let groups = self.entries.iter().filter(|(limits, _)| limits.holder.to_string() == stored);
+    pub fn account_of_stored(&self, uid: u32, stored: &str) -> AccountId {
+        let groups = self.entries.iter().filter(|(limits, _)| limits.scope.to_string() == stored);
         let groups: Vec<u32> = groups.filter_map(|(_, number)| *number).collect();
         self.account(uid, &groups)
     }
@@ -208,7 +208,7 @@ impl Rules {
 
     /// The accounts for the arbiter.
     pub fn accounts(&self) -> Accounts {
-        Accounts::new(self.entries().map(|limits| (limits.holder.words(), limits.share)))
+        Accounts::new(self.entries().map(|limits| (limits.scope.words(), limits.share)))
     }
 
     /// Whether operators who are not root may name this library.
@@ -224,8 +224,8 @@ impl Rules {
     /// The remedy for a limit: the file's key, and for users without an entry the command that grants more.
     pub fn remedy(&self, account: AccountId, uid: Option<u32>, key: &str) -> String {
         let limits = self.limits(account);
-        let raise = format!("`{key}` of [{}] in {}", limits.holder, self.file);
-        match (&limits.holder, uid) {
+        let raise = format!("`{key}` of [{}] in {}", limits.scope, self.file);
+        match (&limits.scope, uid) {
             (LimitScope::Default, Some(uid)) => {
                 let user = names::name_of(uid);
                 format!("the limit is {raise}; `sudo usermod -aG {GROUP} {user}`, then a new login, allows more")
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn rules() -> Rules {
-        let entry = |holder, share| UserLimits { share, ..UserLimits::of(holder) };
+        let entry = |scope, share| UserLimits { share, ..UserLimits::of(scope) };
         let entries = [
             entry(LimitScope::User("1000".into()), 50_000),
             entry(LimitScope::Group("27".into()), 200_000),
@@ -261,18 +261,15 @@ mod tests {
     #[test]
     fn a_user_is_counted_by_the_users_entry_else_by_the_groups_with_the_largest_share() {
         let rules = rules();
-        let holder = |uid, groups: &[u32]| rules.of(uid, groups).holder.to_string();
-        assert_eq!(holder(1000, &[27, 28]), "user.1000");
-        assert_eq!(holder(1001, &[27, 28]), "group.28");
-        assert_eq!(holder(1001, &[27]), "group.27");
-        assert_eq!(holder(1001, &[4]), "default");
-        assert_eq!(
-            rules.unknown().map(|limits| limits.holder.to_string()).collect::<Vec<_>>(),
-            ["group.no-such-group"]
-        );
-        assert_eq!(rules.again(1001, "group.27"), rules.account(1001, &[27]));
-        assert_eq!(rules.again(1000, "group.27"), rules.account(1000, &[]));
-        assert_eq!(rules.again(1001, "group.29"), AccountId(0));
+        let scope = |uid, groups: &[u32]| rules.of(uid, groups).scope.to_string();
+        assert_eq!(scope(1000, &[27, 28]), "user.1000");
+        assert_eq!(scope(1001, &[27, 28]), "group.28");
+        assert_eq!(scope(1001, &[27]), "group.27");
+        assert_eq!(scope(1001, &[4]), "default");
+        assert_eq!(rules.unknown().map(|limits| limits.scope.to_string()).collect::<Vec<_>>(), ["group.no-such-group"]);
+        assert_eq!(rules.account_of_stored(1001, "group.27"), rules.account(1001, &[27]));
+        assert_eq!(rules.account_of_stored(1000, "group.27"), rules.account(1000, &[]));
+        assert_eq!(rules.account_of_stored(1001, "group.29"), AccountId(0));
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl SchedulerProxy for DeadlineProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: false, soon: true, shared: false }
+        Abilities { soft: false, early: true, shared: false }
     }
 
     /// The kernel caps threads with bandwidth; the group caps the ordinary ones if possible.

@@ -40,7 +40,7 @@ pub struct Abilities {
     /// A task may exceed its reservation while the CPU is idle.
     pub soft: bool,
     /// The budget is available early in the period.
-    pub soon: bool,
+    pub early: bool,
     /// The budget is for all threads together, however many there are.
     pub shared: bool,
 }

@@ -26,7 +26,7 @@ impl SchedulerProxy for NoneProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: true, soon: false, shared: true }
+        Abilities { soft: true, early: false, shared: true }
     }
 
     fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {

@@ -39,7 +39,7 @@ impl SchedulerProxy for SimulatedProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: true, soon: true, shared: true }
+        Abilities { soft: true, early: true, shared: true }
     }
 
     fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {

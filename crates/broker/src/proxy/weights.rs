@@ -36,7 +36,7 @@ impl SchedulerProxy for WeightsProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: true, soon: false, shared: true }
+        Abilities { soft: true, early: false, shared: true }
     }
 
     fn may_cap(&self, task: TaskId, context: &ProxyContext) -> Result<(), String> {

@@ -41,7 +41,7 @@ impl Task for TaskServant {
             Ok((core.access(), caller.clone()))
         });
         // A tree of groups may be large: scanned without the lock.
-        let found = asked.and_then(|(access, caller)| GroupProcesses::look(&access, &caller, path));
+        let found = asked.and_then(|(access, caller)| GroupProcesses::list(&access, &caller, path));
         self.0
             .with_moves(|core, caller, now| core.add_group(caller, this()?, path, found, now))
             .map_err(RequestError::raise)

@@ -87,7 +87,7 @@ pub(super) fn allow_owner(access: &Access, caller: &Caller, process: &Process) -
     let pid = process.identity().number;
     let owner = process.owner().ok_or(NoProcess::Gone(pid))?;
     let own = caller.uid(access).is_some_and(|uid| owner.is_only(uid));
-    if own || access.may_direct(caller) {
+    if own || access.is_operator(caller) {
         return Ok(());
     }
     let (message, remedy) = if owner.real == owner.effective && owner.real == owner.saved {

@@ -99,7 +99,7 @@ fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
         state.promise_lanes(&ann, &long, &[], now).unwrap_err(),
         state.promise_lanes(&user(0), &long, &[], now).unwrap_err(),
     ];
-    let found = GroupProcesses::look(&state.access(), &ann, &format!("/{long}"));
+    let found = GroupProcesses::list(&state.access(), &ann, &format!("/{long}"));
     errors.push(state.add_group(&ann, id, &long, found, now).unwrap_err());
     for error in &errors {
         assert!(error.to_string().len() + error.remedy().len() < 1_000, "{error}");

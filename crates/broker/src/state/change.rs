@@ -134,7 +134,7 @@ impl BrokerState {
         self.allow_chain(caller, id, &to)?;
         let chain = self.chain(&to, id, name)?;
         self.change(caller, name, now, |arbiter, id| arbiter.set_chain(id, chain, now))?;
-        self.task(id)?.settings = to;
+        self.task(id)?.advocates = to;
         Ok(())
     }
 
@@ -166,13 +166,13 @@ impl BrokerState {
         self.allow_settings(caller, std::slice::from_ref(what))?;
         let id = self.find(name)?;
         self.allow(caller, id)?;
-        let mut settings = self.task(id)?.settings.clone();
+        let mut settings = self.task(id)?.advocates.clone();
         let place = place.min(settings.len());
         settings.insert(place, what.clone());
         self.allow_chain(caller, id, &settings)?;
         let advocate = self.advocate(what, id, name)?;
         self.change(caller, name, now, |arbiter, id| arbiter.add_advocate(id, advocate, Some(place), now))?;
-        self.task(id)?.settings = settings;
+        self.task(id)?.advocates = settings;
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl BrokerState {
     ) -> Result<(), RequestError> {
         let done =
             self.change(caller, name, now, |arbiter, id| arbiter.remove_advocate(id, place, now)).and_then(|id| {
-                self.task(id)?.settings.remove(place);
+                self.task(id)?.advocates.remove(place);
                 Ok(())
             });
         self.audited(caller, "advocate-remove", Some(name), &place.to_string(), done)
@@ -224,7 +224,7 @@ impl BrokerState {
         cap: Option<Share>,
         now: Instant,
     ) -> Result<(), RequestError> {
-        if !self.access.may_direct(caller) {
+        if !self.access.is_operator(caller) {
             let message = "only operators may change the policy".to_owned();
             return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }

@@ -31,7 +31,7 @@ impl GroupProcesses {
     /// # Errors
     ///
     /// If there is no such group, it is the root's or the broker's own, or one of its processes is another user's.
-    pub fn look(access: &Access, caller: &Caller, path: &str) -> Result<GroupProcesses, RequestError> {
+    pub fn list(access: &Access, caller: &Caller, path: &str) -> Result<GroupProcesses, RequestError> {
         if path.len() > LONGEST_PATH {
             let message = format!("the path of the control group has {} octets", path.len());
             return Err(RequestError::refused(message, format!("use at most {LONGEST_PATH} octets")));
@@ -42,7 +42,7 @@ impl GroupProcesses {
             living.into_iter().try_for_each(|process| allow_owner(access, caller, &process))
         };
         // A short check first: groups of other users must cost little of the broker's time.
-        if !access.may_direct(caller) {
+        if !access.is_operator(caller) {
             allow(&group.some_processes())?;
         }
         let processes = group.inhabitants()?;
@@ -52,7 +52,7 @@ impl GroupProcesses {
 }
 
 impl BrokerState {
-    /// Whether the caller may add a control group, before [`GroupProcesses::look`].
+    /// Whether the caller may add a control group, before [`GroupProcesses::list`].
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl BrokerState {
             ));
         }
         self.allow_numbers(&processes)?;
-        let directs = self.access.may_direct(caller);
+        let directs = self.access.is_operator(caller);
         let task = self.task(id)?;
         let (owner, any_user, folder) = (task.owner, task.any_user || directs, group.folder().to_owned());
         self.platform.add_group(id, group, &processes, &mut |process| may_come(process, owner, any_user));

@@ -125,7 +125,7 @@ impl BrokerState {
                 "choose another name with --name; `hyoshi broker list` shows all tasks",
             ));
         }
-        let directs = self.access.may_direct(caller);
+        let directs = self.access.is_operator(caller);
         let account = self.account_of(caller);
         account.map_or(Ok(()), |account| self.allow_task(owner, account))?;
         let settings = match joining.advocates.as_slice() {
@@ -157,9 +157,9 @@ impl BrokerState {
             importance: joining.importance,
             weight: joining.weight,
             group: joining.group.clone(),
-            settings,
+            advocates: settings,
             hard: joining.hard,
-            directed: directs,
+            by_operator: directs,
             account,
             ..TaskEntry::new(now)
         };
@@ -179,8 +179,8 @@ impl BrokerState {
         now: Instant,
     ) -> Result<(), RequestError> {
         // First, because it determines what may enforce the reservation.
-        self.platform.confine(id, !task.directed);
-        if !task.directed {
+        self.platform.confine(id, !task.by_operator);
+        if !task.by_operator {
             self.owners_checked = Instant::ZERO;
         }
         let hardened = if task.hard { self.harden(id, true) } else { Ok(()) };
@@ -252,7 +252,7 @@ impl BrokerState {
         // A process of another user that an operator added. The owner's processes must remain the owner's.
         let owner = self.task(id)?.owner;
         let foreign = process.owner().is_none_or(|user| !user.is_only(owner));
-        let (identity, directs) = (process.identity(), self.access.may_direct(caller) && foreign);
+        let (identity, directs) = (process.identity(), self.access.is_operator(caller) && foreign);
         self.platform.add(id, process)?;
         if directs {
             let members = self.platform.members(id);

@@ -47,7 +47,7 @@ impl BrokerState {
         }
         let BrokerState { tasks, platform, .. } = self;
         // Operators may manage processes of all users, so there is nothing to check in their tasks.
-        let checked = tasks.iter().filter(|(_, task)| !task.directed && !task.any_user).map(|(id, _)| *id);
+        let checked = tasks.iter().filter(|(_, task)| !task.by_operator && !task.any_user).map(|(id, _)| *id);
         let checked: Vec<TaskId> = checked.collect();
         if checked.is_empty() {
             self.owners_checked = Instant::NEVER;

@@ -84,7 +84,7 @@ impl BrokerState {
         let declared = declared.map_err(|error| RequestError::refused(error, error.remedy()))?;
         let before = self.period(id).as_nanos();
         let task = self.task(id)?;
-        let (settings, name, waiting_since) = (task.settings.clone(), task.name.clone(), task.waiting_since.is_some());
+        let (settings, name, waiting_since) = (task.advocates.clone(), task.name.clone(), task.waiting_since.is_some());
         let decision = if before.abs_diff(period.as_nanos()) <= before / EXACTER {
             self.arbiter.declare(id, declared, now)
         } else {

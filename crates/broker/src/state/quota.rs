@@ -37,17 +37,17 @@ impl BrokerState {
 
     pub(super) fn allow_importance(&self, caller: &Caller, importance: u32) -> Result<(), RequestError> {
         let Some(account) = self.account_of(caller) else { return Ok(()) };
-        let UserLimits { importance: most, holder, .. } = self.rules.limits(account);
+        let UserLimits { importance: most, scope, .. } = self.rules.limits(account);
         if importance <= *most {
             return Ok(());
         }
-        let message = format!("importance {importance} is above the limit {most} of {}", holder.words());
+        let message = format!("importance {importance} is above the limit {most} of {}", scope.words());
         Err(self.beyond(account, caller.uid(&self.access), "importance", message))
     }
 
     /// Whether a user may have one more task.
     pub(super) fn allow_task(&self, owner: u32, account: AccountId) -> Result<(), RequestError> {
-        let theirs = self.tasks.values().filter(|task| task.owner == owner && !task.directed).count();
+        let theirs = self.tasks.values().filter(|task| task.owner == owner && !task.by_operator).count();
         let most = self.rules.limits(account).tasks;
         if theirs < most as usize {
             return Ok(());
@@ -66,7 +66,7 @@ impl BrokerState {
     ) -> Result<(), RequestError> {
         let octets = |settings: &[ComponentSpec]| settings.iter().map(ComponentSpec::size).sum::<usize>() as u64;
         let theirs = self.tasks.iter().filter(|(id, task)| task.owner == owner && Some(**id) != instead_of);
-        let theirs: u64 = theirs.filter(|(_, task)| !task.directed).map(|(_, task)| octets(&task.settings)).sum();
+        let theirs: u64 = theirs.filter(|(_, task)| !task.by_operator).map(|(_, task)| octets(&task.advocates)).sum();
         let (wanted, most) = (theirs + octets(more), self.rules.limits(account).settings);
         if wanted <= most {
             return Ok(());
@@ -129,9 +129,9 @@ impl BrokerState {
     /// Why nothing is reserved for a task whose user has too many threads.
     pub(super) fn crowded(rules: &Rules, task: &super::TaskEntry) -> Option<String> {
         let account = task.account.filter(|_| task.too_many_threads)?;
-        let UserLimits { threads, holder, .. } = rules.limits(account);
+        let UserLimits { threads, scope, .. } = rules.limits(account);
         Some(format!(
-            "user {} has more than {threads} threads in tasks, `threads` of [{holder}] in {}",
+            "user {} has more than {threads} threads in tasks, `threads` of [{scope}] in {}",
             task.owner, rules.file
         ))
     }
@@ -151,7 +151,7 @@ impl BrokerState {
         if !setting.is_foreign() || self.access.is_root(caller) {
             return Ok(());
         }
-        if !self.access.may_direct(caller) {
+        if !self.access.is_operator(caller) {
             let message = "only operators may use external components and libraries".to_owned();
             return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
@@ -159,7 +159,7 @@ impl BrokerState {
             "library" => ("libraries", Rules::allows_library),
             _ => ("objects", Rules::allows_object),
         };
-        match setting.elsewhere().find(|name| !is_listed(&self.rules, name)) {
+        match setting.targets().find(|name| !is_listed(&self.rules, name)) {
             None => Ok(()),
             Some(name) => {
                 let message = format!("operators may not use {} `{}`", setting.kind, crate::request_error::shown(name));

@@ -19,24 +19,24 @@ const NOTE: Span = Span::from_secs(1);
 
 impl BrokerState {
     /// Stores tasks from now on; [`BrokerState::rejoin`] restores the stored ones.
-    pub fn store_tasks_in(&mut self, roster: TaskStore) {
-        self.roster = Some(roster);
+    pub fn store_tasks_in(&mut self, task_store: TaskStore) {
+        self.task_store = Some(task_store);
     }
 
     /// The same, but [`BrokerState::rejoin`] deletes the stored tasks.
-    pub fn start_new_store(&mut self, roster: TaskStore) {
-        (self.roster, self.starts_new) = (Some(roster), true);
+    pub fn start_new_store(&mut self, task_store: TaskStore) {
+        (self.task_store, self.starts_new) = (Some(task_store), true);
     }
 
     /// Restores stored tasks with live processes, under their numbers.
     pub fn rejoin(&mut self, now: Instant) {
-        let Some(roster) = &mut self.roster else { return };
-        self.last = self.last.max(roster.last());
+        let Some(task_store) = &mut self.task_store else { return };
+        self.last = self.last.max(task_store.last());
         if std::mem::take(&mut self.starts_new) {
-            let done = roster.forget();
+            let done = task_store.forget();
             return self.stored(done);
         }
-        let stored: Vec<StoredTask> = roster.tasks().cloned().collect();
+        let stored: Vec<StoredTask> = task_store.tasks().cloned().collect();
         let (mut here, mut ended) = (Vec::new(), 0);
         for task in stored {
             match self.rejoin_one(&task, now) {
@@ -84,7 +84,7 @@ impl BrokerState {
                 self.chain(&settings, id, &stored.name)?
             }
         };
-        let account = (!stored.directed).then(|| self.rules.again(stored.owner, &stored.account));
+        let account = (!stored.directed).then(|| self.rules.account_of_stored(stored.owner, &stored.account));
         let Some(entry) = stored.joining(group) else { return Ok(false) };
         let hard = stored.hard && self.harden_again(id, &stored.name);
         let task = TaskEntry {
@@ -93,8 +93,8 @@ impl BrokerState {
             importance: stored.importance,
             weight: stored.weight,
             group: stored.group.clone(),
-            settings,
-            directed: stored.directed,
+            advocates: settings,
+            by_operator: stored.directed,
             account,
             hard,
             hard_before: stored.hard && !hard,
@@ -143,8 +143,8 @@ impl BrokerState {
 
     /// Stores a task that has processes.
     pub(super) fn store(&mut self, id: TaskId) {
-        let (Some(task), Some(joining), Some(roster)) =
-            (self.tasks.get_mut(&id), self.arbiter.joining(id), &mut self.roster)
+        let (Some(task), Some(joining), Some(task_store)) =
+            (self.tasks.get_mut(&id), self.arbiter.joining(id), &mut self.task_store)
         else {
             return;
         };
@@ -168,15 +168,15 @@ impl BrokerState {
             control_groups: self.platform.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
             anybody: task.any_user,
             auto: self.detectors.contains_key(&id),
-            directed: task.directed,
-            account: task.account.map_or(String::new(), |account| self.rules.limits(account).holder.to_string()),
+            directed: task.by_operator,
+            account: task.account.map_or(String::new(), |account| self.rules.limits(account).scope.to_string()),
             hard: task.hard || task.hard_before,
             own: task.own,
-            chain: task.settings.clone(),
+            chain: task.advocates.clone(),
             consumed: task.consumed.as_nanos(),
             processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),
         };
-        let done = roster.task(stored);
+        let done = task_store.task(stored);
         self.stored(done);
     }
 
@@ -189,14 +189,14 @@ impl BrokerState {
 
     /// Stores a changed policy or cap.
     pub(super) fn store_policy(&mut self, policy: &str, cap: Option<Share>) {
-        if let Some(done) = self.roster.as_mut().map(|roster| roster.set_policy(policy, cap)) {
+        if let Some(done) = self.task_store.as_mut().map(|task_store| task_store.set_policy(policy, cap)) {
             self.stored(done);
         }
     }
 
     /// Deletes a stored task.
     pub(super) fn forget_stored(&mut self, id: TaskId) {
-        if let Some(done) = self.roster.as_mut().map(|roster| roster.left(id)) {
+        if let Some(done) = self.task_store.as_mut().map(|task_store| task_store.left(id)) {
             self.stored(done);
         }
     }

@@ -84,7 +84,7 @@ impl BrokerState {
             let remedy = "use the Unix socket of the broker on the same machine";
             return Err(RequestError::NotAllowed { message, remedy: remedy.to_owned() });
         };
-        if !self.access.may_direct(who) {
+        if !self.access.is_operator(who) {
             let message = "only operators may report lanes, which reduce the time of all tasks".to_owned();
             return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
@@ -167,7 +167,7 @@ impl BrokerState {
                 let name = printable(&run.name);
                 words.push(format!("lanes of run `{name}` (process {pid}) use {} of CPU {cpu}", share(lanes)));
             }
-            self.lanes_count = self.platform.promise_lanes(cpu, CpuLanes { promises, words: words.join(", ") }, &first);
+            self.lanes_count = self.platform.promise_lanes(cpu, CpuLanes { promises, text: words.join(", ") }, &first);
         }
         self.process_outcomes(now);
         self.backlog.add(self.arbiter.reconsider(|_| ()));
@@ -313,7 +313,7 @@ mod tests {
     fn who_may_not_change_all_tasks_and_what_is_no_promise_is_refused_and_nothing_is_changed() {
         let mut stage = RunFixture::new("refused", &[(1, 80)]);
         let (root, pid) = (user(0, std::process::id()), std::process::id());
-        let certified = Certified { name: "chief".to_owned(), right: Right::Direct, user: None };
+        let certified = Certified { name: "chief".to_owned(), right: Right::Change, user: None };
         for who in [user(1_000, pid), Caller::Certified(certified), Caller::Unknown] {
             let refused = stage.0.promise_lanes(&who, "flight", &lanes(3), Instant::ZERO).unwrap_err();
             assert!(matches!(refused, RequestError::NotAllowed { .. }), "{refused}");

@@ -124,7 +124,7 @@ impl BrokerState {
             importance: task.importance,
             weight: task.weight,
             group: task.group.clone(),
-            advocates: task.settings.clone(),
+            advocates: task.advocates.clone(),
             advocate_status: self.advocate_status(id),
             consumed: task.consumed,
             total: task.total,

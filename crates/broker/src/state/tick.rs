@@ -125,7 +125,7 @@ impl BrokerState {
         let Some(task) = self.tasks.get_mut(&id) else { return next };
         // External components get one call in a period, not many at once.
         task.asleep =
-            asleep && task.settings.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
+            asleep && task.advocates.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
         if task.asleep { next_multiple(next.saturating_add(LONGEST_REST), self.period(id)) } else { next }
     }
 

@@ -51,7 +51,7 @@ pub struct WindowProxy {
     /// Tasks that were asleep and have woken.
     woke: VecDeque<TaskId>,
     /// Threads to unbind, [`AT_ONCE`] at a time.
-    born: VecDeque<BornThread>,
+    new_threads: VecDeque<NewThread>,
 }
 
 /// Restores the affinity of the calling thread at the end of the scope.
@@ -84,13 +84,13 @@ impl Drop for AffinityGuard {
 
 /// A thread that started in a window which has ended since: it gets the affinity of its siblings.
 #[derive(Debug)]
-struct BornThread {
+struct NewThread {
     member: TaskThread,
     cpu: u32,
     siblings: Option<Affinity>,
 }
 
-impl BornThread {
+impl NewThread {
     fn free(self) {
         if is_same(self.member.process)
             && let Some(mut thread) = WindowThread::of(&self.member)
@@ -181,7 +181,7 @@ impl WindowProxy {
             sleep_parts: BTreeMap::new(),
             events: Events::Unused,
             woke: VecDeque::new(),
-            born: VecDeque::new(),
+            new_threads: VecDeque::new(),
         }
     }
 
@@ -296,11 +296,11 @@ impl WindowProxy {
     }
 
     fn free_born_threads(&mut self, most: usize) {
-        let most = most.min(self.born.len());
-        for born in self.born.drain(..most) {
+        let most = most.min(self.new_threads.len());
+        for started in self.new_threads.drain(..most) {
             // Its task may have a window again.
-            if !self.open.values().any(|open| open.threads.contains_key(&born.member.tid)) {
-                born.free();
+            if !self.open.values().any(|open| open.threads.contains_key(&started.member.tid)) {
+                started.free();
             }
         }
     }
@@ -320,7 +320,7 @@ impl SchedulerProxy for WindowProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: true, soon: true, shared: true }
+        Abilities { soft: true, early: true, shared: true }
     }
 
     fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
@@ -398,7 +398,7 @@ impl SchedulerProxy for WindowProxy {
             if let Some(members) = context.tasks.get_mut(&task) {
                 members.list_processes();
                 members.list_threads();
-                self.born.extend(open.born(members.threads()));
+                self.new_threads.extend(open.new_threads(members.threads()));
                 self.free_born_threads(MOST_THREADS);
             }
             let lowered = open.threads.values().filter(|thread| thread.state != ThreadState::Raised);
@@ -413,7 +413,7 @@ impl SchedulerProxy for WindowProxy {
         for process in left {
             let threads =
                 threads_of(*process, MOST_THREADS).into_iter().map(|tid| TaskThread { tid, process: *process });
-            open.born(&threads.collect::<Vec<_>>()).into_iter().for_each(BornThread::free);
+            open.new_threads(&threads.collect::<Vec<_>>()).into_iter().for_each(NewThread::free);
         }
         let cpu = open.cpu;
         open.threads.retain(|_, thread| {
@@ -445,7 +445,7 @@ impl SchedulerProxy for WindowProxy {
         }
         drop(moved);
         self.free_born_threads(AT_ONCE);
-        if !self.born.is_empty() {
+        if !self.new_threads.is_empty() {
             return now;
         }
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
@@ -618,15 +618,15 @@ impl TaskWindow {
     }
 
     /// The affinity of a new thread: that of its process's first thread, else of another thread of the task.
-    fn bound_to(&self, born: &TaskThread) -> Option<Affinity> {
-        let first = self.threads.get(&born.process.number).or_else(|| self.threads.values().next());
+    fn bound_to(&self, started: &TaskThread) -> Option<Affinity> {
+        let first = self.threads.get(&started.process.number).or_else(|| self.threads.values().next());
         first.map(|thread| thread.before.affinity)
     }
 
     /// Threads that started in the window and have not been sampled.
-    fn born<'a>(&self, members: impl IntoIterator<Item = &'a TaskThread>) -> Vec<BornThread> {
-        let born = members.into_iter().filter(|member| !self.threads.contains_key(&member.tid));
-        born.map(|member| BornThread { member: *member, cpu: self.cpu, siblings: self.bound_to(member) }).collect()
+    fn new_threads<'a>(&self, members: impl IntoIterator<Item = &'a TaskThread>) -> Vec<NewThread> {
+        let started = members.into_iter().filter(|member| !self.threads.contains_key(&member.tid));
+        started.map(|member| NewThread { member: *member, cpu: self.cpu, siblings: self.bound_to(member) }).collect()
     }
 
     /// Lowers all threads for good.

@@ -49,7 +49,7 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     let row = |limits: &UserLimits| {
         let count = |count: u32| Value::Count(count.into(), Tone::Plain);
         vec![
-            Value::words(limits.holder.to_string()),
+            Value::words(limits.scope.to_string()),
             Value::figure(share(limits).to_string()),
             count(limits.importance),
             count(limits.tasks),
@@ -61,15 +61,15 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     };
     let entries: Vec<_> = rules.entries().map(|limits| {
         json!({
-            "users": limits.holder.to_string(), "share_millionths_of_cap": limits.share, "importance": limits.importance,
+            "users": limits.scope.to_string(), "share_millionths_of_cap": limits.share, "importance": limits.importance,
             "tasks": limits.tasks, "threads": limits.threads, "connections": limits.connections,
             "settings_octets": limits.settings, "requests_per_second": limits.requests,
         })
     }).collect();
-    let unknown: Vec<String> = rules.unknown().map(|limits| limits.holder.to_string()).collect();
+    let unknown: Vec<String> = rules.unknown().map(|limits| limits.scope.to_string()).collect();
     let together: u64 = rules.entries().map(|limits| u64::from(limits.share)).sum();
     let mut notes: Vec<String> =
-        unknown.iter().map(|holder| format!("[{holder}] matches no user: unknown name")).collect();
+        unknown.iter().map(|scope| format!("[{scope}] matches no user: unknown name")).collect();
     if defaults {
         notes.push(format!("there is no {FILE}: these are the defaults"));
     }

@@ -178,7 +178,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let arbiter = arbiter(serve, policy, task_store.policy(), &externals, &tell)?;
     let mut core = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
     for unknown in rules.unknown() {
-        tell(&format_args!("[{}] of {} matches no user: unknown name", unknown.holder, rules.file));
+        tell(&format_args!("[{}] of {} matches no user: unknown name", unknown.scope, rules.file));
     }
     core.set_rules(Arc::new(rules));
     if let Some(share) = serve.own_time {
