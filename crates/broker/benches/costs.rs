@@ -1,7 +1,7 @@
-//! What a report costs the monitored program and the broker, which is a process of its own as `hyoshi broker` is:
-//! `cargo bench -p hyoshi-broker --bench costs`, on a quiet machine; `-- --test` as short as it means anything. Beside
-//! each way stands what the kernel alone takes for it, a bare message there and back or a bare wake-up. The figures
-//! are in docs/benchmarks.md. The CPU Broker's table I in its own setting is `hyoshi reproduce broker`.
+//! The cost of a report for the program and the broker, in two processes: `cargo bench -p hyoshi-broker --bench costs`
+//! on a quiet machine; `-- --test` for a short run. Each way has a baseline of the kernel alone: a bare message and its
+//! answer, or a bare wake-up. The figures are in docs/benchmarks.md. `hyoshi reproduce broker` repeats the CPU Broker's
+//! table I.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -24,11 +24,11 @@ use hyoshi_os::{
     Clock, Credentials, Interrupt, MonotonicClock, Notifier, Policy, Wake, own_cpu_time, priority, set_own_policy,
 };
 
-/// Bytes of a report and of the answer to it, about.
+/// Approximate size of a report and of its answer, in bytes.
 const REQUEST: usize = 160;
 const REPLY: usize = 120;
 
-/// Of each task that the broker reports for.
+/// The period of tasks that the broker reports for.
 const PERIOD: Span = Span::from_millis(33);
 
 fn main() {
@@ -57,7 +57,7 @@ impl Other {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(role).arg(word.unwrap_or_else(|| directory.display().to_string()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // It says when it is ready.
+        // It writes when it is ready.
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).expect("it starts");
         Other { child, directory }
     }
@@ -87,7 +87,7 @@ fn until_input_ends() {
 fn serve(directory: &Path) {
     let (socket, state, uid) = (directory.join("broker.sock"), directory.join("state"), Credentials::own().uid);
     socket::prepare(&socket, uid).unwrap();
-    // Nothing is reserved: to switch windows is another cost.
+    // Without reservations: switching windows has its own cost.
     let (machine, _) = Machine::open(&state, Some("none")).unwrap();
     let arbiter = Arbiter::new(policy::named("weighted").unwrap(), Share::from_percent(150));
     let mut core = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
@@ -106,7 +106,7 @@ fn serve(directory: &Path) {
     });
 }
 
-/// As the broker's own thread.
+/// Like the broker's thread.
 fn above_all() {
     if let Err(refused) = set_own_policy(Policy::Fifo(priority::BROKER)) {
         eprintln!("at normal priority: {refused}");
@@ -123,7 +123,7 @@ fn answer(directory: &Path) {
     }
 }
 
-/// The kernel's part of the broker's own report.
+/// The kernel's part of a report by the broker.
 fn wake(period: Span) {
     std::thread::spawn(move || {
         above_all();
@@ -138,7 +138,7 @@ fn wake(period: Span) {
     until_input_ends();
 }
 
-/// The CPU clocks of processes: counters in their threads would make each switch dearer.
+/// CPU clocks of processes: counters in threads would make each switch more expensive.
 fn meter(process: &Process) -> Meter {
     let mut meter = Meter::coarse();
     meter.add(process, false);
@@ -172,15 +172,15 @@ fn measure(short: u64, time: Span) {
     let broker = Other::play("serve", None);
     let client = BrokerClient::connect(Some(&broker.directory.join("broker.sock"))).unwrap();
     let process = broker.process();
-    // It reports itself: the broker makes none for it.
+    // It reports itself, so the broker generates no reports.
     let task = client.join(&TaskSpec::new("own", Span::from_secs(10))).unwrap();
     task.add_process(std::process::id(), 0).unwrap();
     let cycle = |number: u64| {
-        // What varies, so that now and then a reservation changes.
+        // Varying consumption, so that the reservation changes sometimes.
         let consumed = own_cpu_time().as_nanos() % 1_000 + 5_000_000 + number % 7 * 100_000;
         CycleReport { consumed, cycles: 1, mode: -1, numbers: vec![] }
     };
-    // A two-way call behind the one-way ones: they are all done.
+    // A two-way call after the one-way ones: all are complete then.
     let settle = || drop(client.broker().status().unwrap());
     for pace in paces {
         let two_way = |number| drop(task.report(&cycle(number)).unwrap());
@@ -207,14 +207,14 @@ fn measure(short: u64, time: Span) {
         let clock = MonotonicClock::start();
         clock.sleep_until(clock.now() + PERIOD * 3);
         let reports = || tasks.iter().map(|task| task.status().unwrap().reports).sum::<u64>();
-        // Asking costs, too: only what lies between two looks at the meter counts.
+        // The calls cost CPU time, too: only the time between two readings counts.
         let (first, began) = (reports(), clock.now());
         let mut meter = meter(&process);
         let before = meter.read();
         let counted = clock.now();
         clock.sleep_until(counted + time);
         let (consumed, lasted) = (meter.read().saturating_sub(before), clock.now().since(counted));
-        // Those that were made while the others were asked for are not of this time.
+        // Reports during the calls are outside of this time.
         let made = (reports() - first) as f64 * lasted.as_secs_f64() / clock.now().since(began).as_secs_f64();
         let name = format!("by the broker, {count} tasks each 33 ms");
         let share = 100.0 * consumed.as_secs_f64() / lasted.as_secs_f64();
@@ -240,8 +240,8 @@ impl Drop for Sleepers {
     }
 }
 
-/// One report after the other, so far apart: what one finds is not what the last has warmed. That the program wakes up for
-/// its own work is not counted, that the answer wakes it up is.
+/// Reports at a distance, so that none profits from warm caches of the last one. The program's own wake-ups do not
+/// count; those by the answer do.
 fn from_outside(
     name: &str,
     other: &Process,
@@ -265,7 +265,7 @@ fn from_outside(
         clock.sleep_until(next);
     }
     settle();
-    // What other threads of the ORB do is the report's, too.
+    // Other threads of the ORB belong to the report.
     let thread = own_cpu_time().saturating_sub(before.2);
     let own = own.read().saturating_sub(before.0).saturating_sub(thread) + own_part;
     let theirs = theirs.read().saturating_sub(before.1);

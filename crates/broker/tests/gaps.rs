@@ -121,7 +121,7 @@ fn privileged() -> bool {
     }
 }
 
-/// In short, and with a wide margin, for other tests may run beside it: the figures are the ignored test's.
+/// Short and with a wide margin, because other tests may run in parallel; the ignored test has the figures.
 #[test]
 fn three_programs_are_served_beside_eight_spinners() {
     let _alone = common::alone();

@@ -1,5 +1,5 @@
-//! Control groups as floor and cap, on whichever version this machine has: as root, else each says that it skips.
-//! `.ci/v2` runs these on a kernel that has version 2.
+//! Control groups as floor and cap, on this machine's version. The tests need root and otherwise print that they are
+//! skipped. `.ci/v2` runs them on a kernel with version 2.
 
 mod common;
 
@@ -27,9 +27,9 @@ use common::{Above, Place, Program};
 
 const ONE: TaskId = TaskId(1);
 const OTHER: TaskId = TaskId(2);
-/// What each has of the CPU is compared: one test at a time.
+/// The tests compare shares of the CPU: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
-/// Whom nobody logs in as.
+/// A user without a login.
 const USER: u32 = 1000;
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -60,7 +60,7 @@ fn on_one_cpu<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Does what is due until the span is over; what each task had of one CPU.
+/// Does due work for a while; returns each task's share of one CPU.
 fn drive<const N: usize>(machine: &mut Machine, clock: &MonotonicClock, so_long: Span, tasks: [TaskId; N]) -> [f64; N] {
     let Driven { had, took, .. } = driven(machine, clock, so_long, tasks);
     had.map(|had| had.as_secs_f64() / took.as_secs_f64())
@@ -69,7 +69,7 @@ fn drive<const N: usize>(machine: &mut Machine, clock: &MonotonicClock, so_long:
 struct Driven<const N: usize> {
     had: [Span; N],
     took: Span,
-    /// From when something was due to when it was done, at most: so much later than meant a window may have closed.
+    /// The longest delay from due work to its end: a window may have closed that much late.
     latest: Span,
 }
 
@@ -90,7 +90,7 @@ fn driven<const N: usize>(
         clock.sleep_until(next);
         late.push(clock.now().since(next));
     }
-    // What windows have too much: this is the machine's, not their law's.
+    // Excess of windows that the machine causes, not their law.
     let told = |spans: &[Span]| {
         let (sum, most) = (spans.iter().copied().sum::<Span>(), spans.iter().max().copied().unwrap_or_default());
         format!("{} us on average, {most} at most", sum.as_nanos() / 1_000 / spans.len() as u64)
@@ -98,7 +98,7 @@ fn driven<const N: usize>(
     println!("driven {} times, {}; woken late by {}", ticks.len(), told(&ticks), told(&late));
     let took = clock.now().since(began);
     let after = tasks.map(|task| machine.consumed(task).unwrap());
-    // One is woken late, and what it does then takes its time: for what it does, the next time.
+    // A late wake-up and the duration of its work delay the next work.
     let latest = late.iter().zip(ticks.iter().skip(1)).map(|(late, tick)| *late + *tick).max().unwrap_or_default();
     let latest = latest.max(late.iter().max().copied().unwrap_or_default());
     Driven { had: std::array::from_fn(|at| after[at].saturating_sub(before[at])), took, latest }
@@ -111,7 +111,7 @@ fn all_fair(process: &Process) -> bool {
     threads.iter().all(|tid| class(tid).is_ok_and(|class| matches!(class, Class::Fair(_))))
 }
 
-/// Groups of brokers of this process.
+/// Control groups that brokers of this process have left.
 fn left(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -154,7 +154,7 @@ fn a_hard_task_has_no_more_than_its_reservation_of_an_idle_cpu_until_it_is_soft_
     let told = machine.enforcement(ONE).unwrap();
     assert!(told.starts_with("weighs as much as 20 ordinary programs, capped at 20ms of 100ms, in "), "{told}");
     let [hard] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
-    // Nothing granted: hardly anything left.
+    // Without a grant nearly nothing is left.
     machine.release(ONE);
     let [nothing] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
     machine.harden(ONE, false).unwrap();
@@ -166,7 +166,7 @@ fn a_hard_task_has_no_more_than_its_reservation_of_an_idle_cpu_until_it_is_soft_
     assert!(soft > hard * 1.5, "{soft} after {hard}");
 }
 
-/// A group of version 1 that caps whoever is in it, and goes with the test.
+/// A group of version 1 with a cap, removed at the end.
 struct Capped(PathBuf);
 
 impl Drop for Capped {
@@ -195,7 +195,7 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
     let refused = machine.reserve(ONE, millis(30, 100), Instant::ZERO).unwrap_err();
     assert!(refused.reason.contains("would leave the cap of control group"), "{}", refused.reason);
     assert_eq!(machine.enforcement(ONE), None);
-    // The first cannot be moved, those after it can.
+    // The first one cannot be moved, the later ones can.
     programs[1..].iter().for_each(|program| machine.add(ONE, program.process()).unwrap());
     for budget in [30, 20] {
         machine.reserve(ONE, millis(budget, 100), Instant::ZERO).unwrap();
@@ -211,7 +211,7 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
             [capped.0.clone(), group.clone(), group]
         );
     }
-    // Once it has ended there is nothing to tell.
+    // After its end there is nothing to report.
     let [stays, ..] = programs;
     drop(stays);
     machine.tick(Instant::ZERO + Span::from_secs(1));
@@ -260,11 +260,10 @@ fn a_hard_window_is_nearly_all_that_its_task_has() {
     println!("of one CPU: {soft:.3}, then {hard} of {took}, latest by {latest}");
     let (period, budget) = (Span::from_millis(40), Span::from_millis(10));
     let periods = took.as_nanos().div_ceil(period.as_nanos()) + 1;
-    // A budget for each period that it touched. What it had too much because the test was woken late, it has paid back, but for
-    // the last.
+    // A budget for each period that the test touched. All excess of late wake-ups but the last is paid back.
     let windows = budget * periods + latest;
-    // Beside them what the cap allows, which the kernel enforces at ticks, on each CPU that its threads are on: of 10 ms at
-    // most, on two; or of 4 ms, on three and more.
+    // Besides, what the cap allows. The kernel enforces it at ticks, on each CPU with threads: at most 10 ms on two
+    // CPUs, or 4 ms on three and more.
     let cpus = hyoshi_os::allowed_cpus().len().min(2) as u64;
     let beside = Span::from_millis(took.as_nanos().div_ceil(1_000_000_000) + 1 + 10 * cpus);
     assert!(hard <= windows + beside, "{hard} of {took}, {latest} late, after {soft}");
@@ -291,7 +290,7 @@ fn a_hard_task_that_is_granted_no_bandwidth_has_hardly_anything() {
     if told.starts_with("not capped") {
         return println!("skipped, needs a CPU controller: {told}");
     }
-    // The kernel sees at ticks, late ones on a busy machine, that it is consumed: that is little of a long while alone.
+    // The kernel detects consumption at ticks, which are late on a busy machine: that is little of a long interval.
     let long = Span::from_secs(4);
     let [nothing] = drive(&mut machine, &clock, long, [ONE]);
     machine.reserve(ONE, millis(40, 100), clock.now()).unwrap();
@@ -299,7 +298,7 @@ fn a_hard_task_that_is_granted_no_bandwidth_has_hardly_anything() {
     machine.release(ONE);
     let [again] = drive(&mut machine, &clock, long, [ONE]);
     println!("of one CPU: {nothing:.3}, {granted:.3}, {again:.3}");
-    // Half of it is of the threads that sleep.
+    // Half of it is for the sleeping threads.
     assert!(nothing < 0.05 && again < 0.05, "{nothing}, {again}");
     assert!((0.1..0.5).contains(&granted), "{granted}");
     machine.harden(ONE, false).unwrap();
@@ -383,7 +382,7 @@ fn role_process(role: &str) -> Command {
     command
 }
 
-/// An unprivileged broker in a subtree that was delegated to it: what became of it is what it prints.
+/// An unprivileged broker in a delegated subtree. It prints the result.
 pub fn delegated() {
     let place = PathBuf::from(std::env::var("HYOSHI_PLACE").unwrap());
     common::until(|| place.join("go").exists());
@@ -488,7 +487,7 @@ fn an_unprivileged_broker_shares_out_what_was_delegated_to_it() {
         let shares: Vec<f64> = shares.split(", ").map(|share| share.parse().unwrap()).collect();
         assert!((1.8..5.0).contains(&(shares[0] / shares[1])), "{shares:?}");
         assert!((0.05..0.28).contains(&shares[2]), "{shares:?}");
-        // All are where they were, and nothing is left of the broker.
+        // All are in their previous groups, and the broker has left nothing.
         assert!(programs.iter().all(|program| group_of(program.0.id()) == subtree.0.join("programs")));
         assert_eq!(subtree.below(), 2);
         let passed = fs::read_to_string(subtree.0.join("cgroup.subtree_control")).unwrap();
