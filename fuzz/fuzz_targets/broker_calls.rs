@@ -1,5 +1,5 @@
-//! Any bytes as a sequence of calls on the broker's socket, by users of every kind, over a kernel that is made up: each call is
-//! done or refused in words, never a panic; what is granted stays within the cap, and what may not be changed is not.
+//! Any bytes as a sequence of calls by users of every kind, on a simulated platform: each call succeeds or returns an error
+//! with a remedy, never a panic; grants stay within the cap, and callers without rights change nothing.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ use hyoshi_os::process::{Identity, NoProcess, Process};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
-/// Two CPUs on which windows are placed, and processes that are only named: nothing on the machine is changed.
+/// A model with two CPUs for windows. Nothing on the machine changes.
 struct MadeUp {
     placement: Placement,
     members: BTreeMap<TaskId, Vec<Identity>>,
@@ -172,7 +172,7 @@ fn caller(u: &mut Unstructured<'_>) -> Result<Caller> {
 }
 
 fn name(u: &mut Unstructured<'_>) -> Result<String> {
-    // Few names, so that calls meet; and any text now and then.
+    // Few names, so that calls collide; and any text sometimes.
     Ok(match u.int_in_range(0..=9)? {
         9 => u.arbitrary::<&str>()?.to_owned(),
         number => format!("t{number}"),
@@ -219,7 +219,7 @@ fn policy(u: &mut Unstructured<'_>) -> Result<String> {
     Ok(if u.ratio(1, 8)? { u.arbitrary::<&str>()?.to_owned() } else { (*u.choose(&POLICIES)?).to_owned() })
 }
 
-/// What was refused says why, and what to do.
+/// A refusal has a message and a remedy.
 fn said<T>(done: std::result::Result<T, RequestError>) -> Option<T> {
     done.map_err(|error| assert!(!error.to_string().is_empty() && !error.remedy().is_empty())).ok()
 }
