@@ -1,4 +1,4 @@
-//! Rust from the broker's interfaces, as every program that talks to it can make it.
+//! Generates Rust from the broker's IDL, as any client can.
 
 fn main() {
     hyoshi_idl::Build::new("idl/broker.idl").root("::hyoshi_orb").run();

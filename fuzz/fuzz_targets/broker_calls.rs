@@ -1,5 +1,5 @@
-//! Any bytes as a sequence of calls on the broker's socket, by users of every kind, over a kernel that is made up: each call is
-//! done or refused in words, never a panic; what is granted stays within the cap, and what may not be changed is not.
+//! Any bytes as a sequence of calls by users of every kind, on a simulated platform: each call succeeds or returns an error
+//! with a remedy, never a panic; grants stay within the cap, and callers without rights change nothing.
 
 #![no_main]
 
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_broker::access::{Access, Caller, Certified, Right};
 use hyoshi_broker::audit::Audit;
-use hyoshi_broker::kernel::{Kernel, Lanes, NotReserved, Stranger, Watching, Way};
-use hyoshi_broker::setting::Setting;
-use hyoshi_broker::{Cycle, Joining, State, Trouble};
+use hyoshi_broker::component::ComponentSpec;
+use hyoshi_broker::platform::{CpuLanes, ForeignProcess, NotReserved, Platform, ProxyInfo, WakeupWatch};
+use hyoshi_broker::{BrokerState, ReportedCycle, RequestError, TaskSpec};
 use hyoshi_control::policy::PolicySpec;
 use hyoshi_control::window::placement::{Cpu, Promise, WindowPlacement};
 use hyoshi_control::{Arbiter, Finder, TaskId, Values};
@@ -21,18 +21,18 @@ use hyoshi_os::process::{NoProcess, Process, ProcessIdentity};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
-/// Two CPUs on which windows are placed, and processes that are only named: nothing on the machine is changed.
+/// A model with two CPUs for windows. Nothing on the machine changes.
 struct MadeUp {
     placement: WindowPlacement,
     members: BTreeMap<TaskId, Vec<ProcessIdentity>>,
     hard: BTreeSet<TaskId>,
     consumed: u64,
-    news: Vec<(TaskId, Reservation, NotReserved)>,
+    outcomes: Vec<(TaskId, Reservation, NotReserved)>,
 }
 
-impl Kernel for MadeUp {
-    fn ways(&self) -> Vec<Way> {
-        vec![Way { name: "made-up", usable: true, used: true, why: String::new() }]
+impl Platform for MadeUp {
+    fn proxies(&self) -> Vec<ProxyInfo> {
+        vec![ProxyInfo { name: "made-up", usable: true, used: true, reason: String::new() }]
     }
 
     fn name(&self) -> &'static str {
@@ -64,13 +64,13 @@ impl Kernel for MadeUp {
         tasks: &[TaskId],
         may: &mut dyn FnMut(TaskId, &Process) -> bool,
         now: Instant,
-    ) -> (Vec<(TaskId, Stranger)>, Instant) {
+    ) -> (Vec<(TaskId, ForeignProcess)>, Instant) {
         let mut strangers = Vec::new();
         for task in tasks {
             for process in self.members.get(task).into_iter().flatten() {
                 let Ok(open) = Process::open_same(*process) else { continue };
                 if !may(*task, &open) {
-                    strangers.push((*task, Stranger { process: *process, name: open.name().to_owned() }));
+                    strangers.push((*task, ForeignProcess { process: *process, name: open.name().to_owned() }));
                 }
             }
         }
@@ -87,18 +87,18 @@ impl Kernel for MadeUp {
         self.members.get(&task).cloned().unwrap_or_default()
     }
 
-    fn whose(&self, process: &Process) -> Option<(TaskId, bool)> {
+    fn task_of(&self, process: &Process) -> Option<(TaskId, bool)> {
         let of = |members: &Vec<ProcessIdentity>| members.contains(&process.identity());
         self.members.iter().find(|(_, members)| of(members)).map(|(task, _)| (*task, true))
     }
 
-    fn one_of(&self, numbers: &[u32]) -> Option<(u32, TaskId)> {
+    fn find_member(&self, numbers: &[u32]) -> Option<(u32, TaskId)> {
         let mut all = self.members.iter().flat_map(|(task, members)| members.iter().map(|one| (one.number, *task)));
         all.find(|(number, _)| numbers.contains(number))
     }
 
     fn reserve(&mut self, task: TaskId, what: Reservation, _: Instant) -> std::result::Result<(), NotReserved> {
-        let refused = |most| NotReserved { most, why: "there is no room".to_owned() };
+        let refused = |most| NotReserved { most, reason: "there is no room".to_owned() };
         self.placement.admit(task, what, &[]).map(drop).map_err(|no| refused(no.most))
     }
 
@@ -112,7 +112,7 @@ impl Kernel for MadeUp {
         Ok(())
     }
 
-    fn told(&self, _: TaskId) -> Option<String> {
+    fn enforcement(&self, _: TaskId) -> Option<String> {
         None
     }
 
@@ -131,21 +131,21 @@ impl Kernel for MadeUp {
         self.members.get(&task).filter(|members| !members.is_empty()).map(|_| Span::from_nanos(self.consumed))
     }
 
-    fn news(&mut self) -> Option<(TaskId, Reservation, std::result::Result<(), NotReserved>)> {
-        self.news.pop().map(|(task, what, refused)| (task, what, Err(refused)))
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, std::result::Result<(), NotReserved>)> {
+        self.outcomes.pop().map(|(task, what, refused)| (task, what, Err(refused)))
     }
 
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId]) -> bool {
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId]) -> bool {
         for (task, no) in self.placement.promise(cpu, &lanes.promises, first) {
-            self.news.push((task, no.asked, NotReserved { most: no.most, why: "lanes".to_owned() }));
+            self.outcomes.push((task, no.asked, NotReserved { most: no.most, reason: "lanes".to_owned() }));
         }
         true
     }
 
     fn watch(&mut self, _: TaskId, _: Option<u32>) {}
 
-    fn wakeups(&mut self, _: TaskId, _: &mut Finder) -> Watching {
-        Watching::Waits
+    fn wakeups(&mut self, _: TaskId, _: &mut Finder) -> WakeupWatch {
+        WakeupWatch::Waiting
     }
 
     fn tick(&mut self, _: Instant) -> Instant {
@@ -172,7 +172,7 @@ fn caller(u: &mut Unstructured<'_>) -> Result<Caller> {
 }
 
 fn name(u: &mut Unstructured<'_>) -> Result<String> {
-    // Few names, so that calls meet; and any text now and then.
+    // Few names, so that calls collide; and any text sometimes.
     Ok(match u.int_in_range(0..=9)? {
         9 => u.arbitrary::<&str>()?.to_owned(),
         number => format!("t{number}"),
@@ -188,21 +188,21 @@ fn span(u: &mut Unstructured<'_>) -> Result<Span> {
     })
 }
 
-fn setting(u: &mut Unstructured<'_>) -> Result<Setting> {
+fn setting(u: &mut Unstructured<'_>) -> Result<ComponentSpec> {
     const KINDS: [&str; 8] =
         ["max-decay", "rate", "cap", "floor", "percentile", "proactive", "watchdog", "external --object IOR:00"];
     let text = match u.ratio(1, 4)? {
         true => u.arbitrary::<&str>()?.to_owned(),
         false => format!("{} {}", u.choose(&KINDS)?, u.int_in_range(0..=200)?),
     };
-    Ok(Setting::from_text(&text).unwrap_or_else(|_| Setting::of("max-decay")))
+    Ok(ComponentSpec::from_text(&text).unwrap_or_else(|_| ComponentSpec::of("max-decay")))
 }
 
-fn joining(u: &mut Unstructured<'_>) -> Result<Joining> {
+fn joining(u: &mut Unstructured<'_>) -> Result<TaskSpec> {
     let period = if u.ratio(1, 8)? { None } else { Some(span(u)?) };
-    let mut joining = Joining::new(&name(u)?, period);
+    let mut joining = TaskSpec::new(&name(u)?, period);
     let some = |u: &mut Unstructured<'_>| Ok(if u.ratio(1, 4)? { Some(span(u)?) } else { None });
-    (joining.deadline, joining.first, joining.least) = (some(u)?, some(u)?, some(u)?);
+    (joining.deadline, joining.initial_budget, joining.min_budget) = (some(u)?, some(u)?, some(u)?);
     (joining.importance, joining.weight) = (u.int_in_range(0..=12)?, u.int_in_range(0..=3)?);
     joining.hard = u.ratio(1, 4)?;
     if u.ratio(1, 4)? {
@@ -219,12 +219,12 @@ fn policy(u: &mut Unstructured<'_>) -> Result<String> {
     Ok(if u.ratio(1, 8)? { u.arbitrary::<&str>()?.to_owned() } else { (*u.choose(&POLICIES)?).to_owned() })
 }
 
-/// What was refused says why, and what to do.
-fn said<T>(done: std::result::Result<T, Trouble>) -> Option<T> {
-    done.map_err(|trouble| assert!(!trouble.to_string().is_empty() && !trouble.remedy().is_empty())).ok()
+/// A refusal has a message and a remedy.
+fn said<T>(done: std::result::Result<T, RequestError>) -> Option<T> {
+    done.map_err(|error| assert!(!error.to_string().is_empty() && !error.remedy().is_empty())).ok()
 }
 
-fn call(u: &mut Unstructured<'_>, state: &mut State, known: &mut Vec<TaskId>, now: &mut Instant) -> Result<()> {
+fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskId>, now: &mut Instant) -> Result<()> {
     let who = caller(u)?;
     let id =
         |u: &mut Unstructured<'_>, known: &[TaskId]| Ok(if known.is_empty() { TaskId(0) } else { *u.choose(known)? });
@@ -241,8 +241,8 @@ fn call(u: &mut Unstructured<'_>, state: &mut State, known: &mut Vec<TaskId>, no
             let values: Vec<i64> = (0..u.int_in_range(0..=8)?).map(|_| u.arbitrary()).collect::<Result<_>>()?;
             let values = Values::new(&values).unwrap_or_default();
             let mode = if u.arbitrary()? { Some(u.arbitrary()?) } else { None };
-            let cycle = Cycle { consumed: span(u)?, cycles: u.arbitrary()?, mode, values };
-            drop(said(state.cycle(&who, id(u, known)?, cycle, *now)));
+            let cycle = ReportedCycle { consumed: span(u)?, cycles: u.arbitrary()?, mode, values };
+            drop(said(state.report_cycle(&who, id(u, known)?, cycle, *now)));
         }
         5 => drop(said(state.set_importance(&who, &name(u)?, u.arbitrary()?, *now))),
         6 => drop(said(state.set_weight(&who, &name(u)?, u.arbitrary()?, *now))),
@@ -262,7 +262,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut State, known: &mut Vec<TaskId>, no
             let (before, cap) = (state.policy().0, u.int_in_range(0..=2_000_000)?);
             let cap = (cap > 0).then(|| Share::from_millionths(cap));
             let done = said(state.set_policy(&who, &policy(u)?, cap, *now));
-            assert!(ACCESS.may_direct(&who) || done.is_none() && state.policy().0 == before);
+            assert!(ACCESS.is_operator(&who) || done.is_none() && state.policy().0 == before);
         }
         14 => {
             let promises = (0..u.int_in_range(0..=4)?).map(|_| {
@@ -270,7 +270,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut State, known: &mut Vec<TaskId>, no
                 Ok((u.int_in_range(0..=2)?, promise))
             });
             let promises = promises.collect::<Result<Vec<_>>>()?;
-            drop(said(state.promise(&who, &name(u)?, &promises, *now)));
+            drop(said(state.promise_lanes(&who, &name(u)?, &promises, *now)));
         }
         15 => *now = now.saturating_add(Span::from_millis(u.int_in_range(0..=2_000)?)),
         _ => drop(said(state.own_task(&who, &joining(u)?, *now))),
@@ -279,7 +279,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut State, known: &mut Vec<TaskId>, no
     Ok(())
 }
 
-fn check(state: &mut State, now: Instant) {
+fn check(state: &mut BrokerState, now: Instant) {
     let (_, cap, reserved) = state.policy();
     assert!(reserved <= cap, "{reserved} of {cap}");
     let (mut standings, mut more) = state.page("");
@@ -291,7 +291,7 @@ fn check(state: &mut State, now: Instant) {
     }
     assert_eq!(standings.len(), state.count());
     for one in standings {
-        assert!(one.held.is_none_or(|held| held.share() <= one.grant.asked.share()), "{}", one.name);
+        assert!(one.reserved.is_none_or(|reserved| reserved.share() <= one.grant.asked.share()), "{}", one.name);
         assert!(!state.explain(&one.name, now).expect("it is there").is_empty());
     }
     for notice in state.take_notices() {
@@ -306,10 +306,10 @@ fuzz_target!(|data: &[u8]| {
         members: BTreeMap::new(),
         hard: BTreeSet::new(),
         consumed: 0,
-        news: Vec::new(),
+        outcomes: Vec::new(),
     };
     let arbiter = Arbiter::new(PolicySpec::default().build(), Share::from_percent(150));
-    let mut state = State::new(arbiter, Box::new(kernel), ACCESS, Audit::none());
+    let mut state = BrokerState::new(arbiter, Box::new(kernel), ACCESS, Audit::none());
     let (mut known, mut now) = (Vec::new(), Instant::ZERO);
     let mut u = Unstructured::new(data);
     while !u.is_empty() && call(&mut u, &mut state, &mut known, &mut now).is_ok() {

@@ -1,7 +1,7 @@
-//! What a report costs the monitored program and the broker, which is a process of its own as `hyoshi broker` is:
-//! `cargo bench -p hyoshi-broker --bench costs`, on a quiet machine; `-- --test` as short as it means anything. Beside
-//! each way stands what the kernel alone takes for it, a bare message there and back or a bare wake-up. The figures
-//! are in docs/benchmarks.md. The CPU Broker's table I in its own setting is `hyoshi reproduce broker`.
+//! The cost of a report for the program and the broker, in two processes: `cargo bench -p hyoshi-broker --bench costs`
+//! on a quiet machine; `-- --test` for a short run. Each way has a baseline of the kernel alone: a bare message and its
+//! answer, or a bare wake-up. The figures are in docs/benchmarks.md. `hyoshi reproduce broker` repeats the CPU Broker's
+//! table I.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
-use hyoshi_broker::client::Client;
-use hyoshi_broker::idl::cpu_broker::{Broker, Cycle, Task};
+use hyoshi_broker::client::BrokerClient;
+use hyoshi_broker::idl::cpu_broker::{Broker, CycleReport, Task};
 use hyoshi_broker::machine::Machine;
-use hyoshi_broker::roster::Roster;
-use hyoshi_broker::{Joining, Service, State, place, policy};
+use hyoshi_broker::task_store::TaskStore;
+use hyoshi_broker::{BrokerService, BrokerState, TaskSpec, policy, socket};
 use hyoshi_control::Arbiter;
 use hyoshi_model::{Share, Span};
 use hyoshi_os::meter::Meter;
@@ -24,11 +24,11 @@ use hyoshi_os::{
     Clock, Credentials, Interrupt, MonotonicClock, Notifier, ThreadPolicy, Wake, own_cpu_time, priority, set_own_policy,
 };
 
-/// Bytes of a report and of the answer to it, about.
+/// Approximate size of a report and of its answer, in bytes.
 const REQUEST: usize = 160;
 const REPLY: usize = 120;
 
-/// Of each task that the broker reports for.
+/// The period of tasks that the broker reports for.
 const PERIOD: Span = Span::from_millis(33);
 
 fn main() {
@@ -57,7 +57,7 @@ impl Other {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(role).arg(word.unwrap_or_else(|| directory.display().to_string()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // It says when it is ready.
+        // It writes when it is ready.
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).expect("it starts");
         Other { child, directory }
     }
@@ -86,15 +86,15 @@ fn until_input_ends() {
 
 fn serve(directory: &Path) {
     let (socket, state, uid) = (directory.join("broker.sock"), directory.join("state"), Credentials::own().uid);
-    place::prepare(&socket, uid).unwrap();
-    // Nothing is reserved: to switch windows is another cost.
+    socket::prepare(&socket, uid).unwrap();
+    // Without reservations: switching windows has its own cost.
     let (machine, _) = Machine::open(&state, Some("none")).unwrap();
     let arbiter = Arbiter::new(policy::named("weighted").unwrap(), Share::from_percent(150));
-    let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
-    core.note_in(Roster::open(&state).unwrap().0);
+    let mut core = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
+    core.store_tasks_in(TaskStore::open(&state).unwrap().0);
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::manual(wake.clone());
-    let service = Service::start(core, &socket, uid, wake).unwrap();
+    let service = BrokerService::start(core, &socket, uid, wake).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             until_input_ends();
@@ -106,7 +106,7 @@ fn serve(directory: &Path) {
     });
 }
 
-/// As the broker's own thread.
+/// Like the broker's thread.
 fn above_all() {
     if let Err(refused) = set_own_policy(ThreadPolicy::Fifo(priority::BROKER)) {
         eprintln!("at normal priority: {refused}");
@@ -123,7 +123,7 @@ fn answer(directory: &Path) {
     }
 }
 
-/// The kernel's part of the broker's own report.
+/// The kernel's part of a report by the broker.
 fn wake(period: Span) {
     std::thread::spawn(move || {
         above_all();
@@ -138,7 +138,7 @@ fn wake(period: Span) {
     until_input_ends();
 }
 
-/// The CPU clocks of processes: counters in their threads would make each switch dearer.
+/// CPU clocks of processes: counters in threads would make each switch more expensive.
 fn meter(process: &Process) -> Meter {
     let mut meter = Meter::coarse();
     meter.add(process, false);
@@ -170,22 +170,22 @@ fn measure(short: u64, time: Span) {
     drop(bare);
 
     let broker = Other::play("serve", None);
-    let client = Client::connect(Some(&broker.directory.join("broker.sock"))).unwrap();
+    let client = BrokerClient::connect(Some(&broker.directory.join("broker.sock"))).unwrap();
     let process = broker.process();
-    // It reports itself: the broker makes none for it.
-    let task = client.join(&Joining::new("own", Span::from_secs(10))).unwrap();
+    // It reports itself, so the broker generates no reports.
+    let task = client.join(&TaskSpec::new("own", Span::from_secs(10))).unwrap();
     task.add_process(std::process::id(), 0).unwrap();
     let cycle = |number: u64| {
-        // What varies, so that now and then a reservation changes.
+        // Varying consumption, so that the reservation changes sometimes.
         let consumed = own_cpu_time().as_nanos() % 1_000 + 5_000_000 + number % 7 * 100_000;
-        Cycle { consumed, cycles: 1, mode: -1, numbers: vec![] }
+        CycleReport { consumed, cycles: 1, mode: -1, numbers: vec![] }
     };
-    // A two-way call behind the one-way ones: they are all done.
-    let settle = || drop(client.broker().standing().unwrap());
+    // A two-way call after the one-way ones: all are complete then.
+    let settle = || drop(client.broker().status().unwrap());
     for pace in paces {
         let two_way = |number| drop(task.report(&cycle(number)).unwrap());
         from_outside("a two-way report", &process, pace, settle, two_way);
-        from_outside("a one-way report", &process, pace, settle, |number| task.tell(&cycle(number)).unwrap());
+        from_outside("a one-way report", &process, pace, settle, |number| task.report_oneway(&cycle(number)).unwrap());
     }
     task.leave().unwrap();
 
@@ -200,21 +200,21 @@ fn measure(short: u64, time: Span) {
     let (sleepers, mut tasks) = (Sleepers::start(1_000), Vec::new());
     for count in [1, 100, 1_000] {
         for number in tasks.len()..count {
-            let task = client.join(&Joining::new(&format!("task-{number}"), PERIOD)).unwrap();
+            let task = client.join(&TaskSpec::new(&format!("task-{number}"), PERIOD)).unwrap();
             task.add_process(sleepers.0[number].id(), 0).unwrap();
             tasks.push(task);
         }
         let clock = MonotonicClock::start();
         clock.sleep_until(clock.now() + PERIOD * 3);
-        let reports = || tasks.iter().map(|task| task.standing().unwrap().reports).sum::<u64>();
-        // Asking costs, too: only what lies between two looks at the meter counts.
+        let reports = || tasks.iter().map(|task| task.status().unwrap().reports).sum::<u64>();
+        // The calls cost CPU time, too: only the time between two readings counts.
         let (first, began) = (reports(), clock.now());
         let mut meter = meter(&process);
         let before = meter.read();
         let counted = clock.now();
         clock.sleep_until(counted + time);
         let (consumed, lasted) = (meter.read().saturating_sub(before), clock.now().since(counted));
-        // Those that were made while the others were asked for are not of this time.
+        // Reports during the calls are outside of this time.
         let made = (reports() - first) as f64 * lasted.as_secs_f64() / clock.now().since(began).as_secs_f64();
         let name = format!("by the broker, {count} tasks each 33 ms");
         let share = 100.0 * consumed.as_secs_f64() / lasted.as_secs_f64();
@@ -240,8 +240,8 @@ impl Drop for Sleepers {
     }
 }
 
-/// One report after the other, so far apart: what one finds is not what the last has warmed. That the program wakes up for
-/// its own work is not counted, that the answer wakes it up is.
+/// Reports at a distance, so that none profits from warm caches of the last one. The program's own wake-ups do not
+/// count; those by the answer do.
 fn from_outside(
     name: &str,
     other: &Process,
@@ -265,7 +265,7 @@ fn from_outside(
         clock.sleep_until(next);
     }
     settle();
-    // What other threads of the ORB do is the report's, too.
+    // Other threads of the ORB belong to the report.
     let thread = own_cpu_time().saturating_sub(before.2);
     let own = own.read().saturating_sub(before.0).saturating_sub(thread) + own_part;
     let theirs = theirs.read().saturating_sub(before.1);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use hyoshi_broker::access::{Access, Caller};
 use hyoshi_broker::audit::Audit;
-use hyoshi_broker::limits::{Holder, Limits, Rules};
+use hyoshi_broker::component::ComponentSpec;
+use hyoshi_broker::limits::{LimitScope, Rules, UserLimits};
 use hyoshi_broker::machine::Machine;
-use hyoshi_broker::roster::Roster;
-use hyoshi_broker::setting::Setting;
-use hyoshi_broker::{Cycle, Joining, State, policy};
+use hyoshi_broker::task_store::TaskStore;
+use hyoshi_broker::{BrokerState, ReportedCycle, TaskSpec, policy};
 use hyoshi_control::Arbiter;
 use hyoshi_model::{Instant, Share, Span};
 use hyoshi_os::{Clock, Credentials, MonotonicClock};
@@ -37,25 +37,27 @@ fn main() {
     let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(150));
     let audit = Audit::to(&place.join("audit")).unwrap();
     let access = Access { broker: u32::MAX, group: None };
-    let mut state = State::new(arbiter, Box::new(machine), access, audit);
-    let limits = Limits {
+    let mut state = BrokerState::new(arbiter, Box::new(machine), access, audit);
+    let limits = UserLimits {
         tasks: TASKS as u32,
         settings: 8 << 20,
         importance: 10,
         threads: 100_000,
-        ..Limits::of(Holder::Default)
+        ..UserLimits::of(LimitScope::Default)
     };
-    state.limit_by(Arc::new(Rules::new([limits], "limits.toml")));
-    state.note_in(Roster::open(&place).unwrap().0);
+    state.set_rules(Arc::new(Rules::new([limits], "limits.toml")));
+    state.store_tasks_in(TaskStore::open(&place).unwrap().0);
 
     let sleepers = Sleepers((0..TASKS).map(|_| Command::new("sleep").arg("1000").spawn().unwrap()).collect());
     let user = Caller::Known(Credentials { pid: std::process::id(), uid: 1_000, gid: 1_000, groups: vec![] });
     let (root, clock) = (Caller::Broker, MonotonicClock::start());
-    let setting =
-        Setting { kind: "max-decay".into(), parameters: vec![("reports".into(), format!("{}5", "0".repeat(4_000)))] };
-    let joining = |number: usize| Joining {
+    let setting = ComponentSpec {
+        kind: "max-decay".into(),
+        parameters: vec![("reports".into(), format!("{}5", "0".repeat(4_000)))],
+    };
+    let joining = |number: usize| TaskSpec {
         advocates: vec![setting.clone()],
-        ..Joining::new(&format!("task-{number:04}"), Span::from_millis(33))
+        ..TaskSpec::new(&format!("task-{number:04}"), Span::from_millis(33))
     };
     let ids: Vec<_> = (0..TASKS)
         .map(|number| {
@@ -66,7 +68,7 @@ fn main() {
         .collect();
 
     println!("{:<52} {:>9} {:>9} {:>9}", "us, one request of a user, 1,000 tasks of 4 KiB", "median", "p99", "longest");
-    let mut measure = |name: &str, act: &mut dyn FnMut(&mut State, usize, Instant)| {
+    let mut measure = |name: &str, act: &mut dyn FnMut(&mut BrokerState, usize, Instant)| {
         let mut all: Vec<Span> = (0..rounds)
             .map(|round| {
                 let began = clock.now();
@@ -91,8 +93,12 @@ fn main() {
         state.set_chain(&user, &name, vec![setting.clone()], now).unwrap();
     });
     measure("a report", &mut |state, round, now| {
-        let cycle = Cycle { consumed: Span::from_micros(100 + round as u64 % 7), cycles: 1, ..Cycle::default() };
-        state.cycle(&user, ids[round % TASKS], cycle, now).unwrap();
+        let cycle = ReportedCycle {
+            consumed: Span::from_micros(100 + round as u64 % 7),
+            cycles: 1,
+            ..ReportedCycle::default()
+        };
+        state.report_cycle(&user, ids[round % TASKS], cycle, now).unwrap();
     });
     measure("an explanation", &mut |state, round, now| {
         drop(black_box(state.explain(&format!("task-{:04}", round % TASKS), now).unwrap()));

@@ -1,4 +1,4 @@
-/* A policy for the CPU broker: the same part of the cap for everybody, whatever they matter.
+/* A policy for the CPU broker: the same part of the cap for each task, whatever its importance.
  *
  *   cc -O2 -shared -fPIC -I crates/broker/include crates/broker/examples/equal-parts.c -o equal-parts.so
  *   hyoshi broker policy set library --path $PWD/equal-parts.so
@@ -21,7 +21,7 @@ static void *create(const struct hyoshi_parameter *parameters, size_t count, cha
 static int arbitrate(void *self, uint64_t cap, const struct hyoshi_ask *asks, size_t count, uint64_t *budgets) {
   (void)self;
   for (size_t i = 0; i < count; i++) {
-    /* In millionths of a CPU, so in ns of each ms. */
+    /* Millionths of a CPU are ns in each ms. */
     uint64_t part = asks[i].asked.period / 1000000 * (cap / count);
     budgets[i] = asks[i].asked.budget < part ? asks[i].asked.budget : part;
   }

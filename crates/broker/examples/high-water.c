@@ -1,4 +1,4 @@
-/* An advocate for the CPU broker: asks for the most that any cycle has taken, and a margin.
+/* An advocate for the CPU broker: requests the largest consumption of any cycle, plus a margin.
  *
  *   cc -O2 -shared -fPIC -I crates/broker/include crates/broker/examples/high-water.c -o high-water.so
  *   hyoshi broker advocate add player library --path $PWD/high-water.so --margin 20
@@ -12,7 +12,7 @@
 
 struct high_water {
   unsigned long margin; /* percent */
-  uint64_t most;        /* that one cycle took, in ns */
+  uint64_t most;        /* the largest consumption of a cycle, in ns */
 };
 
 static void *create(const char *task, const struct hyoshi_parameter *parameters, size_t count, char *why, size_t room) {
@@ -41,7 +41,7 @@ static int advise(void *self_, const struct hyoshi_status *how, const struct hyo
   struct high_water *self = self_;
   uint64_t budget;
   if (how->cycles > 0 && how->consumed / how->cycles > self->most) self->most = how->consumed / how->cycles;
-  if (self->most == 0) return 0; /* it is not known yet: what is asked for, is */
+  if (self->most == 0) return 0; /* unknown yet: the request passes unchanged */
   budget = self->most + self->most / 100 * self->margin;
   wanted->budget = budget < asked->deadline ? budget : asked->deadline;
   return 0;

@@ -1,56 +1,56 @@
-//! Who may do what. Everybody sees all tasks and changes those of their own; root, the broker's own user and the members
-//! of one group change all of them, and the policy. The kernel says who calls (SO_PEERCRED); over TLS a certificate does
+//! Access rights. All users see all tasks and change their own; root, the broker's user and the members of one group
+//! change all tasks and the policy. The kernel identifies callers (SO_PEERCRED); over TLS their certificates do
 //! ([`Certificates`](crate::certificates::Certificates)).
 
 use hyoshi_os::Credentials;
 
-/// Who calls.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The broker's own process.
     Broker,
-    /// Somebody on this machine.
+    /// A process on this machine.
     Known(Credentials),
-    /// Somebody with a certificate, perhaps on another machine.
+    /// The holder of a certificate, perhaps on another machine.
     Certified(Certified),
-    /// Somebody of whom nothing is known.
+    /// An unidentified caller.
     Unknown,
 }
 
-/// Whom a certificate is for, and what that means here.
+/// A certificate and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certified {
-    /// The name that counted, else the first of the certificate's.
+    /// The name that determined the rights, else the first name in the certificate.
     pub name: String,
-    /// What its holder may do with all tasks.
+    /// The right to all tasks.
     pub right: Right,
-    /// The user of this machine whose tasks are its holder's own.
+    /// The user of this machine that the holder acts as.
     pub user: Option<u32>,
 }
 
-/// What somebody may do with tasks of whomever.
+/// The right to tasks of any user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
     /// Nothing.
     None,
     /// See them.
     See,
-    /// Change them, and the policy.
-    Direct,
+    /// Change them and the policy.
+    Change,
 }
 
-/// Whose the broker is.
+/// The privileged user and group of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The user that it runs as.
+    /// The user that runs the broker.
     pub broker: u32,
     /// Members may change all tasks.
     pub group: Option<u32>,
 }
 
 impl Access {
-    /// Whether they may change all tasks, and the policy.
-    pub fn may_direct(&self, caller: &Caller) -> bool {
+    /// Whether the caller may change all tasks and the policy.
+    pub fn is_operator(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Broker => true,
             Caller::Known(who) => {
@@ -58,26 +58,26 @@ impl Access {
                     || who.uid == self.broker
                     || self.group.is_some_and(|group| who.gid == group || who.groups.contains(&group))
             }
-            Caller::Certified(who) => who.right == Right::Direct,
+            Caller::Certified(who) => who.right == Right::Change,
             Caller::Unknown => false,
         }
     }
 
-    /// Whether they may change a task of user `owner`.
+    /// Whether the caller may change a task of user `owner`.
     pub fn may_change(&self, caller: &Caller, owner: u32) -> bool {
-        self.may_direct(caller) || caller.uid(self) == Some(owner)
+        self.is_operator(caller) || caller.uid(self) == Some(owner)
     }
 
-    /// In words, who may do what concerns others, for those who may not.
+    /// A remedy for callers without the right to all tasks.
     pub fn who_may(&self) -> String {
         match (self.group, self.broker) {
-            (Some(group), _) => format!("root may, and members of group {group}"),
-            (None, 0) => "root may; `hyoshi broker --operators GROUP` lets the members of a group".to_owned(),
-            (None, user) => format!("root may, and user {user}, whose broker it is"),
+            (Some(group), _) => format!("run it as root or as a member of group {group}"),
+            (None, 0) => "run it as root; `hyoshi broker --operators GROUP` also allows a group".to_owned(),
+            (None, user) => format!("run it as root or as user {user}, who runs this broker"),
         }
     }
 
-    /// Whether they are root or the broker's own user, or the broker itself.
+    /// Whether the caller is root, the broker's user or the broker itself.
     pub fn is_root(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Broker => true,
@@ -88,7 +88,7 @@ impl Access {
 }
 
 impl Caller {
-    /// Their process, if it is on this machine.
+    /// The caller's process, if it is on this machine.
     pub fn pid(&self) -> Option<u32> {
         match self {
             Caller::Broker => Some(std::process::id()),
@@ -97,7 +97,7 @@ impl Caller {
         }
     }
 
-    /// Their user; none of whom nothing is known.
+    /// The caller's user; `None` for an unidentified caller.
     pub fn uid(&self, access: &Access) -> Option<u32> {
         match self {
             Caller::Broker => Some(access.broker),
@@ -123,21 +123,22 @@ mod tests {
         for who in
             [user(0, 0, &[]), user(900, 900, &[]), user(1000, 27, &[]), user(1000, 1000, &[4, 27]), Caller::Broker]
         {
-            assert!(ACCESS.may_direct(&who) && ACCESS.may_change(&who, 1234), "{who:?}");
+            assert!(ACCESS.is_operator(&who) && ACCESS.may_change(&who, 1234), "{who:?}");
         }
         let ann = user(1000, 1000, &[4]);
-        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
+        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.is_operator(&ann));
     }
 
     #[test]
     fn a_certificate_gives_the_rights_that_it_was_given_and_those_of_its_user() {
         let holder = |right, user| Caller::Certified(Certified { name: "ann".to_owned(), right, user });
-        assert!(ACCESS.may_direct(&holder(Right::Direct, None)) && ACCESS.may_change(&holder(Right::Direct, None), 7));
+        assert!(ACCESS.is_operator(&holder(Right::Change, None)) && ACCESS.may_change(&holder(Right::Change, None), 7));
         let ann = holder(Right::See, Some(1000));
-        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.may_direct(&ann));
+        assert!(ACCESS.may_change(&ann, 1000) && !ACCESS.may_change(&ann, 1001) && !ACCESS.is_operator(&ann));
         assert!(!ACCESS.may_change(&holder(Right::See, None), 1000));
-        // The user's number is no name of the kernel's: the broker's own user directs over the Unix socket only.
-        assert!(!ACCESS.may_direct(&holder(Right::See, Some(900))));
+        // The certificate maps to a user, it does not authenticate one: the broker's user has its rights only over the
+        // Unix socket.
+        assert!(!ACCESS.is_operator(&holder(Right::See, Some(900))));
     }
 
     #[test]
@@ -145,6 +146,6 @@ mod tests {
         for owner in [0, 900, 1000, u32::MAX] {
             assert!(!ACCESS.may_change(&Caller::Unknown, owner));
         }
-        assert!(!Access { group: None, ..ACCESS }.may_direct(&user(1000, 27, &[27])), "no group is no group at all");
+        assert!(!Access { group: None, ..ACCESS }.is_operator(&user(1000, 27, &[27])), "no group is no group at all");
     }
 }

@@ -1,8 +1,8 @@
-//! What was changed, by whom, and whether it was allowed: a line of JSON each.
+//! The audit log: one JSON line for each change or refused change.
 //!
-//! Written as [`Lines`] are: a change waits for no disk. Of what somebody says it has the first [`MOST`] octets: nobody pushes
-//! others' changes out of the log with long words, nor with many: each user has a budget of lines, one for what was done and
-//! one for what was refused. What is beyond is counted in the user's next line.
+//! A [`LogWriter`] writes the lines, so no change waits for a disk. Each text is cut to [`MOST`] octets, and each user
+//! has a budget of lines, one for changes and one for refusals, so that no user can push other lines out of the log.
+//! The user's next line counts the dropped ones.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,38 +19,38 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 
 use crate::access::{Access, Caller};
-use crate::lines::Lines;
+use crate::log_writer::LogWriter;
 
-/// Octets of a task's name, of what it is changed to, and of why not.
+/// Longest name of a task, new value and reason, in octets.
 pub const MOST: usize = 256;
 
-/// Where changes are told.
+/// The log.
 #[derive(Debug)]
 pub struct Audit {
-    lines: Option<Lines>,
-    /// A caller without a budget.
+    lines: Option<LogWriter>,
+    /// Callers that have no budget.
     access: Option<Access>,
     clock: MonotonicClock,
-    budgets: PiMutex<BTreeMap<Option<u32>, Budget>>,
+    budgets: PiMutex<BTreeMap<Option<u32>, LineBudget>>,
 }
 
-/// Lines of changes that were done: a hundred at once, then one a second.
+/// Lines for changes: 128 at once, then one a second.
 const DONE: (Span, u32) = (Span::from_secs(1), 128);
-/// Lines of refusals: some at once, then one in ten seconds.
+/// Lines for refusals: 32 at once, then one in ten seconds.
 const REFUSED: (Span, u32) = (Span::from_secs(10), 32);
-/// Users that have budgets of their own; all beyond share one.
+/// Users with budgets of their own; all further users share one.
 const USERS: usize = 1_024;
 
 #[derive(Debug)]
-struct Budget {
+struct LineBudget {
     done: Rate,
     refused: Rate,
     dropped: u64,
 }
 
-impl Budget {
-    fn new() -> Budget {
-        Budget { done: Rate::new(DONE.0, DONE.1), refused: Rate::new(REFUSED.0, REFUSED.1), dropped: 0 }
+impl LineBudget {
+    fn new() -> LineBudget {
+        LineBudget { done: Rate::new(DONE.0, DONE.1), refused: Rate::new(REFUSED.0, REFUSED.1), dropped: 0 }
     }
 
     fn is_idle(&self, now: Instant) -> bool {
@@ -58,16 +58,16 @@ impl Budget {
     }
 }
 
-/// A change, or an attempt.
+/// A change or an attempt.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct AuditRecord<'a> {
     /// Milliseconds since 1970, UTC.
     at_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// Whose certificate it was, over TLS.
+    /// The certificate over TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate: Option<&'a str>,
     change: &'a str,
@@ -75,7 +75,7 @@ struct Line<'a> {
     task: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     to: &'a str,
-    /// Why it was not done.
+    /// The reason of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<&'a str>,
     /// Lines of this user that were dropped since the last written line.
@@ -88,21 +88,21 @@ fn is_none(count: &u64) -> bool {
 }
 
 impl Audit {
-    /// Tells nobody.
+    /// Drops all lines.
     pub fn none() -> Audit {
         Audit::with(None)
     }
 
-    /// Appends to a file, which only the broker's user may read.
+    /// Appends to a file that only the broker's user may read.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened.
+    /// If the file cannot be opened.
     pub fn to(path: &Path) -> io::Result<Audit> {
-        Ok(Audit::with(Some(Lines::to(path)?)))
+        Ok(Audit::with(Some(LogWriter::to(path)?)))
     }
 
-    fn with(lines: Option<Lines>) -> Audit {
+    fn with(lines: Option<LogWriter>) -> Audit {
         Audit { lines, access: None, clock: MonotonicClock::start(), budgets: PiMutex::default() }
     }
 
@@ -111,10 +111,10 @@ impl Audit {
         self.access = Some(access);
     }
 
-    /// Whether there is room for a line of this caller, and how many lines were dropped before it.
+    /// Whether the caller has budget for a line; returns the number of lines dropped before it.
     fn room(&self, caller: &Caller, refused: bool, now: Instant) -> Option<u64> {
         let free = match self.access {
-            Some(access) => access.may_direct(caller),
+            Some(access) => access.is_operator(caller),
             None => *caller == Caller::Broker,
         };
         if free {
@@ -130,7 +130,7 @@ impl Audit {
             budgets.retain(|_, budget| !budget.is_idle(now));
         }
         let user = user.filter(|user| budgets.len() < USERS || budgets.contains_key(&Some(*user)));
-        let budget = budgets.entry(user).or_insert_with(Budget::new);
+        let budget = budgets.entry(user).or_insert_with(LineBudget::new);
         let rate = if refused { &mut budget.refused } else { &mut budget.done };
         if rate.take(now) {
             return Some(std::mem::take(&mut budget.dropped));
@@ -139,8 +139,8 @@ impl Audit {
         None
     }
 
-    /// Tells of a change.
-    pub fn tell(&self, caller: &Caller, change: &str, task: Option<&str>, to: &str, refused: Option<&str>) {
+    /// Writes a change.
+    pub fn record(&self, caller: &Caller, change: &str, task: Option<&str>, to: &str, refused: Option<&str>) {
         let Some(lines) = &self.lines else { return };
         let Some(dropped) = self.room(caller, refused.is_some(), self.clock.now()) else { return };
         let (uid, pid, certificate) = match caller {
@@ -151,7 +151,7 @@ impl Audit {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let (certificate, task, to) = (certificate.map(cut), task.map(cut), cut(to));
         let refused = refused.map(cut);
-        let line = Line {
+        let line = AuditRecord {
             at_ms,
             uid,
             pid,
@@ -162,17 +162,17 @@ impl Audit {
             refused: refused.as_deref(),
             dropped,
         };
-        // Numbers and text: there is nothing in it that JSON does not have.
+        // Numbers and text always serialize.
         lines.push(plain(&serde_json::to_string(&line).unwrap_or_default()));
     }
 
-    /// Why it is incomplete, if that has not been told yet.
-    pub fn trouble(&self) -> Option<String> {
-        self.lines.as_ref()?.trouble()
+    /// Why the log is incomplete, once for each failure.
+    pub fn take_error(&self) -> Option<String> {
+        self.lines.as_ref()?.take_error()
     }
 }
 
-/// At the end, counts dropped lines that are not counted yet.
+/// Writes the numbers of dropped lines that no line has counted yet.
 impl Drop for Audit {
     fn drop(&mut self) {
         self.count_dropped();
@@ -180,26 +180,26 @@ impl Drop for Audit {
 }
 
 impl Audit {
-    /// Writes everything that waits. No line is written after it.
+    /// Writes all queued lines and closes the log.
     pub(crate) fn end(&mut self) {
         self.count_dropped();
         self.lines = None;
     }
 
-    /// Counts dropped lines, since the last line of their user, in a line of its own.
+    /// Writes one line for each user with dropped lines.
     fn count_dropped(&self) {
         let Some(lines) = &self.lines else { return };
         for (uid, budget) in self.budgets.lock().iter_mut().filter(|(_, budget)| budget.dropped > 0) {
             let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
             let (pid, certificate, task, to, refused) = (None, None, None, "", None);
             let (uid, dropped) = (*uid, std::mem::take(&mut budget.dropped));
-            let line = Line { at_ms, uid, pid, certificate, change: "dropped", task, to, refused, dropped };
+            let line = AuditRecord { at_ms, uid, pid, certificate, change: "dropped", task, to, refused, dropped };
             lines.push(plain(&serde_json::to_string(&line).unwrap_or_default()));
         }
     }
 }
 
-/// JSON that also escapes what JSON allows but could control a terminal (C1, direction marks).
+/// Escapes characters that JSON allows but that could control a terminal (C1, direction marks).
 fn plain(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for char in json.chars() {
@@ -211,7 +211,7 @@ fn plain(json: &str) -> String {
     plain
 }
 
-/// As much of a text as the log has.
+/// Cuts a text to [`MOST`] octets.
 pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     match text.len() <= MOST {
         true => Cow::Borrowed(text),
@@ -222,17 +222,17 @@ pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Several things, as many as the log has room for.
-pub(crate) fn listed(things: impl IntoIterator<Item = impl Display>) -> String {
-    let mut told = String::new();
+/// Joins as many items as the log accepts.
+pub(crate) fn join_items(things: impl IntoIterator<Item = impl Display>) -> String {
+    let mut text = String::new();
     for thing in things {
-        if told.len() > MOST {
+        if text.len() > MOST {
             break;
         }
-        let comma = if told.is_empty() { "" } else { ", " };
-        told.push_str(&format!("{comma}{thing}"));
+        let comma = if text.is_empty() { "" } else { ", " };
+        text.push_str(&format!("{comma}{thing}"));
     }
-    told
+    text
 }
 
 #[cfg(test)]
@@ -252,8 +252,8 @@ mod tests {
         std::fs::create_dir(&place).unwrap();
         let path = place.join("log");
         let audit = Audit::to(&path).unwrap();
-        audit.tell(&ann(), "importance", Some("player"), "9", None);
-        audit.tell(&ann(), "join", Some("x\n{\"uid\":0}"), "", Some("no such \"thing\""));
+        audit.record(&ann(), "importance", Some("player"), "9", None);
+        audit.record(&ann(), "join", Some("x\n{\"uid\":0}"), "", Some("no such \"thing\""));
         drop(audit);
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -275,10 +275,10 @@ mod tests {
         let audit = Audit::to(&path).unwrap();
         let bob = Caller::Known(Credentials { pid: 8, uid: 1001, gid: 1001, groups: vec![] });
         for _ in 0..100_000 {
-            audit.tell(&ann(), "join", Some("x"), "", Some("there is a task `x` already"));
+            audit.record(&ann(), "join", Some("x"), "", Some("task `x` already exists"));
         }
-        audit.tell(&ann(), "importance", Some("y"), "2", None);
-        audit.tell(&bob, "join", Some("z"), "", None);
+        audit.record(&ann(), "importance", Some("y"), "2", None);
+        audit.record(&bob, "join", Some("z"), "", None);
         drop(audit);
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -307,16 +307,16 @@ mod tests {
                 }
             }
         }
-        assert_eq!(listed(["a", "b"]), "a, b");
-        assert!(listed(std::iter::repeat("0123456789")).len() < MOST + 20);
+        assert_eq!(join_items(["a", "b"]), "a, b");
+        assert!(join_items(std::iter::repeat("0123456789")).len() < MOST + 20);
         let place = std::env::temp_dir().join(format!("hyoshi-audit-long-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         let path = place.join("log");
         let audit = Audit::to(&path).unwrap();
         let long = "\u{1}".repeat(1 << 20);
-        audit.tell(&ann(), "join", Some(&long), &long, Some(&long));
+        audit.record(&ann(), "join", Some(&long), &long, Some(&long));
         drop(audit);
-        // An octet is six in JSON at most.
+        // JSON uses at most six octets for one.
         assert!(std::fs::metadata(&path).unwrap().len() < 3 * 6 * MOST as u64 + 200);
         std::fs::remove_dir_all(&place).unwrap();
     }

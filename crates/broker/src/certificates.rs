@@ -1,5 +1,4 @@
-//! What certificates mean to the broker: which of their names may change all tasks, which stand for users of this machine, and
-//! which may look.
+//! Rights of TLS certificates: which names may change all tasks, act as a user of this machine, or only see tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,41 +6,41 @@ use hyoshi_orb::{Call, ServerInterceptor, SystemException, SystemKind, certifica
 
 use crate::access::{Caller, Certified, Right};
 
-/// Rights by the names that certificates have ([`certificate_names`]). Whose certificate none of them names may look, unless
-/// it is said who may.
+/// Rights by the names of a certificate ([`certificate_names`]). Without a list of readers, every certificate may see
+/// tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificates {
-    /// They may change all tasks, and the policy.
+    /// They may change all tasks and the policy.
     pub operators: BTreeSet<String>,
-    /// They are users of this machine, and may change tasks of those.
+    /// They act as these users of this machine.
     pub users: BTreeMap<String, u32>,
-    /// Besides those above only they may look; all who have a certificate if it is none.
+    /// Only these and the names above may see tasks; `None` allows all certificates.
     pub readers: Option<BTreeSet<String>>,
 }
 
 impl Certificates {
-    /// What the holder of a certificate with these names may do: as much as the best of them.
+    /// The rights of a certificate with these names: the strongest right of a name.
     pub fn holder(&self, names: &[String]) -> Certified {
         let nameless = if self.readers.is_none() { Right::See } else { Right::None };
         let right = names.iter().map(|name| self.right(name)).max().unwrap_or(nameless);
         let user = names.iter().find_map(|name| Some((name, *self.users.get(name)?)));
-        let told = match user {
-            Some((name, _)) if right < Right::Direct => Some(name),
+        let counted = match user {
+            Some((name, _)) if right < Right::Change => Some(name),
             _ => names.iter().find(|name| self.right(name) == right),
         };
-        let name = told.map_or_else(|| "without a name".to_owned(), String::clone);
+        let name = counted.map_or_else(|| "(unnamed)".to_owned(), String::clone);
         Certified { name, right, user: user.map(|(_, user)| user) }
     }
 
     fn right(&self, name: &str) -> Right {
         match &self.readers {
-            _ if self.operators.contains(name) => Right::Direct,
+            _ if self.operators.contains(name) => Right::Change,
             Some(readers) if !readers.contains(name) && !self.users.contains_key(name) => Right::None,
             _ => Right::See,
         }
     }
 
-    /// Who makes the call that this thread carries out.
+    /// The caller of the request that this thread serves.
     pub fn caller(&self) -> Caller {
         if let Some(who) = current::peer() {
             return Caller::Known(who);
@@ -51,10 +50,10 @@ impl Certificates {
     }
 }
 
-/// Turns those away who may not even look, before any object hears of them.
-pub(crate) struct Door(pub(crate) Certificates);
+/// Rejects requests of certificates that may not even see tasks, before any object is called.
+pub(crate) struct CertificateFilter(pub(crate) Certificates);
 
-impl ServerInterceptor for Door {
+impl ServerInterceptor for CertificateFilter {
     fn before(&self, _: &mut Call<'_>) -> Result<(), SystemException> {
         match self.0.caller() {
             Caller::Unknown | Caller::Certified(Certified { right: Right::None, .. }) => {
@@ -87,12 +86,12 @@ mod tests {
     #[test]
     fn the_best_of_a_certificates_names_counts() {
         let all = plant(None);
-        assert_eq!(holder(&all, &["chief"]), ("chief".to_owned(), Right::Direct, None));
-        assert_eq!(holder(&all, &["desk", "chief"]), ("chief".to_owned(), Right::Direct, None));
-        assert_eq!(holder(&all, &["chief", "ann"]), ("chief".to_owned(), Right::Direct, Some(1000)));
+        assert_eq!(holder(&all, &["chief"]), ("chief".to_owned(), Right::Change, None));
+        assert_eq!(holder(&all, &["desk", "chief"]), ("chief".to_owned(), Right::Change, None));
+        assert_eq!(holder(&all, &["chief", "ann"]), ("chief".to_owned(), Right::Change, Some(1000)));
         assert_eq!(holder(&all, &["desk", "ann"]), ("ann".to_owned(), Right::See, Some(1000)));
         assert_eq!(holder(&all, &["desk", "other"]), ("desk".to_owned(), Right::See, None));
-        assert_eq!(holder(&all, &[]), ("without a name".to_owned(), Right::See, None));
+        assert_eq!(holder(&all, &[]), ("(unnamed)".to_owned(), Right::See, None));
     }
 
     #[test]
@@ -100,7 +99,7 @@ mod tests {
         let few = plant(Some(&["desk"]));
         assert_eq!(holder(&few, &["desk"]).1, Right::See);
         assert_eq!(holder(&few, &["ann"]).1, Right::See);
-        assert_eq!(holder(&few, &["chief"]).1, Right::Direct);
+        assert_eq!(holder(&few, &["chief"]).1, Right::Change);
         assert_eq!(holder(&few, &["stranger"]).1, Right::None);
         assert_eq!(holder(&few, &[]).1, Right::None);
         assert_eq!(holder(&plant(Some(&[])), &["desk"]).1, Right::None);

@@ -1,4 +1,4 @@
-//! The broker's clients: where it is, and its answers as Rust has them.
+//! A client of the broker: finds it, connects, and converts its exceptions to Rust errors.
 
 use std::fmt;
 use std::path::Path;
@@ -10,96 +10,98 @@ use hyoshi_os::process::{ProcessIdentity, identity};
 use hyoshi_os::{SocketAddress, SocketStream};
 use hyoshi_wire::ior::{IorEndpoint, Reference};
 
+use crate::component::ComponentSpec;
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Broker, BrokerStub, TaskStub};
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
-/// How long a broker is given for an answer.
+/// The default timeout of a call.
 pub const PATIENCE: Span = Span::from_secs(5);
 
-/// How addresses of brokers that serve other machines begin.
+/// The scheme of endpoints on other machines.
 const SECURE: &str = "ssliop://";
-/// What names a broker.
+/// The accepted forms of an address.
 const ADDRESSES: &str = "ssliop://HOST:PORT, unix:/PATH, or a reference (corbaloc:..., IOR:...)";
 
 /// A connection to a broker.
 #[derive(Debug)]
-pub struct Client {
-    // Ends its calls when it goes.
+pub struct BrokerClient {
+    // Dropping it ends its calls.
     _orb: Orb,
     broker: BrokerStub,
     process: Option<ProcessIdentity>,
     at: String,
 }
 
-/// Why the broker did not do it.
+/// Why a call to the broker failed.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum ClientError {
+pub enum BrokerClientError {
     /// The ORB cannot be set up.
     Orb(OrbError),
-    /// What is no address of a broker, and what is wrong with it.
+    /// The address of the broker is invalid.
     Address {
-        /// What was given.
+        /// The address.
         given: String,
-        /// What is wrong.
-        why: &'static str,
+        /// The reason.
+        reason: &'static str,
     },
-    /// Nobody answers there.
+    /// No broker answers.
     NoBroker {
-        /// Where.
+        /// The address or socket.
         at: String,
-        /// Why, in the kernel's words or the ORB's.
-        why: String,
+        /// The error of the kernel or of the ORB.
+        reason: String,
     },
-    /// The broker refuses.
-    Trouble(Trouble),
-    /// It did not answer, or not in a way that is understood.
+    /// The broker rejected the request.
+    Request(RequestError),
+    /// The broker did not answer, or its answer is invalid.
     System(SystemException),
 }
 
-impl ClientError {
-    /// What to do about it.
+impl BrokerClientError {
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
-            ClientError::Orb(_) => "free some memory, threads or file descriptors".to_owned(),
-            ClientError::Address { .. } => format!("write {ADDRESSES}"),
-            ClientError::NoBroker { at, .. } if !at.starts_with('/') => {
-                format!("is one there? `hyoshi broker --listen {SECURE}HOST:PORT` serves other machines")
+            BrokerClientError::Orb(_) => "free some memory, threads or file descriptors".to_owned(),
+            BrokerClientError::Address { .. } => format!("write {ADDRESSES}"),
+            BrokerClientError::NoBroker { at, .. } if !at.starts_with('/') => {
+                format!("start one there with `hyoshi broker --listen {SECURE}HOST:PORT`")
             }
-            ClientError::NoBroker { .. } => "`hyoshi broker` starts one; --socket names another's socket".to_owned(),
-            ClientError::Trouble(trouble) => trouble.remedy(),
-            ClientError::System(exception) => match hyoshi_orb::minor::meaning(exception.minor) {
+            BrokerClientError::NoBroker { .. } => {
+                "start one with `hyoshi broker`, or name its socket with --socket".to_owned()
+            }
+            BrokerClientError::Request(error) => error.remedy(),
+            BrokerClientError::System(exception) => match hyoshi_orb::minor::meaning(exception.minor) {
                 Some(meaning) => meaning.to_owned(),
-                None => "is it a broker of this version?".to_owned(),
+                None => "use the same version of client and broker".to_owned(),
             },
         }
     }
 }
 
-impl fmt::Display for ClientError {
+impl fmt::Display for BrokerClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ClientError::Orb(error) => error.fmt(f),
-            ClientError::Address { given, why } => write!(f, "`{given}` is no address of a broker: {why}"),
-            ClientError::NoBroker { at, why } => write!(f, "no broker answers at {at}: {why}"),
-            ClientError::Trouble(trouble) => trouble.fmt(f),
-            ClientError::System(exception) => write!(f, "the broker answers: {exception}"),
+            BrokerClientError::Orb(error) => error.fmt(f),
+            BrokerClientError::Address { given, reason } => write!(f, "invalid broker address `{given}`: {reason}"),
+            BrokerClientError::NoBroker { at, reason } => write!(f, "no broker answers at {at}: {reason}"),
+            BrokerClientError::Request(error) => error.fmt(f),
+            BrokerClientError::System(exception) => write!(f, "the broker returned an error: {exception}"),
         }
     }
 }
 
-impl std::error::Error for ClientError {}
+impl std::error::Error for BrokerClientError {}
 
-/// Each operation has an enum of its own for what it raises; they all raise the same.
+/// Each operation has its own error enum; all of them contain the same exceptions.
 macro_rules! raised {
     ($($error:ident: $($exception:ident)*;)*) => {$(
-        impl From<wire::$error> for ClientError {
+        impl From<wire::$error> for BrokerClientError {
             fn from(error: wire::$error) -> Self {
                 match error {
                     $(wire::$error::$exception(raised) => raised.into(),)*
-                    wire::$error::System(exception) => ClientError::System(exception),
+                    wire::$error::System(exception) => BrokerClientError::System(exception),
                 }
             }
         }
@@ -123,161 +125,161 @@ raised! {
     SetPolicyError: NoSuchTask NotAllowed Refused;
     FindError: NoSuchTask;
     ExplainError: NoSuchTask;
-    StandingError: NoSuchTask;
-    StandingOfError: NoSuchTask;
+    StatusError: NoSuchTask;
+    TaskStatusError: NoSuchTask;
     DetachError: NoSuchTask NotAllowed Refused;
     OwnTaskError: NoSuchTask NotAllowed Refused;
     PromiseLanesError: NoSuchTask NotAllowed Refused;
 }
 
-impl From<wire::NoSuchTask> for ClientError {
+impl From<wire::NoSuchTask> for BrokerClientError {
     fn from(raised: wire::NoSuchTask) -> Self {
-        ClientError::Trouble(Trouble::NoSuchTask { name: raised.name, nearest: raised.nearest })
+        BrokerClientError::Request(RequestError::NoSuchTask { name: raised.name, nearest: raised.nearest })
     }
 }
 
-impl From<wire::NotAllowed> for ClientError {
+impl From<wire::NotAllowed> for BrokerClientError {
     fn from(raised: wire::NotAllowed) -> Self {
-        ClientError::Trouble(Trouble::NotAllowed { what: raised.what, remedy: raised.remedy })
+        BrokerClientError::Request(RequestError::NotAllowed { message: raised.message, remedy: raised.remedy })
     }
 }
 
-impl From<wire::Refused> for ClientError {
+impl From<wire::Refused> for BrokerClientError {
     fn from(raised: wire::Refused) -> Self {
-        ClientError::Trouble(Trouble::Refused { what: raised.what, remedy: raised.remedy })
+        BrokerClientError::Request(RequestError::Refused { message: raised.message, remedy: raised.remedy })
     }
 }
 
-impl From<SystemException> for ClientError {
+impl From<SystemException> for BrokerClientError {
     fn from(exception: SystemException) -> Self {
-        ClientError::System(exception)
+        BrokerClientError::System(exception)
     }
 }
 
-impl Client {
-    /// Asks the broker at a socket, or at the usual place.
+impl BrokerClient {
+    /// Connects to the broker at a socket, or at the default socket.
     ///
     /// # Errors
     ///
-    /// If none answers.
-    pub fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
+    /// If no broker answers.
+    pub fn connect(socket: Option<&Path>) -> Result<BrokerClient, BrokerClientError> {
         let socket = match socket {
             Some(socket) => socket.to_owned(),
             None => cpu_broker::to_ask_here(),
         };
-        // The kernel's words are better than those of an ORB whose connection was refused.
+        // The kernel's error is more precise than that of an ORB.
         let tried =
             SocketStream::connect(&SocketAddress::Unix(socket.clone()), Duration::from_nanos(PATIENCE.as_nanos()));
         let process = match tried {
-            // What the broker calls itself may be another's number here.
+            // In another PID namespace, the number that the broker reports may differ.
             Ok(stream) => stream.credentials().and_then(|broker| identity(broker.pid).ok()),
             Err(error) => {
-                let why = match error.kind() {
-                    std::io::ErrorKind::ConnectionRefused => "a broker was there, and has ended".to_owned(),
+                let reason = match error.kind() {
+                    std::io::ErrorKind::ConnectionRefused => "the broker of this socket has ended".to_owned(),
                     std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-                    std::io::ErrorKind::WouldBlock => format!("it takes no connection within {PATIENCE}"),
+                    std::io::ErrorKind::WouldBlock => format!("no connection within {PATIENCE}"),
                     _ => error.to_string(),
                 };
-                return Err(ClientError::NoBroker { at: socket.display().to_string(), why });
+                return Err(BrokerClientError::NoBroker { at: socket.display().to_string(), reason });
             }
         };
         let reference = cpu_broker::corbaloc(&socket);
-        let client = Client::resolve(socket.display().to_string(), &reference, Orb::builder(), PATIENCE)?;
-        Ok(Client { process, ..client })
+        let client = BrokerClient::resolve(socket.display().to_string(), &reference, Orb::builder(), PATIENCE)?;
+        Ok(BrokerClient { process, ..client })
     }
 
-    /// Asks the broker at an address: `ssliop://HOST:PORT`, `unix:/PATH` or a reference. The ORB that asks is made by
-    /// `builder`, which knows how to speak TLS; the broker is given so long for each answer.
+    /// Connects to the broker at `ssliop://HOST:PORT`, `unix:/PATH` or a reference. `builder` configures TLS;
+    /// `patience` limits each call.
     ///
     /// # Errors
     ///
-    /// Of what is no address, and if none answers.
-    pub fn at(address: &str, builder: OrbBuilder, patience: Span) -> Result<Client, ClientError> {
-        const PLAIN: &str = "over plain TCP clients cannot prove who they are, so brokers do not serve it";
-        let wrong = |why| ClientError::Address { given: address.to_owned(), why };
+    /// If the address is invalid or no broker answers.
+    pub fn at(address: &str, builder: OrbBuilder, patience: Span) -> Result<BrokerClient, BrokerClientError> {
+        const PLAIN: &str = "brokers do not serve plain TCP, which cannot identify clients";
+        let wrong = |reason| BrokerClientError::Address { given: address.to_owned(), reason };
         if address.starts_with("iiop://") {
             return Err(wrong(PLAIN));
         }
         if let Some(path) = address.strip_prefix("unix:") {
-            return Client::connect(Some(Path::new(path)));
+            return BrokerClient::connect(Some(Path::new(path)));
         }
         let reference = match address.strip_prefix(SECURE) {
             Some(place) if place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
                 format!("corbaloc:ssliop:1.2@{place}/{}", cpu_broker::KEY)
             }
-            Some(_) => return Err(wrong("a port is missing")),
+            Some(_) => return Err(wrong("missing port")),
             None => match address.parse() {
                 Ok(reference) if is_plain(&reference) => return Err(wrong(PLAIN)),
                 Ok(_) => address.to_owned(),
                 Err(_) if ["IOR:", "corbaloc:"].iter().any(|scheme| address.starts_with(scheme)) => {
-                    return Err(wrong("it cannot be read as a reference"));
+                    return Err(wrong("unreadable reference"));
                 }
-                Err(_) => return Err(wrong("it names no way to get there")),
+                Err(_) => return Err(wrong("unknown scheme")),
             },
         };
-        // Whatever else this reference, or a reference that it forwards to, offers.
-        Client::resolve(address.to_owned(), &reference, builder.tls_only(), patience)
+        // Never plain TCP, whatever the reference or one that it forwards to contains.
+        BrokerClient::resolve(address.to_owned(), &reference, builder.tls_only(), patience)
     }
 
-    fn resolve(at: String, reference: &str, builder: OrbBuilder, patience: Span) -> Result<Client, ClientError> {
+    fn resolve(
+        at: String,
+        reference: &str,
+        builder: OrbBuilder,
+        patience: Span,
+    ) -> Result<BrokerClient, BrokerClientError> {
         let timeouts = Timeouts { connect: patience, round_trip: Some(patience), reply: None };
-        let orb = builder.timeouts(timeouts).build().map_err(ClientError::Orb)?;
+        let orb = builder.timeouts(timeouts).build().map_err(BrokerClientError::Orb)?;
         match orb.resolve::<dyn Broker>(reference) {
-            Ok(broker) => Ok(Client { _orb: orb, broker, process: None, at }),
+            Ok(broker) => Ok(BrokerClient { _orb: orb, broker, process: None, at }),
             Err(exception) => match exception.kind {
-                SystemKind::InvObjref => {
-                    Err(ClientError::Address { given: at, why: "it cannot be read as a reference" })
-                }
+                SystemKind::InvObjref => Err(BrokerClientError::Address { given: at, reason: "unreadable reference" }),
                 SystemKind::Transient | SystemKind::CommFailure | SystemKind::Timeout => {
-                    Err(ClientError::NoBroker { at, why: exception.to_string() })
+                    Err(BrokerClientError::NoBroker { at, reason: exception.to_string() })
                 }
-                _ => Err(ClientError::System(exception)),
+                _ => Err(BrokerClientError::System(exception)),
             },
         }
     }
 
-    /// Where it is: its socket, or its address.
+    /// The broker's socket or address.
     pub fn place(&self) -> &str {
         &self.at
     }
 
-    /// The broker's process, if it can be seen from here: one on another machine cannot, nor one in a namespace of
-    /// processes that this one is not above, or is hidden in /proc.
+    /// The broker's process, if it is visible: not on another machine, in a PID namespace outside this one, or hidden
+    /// in /proc.
     pub fn process(&self) -> Option<ProcessIdentity> {
         self.process
     }
 
-    /// All that the broker can do.
+    /// The broker's interface.
     pub fn broker(&self) -> &BrokerStub {
         &self.broker
     }
 
-    /// Begins a task.
+    /// Starts a task.
     ///
     /// # Errors
     ///
-    /// Of what the broker refuses.
-    pub fn join(&self, joining: &crate::Joining) -> Result<TaskStub, ClientError> {
+    /// If the broker rejects it.
+    pub fn join(&self, joining: &crate::TaskSpec) -> Result<TaskStub, BrokerClientError> {
         if joining.period.is_some_and(Span::is_zero) {
-            // On the wire that would mean that it is to be found.
-            let what = "a period of 0 comes round at no time";
-            return Err(ClientError::Trouble(Trouble::refused(
-                what,
-                "100us is the least; or have it found, with auto",
-            )));
+            // The wire format uses 0 for automatic detection.
+            let what = "period must not be zero";
+            return Err(BrokerClientError::Request(RequestError::refused(what, "use 100us or more, or auto")));
         }
         let nanos = |span: Option<Span>| span.map_or(0, Span::as_nanos);
-        let joining = wire::Joining {
+        let joining = wire::TaskSpec {
             name: joining.name.clone(),
             period: nanos(joining.period),
             deadline: nanos(joining.deadline),
             importance: joining.importance,
             weight: joining.weight,
             group: joining.group.clone(),
-            first: nanos(joining.first),
-            least: nanos(joining.least),
+            initial_budget: nanos(joining.initial_budget),
+            min_budget: nanos(joining.min_budget),
             hard: joining.hard,
-            advocates: joining.advocates.iter().map(Setting::to_wire).collect(),
+            advocates: joining.advocates.iter().map(ComponentSpec::to_wire).collect(),
         };
         self.broker.join(&joining)?.ok_or_else(|| nil().into())
     }
@@ -287,11 +289,11 @@ impl Client {
     /// # Errors
     ///
     /// If the broker does not answer.
-    pub fn tasks(&self) -> Result<Vec<wire::TaskStanding>, ClientError> {
+    pub fn tasks(&self) -> Result<Vec<wire::TaskStatus>, BrokerClientError> {
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {
             let page = self.broker.tasks(&after)?;
-            // A list without an end does not come from a broker.
+            // A broker sorts tasks by name, so this ends the loop for any other server.
             let last = page.tasks.last().map(|task| task.name.clone()).filter(|last| *last > after);
             all.extend(page.tasks);
             match last {
@@ -306,12 +308,12 @@ impl Client {
     /// # Errors
     ///
     /// If there is none.
-    pub fn find(&self, name: &str) -> Result<TaskStub, ClientError> {
+    pub fn find(&self, name: &str) -> Result<TaskStub, BrokerClientError> {
         self.broker.find(name)?.ok_or_else(|| nil().into())
     }
 }
 
-/// Whether a reference leads over plain TCP alone.
+/// Whether a reference has only plain TCP endpoints.
 fn is_plain(reference: &Reference) -> bool {
     let ior = match reference {
         Reference::Ior(ior) => Some(ior.clone()),

@@ -1,40 +1,40 @@
-//! What lanes above the windows take of CPUs, and how that is told to those who get less for it.
+//! CPU time that lanes above the windows use, for the reasons of refused reservations.
 
 use std::collections::BTreeMap;
 
 use hyoshi_control::window::placement::{NoRoom, Promise};
 use hyoshi_model::Share;
 
-use crate::kernel::{Lanes, NotReserved};
+use crate::platform::{CpuLanes, NotReserved};
 
-/// Of how many CPUs it is told.
-const TOLD: usize = 4;
+/// Number of CPUs in a reason.
+const MOST_CPUS: usize = 4;
 
-/// How much, and in words, by CPU.
+/// The share and its description, by CPU.
 #[derive(Debug, Default)]
-pub(crate) struct Above(BTreeMap<u32, (Share, String)>);
+pub(crate) struct LaneUsage(BTreeMap<u32, (Share, String)>);
 
-impl Above {
-    pub fn note(&mut self, cpu: u32, lanes: &Lanes) {
+impl LaneUsage {
+    pub fn note(&mut self, cpu: u32, lanes: &CpuLanes) {
         let takes = lanes.promises.iter().map(Promise::share).sum();
-        match lanes.words.is_empty() {
+        match lanes.text.is_empty() {
             true => self.0.remove(&cpu),
-            false => self.0.insert(cpu, (takes, lanes.words.clone())),
+            false => self.0.insert(cpu, (takes, lanes.text.clone())),
         };
     }
 
-    /// Why there is no room on these CPUs (none: on all).
+    /// Why there is no room on these CPUs; an empty slice means all CPUs.
     pub fn refused(&self, refused: &NoRoom, cpus: &[u32]) -> NotReserved {
         let here = self.0.iter().filter(|(cpu, _)| cpus.is_empty() || cpus.contains(cpu));
         let mut above: Vec<(Share, &str)> = here.map(|(_, (takes, words))| (*takes, words.as_str())).collect();
         above.sort_by_key(|(takes, _)| std::cmp::Reverse(*takes));
-        let more = if above.len() > TOLD { ", and others" } else { "" };
-        let above: Vec<&str> = above.into_iter().take(TOLD).map(|(_, words)| words).collect();
-        let why = match above.is_empty() {
+        let more = if above.len() > MOST_CPUS { ", ..." } else { "" };
+        let above: Vec<&str> = above.into_iter().take(MOST_CPUS).map(|(_, words)| words).collect();
+        let reason = match above.is_empty() {
             true => refused.to_string(),
-            false => format!("{refused}; above all windows {}{more}", above.join(", ")),
+            false => format!("{refused}; above all windows: {}{more}", above.join(", ")),
         };
-        NotReserved { most: refused.most, why }
+        NotReserved { most: refused.most, reason }
     }
 }
 
@@ -46,18 +46,18 @@ mod tests {
 
     #[test]
     fn of_the_cpus_where_a_task_may_run_those_are_named_whose_lanes_take_the_most() {
-        let mut above = Above::default();
+        let mut above = LaneUsage::default();
         for cpu in 0..8 {
             let (budget, period) = (Span::from_millis(u64::from(cpu) + 1), Span::from_millis(10));
             let promises = vec![Promise { budget, period, jitter: Span::ZERO }];
-            above.note(cpu, &Lanes { promises, words: format!("lanes of CPU {cpu}") });
+            above.note(cpu, &CpuLanes { promises, text: format!("lanes of CPU {cpu}") });
         }
-        above.note(7, &Lanes::default());
+        above.note(7, &CpuLanes::default());
         let asked = Reservation::new(Span::from_millis(9), Span::from_millis(10)).unwrap();
-        let why = |cpus: &[u32]| above.refused(&NoRoom { asked, most: None }, cpus).why;
-        let ends = |cpus: &[u32], end: &str| assert!(why(cpus).ends_with(end), "{}", why(cpus));
-        ends(&[5, 1], "above all windows lanes of CPU 5, lanes of CPU 1");
-        ends(&[], "windows lanes of CPU 6, lanes of CPU 5, lanes of CPU 4, lanes of CPU 3, and others");
+        let reason = |cpus: &[u32]| above.refused(&NoRoom { asked, most: None }, cpus).reason;
+        let ends = |cpus: &[u32], end: &str| assert!(reason(cpus).ends_with(end), "{}", reason(cpus));
+        ends(&[5, 1], "above all windows: lanes of CPU 5, lanes of CPU 1");
+        ends(&[], "windows: lanes of CPU 6, lanes of CPU 5, lanes of CPU 4, lanes of CPU 3, ...");
         ends(&[7], "no budget of this period fits");
     }
 }

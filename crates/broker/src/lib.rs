@@ -1,10 +1,9 @@
-//! The CPU broker: gives CPU to what matters, for programs that nobody will change. It follows *Dynamic CPU Management
-//! for Real-Time, Middleware-Based Systems* (Eide, Stack, Regehr, Lepreau; Utah UUCS-04-004, 2004): advocates ask, a
-//! policy grants, a scheduler proxy carries it out. `docs/broker.md` is the tour.
+//! The CPU broker: reserves CPU time for unmodified programs, by measured use and importance. It follows *Dynamic CPU
+//! Management for Real-Time, Middleware-Based Systems* (Eide, Stack, Regehr, Lepreau; Utah UUCS-04-004, 2004): advocates
+//! request, a policy grants, a scheduler proxy reserves. `docs/broker.md` is the tour.
 //!
-//! What is decided is decided in `hyoshi-control`, what the kernel does in `hyoshi-os`; here is what joins them: objects on
-//! the ORB ([`Service`], [`idl`]), who may do what ([`access`]), what was done ([`audit`]), and for programs that ask a
-//! broker, [`client`].
+//! `hyoshi-control` decides, `hyoshi-os` has the kernel's mechanisms. This crate connects them: objects on the ORB
+//! ([`BrokerService`], [`idl`]), rights ([`access`]), an audit log ([`audit`]), and the client ([`client`]).
 //!
 //! ```
 //! use hyoshi_broker::access::{Access, Caller};
@@ -13,7 +12,7 @@
 //! let access = Access { broker: 0, group: Some(27) };
 //! let ann = Caller::Known(Credentials { pid: 4242, uid: 1000, gid: 1000, groups: vec![] });
 //! assert!(access.may_change(&ann, 1000), "her own task");
-//! assert!(!access.may_change(&ann, 1001), "another's");
+//! assert!(!access.may_change(&ann, 1001), "another user's");
 //! ```
 
 #![forbid(unsafe_code)]
@@ -22,35 +21,35 @@ pub mod access;
 pub mod audit;
 pub mod certificates;
 pub mod client;
+pub mod component;
 pub mod external;
-mod foreign;
-mod gate;
+mod foreign_policy;
 mod journal;
-pub mod kernel;
 mod lanes;
 mod library;
+mod limiter;
 pub mod limits;
-pub mod lines;
+pub mod log_writer;
 pub mod machine;
-pub mod members;
 mod owners;
-pub mod place;
+pub mod platform;
 pub mod policy;
 pub mod proxy;
 mod raised;
 mod refusals;
-pub mod roster;
+mod request_error;
 mod service;
-pub mod setting;
+pub mod socket;
 mod state;
-pub mod touched;
-mod trouble;
-mod watch;
+pub mod state_file;
+pub mod task_processes;
+pub mod task_store;
+mod wakeups;
 pub mod words;
 
-pub use service::{Remote, Service, ServiceError};
-pub use state::{Cycle, Found, Joining, PROVISIONAL, RunStanding, Standing, State};
-pub use trouble::Trouble;
+pub use request_error::RequestError;
+pub use service::{BrokerService, RemoteAccess, ServiceError};
+pub use state::{BrokerState, DetectedPeriod, PROVISIONAL, ReportedCycle, RunSnapshot, TaskSnapshot, TaskSpec};
 
 /// The broker's interfaces in Rust, from `idl/broker.idl`.
 pub mod idl {

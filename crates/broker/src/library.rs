@@ -1,4 +1,5 @@
-//! Advocates and policies from shared libraries. They answer at once; what they answer is judged as that of another process.
+//! Advocates and policies from shared libraries. They answer at once; their answers undergo the same checks as those of
+//! other processes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,28 +10,28 @@ use hyoshi_control::{Advice, Advocate, Ask, Grant, Status};
 use hyoshi_model::{Reservation, Share, Span};
 use hyoshi_os::plugin::{AdvocatePlugin, LoadError, NamedAsk, PolicyPlugin, abi};
 
-use crate::external::{Bulletin, Note, advised};
-use crate::foreign::{Elsewhere, Source};
+use crate::component::ComponentSpec;
+use crate::external::{ExternalEvents, OperatorNotice, advised};
+use crate::foreign_policy::{ForeignPolicy, PolicySource};
 use crate::idl::cpu_broker as wire;
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
-impl From<LoadError> for Trouble {
+impl From<LoadError> for RequestError {
     fn from(error: LoadError) -> Self {
         let remedy = error.remedy();
-        Trouble::refused(error, remedy)
+        RequestError::refused(error, remedy)
     }
 }
 
-/// The library's path, and the parameters that are its own.
-fn path(setting: &Setting) -> Result<(PathBuf, Vec<(String, String)>), Trouble> {
-    // The first parameter needs no name, unless another has it.
+/// The path of the library and its own parameters.
+fn path(setting: &ComponentSpec) -> Result<(PathBuf, Vec<(String, String)>), RequestError> {
+    // The path may be unnamed, unless a parameter is named `path`.
     let name = if setting.parameters.iter().any(|(name, _)| name == "path") { "path" } else { "" };
     let (paths, own): (Vec<_>, Vec<_>) = setting.parameters.iter().cloned().partition(|(given, _)| given == name);
     match paths.as_slice() {
         [(_, path)] => Ok((path.into(), own)),
-        [] => Err(Trouble::refused("`library` needs its `path`", "give the library's whole path: --path /DIR/NAME.so")),
-        _ => Err(Trouble::refused("`path` of `library` is repeated", "give one: --path /DIR/NAME.so")),
+        [] => Err(RequestError::refused("missing `path` of `library`", "use --path /DIR/NAME.so")),
+        _ => Err(RequestError::refused("duplicate `path` of `library`", "use --path /DIR/NAME.so once")),
     }
 }
 
@@ -38,55 +39,63 @@ fn path(setting: &Setting) -> Result<(PathBuf, Vec<(String, String)>), Trouble> 
 ///
 /// # Errors
 ///
-/// Of settings that name no library, and of libraries that cannot be used.
-pub(crate) fn advocate(setting: &Setting, name: &str, bulletin: &Arc<Bulletin>) -> Result<Box<dyn Advocate>, Trouble> {
+/// If the specification names no library, or the library cannot be used.
+pub(crate) fn advocate(
+    setting: &ComponentSpec,
+    name: &str,
+    events: &Arc<ExternalEvents>,
+) -> Result<Box<dyn Advocate>, RequestError> {
     let (path, own) = path(setting)?;
     let plugin = AdvocatePlugin::load(&path, name, &own)?;
-    Ok(Box::new(Plugin { plugin, task: name.to_owned(), bulletin: bulletin.clone(), failed: None }))
+    Ok(Box::new(AdvocateLibrary { plugin, task: name.to_owned(), events: events.clone(), failed: None }))
 }
 
-/// The policy of a setting; `fallback` decides when it does not.
+/// The policy of a specification; `fallback` decides while it fails.
 ///
 /// # Errors
 ///
-/// Of settings that name no library, and of libraries that cannot be used.
-pub(crate) fn policy(setting: &Setting, fallback: AnyPolicy, bulletin: &Arc<Bulletin>) -> Result<AnyPolicy, Trouble> {
+/// If the specification names no library, or the library cannot be used.
+pub(crate) fn policy(
+    setting: &ComponentSpec,
+    fallback: AnyPolicy,
+    events: &Arc<ExternalEvents>,
+) -> Result<AnyPolicy, RequestError> {
     let (path, own) = path(setting)?;
     let plugin = PolicyPlugin::load(&path, &own)?;
-    Ok(Box::new(Elsewhere::new(Divider { plugin, bulletin: bulletin.clone() }, fallback)))
+    Ok(Box::new(ForeignPolicy::new(PolicyLibrary { plugin, events: events.clone() }, fallback)))
 }
 
 #[derive(Debug)]
-struct Plugin {
+struct AdvocateLibrary {
     plugin: AdvocatePlugin,
     task: String,
-    bulletin: Arc<Bulletin>,
+    events: Arc<ExternalEvents>,
     failed: Option<String>,
 }
 
-impl Advocate for Plugin {
+impl Advocate for AdvocateLibrary {
     fn name(&self) -> &'static str {
         "library"
     }
 
     fn advise(&mut self, status: &Status, asked: Reservation) -> Advice {
         let answered = self.plugin.advise(&to_abi(status), &reservation(asked));
-        let answered = answered.map_err(|number| format!("it failed with {number}")).and_then(|answer| {
+        let answered = answered.map_err(|number| format!("it returned error {number}")).and_then(|answer| {
             let abi::PluginReservation { budget, period, deadline } = answer;
             advised(&wire::Reservation { budget, period, deadline }, asked)
         });
         match answered {
             Ok(answer) => {
                 if self.failed.take().is_some() {
-                    self.bulletin.note(Note::of_advocate("library", &self.task, None));
+                    self.events.add_notice(OperatorNotice::of_advocate("library", &self.task, None));
                 }
                 answer.into()
             }
-            Err(why) => {
+            Err(reason) => {
                 if self.failed.is_none() {
-                    self.bulletin.note(Note::of_advocate("library", &self.task, Some(&why)));
+                    self.events.add_notice(OperatorNotice::of_advocate("library", &self.task, Some(&reason)));
                 }
-                self.failed = Some(why);
+                self.failed = Some(reason);
                 asked.into()
             }
         }
@@ -100,8 +109,8 @@ impl Advocate for Plugin {
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.failed {
-            Some(why) => write!(f, "passed over, {why}"),
-            None => f.write_str(&self.plugin.words().unwrap_or_else(|| "it says nothing of itself".to_owned())),
+            Some(reason) => write!(f, "bypassed: {reason}"),
+            None => f.write_str(&self.plugin.words().unwrap_or_else(|| "no description".to_owned())),
         }
     }
 }
@@ -127,18 +136,18 @@ fn to_abi(status: &Status) -> abi::PluginStatus {
 }
 
 #[derive(Debug)]
-struct Divider {
+struct PolicyLibrary {
     plugin: PolicyPlugin,
-    bulletin: Arc<Bulletin>,
+    events: Arc<ExternalEvents>,
 }
 
-impl Source for Divider {
+impl PolicySource for PolicyLibrary {
     const NAME: &'static str = "library";
-    const WHICH: &'static str = "the library's policy";
+    const LABEL: &'static str = "the library's policy";
 
-    fn hear(&mut self, foreign: &mut ExternalPolicy, asks: &[Ask], cap: Share) {
+    fn fetch(&mut self, foreign: &mut ExternalPolicy, asks: &[Ask], cap: Share) {
         let answered = {
-            let names = self.bulletin.names();
+            let names = self.events.names();
             let named = |ask: &Ask| NamedAsk {
                 name: names.get(&ask.task).map_or(c"", |name| name.as_c_str()),
                 asked: reservation(ask.asked),
@@ -154,25 +163,25 @@ impl Source for Divider {
             Ok(budgets) => {
                 let budgets: Vec<Span> = budgets.into_iter().map(Span::from_nanos).collect();
                 if foreign.why().is_some() {
-                    self.bulletin.note(Note::of_policy(Self::WHICH, None));
+                    self.events.add_notice(OperatorNotice::of_policy(Self::LABEL, None));
                 }
                 foreign.answered(asks, &budgets);
             }
             Err(number) => {
-                let why = format!("it failed with {number}");
+                let reason = format!("it returned error {number}");
                 if foreign.why().is_none() {
-                    self.bulletin.note(Note::of_policy(Self::WHICH, Some(&why)));
+                    self.events.add_notice(OperatorNotice::of_policy(Self::LABEL, Some(&reason)));
                 }
-                foreign.failed(why);
+                foreign.failed(reason);
             }
         }
     }
 
-    fn words(&self) -> Option<String> {
+    fn description(&self) -> Option<String> {
         self.plugin.words()
     }
 
-    fn bulletin(&self) -> &Bulletin {
-        &self.bulletin
+    fn events(&self) -> &ExternalEvents {
+        &self.events
     }
 }

@@ -12,34 +12,33 @@
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Span};
 
-/// From the start of one round to the next: two rounds take less than the second within which a change must be
-/// detected.
+/// From the start of one round to the next: two rounds are shorter than the second in which a change must be detected.
 const ROUND: Span = Span::from_millis(400);
-/// Time of one slice; windows wait meanwhile. Some 250 processes, or 25 without PIDFD_GET_INFO.
+/// Length of a slice, because windows wait meanwhile: some 250 processes, or 25 without PIDFD_GET_INFO.
 pub(crate) const SLICE: Span = Span::from_micros(300);
-/// Slices take at most this part of the time.
+/// Slices use at most this part of the time.
 const SHARE: u64 = 50;
-/// Slices with a finding run at most this often, which also limits lines of the audit log.
+/// The shortest time between slices with findings, which also limits the audit log.
 const FOUND: Span = Span::from_millis(50);
 
-/// How far the checks are; see the module.
+/// The progress of the checks; see the module.
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
+pub(crate) struct OwnerChecks {
     begun: Instant,
     next: Instant,
-    /// The task being checked, and how many of its processes are left. They go from last to first, so none is skipped
-    /// when others end.
+    /// The present task and the number of its remaining processes. They are checked from last to first, so that none is
+    /// skipped when another ends.
     at: Option<(TaskId, Option<usize>)>,
 }
 
-impl Rounds {
-    /// When to go on.
+impl OwnerChecks {
+    /// When to continue.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// The task, and how many of its processes are left (all of them without a number); `tasks` in their order. `None`
-    /// at the end of a round.
+    /// The next task and its number of remaining processes (`None`: all); `tasks` are sorted. `None` at the end of a
+    /// round.
     pub fn place(&mut self, now: Instant, tasks: impl IntoIterator<Item = TaskId>) -> Option<(TaskId, Option<usize>)> {
         let mut tasks = tasks.into_iter();
         let found = match self.at {
@@ -53,7 +52,7 @@ impl Rounds {
         found
     }
 
-    /// This many of the task's processes are left; after the last the next task follows.
+    /// This many processes of the task remain; after the last one the next task follows.
     pub fn left(&mut self, task: TaskId, left: usize) {
         self.at = Some(match left {
             0 => (TaskId(task.0.saturating_add(1)), None),
@@ -61,7 +60,7 @@ impl Rounds {
         });
     }
 
-    /// A slice has taken so long.
+    /// A slice took `spent`.
     pub fn took(&mut self, now: Instant, spent: Span, whole: bool, found: bool) {
         let rest = now.saturating_add((spent * SHARE).max(if found { FOUND } else { Span::ZERO }));
         self.next = if whole { rest.max(self.begun.saturating_add(ROUND)) } else { rest };
@@ -75,9 +74,9 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    /// Checks until a round is over; returns the processes that were checked, as (task, place).
+    /// Checks until the end of a round; returns the checked processes as (task, position).
     fn round(
-        rounds: &mut Rounds,
+        rounds: &mut OwnerChecks,
         counts: &mut [usize],
         at_once: usize,
         mut each: impl FnMut(&mut [usize]),
@@ -111,7 +110,7 @@ mod tests {
     #[test]
     fn each_process_is_checked_once_a_round_also_in_slices() {
         for at_once in [1, 2, 3, 100] {
-            let mut rounds = Rounds::default();
+            let mut rounds = OwnerChecks::default();
             for _ in 0..2 {
                 let seen = round(&mut rounds, &mut [2, 0, 3], at_once, |_| ());
                 assert_eq!(seen, [(0, 1), (0, 0), (2, 2), (2, 1), (2, 0)], "{at_once} at once");
@@ -121,14 +120,14 @@ mod tests {
 
     #[test]
     fn a_round_ends_while_processes_come_and_go() {
-        let mut rounds = Rounds::default();
+        let mut rounds = OwnerChecks::default();
         let seen = round(&mut rounds, &mut [3, 3], 1, |counts| counts[0] = counts[0].saturating_sub(1));
         assert!(seen.contains(&(1, 0)) && seen.contains(&(1, 2)), "{seen:?}");
     }
 
     #[test]
     fn checks_take_a_fiftieth_of_the_time_and_rounds_begin_every_400_ms() {
-        let mut rounds = Rounds::default();
+        let mut rounds = OwnerChecks::default();
         let at = |micros: u64| Instant::from_nanos(micros * 1_000);
         assert_eq!(rounds.place(at(0), [TaskId(1)]), Some((TaskId(1), None)));
         rounds.took(at(300), Span::from_micros(300), false, false);

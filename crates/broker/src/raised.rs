@@ -4,12 +4,12 @@
 //! when it executes another program. Its priority still belongs to the broker: after the window it would be a priority
 //! without a budget. Four facts of the kernel decide:
 //!
-//! - the broker raises with SCHED_RESET_ON_FORK, and removing that flag needs CAP_SYS_NICE: a real-time class
-//!   without it is the choice of a privileged process;
-//! - without CAP_SYS_NICE no process raises a priority above RLIMIT_RTPRIO, so nothing above the windows comes from
-//!   one;
-//! - changing between SCHED_FIFO and SCHED_RR takes an RLIMIT_RTPRIO above 0, of whatever height;
-//! - SCHED_DEADLINE always takes CAP_SYS_NICE.
+//! - The broker raises with SCHED_RESET_ON_FORK, and removing that flag needs CAP_SYS_NICE: a real-time class without
+//!   it is the choice of a privileged process.
+//! - Without CAP_SYS_NICE no process raises a priority above RLIMIT_RTPRIO, so no such process has a priority above the
+//!   windows.
+//! - Changing between SCHED_FIFO and SCHED_RR needs an RLIMIT_RTPRIO above 0, of any value.
+//! - SCHED_DEADLINE always needs CAP_SYS_NICE.
 
 use hyoshi_os::priority::WINDOWS;
 use hyoshi_os::process::{ProcessIdentity, RealTimeRight};
@@ -21,15 +21,15 @@ pub(crate) fn is_ours(found: Scheduling, process: ProcessIdentity, tid: u32) -> 
     judge(found, || RealTimeRight::of(process.number, tid))
 }
 
-/// Whether a thread of a task that is not known as raised has a priority that only a raised thread can have: a thread
-/// that executed another program has the number of its process's first thread. SCHED_RR does not count, because
-/// services such as rtkit give it to threads without privileges.
+/// Whether a thread that is not known as raised has a priority that only a raised thread can have: a thread that
+/// executed a program has the number of its process's first thread. SCHED_RR does not count, because services such as
+/// rtkit set it for threads without privileges.
 pub(crate) fn has_escaped(found: Scheduling, process: ProcessIdentity, tid: u32) -> bool {
     matches!(found.class, SchedulingClass::Fifo(at) if found.reset_on_fork && at <= *WINDOWS.end())
         && !matches!(found.class, SchedulingClass::Fifo(at) if RealTimeRight::of(process.number, tid).allows(at))
 }
 
-/// Whether only the broker can have given a thread its bandwidth, or given it to the thread that executed its program.
+/// Whether only the broker can have assigned this bandwidth, to the thread or to the one that executed its program.
 pub(crate) fn is_bandwidth(found: Scheduling, process: ProcessIdentity, tid: u32) -> bool {
     matches!(found, Scheduling { class: SchedulingClass::Deadline(_), reset_on_fork: true })
         && !RealTimeRight::of(process.number, tid).capable

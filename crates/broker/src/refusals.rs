@@ -1,49 +1,49 @@
-//! Clients that were refused, at the TLS port or for too many requests: a notice to the operator now and then.
+//! Notices to the operator about refused clients, at the TLS port or above a limit, with a limited rate.
 
 use hyoshi_model::{Instant, Span, printable};
 use hyoshi_os::PiMutex;
 
-/// From one notice to the next.
+/// The shortest time between notices.
 const BETWEEN: Span = Span::from_secs(10);
-/// Characters of a notice's reason.
+/// Longest reason, in characters.
 const LONGEST: usize = 200;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Refusals(&'static str, PiMutex<Refused>);
+pub(crate) struct RefusalNotices(&'static str, PiMutex<RefusalCount>);
 
 #[derive(Debug, Default)]
-struct Refused {
+struct RefusalCount {
     /// Since the last notice.
     count: u32,
     last: String,
-    /// When the next notice may be.
+    /// The instant of the next notice.
     next: Instant,
 }
 
-impl Refusals {
-    /// `what` begins each notice.
-    pub fn of(what: &'static str) -> Refusals {
-        Refusals(what, PiMutex::default())
+impl RefusalNotices {
+    /// `what` starts each notice.
+    pub fn of(what: &'static str) -> RefusalNotices {
+        RefusalNotices(what, PiMutex::default())
     }
 
-    /// A client at that address was refused. True if [`Refusals::due`] has become another: those that follow it wake
-    /// nobody.
-    pub fn note(&self, who: &str, why: &str) -> bool {
-        let words =
-            printable(&format!("{who}: {why}").chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>());
+    /// Counts a refused client. True if [`RefusalNotices::due`] has changed.
+    pub fn note(&self, who: &str, reason: &str) -> bool {
+        let words = printable(
+            &format!("{who}: {reason}").chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>(),
+        );
         let mut refused = self.1.lock();
         (refused.count, refused.last) = (refused.count.saturating_add(1), words);
         refused.count == 1
     }
 
-    /// When there is something to tell.
+    /// When the next notice is due.
     pub fn due(&self) -> Instant {
         let refused = self.1.lock();
         if refused.count == 0 { Instant::NEVER } else { refused.next }
     }
 
-    /// What there is to tell now.
+    /// The notice that is due.
     pub fn take(&self, now: Instant) -> Option<String> {
         let mut refused = self.1.lock();
         if refused.count == 0 || now < refused.next {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn who_is_turned_away_is_told_at_once_and_the_many_that_follow_together() {
-        let refusals = Refusals::of("refused over TLS");
+        let refusals = RefusalNotices::of("refused over TLS");
         let at = |seconds| Instant::ZERO + Span::from_secs(seconds);
         assert_eq!((refusals.take(at(0)), refusals.due()), (None, Instant::NEVER));
         assert!(refusals.note("10.0.0.7:4711", "no certificate\n"));

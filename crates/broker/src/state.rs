@@ -1,8 +1,7 @@
-//! The broker's state, and what becomes of each event: who asks is looked at, the arbiter decides, the machine carries
-//! it out, the log is told.
+//! The state of the broker. Each event checks rights, lets the arbiter decide, applies the decision to the machine, and
+//! writes the audit log.
 
 mod allow;
-mod auto;
 #[cfg(test)]
 mod bounds;
 mod change;
@@ -10,10 +9,11 @@ mod groups;
 mod join;
 mod own_time;
 mod owners;
+mod period;
 mod quota;
 mod rejoin;
 mod runs;
-mod tell;
+mod status;
 mod tick;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,36 +29,36 @@ use hyoshi_os::Wake;
 
 use crate::access::{Access, Caller};
 use crate::audit::Audit;
+use crate::component::{self, ComponentSpec};
 use crate::external::Externals;
-use crate::kernel::Kernel;
 use crate::library;
 use crate::limits::Rules;
-use crate::lines::Lines;
+use crate::log_writer::LogWriter;
+use crate::platform::Platform;
 use crate::proxy::moves::Moves;
-use crate::roster::Roster;
-use crate::setting::{self, Setting};
-use crate::trouble::{Trouble, shown};
+use crate::request_error::{RequestError, shown};
+use crate::task_store::TaskStore;
 
-use auto::Auto;
-pub use auto::Found;
-pub use auto::PROVISIONAL;
-pub(crate) use auto::percent;
-pub use groups::Inhabited;
-pub use join::Joining;
-pub use runs::RunStanding;
-pub use tell::{Outcome, Standing};
-pub use tick::Cycle;
+pub use groups::GroupProcesses;
+pub use join::TaskSpec;
+pub use period::DetectedPeriod;
+pub use period::PROVISIONAL;
+use period::PeriodDetector;
+pub(crate) use period::percent;
+pub use runs::RunSnapshot;
+pub use status::{GrantSnapshot, TaskSnapshot};
+pub use tick::ReportedCycle;
 
-/// How long a task may be without any process after it joined.
+/// How long a task may exist without processes after it joined.
 pub const PATIENCE: Span = Span::from_secs(10);
 
-/// See the module. It reads no clock: whoever drives it says what time it is.
-pub struct State {
+/// See the module. It reads no clock: the caller passes the present instant.
+pub struct BrokerState {
     arbiter: Arbiter,
-    kernel: Box<dyn Kernel>,
-    tasks: BTreeMap<TaskId, Task>,
+    platform: Box<dyn Platform>,
+    tasks: BTreeMap<TaskId, TaskEntry>,
     names: BTreeMap<String, TaskId>,
-    /// When tasks are looked at: at the end of each of their periods.
+    /// The next report of each task, at the end of its period.
     due: BTreeSet<(Instant, TaskId)>,
     last: u32,
     access: Access,
@@ -67,127 +67,127 @@ pub struct State {
     /// Number of threads in tasks, by user, at the last count.
     threads: BTreeMap<u32, usize>,
     audit: Audit,
-    /// What comes from elsewhere; nothing can without it.
+    /// External components; `None` disables them.
     externals: Option<Arc<Externals>>,
-    /// What advocates log.
-    log: Option<Lines>,
-    /// For the next broker; nobody finds the tasks again without it.
-    roster: Option<Roster>,
-    /// What it has of the broker before is not to be found again.
-    forgets: bool,
-    /// It could not be written to, and that was said.
-    unnoted: bool,
-    /// Tasks whose periods are found from their wake-ups.
-    autos: BTreeMap<TaskId, Auto>,
-    /// Runs whose lanes are above all windows, by their processes, and when it is seen whether they live.
-    runs: BTreeMap<u32, runs::Run>,
-    runs_seen: Instant,
+    /// The log of advocates.
+    log: Option<LogWriter>,
+    /// The stored tasks for the next broker; `None` stores nothing.
+    task_store: Option<TaskStore>,
+    /// Do not restore the stored tasks.
+    starts_new: bool,
+    /// Storing failed, and that was reported.
+    store_failed: bool,
+    /// Tasks with automatic periods.
+    detectors: BTreeMap<TaskId, PeriodDetector>,
+    /// Runs with lanes above all windows, by process, and when their processes are checked.
+    runs: BTreeMap<u32, runs::LaneRun>,
+    runs_checked: Instant,
     lanes_count: bool,
-    /// When to check the users of processes again; `Some` once there is a task to check.
+    /// When to check process owners again; [`Instant::NEVER`] without tasks to check.
     owners_checked: Instant,
     backlog: Backlog,
-    /// The broker's own CPU time, and tasks to be kept out or let in.
+    /// The broker's own CPU time, and the tasks to exclude or admit.
     service_budget: ServiceBudget,
     unsettled: VecDeque<TaskId>,
-    /// What the broker's operator should know; at most [`NOTICES`].
+    /// Notices for the operator, at most [`NOTICES`].
     notices: VecDeque<String>,
-    /// When it must be driven next.
+    /// When it must run next.
     pub(crate) next: Instant,
 }
 
-/// Notices that wait to be printed; later ones are dropped.
+/// Notices in the queue; later ones are dropped.
 const NOTICES: usize = 64;
 
-struct Task {
+struct TaskEntry {
     name: String,
     owner: u32,
     importance: u32,
     weight: u32,
-    /// By name: policies number their groups anew.
+    /// By name: each policy numbers its groups anew.
     group: String,
-    settings: Vec<Setting>,
-    /// When it joined, until it has a process.
-    waits: Option<Instant>,
-    /// When it is looked at next.
+    advocates: Vec<ComponentSpec>,
+    /// When it joined; `None` once it has a process.
+    waiting_since: Option<Instant>,
+    /// When its next report is due.
     due: Instant,
-    /// When it was last seen that one of its processes lives.
-    lived: Instant,
-    /// When it reported last, and what it had consumed by then.
+    /// When a live process was last seen.
+    seen_alive: Instant,
+    /// The last report, and the consumption by then.
     last: Instant,
     total: Span,
     consumed: Span,
     reports: u64,
-    /// Reports come from the program itself.
+    /// The program itself reports.
     own: bool,
-    /// Processes of all users may come with its control groups: who added these may manage them all.
-    anybody: bool,
+    /// Its control groups may add processes of all users, because an operator added the groups.
+    any_user: bool,
     /// Processes of other users that operators added.
-    vouched: owners::Vouched,
-    /// No more than what is reserved.
+    added_by_operator: owners::AddedByOperator,
+    /// The reservation is also a limit.
     hard: bool,
-    /// It was begun by somebody who may change all tasks.
-    directed: bool,
-    /// The limits that apply to it; `None` for tasks without limits.
+    /// An operator started it.
+    by_operator: bool,
+    /// The limits that apply; `None` for none.
     account: Option<AccountId>,
     /// Its number of threads, and when they were counted.
     threads: usize,
     counted: Instant,
-    /// Its user has too many threads: nothing is reserved for it.
-    crowded: bool,
-    /// It sleeps: its missed reports are generated when it wakes.
-    rests: bool,
-    /// It was hard under the broker before, and cannot be had so now.
+    /// Its user has too many threads: nothing is reserved.
+    too_many_threads: bool,
+    /// It sleeps: missed reports are generated when it wakes.
+    asleep: bool,
+    /// It was hard before a restart and cannot be capped now.
     hard_before: bool,
-    /// Why the machine refused what it refused last.
-    why: Option<String>,
-    /// When it was noted for the next broker.
-    noted: Instant,
+    /// Why the machine refused the last reservation.
+    reason: Option<String>,
+    /// When it was last stored.
+    stored: Instant,
 }
 
-impl Task {
-    /// Nobody's, without processes.
-    fn new(now: Instant) -> Task {
-        Task {
+impl TaskEntry {
+    /// A task without owner and processes.
+    fn new(now: Instant) -> TaskEntry {
+        TaskEntry {
             name: String::new(),
             owner: 0,
             importance: 1,
             weight: 1,
             group: String::new(),
-            settings: Vec::new(),
-            waits: Some(now),
+            advocates: Vec::new(),
+            waiting_since: Some(now),
             due: now + PATIENCE,
-            lived: Instant::ZERO,
+            seen_alive: Instant::ZERO,
             last: now,
             total: Span::ZERO,
             consumed: Span::ZERO,
             reports: 0,
             own: false,
-            anybody: false,
-            vouched: owners::Vouched::default(),
+            any_user: false,
+            added_by_operator: owners::AddedByOperator::default(),
             hard: false,
-            directed: false,
+            by_operator: false,
             account: None,
             threads: 0,
             counted: Instant::ZERO,
-            crowded: false,
-            rests: false,
+            too_many_threads: false,
+            asleep: false,
             hard_before: false,
-            why: None,
-            noted: now,
+            reason: None,
+            stored: now,
         }
     }
 }
 
-impl State {
-    /// Without tasks, and with the default limits.
-    pub fn new(mut arbiter: Arbiter, kernel: Box<dyn Kernel>, access: Access, audit: Audit) -> State {
+impl BrokerState {
+    /// Without tasks, with the default limits.
+    pub fn new(mut arbiter: Arbiter, platform: Box<dyn Platform>, access: Access, audit: Audit) -> BrokerState {
         let rules = Arc::new(Rules::default());
         arbiter.set_accounts(rules.accounts());
         let mut audit = audit;
         audit.trust(access);
-        State {
+        BrokerState {
             arbiter,
-            kernel,
+            platform,
             tasks: BTreeMap::new(),
             names: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -198,12 +198,12 @@ impl State {
             audit,
             externals: None,
             log: None,
-            roster: None,
-            forgets: false,
-            unnoted: false,
-            autos: BTreeMap::new(),
+            task_store: None,
+            starts_new: false,
+            store_failed: false,
+            detectors: BTreeMap::new(),
             runs: BTreeMap::new(),
-            runs_seen: Instant::ZERO,
+            runs_checked: Instant::ZERO,
             lanes_count: false,
             owners_checked: Instant::NEVER,
             backlog: Backlog::default(),
@@ -214,13 +214,13 @@ impl State {
         }
     }
 
-    /// Advocates of kind `log` write there from now on.
-    pub fn log_to(&mut self, lines: Lines) {
+    /// Sets the log of advocates of kind `log`.
+    pub fn write_log_to(&mut self, lines: LogWriter) {
         self.log = Some(lines);
     }
 
-    /// Other processes can be asked from now on.
-    pub fn ask_others(&mut self, externals: Arc<Externals>) {
+    /// Enables external components.
+    pub fn use_externals(&mut self, externals: Arc<Externals>) {
         self.externals = Some(externals);
     }
 
@@ -228,34 +228,34 @@ impl State {
         self.externals.as_ref()
     }
 
-    /// One advocate of a task.
-    fn advocate(&self, setting: &Setting, id: TaskId, name: &str) -> Result<Box<dyn Advocate>, Trouble> {
+    /// Builds an advocate of a task.
+    fn advocate(&self, setting: &ComponentSpec, id: TaskId, name: &str) -> Result<Box<dyn Advocate>, RequestError> {
         match (&self.externals, setting.kind.as_str()) {
             (Some(externals), "external") => externals.advocate(setting, id, name),
-            (Some(externals), "library") => library::advocate(setting, name, externals.bulletin()),
-            (_, "log") if self.log.is_none() => Err(Trouble::refused(
-                "the broker has no file for what advocates log",
+            (Some(externals), "library") => library::advocate(setting, name, externals.events()),
+            (_, "log") if self.log.is_none() => Err(RequestError::refused(
+                "the broker has no log file for advocates",
                 "start it with `hyoshi broker --log FILE`",
             )),
-            _ => setting::advocate(setting),
+            _ => component::advocate(setting),
         }
     }
 
-    fn chain(&self, settings: &[Setting], id: TaskId, name: &str) -> Result<AdvocateChain, Trouble> {
+    fn chain(&self, settings: &[ComponentSpec], id: TaskId, name: &str) -> Result<AdvocateChain, RequestError> {
         let mut chain = AdvocateChain::default();
         for setting in settings {
             let advocate = self.advocate(setting, id, name)?;
-            chain.insert(advocate, None).map_err(|error| Trouble::refused(error, "leave some of the advocates out"))?;
+            chain.insert(advocate, None).map_err(|error| RequestError::refused(error, "use fewer advocates"))?;
         }
         Ok(chain)
     }
 
-    /// What has to be prepared, without the state, before processes are moved.
+    /// The preparation of moves, which runs without this state.
     pub(crate) fn moves(&self) -> Option<Arc<Moves>> {
-        self.kernel.moves()
+        self.platform.moves()
     }
 
-    /// Who may do what.
+    /// The access rights.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -265,15 +265,15 @@ impl State {
     /// # Errors
     ///
     /// If there is none.
-    pub fn find(&self, name: &str) -> Result<TaskId, Trouble> {
+    pub fn find(&self, name: &str) -> Result<TaskId, RequestError> {
         self.names.get(name).copied().ok_or_else(|| {
             if name.len() > join::LONGEST_NAME {
-                return Trouble::NoSuchTask { name: shown(name), nearest: String::new() };
+                return RequestError::NoSuchTask { name: shown(name), nearest: String::new() };
             }
             let near = |other: &&String| strsim::jaro_winkler(name, other);
             let nearest = self.names.keys().max_by(|a, b| near(a).total_cmp(&near(b)));
             let nearest = nearest.filter(|nearest| near(nearest) > 0.8).cloned().unwrap_or_default();
-            Trouble::NoSuchTask { name: name.to_owned(), nearest }
+            RequestError::NoSuchTask { name: name.to_owned(), nearest }
         })
     }
 
@@ -281,72 +281,75 @@ impl State {
     ///
     /// # Errors
     ///
-    /// If it has left.
-    pub fn name(&self, id: TaskId) -> Result<&str, Trouble> {
+    /// If it has ended.
+    pub fn name(&self, id: TaskId) -> Result<&str, RequestError> {
         self.tasks.get(&id).map(|task| task.name.as_str()).ok_or_else(|| gone(id))
     }
 
-    fn task(&mut self, id: TaskId) -> Result<&mut Task, Trouble> {
+    fn task(&mut self, id: TaskId) -> Result<&mut TaskEntry, RequestError> {
         self.tasks.get_mut(&id).ok_or_else(|| gone(id))
     }
 
-    /// Carries out what the arbiter decided, and what it decides when the machine refuses some of it.
+    /// Applies the arbiter's decisions, also those that follow refusals by the machine.
     fn apply(&mut self, now: Instant) {
-        let State { arbiter, kernel, tasks, backlog, rules, service_budget, unsettled, .. } = self;
+        let BrokerState { arbiter, platform, tasks, backlog, rules, service_budget, unsettled, .. } = self;
         let all = backlog.carry_out(arbiter, |change| {
             let id = change.task;
-            // A task that has left is forgotten, not only released.
+            // An ended task is removed, not only released.
             let Some(task) = tasks.get_mut(&id) else { return ChangeResult::Pending };
             match change.to {
-                None => kernel.release(id),
-                // Nobody is there yet to reserve it for: it is done when the first process comes.
-                Some(_) if task.waits.is_some() => return ChangeResult::Pending,
+                None => platform.release(id),
+                // The reservation follows with the first process.
+                Some(_) if task.waiting_since.is_some() => return ChangeResult::Pending,
                 Some(reservation) => {
-                    if let Some(why) = State::crowded(rules, task) {
-                        task.why = Some(why);
+                    if let Some(reason) = BrokerState::crowded(rules, task) {
+                        task.reason = Some(reason);
                         return ChangeResult::Refused(None);
                     }
-                    let demand = ServiceDemand { period: reservation.period(), threads: kernel.threads(id) };
-                    // Tasks of root's and operators' have no account.
+                    let demand = ServiceDemand { period: reservation.period(), threads: platform.threads(id) };
+                    // Tasks of root and operators have no account.
                     unsettled.extend(service_budget.set(id, task.owner, demand, task.account.is_none()));
                     if let Some(refused) = service_budget.unserved(id) {
-                        task.why = Some(own_time::refused(&refused));
+                        task.reason = Some(own_time::refused(&refused));
                         return ChangeResult::Refused(None);
                     }
-                    if let Err(refused) = kernel.reserve(id, reservation, now) {
-                        task.why = Some(refused.why);
+                    if let Err(refused) = platform.reserve(id, reservation, now) {
+                        task.reason = Some(refused.reason);
                         return ChangeResult::Refused(refused.most);
                     }
                 }
             }
-            if kernel.awaits(id) {
-                task.why = None;
+            if platform.is_pending(id) {
+                task.reason = None;
                 return ChangeResult::Pending;
             }
-            ChangeResult::Held(Confirmation { at: now, proxy: kernel.name(), held: change.to })
+            ChangeResult::Held(Confirmation { at: now, proxy: platform.name(), held: change.to })
         });
         if !all {
             let most = Backlog::MOST_REFUSALS;
-            self.notice(format!("the kernel refused more than {most} reservations in a row: those tasks keep what they had, or nothing where that was lost, until something makes room"));
+            self.notice(format!(
+                "the kernel refused more than {most} reservations in a row; these tasks keep their previous \
+                 reservations, or none, until there is room"
+            ));
         }
         self.next = Instant::ZERO;
     }
 
-    /// What others have said on what was reserved, and who may be reserved more for.
-    fn hear(&mut self, now: Instant) {
-        while let Some(id) = self.kernel.room() {
+    /// Applies results of pending reservations, and retries refused tasks.
+    fn process_outcomes(&mut self, now: Instant) {
+        while let Some(id) = self.platform.next_retry() {
             if let Ok(decision) = self.arbiter.retry(id) {
                 self.backlog.add(decision);
                 self.apply(now);
             }
         }
         let mut settled = false;
-        // What is settled can lead to more that is refused.
+        // Settling may cause further refusals.
         while !std::mem::replace(&mut settled, true) {
-            while let Some((id, what, done)) = self.kernel.news() {
+            while let Some((id, what, done)) = self.platform.next_outcome() {
                 let Some(task) = self.tasks.get_mut(&id) else { continue };
                 if self.arbiter.held(id) == Some(what) {
-                    task.why = done.as_ref().err().map(|refused| refused.why.clone());
+                    task.reason = done.as_ref().err().map(|refused| refused.reason.clone());
                     if done.is_ok() {
                         self.confirm(id, Some(what), now);
                     }
@@ -363,72 +366,72 @@ impl State {
         }
     }
 
-    /// The policy has answered, or failed.
+    /// The policy has answered or failed.
     pub(crate) fn policy_answered(&mut self, now: Instant) {
         self.backlog.add(self.arbiter.answered());
         self.apply(now);
     }
 
-    /// What those from elsewhere have noted, for the operator and the log.
-    fn read_notes(&mut self) {
+    /// Copies notices about external components to the operator and the audit log.
+    fn read_external_notices(&mut self) {
         let Some(externals) = &self.externals else { return };
-        for note in externals.bulletin().take_notes() {
-            self.audit.tell(&Caller::Broker, note.change, note.task.as_deref(), &note.why, None);
+        for note in externals.events().take_notices() {
+            self.audit.record(&Caller::Broker, note.change, note.task.as_deref(), &note.reason, None);
             self.notice(note.text);
         }
     }
 
     fn confirm(&mut self, id: TaskId, held: Option<Reservation>, now: Instant) {
-        self.arbiter.confirmed(id, Confirmation { at: now, proxy: self.kernel.name(), held });
+        self.arbiter.confirmed(id, Confirmation { at: now, proxy: self.platform.name(), held });
     }
 
-    /// The operator should know.
+    /// Queues a notice for the operator.
     pub(crate) fn notice(&mut self, text: String) {
         if self.notices.len() < NOTICES {
             self.notices.push_back(printable(&text));
         }
     }
 
-    /// What the operator should know.
+    /// The queued notices.
     pub fn take_notices(&mut self) -> Vec<String> {
         self.notices.drain(..).collect()
     }
 
-    /// The log is told of a change, done or refused.
+    /// Writes the result of a change to the audit log.
     fn audited<T>(
         &mut self,
         caller: &Caller,
         change: &str,
         task: Option<&str>,
         to: &str,
-        done: Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
-        let refused = done.as_ref().err().map(Trouble::to_string);
-        self.audit.tell(caller, change, task, to, refused.as_deref());
-        // What was changed is so for the next broker, too.
+        done: Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
+        let refused = done.as_ref().err().map(RequestError::to_string);
+        self.audit.record(caller, change, task, to, refused.as_deref());
+        // Store the change for the next broker.
         if let (true, Some(id)) = (done.is_ok(), task.and_then(|name| self.names.get(name)).copied()) {
-            self.note(id);
+            self.store(id);
         }
         done
     }
 
-    /// From now on, events of the machine post to `wake`, so it need not be polled.
-    pub(crate) fn attend(&mut self, wake: &Wake) {
-        self.kernel.attend(wake);
+    /// Events of the machine post to `wake` from now on, so that polling is unnecessary.
+    pub(crate) fn wake_on_events(&mut self, wake: &Wake) {
+        self.platform.wake_on_events(wake);
     }
 
-    /// Reserves nothing for anybody any more, and puts all back as it was.
+    /// Ends all reservations and restores everything.
     pub fn end(&mut self) {
-        self.kernel.end();
+        self.platform.end();
         self.audit.end();
     }
 }
 
-fn gone(id: TaskId) -> Trouble {
-    Trouble::NoSuchTask { name: format!("number {}", id.0), nearest: String::new() }
+fn gone(id: TaskId) -> RequestError {
+    RequestError::NoSuchTask { name: format!("number {}", id.0), nearest: String::new() }
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for BrokerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State").field("tasks", &self.names.len()).finish_non_exhaustive()
     }

@@ -1,15 +1,15 @@
-//! Words in one text, as a shell reads them: apart by blanks; what is in quotes, '...' or "...", is one word or a part of one.
+//! Splits a text into words like a shell: at blanks, except within '...' or "...".
 
 use std::borrow::Cow;
 
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
 /// The words of a text.
 ///
 /// # Errors
 ///
-/// Of a quote that does not end.
-pub fn split(text: &str) -> Result<Vec<String>, Trouble> {
+/// If a quote is not closed.
+pub fn split(text: &str) -> Result<Vec<String>, RequestError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut rest = text.chars();
@@ -23,8 +23,8 @@ pub fn split(text: &str) -> Result<Vec<String>, Trouble> {
                         Some(inner) => word.push(inner),
                         None => {
                             let text = text.replace(char::is_control, "?");
-                            let what = format!("a quote does not end: {text}");
-                            return Err(Trouble::refused(what, format!("end it with another {c}")));
+                            let what = format!("unclosed quote: {text}");
+                            return Err(RequestError::refused(what, format!("close it with {c}")));
                         }
                     }
                 }
@@ -37,7 +37,7 @@ pub fn split(text: &str) -> Result<Vec<String>, Trouble> {
     Ok(words)
 }
 
-/// As [`split`] reads it.
+/// Quotes a word for [`split`].
 pub fn quoted(word: &str) -> Cow<'_, str> {
     let plain = |c: char| !c.is_whitespace() && !matches!(c, '\'' | '"');
     if !word.is_empty() && word.chars().all(plain) {
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(read("\"it's\" 'say \"x\"'"), "it's|say \"x\"");
         assert_eq!(read(" \t"), "");
         let refused = split("--path '/a b").unwrap_err();
-        assert_eq!(refused.to_string(), "a quote does not end: --path '/a b");
+        assert_eq!(refused.to_string(), "unclosed quote: --path '/a b");
     }
 
     #[test]

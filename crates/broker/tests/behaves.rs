@@ -1,4 +1,5 @@
-//! What real programs do to a broker, and what it leaves behind of itself: as root, else each says that it skips.
+//! The broker with real programs, and what it leaves behind. The tests need root and otherwise print that they are
+//! skipped.
 
 use crate::common;
 
@@ -8,10 +9,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hyoshi_broker::kernel::Kernel as _;
-use hyoshi_broker::machine::{Machine, NoMachine};
-use hyoshi_broker::members::Members;
-use hyoshi_broker::touched::{PutBack, StateError, Touched};
+use hyoshi_broker::machine::{Machine, MachineError};
+use hyoshi_broker::platform::Platform as _;
+use hyoshi_broker::state_file::{RestoreReport, StateError, StateFile};
+use hyoshi_broker::task_processes::TaskProcesses;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::CpuGroup;
@@ -27,14 +28,14 @@ const TASK: TaskId = TaskId(1);
 const RR: Scheduling = Scheduling { class: SchedulingClass::RoundRobin(3), reset_on_fork: false };
 const BATCH: Scheduling = Scheduling { class: SchedulingClass::Fair(3), reset_on_fork: false };
 
-/// Reserves nearly everything for a process until it is killed, and says when it has begun.
+/// Reserves nearly everything for a process until it is killed. Creates a file when it has started.
 pub fn broker() {
     let pid = std::env::var("HYOSHI_ROLE").unwrap().split(':').nth(1).unwrap().parse().unwrap();
     let (place, way) = (std::env::var("HYOSHI_PLACE").unwrap(), std::env::var("HYOSHI_WAY").unwrap());
-    let taken = |error: &NoMachine| matches!(error, NoMachine::State(StateError::Taken(_)));
+    let taken = |error: &MachineError| matches!(error, MachineError::State(StateError::Taken(_)));
     let (mut machine, _) = once_free(|| Machine::open(Path::new(&place), Some(&way)), taken);
     let clock = MonotonicClock::start();
-    // Above what it raises, as a broker is.
+    // Above the programs that it raises, like a broker.
     let _ = set_own_policy(ThreadPolicy::Fifo(priority::BROKER));
     machine.add(TASK, Process::open(pid).unwrap()).unwrap();
     machine.reserve(TASK, millis(40, 50), clock.now()).unwrap();
@@ -49,14 +50,14 @@ fn millis(budget: u64, period: u64) -> Reservation {
     Reservation::new(Span::from_millis(budget), Span::from_millis(period)).unwrap()
 }
 
-/// Held by tests that reserve by SCHED_DEADLINE: one of them fills the kernel's limit, which is the machine's.
+/// Held by tests that reserve by SCHED_DEADLINE: one of them fills the kernel's limit of the whole machine.
 static BANDWIDTH: Mutex<()> = Mutex::new(());
 
 fn bandwidth() -> MutexGuard<'static, ()> {
     BANDWIDTH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A machine with the way, or `None`, with words, where this one does not grant it.
+/// A machine with this scheduler; otherwise prints the reason and returns `None`.
 fn machine(place: &Place, way: &str) -> Option<Machine> {
     match Machine::open(&place.0, Some(way)) {
         Ok((machine, _)) => Some(machine),
@@ -67,11 +68,11 @@ fn machine(place: &Place, way: &str) -> Option<Machine> {
     }
 }
 
-fn reopen(place: &Place) -> (Touched, PutBack) {
-    once_free(|| Touched::open(&place.0), |error| matches!(error, StateError::Taken(_)))
+fn reopen(place: &Place) -> (StateFile, RestoreReport) {
+    once_free(|| StateFile::open(&place.0), |error| matches!(error, StateError::Taken(_)))
 }
 
-/// A process that is started holds all files of this one for a moment, the lock too.
+/// A starting process briefly shares all files of this one, the lock included.
 fn once_free<T, E: Debug>(open: impl Fn() -> Result<T, E>, taken: impl Fn(&E) -> bool) -> T {
     for _ in 0..1000 {
         match open() {
@@ -128,7 +129,7 @@ fn a_real_time_class_of_its_own_is_respected_and_an_ordinary_one_is_what_it_is_p
     until(|| is_raised(of(one).class) && is_raised(of(other).class));
     RR.restore(one).unwrap();
     BATCH.restore(other).unwrap();
-    // Five windows of the other one go by.
+    // Five windows of the other thread.
     for _ in 0..5 {
         until(|| is_raised(of(other).class));
         until(|| of(other) == BATCH);
@@ -139,8 +140,8 @@ fn a_real_time_class_of_its_own_is_respected_and_an_ordinary_one_is_what_it_is_p
     assert_eq!((of(one), of(other)), (RR, BATCH));
 }
 
-/// A raised thread executes another program, which has the number of the first thread from then on: that was on another CPU,
-/// and never raised. Before, it takes for itself what the broker once took for the program's own choice.
+/// A raised thread executes another program and so gets the number of the first thread, which was on another CPU and
+/// never raised. Before, it sets a priority that the broker once took for the program's own choice.
 pub fn swap() {
     let Some([here, elsewhere]) = two_cpus() else { return };
     let (own, pid) = (hyoshi_os::own_thread(), std::process::id());
@@ -173,7 +174,7 @@ fn a_raised_thread_that_executes_a_program_does_not_leave_it_a_priority() {
     assert_eq!(Affinity::of(pid).unwrap().cpus().count(), 1, "where the first thread was bound");
 }
 
-/// Two CPUs, or none, with words.
+/// Two CPUs; otherwise prints the reason and returns `None`.
 fn two_cpus() -> Option<[u32; 2]> {
     let affinity = Affinity::of(std::process::id()).unwrap();
     let mut cpus = affinity.cpus();
@@ -184,7 +185,7 @@ fn two_cpus() -> Option<[u32; 2]> {
     })
 }
 
-/// As `taskset -ap` does.
+/// Like `taskset -ap`.
 fn bind(program: &Program, cpus: &[u32]) {
     let to = Affinity::to(cpus.iter().copied());
     program.tids().into_iter().for_each(|tid| to.put(tid).unwrap());
@@ -210,7 +211,7 @@ fn a_window_follows_its_program_to_the_cpus_that_somebody_binds_it_to() {
     });
     let first = seen.get().unwrap();
     let other = both[0] + both[1] - first;
-    // Not to where the window is: that it is bound there, too, could be the window's doing.
+    // Not to the window's CPU: the window itself could have bound it there.
     for cpu in [other, first, other] {
         bind(&program, &[cpu]);
         until(|| raised_on(cpu));
@@ -230,7 +231,7 @@ fn a_window_that_stays_open_is_lowered_and_raised_where_its_program_is_bound_to(
     let _above = Above::all();
     let place = Place::new("stays-open");
     let (Some(mut machine), Some(both)) = (machine(&place, "window"), two_cpus()) else { return };
-    // It computes a little in each period, and is born anew all the time.
+    // It computes a little in each period, in ever new processes.
     let mut sleepy = Command::new("sh");
     sleepy.args(["-c", "while kill -0 $PPID; do sleep 0.003; done 2>&-"]).stdin(Stdio::null());
     let program = Program(sleepy.spawn().unwrap());
@@ -247,7 +248,7 @@ fn a_window_that_stays_open_is_lowered_and_raised_where_its_program_is_bound_to(
     };
     let first = || (is_raised(Scheduling::of(pid).unwrap().class), Affinity::of(pid).unwrap());
     drive(&|| first().0);
-    // What it is put back to, as the next broker would read it.
+    // The CPUs to restore, as the next broker would read them.
     let noted = || {
         let touched = std::fs::read_to_string(place.0.join("touched")).unwrap();
         let of_first =
@@ -281,23 +282,23 @@ fn who_is_bound_to_a_full_cpu_is_left_the_rest_of_it_until_it_is_free_again() {
     let (task, what, refused) = loop {
         assert!(clock.now() < end, "nobody says that it does not fit");
         clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(2)));
-        if let Some((task, what, Err(refused))) = machine.news() {
+        if let Some((task, what, Err(refused))) = machine.next_outcome() {
             break (task, what, refused);
         }
     };
     assert_eq!((task, what), (TaskId(2), millis(60, 100)));
-    assert!(refused.why.contains(&format!("its threads may run on CPU {one} alone")), "{}", refused.why);
+    assert!(refused.reason.contains(&format!("its threads may run only on CPU {one}")), "{}", refused.reason);
     let most = refused.most.unwrap();
     assert!(most.budget() < Span::from_millis(40), "{most}");
     machine.reserve(task, most, clock.now()).unwrap();
     assert_eq!(machine.reserve(task, millis(60, 100), clock.now()).unwrap_err().most, Some(most));
     bind(&moved, &[other, one]);
-    while machine.room() != Some(task) {
+    while machine.next_retry() != Some(task) {
         assert!(clock.now() < end, "nobody says that there is room");
         clock.sleep_until(machine.tick(clock.now()).min(clock.now() + Span::from_millis(2)));
     }
     machine.reserve(task, millis(60, 100), clock.now()).unwrap();
-    assert_eq!(machine.news().map(|(task, ..)| task), None);
+    assert_eq!(machine.next_outcome().map(|(task, ..)| task), None);
     machine.end();
     assert!(all_fair(&steady.process()) && all_fair(&moved.process()));
 }
@@ -338,7 +339,7 @@ fn thousands_of_short_lived_threads_are_counted_and_none_is_left_raised() {
         let next = machine.tick(clock.now());
         clock.sleep_until(next.min(end));
     }
-    // A thread lives for a millisecond of CPU time: hardly one is there at two looks.
+    // A thread lives for a millisecond of CPU time, so hardly any is in two samples.
     let consumed = machine.consumed(TASK).unwrap();
     assert!(consumed >= Span::from_millis(200), "{consumed}");
     machine.end();
@@ -379,7 +380,7 @@ fn after_a_sigkill_the_next_start_puts_everything_back() {
         }
         let left = std::fs::read_dir(&group.top).unwrap().filter_map(Result::ok);
         let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("hyoshi-"));
-        // Other tests of this program run beside it, under its own number.
+        // Other tests run in parallel under this process number.
         let own = std::process::id().to_string();
         assert_eq!(left.filter(|entry| !entry.file_name().to_string_lossy().contains(&own)).count(), 0);
     }
@@ -395,7 +396,7 @@ fn a_program_that_the_kernel_would_end_for_its_real_time_is_refused_with_the_cur
     until(|| Process::open(pid).is_ok_and(|process| process.name() == "sleep"));
     machine.add(TASK, Process::open(pid).unwrap()).unwrap();
     let refused = machine.reserve(TASK, millis(10, 40), Instant::ZERO).unwrap_err();
-    assert!(refused.why.contains(&format!("prlimit --pid {pid} --rttime=unlimited")), "{}", refused.why);
+    assert!(refused.reason.contains(&format!("prlimit --pid {pid} --rttime=unlimited")), "{}", refused.reason);
     assert!(matches!(Scheduling::of(pid).unwrap().class, SchedulingClass::Fair(_)));
     limited.kill().unwrap();
     limited.wait().unwrap();
@@ -460,7 +461,7 @@ fn a_thread_that_came_back_with_a_mark_of_having_used_its_bandwidth_up_is_freed_
     let program = Program::spinning(1);
     let tid = *program.tids().last().unwrap();
     let (period, runtime) = (Span::from_millis(50), Span::from_millis(8));
-    // As a broker that was killed, or another program, may have left it.
+    // As a killed broker or another program may leave it.
     reserve(tid, runtime, period, period).unwrap();
     until(|| is_throttled(tid));
     // The kernel refuses it while other tests have filled the bandwidth.
@@ -472,19 +473,19 @@ fn a_thread_that_came_back_with_a_mark_of_having_used_its_bandwidth_up_is_freed_
     let ran = || ThreadProgress::of(tid).unwrap().ran;
     let before = ran();
     until(|| ran() > before + Span::from_millis(200));
-    // Where a machine stands still for two periods it is taken for one that hangs, and ordinary until the next look.
+    // If the machine stops for two periods, the thread counts as stalled and is ordinary until the next sample.
     until(|| matches!(Scheduling::of(tid).unwrap().class, SchedulingClass::Deadline(_)));
     driver.end();
     assert!(all_fair(&program.process()));
 }
 
-/// The broker that was started in a shell, and then the shell attached.
+/// As when a shell that started the broker is attached.
 #[test]
 fn a_broker_is_no_part_of_the_task_that_started_it() {
-    let mut members = Members::new();
+    let mut members = TaskProcesses::new();
     let parent = Process::open(std::os::unix::process::parent_id()).unwrap();
     members.add(parent).unwrap();
-    members.look_at_processes();
+    members.list_processes();
     let numbers: Vec<u32> = members.processes().map(|process| process.identity().number).collect();
     assert!(!numbers.is_empty() && !numbers.contains(&std::process::id()), "{numbers:?}");
 }
@@ -496,7 +497,7 @@ fn a_task_whose_processes_have_ended_is_over_and_its_number_means_nobody() {
     let program = Program::spinning(1);
     let pid = program.0.id();
     machine.add(TASK, program.process()).unwrap();
-    assert_eq!((machine.one_of(&[pid]), machine.processes(TASK)), (Some((pid, TASK)), vec![pid]));
+    assert_eq!((machine.find_member(&[pid]), machine.processes(TASK)), (Some((pid, TASK)), vec![pid]));
     assert!(machine.consumed(TASK).is_some());
     let _ = machine.reserve(TASK, millis(10, 40), Instant::ZERO);
     drop(program);
@@ -533,6 +534,6 @@ fn bandwidth_of_ones_own_is_shared_out_among_threads_and_given_back() {
         machine.reserve(TaskId(number), millis(90, 100), Instant::ZERO).err().map(|refused| (other, refused))
     });
     let (other, refused) = refused.expect("three times 90 % are too much for a CPU");
-    assert!(refused.why.contains("more than the kernel's limit"), "{}", refused.why);
+    assert!(refused.reason.contains("exceeds the kernel's limit"), "{}", refused.reason);
     assert!(all_fair(&other.process()), "one that was refused is left as it was");
 }

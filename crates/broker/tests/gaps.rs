@@ -9,8 +9,8 @@ use crate::common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyoshi_broker::kernel::Kernel as _;
 use hyoshi_broker::machine::Machine;
+use hyoshi_broker::platform::Platform as _;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::meter::Meter;
@@ -51,7 +51,7 @@ fn observe(windows: bool, time: Span) -> Observed {
         let until = ends.clone();
         let drive = move || {
             let wake = Wake::new();
-            machine.attend(&wake);
+            machine.wake_on_events(&wake);
             for (task, (process, reservation)) in (1..).map(TaskId).zip(processes.into_iter().zip(reservations)) {
                 machine.add(task, process).expect("a process that lives");
                 machine.reserve(task, reservation, clock.now()).expect("there is room for three");
@@ -121,7 +121,7 @@ fn privileged() -> bool {
     }
 }
 
-/// In short, and with a wide margin, for other tests may run beside it: the figures are the ignored test's.
+/// Short and with a wide margin, because other tests may run in parallel; the ignored test has the figures.
 #[test]
 fn three_programs_are_served_beside_eight_spinners() {
     let _alone = common::alone();

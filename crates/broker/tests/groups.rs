@@ -1,5 +1,5 @@
-//! Control groups as floor and cap, on whichever version this machine has: as root, else each says that it skips.
-//! `.ci/v2` runs these on a kernel that has version 2.
+//! Control groups as floor and cap, on this machine's version. The tests need root and otherwise print that they are
+//! skipped. `.ci/v2` runs them on a kernel with version 2.
 
 mod common;
 
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hyoshi_broker::kernel::Kernel as _;
-use hyoshi_broker::machine::{Machine, NoMachine};
-use hyoshi_broker::touched::Touched;
+use hyoshi_broker::machine::{Machine, MachineError};
+use hyoshi_broker::platform::Platform as _;
+use hyoshi_broker::state_file::StateFile;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::cgroup::own::move_to;
@@ -27,9 +27,9 @@ use common::{Above, Place, Program};
 
 const ONE: TaskId = TaskId(1);
 const OTHER: TaskId = TaskId(2);
-/// What each has of the CPU is compared: one test at a time.
+/// The tests compare shares of the CPU: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
-/// Whom nobody logs in as.
+/// A user without a login.
 const USER: u32 = 1000;
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -60,7 +60,7 @@ fn on_one_cpu<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Does what is due until the span is over; what each task had of one CPU.
+/// Does due work for a while; returns each task's share of one CPU.
 fn drive<const N: usize>(machine: &mut Machine, clock: &MonotonicClock, so_long: Span, tasks: [TaskId; N]) -> [f64; N] {
     let Driven { had, took, .. } = driven(machine, clock, so_long, tasks);
     had.map(|had| had.as_secs_f64() / took.as_secs_f64())
@@ -69,7 +69,7 @@ fn drive<const N: usize>(machine: &mut Machine, clock: &MonotonicClock, so_long:
 struct Driven<const N: usize> {
     had: [Span; N],
     took: Span,
-    /// From when something was due to when it was done, at most: so much later than meant a window may have closed.
+    /// The longest delay from due work to its end: a window may have closed that much late.
     latest: Span,
 }
 
@@ -90,7 +90,7 @@ fn driven<const N: usize>(
         clock.sleep_until(next);
         late.push(clock.now().since(next));
     }
-    // What windows have too much: this is the machine's, not their law's.
+    // Excess of windows that the machine causes, not their law.
     let told = |spans: &[Span]| {
         let (sum, most) = (spans.iter().copied().sum::<Span>(), spans.iter().max().copied().unwrap_or_default());
         format!("{} us on average, {most} at most", sum.as_nanos() / 1_000 / spans.len() as u64)
@@ -98,7 +98,7 @@ fn driven<const N: usize>(
     println!("driven {} times, {}; woken late by {}", ticks.len(), told(&ticks), told(&late));
     let took = clock.now().since(began);
     let after = tasks.map(|task| machine.consumed(task).unwrap());
-    // One is woken late, and what it does then takes its time: for what it does, the next time.
+    // A late wake-up and the duration of its work delay the next work.
     let latest = late.iter().zip(ticks.iter().skip(1)).map(|(late, tick)| *late + *tick).max().unwrap_or_default();
     let latest = latest.max(late.iter().max().copied().unwrap_or_default());
     Driven { had: std::array::from_fn(|at| after[at].saturating_sub(before[at])), took, latest }
@@ -111,7 +111,7 @@ fn all_fair(process: &Process) -> bool {
     threads.iter().all(|tid| class(tid).is_ok_and(|class| matches!(class, SchedulingClass::Fair(_))))
 }
 
-/// Groups of brokers of this process.
+/// Control groups that brokers of this process have left.
 fn left(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -151,10 +151,10 @@ fn a_hard_task_has_no_more_than_its_reservation_of_an_idle_cpu_until_it_is_soft_
     machine.harden(ONE, true).unwrap();
     machine.add(ONE, program.process()).unwrap();
     machine.reserve(ONE, millis(20, 100), clock.now()).unwrap();
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     assert!(told.starts_with("weighs as much as 20 ordinary programs, capped at 20ms of 100ms, in "), "{told}");
     let [hard] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
-    // Nothing granted: hardly anything left.
+    // Without a grant nearly nothing is left.
     machine.release(ONE);
     let [nothing] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
     machine.harden(ONE, false).unwrap();
@@ -166,7 +166,7 @@ fn a_hard_task_has_no_more_than_its_reservation_of_an_idle_cpu_until_it_is_soft_
     assert!(soft > hard * 1.5, "{soft} after {hard}");
 }
 
-/// A group of version 1 that caps whoever is in it, and goes with the test.
+/// A group of version 1 with a cap, removed at the end.
 struct Capped(PathBuf);
 
 impl Drop for Capped {
@@ -193,16 +193,16 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
     machine.confine(ONE, true);
     machine.add(ONE, programs[0].process()).unwrap();
     let refused = machine.reserve(ONE, millis(30, 100), Instant::ZERO).unwrap_err();
-    assert!(refused.why.contains("would leave the cap of control group"), "{}", refused.why);
-    assert_eq!(machine.told(ONE), None);
-    // The first cannot be moved, those after it can.
+    assert!(refused.reason.contains("would leave the cap of control group"), "{}", refused.reason);
+    assert_eq!(machine.enforcement(ONE), None);
+    // The first one cannot be moved, the later ones can.
     programs[1..].iter().for_each(|program| machine.add(ONE, program.process()).unwrap());
     for budget in [30, 20] {
         machine.reserve(ONE, millis(budget, 100), Instant::ZERO).unwrap();
-        let told = machine.told(ONE).unwrap();
+        let told = machine.enforcement(ONE).unwrap();
         let (held, stays) = told.split_once("; ").unwrap();
         assert!(
-            stays.starts_with("1 of its processes not: process ") && stays.contains("would leave the cap"),
+            stays.starts_with("1 of its processes stay outside: process ") && stays.contains("would leave the cap"),
             "{told}"
         );
         let group = PathBuf::from(held.rsplit(' ').next().unwrap());
@@ -211,11 +211,11 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
             [capped.0.clone(), group.clone(), group]
         );
     }
-    // Once it has ended there is nothing to tell.
+    // After its end there is nothing to report.
     let [stays, ..] = programs;
     drop(stays);
     machine.tick(Instant::ZERO + Span::from_secs(1));
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     assert!(!told.contains("; "), "{told}");
     machine.end();
     common::until(|| fs::remove_dir(&capped.0).is_ok());
@@ -231,7 +231,7 @@ fn windows_have_a_floor_below_them_where_it_is_asked_for() {
     let (_above, clock) = (Above::all(), MonotonicClock::start());
     machine.add(ONE, program.process()).unwrap();
     machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     assert!(told.starts_with("weighs as much as 25 ordinary programs, in control group "), "{told}");
     assert!(!all_fair(&program.process()), "its window opens at once");
     assert_ne!(group_of(program.0.id()), home);
@@ -254,17 +254,16 @@ fn a_hard_window_is_nearly_all_that_its_task_has() {
     let [soft] = drive(&mut machine, &clock, Span::from_millis(500), [ONE]);
     machine.harden(ONE, true).unwrap();
     machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
-    let told = machine.told(ONE).unwrap();
+    let told = machine.enforcement(ONE).unwrap();
     assert!(told.contains("capped at 1ms of 1s beside its windows"), "{told}");
     let Driven { had: [hard], took, latest } = driven(&mut machine, &clock, Span::from_secs(2), [ONE]);
     println!("of one CPU: {soft:.3}, then {hard} of {took}, latest by {latest}");
     let (period, budget) = (Span::from_millis(40), Span::from_millis(10));
     let periods = took.as_nanos().div_ceil(period.as_nanos()) + 1;
-    // A budget for each period that it touched. What it had too much because the test was woken late, it has paid back, but for
-    // the last.
+    // A budget for each period that the test touched. All excess of late wake-ups but the last is paid back.
     let windows = budget * periods + latest;
-    // Beside them what the cap allows, which the kernel enforces at ticks, on each CPU that its threads are on: of 10 ms at
-    // most, on two; or of 4 ms, on three and more.
+    // Besides, what the cap allows. The kernel enforces it at ticks, on each CPU with threads: at most 10 ms on two
+    // CPUs, or 4 ms on three and more.
     let cpus = hyoshi_os::allowed_cpus().len().min(2) as u64;
     let beside = Span::from_millis(took.as_nanos().div_ceil(1_000_000_000) + 1 + 10 * cpus);
     assert!(hard <= windows + beside, "{hard} of {took}, {latest} late, after {soft}");
@@ -287,11 +286,11 @@ fn a_hard_task_that_is_granted_no_bandwidth_has_hardly_anything() {
     machine.harden(ONE, true).unwrap();
     machine.add(ONE, program.process()).unwrap();
     machine.release(ONE);
-    let told = machine.told(ONE).unwrap();
-    if told.starts_with("is not capped") {
+    let told = machine.enforcement(ONE).unwrap();
+    if told.starts_with("not capped") {
         return println!("skipped, needs a CPU controller: {told}");
     }
-    // The kernel sees at ticks, late ones on a busy machine, that it is consumed: that is little of a long while alone.
+    // The kernel detects consumption at ticks, which are late on a busy machine: that is little of a long interval.
     let long = Span::from_secs(4);
     let [nothing] = drive(&mut machine, &clock, long, [ONE]);
     machine.reserve(ONE, millis(40, 100), clock.now()).unwrap();
@@ -299,12 +298,12 @@ fn a_hard_task_that_is_granted_no_bandwidth_has_hardly_anything() {
     machine.release(ONE);
     let [again] = drive(&mut machine, &clock, long, [ONE]);
     println!("of one CPU: {nothing:.3}, {granted:.3}, {again:.3}");
-    // Half of it is of the threads that sleep.
+    // Half of it is for the sleeping threads.
     assert!(nothing < 0.05 && again < 0.05, "{nothing}, {again}");
     assert!((0.1..0.5).contains(&granted), "{granted}");
     machine.harden(ONE, false).unwrap();
     machine.release(ONE);
-    assert_eq!((group_of(program.0.id()), machine.told(ONE)), (home, None));
+    assert_eq!((group_of(program.0.id()), machine.enforcement(ONE)), (home, None));
     assert!(all_fair(&program.process()));
 }
 
@@ -323,11 +322,11 @@ fn where_groups_have_too_little_real_time_a_floor_is_left_out_and_a_cap_refused(
         machine.add(task, program.process()).unwrap();
         machine.reserve(task, millis(60, 100), clock.now()).unwrap();
     }
-    let told = machine.told(OTHER).unwrap();
-    assert!(told.starts_with("has no floor: the kernel leaves the real-time threads of all"), "{told}");
+    let told = machine.enforcement(OTHER).unwrap();
+    assert!(told.starts_with("no floor: the kernel limits real-time threads of all"), "{told}");
     machine.harden(OTHER, true).unwrap();
     let refused = machine.reserve(OTHER, millis(60, 100), clock.now()).unwrap_err();
-    assert!(refused.why.contains("cpu.rt_runtime_us"), "{}", refused.why);
+    assert!(refused.reason.contains("cpu.rt_runtime_us"), "{}", refused.reason);
     machine.end();
     assert!(all_fair(&one.process()) && all_fair(&other.process()));
 }
@@ -369,7 +368,7 @@ fn who_was_born_in_a_group_whose_broker_was_killed_goes_home_with_the_others() {
     let child: u32 = Said::by(shell.stdout.take().unwrap()).line().unwrap().parse().unwrap();
     let group = group_of(child);
     assert_ne!(group, home, "it is born where its parent was left");
-    let (_touched, restore) = Touched::open(&place.0).unwrap();
+    let (_touched, restore) = StateFile::open(&place.0).unwrap();
     assert_eq!((restore.groups, &restore.failed[..]), (1, &[][..]));
     assert_eq!([group_of(child), group_of(shell.id())], [home.clone(), home]);
     assert!(!group.exists());
@@ -383,16 +382,16 @@ fn role_process(role: &str) -> Command {
     command
 }
 
-/// An unprivileged broker in a subtree that was delegated to it: what became of it is what it prints.
+/// An unprivileged broker in a delegated subtree. It prints the result.
 pub fn delegated() {
     let place = PathBuf::from(std::env::var("HYOSHI_PLACE").unwrap());
     common::until(|| place.join("go").exists());
     let outcome = (|| {
         let (mut machine, _) = Machine::open(&place.join("state"), None).map_err(|error| error.to_string())?;
-        let used = machine.ways().into_iter().find(|way| way.used).map_or("", |way| way.name);
+        let used = machine.proxies().into_iter().find(|way| way.used).map_or("", |way| way.name);
         if used != "weights" {
-            let why = machine.ways().into_iter().find(|way| way.name == "weights").map(|way| way.why);
-            return Err(format!("{used} is used: {}", why.unwrap_or_default()));
+            let reason = machine.proxies().into_iter().find(|way| way.name == "weights").map(|way| way.reason);
+            return Err(format!("{used} is used: {}", reason.unwrap_or_default()));
         }
         let (_above, clock) = (Above::all(), MonotonicClock::start());
         let pids = std::env::var("HYOSHI_PID").unwrap();
@@ -402,7 +401,7 @@ pub fn delegated() {
             machine.harden(task, number == 3)?;
             machine.add(task, process).map_err(|error| error.to_string())?;
             let reservation = millis([30, 10, 20][number as usize - 1], 100);
-            machine.reserve(task, reservation, clock.now()).map_err(|refused| refused.why)?;
+            machine.reserve(task, reservation, clock.now()).map_err(|refused| refused.reason)?;
         }
         Ok(drive(&mut machine, &clock, Span::from_millis(1_500), [ONE, OTHER, TaskId(3)]))
     })();
@@ -488,7 +487,7 @@ fn an_unprivileged_broker_shares_out_what_was_delegated_to_it() {
         let shares: Vec<f64> = shares.split(", ").map(|share| share.parse().unwrap()).collect();
         assert!((1.8..5.0).contains(&(shares[0] / shares[1])), "{shares:?}");
         assert!((0.05..0.28).contains(&shares[2]), "{shares:?}");
-        // All are where they were, and nothing is left of the broker.
+        // All are in their previous groups, and the broker has left nothing.
         assert!(programs.iter().all(|program| group_of(program.0.id()) == subtree.0.join("programs")));
         assert_eq!(subtree.below(), 2);
         let passed = fs::read_to_string(subtree.0.join("cgroup.subtree_control")).unwrap();
@@ -513,8 +512,8 @@ fn an_unprivileged_broker_to_which_nothing_was_delegated_says_so() {
 
 #[test]
 fn a_floor_that_cannot_be_is_an_error_with_the_reason() {
-    let error = NoMachine::NoFloor("no control groups are mounted".into());
-    assert_eq!(error.to_string(), "there can be no floor of weights: no control groups are mounted");
+    let error = MachineError::NoFloor("no control groups are mounted".into());
+    assert_eq!(error.to_string(), "cannot use weights as a floor: no control groups are mounted");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! A reservation beside programs that compute without end: how many periods are served in full, by each way.
+//! A reservation beside endless computation: periods that are served in full, for each scheduler.
 //!
-//! The measured comparison is `cargo test -p hyoshi-broker --test suite served::compare -- --ignored --nocapture` on a quiet
-//! machine, as root; its figures are in docs/benchmarks.md.
+//! The measured comparison is `cargo test -p hyoshi-broker --test suite served::compare -- --ignored --nocapture` on a
+//! quiet machine, as root; its figures are in docs/benchmarks.md.
 
 use crate::common;
 
@@ -15,19 +15,19 @@ use hyoshi_os::{Clock, MonotonicClock, ThreadPolicy, own_cpu_time, set_own_polic
 
 use common::{Driver, Place, Program};
 
-/// How the program's time is seen to.
+/// How CPU time is provided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Nothing,
     Nice(i32),
-    /// As systemd does it: each program in a group of its own, and this one's weighs as much as so many others.
+    /// Like systemd: each program in its own group, this one with a larger weight.
     Weight(u64),
-    /// SCHED_DEADLINE for the threads that compute, by somebody who knows which these are.
+    /// SCHED_DEADLINE for the computing threads, which the test knows.
     DeadlineByHand,
     By(&'static str),
 }
 
-/// What became of it.
+/// The result.
 struct Observed {
     share: f64,
     periods: usize,
@@ -36,7 +36,7 @@ struct Observed {
     cost: f64,
 }
 
-/// The observer looks this long before each period's begin, so that all that is done for a period lies between two looks.
+/// The observer reads this long before each period, so that all CPU time of a period lies between two readings.
 const BEFORE: Span = Span::from_micros(200);
 
 fn observe(way: Way, threads: usize, reservation: Reservation, seconds: u64) -> Observed {
@@ -62,7 +62,7 @@ fn observe(way: Way, threads: usize, reservation: Reservation, seconds: u64) -> 
             let mut all = Vec::new();
             program.process().threads(&mut all);
             let part = Span::from_nanos(reservation.budget().as_nanos() / threads as u64);
-            // Those that compute were started last.
+            // The computing threads were started last.
             for tid in all.split_off(all.len() - threads) {
                 reserve(tid, part, reservation.deadline(), reservation.period()).expect("root");
             }
@@ -123,7 +123,7 @@ fn millis(budget: u64, period: u64) -> Reservation {
     Reservation::new(Span::from_millis(budget), Span::from_millis(period)).expect("it is one")
 }
 
-/// Whether this process may be above all others; an observer that is late sees two periods as one.
+/// Whether this process may run above all others; a late observer counts two periods as one.
 fn privileged() -> bool {
     match set_own_policy(ThreadPolicy::Fifo(99)) {
         Ok(()) => true,
@@ -134,7 +134,7 @@ fn privileged() -> bool {
     }
 }
 
-/// In short, and with a wide margin, for other tests may run beside it: the figures are the ignored test's.
+/// Short and with a wide margin, because other tests may run in parallel; the ignored test has the figures.
 #[test]
 fn a_window_serves_most_periods_beside_eight_spinners() {
     let _alone = common::alone();
@@ -158,8 +158,8 @@ fn compare() {
     for (threads, reservation) in [(1, millis(30, 100)), (1, millis(10, 33)), (8, millis(30, 100)), (8, millis(10, 33))]
     {
         let by_hand = [Way::Nothing, Way::Nice(-10), Way::Weight(10), Way::DeadlineByHand];
-        let ways = by_hand.into_iter().chain(["weights", "deadline", "window"].map(Way::By));
-        for way in ways {
+        let proxies = by_hand.into_iter().chain(["weights", "deadline", "window"].map(Way::By));
+        for way in proxies {
             let name = match way {
                 Way::Nothing => "nothing".to_owned(),
                 Way::Nice(nice) => format!("nice {nice}"),

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use common::broker::{Above, Broker, Program, as_user, cpu_time, kill, wait_for};
 use common::said::Said;
 use common::{Ended, Place};
-use hyoshi_broker::idl::cpu_broker::{Advocate, Outcome, Reservation, Status};
+use hyoshi_broker::idl::cpu_broker::{Advocate, Grant, Reservation, Status};
 use hyoshi_orb::{Orb, SystemException};
 use serde_json::Value;
 
@@ -125,7 +125,7 @@ fn a_process_has_one_task_also_where_its_parent_has_another_and_the_broker_has_n
         assert!(!has(&shell_s, other), "{other} is a member: {shell_s}");
     }
     let twice = ask(&place, &format!("attach {moves} --name again --period 20ms")).exits(1);
-    assert!(twice.err.contains(&format!("process {moves} belongs to task `moved` already")), "{}", twice.err);
+    assert!(twice.err.contains(&format!("process {moves} already belongs to task `moved`")), "{}", twice.err);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes()
     let a = task(&place, "a", |task| reports(task) >= 3);
     assert_eq!(a["processes"][0], program.0.id(), "it is the program");
     assert_eq!((&a["importance"], &a["period_ns"]), (&5.into(), &33_000_000.into()));
-    assert!(a["consumed_ns"].as_u64() > Some(0) && a["asked"]["budget_ns"].as_u64() > Some(33_000), "{a}");
+    assert!(a["consumed_ns"].as_u64() > Some(0) && a["requested"]["budget_ns"].as_u64() > Some(33_000), "{a}");
 
     ask(&place, "broker set a importance 9").exits(0);
     ask(&place, "broker set a weight 7").exits(0);
@@ -162,7 +162,7 @@ fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes()
     let changed = ask(&place, "broker show a --format json").exits(0).json();
     let changed = &changed["task"];
     assert_eq!((&changed["importance"], &changed["weight"]), (&9.into(), &7.into()));
-    assert_eq!(changed["asked"]["period_ns"], 50_000_000);
+    assert_eq!(changed["requested"]["period_ns"], 50_000_000);
     let seen = reports(changed);
     task(&place, "a", |task| reports(task) > seen + 2);
 
@@ -178,8 +178,8 @@ fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes()
 
     // A spinner asks for more than a twentieth of a CPU.
     ask(&place, "broker policy set strict --cap 5%").exits(0);
-    let cut = task(&place, "a", |task| task["because"] != "");
-    assert!(cut["held"]["budget_ns"].as_u64() <= Some(2_500_000), "{cut}");
+    let cut = task(&place, "a", |task| task["reason"] != "");
+    assert!(cut["reserved"]["budget_ns"].as_u64() <= Some(2_500_000), "{cut}");
     assert_eq!(ask(&place, "broker policy --format json").json()["broker"]["cap_millionths"], 50_000);
 
     let partition = place
@@ -191,7 +191,7 @@ fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes()
     assert!(partition.success());
     ask(&place, "broker set a group rest").exits(0);
     assert_eq!(task(&place, "a", |_| true)["group"], "rest");
-    assert!(ask(&place, "broker set a group audio").exits(1).err.contains("the policy's groups are video, rest"));
+    assert!(ask(&place, "broker set a group audio").exits(1).err.contains("use a group of the policy: video, rest"));
 
     program.0.kill().unwrap();
     program.0.wait().unwrap();
@@ -337,7 +337,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
         tell("attach 2 --period 10ms", 1);
     } else {
         said += "$ hyoshi attach 2 --period 10ms\nerror: 2 is kthreadd, a thread of the kernel: it schedules its own, and nothing is \
-                 changed\nhelp: name a process of a program\n\n";
+                 changed\nhelp: name the process of a program\n\n";
         eprintln!("not tested: threads of the kernel are not to be seen here");
     }
     let ended = ask(&place, &format!("attach {pid} --name twice --period 10ms")).exits(1);
@@ -395,7 +395,7 @@ fn everybody_has_a_say_over_tasks_of_their_own_and_no_other() {
     for words in ["broker set roots importance 2", "broker detach roots", "broker advocate remove roots 0"] {
         assert!(nobody(words, 1).contains("task `roots` belongs to user 0"), "{words}");
     }
-    assert!(nobody("broker policy set strict", 1).contains("the policy is one for all tasks"));
+    assert!(nobody("broker policy set strict", 1).contains("only operators may change the policy"));
     let attach = format!("attach {} --name mine --period 50ms", sleeper.0.id());
     assert!(nobody(&attach, 1).contains("belongs to user 0"));
     task(&place, "mine", Value::is_null);
@@ -405,7 +405,7 @@ fn everybody_has_a_say_over_tasks_of_their_own_and_no_other() {
     let mine = task(&place, "mine", |task| reports(task) > 0);
     assert_eq!(mine["user"], 65534);
     nobody("broker set mine weight 3", 0);
-    assert!(nobody("broker set mine importance 11", 1).contains("an importance of 11 is above 10"));
+    assert!(nobody("broker set mine importance 11", 1).contains("importance 11 is above the limit 10"));
     ask(&place, "broker set mine importance 1000").exits(0);
     let refused = || place.read("audit.log").lines().filter(|line| line.contains("\"refused\"")).count();
     wait_for(|| place.read("audit.log").contains("\"to\":\"1000\"")).expect("the log is written");
@@ -453,8 +453,8 @@ impl Advocate for Twice {
         Ok(Reservation { budget: (asked.budget * 2).min(asked.period), ..*asked })
     }
 
-    fn granted(&self, task: &str, what: &Outcome) -> Result<(), SystemException> {
-        assert_eq!((task, what.held.period), ("a", 50_000_000));
+    fn granted(&self, task: &str, what: &Grant) -> Result<(), SystemException> {
+        assert_eq!((task, what.reserved.period), ("a", 50_000_000));
         self.granted.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -477,26 +477,26 @@ fn an_advocate_in_another_process_is_asked_and_passed_over_when_it_stalls() {
     let mut command = exec(&place, "--name a --period 50ms");
     let _program = Program::start(command.args(["sleep", "1000"]));
     task(&place, "a", |task| reports(task) > 12);
-    let before = ask(&place, "broker show a --format json").json()["task"]["asked"]["budget_ns"].as_u64().unwrap();
+    let before = ask(&place, "broker show a --format json").json()["task"]["requested"]["budget_ns"].as_u64().unwrap();
     let file = place.path().join("twice.ior");
     // A generous timeout: what is tested is that it is asked, on however busy a machine.
     ask(&place, &format!("broker advocate add a external --object file:{} --timeout 200ms", file.display())).exits(0);
-    let doubled = task(&place, "a", |task| task["asked"]["budget_ns"].as_u64() == Some(before * 2));
+    let doubled = task(&place, "a", |task| task["requested"]["budget_ns"].as_u64() == Some(before * 2));
     assert_eq!(doubled["advocates"].as_array().unwrap().len(), 2);
     let explained = ask(&place, "broker explain a").exits(0).out;
     assert!(explained.contains("external: ") && explained.contains("(twice what was asked)"), "{explained}");
     wait_for(|| twice.granted.load(Ordering::Relaxed) > 0).expect("what was granted travels back");
 
     twice.stalls.store(true, Ordering::Relaxed);
-    task(&place, "a", |task| task["asked"]["budget_ns"].as_u64() == Some(before));
+    task(&place, "a", |task| task["requested"]["budget_ns"].as_u64() == Some(before));
     let explained = ask(&place, "broker explain a").exits(0).out;
-    assert!(explained.contains("passed over, no answer within 200ms"), "{explained}");
+    assert!(explained.contains("bypassed: no answer within 200ms"), "{explained}");
     twice.stalls.store(false, Ordering::Relaxed);
-    task(&place, "a", |task| task["asked"]["budget_ns"].as_u64() == Some(before * 2));
+    task(&place, "a", |task| task["requested"]["budget_ns"].as_u64() == Some(before * 2));
 
     // One that is gone is passed over as well, and reports go on.
     orb.shutdown();
-    let seen = reports(&task(&place, "a", |task| task["asked"]["budget_ns"].as_u64() == Some(before)));
+    let seen = reports(&task(&place, "a", |task| task["requested"]["budget_ns"].as_u64() == Some(before)));
     task(&place, "a", |task| reports(task) > seen + 2);
 }
 
@@ -521,8 +521,8 @@ fn a_program_is_raised_and_put_back_when_its_broker_ends_and_by_the_next_after_a
         let mut command = place.command(&attach);
         command.args(["--advocate", "rate 30%", "--socket"]).arg(place.path().join("run/broker.sock"));
         assert!(command.status().unwrap().success());
-        let held = task(&place, "a", |task| task["held"]["budget_ns"].as_u64() == Some(30_000_000));
-        assert_eq!(held["because"], "", "{held}");
+        let held = task(&place, "a", |task| task["reserved"]["budget_ns"].as_u64() == Some(30_000_000));
+        assert_eq!(held["reason"], "", "{held}");
         wait_for(|| raised(pid)).expect("it is raised in each period");
         broker.ends(signal);
         if signal == "-KILL" {

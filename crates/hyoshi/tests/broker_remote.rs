@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use authority::{Authority, Papers};
 use common::said::Said;
 use common::{Ended, Place, broker};
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::Client;
-use hyoshi_broker::idl::cpu_broker::{Broker as _, Cycle, Task as _};
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::BrokerClient;
+use hyoshi_broker::idl::cpu_broker::{Broker as _, CycleReport, Task as _};
 use hyoshi_model::Span;
 use hyoshi_naming::Naming;
 use hyoshi_orb::{Object, Orb};
@@ -153,7 +153,7 @@ fn a_broker_serves_other_machines_and_a_certificate_gives_the_rights_that_it_was
     for who in ["ann", "desk"] {
         assert!(by(who, "set steady importance 2", 1).contains("task `steady` belongs to user"));
         assert!(by(who, "detach steady", 1).contains("task `steady` belongs to user"));
-        assert!(by(who, "policy set strict", 1).contains("the policy is one for all tasks"));
+        assert!(by(who, "policy set strict", 1).contains("only operators may change the policy"));
     }
     by("chief", "set steady importance 1000", 0);
     assert!(by("chief", "show steady", 0).contains("importance  1000\n"));
@@ -193,7 +193,7 @@ fn top_shows_one_broker_elsewhere_of_several_over_tls() {
     let error = &several["errors"][0];
     assert_eq!(
         (&error["message"], &error["help"]),
-        (&"it shows one broker at a time".into(), &"choose one with --broker NAME".into())
+        (&"this verb accepts one broker".into(), &"select one with --broker NAME".into())
     );
     let stranger = top(&format!("--broker {}", yard.at), "stranger").exits(2).json();
     let why = stranger["errors"][0]["message"].as_str().unwrap();
@@ -230,7 +230,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     // The same as a reference, in whatever words.
     let plain = "corbaloc:iiop:1.2@127.0.0.1:2811/Broker".parse::<Corbaloc>().unwrap().ior("").unwrap().unwrap();
     let refused = place.hyoshi(&format!("broker list --broker {plain}")).exits(2).err;
-    assert!(refused.contains("over plain TCP"), "{refused}");
+    assert!(refused.contains("do not serve plain TCP"), "{refused}");
     // Where it offers both, only TLS is used: without authorities that is said, and nothing is sent.
     let trap = TcpListener::bind("127.0.0.1:0").unwrap();
     trap.set_nonblocking(true).unwrap();
@@ -438,28 +438,29 @@ fn a_server_on_our_orb_reports_its_invocations_by_configuration_alone() {
     assert!(why.contains("HYOSHI_DELEGATE: the task's period is missing"), "{why}");
 }
 
-const CYCLE: Cycle = Cycle { consumed: 2_000_000, cycles: 1, mode: -1, numbers: Vec::new() };
+const CYCLE: CycleReport = CycleReport { consumed: 2_000_000, cycles: 1, mode: -1, numbers: Vec::new() };
 
 #[test]
 fn a_program_reports_itself_and_hears_what_it_is_granted() {
     let place = Place::new();
     let broker = Broker::start(&place, "here", "--scheduler simulated");
-    let client = Client::connect(Some(&broker.socket)).unwrap();
-    let joining = Joining { first: Some(Span::from_millis(2)), ..Joining::new("own", Span::from_millis(50)) };
+    let client = BrokerClient::connect(Some(&broker.socket)).unwrap();
+    let joining =
+        TaskSpec { initial_budget: Some(Span::from_millis(2)), ..TaskSpec::new("own", Span::from_millis(50)) };
     let task = client.join(&joining).unwrap();
     task.add_process(std::process::id(), 0).unwrap();
     let granted = task.report(&CYCLE).unwrap();
-    assert!(granted.asked.budget >= CYCLE.consumed && granted.held == granted.asked, "{granted:?}");
-    let seen = task.standing().unwrap().reports;
+    assert!(granted.requested.budget >= CYCLE.consumed && granted.reserved == granted.requested, "{granted:?}");
+    let seen = task.status().unwrap().reports;
     for _ in 0..20 {
-        task.tell(&CYCLE).unwrap();
+        task.report_oneway(&CYCLE).unwrap();
     }
     // They come in order: what is asked after them is asked of a broker that has them.
-    wait_for(|| task.standing().unwrap().reports == seen + 20);
+    wait_for(|| task.status().unwrap().reports == seen + 20);
     // One with the same period, for which the broker reports: it has come by that one's periods, too.
     let _other = broker.sleeper(&place, "other");
     wait_for(|| broker.task(&place, "other")["reports"].as_u64() >= Some(5));
-    assert_eq!(task.standing().unwrap().reports, seen + 20, "the broker makes none for it");
+    assert_eq!(task.status().unwrap().reports, seen + 20, "the broker makes none for it");
     let same = client.broker().own_task("another name", 1_000_000, 1).unwrap().unwrap();
     assert_eq!(same.name().unwrap(), "own", "a process has one task");
     task.leave().unwrap();
@@ -471,11 +472,11 @@ fn a_program_reports_itself_and_hears_what_it_is_granted() {
 #[ignore = "a role that another test starts"]
 fn half_a_report() {
     let Some(socket) = std::env::var_os("HYOSHI_ROLE_SOCKET").map(PathBuf::from) else { return };
-    let client = Client::connect(Some(&socket)).unwrap();
-    let task = client.join(&Joining::new("half", Span::from_millis(50))).unwrap();
+    let client = BrokerClient::connect(Some(&socket)).unwrap();
+    let task = client.join(&TaskSpec::new("half", Span::from_millis(50))).unwrap();
     task.add_process(std::process::id(), 0).unwrap();
     task.report(&CYCLE).unwrap();
-    let seen = task.standing().unwrap().reports;
+    let seen = task.status().unwrap().reports;
     // GIOP 1.2, little-endian, a request of 96 octets: of which 20 come.
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"GIOP\x01\x02\x01\x00\x60\x00\x00\x00").unwrap();
@@ -488,11 +489,11 @@ fn half_a_report() {
 fn a_client_that_dies_mid_report_loses_nothing_but_itself() {
     let place = Place::new();
     let broker = Broker::start(&place, "here", "");
-    let client = Client::connect(Some(&broker.socket)).unwrap();
-    let whole = client.join(&Joining::new("whole", Span::from_millis(50))).unwrap();
+    let client = BrokerClient::connect(Some(&broker.socket)).unwrap();
+    let whole = client.join(&TaskSpec::new("whole", Span::from_millis(50))).unwrap();
     whole.add_process(std::process::id(), 0).unwrap();
     whole.report(&CYCLE).unwrap();
-    let seen = whole.standing().unwrap().reports;
+    let seen = whole.status().unwrap().reports;
     for round in 1..=3 {
         let mut role = Command::new(std::env::current_exe().unwrap());
         // Of two threads: with one, as on a machine of one CPU, what it says would begin in the middle of a line.
@@ -505,7 +506,7 @@ fn a_client_that_dies_mid_report_loses_nothing_but_itself() {
         half.kill();
         wait_for(|| broker.task(&place, "half").is_null());
         whole.report(&CYCLE).unwrap();
-        assert_eq!(whole.standing().unwrap().reports, seen + 2 * round);
+        assert_eq!(whole.status().unwrap().reports, seen + 2 * round);
     }
     let explained = broker.ask(&place, "broker explain whole").exits(0).out;
     assert!(explained.contains("2ms in its last cycle"), "{explained}");

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use common::broker::Broker;
 use common::{Place, example};
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::Client;
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::BrokerClient;
 use hyoshi_broker::idl::cpu_broker::Task as _;
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, MonotonicClock, own_cpu_time};
@@ -30,7 +30,7 @@ fn role() {
         // So many programs that sleep, or that compute for so long in each period, each a task.
         ["tasks", count, period, work, socket] => {
             let [count, period, work]: [u64; 3] = [count, period, work].map(|word| word.parse().unwrap());
-            let client = Client::connect(Some(socket.as_ref())).unwrap();
+            let client = BrokerClient::connect(Some(socket.as_ref())).unwrap();
             let own = std::env::current_exe().unwrap();
             let mut children = Children(Vec::new());
             let mut joined = 0;
@@ -44,7 +44,7 @@ fn role() {
                 }
                 children.0.push(command.spawn().unwrap());
                 let name = format!("user-{}-{number}", std::process::id());
-                let joining = Joining::new(&name, Span::from_micros(period));
+                let joining = TaskSpec::new(&name, Span::from_micros(period));
                 let Ok(task) = client.join(&joining) else { continue };
                 joined += u32::from(task.add_process(children.0[number as usize].id(), 0).is_ok());
             }
@@ -169,10 +169,10 @@ fn of_a_users_many_tasks_those_are_refused_that_the_brokers_own_time_does_not_su
     let tasks = Tasks::start(&place, USER, 20, Span::from_millis(1), Span::ZERO);
     assert!(tasks.joined > 8, "{}", tasks.joined);
     let socket = place.path().join("run/broker.sock");
-    let client = Client::connect(Some(&socket)).unwrap();
+    let client = BrokerClient::connect(Some(&socket)).unwrap();
     let refused = || {
         let all = client.tasks().unwrap();
-        all.iter().filter(|task| task.granted.because.contains("broker's own time")).count()
+        all.iter().filter(|task| task.granted.reason.contains("broker's own time")).count()
     };
     assert!(common::broker::wait_for(|| refused() > 8).is_some(), "{}", refused());
 }

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use common::broker::Broker;
 use common::{Ended, Place, example};
-use hyoshi_broker::idl::cpu_broker::{Advocate, Outcome, Reservation, Status};
+use hyoshi_broker::idl::cpu_broker::{Advocate, Grant, Reservation, Status};
 use hyoshi_orb::{Orb, SystemException};
 use serde_json::Value;
 
@@ -96,7 +96,7 @@ impl Advocate for Twelve {
         Ok(Reservation { budget: 12_000_000, ..*asked })
     }
 
-    fn granted(&self, _: &str, _: &Outcome) -> Result<(), SystemException> {
+    fn granted(&self, _: &str, _: &Grant) -> Result<(), SystemException> {
         Ok(())
     }
 
@@ -237,7 +237,7 @@ fn what_cannot_be_started_is_told_before_anything_is() {
     let told = spoken(&run(&place).exits(2).json());
     let _ = other.kill();
     let _ = other.wait();
-    assert!(told.contains("there is a task `taken` already"), "{told}");
+    assert!(told.contains("task `taken` already exists"), "{told}");
     assert!(!place.has("started"), "nothing has been started");
 }
 

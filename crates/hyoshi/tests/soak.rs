@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use common::Place;
 use common::broker::{comes_down, descriptors, groups};
 use common::said::Said;
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::idl::cpu_broker::{Task as _, TaskStub};
-use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::cgroup::CpuGroup;
 use hyoshi_os::process::{Children, Process};
@@ -82,14 +82,14 @@ impl Brokers {
         self.place.path().join("run/broker.sock")
     }
 
-    fn start(&mut self) -> (Ends, Client, Said) {
+    fn start(&mut self) -> (Ends, BrokerClient, Said) {
         let socket = self.socket();
         let mut command = self.place.command(&format!("broker {} --socket", self.way));
         let mut broker = Ends::start(command.arg(&socket).stdout(Stdio::piped()).stderr(Stdio::null()));
         let out = Said::by(broker.0.stdout.take().unwrap());
         out.after("at ");
         self.pids.push(broker.pid());
-        (broker, Client::connect(Some(&socket)).unwrap(), out)
+        (broker, BrokerClient::connect(Some(&socket)).unwrap(), out)
     }
 
     /// The next one puts back what was left, and ends in order; then nothing of any of them is there.
@@ -120,9 +120,9 @@ impl Brokers {
     }
 }
 
-fn join(client: &Client, name: &str, share: &str, pid: u32) -> Result<TaskStub, ClientError> {
-    let mut joining = Joining::new(name, Span::from_millis(50));
-    joining.advocates = vec![Setting { kind: "rate".into(), parameters: vec![("share".into(), share.into())] }];
+fn join(client: &BrokerClient, name: &str, share: &str, pid: u32) -> Result<TaskStub, BrokerClientError> {
+    let mut joining = TaskSpec::new(name, Span::from_millis(50));
+    joining.advocates = vec![ComponentSpec { kind: "rate".into(), parameters: vec![("share".into(), share.into())] }];
     let task = client.join(&joining)?;
     task.add_process(pid, 0)?;
     Ok(task)
@@ -141,7 +141,7 @@ impl Churn {
     /// Has programs come and go until so many have gone or the broker has. Those that are there then are returned.
     fn run(&self, round: u32, many: u32) -> Vec<Ends> {
         let (mut there, mut dying) = (VecDeque::new(), Vec::new());
-        let done = Client::connect(Some(&self.socket)).and_then(|client| {
+        let done = BrokerClient::connect(Some(&self.socket)).and_then(|client| {
             for number in 0..many {
                 let sleeper = Ends::sleeper();
                 let task = join(&client, &format!("sleeper-{round}-{number}"), "0.1%", sleeper.pid());
@@ -218,7 +218,7 @@ fn soak(processes: u32, kills: u32) {
             let (mut broker, client, _out) = brokers.start();
             if round == 0 {
                 // By then the client has all its connections: to the broker's object and to tasks.
-                client.join(&Joining::new("nobody", Span::from_millis(50))).unwrap().leave().unwrap();
+                client.join(&TaskSpec::new("nobody", Span::from_millis(50))).unwrap().leave().unwrap();
                 bare = descriptors(broker.pid()).len();
             }
             for (name, share, pid) in [("load", "20%", load.pid()), ("sleeper", "1%", sleeper.pid())] {

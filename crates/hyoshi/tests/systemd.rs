@@ -172,7 +172,7 @@ fn the_machines_broker_is_started_watched_over_and_started_again_and_ends_in_ord
     let spinners_group = CpuGroup::of_process(spinner_pid);
     machine.hyoshi("attach --unit spinner --name spinner --period 50ms");
     let check = |what: &str| {
-        let player = machine.task("player", |task| task["held"]["budget_ns"] == 8_000_000);
+        let player = machine.task("player", |task| task["reserved"]["budget_ns"] == 8_000_000);
         assert_eq!(player["processes"][0], player_pid, "{what}");
         let spinner = machine.task("spinner", |task| task["reports"].as_u64() > Some(1));
         assert_eq!(spinner["processes"][0], spinner_pid, "{what}");
@@ -208,8 +208,8 @@ fn the_machines_broker_is_started_watched_over_and_started_again_and_ends_in_ord
     assert_eq!(machine.property("spinner", "ActiveState"), "active");
     let journal = machine.run("journalctl", &format!("--no-pager -o cat -u {BROKER}"));
     let told = |text: &str| journal.lines().filter(|line| line.contains(text)).count();
-    assert_eq!(told("another broker left something behind"), 2, "{journal}");
-    assert_eq!(told("tasks of the broker before are here again: player, spinner"), 2, "{journal}");
+    assert_eq!(told("undid changes of another broker"), 2, "{journal}");
+    assert_eq!(told("restored tasks of the previous broker: player, spinner"), 2, "{journal}");
     assert!(fs::read_to_string("/var/log/hyoshi/audit.log").unwrap().contains("\"join\""));
 
     player.kill().unwrap();
@@ -242,7 +242,7 @@ fn shares_out_and_ends(ends: &str) {
     let (alone, lone) = (user.main_pid("alone"), user.group("lone.scope"));
     assert_eq!(group(alone), lone);
     user.hyoshi(&format!("attach {alone} --name lone --period 40ms"));
-    user.task("player", |task| task["reports"].as_u64() > Some(1) && task["held"]["budget_ns"].as_u64() > Some(0));
+    user.task("player", |task| task["reports"].as_u64() > Some(1) && task["reserved"]["budget_ns"].as_u64() > Some(0));
     until("the player is in a group of its own", || group(pid) != home);
     until("what was attached is in a group of its own", || group(alone) != lone);
     // A scope lasts as long as somebody is in it.
@@ -252,7 +252,7 @@ fn shares_out_and_ends(ends: &str) {
         let before = user.main_pid(BROKER);
         user.systemctl(&format!("kill --signal=KILL --kill-whom=main {BROKER}"));
         user.is_there_again(1, before);
-        user.task("player", |task| task["held"]["budget_ns"].as_u64() > Some(0));
+        user.task("player", |task| task["reserved"]["budget_ns"].as_u64() > Some(0));
         until("the player is in a group of its own again", || group(pid) != home);
         until("what was attached is in one again", || group(alone) != lone);
     }

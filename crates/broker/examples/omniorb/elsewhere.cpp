@@ -6,7 +6,7 @@
 //   hyoshi broker advocate add player external --object $(sed -n 's/^advocate //p' references)
 //   hyoshi broker policy set external --object $(sed -n 's/^policy //p' references) --fallback weighted
 //
-// It prints the three references, "ready", and a line for each thing it is told.
+// It prints the three references, "ready", and a line for each call.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -15,59 +15,59 @@
 
 namespace {
 
-void tell(const char* what, const char* name, unsigned long long budget) {
+void print(const char* what, const char* name, unsigned long long budget) {
   std::printf("%s %s %llu\n", what, name, budget);
   std::fflush(stdout);
 }
 
-// Asks for half as much again.
+// Requests 50 % more.
 class Half : public POA_CpuBroker::Advocate {
 public:
-  CpuBroker::Reservation advise(const char* task, const CpuBroker::Status& how, const CpuBroker::Reservation& asked) override {
-    CpuBroker::Reservation wanted = asked;
-    wanted.budget = std::min(asked.budget + asked.budget / 2, asked.deadline);
-    if (how.cycles > 0) tell("asked", task, asked.budget);
-    return wanted;
+  CpuBroker::Reservation advise(const char* task, const CpuBroker::Status& report, const CpuBroker::Reservation& requested) override {
+    CpuBroker::Reservation result = requested;
+    result.budget = std::min(requested.budget + requested.budget / 2, requested.deadline);
+    if (report.cycles > 0) print("asked", task, requested.budget);
+    return result;
   }
-  void granted(const char* task, const CpuBroker::Outcome& what) override { tell("granted", task, what.held.budget); }
+  void granted(const char* task, const CpuBroker::Grant& result) override { print("granted", task, result.reserved.budget); }
   char* describe() override { return CORBA::string_dup("half as much again"); }
 };
 
-// The same part of what there is for everybody.
+// Divides the cap equally.
 class EqualParts : public POA_CpuBroker::Policy {
 public:
-  CpuBroker::Budgets* arbitrate(CpuBroker::Share cap, const CpuBroker::Asks& asks) override {
+  CpuBroker::Budgets* arbitrate(CpuBroker::Share cap, const CpuBroker::TaskRequests& requests) override {
     CpuBroker::Budgets_var budgets = new CpuBroker::Budgets;
-    budgets->length(asks.length());
-    for (CORBA::ULong i = 0; i < asks.length(); i++) {
-      // In millionths of a CPU, so in ns of each ms.
-      CpuBroker::Nanoseconds part = asks[i].asked.period / 1000000 * (cap / asks.length());
-      budgets[i] = std::min(asks[i].asked.budget, part);
+    budgets->length(requests.length());
+    for (CORBA::ULong i = 0; i < requests.length(); i++) {
+      // Millionths of a CPU are ns in each ms.
+      CpuBroker::Nanoseconds part = requests[i].requested.period / 1000000 * (cap / requests.length());
+      budgets[i] = std::min(requests[i].requested.budget, part);
     }
-    tell("divided", "among", asks.length());
+    print("divided", "among", requests.length());
     return budgets._retn();
   }
   char* describe() override { return CORBA::string_dup("the same part for everybody"); }
 };
 
-// Reserves nothing really, and no more than 40 % of each task's period.
+// Only keeps a ledger, with at most 40 % of each task's period.
 class Ledger : public POA_CpuBroker::SchedulerProxy {
 public:
-  void reserve(CORBA::ULong number, const char* name, const CpuBroker::Processes&, const CpuBroker::Reservation& what) override {
-    CpuBroker::Reservation most = what;
-    most.budget = what.period / 5 * 2;
-    if (what.budget > most.budget) throw CpuBroker::NotReserved(most, "40 % are the most");
-    held_[number] = what.budget;
-    tell("reserved", name, what.budget);
+  void reserve(CORBA::ULong number, const char* name, const CpuBroker::Processes&, const CpuBroker::Reservation& requested) override {
+    CpuBroker::Reservation max = requested;
+    max.budget = requested.period / 5 * 2;
+    if (requested.budget > max.budget) throw CpuBroker::NotReserved(max, "40 % are the most");
+    reserved_[number] = requested.budget;
+    print("reserved", name, requested.budget);
   }
   void release(CORBA::ULong number) override {
-    held_.erase(number);
-    tell("released", "task", number);
+    reserved_.erase(number);
+    print("released", "task", number);
   }
   char* describe() override { return CORBA::string_dup("keeps a ledger"); }
 
 private:
-  std::map<CORBA::ULong, CpuBroker::Nanoseconds> held_;
+  std::map<CORBA::ULong, CpuBroker::Nanoseconds> reserved_;
 };
 
 }  // namespace

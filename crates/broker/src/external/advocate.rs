@@ -1,5 +1,5 @@
-//! Advocates in other processes. An answer has the task's chain gone through again ([`Status::demand`] is none then: nobody
-//! learns twice from one report); after a failure the request goes on as it came.
+//! Advocates in other processes. An answer runs the task's chain again, without a new report ([`Status::demand`] is
+//! `None`); after a failure the request passes unchanged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,17 @@ use hyoshi_control::{Advice, Advocate, Grant, Status, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::PiMutex;
 
-use super::pool::{After, Asked};
-use super::{About, Bulletin, DEFAULT_TIMEOUT, Externals, Note, advised, printable, reservation, why};
+use super::call_pool::{NextCall, RemoteCall};
+use super::{
+    DEFAULT_TIMEOUT, ExternalEvent, ExternalEvents, Externals, OperatorNotice, advised, failure_reason, printable,
+    reservation,
+};
+use crate::component::ComponentSpec;
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Advocate as _, AdvocateStub};
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
-/// Failures in a row before it is left alone for a while.
+/// Consecutive failures before the first pause.
 const PATIENT: u32 = 3;
 
 impl Externals {
@@ -23,103 +26,104 @@ impl Externals {
     ///
     /// # Errors
     ///
-    /// Of settings that name no object, or cannot be read.
+    /// If the specification has no valid object.
     pub(crate) fn advocate(
         self: &Arc<Self>,
-        setting: &Setting,
+        setting: &ComponentSpec,
         task: TaskId,
         name: &str,
-    ) -> Result<Box<dyn Advocate>, Trouble> {
+    ) -> Result<Box<dyn Advocate>, RequestError> {
         let (stub, timeout) = self.object::<dyn wire::Advocate>(setting, DEFAULT_TIMEOUT)?;
         self.advocates.start()?;
-        let exchange = Exchange {
+        let call = AdvocateCall {
             task,
             name: name.to_owned(),
             stub: stub.within(timeout),
             timeout,
-            bulletin: self.bulletin.clone(),
-            talk: PiMutex::default(),
+            events: self.events.clone(),
+            state: PiMutex::default(),
         };
-        Ok(Box::new(External { externals: self.clone(), exchange: Arc::new(exchange) }))
+        Ok(Box::new(ExternalAdvocate { externals: self.clone(), call: Arc::new(call) }))
     }
 }
 
-/// One advocate in another process, between the broker's thread and those that ask.
-struct Exchange {
+/// The calls to one advocate, shared by the broker's thread and the pool.
+struct AdvocateCall {
     task: TaskId,
     name: String,
     stub: AdvocateStub,
     timeout: Span,
-    bulletin: Arc<Bulletin>,
-    talk: PiMutex<Talk>,
+    events: Arc<ExternalEvents>,
+    state: PiMutex<AdvocateCallState>,
 }
 
 #[derive(Default)]
-struct Talk {
+struct AdvocateCallState {
     question: Option<(Status, Reservation)>,
-    grant: Option<wire::Outcome>,
-    /// Somebody has it in the queue, or is asking.
+    grant: Option<wire::Grant>,
+    /// It is queued or being called.
     busy: bool,
     answer: Option<Reservation>,
-    /// What it says of itself.
-    words: Option<String>,
+    /// Its description.
+    description: Option<String>,
     failed: Option<String>,
     failures: u32,
-    /// Until then it is not asked.
+    /// The end of its pause.
     rests: Instant,
 }
 
-impl Asked for Exchange {
-    fn talk_once(&self) -> Option<About> {
+impl RemoteCall for AdvocateCall {
+    fn call_once(&self) -> Option<ExternalEvent> {
         let (question, grant, introduced) = {
-            let mut talk = self.talk.lock();
-            (talk.question.take(), talk.grant.take(), talk.words.is_some())
+            let mut state = self.state.lock();
+            (state.question.take(), state.grant.take(), state.description.is_some())
         };
         if let Some(grant) = grant {
-            // Told, not asked: what becomes of it is the advocate's.
+            // A oneway call has no result to check.
             let _ = self.stub.granted(&self.name, &grant);
         }
         let (status, asked) = question?;
         let answered = self.stub.advise(&self.name, &to_wire(&status), &reservation(asked));
-        let words = match answered.is_ok() && !introduced {
+        let description = match answered.is_ok() && !introduced {
             true => self.stub.describe().ok().map(|words| printable(&words)),
             false => None,
         };
-        let mut talk = self.talk.lock();
-        if words.is_some() {
-            talk.words = words;
+        let mut state = self.state.lock();
+        if description.is_some() {
+            state.description = description;
         }
-        match answered.map_err(|error| why(&error, self.timeout)).and_then(|answer| advised(&answer, asked)) {
+        match answered.map_err(|error| failure_reason(&error, self.timeout)).and_then(|answer| advised(&answer, asked))
+        {
             Ok(answer) => {
-                (talk.answer, talk.failures) = (Some(answer), 0);
-                if talk.failed.take().is_some() {
-                    self.bulletin.note(Note::of_advocate("external", &self.name, None));
+                (state.answer, state.failures) = (Some(answer), 0);
+                if state.failed.take().is_some() {
+                    self.events.add_notice(OperatorNotice::of_advocate("external", &self.name, None));
                 }
             }
-            Err(why) => {
-                if talk.failed.is_none() {
-                    self.bulletin.note(Note::of_advocate("external", &self.name, Some(&why)));
+            Err(reason) => {
+                if state.failed.is_none() {
+                    self.events.add_notice(OperatorNotice::of_advocate("external", &self.name, Some(&reason)));
                 }
-                talk.answer = None;
-                talk.failures += 1;
-                if talk.failures >= PATIENT {
-                    talk.rests = status.at + Span::from_secs(1 << (talk.failures - PATIENT).min(5));
+                state.answer = None;
+                state.failures += 1;
+                if state.failures >= PATIENT {
+                    state.rests = status.at + Span::from_secs(1 << (state.failures - PATIENT).min(5));
                 }
-                talk.failed = Some(why);
+                state.failed = Some(reason);
             }
         }
-        Some(About::Task(self.task))
+        Some(ExternalEvent::Task(self.task))
     }
 
-    fn after(&self) -> After {
-        let mut talk = self.talk.lock();
-        talk.busy = talk.question.is_some() || talk.grant.is_some();
-        if talk.busy { After::Again } else { After::Over }
+    fn next_call(&self) -> NextCall {
+        let mut state = self.state.lock();
+        state.busy = state.question.is_some() || state.grant.is_some();
+        if state.busy { NextCall::Again } else { NextCall::Over }
     }
 
     fn give_up(&self) {
-        let mut talk = self.talk.lock();
-        (talk.busy, talk.question, talk.answer) = (false, None, None);
+        let mut state = self.state.lock();
+        (state.busy, state.question, state.answer) = (false, None, None);
     }
 }
 
@@ -129,33 +133,33 @@ fn to_wire(status: &Status) -> wire::Status {
         at: status.at.as_nanos(),
         consumed: status.consumed.as_nanos(),
         cycles: status.cycles,
-        held: status.held.map_or(nothing, reservation),
+        reserved: status.held.map_or(nothing, reservation),
         mode: status.mode.map_or(-1, i64::from),
         numbers: status.values.as_slice().to_vec(),
     }
 }
 
-/// Its place in a chain.
-struct External {
+/// The advocate in a chain.
+struct ExternalAdvocate {
     externals: Arc<Externals>,
-    exchange: Arc<Exchange>,
+    call: Arc<AdvocateCall>,
 }
 
-impl Advocate for External {
+impl Advocate for ExternalAdvocate {
     fn name(&self) -> &'static str {
         "external"
     }
 
     fn advise(&mut self, status: &Status, asked: Reservation) -> Advice {
-        let mut talk = self.exchange.talk.lock();
-        let answer = talk.answer.filter(|answer| answer.period() == asked.period());
-        if status.demand().is_some() && talk.rests <= status.at {
-            talk.question = Some((*status, asked));
-            if !talk.busy {
-                talk.busy = true;
-                drop(talk);
-                if !self.externals.advocates.ask(self.exchange.clone()) {
-                    self.exchange.give_up();
+        let mut state = self.call.state.lock();
+        let answer = state.answer.filter(|answer| answer.period() == asked.period());
+        if status.demand().is_some() && state.rests <= status.at {
+            state.question = Some((*status, asked));
+            if !state.busy {
+                state.busy = true;
+                drop(state);
+                if !self.externals.advocates.ask(self.call.clone()) {
+                    self.call.give_up();
                     return asked.into();
                 }
             }
@@ -164,32 +168,32 @@ impl Advocate for External {
     }
 
     fn granted(&mut self, grant: &Grant) {
-        let mut talk = self.exchange.talk.lock();
-        let held =
+        let mut state = self.call.state.lock();
+        let reserved =
             grant.reservation.map_or_else(|| wire::Reservation { budget: 0, ..reservation(grant.asked) }, reservation);
-        talk.grant = Some(wire::Outcome { asked: reservation(grant.asked), held, because: String::new() });
-        if !talk.busy {
-            talk.busy = true;
-            drop(talk);
-            if !self.externals.advocates.ask(self.exchange.clone()) {
-                self.exchange.give_up();
+        state.grant = Some(wire::Grant { requested: reservation(grant.asked), reserved, reason: String::new() });
+        if !state.busy {
+            state.busy = true;
+            drop(state);
+            if !self.externals.advocates.ask(self.call.clone()) {
+                self.call.give_up();
             }
         }
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let talk = self.exchange.talk.lock();
-        match (&talk.failed, &talk.words, talk.answer) {
-            (Some(why), ..) => write!(f, "passed over, {why}"),
+        let state = self.call.state.lock();
+        match (&state.failed, &state.description, state.answer) {
+            (Some(reason), ..) => write!(f, "bypassed: {reason}"),
             (None, Some(words), _) => f.write_str(words),
-            (None, None, Some(_)) => f.write_str("another process answers"),
-            (None, None, None) => f.write_str("asked, no answer yet"),
+            (None, None, Some(_)) => f.write_str("answers without a description"),
+            (None, None, None) => f.write_str("no answer yet"),
         }
     }
 }
 
-impl fmt::Debug for External {
+impl fmt::Debug for ExternalAdvocate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("External").field("task", &self.exchange.name).finish_non_exhaustive()
+        f.debug_struct("External").field("task", &self.call.name).finish_non_exhaustive()
     }
 }

@@ -1,22 +1,21 @@
-//! Advocates, policies and schedulers in other processes, in whatever language: called by object reference, timed out,
-//! passed over.
+//! Advocates, policies and schedulers in other processes and any language: called by object reference, with timeouts.
 //!
-//! Nothing of the broker waits for them. What happens leaves a question; a thread of a pool asks it, and when the answer
-//! has come the broker is driven again. Until then the answer before counts:
+//! The broker never waits for them. An event leaves a question, and a thread of a pool makes the call. When the answer
+//! arrives, the broker runs again. Until then the previous answer holds:
 //!
 //! ```text
-//!              a question               answered in time: the broker decides with it
+//!              a question               answered in time: the broker uses the answer
 //!   Quiet ─────────────────► Asked ───────────────────────────────────────────────► Quiet, with an answer
-//!     ▲                        │ late, or failed: passed over, and told
-//!     │ rested                 ▼
-//!     └──────────────────── Passed over (it rests; the longer, the more often it failed in a row)
+//!     ▲                        │ late, or failed: bypassed, and reported
+//!     │ end of the pause       ▼
+//!     └──────────────────── Bypassed (the pause grows with consecutive failures)
 //! ```
 
 mod advocate;
-mod orders;
+mod call_pool;
 mod policy;
-mod pool;
 mod scheduler;
+mod scheduler_call;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -28,39 +27,39 @@ use hyoshi_model::{Reservation, Span};
 use hyoshi_orb::{Interface, Orb, OrbError, SystemException, Timeouts};
 use hyoshi_os::{PiGuard, PiMutex};
 
+use crate::component::ComponentSpec;
 use crate::idl::cpu_broker as wire;
-use crate::setting::Setting;
-use crate::trouble::Trouble;
-use pool::Pool;
+use crate::request_error::RequestError;
+use call_pool::CallPool;
 
-/// Threads that ask advocates: as many stalled ones as that keep others waiting, for their timeouts.
+/// Threads that call advocates: this many stalled ones delay the others by their timeouts.
 const THREADS: usize = 4;
 const DEFAULT_TIMEOUT: Span = Span::from_millis(5);
 const TIMEOUTS: std::ops::RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(1_000);
-/// Of what is told and waits to be printed; later notes are dropped.
-const NOTES: usize = 64;
-const REFERENCE: &str = "give the object's reference: --object IOR:... or corbaloc:iiop:1.2@HOST:PORT/KEY";
+/// Notices in the queue; later ones are dropped.
+const NOTICES: usize = 64;
+const REFERENCE: &str = "use --object IOR:... or --object corbaloc:iiop:1.2@HOST:PORT/KEY";
 
-/// What all that comes from elsewhere shares.
+/// The shared state of all external components.
 pub struct Externals {
     orb: Orb,
-    advocates: Arc<Pool>,
-    policies: Arc<Pool>,
-    schedulers: Arc<Pool>,
-    bulletin: Arc<Bulletin>,
+    advocates: Arc<CallPool>,
+    policies: Arc<CallPool>,
+    schedulers: Arc<CallPool>,
+    events: Arc<ExternalEvents>,
 }
 
-/// What the broker and its threads tell each other.
+/// What the threads of the pools report to the broker.
 #[derive(Default)]
-pub(crate) struct Bulletin {
-    told: OnceLock<Box<dyn Fn(About) + Send + Sync>>,
-    notes: PiMutex<Vec<Note>>,
+pub(crate) struct ExternalEvents {
+    on_event: OnceLock<Box<dyn Fn(ExternalEvent) + Send + Sync>>,
+    notices: PiMutex<Vec<OperatorNotice>>,
     names: PiMutex<BTreeMap<TaskId, CString>>,
 }
 
-/// What there is news of.
+/// The component with a new answer or failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum ExternalEvent {
     /// One of this task's advocates.
     Task(TaskId),
     /// The policy.
@@ -69,72 +68,74 @@ pub(crate) enum About {
     Scheduler,
 }
 
-/// What the operator should know, and the audit log.
+/// A notice for the operator and the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
-    /// For the log: what has changed.
+pub(crate) struct OperatorNotice {
+    /// For the log: the change.
     pub change: &'static str,
-    /// Whose.
+    /// Its task.
     pub task: Option<String>,
-    /// For the log: why.
-    pub why: String,
+    /// For the log: the reason.
+    pub reason: String,
     /// For the operator.
     pub text: String,
 }
 
-impl Note {
-    /// An advocate is passed over, or answers again.
-    pub fn of_advocate(kind: &str, task: &str, why: Option<&str>) -> Note {
-        let (change, text) = match why {
-            Some(why) => ("advocate-passed-over", format!("the {kind} advocate of `{task}` is passed over: {why}")),
-            None => ("advocate-answers", format!("the {kind} advocate of `{task}` answers again")),
+impl OperatorNotice {
+    /// An advocate is bypassed, or answers again.
+    pub fn of_advocate(kind: &str, task: &str, reason: Option<&str>) -> OperatorNotice {
+        let (change, text) = match reason {
+            Some(reason) => {
+                ("advocate-bypassed", format!("the {kind} advocate of task `{task}` is bypassed: {reason}"))
+            }
+            None => ("advocate-answers", format!("the {kind} advocate of task `{task}` answers again")),
         };
-        Note { change, task: Some(task.to_owned()), why: why.unwrap_or_default().to_owned(), text }
+        OperatorNotice { change, task: Some(task.to_owned()), reason: reason.unwrap_or_default().to_owned(), text }
     }
 
-    /// A policy, such as `the external policy`, is passed over, or answers again.
-    pub fn of_policy(which: &str, why: Option<&str>) -> Note {
-        let (change, text) = match why {
-            Some(why) => ("policy-passed-over", format!("{which} is passed over: {why}")),
-            None => ("policy-answers", format!("{which} answers again")),
+    /// A policy, such as `the external policy`, is bypassed, or answers again.
+    pub fn of_policy(label: &str, reason: Option<&str>) -> OperatorNotice {
+        let (change, text) = match reason {
+            Some(reason) => ("policy-bypassed", format!("{label} is bypassed: {reason}")),
+            None => ("policy-answers", format!("{label} answers again")),
         };
-        Note { change, task: None, why: why.unwrap_or_default().to_owned(), text }
+        OperatorNotice { change, task: None, reason: reason.unwrap_or_default().to_owned(), text }
     }
 }
 
-impl Bulletin {
-    /// The broker is driven when there are news.
-    pub fn listen(&self, told: impl Fn(About) + Send + Sync + 'static) {
-        // One broker listens; a second would be a slip that nobody notices.
-        let _ = self.told.set(Box::new(told));
+impl ExternalEvents {
+    /// Sets the callback for events, which must run the broker.
+    pub fn listen(&self, on_event: impl Fn(ExternalEvent) + Send + Sync + 'static) {
+        // Only one broker sets it.
+        let _ = self.on_event.set(Box::new(on_event));
     }
 
-    fn tell(&self, about: About) {
-        if let Some(told) = self.told.get() {
-            told(about);
+    fn notify(&self, about: ExternalEvent) {
+        if let Some(on_event) = self.on_event.get() {
+            on_event(about);
         }
     }
 
-    pub fn note(&self, note: Note) {
-        let mut notes = self.notes.lock();
-        if notes.len() < NOTES {
-            notes.push(note);
+    pub fn add_notice(&self, note: OperatorNotice) {
+        let mut notices = self.notices.lock();
+        if notices.len() < NOTICES {
+            notices.push(note);
         }
     }
 
-    /// All that was noted since.
-    pub fn take_notes(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.notes.lock())
+    /// The notices since the last call.
+    pub fn take_notices(&self) -> Vec<OperatorNotice> {
+        std::mem::take(&mut *self.notices.lock())
     }
 
-    /// A task has come.
-    pub fn name(&self, task: TaskId, name: &str) {
-        // Names of tasks have no zeros.
+    /// Adds a task that joined.
+    pub fn add_task(&self, task: TaskId, name: &str) {
+        // Names of tasks contain no zeros.
         self.names.lock().insert(task, CString::new(name).unwrap_or_default());
     }
 
-    /// A task has left.
-    pub fn forget(&self, task: TaskId) {
+    /// Removes a task that ended.
+    pub fn remove_task(&self, task: TaskId) {
         self.names.lock().remove(&task);
     }
 
@@ -143,7 +144,7 @@ impl Bulletin {
         self.names.lock()
     }
 
-    /// Empty if it has left.
+    /// The name of a task; empty if it has ended.
     pub fn name_of(&self, task: TaskId) -> String {
         let names = self.names.lock();
         names.get(&task).map_or(String::new(), |name| name.to_string_lossy().into_owned())
@@ -151,55 +152,59 @@ impl Bulletin {
 }
 
 impl Externals {
-    /// None asked as yet.
+    /// Without components.
     ///
     /// # Errors
     ///
     /// If the ORB cannot be set up.
     pub fn new() -> Result<Arc<Externals>, OrbError> {
         let timeouts = Timeouts { connect: Span::from_millis(100), ..Timeouts::default() };
-        let bulletin = Arc::new(Bulletin::default());
+        let events = Arc::new(ExternalEvents::default());
         Ok(Arc::new(Externals {
             orb: Orb::builder().timeouts(timeouts).build()?,
-            advocates: Pool::new("advocates", THREADS, &bulletin),
-            policies: Pool::new("policy", 1, &bulletin),
-            schedulers: Pool::new("scheduler", 1, &bulletin),
-            bulletin,
+            advocates: CallPool::new("advocates", THREADS, &events),
+            policies: CallPool::new("policy", 1, &events),
+            schedulers: CallPool::new("scheduler", 1, &events),
+            events,
         }))
     }
 
-    pub(crate) fn bulletin(&self) -> &Arc<Bulletin> {
-        &self.bulletin
+    pub(crate) fn events(&self) -> &Arc<ExternalEvents> {
+        &self.events
     }
 
-    /// The object of a setting, and how long it is waited for: so long, unless the setting says otherwise.
-    fn object<T: Interface + ?Sized>(&self, setting: &Setting, unless: Span) -> Result<(T::Stub, Span), Trouble> {
+    /// The object of a specification, and its timeout, which is `unless` by default.
+    fn object<T: Interface + ?Sized>(
+        &self,
+        setting: &ComponentSpec,
+        unless: Span,
+    ) -> Result<(T::Stub, Span), RequestError> {
         let (mut object, mut timeout) = (None, unless);
         for (parameter, value) in &setting.parameters {
             match parameter.as_str() {
                 "object" | "" => object = Some(value),
                 "timeout" => timeout = waiting(value)?,
                 other => {
-                    let what = format!("`external` has no parameter `{}`", other.escape_debug());
-                    return Err(Trouble::refused(what, "its parameters are object, timeout"));
+                    let what = format!("unknown parameter `{}` of `external`", other.escape_debug());
+                    return Err(RequestError::refused(what, "use object or timeout"));
                 }
             }
         }
-        let object = object.ok_or_else(|| Trouble::refused("`external` needs its `object`", REFERENCE))?;
+        let object = object.ok_or_else(|| RequestError::refused("missing `object` of `external`", REFERENCE))?;
         Ok((self.reference::<T>(object)?, timeout))
     }
 
-    fn reference<T: Interface + ?Sized>(&self, object: &str) -> Result<T::Stub, Trouble> {
-        // Nothing that would be looked up, here or elsewhere.
+    fn reference<T: Interface + ?Sized>(&self, object: &str) -> Result<T::Stub, RequestError> {
+        // Only references that need no lookup.
         if !object.starts_with("IOR:") && !object.starts_with("corbaloc:") {
-            return Err(Trouble::refused("`object` of `external` is no reference", REFERENCE));
+            return Err(RequestError::refused("invalid `object` of `external`: not an IOR or corbaloc", REFERENCE));
         }
-        self.orb.resolve_unchecked::<T>(object).map_err(|error| {
-            Trouble::refused(format!("`object` of `external` is no reference that can be read: {error}"), REFERENCE)
-        })
+        self.orb
+            .resolve_unchecked::<T>(object)
+            .map_err(|error| RequestError::refused(format!("invalid `object` of `external`: {error}"), REFERENCE))
     }
 
-    /// Asks nobody any more. What schedulers have to be told yet they are told first, if they still listen.
+    /// Ends all calls. Queued commands of schedulers are sent first.
     pub fn end(&self) {
         [&self.advocates, &self.policies].into_iter().for_each(|pool| pool.end());
         self.schedulers.end();
@@ -208,7 +213,7 @@ impl Externals {
     }
 }
 
-impl fmt::Debug for Bulletin {
+impl fmt::Debug for ExternalEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bulletin").finish_non_exhaustive()
     }
@@ -220,37 +225,37 @@ impl fmt::Debug for Externals {
     }
 }
 
-fn waiting(value: &str) -> Result<Span, Trouble> {
+fn waiting(value: &str) -> Result<Span, RequestError> {
     let given = value.parse::<Span>().ok().filter(|given| TIMEOUTS.contains(given));
     given.ok_or_else(|| {
         let (least, most) = (TIMEOUTS.start(), TIMEOUTS.end());
-        let what = format!("`timeout` of `external`: `{value}` is no time that can be waited for");
-        Trouble::refused(what, format!("give {least} to {most}"))
+        let what = format!("invalid `timeout` of `external`: `{value}`");
+        RequestError::refused(what, format!("use {least} to {most}"))
     })
 }
 
-/// Why there is no answer.
-fn why(error: &SystemException, timeout: Span) -> String {
+/// The reason of a failed call.
+fn failure_reason(error: &SystemException, timeout: Span) -> String {
     match error.kind {
         hyoshi_orb::SystemKind::Timeout => format!("no answer within {timeout}"),
         _ => error.to_string(),
     }
 }
 
-/// What somebody says of themselves, as far as it can be printed.
+/// The printable start of a component's text.
 fn printable(words: &str) -> String {
     hyoshi_model::printable(&words.chars().filter(|c| !c.is_control()).take(200).collect::<String>())
 }
 
-/// What an advocate from elsewhere advises, if it is a request for the same period.
+/// Checks the answer of an external advocate: a request for the same period.
 pub(crate) fn advised(answer: &wire::Reservation, asked: Reservation) -> Result<Reservation, String> {
     let wire::Reservation { budget, period, deadline } = *answer;
     if period != asked.period().as_nanos() {
-        return Err(format!("it asks for a period of {}, not {}", Span::from_nanos(period), asked.period()));
+        return Err(format!("it requested a period of {} instead of {}", Span::from_nanos(period), asked.period()));
     }
     let read = Reservation::new(Span::from_nanos(budget), asked.period());
     let read = read.and_then(|read| if deadline == 0 { Ok(read) } else { read.within(Span::from_nanos(deadline)) });
-    read.map_err(|error| format!("it asks for what cannot be reserved: {error}"))
+    read.map_err(|error| format!("it requested an invalid reservation: {error}"))
 }
 
 pub(crate) fn reservation(one: Reservation) -> wire::Reservation {

@@ -8,65 +8,72 @@ use hyoshi_control::policy::{AnyPolicy, ExternalPolicy};
 use hyoshi_model::{Share, Span};
 use hyoshi_os::PiMutex;
 
-use super::pool::{After, Asked};
-use super::{About, Bulletin, DEFAULT_TIMEOUT, Externals, Note, printable, reservation, why};
-use crate::foreign::{Elsewhere, Source};
+use super::call_pool::{NextCall, RemoteCall};
+use super::{
+    DEFAULT_TIMEOUT, ExternalEvent, ExternalEvents, Externals, OperatorNotice, failure_reason, printable, reservation,
+};
+use crate::component::ComponentSpec;
+use crate::foreign_policy::{ForeignPolicy, PolicySource};
 use crate::idl::cpu_broker as wire;
 use crate::idl::cpu_broker::{Policy as _, PolicyStub};
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
-/// Between two attempts, until the third has failed.
+/// The pause before the second and third attempt.
 const BRIEF: Span = Span::from_millis(100);
 
 impl Externals {
-    /// The policy of a setting; `fallback` decides when it does not.
+    /// The policy of a specification; `fallback` decides while it does not answer.
     ///
     /// # Errors
     ///
-    /// Of settings that name no object, or cannot be read.
-    pub(crate) fn policy(self: &Arc<Self>, setting: &Setting, fallback: AnyPolicy) -> Result<AnyPolicy, Trouble> {
+    /// If the specification has no valid object.
+    pub(crate) fn policy(
+        self: &Arc<Self>,
+        setting: &ComponentSpec,
+        fallback: AnyPolicy,
+    ) -> Result<AnyPolicy, RequestError> {
         let (stub, timeout) = self.object::<dyn wire::Policy>(setting, DEFAULT_TIMEOUT)?;
         self.policies.start()?;
-        let exchange =
-            Exchange { stub: stub.within(timeout), timeout, bulletin: self.bulletin.clone(), talk: PiMutex::default() };
-        let (externals, exchange) = (self.clone(), Arc::new(exchange));
-        Ok(Box::new(Elsewhere::new(External { externals, exchange, last: None }, fallback)))
+        let call =
+            PolicyCall { stub: stub.within(timeout), timeout, events: self.events.clone(), state: PiMutex::default() };
+        let (externals, call) = (self.clone(), Arc::new(call));
+        Ok(Box::new(ForeignPolicy::new(ObjectPolicy { externals, call, last: None }, fallback)))
     }
 }
 
-/// What is asked at once: the asks, and how much there is.
-type Question = (Vec<Ask>, Share);
-/// What was asked and a budget for each, or why there is none.
-type Outcome = Result<(Vec<Ask>, Vec<Span>), String>;
+/// The requests and the cap of one call.
+type PolicyInput = (Vec<Ask>, Share);
+/// The requests and a budget for each, or the reason of the failure.
+type PolicyAnswer = Result<(Vec<Ask>, Vec<Span>), String>;
 
-/// A policy in another process, between the broker and the thread that asks it.
-struct Exchange {
+/// The calls to the policy, shared by the broker and the pool.
+struct PolicyCall {
     stub: PolicyStub,
     timeout: Span,
-    bulletin: Arc<Bulletin>,
-    talk: PiMutex<Talk>,
+    events: Arc<ExternalEvents>,
+    state: PiMutex<PolicyCallState>,
 }
 
 #[derive(Default)]
-struct Talk {
-    question: Option<Question>,
-    /// Somebody has it in hand.
+struct PolicyCallState {
+    question: Option<PolicyInput>,
+    /// It is queued or being called.
     busy: bool,
-    /// What has come of the question before; taken by the broker.
-    outcome: Option<Outcome>,
-    /// What it says of itself.
-    words: Option<String>,
+    /// The last result, until the broker reads it.
+    outcome: Option<PolicyAnswer>,
+    /// Its description.
+    description: Option<String>,
     failed: bool,
     failures: u32,
-    /// It is the policy no more.
+    /// Another policy has replaced it.
     gone: bool,
 }
 
-impl Exchange {
+impl PolicyCall {
     fn ask(&self, asks: &[Ask], cap: Share) -> Result<Vec<Span>, String> {
-        let asks: Vec<wire::Ask> = asks.iter().map(|ask| to_wire(ask, self.bulletin.name_of(ask.task))).collect();
-        let budgets = self.stub.arbitrate(cap.as_millionths(), &asks).map_err(|error| why(&error, self.timeout))?;
+        let asks: Vec<wire::TaskRequest> = asks.iter().map(|ask| to_wire(ask, self.events.name_of(ask.task))).collect();
+        let budgets =
+            self.stub.arbitrate(cap.as_millionths(), &asks).map_err(|error| failure_reason(&error, self.timeout))?;
         match budgets.len() == asks.len() {
             true => Ok(budgets.into_iter().map(Span::from_nanos).collect()),
             false => Err(format!("it returned {} budgets for {} requests", budgets.len(), asks.len())),
@@ -74,86 +81,86 @@ impl Exchange {
     }
 }
 
-impl Asked for Exchange {
-    fn talk_once(&self) -> Option<About> {
+impl RemoteCall for PolicyCall {
+    fn call_once(&self) -> Option<ExternalEvent> {
         let (question, introduced) = {
-            let mut talk = self.talk.lock();
-            (talk.question.take()?, talk.words.is_some())
+            let mut state = self.state.lock();
+            (state.question.take()?, state.description.is_some())
         };
         let answered = self.ask(&question.0, question.1);
-        let words = match answered.is_ok() && !introduced {
+        let description = match answered.is_ok() && !introduced {
             true => self.stub.describe().ok().map(|words| printable(&words)),
             false => None,
         };
-        let mut talk = self.talk.lock();
-        talk.words = words.or(talk.words.take());
+        let mut state = self.state.lock();
+        state.description = description.or(state.description.take());
         match answered {
             Ok(budgets) => {
-                talk.failures = 0;
-                talk.outcome = Some(Ok((question.0, budgets)));
-                if std::mem::take(&mut talk.failed) {
-                    self.bulletin.note(Note::of_policy(External::WHICH, None));
+                state.failures = 0;
+                state.outcome = Some(Ok((question.0, budgets)));
+                if std::mem::take(&mut state.failed) {
+                    self.events.add_notice(OperatorNotice::of_policy(ObjectPolicy::LABEL, None));
                 }
             }
-            Err(why) => {
-                talk.failures += 1;
-                if !std::mem::replace(&mut talk.failed, true) {
-                    self.bulletin.note(Note::of_policy(External::WHICH, Some(&why)));
+            Err(reason) => {
+                state.failures += 1;
+                if !std::mem::replace(&mut state.failed, true) {
+                    self.events.add_notice(OperatorNotice::of_policy(ObjectPolicy::LABEL, Some(&reason)));
                 }
-                // Asked again when it has rested, unless something else is to be asked by then.
-                talk.question.get_or_insert(question);
-                talk.outcome = Some(Err(why));
+                // Repeated after the pause, unless a newer request replaces it.
+                state.question.get_or_insert(question);
+                state.outcome = Some(Err(reason));
             }
         }
-        Some(About::Policy)
+        Some(ExternalEvent::Policy)
     }
 
-    fn after(&self) -> After {
-        let mut talk = self.talk.lock();
-        talk.busy = talk.question.is_some() && !talk.gone;
-        match (talk.busy, talk.failed) {
-            (false, _) => After::Over,
-            (true, false) => After::Again,
-            (true, true) if talk.failures < 3 => After::Later(BRIEF),
-            (true, true) => After::Later(Span::from_secs(1 << (talk.failures - 3).min(5))),
+    fn next_call(&self) -> NextCall {
+        let mut state = self.state.lock();
+        state.busy = state.question.is_some() && !state.gone;
+        match (state.busy, state.failed) {
+            (false, _) => NextCall::Over,
+            (true, false) => NextCall::Again,
+            (true, true) if state.failures < 3 => NextCall::Later(BRIEF),
+            (true, true) => NextCall::Later(Span::from_secs(1 << (state.failures - 3).min(5))),
         }
     }
 
     fn give_up(&self) {
-        self.talk.lock().busy = false;
+        self.state.lock().busy = false;
     }
 }
 
-fn to_wire(ask: &Ask, name: String) -> wire::Ask {
-    wire::Ask {
+fn to_wire(ask: &Ask, name: String) -> wire::TaskRequest {
+    wire::TaskRequest {
         number: ask.task.0,
         name,
         importance: ask.importance,
         weight: ask.weight,
-        asked: reservation(ask.asked),
-        least: ask.least.as_millionths(),
+        requested: reservation(ask.asked),
+        min_share: ask.least.as_millionths(),
     }
 }
 
-/// What the arbiter has of it.
-struct External {
+/// The policy that the arbiter uses.
+struct ObjectPolicy {
     externals: Arc<Externals>,
-    exchange: Arc<Exchange>,
-    /// What was asked last.
-    last: Option<Question>,
+    call: Arc<PolicyCall>,
+    /// The last request.
+    last: Option<PolicyInput>,
 }
 
-impl Source for External {
+impl PolicySource for ObjectPolicy {
     const NAME: &'static str = "external";
-    const WHICH: &'static str = "the external policy";
+    const LABEL: &'static str = "the external policy";
 
-    fn hear(&mut self, foreign: &mut ExternalPolicy, _: &[Ask], _: Share) {
-        match self.exchange.talk.lock().outcome.take() {
+    fn fetch(&mut self, foreign: &mut ExternalPolicy, _: &[Ask], _: Share) {
+        match self.call.state.lock().outcome.take() {
             None => (),
             Some(Ok((asks, budgets))) => {
                 foreign.answered(&asks, &budgets);
             }
-            Some(Err(why)) => foreign.failed(why),
+            Some(Err(reason)) => foreign.failed(reason),
         }
     }
 
@@ -162,33 +169,33 @@ impl Source for External {
             return;
         }
         self.last = Some((asks.to_vec(), cap));
-        let mut talk = self.exchange.talk.lock();
-        talk.question = self.last.clone();
-        if !std::mem::replace(&mut talk.busy, true) {
-            drop(talk);
-            if !self.externals.policies.ask(self.exchange.clone()) {
-                self.exchange.give_up();
+        let mut state = self.call.state.lock();
+        state.question = self.last.clone();
+        if !std::mem::replace(&mut state.busy, true) {
+            drop(state);
+            if !self.externals.policies.ask(self.call.clone()) {
+                self.call.give_up();
             }
         }
     }
 
-    fn words(&self) -> Option<String> {
-        self.exchange.talk.lock().words.clone()
+    fn description(&self) -> Option<String> {
+        self.call.state.lock().description.clone()
     }
 
-    fn bulletin(&self) -> &Bulletin {
-        &self.exchange.bulletin
+    fn events(&self) -> &ExternalEvents {
+        &self.call.events
     }
 }
 
-impl Drop for External {
+impl Drop for ObjectPolicy {
     fn drop(&mut self) {
-        let mut talk = self.exchange.talk.lock();
-        (talk.gone, talk.question) = (true, None);
+        let mut state = self.call.state.lock();
+        (state.gone, state.question) = (true, None);
     }
 }
 
-impl fmt::Debug for External {
+impl fmt::Debug for ObjectPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("External").finish_non_exhaustive()
     }

@@ -1,11 +1,11 @@
-//! A scheduler proxy in another process, and the machine's own that reserves while the other does not answer.
+//! A scheduler proxy in another process, and the machine's own proxy that replaces it while it does not answer.
 //!
 //! ```text
-//!              late, or failed: all tasks reserved for here
-//!   Elsewhere ──────────────────────────────────────────────► Here
-//!       ▲                                                       │
-//!       └───────────────────────────────────────────────────────┘
-//!     describe is answered: it is told all reservations anew; each is given up here once it is confirmed there
+//!           late, or failed: the own proxy reserves for all tasks
+//!   Remote ───────────────────────────────────────────────────────► Own
+//!     ▲                                                               │
+//!     └───────────────────────────────────────────────────────────────┘
+//!     `describe` succeeds: all reservations are sent again; each own one ends when the remote one is confirmed
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,140 +16,141 @@ use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
 use hyoshi_os::process::ProcessIdentity;
 
-use crate::kernel::{Lanes, NotReserved};
+use crate::platform::{CpuLanes, NotReserved};
 use crate::proxy::moves::Moves;
-use crate::proxy::{Abilities, Ground, SchedulerProxy};
+use crate::proxy::{Abilities, ProxyContext, SchedulerProxy};
 
-/// Processes of one task that it is told.
+/// The number of processes in one command.
 const PROCESSES: usize = 1_024;
 
-/// What somebody elsewhere is told to do for a task.
+/// A command for a scheduler in another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// What to reserve, for which processes; none to release it.
-    pub what: Option<(Reservation, Vec<u32>)>,
-    /// Orders are numbered, over all tasks.
+pub struct ProxyCommand {
+    /// The reservation and its processes; `None` releases the task.
+    pub reservation: Option<(Reservation, Vec<u32>)>,
+    /// Counts the commands for all tasks.
     pub number: u64,
 }
 
-/// What came of what somebody elsewhere was told.
+/// A result of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// Done, or not, for a task; with what had been told.
+pub enum ProxyReport {
+    /// The reservation of a task was made or refused.
     Done(TaskId, Reservation, Result<(), NotReserved>),
-    /// Nothing is reserved for a task any more; with the number of the order.
+    /// The task was released by the command of this number.
     Released(TaskId, u64),
-    /// It is passed over.
+    /// The scheduler is bypassed, with the reason.
     Failed(String),
     /// It answers again.
     Again,
 }
 
-/// The way to somebody elsewhere.
-pub trait Elsewhere: Send {
-    /// Tells it to do something for a task, in place of what waits to be told for it. Does not wait.
-    fn order(&mut self, task: TaskId, order: Order);
+/// The connection to the scheduler.
+pub trait RemoteScheduler: Send {
+    /// Queues a command, in place of a queued command for the same task. Does not block.
+    fn order(&mut self, task: TaskId, order: ProxyCommand);
 
-    /// What has come since, in order.
-    fn reports(&mut self) -> Vec<Report>;
+    /// The results since the last call, in order.
+    fn reports(&mut self) -> Vec<ProxyReport>;
 
-    /// What it says of itself.
-    fn words(&self) -> Option<String>;
+    /// The scheduler's description.
+    fn description(&self) -> Option<String>;
 }
 
 /// See the module.
 pub struct ExternalScheduler {
     own: Box<dyn SchedulerProxy>,
-    elsewhere: Box<dyn Elsewhere>,
-    /// What is granted to each task.
+    remote: Box<dyn RemoteScheduler>,
+    /// The granted reservations.
     wanted: BTreeMap<TaskId, Reservation>,
-    /// Those for which it is reserved here.
-    here: BTreeSet<TaskId>,
-    /// Those for which something may be reserved there, until it is confirmed that nothing is; each with its last order.
-    there: BTreeMap<TaskId, u64>,
+    /// Tasks that the machine's own proxy reserves for.
+    own_tasks: BTreeSet<TaskId>,
+    /// Tasks that may hold a remote reservation, with their last command, until a release is confirmed.
+    remote_tasks: BTreeMap<TaskId, u64>,
     orders: u64,
-    /// Those whose reservation is not confirmed yet.
-    awaited: BTreeSet<TaskId>,
+    /// Tasks with an unconfirmed reservation.
+    pending: BTreeSet<TaskId>,
     failed: Option<String>,
-    news: VecDeque<(TaskId, Reservation, Result<(), NotReserved>)>,
+    outcomes: VecDeque<(TaskId, Reservation, Result<(), NotReserved>)>,
 }
 
 impl ExternalScheduler {
-    /// Of nobody yet.
-    pub fn new(own: Box<dyn SchedulerProxy>, elsewhere: impl Elsewhere + 'static) -> Self {
+    /// Without tasks.
+    pub fn new(own: Box<dyn SchedulerProxy>, remote: impl RemoteScheduler + 'static) -> Self {
         ExternalScheduler {
             own,
-            elsewhere: Box::new(elsewhere),
+            remote: Box::new(remote),
             wanted: BTreeMap::new(),
-            here: BTreeSet::new(),
-            there: BTreeMap::new(),
+            own_tasks: BTreeSet::new(),
+            remote_tasks: BTreeMap::new(),
             orders: 0,
-            awaited: BTreeSet::new(),
+            pending: BTreeSet::new(),
             failed: None,
-            news: VecDeque::new(),
+            outcomes: VecDeque::new(),
         }
     }
 
-    fn order(&mut self, task: TaskId, reservation: Reservation, ground: &Ground) {
-        let members = ground.tasks.get(&task);
+    fn order(&mut self, task: TaskId, reservation: Reservation, context: &ProxyContext) {
+        let members = context.tasks.get(&task);
         let numbers = members.map_or(Vec::new(), |members| {
             members.processes().map(|process| process.identity().number).take(PROCESSES).collect()
         });
-        self.awaited.insert(task);
-        self.tell(task, Some((reservation, numbers)));
+        self.pending.insert(task);
+        self.send(task, Some((reservation, numbers)));
     }
 
-    fn tell(&mut self, task: TaskId, what: Option<(Reservation, Vec<u32>)>) {
+    fn send(&mut self, task: TaskId, what: Option<(Reservation, Vec<u32>)>) {
         self.orders += 1;
-        self.there.insert(task, self.orders);
-        self.elsewhere.order(task, Order { what, number: self.orders });
+        self.remote_tasks.insert(task, self.orders);
+        self.remote.order(task, ProxyCommand { reservation: what, number: self.orders });
     }
 
-    fn hear(&mut self, report: Report, now: Instant, ground: &mut Ground) {
+    fn apply_report(&mut self, report: ProxyReport, now: Instant, context: &mut ProxyContext) {
         match report {
-            // Something else has been told since.
-            Report::Done(task, what, _) if self.wanted.get(&task) != Some(&what) || !self.awaited.contains(&task) => {}
-            Report::Done(task, what, done) => {
-                self.awaited.remove(&task);
+            // A newer command replaced this one.
+            ProxyReport::Done(task, what, _)
+                if self.wanted.get(&task) != Some(&what) || !self.pending.contains(&task) => {}
+            ProxyReport::Done(task, what, done) => {
+                self.pending.remove(&task);
                 match done {
                     Ok(()) => {
-                        if self.here.remove(&task) {
-                            self.own.release(task, ground);
+                        if self.own_tasks.remove(&task) {
+                            self.own.release(task, context);
                         }
-                        self.news.push_back((task, what, Ok(())));
+                        self.outcomes.push_back((task, what, Ok(())));
                     }
                     Err(refused) => {
                         self.wanted.remove(&task);
-                        self.news.push_back((task, what, Err(refused)));
+                        self.outcomes.push_back((task, what, Err(refused)));
                     }
                 }
             }
-            // Unless something else has been told since.
-            Report::Released(task, number) => {
-                if self.there.get(&task) == Some(&number) {
-                    self.there.remove(&task);
+            // A newer command may have replaced the release.
+            ProxyReport::Released(task, number) => {
+                if self.remote_tasks.get(&task) == Some(&number) {
+                    self.remote_tasks.remove(&task);
                 }
             }
-            Report::Failed(why) => {
-                self.failed = Some(why);
-                self.awaited.clear();
+            ProxyReport::Failed(reason) => {
+                self.failed = Some(reason);
+                self.pending.clear();
                 for (task, what) in self.wanted.clone() {
-                    let done = self.own.reserve(task, what, now, ground);
+                    let done = self.own.reserve(task, what, now, context);
                     match done.is_ok() {
-                        true => self.here.insert(task),
+                        true => self.own_tasks.insert(task),
                         false => self.wanted.remove(&task).is_some(),
                     };
-                    self.news.push_back((task, what, done));
+                    self.outcomes.push_back((task, what, done));
                 }
             }
-            Report::Again => {
+            ProxyReport::Again => {
                 self.failed = None;
-                let departed = self.there.keys().filter(|task| !self.wanted.contains_key(task));
+                let departed = self.remote_tasks.keys().filter(|task| !self.wanted.contains_key(task));
                 for task in departed.copied().collect::<Vec<_>>() {
-                    self.tell(task, None);
+                    self.send(task, None);
                 }
                 for (task, what) in self.wanted.clone() {
-                    self.order(task, what, ground);
+                    self.order(task, what, context);
                 }
             }
         }
@@ -165,8 +166,8 @@ impl SchedulerProxy for ExternalScheduler {
         self.own.abilities()
     }
 
-    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
-        Err("schedulers elsewhere are not told which tasks are hard".into())
+    fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
+        Err("external schedulers do not support hard tasks".into())
     }
 
     fn reserve(
@@ -174,57 +175,57 @@ impl SchedulerProxy for ExternalScheduler {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
         if self.failed.is_some() {
-            self.own.reserve(task, reservation, now, ground)?;
-            self.here.insert(task);
+            self.own.reserve(task, reservation, now, context)?;
+            self.own_tasks.insert(task);
             self.wanted.insert(task, reservation);
             return Ok(());
         }
         self.wanted.insert(task, reservation);
-        self.order(task, reservation, ground);
+        self.order(task, reservation, context);
         Ok(())
     }
 
-    fn release(&mut self, task: TaskId, ground: &mut Ground) {
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
         self.wanted.remove(&task);
-        self.awaited.remove(&task);
-        if self.here.remove(&task) {
-            self.own.release(task, ground);
+        self.pending.remove(&task);
+        if self.own_tasks.remove(&task) {
+            self.own.release(task, context);
         }
-        // One that does not answer is told when it does.
-        if self.failed.is_none() && self.there.contains_key(&task) {
-            self.tell(task, None);
+        // While it does not answer, the command waits for the next [`ProxyReport::Again`].
+        if self.failed.is_none() && self.remote_tasks.contains_key(&task) {
+            self.send(task, None);
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
-        if self.here.contains(&task) {
-            self.own.dismiss(task, left, ground);
+    fn remove_processes(&mut self, task: TaskId, left: &[ProcessIdentity], context: &mut ProxyContext) {
+        if self.own_tasks.contains(&task) {
+            self.own.remove_processes(task, left, context);
         }
-        // Those elsewhere are told who is left.
+        // Send the remaining processes.
         if self.failed.is_none()
             && let Some(reservation) = self.wanted.get(&task)
         {
-            self.order(task, *reservation, ground);
+            self.order(task, *reservation, context);
         }
     }
 
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
-        for report in self.elsewhere.reports() {
-            self.hear(report, now, ground);
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
+        for report in self.remote.reports() {
+            self.apply_report(report, now, context);
         }
-        self.own.tick(now, ground)
+        self.own.tick(now, context)
     }
 
-    fn awaits(&self, task: TaskId) -> bool {
-        self.awaited.contains(&task)
+    fn is_pending(&self, task: TaskId) -> bool {
+        self.pending.contains(&task)
     }
 
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
-        self.news.pop_front().or_else(|| {
-            let (task, what, done) = self.own.news()?;
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+        self.outcomes.pop_front().or_else(|| {
+            let (task, what, done) = self.own.next_outcome()?;
             if done.is_err() && self.wanted.get(&task) == Some(&what) {
                 self.wanted.remove(&task);
             }
@@ -232,23 +233,23 @@ impl SchedulerProxy for ExternalScheduler {
         })
     }
 
-    fn room(&mut self) -> Option<TaskId> {
-        self.own.room()
+    fn next_retry(&mut self) -> Option<TaskId> {
+        self.own.next_retry()
     }
 
-    /// Schedulers elsewhere are not told of lanes.
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
-        self.own.promise(cpu, lanes, first, ground) && self.failed.is_some()
+    /// Remote schedulers do not know lanes.
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId], context: &mut ProxyContext) -> bool {
+        self.own.promise_lanes(cpu, lanes, first, context) && self.failed.is_some()
     }
 
     fn moves(&self) -> Option<Arc<Moves>> {
         self.own.moves()
     }
 
-    fn standing(&self) -> Option<String> {
+    fn status(&self) -> Option<String> {
         Some(match &self.failed {
-            Some(why) => format!("passed over, {why}; {} reserves meanwhile", self.own.name()),
-            None => self.elsewhere.words().unwrap_or_else(|| "another process reserves".to_owned()),
+            Some(reason) => format!("bypassed: {reason}; {} reserves instead", self.own.name()),
+            None => self.remote.description().unwrap_or_else(|| "reserves in another process".to_owned()),
         })
     }
 }
@@ -269,17 +270,17 @@ mod tests {
 
     use super::*;
     use crate::proxy::simulated::SimulatedProxy;
-    use crate::touched::Touched;
+    use crate::state_file::StateFile;
 
-    /// Does what the test says.
+    /// A scheduler that the test controls.
     #[derive(Clone, Default)]
-    struct Fake(Arc<PiMutex<Said>>);
+    struct Fake(Arc<PiMutex<FakeLog>>);
 
-    /// Both ways; budgets in ms.
+    /// Commands and results; budgets in ms.
     #[derive(Default)]
-    struct Said {
+    struct FakeLog {
         orders: Vec<(u32, Option<u64>)>,
-        reports: Vec<Report>,
+        reports: Vec<ProxyReport>,
         last: u64,
     }
 
@@ -288,24 +289,24 @@ mod tests {
             std::mem::take(&mut self.0.lock().orders)
         }
 
-        fn reports(&self, report: Report) {
+        fn reports(&self, report: ProxyReport) {
             self.0.lock().reports.push(report);
         }
     }
 
-    impl Elsewhere for Fake {
-        fn order(&mut self, task: TaskId, order: Order) {
-            let millis = order.what.map(|(what, _)| what.budget().as_nanos() / 1_000_000);
-            let mut said = self.0.lock();
-            said.orders.push((task.0, millis));
-            said.last = order.number;
+    impl RemoteScheduler for Fake {
+        fn order(&mut self, task: TaskId, order: ProxyCommand) {
+            let millis = order.reservation.map(|(what, _)| what.budget().as_nanos() / 1_000_000);
+            let mut log = self.0.lock();
+            log.orders.push((task.0, millis));
+            log.last = order.number;
         }
 
-        fn reports(&mut self) -> Vec<Report> {
+        fn reports(&mut self) -> Vec<ProxyReport> {
             std::mem::take(&mut self.0.lock().reports)
         }
 
-        fn words(&self) -> Option<String> {
+        fn description(&self) -> Option<String> {
             None
         }
     }
@@ -314,35 +315,36 @@ mod tests {
         Reservation::new(Span::from_millis(budget), Span::from_millis(100)).unwrap()
     }
 
-    struct Stage {
+    struct Fixture {
         proxy: ExternalScheduler,
         fake: Fake,
-        ground: Ground,
+        context: ProxyContext,
         place: PathBuf,
     }
 
-    impl Stage {
-        fn new(name: &str) -> Stage {
+    impl Fixture {
+        fn new(name: &str) -> Fixture {
             let place = std::env::temp_dir().join(format!("hyoshi-elsewhere-{name}-{}", std::process::id()));
-            let (touched, _) = Touched::open(&place).unwrap_or_else(|error| panic!("{error}"));
+            let (state_file, _) = StateFile::open(&place).unwrap_or_else(|error| panic!("{error}"));
             let own = Box::new(SimulatedProxy::new(vec![0], Share::from_percent(95)));
             let fake = Fake::default();
-            let ground = Ground { tasks: BTreeMap::new(), hard: BTreeSet::new(), confined: BTreeSet::new(), touched };
-            Stage { proxy: ExternalScheduler::new(own, fake.clone()), fake, ground, place }
+            let context =
+                ProxyContext { tasks: BTreeMap::new(), hard: BTreeSet::new(), confined: BTreeSet::new(), state_file };
+            Fixture { proxy: ExternalScheduler::new(own, fake.clone()), fake, context, place }
         }
 
         fn reserve(&mut self, task: u32, budget: u64) {
-            self.proxy.reserve(TaskId(task), millis(budget), Instant::ZERO, &mut self.ground).unwrap();
+            self.proxy.reserve(TaskId(task), millis(budget), Instant::ZERO, &mut self.context).unwrap();
         }
 
-        fn hears(&mut self, report: Report) -> Vec<(u32, bool)> {
+        fn receives(&mut self, report: ProxyReport) -> Vec<(u32, bool)> {
             self.fake.reports(report);
-            self.proxy.tick(Instant::ZERO, &mut self.ground);
-            std::iter::from_fn(|| self.proxy.news()).map(|(task, _, done)| (task.0, done.is_ok())).collect()
+            self.proxy.tick(Instant::ZERO, &mut self.context);
+            std::iter::from_fn(|| self.proxy.next_outcome()).map(|(task, _, done)| (task.0, done.is_ok())).collect()
         }
     }
 
-    impl Drop for Stage {
+    impl Drop for Fixture {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.place);
         }
@@ -350,74 +352,74 @@ mod tests {
 
     #[test]
     fn nothing_is_confirmed_before_it_is_and_a_refusal_is_told() {
-        let mut stage = Stage::new("confirmed");
+        let mut stage = Fixture::new("confirmed");
         stage.reserve(1, 20);
         stage.reserve(2, 30);
         assert_eq!(stage.fake.orders(), [(1, Some(20)), (2, Some(30))]);
-        assert!(stage.proxy.awaits(TaskId(1)));
-        assert_eq!(stage.hears(Report::Done(TaskId(1), millis(20), Ok(()))), [(1, true)]);
-        assert!(!stage.proxy.awaits(TaskId(1)));
-        let refused = NotReserved { most: Some(millis(10)), why: "full".into() };
-        assert_eq!(stage.hears(Report::Done(TaskId(2), millis(30), Err(refused))), [(2, false)]);
-        // What was told before the last order is no word on that.
+        assert!(stage.proxy.is_pending(TaskId(1)));
+        assert_eq!(stage.receives(ProxyReport::Done(TaskId(1), millis(20), Ok(()))), [(1, true)]);
+        assert!(!stage.proxy.is_pending(TaskId(1)));
+        let refused = NotReserved { most: Some(millis(10)), reason: "full".into() };
+        assert_eq!(stage.receives(ProxyReport::Done(TaskId(2), millis(30), Err(refused))), [(2, false)]);
+        // A result of an older command confirms nothing.
         stage.reserve(2, 10);
-        assert_eq!(stage.hears(Report::Done(TaskId(2), millis(30), Ok(()))), []);
-        assert!(stage.proxy.awaits(TaskId(2)));
+        assert_eq!(stage.receives(ProxyReport::Done(TaskId(2), millis(30), Ok(()))), []);
+        assert!(stage.proxy.is_pending(TaskId(2)));
     }
 
     #[test]
     fn while_it_is_passed_over_the_machine_reserves_and_afterwards_it_is_told_all_anew() {
-        let mut stage = Stage::new("passed-over");
+        let mut stage = Fixture::new("passed-over");
         stage.reserve(1, 60);
         stage.reserve(2, 60);
         stage.reserve(3, 10);
         stage.fake.orders();
-        let news = stage.hears(Report::Failed("late".into()));
-        assert_eq!(news, [(1, true), (2, false), (3, true)], "one CPU has no room for the second");
+        let outcomes = stage.receives(ProxyReport::Failed("late".into()));
+        assert_eq!(outcomes, [(1, true), (2, false), (3, true)], "one CPU has no room for the second");
         assert_eq!(stage.proxy.name(), "simulated");
-        assert!(stage.proxy.standing().unwrap().contains("passed over, late; simulated reserves meanwhile"));
-        stage.proxy.release(TaskId(3), &mut stage.ground);
+        assert!(stage.proxy.status().unwrap().contains("bypassed: late; simulated reserves instead"));
+        stage.proxy.release(TaskId(3), &mut stage.context);
         stage.reserve(4, 10);
         assert_eq!(stage.fake.orders(), [], "it is told nothing meanwhile");
-        assert_eq!(stage.hears(Report::Again), []);
+        assert_eq!(stage.receives(ProxyReport::Again), []);
         assert_eq!(stage.fake.orders(), [(2, None), (3, None), (1, Some(60)), (4, Some(10))]);
         assert_eq!(stage.proxy.name(), "external");
-        assert_eq!(stage.proxy.here.len(), 2, "here until it is confirmed there");
-        assert_eq!(stage.hears(Report::Done(TaskId(1), millis(60), Ok(()))), [(1, true)]);
-        assert_eq!(stage.proxy.here.len(), 1);
+        assert_eq!(stage.proxy.own_tasks.len(), 2, "here until it is confirmed there");
+        assert_eq!(stage.receives(ProxyReport::Done(TaskId(1), millis(60), Ok(()))), [(1, true)]);
+        assert_eq!(stage.proxy.own_tasks.len(), 1);
     }
 
     #[test]
     fn a_release_that_is_lost_on_the_way_is_told_again_until_it_is_confirmed() {
-        let mut stage = Stage::new("release-lost");
+        let mut stage = Fixture::new("release-lost");
         stage.reserve(1, 20);
-        stage.hears(Report::Done(TaskId(1), millis(20), Ok(())));
-        stage.proxy.release(TaskId(1), &mut stage.ground);
+        stage.receives(ProxyReport::Done(TaskId(1), millis(20), Ok(())));
+        stage.proxy.release(TaskId(1), &mut stage.context);
         assert_eq!(stage.fake.orders(), [(1, Some(20)), (1, None)]);
         for _ in 0..2 {
-            stage.hears(Report::Failed("late".into()));
-            stage.hears(Report::Again);
+            stage.receives(ProxyReport::Failed("late".into()));
+            stage.receives(ProxyReport::Again);
             assert_eq!(stage.fake.orders(), [(1, None)]);
         }
         let released = stage.fake.0.lock().last;
-        stage.hears(Report::Released(TaskId(1), released));
-        stage.hears(Report::Failed("late".into()));
-        stage.hears(Report::Again);
+        stage.receives(ProxyReport::Released(TaskId(1), released));
+        stage.receives(ProxyReport::Failed("late".into()));
+        stage.receives(ProxyReport::Again);
         assert_eq!(stage.fake.orders(), [], "nothing is there any more");
     }
 
     #[test]
     fn the_confirmation_of_a_release_before_is_none_of_what_was_told_since() {
-        let mut stage = Stage::new("release-before");
+        let mut stage = Fixture::new("release-before");
         stage.reserve(1, 20);
-        stage.proxy.release(TaskId(1), &mut stage.ground);
+        stage.proxy.release(TaskId(1), &mut stage.context);
         let before = stage.fake.0.lock().last;
         stage.reserve(1, 30);
-        stage.proxy.release(TaskId(1), &mut stage.ground);
-        stage.hears(Report::Released(TaskId(1), before));
-        stage.hears(Report::Failed("late".into()));
+        stage.proxy.release(TaskId(1), &mut stage.context);
+        stage.receives(ProxyReport::Released(TaskId(1), before));
+        stage.receives(ProxyReport::Failed("late".into()));
         stage.fake.orders();
-        stage.hears(Report::Again);
+        stage.receives(ProxyReport::Again);
         assert_eq!(stage.fake.orders(), [(1, None)]);
     }
 }

@@ -12,14 +12,14 @@ use hyoshi_os::trusted::UntrustedPath;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use super::{Holder, Limits, Rules};
+use super::{LimitScope, Rules, UserLimits};
 
 /// Largest size of the file, in octets.
 const MOST: u64 = 1 << 20;
 
-/// Why a file of limits is not used.
+/// Why a file of limits cannot be used.
 #[derive(Debug)]
-pub enum BadFile {
+pub enum LimitsError {
     /// It cannot be read.
     System(PathBuf, io::Error),
     /// Another user controls its path, or it is not a file.
@@ -30,39 +30,39 @@ pub enum BadFile {
     Wrong(Box<Diagnostic>),
 }
 
-impl BadFile {
+impl LimitsError {
     /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
-            BadFile::System(..) => "make it readable for the broker, or name another with --limits".to_owned(),
-            BadFile::UntrustedPath(mistrust) => mistrust.remedy(),
-            BadFile::TooLarge(_) => "name a text file of at most 1 MiB".to_owned(),
-            BadFile::Wrong(error) => error.help.clone().unwrap_or_default(),
+            LimitsError::System(..) => "make it readable for the broker, or use --limits FILE".to_owned(),
+            LimitsError::UntrustedPath(mistrust) => mistrust.remedy(),
+            LimitsError::TooLarge(_) => "use a text file of at most 1 MiB".to_owned(),
+            LimitsError::Wrong(error) => error.help.clone().unwrap_or_default(),
         }
     }
 }
 
-impl fmt::Display for BadFile {
+impl fmt::Display for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadFile::System(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            BadFile::UntrustedPath(mistrust) => write!(f, "the limits cannot be read: {mistrust}"),
-            BadFile::TooLarge(path) => write!(f, "{} has more than 1 MiB", path.display()),
-            BadFile::Wrong(error) => error.fmt(f),
+            LimitsError::System(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            LimitsError::UntrustedPath(mistrust) => write!(f, "cannot read the limits: {mistrust}"),
+            LimitsError::TooLarge(path) => write!(f, "{} is larger than 1 MiB", path.display()),
+            LimitsError::Wrong(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for BadFile {}
+impl std::error::Error for LimitsError {}
 
-/// The limits of a file; none if it is not there.
+/// The limits of a file; `None` if it does not exist.
 ///
 /// # Errors
 ///
-/// If other users could change the file, and if something in it is wrong.
-pub fn read_file(path: &Path) -> Result<Option<Rules>, BadFile> {
+/// If other users could change the file, or its content is invalid.
+pub fn read_file(path: &Path) -> Result<Option<Rules>, LimitsError> {
     match trusted(path) {
-        Err(BadFile::System(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(LimitsError::System(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
         Ok(text) => read(&text, &path.display().to_string()).map(Some),
     }
@@ -72,32 +72,32 @@ pub fn read_file(path: &Path) -> Result<Option<Rules>, BadFile> {
 ///
 /// # Errors
 ///
-/// If the text is wrong.
-pub fn read(text: &str, file: &str) -> Result<Rules, BadFile> {
-    let written: Written = toml::from_str(text).map_err(|error| {
+/// If the text is invalid.
+pub fn read(text: &str, file: &str) -> Result<Rules, LimitsError> {
+    let written: LimitsFile = toml::from_str(text).map_err(|error| {
         let message = error.message().trim_end().to_owned();
         let help = match message.contains("TOML parse") || message.contains("expected `=`") {
             true => "lines are `key = value`; tables begin with [default], [group.NAME], [user.NAME] or [operators]",
             false => HELP,
         };
         let place = error.span().unwrap_or(0..0);
-        BadFile::Wrong(Box::new(Diagnostic::at(file, text, place, message, Some(help.to_owned()))))
+        LimitsError::Wrong(Box::new(Diagnostic::at(file, text, place, message, Some(help.to_owned()))))
     })?;
-    let base = written.default.over(Limits::of(Holder::Default));
-    let named = |holder: Holder, entry: Entry| {
+    let base = written.default.over(UserLimits::of(LimitScope::Default));
+    let named = |scope: LimitScope, entry: LimitsEntry| {
         // Keys missing in an entry come from the default, except for the group with larger defaults.
-        let before = match Limits::of(holder.clone()) {
-            limits if limits == (Limits { holder: holder.clone(), ..Limits::of(Holder::Default) }) => {
-                Limits { holder, ..base.clone() }
+        let before = match UserLimits::of(scope.clone()) {
+            limits if limits == (UserLimits { scope: scope.clone(), ..UserLimits::of(LimitScope::Default) }) => {
+                UserLimits { scope, ..base.clone() }
             }
             limits => limits,
         };
         entry.over(before)
     };
-    let groups = written.group.into_iter().map(|(name, entry)| named(Holder::Group(name), entry));
-    let users = written.user.into_iter().map(|(name, entry)| named(Holder::User(name), entry));
-    let all: Vec<Limits> = std::iter::once(base.clone()).chain(groups).chain(users).collect();
-    let Operators { libraries, objects } = written.operators;
+    let groups = written.group.into_iter().map(|(name, entry)| named(LimitScope::Group(name), entry));
+    let users = written.user.into_iter().map(|(name, entry)| named(LimitScope::User(name), entry));
+    let all: Vec<UserLimits> = std::iter::once(base.clone()).chain(groups).chain(users).collect();
+    let OperatorLists { libraries, objects } = written.operators;
     Ok(Rules { libraries, objects, ..Rules::new(all, file) })
 }
 
@@ -106,23 +106,23 @@ const HELP: &str = "an entry has share = \"10%\", importance, tasks, threads, co
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Written {
-    default: Entry,
-    group: BTreeMap<String, Entry>,
-    user: BTreeMap<String, Entry>,
-    operators: Operators,
+struct LimitsFile {
+    default: LimitsEntry,
+    group: BTreeMap<String, LimitsEntry>,
+    user: BTreeMap<String, LimitsEntry>,
+    operators: OperatorLists,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Operators {
+struct OperatorLists {
     libraries: Vec<String>,
     objects: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Entry {
+struct LimitsEntry {
     #[serde(deserialize_with = "share")]
     share: Option<u32>,
     importance: Option<u32>,
@@ -134,10 +134,10 @@ struct Entry {
     requests: Option<NonZeroU32>,
 }
 
-impl Entry {
-    fn over(&self, before: Limits) -> Limits {
-        Limits {
-            holder: before.holder,
+impl LimitsEntry {
+    fn over(&self, before: UserLimits) -> UserLimits {
+        UserLimits {
+            scope: before.scope,
             share: self.share.unwrap_or(before.share),
             importance: self.importance.unwrap_or(before.importance),
             tasks: self.tasks.unwrap_or(before.tasks),
@@ -162,15 +162,15 @@ fn octets<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 }
 
 /// The text of a file that no other user controls ([`hyoshi_os::trusted`]).
-fn trusted(path: &Path) -> Result<String, BadFile> {
+fn trusted(path: &Path) -> Result<String, LimitsError> {
     let path = hyoshi_os::trusted::file(path).map_err(|mistrust| match mistrust {
-        UntrustedPath::System { path, error } => BadFile::System(path, error),
-        mistrust => BadFile::UntrustedPath(mistrust),
+        UntrustedPath::System { path, error } => LimitsError::System(path, error),
+        mistrust => LimitsError::UntrustedPath(mistrust),
     })?;
-    let failed = |error| BadFile::System(path.clone(), error);
+    let failed = |error| LimitsError::System(path.clone(), error);
     let mut text = String::new();
     File::open(&path).map_err(failed)?.take(MOST + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 > MOST { Err(BadFile::TooLarge(path)) } else { Ok(text) }
+    if text.len() as u64 > MOST { Err(LimitsError::TooLarge(path)) } else { Ok(text) }
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
 
     fn wrong(text: &str) -> String {
         match read(text, "limits.toml").unwrap_err() {
-            BadFile::Wrong(error) => format!("{error}"),
+            LimitsError::Wrong(error) => format!("{error}"),
             other => panic!("{other}"),
         }
     }
@@ -191,7 +191,7 @@ mod tests {
     fn an_entry_takes_from_the_default_what_it_leaves_out_and_the_group_keeps_what_it_has() {
         let text = "[default]\ntasks = 3\nshare = \"5%\"\n[user.1000]\nshare = \"20%\"\n[group.hyoshi]\nthreads = 9\n";
         let rules = read(text, "limits.toml").unwrap();
-        let of = |holder: &str| rules.entries().find(|limits| limits.holder.to_string() == holder).unwrap().clone();
+        let of = |scope: &str| rules.entries().find(|limits| limits.scope.to_string() == scope).unwrap().clone();
         assert_eq!((of("default").tasks, of("default").share), (3, 50_000));
         assert_eq!((of("user.1000").tasks, of("user.1000").share, of("user.1000").importance), (3, 200_000, 1));
         assert_eq!(
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_shown_with_its_place_and_what_to_write() {
-        for (text, told, line) in [
+        for (text, expected, line) in [
             ("[default]\nshare = \"110%\"\n", "share is too large", "2 | share = \"110%\""),
             ("[default]\nshare = 10\n", "invalid type: integer `10`, expected a string", "2 | share = 10"),
             ("[default]\ntask = 10\n", "unknown field `task`, expected one of `share`", "2 | task = 10"),
@@ -212,8 +212,11 @@ mod tests {
             ("[user.ann]\ntasks = -1\n", "expected u32", "2 | tasks = -1"),
             ("[default\n", "unclosed table", "1 | [default"),
         ] {
-            let said = wrong(text);
-            assert!(said.contains(told) && said.contains(line) && said.contains("limits.toml:"), "{text}: {said}");
+            let message = wrong(text);
+            assert!(
+                message.contains(expected) && message.contains(line) && message.contains("limits.toml:"),
+                "{text}: {message}"
+            );
         }
     }
 
@@ -231,7 +234,7 @@ mod tests {
         let shown: String =
             text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
         let shown = read(&shown, "broker.toml").unwrap();
-        assert!(shown.entries().any(|limits| matches!(limits.holder, Holder::User(_))));
+        assert!(shown.entries().any(|limits| matches!(limits.scope, LimitScope::User(_))));
     }
 
     #[test]
@@ -250,22 +253,22 @@ mod tests {
         let rules = read_file(&file).unwrap().unwrap();
         assert_eq!(rules.entries().next().unwrap().tasks, 3);
 
-        let said = |what: &str| {
+        let refuses_with = |what: &str| {
             let error = read_file(&file).unwrap_err();
             assert!(!error.remedy().is_empty());
             assert!(error.to_string().contains(what), "{error}");
         };
         mode(&file, 0o666);
-        said("broker.toml belongs to user");
+        refuses_with("broker.toml belongs to user");
         mode(&file, 0o644);
         for above in [&directory, &place] {
             mode(above, 0o777);
-            said("has mode 777");
+            refuses_with("has mode 777");
             mode(above, 0o755);
         }
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
-        said("is not a regular file");
+        refuses_with("is not a regular file");
         fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Limits of each user: share of the cap, importance, tasks, threads, connections, octets of settings, requests a
-//! second. The machine's administrator sets them in `/etc/hyoshi/broker.toml` ([`mod@file`]); without a file the defaults
-//! apply. `examples/broker.toml` is the reference, `docs/broker-limits.md` explains it.
+//! second. The administrator sets them in `/etc/hyoshi/broker.toml` ([`mod@file`]); without a file the defaults apply.
+//! `examples/broker.toml` is the reference, `docs/broker-limits.md` explains it.
 //!
 //! One entry applies to a caller: the user's own, else the one with the largest share among the user's groups, else
 //! `default`. The tasks of all users of one entry share its part of the cap. Root, the broker's own user and operators
@@ -15,18 +15,18 @@ use hyoshi_control::{AccountId, Accounts};
 
 use crate::access::{Access, Caller};
 
-pub use file::{BadFile, read_file};
+pub use file::{LimitsError, read_file};
 
-/// The machine's file of limits.
+/// The limits of this machine.
 pub const FILE: &str = "/etc/hyoshi/broker.toml";
 /// Members of this group have half of the cap, unless the file says otherwise.
 pub const GROUP: &str = "hyoshi";
 
 /// Limits of the users of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct UserLimits {
     /// The users.
-    pub holder: Holder,
+    pub scope: LimitScope,
     /// Part of the cap that all their tasks hold together, in millionths.
     pub share: u32,
     /// Largest importance of a task.
@@ -45,7 +45,7 @@ pub struct Limits {
 
 /// The users of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Holder {
+pub enum LimitScope {
     /// Users without an entry of their own.
     Default,
     /// Members of a group, by its name or number.
@@ -55,23 +55,23 @@ pub enum Holder {
 }
 
 /// The name in the file.
-impl fmt::Display for Holder {
+impl fmt::Display for LimitScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Holder::Default => f.write_str("default"),
-            Holder::Group(name) => write!(f, "group.{name}"),
-            Holder::User(name) => write!(f, "user.{name}"),
+            LimitScope::Default => f.write_str("default"),
+            LimitScope::Group(name) => write!(f, "group.{name}"),
+            LimitScope::User(name) => write!(f, "user.{name}"),
         }
     }
 }
 
-impl Holder {
+impl LimitScope {
     /// The name in a sentence.
     pub fn words(&self) -> String {
         match self {
-            Holder::Default => "users without an entry".to_owned(),
-            Holder::Group(name) => format!("group {name}"),
-            Holder::User(name) => format!("user {name}"),
+            LimitScope::Default => "users without an entry".to_owned(),
+            LimitScope::Group(name) => format!("group {name}"),
+            LimitScope::User(name) => format!("user {name}"),
         }
     }
 }
@@ -80,7 +80,7 @@ impl Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The first one is the default.
-    entries: Vec<(Limits, Option<u32>)>,
+    entries: Vec<(UserLimits, Option<u32>)>,
     /// Libraries that operators who are not root may load; a name that ends in `/` allows every name with that prefix.
     pub libraries: Vec<String>,
     /// The same for objects.
@@ -95,11 +95,11 @@ impl Default for Rules {
     }
 }
 
-impl Limits {
+impl UserLimits {
     /// The defaults: small for all users, and enough to work with for members of [`GROUP`].
-    pub fn of(holder: Holder) -> Limits {
-        let few = Limits {
-            holder,
+    pub fn of(scope: LimitScope) -> UserLimits {
+        let few = UserLimits {
+            scope,
             share: 100_000,
             importance: 1,
             tasks: 8,
@@ -108,8 +108,8 @@ impl Limits {
             settings: 16 << 10,
             requests: 1_000,
         };
-        match &few.holder {
-            Holder::Group(name) if name == GROUP => Limits {
+        match &few.scope {
+            LimitScope::Group(name) if name == GROUP => UserLimits {
                 share: 500_000,
                 importance: 10,
                 tasks: 64,
@@ -126,32 +126,34 @@ impl Limits {
 
 impl Rules {
     /// These entries, by number if the machine knows their names, and the defaults.
-    pub fn new(entries: impl IntoIterator<Item = Limits>, file: &str) -> Rules {
-        let mut all = vec![Limits::of(Holder::Default), Limits::of(Holder::Group(GROUP.to_owned()))];
+    pub fn new(entries: impl IntoIterator<Item = UserLimits>, file: &str) -> Rules {
+        let mut all = vec![UserLimits::of(LimitScope::Default), UserLimits::of(LimitScope::Group(GROUP.to_owned()))];
         for entry in entries {
-            match all.iter_mut().find(|other| other.holder == entry.holder) {
+            match all.iter_mut().find(|other| other.scope == entry.scope) {
                 Some(other) => *other = entry,
                 None => all.push(entry),
             }
         }
-        let number = |entry: &Limits| match &entry.holder {
-            Holder::Default => None,
-            Holder::Group(name) => names::group(name),
-            Holder::User(name) => names::user(name),
+        let number = |entry: &UserLimits| match &entry.scope {
+            LimitScope::Default => None,
+            LimitScope::Group(name) => names::group(name),
+            LimitScope::User(name) => names::user(name),
         };
         let entries = all.into_iter().map(|entry| (number(&entry), entry)).map(|(number, entry)| (entry, number));
         Rules { entries: entries.collect(), libraries: Vec::new(), objects: Vec::new(), file: file.to_owned() }
     }
 
     /// All entries; the first one is the default.
-    pub fn entries(&self) -> impl Iterator<Item = &Limits> {
+    pub fn entries(&self) -> impl Iterator<Item = &UserLimits> {
         self.entries.iter().map(|(limits, _)| limits)
     }
 
     /// Entries whose user or group this machine does not know: they apply to no user.
-    pub fn unknown(&self) -> impl Iterator<Item = &Limits> {
-        let unknown = |(limits, number): &&(Limits, Option<u32>)| {
-            number.is_none() && limits.holder != Holder::Default && limits.holder != Holder::Group(GROUP.to_owned())
+    pub fn unknown(&self) -> impl Iterator<Item = &UserLimits> {
+        let unknown = |(limits, number): &&(UserLimits, Option<u32>)| {
+            number.is_none()
+                && limits.scope != LimitScope::Default
+                && limits.scope != LimitScope::Group(GROUP.to_owned())
         };
         self.entries.iter().filter(unknown).map(|(limits, _)| limits)
     }
@@ -159,10 +161,10 @@ impl Rules {
     /// The entry that applies to a user.
     pub fn account(&self, uid: u32, groups: &[u32]) -> AccountId {
         let numbered = || (0..).zip(&self.entries).filter(|(_, (_, number))| number.is_some());
-        let user =
-            numbered().find(|(_, (limits, number))| matches!(limits.holder, Holder::User(_)) && *number == Some(uid));
+        let user = numbered()
+            .find(|(_, (limits, number))| matches!(limits.scope, LimitScope::User(_)) && *number == Some(uid));
         let groups = numbered().filter(|(_, (limits, number))| {
-            matches!(limits.holder, Holder::Group(_)) && number.is_some_and(|number| groups.contains(&number))
+            matches!(limits.scope, LimitScope::Group(_)) && number.is_some_and(|number| groups.contains(&number))
         });
         // With equal shares the first applies.
         let group = groups.min_by_key(|(_, (limits, _))| std::cmp::Reverse(limits.share));
@@ -172,7 +174,7 @@ impl Rules {
     /// The entry that applies to a caller; `None` for callers without limits.
     pub fn account_of(&self, access: &Access, caller: &Caller) -> Option<AccountId> {
         match caller {
-            _ if access.may_direct(caller) => None,
+            _ if access.is_operator(caller) => None,
             Caller::Known(who) => {
                 let groups: Vec<u32> = who.groups.iter().copied().chain([who.gid]).collect();
                 Some(self.account(who.uid, &groups))
@@ -186,27 +188,27 @@ impl Rules {
     }
 
     /// The entry that applies to a task stored by an earlier broker: that of its user, else that of the stored group.
-    pub fn again(&self, uid: u32, noted: &str) -> AccountId {
-        let groups = self.entries.iter().filter(|(limits, _)| limits.holder.to_string() == noted);
+    pub fn account_of_stored(&self, uid: u32, stored: &str) -> AccountId {
+        let groups = self.entries.iter().filter(|(limits, _)| limits.scope.to_string() == stored);
         let groups: Vec<u32> = groups.filter_map(|(_, number)| *number).collect();
         self.account(uid, &groups)
     }
 
     /// The limits of an entry.
-    pub fn limits(&self, account: AccountId) -> &Limits {
+    pub fn limits(&self, account: AccountId) -> &UserLimits {
         let entry = self.entries.get(account.0 as usize).or(self.entries.first());
         // There is always a first one.
         entry.map_or_else(|| unreachable!(), |(limits, _)| limits)
     }
 
     /// Limits of a user in these groups. The broker's own time is divided by `share`.
-    pub fn of(&self, uid: u32, groups: &[u32]) -> &Limits {
+    pub fn of(&self, uid: u32, groups: &[u32]) -> &UserLimits {
         self.limits(self.account(uid, groups))
     }
 
-    /// For the arbiter.
+    /// The accounts for the arbiter.
     pub fn accounts(&self) -> Accounts {
-        Accounts::new(self.entries().map(|limits| (limits.holder.words(), limits.share)))
+        Accounts::new(self.entries().map(|limits| (limits.scope.words(), limits.share)))
     }
 
     /// Whether operators who are not root may name this library.
@@ -222,13 +224,13 @@ impl Rules {
     /// The remedy for a limit: the file's key, and for users without an entry the command that grants more.
     pub fn remedy(&self, account: AccountId, uid: Option<u32>, key: &str) -> String {
         let limits = self.limits(account);
-        let raise = format!("`{key}` of [{}] in {}", limits.holder, self.file);
-        match (&limits.holder, uid) {
-            (Holder::Default, Some(uid)) => {
+        let raise = format!("`{key}` of [{}] in {}", limits.scope, self.file);
+        match (&limits.scope, uid) {
+            (LimitScope::Default, Some(uid)) => {
                 let user = names::name_of(uid);
                 format!("the limit is {raise}; `sudo usermod -aG {GROUP} {user}`, then a new login, allows more")
             }
-            _ => format!("the limit is {raise}; root can raise it there and start the broker again"),
+            _ => format!("the limit is {raise}; root can raise it and restart the broker"),
         }
     }
 }
@@ -246,12 +248,12 @@ mod tests {
     use super::*;
 
     fn rules() -> Rules {
-        let entry = |holder, share| Limits { share, ..Limits::of(holder) };
+        let entry = |scope, share| UserLimits { share, ..UserLimits::of(scope) };
         let entries = [
-            entry(Holder::User("1000".into()), 50_000),
-            entry(Holder::Group("27".into()), 200_000),
-            entry(Holder::Group("28".into()), 300_000),
-            entry(Holder::Group("no-such-group".into()), 900_000),
+            entry(LimitScope::User("1000".into()), 50_000),
+            entry(LimitScope::Group("27".into()), 200_000),
+            entry(LimitScope::Group("28".into()), 300_000),
+            entry(LimitScope::Group("no-such-group".into()), 900_000),
         ];
         Rules::new(entries, "limits.toml")
     }
@@ -259,18 +261,15 @@ mod tests {
     #[test]
     fn a_user_is_counted_by_the_users_entry_else_by_the_groups_with_the_largest_share() {
         let rules = rules();
-        let holder = |uid, groups: &[u32]| rules.of(uid, groups).holder.to_string();
-        assert_eq!(holder(1000, &[27, 28]), "user.1000");
-        assert_eq!(holder(1001, &[27, 28]), "group.28");
-        assert_eq!(holder(1001, &[27]), "group.27");
-        assert_eq!(holder(1001, &[4]), "default");
-        assert_eq!(
-            rules.unknown().map(|limits| limits.holder.to_string()).collect::<Vec<_>>(),
-            ["group.no-such-group"]
-        );
-        assert_eq!(rules.again(1001, "group.27"), rules.account(1001, &[27]));
-        assert_eq!(rules.again(1000, "group.27"), rules.account(1000, &[]));
-        assert_eq!(rules.again(1001, "group.29"), AccountId(0));
+        let scope = |uid, groups: &[u32]| rules.of(uid, groups).scope.to_string();
+        assert_eq!(scope(1000, &[27, 28]), "user.1000");
+        assert_eq!(scope(1001, &[27, 28]), "group.28");
+        assert_eq!(scope(1001, &[27]), "group.27");
+        assert_eq!(scope(1001, &[4]), "default");
+        assert_eq!(rules.unknown().map(|limits| limits.scope.to_string()).collect::<Vec<_>>(), ["group.no-such-group"]);
+        assert_eq!(rules.account_of_stored(1001, "group.27"), rules.account(1001, &[27]));
+        assert_eq!(rules.account_of_stored(1000, "group.27"), rules.account(1000, &[]));
+        assert_eq!(rules.account_of_stored(1001, "group.29"), AccountId(0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Users and groups by their names, as passwd(5) and group(5) have them.
+//! Names of users and groups from passwd(5) and group(5).
 
 use std::fs;
 use std::io::Read;
@@ -6,17 +6,17 @@ use std::io::Read;
 /// Largest size of a file, in octets. Larger ones belong to a directory service, which is not used.
 const MOST: u64 = 16 << 20;
 
-/// A group's number; a number stands for itself.
+/// The number of a group, by name or number.
 pub fn group(name: &str) -> Option<u32> {
     number("/etc/group", name)
 }
 
-/// A user's number; a number stands for itself.
+/// The number of a user, by name or number.
 pub fn user(name: &str) -> Option<u32> {
     number("/etc/passwd", name)
 }
 
-/// A user's name, or the number where it has none.
+/// The name of a user, or the number if it has none.
 pub fn name_of(uid: u32) -> String {
     let text = read("/etc/passwd");
     let named = text.lines().find_map(|line| {
@@ -27,7 +27,7 @@ pub fn name_of(uid: u32) -> String {
     named.unwrap_or_else(|| uid.to_string())
 }
 
-/// The groups that a user is in.
+/// The groups of a user.
 pub fn groups_of(uid: u32) -> Vec<u32> {
     let passwd = read("/etc/passwd");
     let of_user = passwd.lines().find_map(|line| {

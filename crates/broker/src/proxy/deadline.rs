@@ -1,10 +1,9 @@
-//! SCHED_DEADLINE for each thread of a task (sched(7)): the kernel itself enforces the budget, hard, on its tick, and
-//! refuses what it cannot promise. For programs with few and fixed threads: each has a budget of its own, an equal part
-//! of the reservation; a thread or child that is born is ordinary until the next period begins, and while a thread is
-//! SCHED_DEADLINE it may not be pinned.
+//! SCHED_DEADLINE for each thread of a task (sched(7)): the kernel enforces the budget and refuses what it cannot
+//! guarantee. For programs with few, fixed threads: each has an equal part of the reservation, a new thread or child is
+//! ordinary until the next period, and a thread with bandwidth cannot be pinned.
 //!
-//! The kernel caps what it has given bandwidth to. A hard task has a control group besides, which leaves hardly anything
-//! to those of its threads that are ordinary: new ones, and all of them while nothing is reserved.
+//! A hard task also has a control group that leaves nearly no CPU time to its ordinary threads: new ones, and all of
+//! them while nothing is reserved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,49 +18,49 @@ use hyoshi_os::{Refused, Spawn};
 
 use super::groups::Groups;
 use super::moves::Moves;
-use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::NotReserved;
-use crate::members::Member;
+use super::{Abilities, ProxyContext, SchedulerProxy};
+use crate::platform::NotReserved;
 use crate::raised::is_bandwidth;
-use crate::touched::{Before, Touched};
+use crate::state_file::{SavedThread, StateFile};
+use crate::task_processes::TaskThread;
 
-/// Gives threads bandwidth.
+/// Assigns bandwidth to threads.
 #[derive(Debug)]
 pub struct DeadlineProxy {
-    held: BTreeMap<TaskId, Reserved>,
+    held: BTreeMap<TaskId, ReservedTask>,
     due: BTreeSet<(Instant, TaskId)>,
-    /// Or why there can be none.
+    /// Or why there are none.
     groups: Result<Groups, String>,
-    /// Hard tasks that have no group, and why.
+    /// Hard tasks without a group, and why.
     without: BTreeMap<TaskId, String>,
 }
 
 #[derive(Debug)]
-struct Reserved {
+struct ReservedTask {
     reservation: Reservation,
     due: Instant,
-    threads: BTreeMap<u32, Given>,
+    threads: BTreeMap<u32, ReservedThread>,
 }
 
-/// A thread that was given bandwidth.
+/// A thread with bandwidth.
 #[derive(Clone, Copy, Debug)]
-struct Given {
-    before: Before,
-    /// Since when it wants to run and does not, and how far it had got.
-    stands: Option<(Instant, Span)>,
+struct ReservedThread {
+    before: SavedThread,
+    /// Since when it waits without running, and its CPU time then.
+    stalled: Option<(Instant, Span)>,
 }
 
-/// The least that the kernel gives (measured, kernels 6.1 and 6.18).
+/// The smallest runtime that the kernel accepts (measured, kernels 6.1 and 6.18).
 const LEAST: Span = Span::from_nanos(1_100);
-/// Threads are looked at anew at period begins, but not more often than this: each look costs some microseconds.
-const LEAST_LOOK: Span = Span::from_millis(10);
+/// Threads are listed at the start of periods, but not more often than this: each list costs some microseconds.
+const SHORTEST_INTERVAL: Span = Span::from_millis(10);
 
 impl DeadlineProxy {
-    /// Sees whether the kernel gives any bandwidth at all. Hard tasks have groups among these.
+    /// Tests whether the kernel grants bandwidth. Hard tasks have groups in `groups`.
     ///
     /// # Errors
     ///
-    /// The reason, in words.
+    /// The reason.
     pub fn probe(groups: Result<Groups, String>) -> Result<Self, String> {
         let tried = Spawn::new("probe").spawn(|| {
             let (tid, period) = (hyoshi_os::own_thread(), Span::from_millis(100));
@@ -74,42 +73,48 @@ impl DeadlineProxy {
                 let (held, due, without) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
                 Ok(DeadlineProxy { held, due, groups, without })
             }
-            Ok(Err(refused)) => Err(in_words(refused, std::process::id())),
-            Err(_) => Err("the thread that tried it has ended".into()),
+            Ok(Err(refused)) => Err(refusal_text(refused, std::process::id())),
+            Err(_) => Err("the thread of the test panicked".into()),
         }
     }
 
-    fn restore(&mut self, task: TaskId, touched: &mut Touched) {
+    fn restore(&mut self, task: TaskId, state_file: &mut StateFile) {
         if let Some(held) = self.held.remove(&task) {
             self.due.remove(&(held.due, task));
-            held.threads.values().for_each(|given| leave(&given.before, touched));
+            held.threads.values().for_each(|reserved_thread| leave(&reserved_thread.before, state_file));
         }
     }
 
-    /// What of a hard task is ordinary has hardly anything. Where there can be no group, that is told.
-    fn cap(&mut self, task: TaskId, ground: &mut Ground) {
+    /// Caps the ordinary threads of a hard task, or stores why it cannot.
+    fn cap(&mut self, task: TaskId, context: &mut ProxyContext) {
         self.without.remove(&task);
         match &mut self.groups {
-            Ok(groups) if !ground.hard.contains(&task) => groups.release(task, ground),
+            Ok(groups) if !context.hard.contains(&task) => groups.release(task, context),
             Ok(groups) if groups.terms(task) == Some(Terms::nothing()) => {}
             Ok(groups) => {
-                if let Err(refused) = groups.hold(task, Terms::nothing(), ground) {
-                    self.without.insert(task, refused.why);
+                if let Err(refused) = groups.hold(task, Terms::nothing(), context) {
+                    self.without.insert(task, refused.reason);
                 }
             }
-            Err(why) if ground.hard.contains(&task) => drop(self.without.insert(task, why.clone())),
+            Err(reason) if context.hard.contains(&task) => drop(self.without.insert(task, reason.clone())),
             Err(_) => {}
         }
     }
 }
 
-impl Reserved {
-    /// Every fair thread gets an equal part. Stops at the first refusal.
-    fn share_out(&mut self, members: &[Member], touched: &mut Touched, now: Instant) -> Result<(), (Member, Refused)> {
-        self.threads.retain(|tid, given| {
-            let there = members.binary_search_by_key(tid, |member| member.tid).is_ok() || !given.before.has_ended();
+impl ReservedTask {
+    /// Assigns an equal part to each fair thread. Stops at the first refusal.
+    fn share_out(
+        &mut self,
+        members: &[TaskThread],
+        state_file: &mut StateFile,
+        now: Instant,
+    ) -> Result<(), (TaskThread, Refused)> {
+        self.threads.retain(|tid, reserved_thread| {
+            let there =
+                members.binary_search_by_key(tid, |member| member.tid).is_ok() || !reserved_thread.before.has_ended();
             if !there {
-                touched.done(given.before.thread);
+                state_file.done(reserved_thread.before.thread);
             }
             there
         });
@@ -118,26 +123,25 @@ impl Reserved {
         for member in members {
             let Ok(found) = Scheduling::of(member.tid) else { continue };
             match (found.class, self.threads.get_mut(&member.tid)) {
-                (SchedulingClass::Deadline(bandwidth), Some(given)) => {
-                    given.help(now, self.reservation.period());
+                (SchedulingClass::Deadline(bandwidth), Some(reserved_thread)) => {
+                    reserved_thread.free_if_stalled(now, self.reservation.period());
                     if self.is(bandwidth, part) {
                         continue;
                     }
                 }
-                // A thread that has executed a program has the number of the first thread, and the bandwidth that it
-                // was given.
+                // A thread that executed a program has the number of the first thread, and keeps its bandwidth.
                 (SchedulingClass::Deadline(_), None) if !is_bandwidth(found, member.process, member.tid) => continue,
                 (SchedulingClass::Fair(_), _) | (SchedulingClass::Deadline(_), None) => {
                     let Some(thread) = identity_of_thread(member.process.number, member.tid) else { continue };
                     let Ok(affinity) = Affinity::of(member.tid) else { continue };
                     let scheduling = if found.is_fair() { found } else { Scheduling::ORDINARY };
-                    let before = Before { process: member.process, thread, scheduling, affinity, window: None };
-                    if touched.thread(before).is_err() {
+                    let before = SavedThread { process: member.process, thread, scheduling, affinity, window: None };
+                    if state_file.thread(before).is_err() {
                         continue;
                     }
-                    self.threads.insert(member.tid, Given { before, stands: None });
+                    self.threads.insert(member.tid, ReservedThread { before, stalled: None });
                 }
-                // A real-time class of its own choice is respected.
+                // A real-time class that the program chose stays.
                 _ => continue,
             }
             match reserve(member.tid, part, self.reservation.deadline(), self.reservation.period()) {
@@ -156,24 +160,24 @@ impl Reserved {
     }
 }
 
-impl Given {
-    /// One that has wanted to run for two periods and has not run at all hangs (see [`hyoshi_os::progress`]): it is put
-    /// back, which frees it, and has bandwidth again from the next look on.
-    fn help(&mut self, now: Instant, period: Span) {
+impl ReservedThread {
+    /// Frees a thread that has waited for two periods without running (see [`hyoshi_os::progress`]). It gets bandwidth
+    /// again at the next period.
+    fn free_if_stalled(&mut self, now: Instant, period: Span) {
         let tid = self.before.thread.number;
         let Some(ThreadProgress { ran, .. }) = ThreadProgress::of(tid).filter(|progress| progress.wants) else {
-            self.stands = None;
+            self.stalled = None;
             return;
         };
-        match self.stands {
+        match self.stalled {
             Some((since, had)) if had == ran => {
                 if now.since(since) > period * 2 {
-                    // It is looked at again at the next period: then it is tried again.
+                    // The next period tries again.
                     let _ = self.before.scheduling.free(tid);
-                    self.stands = None;
+                    self.stalled = None;
                 }
             }
-            _ => self.stands = Some((now, ran)),
+            _ => self.stalled = Some((now, ran)),
         }
     }
 }
@@ -184,11 +188,11 @@ impl SchedulerProxy for DeadlineProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: false, soon: true, shared: false }
+        Abilities { soft: false, early: true, shared: false }
     }
 
-    /// The kernel does it, while anything is reserved; what is ordinary of the task is capped as far as that can be.
-    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
+    /// The kernel caps threads with bandwidth; the group caps the ordinary ones if possible.
+    fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
         Ok(())
     }
 
@@ -197,44 +201,44 @@ impl SchedulerProxy for DeadlineProxy {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
-        let (members, touched) = ground.members(task)?;
-        members.look_at_processes();
-        members.look_at_threads();
-        let due = now.saturating_add(reservation.period().max(LEAST_LOOK));
+        let (members, state_file) = context.members(task)?;
+        members.list_processes();
+        members.list_threads();
+        let due = now.saturating_add(reservation.period().max(SHORTEST_INTERVAL));
         let mut held = match self.held.remove(&task) {
             Some(held) => {
                 self.due.remove(&(held.due, task));
                 held
             }
-            None => Reserved { reservation, due, threads: BTreeMap::new() },
+            None => ReservedTask { reservation, due, threads: BTreeMap::new() },
         };
         let before = (!held.threads.is_empty()).then_some(held.reservation);
         (held.reservation, held.due) = (reservation, due);
-        let tried = held.share_out(members.threads(), touched, now);
+        let tried = held.share_out(members.threads(), state_file, now);
         let refused = tried.err();
         if let (Some(_), Some(before)) = (&refused, before) {
             held.reservation = before;
-            let _ = held.share_out(members.threads(), touched, now);
+            let _ = held.share_out(members.threads(), state_file, now);
         }
         self.held.insert(task, held);
         self.due.insert((due, task));
         let Some((member, refused)) = refused else {
-            self.cap(task, ground);
+            self.cap(task, context);
             return Ok(());
         };
         if before.is_none() {
-            self.restore(task, &mut ground.touched);
+            self.restore(task, &mut context.state_file);
         }
-        self.cap(task, ground);
-        Err(NotReserved { most: before, why: in_words(refused, member.process.number) })
+        self.cap(task, context);
+        Err(NotReserved { most: before, reason: refusal_text(refused, member.process.number) })
     }
 
-    fn release(&mut self, task: TaskId, ground: &mut Ground) {
-        self.restore(task, &mut ground.touched);
-        let members = ground.tasks.get_mut(&task).into_iter().flat_map(|members| {
-            members.look_at_threads();
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
+        self.restore(task, &mut context.state_file);
+        let members = context.tasks.get_mut(&task).into_iter().flat_map(|members| {
+            members.list_threads();
             members.threads()
         });
         for member in members {
@@ -242,38 +246,38 @@ impl SchedulerProxy for DeadlineProxy {
                 let _ = Scheduling::ORDINARY.restore(member.tid);
             }
         }
-        self.cap(task, ground);
+        self.cap(task, context);
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
+    fn remove_processes(&mut self, task: TaskId, left: &[ProcessIdentity], context: &mut ProxyContext) {
         if let Ok(groups) = &mut self.groups {
-            groups.dismiss(task, left, ground);
+            groups.remove_processes(task, left, context);
         }
         let Some(held) = self.held.get_mut(&task) else { return };
-        held.threads.retain(|_, given| {
-            let leaves = left.contains(&given.before.process);
+        held.threads.retain(|_, reserved_thread| {
+            let leaves = left.contains(&reserved_thread.before.process);
             if leaves {
-                leave(&given.before, &mut ground.touched);
+                leave(&reserved_thread.before, &mut context.state_file);
             }
             !leaves
         });
     }
 
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
         while let Some((at, task)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, task));
             let Some(held) = self.held.get_mut(&task) else { continue };
-            held.due = now.saturating_add(held.reservation.period().max(LEAST_LOOK));
+            held.due = now.saturating_add(held.reservation.period().max(SHORTEST_INTERVAL));
             self.due.insert((held.due, task));
-            if let Some(members) = ground.tasks.get_mut(&task) {
-                members.look_at_processes();
-                members.look_at_threads();
-                // A thread that gets no part now may at the next period: another may have ended by then.
-                let _ = held.share_out(members.threads(), &mut ground.touched, now);
+            if let Some(members) = context.tasks.get_mut(&task) {
+                members.list_processes();
+                members.list_threads();
+                // A refused thread may succeed at the next period, after another thread has ended.
+                let _ = held.share_out(members.threads(), &mut context.state_file, now);
             }
         }
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
-        let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, ground));
+        let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, context));
         due.min(groups)
     }
 
@@ -281,10 +285,10 @@ impl SchedulerProxy for DeadlineProxy {
         self.groups.as_ref().map(Groups::moves).ok()
     }
 
-    fn told(&self, task: TaskId) -> Option<String> {
+    fn enforcement(&self, task: TaskId) -> Option<String> {
         let without = self.without.get(&task);
-        let without = without.map(|why| format!("is not capped while nothing is reserved for it: {why}"));
-        without.or_else(|| self.groups.as_ref().ok()?.told(task))
+        let without = without.map(|reason| format!("not capped while nothing is reserved: {reason}"));
+        without.or_else(|| self.groups.as_ref().ok()?.enforcement(task))
     }
 
     fn due(&self) -> Instant {
@@ -293,8 +297,8 @@ impl SchedulerProxy for DeadlineProxy {
     }
 }
 
-/// Puts a thread back, if it has bandwidth still: shrinks it before, see [`Scheduling::restore`].
-fn leave(before: &Before, touched: &mut Touched) {
+/// Restores a thread if it still has bandwidth; see [`Scheduling::restore`].
+fn leave(before: &SavedThread, state_file: &mut StateFile) {
     let tid = before.thread.number;
     let left = match Scheduling::of(tid) {
         Ok(Scheduling { class: SchedulingClass::Deadline(_), .. }) => before.scheduling.restore(tid),
@@ -302,20 +306,19 @@ fn leave(before: &Before, touched: &mut Touched) {
         Err(refused) => Err(refused),
     };
     if left.is_ok() || left.is_err_and(|refused| refused.is_gone()) {
-        touched.done(before.thread);
+        state_file.done(before.thread);
     }
 }
 
-fn in_words(refused: Refused, pid: u32) -> String {
-    /// EBUSY: admission.
+fn refusal_text(refused: Refused, pid: u32) -> String {
+    /// EBUSY: refused by admission control.
     const BUSY: i32 = 16;
     if refused.errno == BUSY {
         return format!(
-            "{refused}: with it more than the kernel's limit for SCHED_DEADLINE would be promised; ask for less, or \
-             release another"
+            "{refused}: it exceeds the kernel's limit for SCHED_DEADLINE; request less, or release another task"
         );
     }
     let reason = refused.reason_for(pid);
     let remedy = reason.remedy().map_or(String::new(), |remedy| format!("; {remedy}"));
-    format!("{refused}: {reason}{remedy}; a thread that is pinned to some of the CPUs is refused too")
+    format!("{refused}: {reason}{remedy}; the kernel also refuses pinned threads")
 }

@@ -1,8 +1,7 @@
-//! Windows with a control group below and above them: its weight is a floor for what the windows do not give, its quota
-//! a hard cap for tasks that shall have no more than their reservation.
+//! Windows with a control group: its weight is a floor while the window is closed, its quota the cap of hard tasks.
 //!
-//! A floor is a favour: where the kernel refuses it, the window goes on without, and says why. A cap is a promise: where
-//! it cannot be kept, nothing is reserved.
+//! Without a floor, which is optional, the window still opens, and the reason is reported. Without a cap nothing is
+//! reserved for a hard task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +15,17 @@ use hyoshi_os::process::ProcessIdentity;
 use super::groups::Groups;
 use super::moves::Moves;
 use super::window::WindowProxy;
-use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::{Lanes, NotReserved};
+use super::{Abilities, ProxyContext, SchedulerProxy};
+use crate::platform::{CpuLanes, NotReserved};
 
 /// See the module.
 #[derive(Debug)]
 pub struct GroupedProxy {
     windows: WindowProxy,
-    /// Or why there can be none.
+    /// Or why there are none.
     groups: Result<Groups, String>,
     floor: bool,
-    /// Tasks that have no floor, and why.
+    /// Tasks without a floor, and why.
     without: BTreeMap<TaskId, String>,
 }
 
@@ -36,17 +35,17 @@ impl GroupedProxy {
         GroupedProxy { windows, groups, floor, without: BTreeMap::new() }
     }
 
-    /// Holds the task to its terms, in whose group its threads may be raised.
-    fn hold(&mut self, task: TaskId, terms: Terms, ground: &mut Ground) -> Result<(), NotReserved> {
+    /// Sets the terms of the task's group, in which its threads may be raised.
+    fn hold(&mut self, task: TaskId, terms: Terms, context: &mut ProxyContext) -> Result<(), NotReserved> {
         match &mut self.groups {
-            Ok(groups) => groups.hold(task, terms, ground),
-            Err(why) => Err(NotReserved { most: None, why: why.clone() }),
+            Ok(groups) => groups.hold(task, terms, context),
+            Err(reason) => Err(NotReserved { most: None, reason: reason.clone() }),
         }
     }
 
-    fn ungroup(&mut self, task: TaskId, ground: &mut Ground) {
+    fn ungroup(&mut self, task: TaskId, context: &mut ProxyContext) {
         if let Ok(groups) = &mut self.groups {
-            groups.release(task, ground);
+            groups.release(task, context);
         }
     }
 
@@ -55,28 +54,28 @@ impl GroupedProxy {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
-        let floored = self.hold(task, Terms::beside_window(reservation, true, false), ground);
+        let floored = self.hold(task, Terms::beside_window(reservation, true, false), context);
         if floored.is_err() {
-            self.ungroup(task, ground);
+            self.ungroup(task, context);
         }
-        let reserved = self.windows.reserve(task, reservation, now, ground);
-        let why = match (floored, reserved) {
+        let reserved = self.windows.reserve(task, reservation, now, context);
+        let reason = match (floored, reserved) {
             (Ok(()), Ok(())) => {
                 self.without.remove(&task);
                 return Ok(());
             }
-            (Err(refused), Ok(())) => refused.why,
+            (Err(refused), Ok(())) => refused.reason,
             (Err(_), Err(refused)) => return Err(refused),
             (Ok(()), Err(refused)) => {
-                // It may be the group in which no thread can be raised.
-                self.ungroup(task, ground);
-                self.windows.reserve(task, reservation, now, ground)?;
-                refused.why
+                // The group may be what prevents raising.
+                self.ungroup(task, context);
+                self.windows.reserve(task, reservation, now, context)?;
+                refused.reason
             }
         };
-        self.without.insert(task, why);
+        self.without.insert(task, reason);
         Ok(())
     }
 
@@ -85,12 +84,12 @@ impl GroupedProxy {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
         let before = self.groups.as_ref().ok().and_then(|groups| groups.terms(task));
-        self.hold(task, Terms::beside_window(reservation, self.floor, true), ground)?;
-        self.windows.reserve(task, reservation, now, ground).inspect_err(|_| {
-            let _ = self.hold(task, before.unwrap_or(Terms::nothing()), ground);
+        self.hold(task, Terms::beside_window(reservation, self.floor, true), context)?;
+        self.windows.reserve(task, reservation, now, context).inspect_err(|_| {
+            let _ = self.hold(task, before.unwrap_or(Terms::nothing()), context);
         })
     }
 }
@@ -104,8 +103,8 @@ impl SchedulerProxy for GroupedProxy {
         self.windows.abilities()
     }
 
-    fn may_cap(&self, task: TaskId, ground: &Ground) -> Result<(), String> {
-        self.groups.as_ref().map_err(String::clone)?.may_hold(task, ground)
+    fn may_cap(&self, task: TaskId, context: &ProxyContext) -> Result<(), String> {
+        self.groups.as_ref().map_err(String::clone)?.may_hold(task, context)
     }
 
     fn reserve(
@@ -113,83 +112,83 @@ impl SchedulerProxy for GroupedProxy {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
-        match (ground.hard.contains(&task), self.floor) {
-            (true, _) => self.reserve_hard(task, reservation, now, ground),
-            (false, true) => self.reserve_with_floor(task, reservation, now, ground),
+        match (context.hard.contains(&task), self.floor) {
+            (true, _) => self.reserve_hard(task, reservation, now, context),
+            (false, true) => self.reserve_with_floor(task, reservation, now, context),
             (false, false) => {
-                // It may have been hard until now.
-                self.ungroup(task, ground);
-                self.windows.reserve(task, reservation, now, ground)
+                // The task may have been hard before.
+                self.ungroup(task, context);
+                self.windows.reserve(task, reservation, now, context)
             }
         }
     }
 
-    fn release(&mut self, task: TaskId, ground: &mut Ground) {
-        self.windows.release(task, ground);
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
+        self.windows.release(task, context);
         self.without.remove(&task);
-        if !ground.hard.contains(&task) || self.hold(task, Terms::nothing(), ground).is_err() {
-            self.ungroup(task, ground);
+        if !context.hard.contains(&task) || self.hold(task, Terms::nothing(), context).is_err() {
+            self.ungroup(task, context);
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
-        self.windows.dismiss(task, left, ground);
+    fn remove_processes(&mut self, task: TaskId, left: &[ProcessIdentity], context: &mut ProxyContext) {
+        self.windows.remove_processes(task, left, context);
         if let Ok(groups) = &mut self.groups {
-            groups.dismiss(task, left, ground);
+            groups.remove_processes(task, left, context);
         }
     }
 
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
-        let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, ground));
-        self.windows.tick(now, ground).min(groups)
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
+        let groups = self.groups.as_mut().map_or(Instant::NEVER, |groups| groups.tick(now, context));
+        self.windows.tick(now, context).min(groups)
     }
 
     fn finish(&mut self) {
         self.windows.finish();
     }
 
-    fn attend(&mut self, wake: &Wake) {
-        self.windows.attend(wake);
+    fn wake_on_events(&mut self, wake: &Wake) {
+        self.windows.wake_on_events(wake);
     }
 
-    fn sleeps(&self, task: TaskId) -> bool {
-        self.windows.sleeps(task)
+    fn is_asleep(&self, task: TaskId) -> bool {
+        self.windows.is_asleep(task)
     }
 
-    fn woke(&mut self) -> Option<TaskId> {
-        self.windows.woke()
+    fn next_woken(&mut self) -> Option<TaskId> {
+        self.windows.next_woken()
     }
 
-    fn standing(&self) -> Option<String> {
-        self.windows.standing()
+    fn status(&self) -> Option<String> {
+        self.windows.status()
     }
 
     fn due(&self) -> Instant {
         self.windows.due().min(self.groups.as_ref().map_or(Instant::NEVER, Groups::due))
     }
 
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
-        self.windows.news()
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+        self.windows.next_outcome()
     }
 
-    fn room(&mut self) -> Option<TaskId> {
-        self.windows.room()
+    fn next_retry(&mut self) -> Option<TaskId> {
+        self.windows.next_retry()
     }
 
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
-        self.windows.promise(cpu, lanes, first, ground)
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId], context: &mut ProxyContext) -> bool {
+        self.windows.promise_lanes(cpu, lanes, first, context)
     }
 
     fn moves(&self) -> Option<Arc<Moves>> {
         self.groups.as_ref().map(Groups::moves).ok()
     }
 
-    fn told(&self, task: TaskId) -> Option<String> {
-        let without = self.without.get(&task).map(|why| format!("has no floor: {why}"));
-        let group = without.or_else(|| self.groups.as_ref().ok()?.told(task));
-        let told: Vec<String> = self.windows.told(task).into_iter().chain(group).collect();
-        (!told.is_empty()).then(|| told.join("; "))
+    fn enforcement(&self, task: TaskId) -> Option<String> {
+        let without = self.without.get(&task).map(|reason| format!("no floor: {reason}"));
+        let group = without.or_else(|| self.groups.as_ref().ok()?.enforcement(task));
+        let parts: Vec<String> = self.windows.enforcement(task).into_iter().chain(group).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 }

@@ -1,16 +1,16 @@
-//! Scheduler proxies: what stands before the kernel and reserves time for a task's threads (the paper's section III-B).
+//! Scheduler proxies: they reserve CPU time for a task's threads by means of the kernel (the paper's section III-B).
 //!
 //! | proxy | what it does | when |
 //! |---|---|---|
-//! | [`window`] | raises the threads in each period until the budget is consumed | the default: a whole process, soft, soon |
-//! | [`deadline`] | SCHED_DEADLINE for each thread | asked for: few fixed threads, hard |
-//! | [`grouped`] | windows with a control group's weight as floor, or quota as hard cap | asked for, of the broker or by a task |
+//! | [`window`] | raises the threads in each period until the budget is consumed | the default: a whole process, soft, early |
+//! | [`deadline`] | SCHED_DEADLINE for each thread | on request: few fixed threads, hard |
+//! | [`grouped`] | windows with a control group's weight as floor, or quota as hard cap | on request |
 //! | [`weights`] | a control group's weight | without the privilege for the others |
-//! | [`none`] | reserves nothing and counts what is consumed | where the kernel grants nothing else |
-//! | [`external`](crate::external) | tells another process | asked for: a scheduler of one's own |
-//! | [`simulated`] | admits as windows do, and changes nothing | asked for: to see what a broker would do |
+//! | [`none`] | reserves nothing and measures consumption | if the kernel grants nothing else |
+//! | [`external`](crate::external) | calls another process | on request: your own scheduler |
+//! | [`simulated`] | admits as windows do, and changes nothing | on request: a preview of a broker's decisions |
 //!
-//! A further one is a file, and a line in [`crate::machine`].
+//! To add a proxy, add a file here and a line in [`crate::machine`].
 
 pub mod deadline;
 pub mod grouped;
@@ -29,149 +29,149 @@ use hyoshi_model::{Instant, Reservation};
 use hyoshi_os::Wake;
 use hyoshi_os::process::ProcessIdentity;
 
-use crate::kernel::{Lanes, NotReserved};
-use crate::members::Members;
+use crate::platform::{CpuLanes, NotReserved};
 use crate::proxy::moves::Moves;
-use crate::touched::Touched;
+use crate::state_file::StateFile;
+use crate::task_processes::TaskProcesses;
 
-/// What a proxy's reservations are.
+/// Properties of a proxy's reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// A task may have more than its reservation where nobody else wants the time.
+    /// A task may exceed its reservation while the CPU is idle.
     pub soft: bool,
-    /// It has it early in the period, not at some time in it.
-    pub soon: bool,
-    /// The reservation is of all threads together, however many they are.
+    /// The budget is available early in the period.
+    pub early: bool,
+    /// The budget is for all threads together, however many there are.
     pub shared: bool,
 }
 
-/// The machine's side of a proxy's work.
+/// The tasks and the state file, for proxies.
 #[derive(Debug)]
-pub struct Ground {
-    /// The tasks' threads.
-    pub tasks: BTreeMap<TaskId, Members>,
-    /// Those that shall have no more than what is reserved for them.
+pub struct ProxyContext {
+    /// The processes of each task.
+    pub tasks: BTreeMap<TaskId, TaskProcesses>,
+    /// Hard tasks.
     pub hard: BTreeSet<TaskId>,
-    /// Those of ordinary users: their processes stay in the control groups of version 2 that they are in, and under
-    /// what limits them there.
+    /// Tasks of ordinary users: their processes stay in their control groups of version 2 and under the limits there.
     pub confined: BTreeSet<TaskId>,
-    /// What was changed of them.
-    pub touched: Touched,
+    /// The record of all changes.
+    pub state_file: StateFile,
 }
 
-impl Ground {
-    /// The members of a task, and what was changed.
+impl ProxyContext {
+    /// The processes of a task, and the state file.
     ///
     /// # Errors
     ///
-    /// Of a task without processes.
-    fn members(&mut self, task: TaskId) -> Result<(&mut Members, &mut Touched), NotReserved> {
-        let nobody = || NotReserved { most: None, why: "the task has no processes".into() };
-        Ok((self.tasks.get_mut(&task).ok_or_else(nobody)?, &mut self.touched))
+    /// If the task has no processes.
+    fn members(&mut self, task: TaskId) -> Result<(&mut TaskProcesses, &mut StateFile), NotReserved> {
+        let nobody = || NotReserved { most: None, reason: "the task has no processes".into() };
+        Ok((self.tasks.get_mut(&task).ok_or_else(nobody)?, &mut self.state_file))
     }
 }
 
 /// Reserves time.
 pub trait SchedulerProxy: Send {
-    /// Unique and stable.
+    /// A unique and stable name.
     fn name(&self) -> &'static str;
 
     /// What its reservations are.
     fn abilities(&self) -> Abilities;
 
-    /// Whether it can keep hard tasks to their reservations. Without one they may be ordinary (`deadline`).
+    /// Whether it can cap a hard task. Ordinary threads may remain uncapped (`deadline`).
     ///
     /// # Errors
     ///
-    /// The reason why it cannot, in words.
-    fn may_cap(&self, task: TaskId, ground: &Ground) -> Result<(), String>;
+    /// The reason.
+    fn may_cap(&self, task: TaskId, context: &ProxyContext) -> Result<(), String>;
 
-    /// Reserves for a task that the ground knows, in place of what was reserved.
+    /// Replaces the task's reservation.
     ///
     /// # Errors
     ///
-    /// If it cannot be; what was reserved then remains, and nothing else is left changed.
+    /// If it is refused; the previous reservation remains and nothing else changes.
     fn reserve(
         &mut self,
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved>;
 
-    /// Reserves nothing any more; the threads are as they were before, but for a hard task's, which have hardly
-    /// anything then.
-    fn release(&mut self, task: TaskId, ground: &mut Ground);
+    /// Ends the reservation and restores the threads; those of a hard task then get nearly no CPU time.
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext);
 
-    /// These processes belong to the task no more: their threads are as they were before.
-    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
-        let _ = (task, left, ground);
+    /// Restores the threads of processes that have left the task.
+    fn remove_processes(&mut self, task: TaskId, left: &[ProcessIdentity], context: &mut ProxyContext) {
+        let _ = (task, left, context);
     }
 
-    /// Whether somebody else has yet to say that what was reserved last for the task is.
-    fn awaits(&self, task: TaskId) -> bool {
+    /// Whether the last reservation still waits for a confirmation.
+    fn is_pending(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
-    /// What has become of reservations that were awaited, of those that had to be made by another way, and of those that
-    /// cannot be kept any more: whose, which, and why not. That is no word on what was reserved for the task since. Where it is
-    /// a refusal the task is to be released, or something else reserved for it.
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+    /// The next result of a pending reservation, of one that moved to another proxy, or of one that can no longer be
+    /// kept. It does not concern newer reservations of the task. After a refusal the task must be released or get
+    /// another reservation.
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
         None
     }
 
-    /// A task for which more may be reserved than when it was refused.
-    fn room(&mut self) -> Option<TaskId> {
+    /// A refused task that may now get a larger reservation.
+    fn next_retry(&mut self) -> Option<TaskId> {
         None
     }
 
-    /// Lanes above all windows may take this of a CPU from now on. Whom too little is left for is [news](SchedulerProxy::news);
-    /// those in `first` are served before others. Whether lanes are counted at all.
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
-        let _ = (cpu, lanes, first, ground);
+    /// Sets what lanes above all windows may use of a CPU. Windows without enough room appear in
+    /// [`SchedulerProxy::next_outcome`]; tasks in `first` keep their room before others. Returns whether lanes count at
+    /// all.
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId], context: &mut ProxyContext) -> bool {
+        let _ = (cpu, lanes, first, context);
         false
     }
 
-    /// From now on, events that it waits for post to `wake`.
-    fn attend(&mut self, wake: &Wake) {
+    /// Events of the machine post to `wake` from now on.
+    fn wake_on_events(&mut self, wake: &Wake) {
         let _ = wake;
     }
 
-    /// Does at once what is left to do for tasks that were released.
+    /// Completes pending work for released tasks.
     fn finish(&mut self) {}
 
-    /// Whether the task has consumed nothing lately. [`SchedulerProxy::woke`] reports when it consumes again.
-    fn sleeps(&self, task: TaskId) -> bool {
+    /// Whether the task has recently consumed nothing. [`SchedulerProxy::next_woken`] returns it when it consumes
+    /// again.
+    fn is_asleep(&self, task: TaskId) -> bool {
         let _ = task;
         false
     }
 
-    /// A task that slept and has consumed CPU time since.
-    fn woke(&mut self) -> Option<TaskId> {
+    /// A task that was asleep and has consumed CPU time since.
+    fn next_woken(&mut self) -> Option<TaskId> {
         None
     }
 
-    /// How it is doing, where that changes while it runs.
-    fn standing(&self) -> Option<String> {
+    /// Its description, if that changes at run time.
+    fn status(&self) -> Option<String> {
         None
     }
 
-    /// Does what is due, and says when something will be again.
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant;
+    /// Does all due work. Returns when the next work is due.
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant;
 
-    /// When that will be, as far as it is known without doing it.
+    /// When the next work is due, as far as that is known without doing it.
     fn due(&self) -> Instant {
         Instant::ZERO
     }
 
-    /// Where it moves processes to control groups: what is about to have it do so can be prepared there, without it.
+    /// The preparation of moves between control groups.
     fn moves(&self) -> Option<Arc<Moves>> {
         None
     }
 
-    /// In words, by what else than its threads' priority a task is held, or why not.
-    fn told(&self, task: TaskId) -> Option<String> {
+    /// What enforces the reservation besides thread priorities, as text, or why nothing does.
+    fn enforcement(&self, task: TaskId) -> Option<String> {
         let _ = task;
         None
     }

@@ -1,13 +1,13 @@
-//! Before the first process for a while is moved to another control group, the kernel waits some 10 ms ([`prepare_to_move`]),
-//! and so would everybody who waits for the broker's state. So it is had wait before that is locked:
+//! The first move of a process to another control group after a pause waits some 10 ms in the kernel
+//! ([`prepare_to_move`]), and all users of the broker's state with it. So the wait happens before the lock:
 //!
 //! ```text
-//!   a client's thread   prepare ──────────────► lock, move
-//!   the broker's        ask ─────► next look ─────────► is_ready: move
-//!   a thread of its own    └► prepare ───┘
+//!   a client's thread     prepare ──────────────► lock, move
+//!   the broker's thread   request ─► next tick ─────► ready: move
+//!   a thread of its own        └► prepare ───┘
 //! ```
 //!
-//! It is a matter of time only: who moves somebody without waits for the kernel, and nothing else is different.
+//! Without preparation a move only lasts longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,12 +16,12 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::cgroup::own::prepare_to_move;
 use hyoshi_os::{PiGuard, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake, priority};
 
-/// What clients' threads know of moves.
+/// The part that clients' threads share.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Tasks that have groups.
+    /// Number of tasks with groups.
     groups: AtomicUsize,
-    /// Held while this process is moved, to where it is too: it must not be moved back.
+    /// Held while this process itself is moved: preparing must not move it back.
     own: PiMutex<()>,
     asked: AtomicBool,
     ends: AtomicBool,
@@ -29,64 +29,64 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// Has the kernel wait now, if any task has a group. Not while the broker's state is locked.
+    /// Waits for the kernel, if a task has a group. Not while the broker's state is locked.
     pub fn prepare(&self) {
         if self.groups.load(Ordering::Relaxed) > 0 {
             let _own = self.stay();
-            // If it may not, moves take their time.
+            // If this fails, moves only last longer.
             let _ = prepare_to_move();
         }
     }
 
-    /// So many tasks have groups now.
+    /// Sets the number of tasks with groups.
     pub(super) fn note(&self, groups: usize) {
         self.groups.store(groups, Ordering::Relaxed);
     }
 
-    /// Nobody else moves this process meanwhile.
+    /// No other thread moves this process meanwhile.
     pub(super) fn stay(&self) -> PiGuard<'_, ()> {
         self.own.lock()
     }
 }
 
-/// Has a thread of its own prepare moves.
+/// Prepares moves in a thread of its own.
 #[derive(Debug, Default)]
-pub(super) struct Herald {
+pub(super) struct MovePreparer {
     moves: Arc<Moves>,
     thread: Option<SpawnedThread<()>>,
-    /// Since when it is asked.
+    /// Since when a preparation is requested.
     asked: Option<Instant>,
 }
 
-/// It is seen this often whether it is done: well within what the kernel is ready for.
+/// How often readiness is checked: well within the time that the kernel stays prepared.
 pub(super) const SOON: Span = Span::from_millis(3);
-/// Moves wait no longer: programs at real-time priorities may leave the thread nothing.
+/// The longest wait: real-time programs may leave the thread no CPU time.
 const PATIENCE: Span = Span::from_millis(200);
 
-/// How far it is.
+/// The state of a preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// It was not asked.
+    /// None was requested.
     Unasked,
-    /// It will be seen.
+    /// In progress.
     Soon,
-    /// As ready as it gets; it is to be asked again for the next moves.
+    /// Done or given up; the next moves need another preparation.
     Ready,
 }
 
-impl Herald {
+impl MovePreparer {
     pub fn moves(&self) -> &Arc<Moves> {
         &self.moves
     }
 
-    /// Somebody is to be moved.
+    /// Requests a preparation.
     pub fn ask(&mut self, now: Instant) {
         if self.thread.is_none() {
             let moves = self.moves.clone();
             let below = ThreadPolicy::Fifo(priority::WINDOWS.start() - 1);
-            self.thread = Spawn::new("moves").policy(below).spawn(move || herald(&moves)).ok();
+            self.thread = Spawn::new("moves").policy(below).spawn(move || preparer(&moves)).ok();
         }
-        // Without the thread nobody waits for it.
+        // Without the thread there is no wait.
         self.moves.asked.store(self.thread.is_some(), Ordering::Release);
         self.moves.wake.post();
         self.asked = Some(now);
@@ -102,16 +102,16 @@ impl Herald {
     }
 }
 
-impl Drop for Herald {
+impl Drop for MovePreparer {
     fn drop(&mut self) {
         self.moves.ends.store(true, Ordering::Release);
         self.moves.wake.post();
-        // A panic of the thread would have been told by itself.
+        // A panic of the thread has already been reported.
         let _ = self.thread.take().map(SpawnedThread::join);
     }
 }
 
-fn herald(moves: &Moves) {
+fn preparer(moves: &Moves) {
     while !moves.ends.load(Ordering::Acquire) {
         if moves.asked.load(Ordering::Acquire) {
             moves.prepare();
@@ -129,30 +129,30 @@ mod tests {
 
     #[test]
     fn it_is_ready_a_while_after_it_was_asked_and_is_asked_anew_for_the_next() {
-        let mut herald = Herald::default();
-        assert_eq!(herald.readiness(Instant::ZERO), Readiness::Unasked);
+        let mut preparer = MovePreparer::default();
+        assert_eq!(preparer.readiness(Instant::ZERO), Readiness::Unasked);
         for _ in 0..3 {
-            herald.moves().note(1);
-            herald.ask(Instant::ZERO);
+            preparer.moves().note(1);
+            preparer.ask(Instant::ZERO);
             let until = std::time::Instant::now() + Duration::from_secs(60);
-            while herald.readiness(Instant::ZERO) != Readiness::Ready {
+            while preparer.readiness(Instant::ZERO) != Readiness::Ready {
                 assert!(std::time::Instant::now() < until);
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!(herald.readiness(Instant::ZERO), Readiness::Unasked);
+            assert_eq!(preparer.readiness(Instant::ZERO), Readiness::Unasked);
         }
     }
 
     #[test]
     fn nobody_waits_long_for_a_thread_that_does_not_come_to_it() {
-        let mut herald = Herald::default();
-        // As if the thread had not begun.
-        let own = herald.moves().clone();
+        let mut preparer = MovePreparer::default();
+        // Simulates a thread that has not started.
+        let own = preparer.moves().clone();
         let own = own.stay();
-        herald.moves().note(1);
-        herald.ask(Instant::ZERO);
-        assert_eq!(herald.readiness(Instant::ZERO), Readiness::Soon);
-        assert_eq!(herald.readiness(Instant::ZERO + PATIENCE), Readiness::Ready);
+        preparer.moves().note(1);
+        preparer.ask(Instant::ZERO);
+        assert_eq!(preparer.readiness(Instant::ZERO), Readiness::Soon);
+        assert_eq!(preparer.readiness(Instant::ZERO + PATIENCE), Readiness::Ready);
         drop(own);
     }
 }

@@ -1,21 +1,22 @@
-//! The proxy of a machine that grants nothing: consumption is counted, advocates are heard, and each refusal says why.
+//! The proxy of a machine that grants no reservations: it measures consumption and refuses each reservation with the
+//! reason.
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation};
 
-use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::NotReserved;
+use super::{Abilities, ProxyContext, SchedulerProxy};
+use crate::platform::NotReserved;
 
 /// Reserves nothing.
 #[derive(Clone, Debug)]
 pub struct NoneProxy {
-    why: String,
+    reason: String,
 }
 
 impl NoneProxy {
-    /// With the reason that each refusal gives.
-    pub fn new(why: impl Into<String>) -> Self {
-        NoneProxy { why: why.into() }
+    /// `reason` explains each refusal.
+    pub fn new(reason: impl Into<String>) -> Self {
+        NoneProxy { reason: reason.into() }
     }
 }
 
@@ -25,21 +26,21 @@ impl SchedulerProxy for NoneProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: true, soon: false, shared: true }
+        Abilities { soft: true, early: false, shared: true }
     }
 
-    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
-        Err("nothing is reserved here, so nothing is capped".into())
+    fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
+        Err("this scheduler reserves nothing, so it caps nothing".into())
     }
 
-    fn reserve(&mut self, _: TaskId, _: Reservation, _: Instant, _: &mut Ground) -> Result<(), NotReserved> {
-        Err(NotReserved { most: None, why: self.why.clone() })
+    fn reserve(&mut self, _: TaskId, _: Reservation, _: Instant, _: &mut ProxyContext) -> Result<(), NotReserved> {
+        Err(NotReserved { most: None, reason: self.reason.clone() })
     }
 
-    fn release(&mut self, _: TaskId, _: &mut Ground) {}
+    fn release(&mut self, _: TaskId, _: &mut ProxyContext) {}
 
-    fn tick(&mut self, _: Instant, ground: &mut Ground) -> Instant {
-        let _ = ground;
+    fn tick(&mut self, _: Instant, context: &mut ProxyContext) -> Instant {
+        let _ = context;
         Instant::NEVER
     }
 

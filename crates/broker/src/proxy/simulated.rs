@@ -1,5 +1,5 @@
-//! The proxy that changes nothing: admission as windows have it, on CPUs that need not be there. For tests, and to see
-//! what a broker would do to a machine before it may.
+//! The proxy that changes nothing: it admits tasks as windows do, on CPUs that need not exist. For tests, and to
+//! preview a broker's decisions.
 
 use std::collections::VecDeque;
 
@@ -8,23 +8,28 @@ use hyoshi_control::window::placement::WindowPlacement;
 use hyoshi_model::{Instant, Reservation, Share};
 
 use super::window::placement;
-use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::{Lanes, NotReserved};
-use crate::lanes::Above;
+use super::{Abilities, ProxyContext, SchedulerProxy};
+use crate::lanes::LaneUsage;
+use crate::platform::{CpuLanes, NotReserved};
 
-/// Admits, and holds nothing.
+/// Admits tasks, reserves nothing.
 #[derive(Debug)]
 pub struct SimulatedProxy {
     cpus: Vec<u32>,
     placement: WindowPlacement,
-    above: Above,
-    news: VecDeque<(TaskId, Reservation, NotReserved)>,
+    above: LaneUsage,
+    outcomes: VecDeque<(TaskId, Reservation, NotReserved)>,
 }
 
 impl SimulatedProxy {
     /// On these CPUs, each reserved up to `limit`.
     pub fn new(cpus: Vec<u32>, limit: Share) -> Self {
-        SimulatedProxy { placement: placement(&cpus, limit), cpus, above: Above::default(), news: VecDeque::new() }
+        SimulatedProxy {
+            placement: placement(&cpus, limit),
+            cpus,
+            above: LaneUsage::default(),
+            outcomes: VecDeque::new(),
+        }
     }
 }
 
@@ -34,11 +39,11 @@ impl SchedulerProxy for SimulatedProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: true, soon: true, shared: true }
+        Abilities { soft: true, early: true, shared: true }
     }
 
-    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
-        Err("it changes nothing, so it caps nothing".into())
+    fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
+        Err("this scheduler changes nothing, so it caps nothing".into())
     }
 
     fn reserve(
@@ -46,31 +51,31 @@ impl SchedulerProxy for SimulatedProxy {
         task: TaskId,
         reservation: Reservation,
         _: Instant,
-        _: &mut Ground,
+        _: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
         let placed = self.placement.admit(task, reservation, &[]);
         placed.map(|_| ()).map_err(|refused| self.above.refused(&refused, &[]))
     }
 
-    fn release(&mut self, task: TaskId, _: &mut Ground) {
+    fn release(&mut self, task: TaskId, _: &mut ProxyContext) {
         self.placement.release(task);
     }
 
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
-        self.news.pop_front().map(|(task, what, refused)| (task, what, Err(refused)))
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+        self.outcomes.pop_front().map(|(task, what, refused)| (task, what, Err(refused)))
     }
 
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], _: &mut Ground) -> bool {
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId], _: &mut ProxyContext) -> bool {
         if self.cpus.contains(&cpu) {
             self.above.note(cpu, &lanes);
         }
         let refused = self.placement.promise(cpu, &lanes.promises, first);
         let above = &self.above;
-        self.news.extend(refused.iter().map(|(task, refused)| (*task, refused.asked, above.refused(refused, &[]))));
+        self.outcomes.extend(refused.iter().map(|(task, refused)| (*task, refused.asked, above.refused(refused, &[]))));
         true
     }
 
-    fn tick(&mut self, _: Instant, _: &mut Ground) -> Instant {
+    fn tick(&mut self, _: Instant, _: &mut ProxyContext) -> Instant {
         Instant::NEVER
     }
 

@@ -1,9 +1,9 @@
-//! Weights of control groups: a share of contended CPUs, without a word on when in a period, and of CPU time that
-//! nobody else wants as much as there is; a hard task has no more than its reservation. One percent of a CPU weighs as
-//! much as an ordinary program at nice 0, so that a task with 30 % of a CPU holds its own against thirty of them.
+//! Weights of control groups: a share of contended CPUs without a promise of when, and all idle CPU time; a hard task
+//! is capped at its reservation. One percent of a CPU weighs as much as a program at nice 0, so a task with 30 % of a
+//! CPU gets its share against thirty programs.
 //!
-//! A weight counts among the groups and programs beside it. At the top, where root's groups are, that is the whole
-//! machine; in a subtree that was delegated to a user it is what runs in that subtree.
+//! A weight competes with the groups and programs beside it: in root's groups with the whole machine, in a delegated
+//! subtree with that subtree.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use hyoshi_os::process::ProcessIdentity;
 
 use super::groups::Groups;
 use super::moves::Moves;
-use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::NotReserved;
+use super::{Abilities, ProxyContext, SchedulerProxy};
+use crate::platform::NotReserved;
 
-/// Makes a control group for each task.
+/// Creates a control group for each task.
 #[derive(Debug)]
 pub struct WeightsProxy {
     groups: Groups,
 }
 
 impl WeightsProxy {
-    /// In these groups.
+    /// With these groups.
     pub fn new(groups: Groups) -> Self {
         WeightsProxy { groups }
     }
@@ -36,11 +36,11 @@ impl SchedulerProxy for WeightsProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: true, soon: false, shared: true }
+        Abilities { soft: true, early: false, shared: true }
     }
 
-    fn may_cap(&self, task: TaskId, ground: &Ground) -> Result<(), String> {
-        self.groups.may_hold(task, ground)
+    fn may_cap(&self, task: TaskId, context: &ProxyContext) -> Result<(), String> {
+        self.groups.may_hold(task, context)
     }
 
     fn reserve(
@@ -48,23 +48,23 @@ impl SchedulerProxy for WeightsProxy {
         task: TaskId,
         reservation: Reservation,
         _: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
-        self.groups.hold(task, Terms::alone(reservation, ground.hard.contains(&task)), ground)
+        self.groups.hold(task, Terms::alone(reservation, context.hard.contains(&task)), context)
     }
 
-    fn release(&mut self, task: TaskId, ground: &mut Ground) {
-        if !ground.hard.contains(&task) || self.groups.hold(task, Terms::nothing(), ground).is_err() {
-            self.groups.release(task, ground);
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
+        if !context.hard.contains(&task) || self.groups.hold(task, Terms::nothing(), context).is_err() {
+            self.groups.release(task, context);
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
-        self.groups.dismiss(task, left, ground);
+    fn remove_processes(&mut self, task: TaskId, left: &[ProcessIdentity], context: &mut ProxyContext) {
+        self.groups.remove_processes(task, left, context);
     }
 
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
-        self.groups.tick(now, ground)
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
+        self.groups.tick(now, context)
     }
 
     fn due(&self) -> Instant {
@@ -75,8 +75,8 @@ impl SchedulerProxy for WeightsProxy {
         Some(self.groups.moves())
     }
 
-    fn told(&self, task: TaskId) -> Option<String> {
-        self.groups.told(task)
+    fn enforcement(&self, task: TaskId) -> Option<String> {
+        self.groups.enforcement(task)
     }
 }
 
@@ -92,10 +92,10 @@ mod tests {
     use hyoshi_os::process::Process;
 
     use super::*;
-    use crate::members::Members;
-    use crate::touched::Touched;
+    use crate::state_file::StateFile;
+    use crate::task_processes::TaskProcesses;
 
-    /// A directory that has the files of a version 2 control group, as far as they are written and read.
+    /// A directory with the files of a version 2 control group.
     struct Fixture(PathBuf);
 
     impl Fixture {
@@ -134,17 +134,17 @@ mod tests {
         }
     }
 
-    /// A task with a sleeping program, and where its group would be made.
-    fn sleeping(fixture: &Fixture, version: CgroupVersion) -> (Sleeper, TaskId, Ground, WeightsProxy) {
+    /// A task with a sleeping program, and its proxy.
+    fn sleeping(fixture: &Fixture, version: CgroupVersion) -> (Sleeper, TaskId, ProxyContext, WeightsProxy) {
         let subtree = Subtree::at(&fixture.groups(), version).unwrap();
-        let (touched, _) = Touched::open(&fixture.0.join("state")).unwrap();
+        let (state_file, _) = StateFile::open(&fixture.0.join("state")).unwrap();
         let sleeper = Sleeper::start();
-        let mut members = Members::new();
+        let mut members = TaskProcesses::new();
         members.add(Process::open(sleeper.0.id()).unwrap()).unwrap();
         let task = TaskId(7);
         let tasks = BTreeMap::from([(task, members)]);
-        let ground = Ground { tasks, hard: BTreeSet::new(), confined: BTreeSet::new(), touched };
-        (sleeper, task, ground, WeightsProxy::new(Groups::in_subtree(subtree)))
+        let context = ProxyContext { tasks, hard: BTreeSet::new(), confined: BTreeSet::new(), state_file };
+        (sleeper, task, context, WeightsProxy::new(Groups::in_subtree(subtree)))
     }
 
     #[test]
@@ -152,16 +152,16 @@ mod tests {
         let fixture = Fixture::new("confined", "cpu");
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
         for (version, may) in [(CgroupVersion::Two, false), (CgroupVersion::One, true)] {
-            let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, version);
-            ground.confined.insert(task);
+            let (sleeper, task, mut context, mut proxy) = sleeping(&fixture, version);
+            context.confined.insert(task);
             let capped = CpuGroup::of_process(sleeper.0.id()).capped_by().is_some();
-            let refused = proxy.may_cap(task, &ground);
+            let refused = proxy.may_cap(task, &context);
             assert_eq!(refused.is_ok(), may, "{refused:?}");
-            let reserved = proxy.reserve(task, third, Instant::ZERO, &mut ground);
+            let reserved = proxy.reserve(task, third, Instant::ZERO, &mut context);
             assert_eq!(reserved.is_ok(), may && !capped, "{reserved:?}");
-            assert_eq!(proxy.told(task).is_some(), may && !capped);
-            ground.confined.clear();
-            assert_eq!(proxy.may_cap(task, &ground), Ok(()));
+            assert_eq!(proxy.enforcement(task).is_some(), may && !capped);
+            context.confined.clear();
+            assert_eq!(proxy.may_cap(task, &context), Ok(()));
         }
     }
 
@@ -172,57 +172,57 @@ mod tests {
         let home = fixture.0.join("home");
         fs::create_dir(&home).unwrap();
         fs::write(home.join("cgroup.procs"), "").unwrap();
-        let (mut sleeper, task, mut ground, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
-        let whose = ground.tasks[&task].processes().next().unwrap().identity();
+        let (mut sleeper, task, mut context, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
+        let whose = context.tasks[&task].processes().next().unwrap().identity();
         sleeper.0.kill().unwrap();
         sleeper.0.wait().unwrap();
-        proxy.reserve(task, third, Instant::ZERO, &mut ground).unwrap();
-        let group = PathBuf::from(proxy.told(task).unwrap().rsplit(' ').next().unwrap());
+        proxy.reserve(task, third, Instant::ZERO, &mut context).unwrap();
+        let group = PathBuf::from(proxy.enforcement(task).unwrap().rsplit(' ').next().unwrap());
         assert!(group.join("cpu.weight").exists() && !group.join("cgroup.procs").exists());
-        ground.touched.moved(whose, &home).unwrap();
-        proxy.release(task, &mut ground);
+        context.state_file.moved(whose, &home).unwrap();
+        proxy.release(task, &mut context);
         assert_eq!(fs::read_to_string(home.join("cgroup.procs")).unwrap(), "");
-        assert_eq!(ground.touched.came_from(whose), None);
+        assert_eq!(context.state_file.came_from(whose), None);
     }
 
     #[test]
     fn who_comes_later_is_moved_at_a_look_for_which_the_kernel_is_ready() {
         let fixture = Fixture::new("later", "cpu");
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
-        let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
-        proxy.reserve(task, third, Instant::ZERO, &mut ground).unwrap();
-        let group = PathBuf::from(proxy.told(task).unwrap().rsplit(' ').next().unwrap());
+        let (sleeper, task, mut context, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
+        proxy.reserve(task, third, Instant::ZERO, &mut context).unwrap();
+        let group = PathBuf::from(proxy.enforcement(task).unwrap().rsplit(' ').next().unwrap());
         let moved_last = || fs::read_to_string(group.join("cgroup.procs")).unwrap();
         let later = Sleeper::start();
-        ground.tasks.get_mut(&task).unwrap().add(Process::open(later.0.id()).unwrap()).unwrap();
-        let mut now = proxy.tick(Instant::ZERO, &mut ground);
+        context.tasks.get_mut(&task).unwrap().add(Process::open(later.0.id()).unwrap()).unwrap();
+        let mut now = proxy.tick(Instant::ZERO, &mut context);
         assert_eq!(moved_last(), sleeper.0.id().to_string(), "nobody is moved at the first look");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while moved_last() != later.0.id().to_string() {
             assert!(std::time::Instant::now() < until);
-            now = proxy.tick(now, &mut ground);
+            now = proxy.tick(now, &mut context);
         }
     }
 
     #[test]
     fn a_group_of_version_two_gets_the_weight_the_cap_and_the_process() {
         let fixture = Fixture::new("two", "cpu");
-        let (sleeper, task, mut ground, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
-        ground.hard.insert(task);
+        let (sleeper, task, mut context, mut proxy) = sleeping(&fixture, CgroupVersion::Two);
+        context.hard.insert(task);
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
-        proxy.reserve(task, third, Instant::ZERO, &mut ground).unwrap();
-        let told = proxy.told(task).unwrap();
+        proxy.reserve(task, third, Instant::ZERO, &mut context).unwrap();
+        let told = proxy.enforcement(task).unwrap();
         let group = PathBuf::from(told.rsplit(' ').next().unwrap());
         assert_eq!(group.parent(), Some(fixture.groups().as_path()));
         let read = |name: &str| fs::read_to_string(group.join(name)).unwrap();
         assert_eq!((read("cpu.weight"), read("cgroup.procs")), ("3300".into(), sleeper.0.id().to_string()));
         assert_eq!(read("cpu.max"), "33000 100000");
         assert!(told.starts_with("weighs as much as 33 ordinary programs, capped at 33ms of 100ms, in "), "{told}");
-        proxy.release(task, &mut ground);
+        proxy.release(task, &mut context);
         assert_eq!((read("cpu.weight"), read("cpu.max")), ("100".into(), "10000 1000000".into()));
         let state = fs::read_to_string(fixture.0.join("state/touched")).unwrap();
         assert!(state.contains(&format!("group {}", group.display())) && state.contains("moved "), "{state}");
-        let whose = ground.tasks[&task].processes().next().unwrap().identity();
-        assert_eq!(ground.touched.came_from(whose), Some(CpuGroup::of_process(whose.number).folder.as_path()));
+        let whose = context.tasks[&task].processes().next().unwrap().identity();
+        assert_eq!(context.state_file.came_from(whose), Some(CpuGroup::of_process(whose.number).folder.as_path()));
     }
 }

@@ -1,4 +1,4 @@
-//! What anybody may ask for is bounded. No time passes in these tests.
+//! Clients' requests are bounded. No time passes in these tests.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -10,41 +10,41 @@ use hyoshi_control::{Arbiter, TaskId};
 use hyoshi_model::{Instant, Share, Span};
 use hyoshi_os::Credentials;
 
-use super::{Cycle, Inhabited, Joining, State};
+use super::{BrokerState, GroupProcesses, ReportedCycle, TaskSpec};
 use crate::access::{Access, Caller};
 use crate::audit::{self, Audit};
-use crate::limits::{Holder, Limits, Rules};
+use crate::component::ComponentSpec;
+use crate::limits::{LimitScope, Rules, UserLimits};
 use crate::machine::Machine;
 use crate::policy;
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
-/// A broker's state over a machine that changes nothing, in a directory that goes with it.
-struct Stage(State, PathBuf);
+/// A state with a simulated machine, in a temporary directory.
+struct TestBroker(BrokerState, PathBuf);
 
-impl Stage {
-    fn new(name: &str) -> Stage {
+impl TestBroker {
+    fn new(name: &str) -> TestBroker {
         let place = std::env::temp_dir().join(format!("hyoshi-bounds-{name}-{}", std::process::id()));
         let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
         let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(100));
         let access = Access { broker: 0, group: None };
         let audit = Audit::to(&place.join("audit")).unwrap();
-        let mut state = State::new(arbiter, Box::new(machine), access, audit);
-        state.limit_by(Arc::new(Rules::new([limits()], "limits.toml")));
-        Stage(state, place)
+        let mut state = BrokerState::new(arbiter, Box::new(machine), access, audit);
+        state.set_rules(Arc::new(Rules::new([limits()], "limits.toml")));
+        TestBroker(state, place)
     }
 
-    fn join(&mut self, who: &Caller, number: usize) -> Result<TaskId, Trouble> {
-        self.0.join(who, &Joining::new(&format!("t{number}"), Span::from_millis(100)), Instant::ZERO)
+    fn join(&mut self, who: &Caller, number: usize) -> Result<TaskId, RequestError> {
+        self.0.join(who, &TaskSpec::new(&format!("t{number}"), Span::from_millis(100)), Instant::ZERO)
     }
 }
 
-/// What each user may have here.
-fn limits() -> Limits {
-    Limits { tasks: 1_024, settings: 1 << 20, importance: 10, ..Limits::of(Holder::Default) }
+/// The limits of each user.
+fn limits() -> UserLimits {
+    UserLimits { tasks: 1_024, settings: 1 << 20, importance: 10, ..UserLimits::of(LimitScope::Default) }
 }
 
-impl Drop for Stage {
+impl Drop for TestBroker {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.1);
     }
@@ -56,13 +56,13 @@ fn user(uid: u32) -> Caller {
 
 #[test]
 fn one_user_has_a_part_of_the_tasks_and_one_more_than_there_can_be_is_refused_with_how_many_there_are() {
-    let mut stage = Stage::new("tasks");
+    let mut stage = TestBroker::new("tasks");
     let (ann, root) = (user(1_000), user(0));
     for number in 0..1_024 {
         stage.join(&ann, number).unwrap();
     }
     let refused = stage.join(&ann, 1_024).unwrap_err();
-    assert!(refused.to_string().contains("user 1000 has 1024 tasks, the most that one may have"), "{refused}");
+    assert!(refused.to_string().contains("user 1000 already has 1024 tasks, the limit"), "{refused}");
     for number in 1_024..4_096 {
         stage.join(&root, number).unwrap();
     }
@@ -75,46 +75,48 @@ fn one_user_has_a_part_of_the_tasks_and_one_more_than_there_can_be_is_refused_wi
 
 #[test]
 fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
-    let mut stage = Stage::new("long");
+    let mut stage = TestBroker::new("long");
     let (ann, now) = (user(1_000), Instant::ZERO);
     let id = stage.join(&ann, 0).unwrap();
     let long = "x".repeat(100_000);
-    let value =
-        Setting { kind: "max-decay".into(), parameters: vec![("reports".into(), format!("{}9", "0".repeat(9_000)))] };
+    let value = ComponentSpec {
+        kind: "max-decay".into(),
+        parameters: vec![("reports".into(), format!("{}9", "0".repeat(9_000)))],
+    };
     let state = &mut stage.0;
-    let joining = |name: &str| Joining::new(name, Span::from_millis(100));
-    let mut told = vec![
+    let joining = |name: &str| TaskSpec::new(name, Span::from_millis(100));
+    let mut errors = vec![
         state.join(&ann, &joining(&long), now).unwrap_err(),
-        state.join(&ann, &Joining { group: long.clone(), ..joining("a") }, now).unwrap_err(),
-        state.join(&ann, &Joining { advocates: vec![Setting::of(&long)], ..joining("b") }, now).unwrap_err(),
+        state.join(&ann, &TaskSpec { group: long.clone(), ..joining("a") }, now).unwrap_err(),
+        state.join(&ann, &TaskSpec { advocates: vec![ComponentSpec::of(&long)], ..joining("b") }, now).unwrap_err(),
         state.own_task(&ann, &joining(&long), now).unwrap_err(),
         state.find(&long).unwrap_err(),
         state.set_group(&ann, "t0", &long, now).unwrap_err(),
         state.set_group(&ann, &long, "", now).unwrap_err(),
-        state.set_chain(&ann, "t0", vec![Setting::of("max-decay"); 50_000], now).unwrap_err(),
+        state.set_chain(&ann, "t0", vec![ComponentSpec::of("max-decay"); 50_000], now).unwrap_err(),
         state.set_chain(&ann, "t0", vec![value.clone()], now).unwrap_err(),
         state.add_advocate(&ann, "t0", &value, 0, now).unwrap_err(),
-        state.promise(&ann, &long, &[], now).unwrap_err(),
-        state.promise(&user(0), &long, &[], now).unwrap_err(),
+        state.promise_lanes(&ann, &long, &[], now).unwrap_err(),
+        state.promise_lanes(&user(0), &long, &[], now).unwrap_err(),
     ];
-    let found = Inhabited::look(&state.access(), &ann, &format!("/{long}"));
-    told.push(state.add_group(&ann, id, &long, found, now).unwrap_err());
-    for trouble in &told {
-        assert!(trouble.to_string().len() + trouble.remedy().len() < 1_000, "{trouble}");
+    let found = GroupProcesses::list(&state.access(), &ann, &format!("/{long}"));
+    errors.push(state.add_group(&ann, id, &long, found, now).unwrap_err());
+    for error in &errors {
+        assert!(error.to_string().len() + error.remedy().len() < 1_000, "{error}");
     }
-    assert_eq!(state.standing(id).unwrap().advocates, [Setting::of("max-decay")]);
+    assert_eq!(state.snapshot(id).unwrap().advocates, [ComponentSpec::of("max-decay")]);
     stage.0.audit = Audit::none();
     let lines = std::fs::read_to_string(stage.1.join("audit")).unwrap();
-    assert!(lines.lines().count() >= told.len() - 1);
+    assert!(lines.lines().count() >= errors.len() - 1);
     assert!(lines.lines().all(|line| line.len() < 3 * audit::MOST + 200), "{lines}");
 }
 
 #[test]
 fn the_operator_is_told_at_once_of_what_a_report_brought_up() {
-    let mut stage = Stage::new("notice");
+    let mut stage = TestBroker::new("notice");
     let (ann, now) = (user(1_000), Instant::ZERO);
     let id = stage.join(&ann, 0).unwrap();
-    let report = |state: &mut State| state.cycle(&ann, id, Cycle::default(), now).unwrap();
+    let report = |state: &mut BrokerState| state.report_cycle(&ann, id, ReportedCycle::default(), now).unwrap();
     report(&mut stage.0);
     stage.0.tick(now);
     report(&mut stage.0);
@@ -129,7 +131,7 @@ fn a_child_leaves_the_task_that_it_came_to_for_its_own_but_not_somebody_elses() 
     if Credentials::own().uid != 0 {
         return eprintln!("skipped: only root may start a program of another user");
     }
-    let mut stage = Stage::new("child");
+    let mut stage = TestBroker::new("child");
     let (ann, root, now) = (user(1_000), user(0), Instant::ZERO);
     let mut shell = Command::new("sh");
     let shell = shell.args(["-c", "sleep 1000 >&- & echo $!; read end; kill $!"]).uid(1_000).current_dir("/");
@@ -143,13 +145,13 @@ fn a_child_leaves_the_task_that_it_came_to_for_its_own_but_not_somebody_elses() 
     let state = &mut stage.0;
     state.add_process(&root, whole, shell.id(), 0, now).unwrap();
     let refused = state.add_process(&ann, own, child, 0, now).unwrap_err().to_string();
-    assert_eq!(refused, format!("process {child} is in a task, and task `t1` belongs to user 0"));
-    assert_eq!(state.kernel.processes(whole), [shell.id(), child]);
+    assert_eq!(refused, format!("process {child} is in a task; task `t1` belongs to user 0"));
+    assert_eq!(state.platform.processes(whole), [shell.id(), child]);
 
     state.add_process(&root, own, child, 0, now).unwrap();
-    assert_eq!((state.kernel.processes(whole), state.kernel.processes(own)), (vec![shell.id()], vec![child]));
+    assert_eq!((state.platform.processes(whole), state.platform.processes(own)), (vec![shell.id()], vec![child]));
     let refused = state.add_process(&root, whole, child, 0, now).unwrap_err().to_string();
-    assert_eq!(refused, format!("process {child} belongs to task `t2` already"));
+    assert_eq!(refused, format!("process {child} already belongs to task `t2`"));
     drop(shell.stdin.take());
     shell.wait().unwrap();
 }

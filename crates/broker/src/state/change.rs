@@ -1,72 +1,69 @@
-//! What people change about tasks while they run, and about the policy.
+//! Changes of running tasks and of the policy.
 
 use hyoshi_control::{Arbiter, Decision, GroupId, Refusal, ReservationChange, TaskId};
 use hyoshi_model::{Instant, Share, Span};
 
-use super::State;
+use super::BrokerState;
 use crate::access::Caller;
 use crate::audit;
+use crate::component::ComponentSpec;
 use crate::policy;
-use crate::setting::Setting;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
 
-/// Weights beyond it are a slip.
+/// Larger weights are mistakes.
 const MOST_WEIGHT: u32 = 1_000_000;
 
-impl State {
+impl BrokerState {
     /// # Errors
     ///
-    /// Of another's task, and of more importance than is the caller's to give.
-    pub fn set_importance(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), Trouble> {
-        let theirs = self.find(name).and_then(|id| self.allow(who, id));
-        let done = theirs.and_then(|()| self.allow_importance(who, to)).and_then(|()| {
-            let id = self.change(who, name, now, |arbiter, id| arbiter.set_importance(id, to))?;
+    /// If the task is not the caller's, or the importance is above the caller's limit.
+    pub fn set_importance(&mut self, caller: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
+        let theirs = self.find(name).and_then(|id| self.allow(caller, id));
+        let done = theirs.and_then(|()| self.allow_importance(caller, to)).and_then(|()| {
+            let id = self.change(caller, name, now, |arbiter, id| arbiter.set_importance(id, to))?;
             self.task(id)?.importance = to;
             Ok(())
         });
-        self.audited(who, "importance", Some(name), &to.to_string(), done)
+        self.audited(caller, "importance", Some(name), &to.to_string(), done)
     }
 
     /// # Errors
     ///
-    /// Of another's task, and of a weight that is none.
-    pub fn set_weight(&mut self, who: &Caller, name: &str, to: u32, now: Instant) -> Result<(), Trouble> {
+    /// If the task is not the caller's, or the weight is invalid.
+    pub fn set_weight(&mut self, caller: &Caller, name: &str, to: u32, now: Instant) -> Result<(), RequestError> {
         let done = match to {
             1..=MOST_WEIGHT => self
-                .change(who, name, now, |arbiter, id| arbiter.set_weight(id, to))
+                .change(caller, name, now, |arbiter, id| arbiter.set_weight(id, to))
                 .and_then(|id| self.task(id))
                 .map(|task| task.weight = to),
-            _ => Err(Trouble::refused(
-                format!("{to} is no weight"),
-                format!("a weight is between 1 and {MOST_WEIGHT}; the larger, the less is taken away"),
-            )),
+            _ => Err(RequestError::refused(format!("invalid weight {to}"), format!("use 1 to {MOST_WEIGHT}"))),
         };
-        self.audited(who, "weight", Some(name), &to.to_string(), done)
+        self.audited(caller, "weight", Some(name), &to.to_string(), done)
     }
 
     /// # Errors
     ///
-    /// Of another's task, and of a group that the policy does not have.
-    pub fn set_group(&mut self, who: &Caller, name: &str, to: &str, now: Instant) -> Result<(), Trouble> {
+    /// If the task is not the caller's, or the policy has no such group.
+    pub fn set_group(&mut self, caller: &Caller, name: &str, to: &str, now: Instant) -> Result<(), RequestError> {
         let done = self.group(to).and_then(|group| {
-            let id = self.change(who, name, now, |arbiter, id| arbiter.set_group(id, group))?;
+            let id = self.change(caller, name, now, |arbiter, id| arbiter.set_group(id, group))?;
             self.task(id)?.group = to.to_owned();
             Ok(())
         });
-        self.audited(who, "group", Some(name), to, done)
+        self.audited(caller, "group", Some(name), to, done)
     }
 
     /// # Errors
     ///
-    /// Of another's task, and where nothing caps CPU time.
-    pub fn set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), Trouble> {
-        let done = self.try_set_hard(who, name, to, now);
-        self.audited(who, "hard", Some(name), if to { "yes" } else { "no" }, done)
+    /// If the task is not the caller's, or the machine cannot cap CPU time.
+    pub fn set_hard(&mut self, caller: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
+        let done = self.try_set_hard(caller, name, to, now);
+        self.audited(caller, "hard", Some(name), if to { "yes" } else { "no" }, done)
     }
 
-    fn try_set_hard(&mut self, who: &Caller, name: &str, to: bool, now: Instant) -> Result<(), Trouble> {
+    fn try_set_hard(&mut self, caller: &Caller, name: &str, to: bool, now: Instant) -> Result<(), RequestError> {
         let id = self.find(name)?;
-        self.allow(who, id)?;
+        self.allow(caller, id)?;
         self.harden(id, to)?;
         let task = self.task(id)?;
         (task.hard, task.hard_before) = (to, false);
@@ -76,20 +73,34 @@ impl State {
         Ok(())
     }
 
+    /// `None`: detects the period from the task's wake-ups.
+    ///
     /// # Errors
     ///
-    /// Of another's task, and of a period that is none. No period: it is found from the task's wake-ups from now on.
-    pub fn set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), Trouble> {
-        let done = self.try_set_period(who, name, to, now);
-        let told = to.map_or("auto".to_owned(), |to| to.to_string());
-        self.audited(who, "period", Some(name), &told, done)
+    /// If the task is not the caller's, or the period is invalid.
+    pub fn set_period(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        to: Option<Span>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        let done = self.try_set_period(caller, name, to, now);
+        let value = to.map_or("auto".to_owned(), |to| to.to_string());
+        self.audited(caller, "period", Some(name), &value, done)
     }
 
-    fn try_set_period(&mut self, who: &Caller, name: &str, to: Option<Span>, now: Instant) -> Result<(), Trouble> {
+    fn try_set_period(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        to: Option<Span>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
         let id = self.find(name)?;
-        self.allow(who, id)?;
+        self.allow(caller, id)?;
         if let Some(to) = to {
-            self.retime(id, to, now)?;
+            self.change_period(id, to, now)?;
         }
         self.find_period(id, to.is_none());
         Ok(())
@@ -97,96 +108,127 @@ impl State {
 
     /// # Errors
     ///
-    /// Of another's task, and of advocates that there are not.
-    pub fn set_chain(&mut self, who: &Caller, name: &str, to: Vec<Setting>, now: Instant) -> Result<(), Trouble> {
-        let told = audit::listed(&to);
-        let done = self.try_set_chain(who, name, to, now);
-        self.audited(who, "chain", Some(name), &told, done)
+    /// If the task is not the caller's, or an advocate is invalid.
+    pub fn set_chain(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        to: Vec<ComponentSpec>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        let value = audit::join_items(&to);
+        let done = self.try_set_chain(caller, name, to, now);
+        self.audited(caller, "chain", Some(name), &value, done)
     }
 
-    fn try_set_chain(&mut self, who: &Caller, name: &str, to: Vec<Setting>, now: Instant) -> Result<(), Trouble> {
-        self.allow_settings(who, &to)?;
+    fn try_set_chain(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        to: Vec<ComponentSpec>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        self.allow_settings(caller, &to)?;
         let id = self.find(name)?;
-        self.allow(who, id)?;
-        self.allow_chain(who, id, &to)?;
+        self.allow(caller, id)?;
+        self.allow_chain(caller, id, &to)?;
         let chain = self.chain(&to, id, name)?;
-        self.change(who, name, now, |arbiter, id| arbiter.set_chain(id, chain, now))?;
-        self.task(id)?.settings = to;
+        self.change(caller, name, now, |arbiter, id| arbiter.set_chain(id, chain, now))?;
+        self.task(id)?.advocates = to;
         Ok(())
     }
 
-    /// Before the advocate at `place`, or at the end of the chain if there is none.
+    /// Inserts before the advocate at `place`, or appends.
     ///
     /// # Errors
     ///
-    /// Of another's task, of an advocate that there is not, of a chain that is full.
+    /// If the task is not the caller's, the advocate is invalid, or the chain is full.
     pub fn add_advocate(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
-        what: &Setting,
+        what: &ComponentSpec,
         place: usize,
         now: Instant,
-    ) -> Result<(), Trouble> {
-        let done = self.try_add_advocate(who, name, what, place, now);
-        self.audited(who, "advocate-add", Some(name), &audit::listed([what]), done)
+    ) -> Result<(), RequestError> {
+        let done = self.try_add_advocate(caller, name, what, place, now);
+        self.audited(caller, "advocate-add", Some(name), &audit::join_items([what]), done)
     }
 
     fn try_add_advocate(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
-        what: &Setting,
+        what: &ComponentSpec,
         place: usize,
         now: Instant,
-    ) -> Result<(), Trouble> {
-        self.allow_settings(who, std::slice::from_ref(what))?;
+    ) -> Result<(), RequestError> {
+        self.allow_settings(caller, std::slice::from_ref(what))?;
         let id = self.find(name)?;
-        self.allow(who, id)?;
-        let mut settings = self.task(id)?.settings.clone();
+        self.allow(caller, id)?;
+        let mut settings = self.task(id)?.advocates.clone();
         let place = place.min(settings.len());
         settings.insert(place, what.clone());
-        self.allow_chain(who, id, &settings)?;
+        self.allow_chain(caller, id, &settings)?;
         let advocate = self.advocate(what, id, name)?;
-        self.change(who, name, now, |arbiter, id| arbiter.add_advocate(id, advocate, Some(place), now))?;
-        self.task(id)?.settings = settings;
+        self.change(caller, name, now, |arbiter, id| arbiter.add_advocate(id, advocate, Some(place), now))?;
+        self.task(id)?.advocates = settings;
         Ok(())
     }
 
     /// # Errors
     ///
-    /// Of another's task, and of a place where no advocate is.
-    pub fn remove_advocate(&mut self, who: &Caller, name: &str, place: usize, now: Instant) -> Result<(), Trouble> {
-        let done = self.change(who, name, now, |arbiter, id| arbiter.remove_advocate(id, place, now)).and_then(|id| {
-            self.task(id)?.settings.remove(place);
-            Ok(())
-        });
-        self.audited(who, "advocate-remove", Some(name), &place.to_string(), done)
+    /// If the task is not the caller's, or there is no advocate at `place`.
+    pub fn remove_advocate(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        place: usize,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        let done =
+            self.change(caller, name, now, |arbiter, id| arbiter.remove_advocate(id, place, now)).and_then(|id| {
+                self.task(id)?.advocates.remove(place);
+                Ok(())
+            });
+        self.audited(caller, "advocate-remove", Some(name), &place.to_string(), done)
     }
 
-    /// Another policy, unless `policy` is empty, and another cap, unless it is none.
+    /// Changes the policy unless `policy` is empty, and the cap unless it is `None`.
     ///
     /// # Errors
     ///
-    /// Of a policy that there is not, and of callers who may not.
-    pub fn set_policy(&mut self, who: &Caller, policy: &str, cap: Option<Share>, now: Instant) -> Result<(), Trouble> {
-        let done = self.try_set_policy(who, policy, cap, now);
+    /// If the policy is invalid, or the caller is not an operator.
+    pub fn set_policy(
+        &mut self,
+        caller: &Caller,
+        policy: &str,
+        cap: Option<Share>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        let done = self.try_set_policy(caller, policy, cap, now);
         if done.is_ok() {
-            self.note_policy(policy, cap);
+            self.store_policy(policy, cap);
         }
-        let told = match cap {
+        let value = match cap {
             Some(cap) => format!("{policy} cap {cap}"),
             None => policy.to_owned(),
         };
-        self.audited(who, "policy", None, told.trim(), done)
+        self.audited(caller, "policy", None, value.trim(), done)
     }
 
-    fn try_set_policy(&mut self, who: &Caller, policy: &str, cap: Option<Share>, now: Instant) -> Result<(), Trouble> {
-        if !self.access.may_direct(who) {
-            let what = "the policy is one for all tasks".to_owned();
-            return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
+    fn try_set_policy(
+        &mut self,
+        caller: &Caller,
+        policy: &str,
+        cap: Option<Share>,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        if !self.access.is_operator(caller) {
+            let message = "only operators may change the policy".to_owned();
+            return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
-        policy::from_elsewhere(policy)?.map_or(Ok(()), |setting| self.allow_foreign(who, &setting))?;
+        policy::from_elsewhere(policy)?.map_or(Ok(()), |setting| self.allow_foreign(caller, &setting))?;
         let policy = match (policy, &self.externals) {
             ("", _) => None,
             (name, Some(externals)) => Some(policy::read(name, externals)?),
@@ -203,7 +245,7 @@ impl State {
         Ok(())
     }
 
-    /// Groups keep their names under another policy, not their numbers. What it has no group for is in none.
+    /// Groups keep their names under another policy. A group that it does not have becomes none.
     fn regroup(&mut self) {
         let grouped = self.tasks.iter().filter(|(_, task)| !task.group.is_empty());
         let moves: Vec<_> = grouped.map(|(id, task)| (*id, self.arbiter.policy().group(&task.group))).collect();
@@ -216,15 +258,16 @@ impl State {
 
     fn change(
         &mut self,
-        who: &Caller,
+        caller: &Caller,
         name: &str,
         now: Instant,
         change: impl FnOnce(&mut Arbiter, TaskId) -> Result<Decision<'_>, Refusal>,
-    ) -> Result<TaskId, Trouble> {
+    ) -> Result<TaskId, RequestError> {
         let id = self.find(name)?;
-        self.allow(who, id)?;
-        let decision = change(&mut self.arbiter, id)
-            .map_err(|refusal| Trouble::refused(refusal, format!("`hyoshi broker show {name}` shows how it is now")))?;
+        self.allow(caller, id)?;
+        let decision = change(&mut self.arbiter, id).map_err(|refusal| {
+            RequestError::refused(refusal, format!("`hyoshi broker show {name}` shows its present state"))
+        })?;
         self.backlog.add(decision);
         self.apply(now);
         Ok(id)

@@ -1,4 +1,4 @@
-//! Tasks of control groups: who is in them belongs to the task, also who comes later.
+//! Tasks of control groups: their present and future processes belong to the task.
 
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Span};
@@ -6,149 +6,155 @@ use hyoshi_os::cgroup::Group;
 use hyoshi_os::process::Process;
 
 use super::allow::allow_owner;
-use super::{PATIENCE, State};
+use super::{BrokerState, PATIENCE};
 use crate::access::{Access, Caller};
-use crate::members::MOST_PROCESSES;
-use crate::trouble::Trouble;
+use crate::request_error::RequestError;
+use crate::task_processes::MOST_PROCESSES;
 
-/// A task has at most so many.
+/// Control groups of one task.
 pub(super) const MOST_GROUPS: usize = 16;
-/// Octets of a group's path, as the kernel has it.
+/// Longest path of a group, as in the kernel.
 const LONGEST_PATH: usize = 4_096;
-/// How often it is seen whether somebody has come to groups that all have left.
+/// How often empty groups are checked for new processes.
 const EMPTY: Span = Span::from_millis(100);
 
-/// A control group as somebody may add it, with who is in it.
+/// A control group with its processes, before it is added.
 #[derive(Debug)]
-pub struct Inhabited {
+pub struct GroupProcesses {
     group: Group,
     processes: Vec<u32>,
 }
 
-impl Inhabited {
-    /// Looks who is in a group and those below it, which takes a while: not while others wait for the state.
+impl GroupProcesses {
+    /// Lists the processes of a group and the groups below it. This is slow, so not under the lock of the state.
     ///
     /// # Errors
     ///
-    /// Of a group that there is not, of the root's and the broker's own, and where one of its processes is another user's.
-    pub fn look(access: &Access, caller: &Caller, path: &str) -> Result<Inhabited, Trouble> {
+    /// If there is no such group, it is the root's or the broker's own, or one of its processes is another user's.
+    pub fn list(access: &Access, caller: &Caller, path: &str) -> Result<GroupProcesses, RequestError> {
         if path.len() > LONGEST_PATH {
-            let what = format!("a path of {} octets is not a control group's", path.len());
-            return Err(Trouble::refused(what, format!("a path has {LONGEST_PATH} octets at most")));
+            let message = format!("the path of the control group has {} octets", path.len());
+            return Err(RequestError::refused(message, format!("use at most {LONGEST_PATH} octets")));
         }
         let group = Group::open(path)?;
         let allow = |processes: &[u32]| {
             let living = processes.iter().take(MOST_PROCESSES).filter_map(|pid| Process::open(*pid).ok());
             living.into_iter().try_for_each(|process| allow_owner(access, caller, &process))
         };
-        // A short look first: groups that are not theirs cost who asks for them little of the broker's time.
-        if !access.may_direct(caller) {
+        // A short check first: groups of other users must cost little of the broker's time.
+        if !access.is_operator(caller) {
             allow(&group.some_processes())?;
         }
         let processes = group.inhabitants()?;
         allow(&processes)?;
-        Ok(Inhabited { group, processes })
+        Ok(GroupProcesses { group, processes })
     }
 }
 
-impl State {
-    /// Whether a task may have a further control group: before it is looked at (`Inhabited::look`).
+impl BrokerState {
+    /// Whether the caller may add a control group, before [`GroupProcesses::list`].
     ///
     /// # Errors
     ///
-    /// Of another's task.
-    pub fn may_add_group(&self, caller: &Caller, id: TaskId) -> Result<(), Trouble> {
+    /// If the task is not the caller's.
+    pub fn may_add_group(&self, caller: &Caller, id: TaskId) -> Result<(), RequestError> {
         self.allow(caller, id)
     }
 
-    /// The processes of the control group at a path join a task, those that come later too, and those of groups below it.
+    /// Adds the present and future processes of a control group and of the groups below it.
     ///
     /// # Errors
     ///
-    /// What was found wrong with it, and where one of its processes is another task's.
+    /// The error of the list, or if a process is in another task.
     pub fn add_group(
         &mut self,
         caller: &Caller,
         id: TaskId,
         path: &str,
-        found: Result<Inhabited, Trouble>,
+        found: Result<GroupProcesses, RequestError>,
         now: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         let done = found.and_then(|found| self.try_add_group(caller, id, found, now));
         let name = self.name(id).map(str::to_owned).unwrap_or_default();
         self.audited(caller, "add-control-group", Some(&name), path, done)
     }
 
-    fn try_add_group(&mut self, caller: &Caller, id: TaskId, found: Inhabited, now: Instant) -> Result<(), Trouble> {
-        let Inhabited { group, processes } = found;
-        // Once more: it was let go of meanwhile.
+    fn try_add_group(
+        &mut self,
+        caller: &Caller,
+        id: TaskId,
+        found: GroupProcesses,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        let GroupProcesses { group, processes } = found;
+        // Again, because the lock was released meanwhile.
         self.allow(caller, id)?;
-        let there = self.kernel.groups(id);
+        let there = self.platform.groups(id);
         if there.iter().any(|folder| folder == group.folder()) {
             return Ok(());
         }
         if there.len() >= MOST_GROUPS {
-            return Err(Trouble::refused(
-                format!("the task has {MOST_GROUPS} control groups"),
-                "name a group above them",
+            return Err(RequestError::refused(
+                format!("the task already has {MOST_GROUPS} control groups"),
+                "add their parent group instead",
             ));
         }
         self.allow_numbers(&processes)?;
-        let directs = self.access.may_direct(caller);
+        let directs = self.access.is_operator(caller);
         let task = self.task(id)?;
-        let (owner, anybody, folder) = (task.owner, task.anybody || directs, group.folder().to_owned());
-        self.kernel.add_group(id, group, &processes, &mut |process| may_come(process, owner, anybody));
-        let came = !self.kernel.members(id).is_empty();
+        let (owner, any_user, folder) = (task.owner, task.any_user || directs, group.folder().to_owned());
+        self.platform.add_group(id, group, &processes, &mut |process| may_come(process, owner, any_user));
+        let came = !self.platform.members(id).is_empty();
         if !came && !processes.iter().any(|pid| Process::open(*pid).is_ok()) {
-            self.kernel.drop_group(id, &folder);
-            let what = format!("all processes of {} have ended meanwhile", folder.display());
-            return Err(Trouble::refused(what, "start the program first, or with `hyoshi exec`"));
+            self.platform.drop_group(id, &folder);
+            let message = format!("all processes of {} have ended", folder.display());
+            return Err(RequestError::refused(message, "start the program before, or with `hyoshi exec`"));
         }
         let task = self.task(id)?;
-        task.anybody = anybody;
+        task.any_user = any_user;
         if came {
-            self.begin(id, now);
-        } else if task.waits.is_some() {
-            // This look took as long as one may: those who live come with the next.
-            self.look_at(id, now + EMPTY);
+            self.start(id, now);
+        } else if task.waiting_since.is_some() {
+            // The scan ran out of time: live processes join at the next one.
+            self.schedule_report(id, now + EMPTY);
         }
         Ok(())
     }
 
-    /// Sees who has come. Processes of other users stay outside, if nobody who may manage them has added the group.
+    /// Scans the groups. Processes of other users join only if an operator added the group.
     pub(super) fn gather(&mut self, id: TaskId, now: Instant) {
-        let Some((owner, anybody)) = self.tasks.get(&id).map(|task| (task.owner, task.anybody)) else { return };
-        self.kernel.gather(id, &mut |process| may_come(process, owner, anybody), now);
+        let Some((owner, any_user)) = self.tasks.get(&id).map(|task| (task.owner, task.any_user)) else { return };
+        self.platform.gather(id, &mut |process| may_come(process, owner, any_user), now);
     }
 
-    /// All processes have ended: of a task with control groups others may come, as when a service is started anew.
+    /// All processes have ended; a control group may get new ones, as when a service restarts.
     pub(super) fn all_ended(&mut self, id: TaskId, now: Instant) {
-        if self.kernel.groups(id).is_empty() {
-            return self.over(id, now);
+        if self.platform.groups(id).is_empty() {
+            return self.end_task(id, now);
         }
-        self.kernel.release(id);
+        self.platform.release(id);
         if let Some(task) = self.tasks.get_mut(&id) {
-            task.waits = Some(now);
+            task.waiting_since = Some(now);
         }
-        self.look_at(id, now + EMPTY);
+        self.schedule_report(id, now + EMPTY);
     }
 
-    /// A task without a process, since `joined`.
+    /// A task without processes since `joined`.
     pub(super) fn wait_for_processes(&mut self, id: TaskId, joined: Instant, now: Instant) {
         self.gather(id, now);
-        if !self.kernel.members(id).is_empty() {
-            return self.begin(id, now);
+        if !self.platform.members(id).is_empty() {
+            return self.start(id, now);
         }
         if now.since(joined) >= PATIENCE {
-            return self.over(id, now);
+            return self.end_task(id, now);
         }
-        let next = if self.kernel.groups(id).is_empty() { joined + PATIENCE } else { now + EMPTY };
-        self.look_at(id, next);
+        let next = if self.platform.groups(id).is_empty() { joined + PATIENCE } else { now + EMPTY };
+        self.schedule_report(id, next);
     }
 }
 
-fn may_come(process: &Process, owner: u32, anybody: bool) -> bool {
-    anybody || process.owner().is_some_and(|whose| whose.is_only(owner))
+fn may_come(process: &Process, owner: u32, any_user: bool) -> bool {
+    any_user || process.owner().is_some_and(|process_owner| process_owner.is_only(owner))
 }
 
 #[cfg(test)]
@@ -160,14 +166,14 @@ mod tests {
 
     use super::*;
     use crate::audit::Audit;
+    use crate::component::ComponentSpec;
     use crate::machine::Machine;
-    use crate::setting::Setting;
-    use crate::{Joining, policy};
+    use crate::{TaskSpec, policy};
 
-    /// A state with a task of nobody, in a folder that goes with it.
+    /// A state with a task, in a temporary directory.
     struct Fixture {
         place: PathBuf,
-        state: State,
+        state: BrokerState,
         task: TaskId,
     }
 
@@ -176,9 +182,10 @@ mod tests {
             let place = std::env::temp_dir().join(format!("hyoshi-{name}-{}", std::process::id()));
             let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
             let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(90));
-            let mut state = State::new(arbiter, Box::new(machine), Access { broker: 0, group: None }, Audit::none());
-            let rate = Setting::from_words(&["rate".to_owned(), "1%".to_owned()]).unwrap();
-            let joining = Joining { advocates: vec![rate], ..Joining::new("one", Span::from_millis(100)) };
+            let mut state =
+                BrokerState::new(arbiter, Box::new(machine), Access { broker: 0, group: None }, Audit::none());
+            let rate = ComponentSpec::from_words(&["rate".to_owned(), "1%".to_owned()]).unwrap();
+            let joining = TaskSpec { advocates: vec![rate], ..TaskSpec::new("one", Span::from_millis(100)) };
             let task = state.join(&Caller::Broker, &joining, Instant::ZERO).unwrap();
             Fixture { place, state, task }
         }
@@ -194,12 +201,12 @@ mod tests {
     fn a_group_that_was_refused_is_not_the_tasks() {
         let mut fixture = Fixture::new("refused-group");
         let (state, id) = (&mut fixture.state, fixture.task);
-        // It is no mistake to have a group twice, so a second time it would not be refused.
+        // A repeated group is not an error, so the second attempt would succeed.
         for _ in 0..2 {
-            let left = Inhabited { group: Group::again(Path::new("/no/group")), processes: Vec::new() };
+            let left = GroupProcesses { group: Group::again(Path::new("/no/group")), processes: Vec::new() };
             let refused = state.add_group(&Caller::Broker, id, "/no/group", Ok(left), Instant::ZERO).unwrap_err();
-            assert!(format!("{refused:?}").contains("have ended meanwhile"), "{refused:?}");
-            assert!(state.kernel.groups(id).is_empty());
+            assert!(format!("{refused:?}").contains("have ended"), "{refused:?}");
+            assert!(state.platform.groups(id).is_empty());
         }
     }
 
@@ -207,12 +214,12 @@ mod tests {
     fn a_group_of_which_nobody_could_be_looked_at_in_time_is_looked_at_again_if_one_lives() {
         let mut fixture = Fixture::new("slow-group");
         let (state, id) = (&mut fixture.state, fixture.task);
-        // Numbers that no process can have take all the time that one look may.
+        // Numbers that no process can have use up the time of a scan.
         let processes = (0..200_000).map(|at| 4_194_305 + at).chain([std::process::id()]).collect();
-        let found = Inhabited { group: Group::again(Path::new("/slow/group")), processes };
+        let found = GroupProcesses { group: Group::again(Path::new("/slow/group")), processes };
         state.add_group(&Caller::Broker, id, "/slow/group", Ok(found), Instant::ZERO).unwrap();
-        assert!(state.kernel.members(id).is_empty(), "it was not looked at");
-        assert_eq!(state.kernel.groups(id), [Path::new("/slow/group")]);
+        assert!(state.platform.members(id).is_empty(), "it was not looked at");
+        assert_eq!(state.platform.groups(id), [Path::new("/slow/group")]);
         assert_eq!(state.tasks[&id].due, Instant::ZERO + EMPTY);
     }
 }

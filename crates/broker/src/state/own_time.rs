@@ -6,12 +6,12 @@ use hyoshi_control::service_budget::{ServiceDemand, Unserved};
 use hyoshi_control::{AccountId, ServiceBudget, TaskId};
 use hyoshi_model::{Share, Span};
 
-use super::State;
+use super::BrokerState;
 
 /// Tasks that are not served report this often: such a report costs as much as any other.
 pub(super) const UNSERVED: Span = Span::from_secs(1);
 
-impl State {
+impl BrokerState {
     /// The CPU time that the broker may use, of one CPU.
     pub fn set_own_time(&mut self, budget: Share) {
         self.service_budget = ServiceBudget::new(budget);
@@ -45,30 +45,33 @@ impl State {
 
     /// The part of a CPU that the broker used lately, by its thread's clock.
     pub(crate) fn measured(&mut self, share: Share) {
-        let counted = self.tasks.iter().filter(|(_, task)| task.waits.is_none());
+        let counted = self.tasks.iter().filter(|(_, task)| task.waiting_since.is_none());
         let demands: Vec<_> = counted.map(|(id, _)| (*id, self.demand(*id))).collect();
         self.unsettled.extend(self.service_budget.measured(share, demands));
     }
 
     /// The cost of a task at present: its threads and its period may have changed.
     fn demand(&self, id: TaskId) -> ServiceDemand {
-        ServiceDemand { period: self.period(id), threads: self.kernel.threads(id) }
+        ServiceDemand { period: self.period(id), threads: self.platform.threads(id) }
     }
 
-    /// Keeps out tasks that the broker's own time does not suffice for or whose users have too many threads, and lets in
-    /// those for which that has ended. Returns whether there was one.
+    /// Excludes tasks that exceed the broker's own time or whose users have too many threads, and admits them again
+    /// afterwards. Returns whether any changed.
     pub(super) fn settle_served(&mut self) -> bool {
         let mut any = false;
         while let Some(id) = self.unsettled.pop_front() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
-            let why =
-                self.service_budget.unserved(id).map(|why| refused(&why)).or_else(|| State::crowded(&self.rules, task));
-            let decision = match why {
+            let reason = self
+                .service_budget
+                .unserved(id)
+                .map(|reason| refused(&reason))
+                .or_else(|| BrokerState::crowded(&self.rules, task));
+            let decision = match reason {
                 Some(_) => self.arbiter.keep_out(id),
                 None => self.arbiter.let_in(id),
             };
-            if why.is_some() {
-                task.why = why;
+            if reason.is_some() {
+                task.reason = reason;
             }
             if let Ok(decision) = decision {
                 self.backlog.add(decision);
@@ -84,7 +87,7 @@ impl State {
     }
 }
 
-/// With the remedy.
-pub(super) fn refused(why: &Unserved) -> String {
-    format!("{why}: a longer period takes less, or start the broker with more, `hyoshi broker --own-time SHARE`")
+/// Adds the remedy.
+pub(super) fn refused(reason: &Unserved) -> String {
+    format!("{reason}; use a longer period, or start the broker with a larger --own-time SHARE")
 }

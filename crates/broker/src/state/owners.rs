@@ -6,17 +6,17 @@ use hyoshi_control::TaskId;
 use hyoshi_model::Instant;
 use hyoshi_os::process::{Process, ProcessIdentity};
 
-use super::State;
+use super::BrokerState;
 use crate::access::Caller;
 use crate::audit;
-use crate::kernel::Stranger;
-use crate::trouble::Trouble;
+use crate::platform::ForeignProcess;
+use crate::request_error::RequestError;
 
 /// Processes of other users that an operator has added to a task, and their children.
 #[derive(Debug, Default)]
-pub(super) struct Vouched(BTreeSet<ProcessIdentity>);
+pub(super) struct AddedByOperator(BTreeSet<ProcessIdentity>);
 
-impl Vouched {
+impl AddedByOperator {
     /// Whether an operator added this process or its parent.
     fn covers(&mut self, process: &Process) -> bool {
         let identity = process.identity();
@@ -31,23 +31,23 @@ impl Vouched {
         false
     }
 
-    /// An operator added it.
+    /// An operator added this process.
     pub fn add(&mut self, process: ProcessIdentity, members: &[ProcessIdentity]) {
         self.0.retain(|one| members.contains(one));
         self.0.insert(process);
     }
 }
 
-impl State {
-    /// Checks the users of the processes of ordinary users' tasks. A process that became another user's leaves the
-    /// task, and its priority and cap are restored. Returns when to check again.
+impl BrokerState {
+    /// Checks the owners of processes in ordinary users' tasks. A process that became another user's leaves the task,
+    /// and its priority and cap are restored. Returns when to check again.
     pub(super) fn check_owners(&mut self, now: Instant) -> Instant {
         if now < self.owners_checked {
             return self.owners_checked;
         }
-        let State { tasks, kernel, .. } = self;
+        let BrokerState { tasks, platform, .. } = self;
         // Operators may manage processes of all users, so there is nothing to check in their tasks.
-        let checked = tasks.iter().filter(|(_, task)| !task.directed && !task.anybody).map(|(id, _)| *id);
+        let checked = tasks.iter().filter(|(_, task)| !task.by_operator && !task.any_user).map(|(id, _)| *id);
         let checked: Vec<TaskId> = checked.collect();
         if checked.is_empty() {
             self.owners_checked = Instant::NEVER;
@@ -56,10 +56,10 @@ impl State {
         let mut may = |id: TaskId, process: &Process| {
             let Some(task) = tasks.get_mut(&id) else { return true };
             // A process that has ended leaves by itself.
-            process.owner().is_none_or(|owner| owner.is_only(task.owner)) || task.vouched.covers(process)
+            process.owner().is_none_or(|owner| owner.is_only(task.owner)) || task.added_by_operator.covers(process)
         };
-        let (strangers, next) = kernel.check_owners(&checked, &mut may, now);
-        let mut of_task: BTreeMap<TaskId, Vec<Stranger>> = BTreeMap::new();
+        let (strangers, next) = platform.check_owners(&checked, &mut may, now);
+        let mut of_task: BTreeMap<TaskId, Vec<ForeignProcess>> = BTreeMap::new();
         strangers.into_iter().for_each(|(id, stranger)| of_task.entry(id).or_default().push(stranger));
         for (id, strangers) in of_task {
             self.expel(id, &strangers);
@@ -68,15 +68,15 @@ impl State {
         next
     }
 
-    fn expel(&mut self, id: TaskId, strangers: &[Stranger]) {
+    fn expel(&mut self, id: TaskId, strangers: &[ForeignProcess]) {
         let processes: Vec<ProcessIdentity> = strangers.iter().map(|stranger| stranger.process).collect();
-        self.kernel.expel(id, &processes);
+        self.platform.expel(id, &processes);
         let Some((name, owner)) = self.tasks.get(&id).map(|task| (task.name.clone(), task.owner)) else { return };
-        let who = strangers.iter().map(|Stranger { process, name }| format!("{process} ({name})"));
-        let who = audit::listed(who);
-        let what = format!("{who}: not only user {owner} any more");
-        let _: Result<(), Trouble> = self.audited(&Caller::Broker, "process-leaves", Some(&name), &what, Ok(()));
-        self.notice(format!("task {name} of user {owner} loses process {who}: it has the rights of another user now"));
+        let who = strangers.iter().map(|ForeignProcess { process, name }| format!("{process} ({name})"));
+        let who = audit::join_items(who);
+        let what = format!("{who}: no longer only of user {owner}");
+        let _: Result<(), RequestError> = self.audited(&Caller::Broker, "process-leaves", Some(&name), &what, Ok(()));
+        self.notice(format!("process {who} left task {name} of user {owner}: it now has the rights of another user"));
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use crate::access::Access;
     use crate::audit::Audit;
     use crate::machine::Machine;
-    use crate::{Joining, policy};
+    use crate::{TaskSpec, policy};
 
     struct Sleeper(Child);
 
@@ -123,22 +123,22 @@ mod tests {
         let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
         let arbiter = Arbiter::new(policy::named("fair").unwrap(), Share::from_percent(100));
         let audit = Audit::to(&place.join("audit")).unwrap();
-        let mut state = State::new(arbiter, Box::new(machine), Access { broker: 0, group: None }, audit);
+        let mut state = BrokerState::new(arbiter, Box::new(machine), Access { broker: 0, group: None }, audit);
         let user = |uid| Caller::Known(Credentials { pid: std::process::id(), uid, gid: uid, groups: vec![] });
         let (ann, root) = (user(1_000), user(0));
         let [own, added, strange] = [1_000, 2_000, 3_000].map(Sleeper::of);
         let at = |millis| Instant::ZERO + Span::from_millis(millis);
-        let task = |state: &mut State, who: &Caller, name| {
-            state.join(who, &Joining::new(name, Span::from_millis(100)), Instant::ZERO).unwrap()
+        let task = |state: &mut BrokerState, who: &Caller, name| {
+            state.join(who, &TaskSpec::new(name, Span::from_millis(100)), Instant::ZERO).unwrap()
         };
         let (anns, roots) = (task(&mut state, &ann, "anns"), task(&mut state, &root, "roots"));
         state.add_process(&ann, anns, own.number(), 0, at(1)).unwrap();
         state.add_process(&root, anns, added.number(), 0, at(1)).unwrap();
-        // As for a child or a program that became another user's.
-        state.kernel.add(anns, Process::open(strange.number()).unwrap()).unwrap();
-        let numbers = |state: &mut State, id, now| {
+        // Like a child or a program that became another user's.
+        state.platform.add(anns, Process::open(strange.number()).unwrap()).unwrap();
+        let numbers = |state: &mut BrokerState, id, now| {
             state.check_owners(now);
-            let mut numbers = state.kernel.processes(id);
+            let mut numbers = state.platform.processes(id);
             numbers.sort_unstable();
             numbers
         };
@@ -147,9 +147,9 @@ mod tests {
         assert_eq!(numbers(&mut state, anns, at(1_000)), stay);
         assert_eq!(numbers(&mut state, anns, at(2_000)), stay, "and stay");
         let notices = state.take_notices().join("\n");
-        assert!(notices.contains(&format!("loses process {} (sleep)", strange.number())), "{notices}");
-        // It may be in a task of root's.
-        state.kernel.add(roots, Process::open(strange.number()).unwrap()).unwrap();
+        assert!(notices.contains(&format!("process {} (sleep) left task anns", strange.number())), "{notices}");
+        // Root's tasks may contain it.
+        state.platform.add(roots, Process::open(strange.number()).unwrap()).unwrap();
         assert_eq!(numbers(&mut state, roots, at(3_000)), [strange.number()]);
         drop(state);
         let log = std::fs::read_to_string(place.join("audit")).unwrap();

@@ -1,4 +1,4 @@
-//! Tasks outlive their broker: what there is of them is noted, and the next one begins with those whose processes live.
+//! Tasks survive their broker: each one is stored, and the next broker restores those with live processes.
 
 use std::path::Path;
 
@@ -8,150 +8,153 @@ use hyoshi_os::cgroup::Group;
 use hyoshi_os::process::Process;
 
 use super::groups::MOST_GROUPS;
-use super::{State, Task};
+use super::{BrokerState, TaskEntry};
 use crate::access::Caller;
-use crate::roster::{MOST_PROCESSES, Noted, Roster};
-use crate::setting;
-use crate::trouble::Trouble;
+use crate::component;
+use crate::request_error::RequestError;
+use crate::task_store::{MOST_PROCESSES, StoredTask, TaskStore};
 
-/// How often it is looked at whether a task is still as it was noted.
+/// How often a task is stored.
 const NOTE: Span = Span::from_secs(1);
 
-impl State {
-    /// What tasks there are is noted from now on, and found again by [`State::rejoin`].
-    pub fn note_in(&mut self, roster: Roster) {
-        self.roster = Some(roster);
+impl BrokerState {
+    /// Stores tasks from now on; [`BrokerState::rejoin`] restores the stored ones.
+    pub fn store_tasks_in(&mut self, task_store: TaskStore) {
+        self.task_store = Some(task_store);
     }
 
-    /// The same, and those of the broker before are forgotten by [`State::rejoin`].
-    pub fn begin_in(&mut self, roster: Roster) {
-        (self.roster, self.forgets) = (Some(roster), true);
+    /// The same, but [`BrokerState::rejoin`] deletes the stored tasks.
+    pub fn start_new_store(&mut self, task_store: TaskStore) {
+        (self.task_store, self.starts_new) = (Some(task_store), true);
     }
 
-    /// Tasks of the broker before whose processes live are under this one, with the numbers they had.
+    /// Restores stored tasks with live processes, under their numbers.
     pub fn rejoin(&mut self, now: Instant) {
-        let Some(roster) = &mut self.roster else { return };
-        self.last = self.last.max(roster.last());
-        if std::mem::take(&mut self.forgets) {
-            let done = roster.forget();
-            return self.noted(done);
+        let Some(task_store) = &mut self.task_store else { return };
+        self.last = self.last.max(task_store.last());
+        if std::mem::take(&mut self.starts_new) {
+            let done = task_store.forget();
+            return self.stored(done);
         }
-        let noted: Vec<Noted> = roster.tasks().cloned().collect();
+        let stored: Vec<StoredTask> = task_store.tasks().cloned().collect();
         let (mut here, mut ended) = (Vec::new(), 0);
-        for task in noted {
+        for task in stored {
             match self.rejoin_one(&task, now) {
                 Ok(true) => here.push(task.name),
                 Ok(false) => ended += 1,
-                Err(trouble) => self.notice(format!("task {} is not found again: {trouble}", task.name)),
+                Err(error) => self.notice(format!("cannot restore task {}: {error}", task.name)),
             }
             if !self.tasks.contains_key(&TaskId(task.id)) {
-                self.forget_noted(TaskId(task.id));
+                self.forget_stored(TaskId(task.id));
             }
         }
         if !here.is_empty() {
-            self.notice(format!("tasks of the broker before are here again: {}", some(&here)));
+            self.notice(format!("restored tasks of the previous broker: {}", some(&here)));
         }
         if ended > 0 {
-            self.notice(format!("tasks of the broker before have ended meanwhile: {ended}"));
+            self.notice(format!("tasks of the previous broker that have ended: {ended}"));
         }
     }
 
     /// False if none of its processes lives.
-    fn rejoin_one(&mut self, noted: &Noted, now: Instant) -> Result<bool, Trouble> {
-        let id = TaskId(noted.id);
-        let living = noted.identities().filter_map(|who| Process::open_same(who).ok());
-        let processes: Vec<Process> = living.filter(|process| self.may_be_found(noted, process)).collect();
+    fn rejoin_one(&mut self, stored: &StoredTask, now: Instant) -> Result<bool, RequestError> {
+        let id = TaskId(stored.id);
+        let living = stored.identities().filter_map(|who| Process::open_same(who).ok());
+        let processes: Vec<Process> = living.filter(|process| self.may_be_found(stored, process)).collect();
         if processes.is_empty() {
             return Ok(false);
         }
-        if self.names.contains_key(&noted.name) {
-            return Err(Trouble::refused("another has its name", "the roster was edited"));
+        if self.names.contains_key(&stored.name) {
+            return Err(RequestError::refused(
+                "another task has its name",
+                "check the file `tasks` in the state directory",
+            ));
         }
-        // A group that the policy does not have now is in none, as after a change of the policy.
-        let group = self.group(&noted.group).unwrap_or(GroupId(u32::MAX));
-        let mut settings = noted.chain.clone();
-        let chain = match self.chain(&settings, id, &noted.name) {
+        // A group that the policy does not have becomes none, as after a change of the policy.
+        let group = self.group(&stored.group).unwrap_or(GroupId(u32::MAX));
+        let mut settings = stored.chain.clone();
+        let chain = match self.chain(&settings, id, &stored.name) {
             Ok(chain) => chain,
-            Err(trouble) => {
+            Err(error) => {
                 self.notice(format!(
-                    "task {} begins with max-decay: its advocates cannot be had: {trouble}",
-                    noted.name
+                    "restored task {} with max-decay, because its advocates are not available: {error}",
+                    stored.name
                 ));
-                settings = setting::default_chain();
-                self.chain(&settings, id, &noted.name)?
+                settings = component::default_chain();
+                self.chain(&settings, id, &stored.name)?
             }
         };
-        let account = (!noted.directed).then(|| self.rules.again(noted.owner, &noted.account));
-        let Some(entry) = noted.joining(group) else { return Ok(false) };
-        let hard = noted.hard && self.harden_again(id, &noted.name);
-        let task = Task {
-            name: noted.name.clone(),
-            owner: noted.owner,
-            importance: noted.importance,
-            weight: noted.weight,
-            group: noted.group.clone(),
-            settings,
-            directed: noted.directed,
+        let account = (!stored.directed).then(|| self.rules.account_of_stored(stored.owner, &stored.account));
+        let Some(entry) = stored.joining(group) else { return Ok(false) };
+        let hard = stored.hard && self.harden_again(id, &stored.name);
+        let task = TaskEntry {
+            name: stored.name.clone(),
+            owner: stored.owner,
+            importance: stored.importance,
+            weight: stored.weight,
+            group: stored.group.clone(),
+            advocates: settings,
+            by_operator: stored.directed,
             account,
             hard,
-            hard_before: noted.hard && !hard,
-            own: noted.own,
-            consumed: noted.consumed(),
-            anybody: noted.anybody,
-            ..Task::new(now)
+            hard_before: stored.hard && !hard,
+            own: stored.own,
+            consumed: stored.consumed(),
+            any_user: stored.anybody,
+            ..TaskEntry::new(now)
         };
-        self.enter(id, task, hyoshi_control::Joining { chain, account, ..entry }, now)?;
-        let added = processes.into_iter().filter_map(|process| self.kernel.add(id, process).ok()).count();
+        self.insert_task(id, task, hyoshi_control::Joining { chain, account, ..entry }, now)?;
+        let added = processes.into_iter().filter_map(|process| self.platform.add(id, process).ok()).count();
         if added == 0 {
             self.remove(id, now);
             return Ok(false);
         }
-        self.begin(id, now);
-        for folder in noted.control_groups.iter().take(MOST_GROUPS) {
-            self.kernel.add_group(id, Group::again(Path::new(folder)), &[], &mut |_| false);
+        self.start(id, now);
+        for folder in stored.control_groups.iter().take(MOST_GROUPS) {
+            self.platform.add_group(id, Group::again(Path::new(folder)), &[], &mut |_| false);
         }
         self.gather(id, now);
-        if noted.auto {
+        if stored.auto {
             self.find_period(id, true);
         }
-        // Its advocates begin where they were, about: with what the last cycle consumed.
-        if noted.consumed > 0 {
-            self.report(id, Status::of_cycle(now, noted.consumed()));
+        // Its advocates start with the consumption of the last cycle.
+        if stored.consumed > 0 {
+            self.report(id, Status::of_cycle(now, stored.consumed()));
         }
-        let _: Result<(), Trouble> = self.audited(&Caller::Broker, "rejoin", Some(&noted.name), "", Ok(()));
+        let _: Result<(), RequestError> = self.audited(&Caller::Broker, "rejoin", Some(&stored.name), "", Ok(()));
         Ok(true)
     }
 
-    /// Whether a process still belongs to the task: an ordinary user's task has only that user's, whatever the roster
-    /// lists.
-    fn may_be_found(&self, noted: &Noted, process: &Process) -> bool {
-        let trusted = noted.directed || noted.anybody || noted.owner == 0 || noted.owner == self.access.broker;
-        trusted || process.owner().is_some_and(|owner| owner.is_only(noted.owner))
+    /// Whether a process still belongs to the task: an ordinary user's task has only that user's processes, whatever
+    /// the file lists.
+    fn may_be_found(&self, stored: &StoredTask, process: &Process) -> bool {
+        let trusted = stored.directed || stored.anybody || stored.owner == 0 || stored.owner == self.access.broker;
+        trusted || process.owner().is_some_and(|owner| owner.is_only(stored.owner))
     }
 
-    /// False if its CPU time cannot be capped now: it is noted as hard all the same, for the next broker.
+    /// False if its CPU time cannot be capped now; the stored task stays hard.
     fn harden_again(&mut self, id: TaskId, name: &str) -> bool {
         let done = self.harden(id, true);
-        if let Err(trouble) = &done {
-            self.notice(format!("task {name} was hard and is soft now: {trouble}"));
+        if let Err(error) = &done {
+            self.notice(format!("restored hard task {name} as a soft task: {error}"));
         }
         done.is_ok()
     }
 
-    /// Notes a task as it is; one that has no process yet is none to be found.
-    pub(super) fn note(&mut self, id: TaskId) {
-        let (Some(task), Some(joining), Some(roster)) =
-            (self.tasks.get_mut(&id), self.arbiter.joining(id), &mut self.roster)
+    /// Stores a task that has processes.
+    pub(super) fn store(&mut self, id: TaskId) {
+        let (Some(task), Some(joining), Some(task_store)) =
+            (self.tasks.get_mut(&id), self.arbiter.joining(id), &mut self.task_store)
         else {
             return;
         };
-        if task.waits.is_some() {
+        if task.waiting_since.is_some() {
             return;
         }
-        task.noted = task.last;
+        task.stored = task.last;
         let declared = joining.declared;
-        let members = self.kernel.members(id);
-        let noted = Noted {
+        let members = self.platform.members(id);
+        let stored = StoredTask {
             id: id.0,
             name: task.name.clone(),
             owner: task.owner,
@@ -162,58 +165,56 @@ impl State {
             period: declared.period().as_nanos(),
             deadline: declared.deadline().as_nanos(),
             least: joining.least.as_millionths(),
-            control_groups: self.kernel.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
-            anybody: task.anybody,
-            auto: self.autos.contains_key(&id),
-            directed: task.directed,
-            account: task.account.map_or(String::new(), |account| self.rules.limits(account).holder.to_string()),
+            control_groups: self.platform.groups(id).iter().map(|folder| folder.display().to_string()).collect(),
+            anybody: task.any_user,
+            auto: self.detectors.contains_key(&id),
+            directed: task.by_operator,
+            account: task.account.map_or(String::new(), |account| self.rules.limits(account).scope.to_string()),
             hard: task.hard || task.hard_before,
             own: task.own,
-            chain: task.settings.clone(),
+            chain: task.advocates.clone(),
             consumed: task.consumed.as_nanos(),
             processes: members.iter().take(MOST_PROCESSES).map(|who| (who.number, who.start)).collect(),
         };
-        let done = roster.task(noted);
-        self.noted(done);
+        let done = task_store.task(stored);
+        self.stored(done);
     }
 
-    /// Notes a task now and then: processes come and go.
-    pub(super) fn note_sometimes(&mut self, id: TaskId, now: Instant) {
-        if self.tasks.get(&id).is_some_and(|task| now.since(task.noted) >= NOTE) {
-            self.note(id);
+    /// Stores a task regularly, because its processes change.
+    pub(super) fn store_if_due(&mut self, id: TaskId, now: Instant) {
+        if self.tasks.get(&id).is_some_and(|task| now.since(task.stored) >= NOTE) {
+            self.store(id);
         }
     }
 
-    /// The policy or its cap was changed.
-    pub(super) fn note_policy(&mut self, policy: &str, cap: Option<Share>) {
-        if let Some(done) = self.roster.as_mut().map(|roster| roster.set_policy(policy, cap)) {
-            self.noted(done);
+    /// Stores a changed policy or cap.
+    pub(super) fn store_policy(&mut self, policy: &str, cap: Option<Share>) {
+        if let Some(done) = self.task_store.as_mut().map(|task_store| task_store.set_policy(policy, cap)) {
+            self.stored(done);
         }
     }
 
-    /// A task is no more.
-    pub(super) fn forget_noted(&mut self, id: TaskId) {
-        if let Some(done) = self.roster.as_mut().map(|roster| roster.left(id)) {
-            self.noted(done);
+    /// Deletes a stored task.
+    pub(super) fn forget_stored(&mut self, id: TaskId) {
+        if let Some(done) = self.task_store.as_mut().map(|task_store| task_store.left(id)) {
+            self.stored(done);
         }
     }
 
-    /// Tasks run on all the same; said once, until it works again.
-    fn noted(&mut self, done: std::io::Result<()>) {
+    /// Reports a failure once, until storing succeeds again.
+    fn stored(&mut self, done: std::io::Result<()>) {
         match done {
-            Ok(()) => self.unnoted = false,
+            Ok(()) => self.store_failed = false,
             Err(error) => {
-                if !std::mem::replace(&mut self.unnoted, true) {
-                    self.notice(format!(
-                        "tasks cannot be noted: the next broker will not know of all of them: {error}"
-                    ));
+                if !std::mem::replace(&mut self.store_failed, true) {
+                    self.notice(format!("cannot store tasks, so the next broker cannot restore all of them: {error}"));
                 }
             }
         }
     }
 }
 
-/// A few of them, and how many there are besides.
+/// The first names, and the number of the others.
 fn some(names: &[String]) -> String {
     const FEW: usize = 8;
     let few = names[..names.len().min(FEW)].join(", ");

@@ -1,4 +1,4 @@
-//! Runs on this machine whose lanes are above all windows: what they may take of each CPU, for as long as they live.
+//! Runs with lanes above all windows: what they may use of each CPU while they live.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,100 +8,99 @@ use hyoshi_model::{Instant, Share, Span, printable};
 use hyoshi_os::Credentials;
 use hyoshi_os::process::Process;
 
-use super::State;
+use super::BrokerState;
 use crate::access::Caller;
 use crate::audit;
-use crate::kernel::Lanes;
-use crate::trouble::Trouble;
+use crate::platform::CpuLanes;
+use crate::request_error::RequestError;
 
-/// Runs that can have promised something at a time.
+/// Runs with promised lanes.
 const MOST_RUNS: usize = 64;
-/// Of one run.
+/// Promises of one run.
 const MOST_PROMISES: usize = 4_096;
-/// How often it is seen whether they live.
+/// How often their processes are checked.
 const LIFE: Span = Span::from_secs(1);
-/// Nothing comes round more seldom, nor is put off longer.
+/// Longest period and budget.
 const LONGEST: Span = Span::from_secs(3_600);
 
-/// A run.
-pub(super) struct Run {
+/// A run with lanes.
+pub(super) struct LaneRun {
     name: String,
     owner: u32,
     process: Process,
     lanes: BTreeMap<u32, Vec<Promise>>,
 }
 
-/// A run as it stands.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunStanding {
+pub struct RunSnapshot {
     /// The system's name.
     pub name: String,
     /// Its process.
     pub process: u32,
-    /// Whose it is.
+    /// Its user.
     pub owner: u32,
-    /// What its lanes may take of CPUs.
-    pub takes: Vec<(u32, Share)>,
+    /// What its lanes may use of each CPU.
+    pub shares: Vec<(u32, Share)>,
 }
 
-impl State {
-    /// The calling process has lanes that may take this of these CPUs, and nothing else any more.
+impl BrokerState {
+    /// Replaces the promised lanes of the calling process.
     ///
     /// # Errors
     ///
-    /// Of callers who may not change all tasks, or whose process is not known, and of what is no promise.
-    pub fn promise(
+    /// If the caller may not change all tasks or its process is unknown, or a promise is invalid.
+    pub fn promise_lanes(
         &mut self,
         who: &Caller,
         name: &str,
         promises: &[(u32, Promise)],
         now: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         let caller = match self.may_promise(who, name, promises) {
             Ok(caller) => caller,
-            Err(trouble) => return self.audited(who, "lanes", None, name, Err(trouble)),
+            Err(error) => return self.audited(who, "lanes", None, name, Err(error)),
         };
         let mut lanes: BTreeMap<u32, Vec<Promise>> = BTreeMap::new();
         promises.iter().for_each(|(cpu, promise)| lanes.entry(*cpu).or_default().push(*promise));
         if self.runs.get(&caller.pid).is_some_and(|run| run.lanes == lanes && !run.process.has_ended()) {
             return Ok(());
         }
-        let told = lanes.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes)));
-        let told = format!("{name}: {}", audit::listed(told));
+        let text = lanes.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes)));
+        let text = format!("{name}: {}", audit::join_items(text));
         let done = self.try_promise(caller, name, lanes, now);
-        self.audited(who, "lanes", None, &told, done)
+        self.audited(who, "lanes", None, &text, done)
     }
 
-    /// Who promises, if they may, and what is told is promises.
+    /// The caller's process, if it may promise these lanes.
     fn may_promise<'a>(
         &self,
         who: &'a Caller,
         name: &str,
         promises: &[(u32, Promise)],
-    ) -> Result<&'a Credentials, Trouble> {
+    ) -> Result<&'a Credentials, RequestError> {
         let Caller::Known(caller) = who else {
-            let what = "nobody knows which process has these lanes".to_owned();
-            let remedy =
-                "ask over the Unix socket of the broker of the machine on which they run, where the kernel says";
-            return Err(Trouble::NotAllowed { what, remedy: remedy.to_owned() });
+            let message = "unknown calling process".to_owned();
+            let remedy = "use the Unix socket of the broker on the same machine";
+            return Err(RequestError::NotAllowed { message, remedy: remedy.to_owned() });
         };
-        if !self.access.may_direct(who) {
-            let what = "lanes that are promised time take it from all tasks".to_owned();
-            return Err(Trouble::NotAllowed { what, remedy: self.who_may() });
+        if !self.access.is_operator(who) {
+            let message = "only operators may report lanes, which reduce the time of all tasks".to_owned();
+            return Err(RequestError::NotAllowed { message, remedy: self.who_may() });
         }
         if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
-            let what = format!("{:?} cannot be a run's name", name.chars().take(80).collect::<String>());
-            return Err(Trouble::refused(what, "a name has 1 to 64 characters, none of them a control character"));
+            let message = format!("invalid run name {:?}", name.chars().take(80).collect::<String>());
+            return Err(RequestError::refused(message, "use 1 to 64 characters without control characters"));
         }
         let good = |one: &Promise| {
             let period = (Span::from_micros(1)..=LONGEST).contains(&one.period);
             period && one.budget <= LONGEST && one.jitter <= LONGEST * 2
         };
         if promises.len() > MOST_PROMISES || !promises.iter().all(|(_, one)| good(one)) {
-            let what = "these are no promises of lanes";
+            let message = "invalid promises of lanes";
             let remedy =
-                format!("{MOST_PROMISES} at most, each with a period of 1us to 1h, and a budget of 1h at most");
-            return Err(Trouble::refused(what, remedy));
+                format!("send at most {MOST_PROMISES}, each with a period of 1us to 1h and a budget of at most 1h");
+            return Err(RequestError::refused(message, remedy));
         }
         Ok(caller)
     }
@@ -112,7 +111,7 @@ impl State {
         name: &str,
         lanes: BTreeMap<u32, Vec<Promise>>,
         now: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         if lanes.is_empty() {
             if let Some(run) = self.runs.remove(&caller.pid) {
                 self.settle_lanes(run.lanes.into_keys().collect(), now);
@@ -120,11 +119,14 @@ impl State {
             return Ok(());
         }
         if self.runs.len() >= MOST_RUNS && !self.runs.contains_key(&caller.pid) {
-            return Err(Trouble::refused(format!("there are {MOST_RUNS} runs already"), "wait until one has ended"));
+            return Err(RequestError::refused(
+                format!("there are already {MOST_RUNS} runs"),
+                "wait until one has ended",
+            ));
         }
         let process = Process::open(caller.pid)?;
         let mut cpus: BTreeSet<u32> = lanes.keys().copied().collect();
-        let run = Run { name: name.to_owned(), owner: caller.uid, process, lanes };
+        let run = LaneRun { name: name.to_owned(), owner: caller.uid, process, lanes };
         if let Some(before) = self.runs.insert(caller.pid, run) {
             cpus.extend(before.lanes.into_keys());
         }
@@ -132,26 +134,26 @@ impl State {
         Ok(())
     }
 
-    /// Runs that have ended take nothing any more. Says when to look again.
-    pub(super) fn look_at_runs(&mut self, now: Instant) -> Instant {
+    /// Removes ended runs. Returns when to check again.
+    pub(super) fn check_runs(&mut self, now: Instant) -> Instant {
         if self.runs.is_empty() {
             return Instant::NEVER;
         }
-        if now >= self.runs_seen {
-            self.runs_seen = now.saturating_add(LIFE);
+        if now >= self.runs_checked {
+            self.runs_checked = now.saturating_add(LIFE);
             let ended: Vec<u32> =
                 self.runs.iter().filter(|(_, run)| run.process.has_ended()).map(|(pid, _)| *pid).collect();
             for run in ended.iter().filter_map(|pid| self.runs.remove(pid)).collect::<Vec<_>>() {
                 self.settle_lanes(run.lanes.into_keys().collect(), now);
-                let told = format!("{}: its process has ended", printable(&run.name));
-                let _: Result<(), Trouble> = self.audited(&Caller::Broker, "lanes", None, &told, Ok(()));
+                let text = format!("{}: its process has ended", printable(&run.name));
+                let _: Result<(), RequestError> = self.audited(&Caller::Broker, "lanes", None, &text, Ok(()));
             }
         }
-        self.runs_seen
+        self.runs_checked
     }
 
-    /// What lanes may take of these CPUs has changed: windows that do not fit beside them give way, on each CPU those of the
-    /// less important first, and who was refused something tries again.
+    /// Applies changed lanes: on each of these CPUs, windows that no longer fit shrink or move, the least important
+    /// first; then refused tasks retry.
     fn settle_lanes(&mut self, cpus: BTreeSet<u32>, now: Instant) {
         let mut first: Vec<(u32, TaskId)> =
             self.arbiter.tasks().map(|(id, joining)| (joining.importance, id)).collect();
@@ -163,23 +165,23 @@ impl State {
             for (pid, run, lanes) in here {
                 promises.extend(lanes);
                 let name = printable(&run.name);
-                words.push(format!("lanes of run `{name}` (process {pid}) take {} of CPU {cpu}", share(lanes)));
+                words.push(format!("lanes of run `{name}` (process {pid}) use {} of CPU {cpu}", share(lanes)));
             }
-            self.lanes_count = self.kernel.promise(cpu, Lanes { promises, words: words.join(", ") }, &first);
+            self.lanes_count = self.platform.promise_lanes(cpu, CpuLanes { promises, text: words.join(", ") }, &first);
         }
-        self.hear(now);
+        self.process_outcomes(now);
         self.backlog.add(self.arbiter.reconsider(|_| ()));
         self.apply(now);
     }
 
-    /// The runs, and whether what their lanes take is counted: by windows it is, which are below them.
-    pub fn runs(&self) -> (Vec<RunStanding>, bool) {
-        let takes = |run: &Run| run.lanes.iter().map(|(cpu, lanes)| (*cpu, share(lanes))).collect();
-        let runs = self.runs.iter().map(|(process, run)| RunStanding {
+    /// All runs, and whether the scheduler counts their lanes, as windows do.
+    pub fn runs(&self) -> (Vec<RunSnapshot>, bool) {
+        let shares = |run: &LaneRun| run.lanes.iter().map(|(cpu, lanes)| (*cpu, share(lanes))).collect();
+        let runs = self.runs.iter().map(|(process, run)| RunSnapshot {
             name: run.name.clone(),
             process: *process,
             owner: run.owner,
-            takes: takes(run),
+            shares: shares(run),
         });
         (runs.collect(), self.lanes_count)
     }
@@ -200,44 +202,44 @@ mod tests {
     use super::*;
     use crate::access::{Access, Certified, Right};
     use crate::audit::Audit;
+    use crate::component::ComponentSpec;
     use crate::machine::Machine;
-    use crate::setting::Setting;
-    use crate::{Joining, policy};
+    use crate::{TaskSpec, policy};
 
-    /// A broker's state over a machine that changes nothing, with a task for each of the budgets, in ms of 100 ms.
-    struct Stage(State, Vec<Child>, PathBuf);
+    /// A state with a simulated machine, and a task for each budget, in ms of 100 ms.
+    struct RunFixture(BrokerState, Vec<Child>, PathBuf);
 
-    impl Stage {
-        fn new(name: &str, budgets: &[(u32, u64)]) -> Stage {
+    impl RunFixture {
+        fn new(name: &str, budgets: &[(u32, u64)]) -> RunFixture {
             let place = std::env::temp_dir().join(format!("hyoshi-runs-{name}-{}", std::process::id()));
             let (machine, _) = Machine::open(&place, Some("simulated")).unwrap();
             let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(100_000));
             let access = Access { broker: 0, group: None };
-            let mut state = State::new(arbiter, Box::new(machine), access, Audit::none());
+            let mut state = BrokerState::new(arbiter, Box::new(machine), access, Audit::none());
             let mut programs = Vec::new();
             for (importance, budget) in budgets {
                 let rate = [format!("rate {budget}%").split(' ').map(str::to_owned).collect::<Vec<_>>()];
-                let joining = Joining {
+                let joining = TaskSpec {
                     importance: *importance,
-                    advocates: rate.iter().map(|words| Setting::from_words(words).unwrap()).collect(),
-                    ..Joining::new(&format!("t{importance}"), Span::from_millis(100))
+                    advocates: rate.iter().map(|words| ComponentSpec::from_words(words).unwrap()).collect(),
+                    ..TaskSpec::new(&format!("t{importance}"), Span::from_millis(100))
                 };
                 let id = state.join(&Caller::Broker, &joining, Instant::ZERO).unwrap();
                 let program = Command::new("sleep").arg("1000").spawn().unwrap();
                 state.add_process(&Caller::Broker, id, program.id(), 0, Instant::ZERO).unwrap();
                 programs.push(program);
             }
-            Stage(state, programs, place)
+            RunFixture(state, programs, place)
         }
 
         fn held(&mut self, importance: u32) -> u64 {
             let id = self.0.find(&format!("t{importance}")).unwrap();
-            let standing = self.0.standing(id).unwrap();
-            standing.held.map_or(0, |held| held.budget().as_nanos() / 1_000_000)
+            let snapshot = self.0.snapshot(id).unwrap();
+            snapshot.reserved.map_or(0, |held| held.budget().as_nanos() / 1_000_000)
         }
     }
 
-    impl Drop for Stage {
+    impl Drop for RunFixture {
         fn drop(&mut self) {
             for program in &mut self.1 {
                 let _ = program.kill();
@@ -251,7 +253,7 @@ mod tests {
         Caller::Known(Credentials { pid, uid, gid: uid, groups: vec![] })
     }
 
-    /// So many ms of each 10 ms, on each CPU.
+    /// A budget in ms of each 10 ms, on each CPU.
     fn lanes(budget: u64) -> Vec<(u32, Promise)> {
         let (budget, period) = (Span::from_millis(budget), Span::from_millis(10));
         let promise = Promise { budget, period, jitter: period - budget };
@@ -261,31 +263,32 @@ mod tests {
     #[test]
     fn windows_give_way_to_lanes_the_less_important_first_until_these_are_taken_back_or_their_process_ends() {
         let cpus = allowed_cpus().len() as u32;
-        // On each CPU one that is important, which leaves room for another, and one that is not.
+        // On each CPU an important task that leaves room for another, and an unimportant one.
         let budgets: Vec<(u32, u64)> =
             (0..2 * cpus).rev().map(|at| (at + 1, if at < cpus { 30 } else { 50 })).collect();
-        let mut stage = Stage::new("give-way", &budgets);
-        let all =
-            |stage: &mut Stage| budgets.iter().map(|(importance, _)| stage.held(*importance)).collect::<Vec<u64>>();
+        let mut stage = RunFixture::new("give-way", &budgets);
+        let all = |stage: &mut RunFixture| {
+            budgets.iter().map(|(importance, _)| stage.held(*importance)).collect::<Vec<u64>>()
+        };
         let whole: Vec<u64> = budgets.iter().map(|(_, budget)| *budget).collect();
         assert_eq!(all(&mut stage), whole);
         let root = user(0, std::process::id());
-        stage.0.promise(&root, "flight", &lanes(3), Instant::ZERO).unwrap();
+        stage.0.promise_lanes(&root, "flight", &lanes(3), Instant::ZERO).unwrap();
         let (more, less) = (1..=cpus).map(|at| (stage.held(at + cpus), stage.held(at))).next().unwrap();
         assert_eq!(more, 50, "the important ones keep what they have");
         assert!(less < 30, "{less}");
-        let why = stage.0.explain("t1", Instant::ZERO).unwrap();
+        let reason = stage.0.explain("t1", Instant::ZERO).unwrap();
         assert!(
-            why.contains(&format!("lanes of run `flight` (process {}) take 30% of CPU", std::process::id())),
-            "{why}"
+            reason.contains(&format!("lanes of run `flight` (process {}) use 30% of CPU", std::process::id())),
+            "{reason}"
         );
         let (runs, counted) = stage.0.runs();
-        assert!(counted && runs.len() == 1 && runs[0].takes.len() == cpus as usize, "{runs:?}");
-        stage.0.promise(&root, "flight", &[], Instant::ZERO).unwrap();
+        assert!(counted && runs.len() == 1 && runs[0].shares.len() == cpus as usize, "{runs:?}");
+        stage.0.promise_lanes(&root, "flight", &[], Instant::ZERO).unwrap();
         assert_eq!((all(&mut stage), stage.0.runs().0.len()), (whole.clone(), 0));
         // Another process, which ends.
         let mut run = Command::new("sleep").arg("1000").spawn().unwrap();
-        stage.0.promise(&user(0, run.id()), "gone", &lanes(9), Instant::ZERO).unwrap();
+        stage.0.promise_lanes(&user(0, run.id()), "gone", &lanes(9), Instant::ZERO).unwrap();
         assert!(all(&mut stage).iter().all(|held| *held < 6), "{:?}", all(&mut stage));
         run.kill().unwrap();
         run.wait().unwrap();
@@ -296,9 +299,9 @@ mod tests {
     #[test]
     fn of_more_windows_that_give_way_at_once_than_are_settled_anew_none_is_kept_that_is_not_there() {
         let many = Backlog::MOST_REFUSALS as u32 + 6;
-        let mut stage = Stage::new("many", &(1..=many).map(|importance| (importance, 1)).collect::<Vec<_>>());
+        let mut stage = RunFixture::new("many", &(1..=many).map(|importance| (importance, 1)).collect::<Vec<_>>());
         let mut all = |lanes: &[(u32, Promise)], held: u64| {
-            stage.0.promise(&user(0, std::process::id()), "flight", lanes, Instant::ZERO).unwrap();
+            stage.0.promise_lanes(&user(0, std::process::id()), "flight", lanes, Instant::ZERO).unwrap();
             (1..=many).for_each(|importance| assert_eq!(stage.held(importance), held, "t{importance}"));
         };
         all(&[], 1);
@@ -308,25 +311,25 @@ mod tests {
 
     #[test]
     fn who_may_not_change_all_tasks_and_what_is_no_promise_is_refused_and_nothing_is_changed() {
-        let mut stage = Stage::new("refused", &[(1, 80)]);
+        let mut stage = RunFixture::new("refused", &[(1, 80)]);
         let (root, pid) = (user(0, std::process::id()), std::process::id());
-        let certified = Certified { name: "chief".to_owned(), right: Right::Direct, user: None };
+        let certified = Certified { name: "chief".to_owned(), right: Right::Change, user: None };
         for who in [user(1_000, pid), Caller::Certified(certified), Caller::Unknown] {
-            let refused = stage.0.promise(&who, "flight", &lanes(3), Instant::ZERO).unwrap_err();
-            assert!(matches!(refused, Trouble::NotAllowed { .. }), "{refused}");
+            let refused = stage.0.promise_lanes(&who, "flight", &lanes(3), Instant::ZERO).unwrap_err();
+            assert!(matches!(refused, RequestError::NotAllowed { .. }), "{refused}");
         }
         let promise = |budget, period| {
             let [budget, period] = [budget, period].map(Span::from_nanos);
             [(0, Promise { budget, period, jitter: Span::ZERO })]
         };
         for bad in [promise(1, 0), promise(1, 999), promise(1, u64::MAX), promise(u64::MAX, 1_000_000)] {
-            assert!(stage.0.promise(&root, "flight", &bad, Instant::ZERO).is_err(), "{bad:?}");
+            assert!(stage.0.promise_lanes(&root, "flight", &bad, Instant::ZERO).is_err(), "{bad:?}");
         }
         for name in ["", "a\nb", &"x".repeat(65)] {
-            assert!(stage.0.promise(&root, name, &lanes(3), Instant::ZERO).is_err(), "{name:?}");
+            assert!(stage.0.promise_lanes(&root, name, &lanes(3), Instant::ZERO).is_err(), "{name:?}");
         }
-        assert!(stage.0.promise(&root, "flight", &vec![lanes(3)[0]; 4_097], Instant::ZERO).is_err());
-        assert!(stage.0.promise(&user(0, u32::MAX), "flight", &lanes(3), Instant::ZERO).is_err());
+        assert!(stage.0.promise_lanes(&root, "flight", &vec![lanes(3)[0]; 4_097], Instant::ZERO).is_err());
+        assert!(stage.0.promise_lanes(&user(0, u32::MAX), "flight", &lanes(3), Instant::ZERO).is_err());
         assert_eq!((stage.held(1), stage.0.runs().0.len()), (80, 0));
     }
 }

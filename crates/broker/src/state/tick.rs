@@ -1,41 +1,41 @@
-//! What time brings: reports at the end of each period, looks in between, what the machine has to do.
+//! Timed work: reports at the end of each period, early reports, and the work of the machine.
 
 use hyoshi_control::{Emission, Status, TaskId, Values};
 use hyoshi_model::{Instant, Reservation, Span};
 
-use super::State;
+use super::BrokerState;
 use super::join::next_multiple;
 use super::own_time::UNSERVED;
 use crate::access::Caller;
-use crate::lines::Lines;
-use crate::trouble::Trouble;
+use crate::log_writer::LogWriter;
+use crate::request_error::RequestError;
 
-/// Reports that are made before the machine is driven again: many tasks with one period must not delay a window.
+/// Reports of one tick: many tasks with one period must not delay a window.
 const AT_ONCE: usize = 32;
-/// How often it is seen whether tasks live that report themselves.
+/// How often tasks that report themselves are checked for live processes.
 const LIFE: Span = Span::from_secs(1);
 
-/// How often a sleeping task is checked for life, and how many of its reports are generated then.
+/// How often a sleeping task is checked, and its generated reports at most.
 const LONGEST_REST: Span = Span::from_secs(1);
-const MADE_UP: u64 = 64;
+const MOST_MISSED: u64 = 64;
 
-/// For how long one that lives is taken to, where its periods are shorter.
+/// How long a live process is assumed to live, for shorter periods.
 const LIVES: Span = Span::from_millis(100);
 
-/// What a program says of its last cycles.
+/// A program's report about its last cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cycle {
-    /// CPU time that they took.
+pub struct ReportedCycle {
+    /// Their CPU time.
     pub consumed: Span,
-    /// How many they were.
+    /// Their number.
     pub cycles: u32,
-    /// What the program is doing.
+    /// The program's mode.
     pub mode: Option<u32>,
     /// Its own numbers.
     pub values: Values,
 }
 
-/// A line of JSON; `docs/broker.md` tells its fields.
+/// A line of JSON; `docs/broker.md` has its fields.
 fn logged(task: &str, position: u8, status: &Status, asked: Reservation) -> String {
     let Status { at, consumed, cycles, held, mode, values } = status;
     let line = serde_json::json!({
@@ -46,112 +46,114 @@ fn logged(task: &str, position: u8, status: &Status, asked: Reservation) -> Stri
     line.to_string()
 }
 
-impl State {
-    /// Does what is due, and says when something will be again.
+impl BrokerState {
+    /// Does all due work. Returns when the next work is due.
     pub fn tick(&mut self, now: Instant) -> Instant {
         for _ in 0..AT_ONCE {
             let Some((_, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) else { break };
-            self.look(id, now);
+            self.end_period(id, now);
         }
         for _ in 0..AT_ONCE {
             let Some(id) = self.arbiter.due(now) else { break };
-            self.look_ahead(id, now);
+            self.report_early(id, now);
         }
-        let periods = self.look_for_periods(now);
-        let runs = self.look_at_runs(now);
+        let periods = self.detect_periods(now);
+        let runs = self.check_runs(now);
         let owners = self.check_owners(now);
-        let machine = self.kernel.tick(now);
-        while let Some(id) = self.kernel.woke() {
+        let machine = self.platform.tick(now);
+        while let Some(id) = self.platform.next_woken() {
             self.wake(id, now);
         }
-        self.hear(now);
-        self.read_notes();
-        if let Some(trouble) = self.audit.trouble() {
-            self.notice(format!("the audit log is incomplete: {trouble}"));
+        self.process_outcomes(now);
+        self.read_external_notices();
+        if let Some(error) = self.audit.take_error() {
+            self.notice(format!("the audit log is incomplete: {error}"));
         }
-        if let Some(trouble) = self.log.as_ref().and_then(Lines::trouble) {
-            self.notice(format!("the log of reports is incomplete: {trouble}"));
+        if let Some(error) = self.log.as_ref().and_then(LogWriter::take_error) {
+            self.notice(format!("the log of reports is incomplete: {error}"));
         }
         let due = self.due.first().map_or(Instant::NEVER, |(due, _)| *due);
         self.next = machine.min(due).min(periods).min(runs).min(owners).min(self.arbiter.next_check());
         self.next
     }
 
-    /// The end of a task's period.
-    fn look(&mut self, id: TaskId, now: Instant) {
-        if let Some(joined) = self.tasks.get(&id).and_then(|task| task.waits) {
+    /// Ends a task's period with a report.
+    fn end_period(&mut self, id: TaskId, now: Instant) {
+        if let Some(joined) = self.tasks.get(&id).and_then(|task| task.waiting_since) {
             return self.wait_for_processes(id, joined, now);
         }
         self.gather(id, now);
         let period = self.period(id);
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        let total = if now.since(task.lived) < LIVES {
-            self.kernel.reading(id, now)
+        let total = if now.since(task.seen_alive) < LIVES {
+            self.platform.consumed_at(id, now)
         } else {
-            task.lived = now;
-            self.kernel.consumed(id)
+            task.seen_alive = now;
+            self.platform.consumed(id)
         };
         let Some(total) = total else { return self.all_ended(id, now) };
         let own = task.own;
         self.count_threads(id, now);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if own {
-            self.count_up(id);
-            self.note_sometimes(id, now);
-            return self.look_at(id, now + LIFE);
+            self.update_total(id);
+            self.store_if_due(id, now);
+            return self.schedule_report(id, now + LIFE);
         }
-        if std::mem::take(&mut task.rests) {
-            self.make_up(id, now);
+        if std::mem::take(&mut task.asleep) {
+            self.report_missed_periods(id, now);
         }
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // A period that was missed, since the machine was busy or asleep, belongs to this report.
+        // Missed periods, of a busy or sleeping machine, belong to this report.
         let passed = (now.since(task.last).as_nanos() + period.as_nanos() / 2) / period.as_nanos().max(1);
         let cycles = u32::try_from(passed.max(1)).unwrap_or(u32::MAX);
         let consumed = total.saturating_sub(task.total);
         (task.last, task.total, task.consumed) = (now, total.max(task.total), consumed);
         task.reports += 1;
         let next = next_multiple(now, period);
-        let next = if self.is_unserved(id) { next.saturating_add(UNSERVED) } else { self.rest(id, next, consumed) };
-        self.look_at(id, next);
+        let next =
+            if self.is_unserved(id) { next.saturating_add(UNSERVED) } else { self.next_report(id, next, consumed) };
+        self.schedule_report(id, next);
         self.report(id, Status { cycles, ..Status::of_cycle(now, consumed) });
-        self.note_sometimes(id, now);
+        self.store_if_due(id, now);
     }
 
     /// A sleeping task reports when it wakes, or once in [`LONGEST_REST`]; any other at `next`, the end of its period.
-    fn rest(&mut self, id: TaskId, next: Instant, consumed: Span) -> Instant {
+    fn next_report(&mut self, id: TaskId, next: Instant, consumed: Span) -> Instant {
         let looks = self.arbiter.has_checks(id);
-        let rests = consumed.is_zero() && !looks && self.kernel.sleeps(id);
+        let asleep = consumed.is_zero() && !looks && self.platform.is_asleep(id);
         let Some(task) = self.tasks.get_mut(&id) else { return next };
-        // Remote ones are called once a period, not many times at once.
-        task.rests =
-            rests && task.settings.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
-        if task.rests { next_multiple(next.saturating_add(LONGEST_REST), self.period(id)) } else { next }
+        // External components get one call in a period, not many at once.
+        task.asleep =
+            asleep && task.advocates.iter().all(|setting| !["external", "library"].contains(&setting.kind.as_str()));
+        if task.asleep { next_multiple(next.saturating_add(LONGEST_REST), self.period(id)) } else { next }
     }
 
-    /// A task that slept has consumed something: it reports at the end of this period, with generated reports for the
+    /// A sleeping task has consumed something: it reports at the end of this period, with generated reports for the
     /// periods before.
     fn wake(&mut self, id: TaskId, now: Instant) {
-        if self.tasks.get_mut(&id).is_some_and(|task| std::mem::take(&mut task.rests)) {
-            self.make_up(id, now);
-            self.look_at(id, next_multiple(now, self.period(id)));
+        if self.tasks.get_mut(&id).is_some_and(|task| std::mem::take(&mut task.asleep)) {
+            self.report_missed_periods(id, now);
+            self.schedule_report(id, next_multiple(now, self.period(id)));
         }
     }
 
-    /// Reports of the periods that a task slept through: at most [`MADE_UP`], so that advocates forget as usual.
-    fn make_up(&mut self, id: TaskId, now: Instant) {
+    /// Generates reports of the periods that a task slept through: at most [`MOST_MISSED`], so that advocates forget as
+    /// usual.
+    fn report_missed_periods(&mut self, id: TaskId, now: Instant) {
         let period = self.period(id);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let begun = next_multiple(now, period).saturating_sub(period);
         let slept = begun.since(task.last).as_nanos() / period.as_nanos().max(1);
         (task.last, task.reports) = (begun, task.reports.saturating_add(slept));
-        for number in (0..slept.min(MADE_UP)).rev() {
+        for number in (0..slept.min(MOST_MISSED)).rev() {
             self.report(id, Status::of_cycle(begun.saturating_sub(period * number), Span::ZERO));
         }
     }
 
-    /// An advocate wants to be asked although no report has come.
-    pub(crate) fn look_ahead(&mut self, id: TaskId, now: Instant) {
-        let total = self.kernel.consumed(id);
+    /// An advocate asked for an early report.
+    pub(crate) fn report_early(&mut self, id: TaskId, now: Instant) {
+        let total = self.platform.consumed(id);
         let Some(task) = self.tasks.get(&id) else { return };
         let consumed = total.map_or(Span::ZERO, |total| total.saturating_sub(task.total));
         self.report(id, Status::overdue(now, consumed));
@@ -161,44 +163,50 @@ impl State {
     ///
     /// # Errors
     ///
-    /// Of another's task.
-    pub fn cycle(&mut self, caller: &Caller, id: TaskId, cycle: Cycle, now: Instant) -> Result<(), Trouble> {
+    /// If the task is not the caller's.
+    pub fn report_cycle(
+        &mut self,
+        caller: &Caller,
+        id: TaskId,
+        cycle: ReportedCycle,
+        now: Instant,
+    ) -> Result<(), RequestError> {
         self.allow(caller, id)?;
         let task = self.task(id)?;
         let first = !std::mem::replace(&mut task.own, true);
         (task.last, task.consumed) = (now, cycle.consumed);
         task.reports += 1;
-        let Cycle { consumed, cycles, mode, values } = cycle;
+        let ReportedCycle { consumed, cycles, mode, values } = cycle;
         let next = std::mem::replace(&mut self.next, Instant::NEVER);
         self.report(id, Status { cycles: cycles.max(1), mode, values, ..Status::of_cycle(now, consumed) });
-        // It says itself what it consumed. For those who look between its reports it is counted from this one on.
+        // The program measures its consumption. Advocates that look between its reports count from here.
         if self.arbiter.has_checks(id)
-            && let (Some(total), Some(task)) = (self.kernel.consumed(id), self.tasks.get_mut(&id))
+            && let (Some(total), Some(task)) = (self.platform.consumed(id), self.tasks.get_mut(&id))
         {
             task.total = total;
         }
         if first {
-            self.note(id);
+            self.store(id);
         }
-        // Reports come often: the broker's thread is woken up only for what is due before it wakes up by itself.
+        // Reports are frequent: wake the broker's thread only for earlier work.
         let changed = self.next < Instant::NEVER;
         let due = match (self.notices.is_empty(), changed) {
-            // The operator is told by that thread.
+            // That thread prints notices.
             (false, _) => Instant::ZERO,
             (true, false) => Instant::NEVER,
-            (true, true) if self.kernel.awaits(id) => Instant::ZERO,
-            (true, true) => self.kernel.due(),
+            (true, true) if self.platform.is_pending(id) => Instant::ZERO,
+            (true, true) => self.platform.due(),
         };
         self.next = next.min(due).min(self.arbiter.next_check());
         Ok(())
     }
 
-    /// What a task has consumed that reports itself, if nobody needs to know how much it was at its last report.
-    pub(super) fn count_up(&mut self, id: TaskId) {
+    /// Updates the consumption of a task that reports itself, unless an advocate needs the value of the last report.
+    pub(super) fn update_total(&mut self, id: TaskId) {
         if self.arbiter.has_checks(id) || !self.tasks.get(&id).is_some_and(|task| task.own) {
             return;
         }
-        if let (Some(total), Some(task)) = (self.kernel.consumed(id), self.tasks.get_mut(&id)) {
+        if let (Some(total), Some(task)) = (self.platform.consumed(id), self.tasks.get_mut(&id)) {
             task.total = total.max(task.total);
         }
     }

@@ -1,4 +1,4 @@
-//! Real processes that compute, and a broker's thread beside them.
+//! Real processes that compute, and a thread that runs a broker's machine.
 
 #![allow(dead_code)]
 
@@ -11,36 +11,36 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hyoshi_broker::kernel::Kernel as _;
 use hyoshi_broker::machine::Machine;
+use hyoshi_broker::platform::Platform as _;
 use hyoshi_control::TaskId;
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::process::Process;
 use hyoshi_os::{Clock, MonotonicClock, Spawn, SpawnedThread, ThreadPolicy, priority, set_own_policy};
 
-/// A process of this very program; killed and reaped at the end of its scope. Those of one test that are raised are older than
-/// their machine, which lowers them first: one behind another at the same priority would never come to its end.
+/// A process of this program, killed and reaped at the end of its scope. Declare programs before their machine, which
+/// must lower them first: two raised programs at one priority could block each other's end.
 pub struct Program(pub Child);
 
 impl Program {
-    /// Threads that compute without end.
+    /// With threads that compute endlessly.
     pub fn spinning(threads: usize) -> Self {
         Program::playing("spin", threads)
     }
 
-    /// The same, of a user.
+    /// The same for a user.
     pub fn spinning_as(user: u32, threads: usize) -> Self {
         Program::playing_as(user, "spin", threads)
     }
 
-    /// One of the roles, of a user.
+    /// A role of [`play`], as a user.
     pub fn playing_as(user: u32, role: &str, number: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("a test program has a path"));
         command.uid(user).gid(user).current_dir("/");
         Program::start(command, role, number)
     }
 
-    /// One of the roles that `play` has.
+    /// A role of [`play`].
     pub fn playing(role: &str, number: usize) -> Self {
         Program::start(Command::new(std::env::current_exe().expect("a test program has a path")), role, number)
     }
@@ -49,12 +49,13 @@ impl Program {
         command.args(["--exact", "role", "--ignored", "--nocapture", "--test-threads=2"]);
         command.env("HYOSHI_ROLE", format!("{role}:{number}")).stdin(Stdio::null()).stdout(Stdio::null());
         let program = Program(command.spawn().expect("a second copy of the test program"));
-        // Beside those that compute there is the first, and the one of the test that plays.
+        // Besides those that compute, the first thread and the thread of the test.
         program.until(|program| program.threads() >= number + 2);
         program
     }
 
-    /// Of which the first thread has ended while others compute: Python lets it. None, with words, where that is not installed.
+    /// Its first thread has ended while others compute, which Python allows. Without Python prints that and returns
+    /// `None`.
     pub fn headless() -> Option<Self> {
         let script = "import ctypes, os, platform, threading, time\n\
                       def spin():\n    while os.getppid() != 1: pass\n\
@@ -84,7 +85,7 @@ impl Program {
         threads
     }
 
-    /// Waits until something is true of it.
+    /// Waits for a condition of the program.
     pub fn until(&self, done: impl Fn(&Self) -> bool) {
         until(|| done(self));
     }
@@ -97,7 +98,7 @@ impl Drop for Program {
     }
 }
 
-/// Waits until something is so; where it never was is in the panic's place.
+/// Waits for a condition; a panic shows the place of the call.
 #[track_caller]
 pub fn until(done: impl Fn() -> bool) {
     let clock = MonotonicClock::start();
@@ -107,7 +108,7 @@ pub fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// What a copy of the test program does when it is told to play a role; returns at once otherwise.
+/// Plays the role in the environment; without one returns at once.
 pub fn play() {
     let Ok(role) = std::env::var("HYOSHI_ROLE") else { return };
     let (role, number) = role.split_once(':').expect("ROLE:NUMBER");
@@ -117,7 +118,7 @@ pub fn play() {
             let threads: Vec<_> = (0..number).map(|_| std::thread::spawn(|| spin(None))).collect();
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
-        // Threads that live for a millisecond, so many at a time, for ever.
+        // Threads that live for a millisecond, always this many.
         "fleeting" => {
             let keep = || loop {
                 let thread = std::thread::spawn(|| spin(Some(Span::from_millis(1))));
@@ -137,8 +138,8 @@ fn spin(so_long: Option<Span>) {
     }
 }
 
-/// Above all windows, where that is granted, until the end of the scope: as a broker is, which lowers what it has raised, and
-/// as who looks at windows has to be where no other CPU is free. Not inherited by what is started meanwhile.
+/// Above all windows if granted, until the end of the scope: like a broker, which lowers what it raised, and like an
+/// observer of windows without a free CPU. Child processes do not inherit it.
 pub struct Above {
     _alone: MutexGuard<'static, ()>,
 }
@@ -151,7 +152,7 @@ impl Above {
     }
 }
 
-/// Alone among the tests of this process that raise programs: each has windows that know nothing of the others'.
+/// Excludes other tests of this process that raise programs: their windows do not know each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -163,7 +164,7 @@ impl Drop for Above {
     }
 }
 
-/// A directory of its own, removed at the end.
+/// A directory, removed at the end.
 pub struct Place(pub PathBuf);
 
 impl Place {
@@ -180,14 +181,14 @@ impl Drop for Place {
     }
 }
 
-/// A thread that drives a machine, as the broker's does.
+/// A thread that runs a machine like the broker's.
 pub struct Driver {
     stop: Arc<AtomicBool>,
     thread: Option<SpawnedThread<Span>>,
 }
 
 impl Driver {
-    /// Reserves for one process, until it is ended. The clock is the windows'.
+    /// Reserves for one process until the end, with the clock of the windows.
     pub fn start(mut machine: Machine, process: Process, reservation: Reservation, clock: MonotonicClock) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let theirs = stop.clone();
@@ -205,7 +206,7 @@ impl Driver {
         Driver { stop, thread: Some(thread.expect("a thread")) }
     }
 
-    /// Puts everything back; what the driving cost.
+    /// Restores everything; returns the CPU time of the thread.
     pub fn end(mut self) -> Span {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("ended once").join().expect("the driver does not panic")

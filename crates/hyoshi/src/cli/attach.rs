@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::{ArgGroup, Args};
-use hyoshi_broker::Trouble;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::RequestError;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_broker::idl::cpu_broker::Task;
 use hyoshi_model::printable;
 use hyoshi_os::cgroup::find::{NoGroup, of_container, of_unit};
@@ -52,7 +52,7 @@ enum Whom {
 }
 
 impl Attach {
-    fn whom(&self) -> Result<Whom, Trouble> {
+    fn whom(&self) -> Result<Whom, RequestError> {
         Ok(match (self.pid, &self.cgroup, &self.unit, &self.container) {
             (Some(pid), ..) => {
                 let process = Process::open(pid)?;
@@ -62,7 +62,7 @@ impl Attach {
             (_, _, Some(unit), _) => Whom::Group(of_unit(unit)?, task_name(Path::new(unit))),
             (_, _, _, Some(container)) => Whom::Group(folder_of(container)?, task_name(Path::new(container))),
             // The command line has one of them.
-            (None, None, None, None) => return Err(Trouble::refused("nobody is named", "name a process")),
+            (None, None, None, None) => return Err(RequestError::refused("nobody is named", "name a process")),
         })
     }
 }
@@ -70,30 +70,30 @@ impl Attach {
 pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure> {
     arguments.here.check()?;
     let attached = || {
-        let whom = arguments.whom().map_err(ClientError::Trouble)?;
+        let whom = arguments.whom().map_err(BrokerClientError::Request)?;
         let (Whom::Process(_, name) | Whom::Group(_, name)) = &whom;
         let joining = arguments.asked.joining(name)?;
-        let client = Client::connect(arguments.at.socket.as_deref())?;
+        let client = BrokerClient::connect(arguments.at.socket.as_deref())?;
         let task = client.join(&joining)?;
         match &whom {
             Whom::Process(process, _) => add(&task, *process)?,
             Whom::Group(folder, _) => task.add_control_group(&folder.to_string_lossy()).map_err(|error| {
                 // What nobody is in ends by itself, later.
                 let _ = task.leave();
-                ClientError::from(error)
+                BrokerClientError::from(error)
             })?,
         }
-        let standing = task.standing()?;
-        Ok::<_, ClientError>(standing)
+        let status = task.status()?;
+        Ok::<_, BrokerClientError>(status)
     };
-    let standing = match attached() {
-        Ok(standing) => standing,
+    let status = match attached() {
+        Ok(status) => status,
         Err(error) => return ended("attach", &error, format),
     };
     match format {
-        Format::Text => streams::out(format_args!("{}\n", printable(&standing.name)))?,
+        Format::Text => streams::out(format_args!("{}\n", printable(&status.name)))?,
         Format::Json => {
-            let task = task_json(&standing);
+            let task = task_json(&status);
             streams::out(format_args!("{:#}\n", json!({ "hyoshi": head("attach"), "task": task })))?;
         }
     }

@@ -1,4 +1,4 @@
-//! `hyoshi broker`: the CPU broker, and what its clients do from the shell.
+//! `hyoshi broker`: starts the CPU broker, and controls a running one.
 
 mod change;
 mod limits;
@@ -12,15 +12,15 @@ mod whom;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use hyoshi_broker::Trouble;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::RequestError;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::{Share, printable_lines};
 use serde_json::json;
 
 use super::answer::{Answer, Told};
 pub(super) use change::{Period, settled};
-pub(super) use look::{standing_json, task_json};
+pub(super) use look::{status_json, task_json};
 use whom::Asked;
 pub(super) use whom::Whom;
 
@@ -28,14 +28,14 @@ use super::{Failure, Format, Held, head, streams, tls};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A broker for this machine (as root) or for oneself, a program under it, and what becomes of that:\n  \
+    after_help = "Start a broker for this machine (as root) or for one user, start a program under it, and control it:\n  \
                   hyoshi broker\n  \
                   hyoshi exec --name player --period 33ms --importance 5 -- mplayer film.mpg\n  \
                   hyoshi broker list\n  \
                   hyoshi broker explain player\n  \
                   hyoshi broker set player importance 9\n  \
                   hyoshi broker advocate add player max-decay --reports 10\n\
-                  For other machines, and asked from there:\n  \
+                  Serve other machines, and control a broker from there:\n  \
                   hyoshi broker --listen ssliop://0.0.0.0:2811 --tls-cert yard.pem --tls-clients plant.pem --tls-operator chief\n  \
                   hyoshi broker list --broker ssliop://yard.plant:2811 --tls-roots plant.pem --tls-cert chief.pem\n  \
                   hyoshi broker policy set strict --cap 75% --hosts plant.hosts --tls-roots plant.pem --tls-cert chief.pem"
@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     whom: Whom,
 }
 
-/// Which broker of this machine.
+/// The broker on this machine.
 #[derive(Debug, Args)]
 pub(super) struct At {
     /// The broker's socket [default: /run/hyoshi/broker.sock; of a user's own broker hyoshi/broker.sock in XDG_RUNTIME_DIR]
@@ -59,7 +59,7 @@ pub(super) struct At {
     pub socket: Option<PathBuf>,
 }
 
-/// For verbs that are about processes of this machine: a broker elsewhere can do nothing for those.
+/// Rejects flags for other machines, for verbs about processes of this machine.
 #[derive(Debug, Args)]
 pub(super) struct Here {
     #[arg(long = "broker", hide = true, value_name = "ADDRESS")]
@@ -72,27 +72,27 @@ impl Here {
     pub fn check(&self) -> Result<(), Failure> {
         match (&self.elsewhere, &self.hosts) {
             (None, None) => Ok(()),
-            _ => Err(Failure::new("a broker reserves time of its own machine, for processes there")
-                .help("run this on that machine (ssh), where --socket names its broker; `hyoshi broker set --broker ...` changes the task from here")),
+            _ => Err(Failure::new("a broker reserves CPU time only for processes of its own machine")
+                .help("run it on that machine; `hyoshi broker set --broker ADDRESS` changes the task from here")),
         }
     }
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List tasks: what they consume, ask for, and hold
+    /// List tasks with their consumption, requests and reservations
     List,
     /// Show a task, or the broker itself
     Show {
         /// The task; none for the broker
         name: Option<String>,
     },
-    /// Tell why a task holds what it holds
+    /// Explain the reservation of a task
     Explain {
         /// The task
         name: String,
     },
-    /// Tell of each task whose reservation changes, until interrupted
+    /// Print each change of a reservation, until interrupted
     Watch(look::Watch),
     /// Change a task: its importance, weight, group or period, or whether its reservation is hard
     Set(change::Set),
@@ -106,9 +106,9 @@ enum Verb {
         #[command(subcommand)]
         verb: change::Advocate,
     },
-    /// Check the file of limits that a broker would start with, and print them
+    /// Check a file of limits and print the limits
     CheckConfig(limits::Check),
-    /// End a task's reservation; its processes go on
+    /// End a task's reservation; its processes continue
     Detach {
         /// The task
         name: String,
@@ -116,7 +116,7 @@ enum Verb {
 }
 
 impl Arguments {
-    /// What the verb is called.
+    /// The name of the verb.
     pub fn name(&self) -> &'static str {
         match &self.verb {
             None => "broker",
@@ -137,16 +137,16 @@ pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Fail
     let Arguments { verb, serve, at, whom } = arguments;
     let Some(verb) = verb else {
         if let Some(flag) = whom.given() {
-            let failure = Failure::new(format_args!("{flag} is for asking a broker, not for starting one"));
+            let failure = Failure::new(format_args!("{flag} does not apply to starting a broker"));
             return Err(
-                failure.help("`hyoshi broker list` and its like ask; `hyoshi help broker` tells of all of them")
+                failure.help("use it with a verb such as `hyoshi broker list`; `hyoshi help broker` lists all verbs")
             );
         }
         return serve::serve(serve, at, &whom.tls, format);
     };
     if let Some(flag) = serve.given() {
-        let failure = Failure::new(format_args!("--{flag} is for starting a broker, not for asking one"));
-        return Err(failure.help("`hyoshi broker policy set` changes the policy and the cap of one that runs"));
+        let failure = Failure::new(format_args!("--{flag} applies only to starting a broker"));
+        return Err(failure.help("change policy and cap of a running broker with `hyoshi broker policy set`"));
     }
     let name = arguments.name();
     if let Verb::CheckConfig(check) = verb {
@@ -165,12 +165,12 @@ pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Fail
     })
 }
 
-/// What a broker answers to a verb, other than to one that goes on until it is interrupted.
-fn ask(verb: &Verb, client: &Client) -> Result<Answer, Ended> {
+/// The broker's answer to a verb, except `watch`.
+fn ask(verb: &Verb, client: &BrokerClient) -> Result<Answer, Ended> {
     match verb {
         Verb::List => look::list(client),
         Verb::Show { name: Some(task) } => look::show(client, task),
-        Verb::Show { name: None } => look::standing(client),
+        Verb::Show { name: None } => look::status(client),
         Verb::Explain { name: task } => look::explain(client, task),
         Verb::Watch(_) | Verb::CheckConfig(_) => Ok(Answer { told: Told::Nothing, json: json!({}) }),
         Verb::Set(set) => change::set(client, set),
@@ -178,22 +178,22 @@ fn ask(verb: &Verb, client: &Client) -> Result<Answer, Ended> {
         Verb::Policy { verb: Some(policy) } => change::policy(client, policy),
         Verb::Advocate { verb } => change::advocate(client, verb),
         Verb::Detach { name: task } => {
-            client.broker().detach(task).map_err(ClientError::from)?;
+            client.broker().detach(task).map_err(BrokerClientError::from)?;
             Ok(change::done(task))
         }
     }
 }
 
-/// Why a client's verb did not do its work.
+/// Why a verb failed.
 pub(super) enum Ended {
     /// The broker.
-    Broker(ClientError),
+    Broker(BrokerClientError),
     /// Anything else.
     Told(Failure),
 }
 
 impl Ended {
-    /// What went wrong.
+    /// The message.
     fn message(&self) -> String {
         match self {
             Ended::Broker(error) => error.to_string(),
@@ -201,7 +201,7 @@ impl Ended {
         }
     }
 
-    /// What to do about it.
+    /// The remedy.
     fn help(&self) -> Option<String> {
         match self {
             Ended::Broker(error) => Some(remedy(error)),
@@ -211,8 +211,8 @@ impl Ended {
     }
 }
 
-impl From<ClientError> for Ended {
-    fn from(error: ClientError) -> Self {
+impl From<BrokerClientError> for Ended {
+    fn from(error: BrokerClientError) -> Self {
         Ended::Broker(error)
     }
 }
@@ -223,24 +223,24 @@ impl From<Failure> for Ended {
     }
 }
 
-impl From<Trouble> for Ended {
-    fn from(trouble: Trouble) -> Self {
-        Ended::Broker(ClientError::Trouble(trouble))
+impl From<RequestError> for Ended {
+    fn from(error: RequestError) -> Self {
+        Ended::Broker(BrokerClientError::Request(error))
     }
 }
 
-/// In the flags of the command line, where TLS is what is in the way.
-pub(super) fn remedy(error: &ClientError) -> String {
+/// The remedy; for TLS errors, in terms of the command line.
+pub(super) fn remedy(error: &BrokerClientError) -> String {
     match error {
-        ClientError::System(exception) => tls::help(exception).map_or_else(|| error.remedy(), str::to_owned),
+        BrokerClientError::System(exception) => tls::help(exception).map_or_else(|| error.remedy(), str::to_owned),
         _ => error.remedy(),
     }
 }
 
-/// What the broker refuses ends with exit code 1; what cannot be asked, with 2.
-pub(super) fn ended(verb: &str, error: &ClientError, format: Format) -> Result<Held, Failure> {
+/// Exit code 1 if the broker refuses, 2 if it cannot be called.
+pub(super) fn ended(verb: &str, error: &BrokerClientError, format: Format) -> Result<Held, Failure> {
     let failure = Failure::new(error).help(remedy(error));
-    if !matches!(error, ClientError::Trouble(_)) {
+    if !matches!(error, BrokerClientError::Request(_)) {
         return Err(failure);
     }
     match format {
@@ -256,7 +256,7 @@ pub(super) fn ended(verb: &str, error: &ClientError, format: Format) -> Result<H
     Ok(Held::No)
 }
 
-/// A share as people say it.
+/// A share for people.
 pub(super) fn share(millionths: u64) -> Share {
     Share::from_millionths(millionths)
 }

@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::idl::cpu_broker::{Broker, Task, TaskStub};
-use hyoshi_broker::setting::Setting;
 use hyoshi_model::{Span, printable_lines};
 use hyoshi_orb::cpu_broker;
 use hyoshi_os::Credentials;
@@ -115,13 +115,13 @@ pub(super) struct Watch {
 }
 
 impl Asked {
-    pub(super) fn joining(&self, name: &str) -> Result<Joining, ClientError> {
-        let mut joining = Joining::new(self.name.as_deref().unwrap_or(name), self.period.0);
-        (joining.deadline, joining.first, joining.least) = (self.deadline, self.budget, self.least);
+    pub(super) fn joining(&self, name: &str) -> Result<TaskSpec, BrokerClientError> {
+        let mut joining = TaskSpec::new(self.name.as_deref().unwrap_or(name), self.period.0);
+        (joining.deadline, joining.initial_budget, joining.min_budget) = (self.deadline, self.budget, self.least);
         (joining.importance, joining.weight, joining.hard) = (self.importance, self.weight, self.hard);
         joining.group.clone_from(&self.group);
         for words in &self.advocate {
-            let setting = Setting::from_text(words).and_then(settled).map_err(ClientError::Trouble)?;
+            let setting = ComponentSpec::from_text(words).and_then(settled).map_err(BrokerClientError::Request)?;
             joining.advocates.push(setting);
         }
         Ok(joining)
@@ -171,20 +171,20 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
     ExitCode::from(if there { NOT_RUN } else { NOT_FOUND })
 }
 
-fn help(error: &ClientError) -> String {
+fn help(error: &BrokerClientError) -> String {
     match error {
-        ClientError::NoBroker { .. } => format!("{}; --anyway runs the program without one", error.remedy()),
+        BrokerClientError::NoBroker { .. } => format!("{}; --anyway runs the program without one", error.remedy()),
         _ => error.remedy(),
     }
 }
 
-fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientError> {
+fn joined(arguments: &Exec, name: &str) -> Result<(BrokerClient, TaskStub), BrokerClientError> {
     let joining = arguments.asked.joining(name)?;
     // Looked up once: while a user's own broker is away, the machine's is at the usual place.
     let socket = arguments.at.socket.clone().unwrap_or_else(cpu_broker::to_ask_here);
-    let client = Client::connect(Some(&socket))?;
+    let client = BrokerClient::connect(Some(&socket))?;
     let task = client.join(&joining)?;
-    let program = identity(std::process::id()).map_err(|why| ClientError::Trouble(why.into()))?;
+    let program = identity(std::process::id()).map_err(|why| BrokerClientError::Request(why.into()))?;
     // Before this process belongs to the task: what it starts from then on belongs to it, too.
     let watch = client.process().ok_or_else(|| io::Error::other("it cannot be seen from here")).and_then(|broker| {
         Ok(Watch {
@@ -203,7 +203,7 @@ fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientErro
 }
 
 /// With its start: where the broker has other numbers for processes, it takes no other for this one.
-pub(super) fn add(task: &TaskStub, process: ProcessIdentity) -> Result<(), ClientError> {
+pub(super) fn add(task: &TaskStub, process: ProcessIdentity) -> Result<(), BrokerClientError> {
     task.add_process(process.number, process.start).map_err(|error| {
         // What nobody is in ends by itself, later.
         let _ = task.leave();
@@ -241,10 +241,10 @@ impl Watch {
 
     /// Which broker answers, if it can be seen from here, and whether the program is in its task there.
     fn ask(&self) -> Option<(Option<ProcessIdentity>, bool)> {
-        let client = Client::connect(Some(&self.socket)).ok()?;
+        let client = BrokerClient::connect(Some(&self.socket)).ok()?;
         // One that answers has found all tasks again that it finds.
-        client.broker().standing().ok()?;
-        let task = client.broker().standing_of(&self.name);
+        client.broker().status().ok()?;
+        let task = client.broker().task_status(&self.name);
         Some((client.process(), task.is_ok_and(|task| task.processes.contains(&self.program))))
     }
 }

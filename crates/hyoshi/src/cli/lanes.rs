@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, LanePromise};
 use hyoshi_control::file::promises_of_run;
 use hyoshi_model::hard_cap::WINDOW;
@@ -41,7 +41,7 @@ struct Teller {
     said: Receiver<Said>,
 }
 
-type Said = Result<(String, bool), ClientError>;
+type Said = Result<(String, bool), BrokerClientError>;
 
 impl Lanes {
     /// Tells the broker at the socket, or at the usual place, of a run whose processors are on these CPUs. It has
@@ -115,14 +115,14 @@ struct Voice {
     what: Vec<LanePromise>,
     beyond: Arc<Mutex<BTreeMap<u32, Span>>>,
     socket: Option<PathBuf>,
-    client: Option<Client>,
+    client: Option<BrokerClient>,
 }
 
 impl Voice {
     /// Until `over` is gone. The first answer is sent.
     fn tell(mut self, first: &Sender<Said>, over: &Receiver<()>) {
         let said = self.say().and_then(|()| self.heard());
-        let refused = matches!(said, Err(ClientError::Trouble(_)));
+        let refused = matches!(said, Err(BrokerClientError::Request(_)));
         // Nobody waits any more for one that comes late.
         let _ = first.send(said);
         if refused {
@@ -137,15 +137,15 @@ impl Voice {
         drop(self.say());
     }
 
-    fn say(&mut self) -> Result<(), ClientError> {
+    fn say(&mut self) -> Result<(), BrokerClientError> {
         let said = self.try_say();
-        if said.as_ref().is_err_and(|error| !matches!(error, ClientError::Trouble(_))) {
+        if said.as_ref().is_err_and(|error| !matches!(error, BrokerClientError::Request(_))) {
             self.client = None;
         }
         said
     }
 
-    fn try_say(&mut self) -> Result<(), ClientError> {
+    fn try_say(&mut self) -> Result<(), BrokerClientError> {
         let beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut what: Vec<LanePromise> =
             self.what.iter().filter(|promise| !beyond.contains_key(&promise.cpu)).cloned().collect();
@@ -157,7 +157,7 @@ impl Voice {
         }));
         let client = match &mut self.client {
             Some(client) => client,
-            none => none.insert(Client::connect(self.socket.as_deref())?),
+            none => none.insert(BrokerClient::connect(self.socket.as_deref())?),
         };
         Ok(client.broker().promise_lanes(&self.name, &what)?)
     }
@@ -165,7 +165,7 @@ impl Voice {
     /// By whom, and whether it counts there.
     fn heard(&self) -> Said {
         let Some(client) = &self.client else { return Ok((String::new(), false)) };
-        let (runs, own) = (client.broker().standing()?.runs, std::process::id());
+        let (runs, own) = (client.broker().status()?.runs, std::process::id());
         Ok((client.place().to_owned(), runs.iter().any(|run| run.process == own && run.counted)))
     }
 }
@@ -185,7 +185,7 @@ fn told(said: Said, promises: &Promises, named: bool) -> Option<ReportNote> {
             );
             note(NoteLevel::Info, "lanes", text)
         }
-        Err(ClientError::NoBroker { .. }) if !named => return None,
+        Err(BrokerClientError::NoBroker { .. }) if !named => return None,
         Err(error) => {
             let remedy = error.remedy();
             ReportNote { remedy: Some(remedy), ..not_counted(format_args!("{error}")) }

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 use clap::Args;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
 use hyoshi_report::TerminalStyle;
 use serde_json::json;
 
-use super::broker::{At, Ended, Whom, ended, standing_json, task_json};
+use super::broker::{At, Ended, Whom, ended, status_json, task_json};
 use super::{Failure, Format, Held, head, streams};
 use screen::Screen;
 use view::{Looked, Order, View};
@@ -101,14 +101,14 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
 }
 
 /// Looks at the broker again and again, and sends what it saw.
-fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<Looked> {
+fn looks(client: BrokerClient, clock: MonotonicClock, every: Span) -> Receiver<Looked> {
     // A reader that is slow sees fewer.
     let (send, looks) = sync_channel(1);
     std::thread::spawn(move || {
         loop {
             let broker = client.broker();
             let seen =
-                broker.standing().map_err(ClientError::from).and_then(|standing| Ok((standing, client.tasks()?)));
+                broker.status().map_err(BrokerClientError::from).and_then(|status| Ok((status, client.tasks()?)));
             let seen = seen.map_err(|error| error.to_string());
             let at = clock.now();
             if send.send(Looked { at, seen }).is_err() {
@@ -128,13 +128,13 @@ fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
     }
     let mut answer = json!({ "hyoshi": head("top"), "at": view.place() });
     match view.seen() {
-        Ok((standing, tasks)) => {
+        Ok((status, tasks)) => {
             let tasks = tasks.iter().map(|using| {
                 let mut task = task_json(&using.task);
                 task["cpu_millionths"] = json!(using.cpu);
                 task
             });
-            answer["broker"] = standing_json(standing);
+            answer["broker"] = status_json(status);
             answer["tasks"] = tasks.collect();
         }
         Err(why) => answer["errors"] = json!([{ "message": why, "help": null }]),

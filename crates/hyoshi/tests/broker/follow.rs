@@ -9,7 +9,7 @@ fn bind(program: &Program, cpus: &str) {
 }
 
 fn holds(task: &Value, millis: std::ops::RangeInclusive<u64>) -> bool {
-    task["held"]["budget_ns"].as_u64().is_some_and(|held| millis.contains(&(held / 1_000_000)))
+    task["reserved"]["budget_ns"].as_u64().is_some_and(|held| millis.contains(&(held / 1_000_000)))
 }
 
 #[test]
@@ -44,12 +44,12 @@ fn a_task_that_is_bound_to_a_full_cpu_holds_the_rest_of_it_until_it_is_free_agai
     task(&place, "moved", |task| holds(task, 60..=60));
     bind(&moved, &one.to_string());
     let cut = task(&place, "moved", |task| holds(task, 1..=39));
-    let because = cut["because"].as_str().unwrap();
-    assert!(because.contains(&format!("its threads may run on CPU {one} alone")), "{because}");
+    let because = cut["reason"].as_str().unwrap();
+    assert!(because.contains(&format!("its threads may run only on CPU {one}")), "{because}");
     let words = ask(&place, "broker explain moved").exits(0).out;
     assert!(words.contains("does not fit beside what the CPUs hold"), "{words}");
     task(&place, "steady", |task| holds(task, 60..=60));
     bind(&moved, &format!("{one},{other}"));
     let whole = task(&place, "moved", |task| holds(task, 60..=60));
-    assert_eq!(whole["because"], "");
+    assert_eq!(whole["reason"], "");
 }

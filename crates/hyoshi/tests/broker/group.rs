@@ -92,7 +92,7 @@ fn all_processes_of_a_group_belong_to_the_task_those_that_come_later_too() {
         task(&place, "all", |task| has(task, &below));
 
         // A process has one task, a name one group.
-        assert!(group.attach(&place, "again").exits(1).err.contains("belongs to task `all` already"));
+        assert!(group.attach(&place, "again").exits(1).err.contains("already belongs to task `all`"));
         task(&place, "again", Value::is_null);
 
         // As when a service is started anew: nobody is there for a moment.

@@ -39,7 +39,7 @@ fn counted(place: &Place) -> Option<Value> {
 
 fn budgets(place: &Place) -> Vec<u64> {
     let tasks = ask(place, "broker list --format json").exits(0).json()["tasks"].clone();
-    tasks.as_array().unwrap().iter().map(|task| task["held"]["budget_ns"].as_u64().unwrap() / 1_000_000).collect()
+    tasks.as_array().unwrap().iter().map(|task| task["reserved"]["budget_ns"].as_u64().unwrap() / 1_000_000).collect()
 }
 
 #[test]
@@ -70,14 +70,14 @@ fn windows_give_way_to_the_lanes_of_a_run_for_as_long_as_it_lives_and_explain_na
         (&seen["name"], &seen["process"], &seen["counted"]),
         (&"flight".into(), &run.0.id().into(), &true.into())
     );
-    let takes = seen["takes"][0]["millionths"].as_u64().unwrap();
+    let takes = seen["shares"][0]["millionths"].as_u64().unwrap();
     assert!((500_000..600_000).contains(&takes), "{seen}");
     let held = budgets(&place);
     assert!(held.iter().filter(|held| (1..45).contains(*held)).count() == 1, "one is on the run's CPU: {held:?}");
     assert!(held.iter().filter(|held| **held == 80).count() == cpus.len() - 1, "{held:?}");
     let cut = format!("t{}", held.iter().position(|held| *held < 80).unwrap());
     let words = ask(&place, &format!("broker explain {cut}")).exits(0).out;
-    let blamed = format!("above all windows lanes of run `flight` (process {}) take 5", run.0.id());
+    let blamed = format!("above all windows: lanes of run `flight` (process {}) use 5", run.0.id());
     assert!(words.contains(&blamed), "{words}");
     let shown = ask(&place, "broker show").exits(0).out;
     assert!(shown.contains(&format!("lanes       of run flight, process {}: 5", run.0.id())), "{shown}");

@@ -4,10 +4,10 @@
 
 use std::os::unix::net::UnixStream;
 
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::idl::cpu_broker::Broker as _;
-use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_orb::SystemKind;
 
@@ -63,15 +63,15 @@ fn plays(place: &Place, uid: u32, part: &str) -> Vec<u64> {
 fn part() {
     let Ok(part) = std::env::var("HYOSHI_PART") else { return };
     let socket = std::env::current_dir().unwrap().join("run/broker.sock");
-    let busy = |error: &ClientError| matches!(error, ClientError::System(why) if why.kind == SystemKind::Transient);
+    let busy = |error: &BrokerClientError| matches!(error, BrokerClientError::System(why) if why.kind == SystemKind::Transient);
     let did = match part.split_once(' ').unwrap_or((&part, "")) {
         // Calls that were answered, and that were refused, within so many milliseconds.
         ("flood", millis) => {
-            let client = Client::connect(Some(&socket)).unwrap();
+            let client = BrokerClient::connect(Some(&socket)).unwrap();
             let until = Instant::now() + Duration::from_millis(millis.parse().unwrap());
             let mut did = [0, 0];
             while Instant::now() < until {
-                let answer = client.broker().explain("none").map_err(ClientError::from).unwrap_err();
+                let answer = client.broker().explain("none").map_err(BrokerClientError::from).unwrap_err();
                 did[usize::from(busy(&answer))] += 1;
             }
             did.to_vec()
@@ -89,12 +89,12 @@ fn part() {
         // Tasks that were begun of so many, each with so many octets of settings; they have no processes.
         ("join", words) => {
             let words: Vec<usize> = words.split(' ').map(|word| word.parse().unwrap()).collect();
-            let client = Client::connect(Some(&socket)).unwrap();
+            let client = BrokerClient::connect(Some(&socket)).unwrap();
             let value = format!("{}5", "0".repeat(words[1]));
-            let setting = Setting { kind: "max-decay".into(), parameters: vec![("reports".into(), value)] };
+            let setting = ComponentSpec { kind: "max-decay".into(), parameters: vec![("reports".into(), value)] };
             let begun = (0..words[0]).filter(|number| {
-                let joining = Joining::new(&format!("t{number}"), Span::from_millis(100));
-                client.join(&Joining { advocates: vec![setting.clone()], ..joining }).is_ok()
+                let joining = TaskSpec::new(&format!("t{number}"), Span::from_millis(100));
+                client.join(&TaskSpec { advocates: vec![setting.clone()], ..joining }).is_ok()
             });
             vec![begun.count() as u64]
         }
@@ -111,7 +111,7 @@ fn a_user_without_a_grant_has_little_and_a_refusal_names_the_limit_its_file_and_
         Ended::of(words, &output).exits(code).err
     };
     let said = refused(STRANGER, None, "exec --name a --period 50ms --importance 2 -- true", 125);
-    assert!(said.contains("an importance of 2 is above 1, the limit of users without an entry"), "{said}");
+    assert!(said.contains("importance 2 is above the limit 1 of users without an entry"), "{said}");
     assert!(said.contains("`importance` of [default] in limits.toml"), "{said}");
     assert!(said.contains("`sudo usermod -aG hyoshi 61001`"), "{said}");
     let _sleepers: Vec<Program> = (0..8)
@@ -123,7 +123,7 @@ fn a_user_without_a_grant_has_little_and_a_refusal_names_the_limit_its_file_and_
         })
         .collect();
     let said = refused(STRANGER, None, "exec --name s8 --period 50ms -- true", 125);
-    assert!(said.contains("user 61001 has 8 tasks, the most that one may have"), "{said}");
+    assert!(said.contains("user 61001 already has 8 tasks, the limit"), "{said}");
     assert!(said.contains("`tasks` of [default] in limits.toml"), "{said}");
     // Others' limits are their own, and a group's members have more.
     let _other = Program::start(&mut hyoshi(&place, OTHER, None, "exec --name other --period 50ms -- sleep 1000"));
@@ -132,14 +132,14 @@ fn a_user_without_a_grant_has_little_and_a_refusal_names_the_limit_its_file_and_
     let _member = Program::start(&mut hyoshi(&place, OTHER, Some(GROUP), words));
     task(&place, "member", |task| task["importance"] == 10);
     let said = refused(OTHER, Some(GROUP), "broker set member importance 11", 1);
-    assert!(said.contains("an importance of 11 is above 10, the limit of group 61000"), "{said}");
+    assert!(said.contains("importance 11 is above the limit 10 of group 61000"), "{said}");
     assert!(said.contains("`importance` of [group.61000] in limits.toml; root can raise it"), "{said}");
 }
 
 #[test]
 fn users_hold_no_more_than_their_share_however_important_their_tasks_are_and_keep_their_limits_over_a_restart() {
     let Some((place, mut broker)) = limited(LIMITS, "--cap 100% --scheduler simulated") else { return };
-    let held = |task: &Value| task["held"]["budget_ns"].as_u64().unwrap_or(0) as f64 / 50e6;
+    let held = |task: &Value| task["reserved"]["budget_ns"].as_u64().unwrap_or(0) as f64 / 50e6;
     let program = |uid, group, name: &str, more: &str| {
         let mut command = as_user(&place, uid, group, "hyoshi");
         command
@@ -164,7 +164,7 @@ fn users_hold_no_more_than_their_share_however_important_their_tasks_are_and_kee
         let both = |one: &str, other: &str| held(&task(&place, one, |_| true)) + held(&task(&place, other, |_| true));
         assert!((both("stranger", "other") - 0.1).abs() < 0.001, "round {round}");
         assert!((both("member", "another") - 0.5).abs() < 0.001, "round {round}");
-        let because = task(&place, "other", |_| true)["because"].as_str().unwrap().to_owned();
+        let because = task(&place, "other", |_| true)["reason"].as_str().unwrap().to_owned();
         assert!(because.contains("the 10% of users without an entry leaves no more"), "{because}");
         broker.ends("-KILL");
         broker = Broker::start(&place, "--limits limits.toml --cap 100% --scheduler simulated");
@@ -278,11 +278,11 @@ fn while_a_user_has_too_many_threads_nothing_is_reserved_for_them() {
     command.args(["exec", "--name", "forks", "--period", "50ms", "--advocate", "rate 5%"]);
     command.arg("--socket").arg(place.path().join("run/broker.sock")).args(["--", "sh", "-c", script]);
     let _forks = Program::start(&mut command);
-    let held = |task: &Value| task["held"]["budget_ns"].as_u64().unwrap_or(0);
+    let held = |task: &Value| task["reserved"]["budget_ns"].as_u64().unwrap_or(0);
     task(&place, "forks", |task| held(task) == 2_500_000);
     place.write("more", "");
     let crowded = task(&place, "forks", |task| held(task) == 0);
-    let because = crowded["because"].as_str().unwrap();
+    let because = crowded["reason"].as_str().unwrap();
     assert!(
         because.contains("user 61001 has more than 5 threads in tasks, `threads` of [default] in limits.toml"),
         "{because}"
@@ -311,7 +311,7 @@ fn operators_who_are_not_root_name_only_what_root_has_listed() {
         ("broker policy set external --object corbaloc:iiop:127.0.0.1:2/x", "external `corbaloc:"),
     ] {
         let said = by_operator(words, 1);
-        assert!(said.contains(named) && said.contains("is not one that operators may name"), "{words}: {said}");
+        assert!(said.contains(named) && said.contains("operators may not use"), "{words}: {said}");
         assert!(said.contains("of [operators] in limits.toml"), "{said}");
     }
     by_operator("broker advocate add a external --object corbaloc:iiop:127.0.0.1:1/x", 0);

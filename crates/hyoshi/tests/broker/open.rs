@@ -1,6 +1,6 @@
 //! Advocates, policies and schedulers that are not the broker's: of omniORB, of another process's ORB, of libraries.
 
-use hyoshi_broker::idl::cpu_broker::{Ask, Policy};
+use hyoshi_broker::idl::cpu_broker::{Policy, TaskRequest};
 use hyoshi_orb::SystemKind;
 
 use super::*;
@@ -63,7 +63,7 @@ fn sleeper(place: &Place, name: &str, advocate: &str) -> Program {
 }
 
 fn held(task: &Value) -> u64 {
-    task["held"]["budget_ns"].as_u64().unwrap_or(0)
+    task["reserved"]["budget_ns"].as_u64().unwrap_or(0)
 }
 
 const MS: u64 = 1_000_000;
@@ -79,7 +79,7 @@ fn an_advocate_of_omniorb_is_asked_told_passed_over_and_taken_back_and_delays_no
     let object = file(&place, "advocate.ior");
     ask(&place, &format!("broker advocate add a external --object {object} --timeout 1s")).exits(0);
     let a = task(&place, "a", |task| held(task) == 3 * MS);
-    assert_eq!(a["sayings"][1], "half as much again", "{a}");
+    assert_eq!(a["advocate_status"][1], "half as much again", "{a}");
     wait_for(|| told(&place).contains("granted a 3000000\n")).expect("what was granted travels back");
     assert!(told(&place).contains("asked a 2000000\n"));
 
@@ -89,26 +89,26 @@ fn an_advocate_of_omniorb_is_asked_told_passed_over_and_taken_back_and_delays_no
     ask(&place, "broker advocate add b rate 20%").exits(0);
     task(&place, "b", |task| held(task) == 4 * MS);
     let a = task(&place, "a", |task| held(task) == 2 * MS);
-    assert_eq!(a["sayings"][1], "passed over, no answer within 1s");
+    assert_eq!(a["advocate_status"][1], "bypassed: no answer within 1s");
     let between = reports(&task(&place, "b", |_| true)) - before;
     assert!(between >= 15, "{between} reports of b in more than a second, of which each should have 50");
     let shown = ask(&place, "broker show a").exits(0).out;
-    assert!(shown.contains("passed over, no answer within 1s"), "{shown}");
-    assert!(ask(&place, "broker explain a").exits(0).out.contains("(passed over, no answer within 1s)"));
+    assert!(shown.contains("bypassed: no answer within 1s"), "{shown}");
+    assert!(ask(&place, "broker explain a").exits(0).out.contains("(bypassed: no answer within 1s)"));
 
     elsewhere.signal("-CONT");
     task(&place, "a", |task| held(task) == 3 * MS);
     // Of a task that begins, the reference is read from its file as well.
     let _c = sleeper(&place, "c", &format!("external --object {object}"));
-    task(&place, "c", |task| task["sayings"][0] == "half as much again");
+    task(&place, "c", |task| task["advocate_status"][0] == "half as much again");
     elsewhere.signal("-KILL");
     let a = task(&place, "a", |task| held(task) == 2 * MS);
-    assert!(a["sayings"][1].as_str().unwrap().starts_with("passed over, "), "{a}");
+    assert!(a["advocate_status"][1].as_str().unwrap().starts_with("bypassed: "), "{a}");
     let seen = reports(&a);
     task(&place, "a", |task| reports(task) > seen + 2);
     let noted =
         |change: &str| place.read("audit.log").matches(&format!("\"change\":\"{change}\",\"task\":\"a\"")).count();
-    wait_for(|| noted("advocate-passed-over") == 2).expect("the log tells");
+    wait_for(|| noted("advocate-bypassed") == 2).expect("the log tells");
     assert_eq!(noted("advocate-answers"), 1);
 }
 
@@ -128,7 +128,7 @@ fn a_policy_of_omniorb_divides_and_the_declared_one_does_when_it_stalls() {
     // 30 % for each at most.
     let b = task(&place, "b", |task| held(task) == 6 * MS);
     assert_eq!(
-        (&b["because"], held(&task(&place, "a", |task| held(task) == 4 * MS))),
+        (&b["reason"], held(&task(&place, "a", |task| held(task) == 4 * MS))),
         (&"the policy grants no more".into(), 4 * MS)
     );
     let explained = ask(&place, "broker explain b").exits(0).out;
@@ -140,12 +140,12 @@ fn a_policy_of_omniorb_divides_and_the_declared_one_does_when_it_stalls() {
     task(&place, "a", |task| held(task) == MS);
     task(&place, "b", |task| held(task) == 11 * MS);
     let shown = ask(&place, "broker show").exits(0).out;
-    let wanted = "weighted, for the external policy is passed over, no answer within 500ms, cap 60%";
+    let wanted = "weighted, because the external policy is bypassed: no answer within 500ms, cap 60%";
     assert!(shown.contains(wanted), "{shown}");
     elsewhere.signal("-CONT");
     task(&place, "b", |task| held(task) == 6 * MS);
     wait_for(|| place.read("audit.log").contains("\"change\":\"policy-answers\"")).expect("the log tells");
-    assert!(place.read("audit.log").contains("\"change\":\"policy-passed-over\",\"to\":\"no answer within 500ms\""));
+    assert!(place.read("audit.log").contains("\"change\":\"policy-bypassed\",\"to\":\"no answer within 500ms\""));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() 
     let _b = sleeper(&place, "b", "rate 60%");
     task(&place, "a", |task| held(task) == 6 * MS);
     let b = task(&place, "b", |task| held(task) == 8 * MS);
-    assert!(b["because"].as_str().unwrap().starts_with("the kernel takes no more"), "{b}");
+    assert!(b["reason"].as_str().unwrap().starts_with("the kernel accepts no more"), "{b}");
     wait_for(|| told(&place).contains("reserved b 8000000\n")).expect("it is told less");
     wait_for(|| ask(&place, "broker explain a").exits(0).out.contains("of 20ms (30%) by external, "))
         .expect("it has confirmed");
@@ -171,7 +171,7 @@ fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() 
     let by_another = || !ask(&place, "broker explain a").exits(0).out.contains("by external");
     wait_for(by_another).expect("the machine reserves itself");
     let shown = ask(&place, "broker show").exits(0).out;
-    assert!(shown.contains("passed over, no answer within 60ms"), "{shown}");
+    assert!(shown.contains("bypassed: no answer within 60ms"), "{shown}");
     let before = told(&place).len();
     elsewhere.signal("-CONT");
     let again = |what: &str| wait_for(|| told(&place)[before..].contains(what)).expect("it is told anew");
@@ -185,7 +185,7 @@ fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() 
 struct Senseless(AtomicU32);
 
 impl Policy for Senseless {
-    fn arbitrate(&self, _: u64, requests: &[Ask]) -> Result<Vec<u64>, SystemException> {
+    fn arbitrate(&self, _: u64, requests: &[TaskRequest]) -> Result<Vec<u64>, SystemException> {
         match self.0.load(Ordering::Relaxed) {
             0 => Ok(vec![u64::MAX; requests.len()]),
             1 => Ok(vec![1; requests.len() + 1]),
@@ -217,14 +217,14 @@ fn what_a_policy_gives_beyond_the_laws_is_cut_and_what_is_no_answer_is_passed_ov
     let says = |words: &str| {
         wait_for(|| policy()["policy"].as_str().unwrap().contains(words)).unwrap_or_else(|| panic!("{}", policy()))
     };
-    says("external (everything for everybody); cut, for it gave");
+    says("external (everything for everybody); cut, because it granted");
     assert_eq!(policy()["reserved_millionths"], 600_000, "all that there is, and no more");
     senseless.0.store(1, Ordering::Relaxed);
     ask(&place, "broker set b importance 2").exits(0);
-    says("fair, for the external policy is passed over, it returned 3 budgets for 2 requests");
+    says("fair, because the external policy is bypassed: it returned 3 budgets for 2 requests");
     task(&place, "b", |task| held(task) == 10 * MS);
     senseless.0.store(2, Ordering::Relaxed);
-    says("passed over, NO_RESOURCES");
+    says("bypassed: NO_RESOURCES");
     orb.shutdown();
 }
 
@@ -262,7 +262,7 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
     task(&place, "a", |task| reports(task) > seen);
     ask(&place, &format!("broker advocate add a library --path {} --margin 20", path("high-water.so"))).exits(0);
     let high_water = |task: &Value| {
-        let says = task["sayings"][1].as_str().unwrap_or_default();
+        let says = task["advocate_status"][1].as_str().unwrap_or_default();
         says.starts_with("20 % above the most so far, ") && !says.ends_with(" 0.000 ms")
     };
     task(&place, "a", |task| high_water(task) && (1..12 * MS).contains(&held(task)));
@@ -272,22 +272,24 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
     fs::copy(place.path().join("equal-parts.so"), place.path().join("equal parts.so")).unwrap();
     let quoted = format!("library --path '{}' --margin 20", path("high water.so"));
     let _quoted = sleeper(&place, "quoted", &quoted);
-    task(&place, "quoted", |task| task["sayings"][0].as_str().is_some_and(|says| says.starts_with("20 % above")));
+    task(&place, "quoted", |task| {
+        task["advocate_status"][0].as_str().is_some_and(|says| says.starts_with("20 % above"))
+    });
     let listed = ask(&place, "broker advocate list quoted").exits(0).out;
     assert_eq!(listed, format!("0  library --path \"{}\" --margin 20\n", path("high water.so")));
     ask(&place, "broker detach quoted").exits(0);
 
     ask(&place, &format!("broker advocate add a library --path {}", path("senseless.so"))).exits(0);
-    task(&place, "a", |task| task["sayings"][1] == "passed over, it failed with 7" && held(task) == 12 * MS);
-    wait_for(|| place.read("audit.log").contains("it asks for what cannot be reserved")).expect("the log tells");
+    task(&place, "a", |task| task["advocate_status"][1] == "bypassed: it returned error 7" && held(task) == 12 * MS);
+    wait_for(|| place.read("audit.log").contains("it requested an invalid reservation")).expect("the log tells");
 
     let refused = |words: &str, what: &str| {
         let said = ask(&place, words).exits(1).err;
         assert!(said.contains(what), "{said}");
     };
     refused("broker advocate add a library --path high-water.so", "must begin with /");
-    refused("broker advocate add a library", "`library` needs its `path`");
-    refused(&format!("broker advocate add a library --path {} --margin", path("high-water.so")), "has no value");
+    refused("broker advocate add a library", "missing `path` of `library`");
+    refused(&format!("broker advocate add a library --path {} --margin", path("high-water.so")), "missing value");
     let more = format!("broker advocate add a library --path {} --more 1", path("high-water.so"));
     refused(&more, "refuses: its one parameter is margin, in percent, from 0 to 100");
     refused(
@@ -309,7 +311,7 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
     task(&place, "b", |task| held(task) == 6 * MS);
     assert!(ask(&place, "broker show").exits(0).out.contains("library (the same part for everybody), cap 60%"));
     refused("broker policy set library --path /nowhere.so --fallback weighted", "/nowhere.so cannot be looked at");
-    refused("broker policy set external --fallback weighted", "`external` needs its `object`");
+    refused("broker policy set external --fallback weighted", "missing `object` of `external`");
     refused("broker policy set strict --object IOR:00", "expected nothing more instead of `--object`");
 }
 
@@ -327,6 +329,6 @@ fn only_those_who_may_change_all_tasks_have_the_broker_call_elsewhere() {
     for advocate in ["external --object corbaloc:iiop:127.0.0.1:1/x", "library --path /usr/lib/x.so"] {
         let words = format!("broker advocate add {at} mine {advocate}");
         let refused = Ended::of(&words, &as_nobody(&place, &words).unwrap().output().unwrap()).exits(1).err;
-        assert!(refused.contains("external advocates and libraries have the broker call"), "{refused}");
+        assert!(refused.contains("only operators may use external components"), "{refused}");
     }
 }

@@ -5,7 +5,8 @@ use super::*;
 fn found(place: &Place, name: &str, period: u64) -> Value {
     let near = |found: u64| found.abs_diff(period) * 50 <= period;
     task(place, name, |task| {
-        task["found"]["confidence_percent"].as_u64() > Some(0) && task["period_ns"].as_u64().is_some_and(near)
+        task["period_detection"]["confidence_percent"].as_u64() > Some(0)
+            && task["period_ns"].as_u64().is_some_and(near)
     })
 }
 
@@ -24,7 +25,10 @@ fn the_period_of_a_program_is_found_within_two_percent_and_told() {
     ask(&place, &format!("attach {} --name other --period auto", other.0.id())).exits(0);
     found(&place, "ten", 10_000_000);
     let told = found(&place, "other", 33_000_000);
-    assert!(told["found"]["wakeups"].as_u64() >= Some(12) && told["asked"]["period_ns"] == told["period_ns"], "{told}");
+    assert!(
+        told["period_detection"]["wakeups"].as_u64() >= Some(12) && told["requested"]["period_ns"] == told["period_ns"],
+        "{told}"
+    );
     for verb in ["show", "explain"] {
         let said = ask(&place, &format!("broker {verb} other")).exits(0).out;
         assert!(said.contains(" % confidence from ") && said.contains("; so for "), "{said}");
@@ -33,7 +37,7 @@ fn the_period_of_a_program_is_found_within_two_percent_and_told() {
     // Told, it is what it was told; not any more, it is found again.
     ask(&place, "broker set ten period 40ms").exits(0);
     let told = task(&place, "ten", |_| true);
-    assert_eq!((&told["period_ns"], &told["found"]), (&40_000_000.into(), &Value::Null));
+    assert_eq!((&told["period_ns"], &told["period_detection"]), (&40_000_000.into(), &Value::Null));
     ask(&place, "broker set ten period auto").exits(0);
     found(&place, "ten", 10_000_000);
 }
@@ -44,17 +48,15 @@ fn what_has_no_period_is_metered_in_a_provisional_one_and_that_is_said() {
     let _broker = Broker::start(&place, "");
     let sleeper = Program::start(Command::new("sleep").arg("1000"));
     let attach = format!("attach {} --name a --period auto", sleeper.0.id());
-    for (more, what) in [("--deadline 5ms", "deadline"), ("--budget 5ms", "budget"), ("--least 5ms", "least budget")] {
+    for (more, what) in [("--deadline 5ms", "deadline"), ("--budget 5ms", "budget"), ("--least 5ms", "minimum budget")]
+    {
         let refused = ask(&place, &format!("{attach} {more}")).exits(1).err;
-        assert!(
-            refused.contains(&format!("a {what} is for a period, and which that is has to be found first")),
-            "{refused}"
-        );
+        assert!(refused.contains(&format!("a {what} needs a known period")), "{refused}");
     }
-    assert!(ask(&place, &attach.replace("auto", "0ms")).exits(1).err.contains("a period of 0"));
+    assert!(ask(&place, &attach.replace("auto", "0ms")).exits(1).err.contains("period must not be zero"));
     assert!(ask(&place, &attach.replace("auto", "always")).exits(2).err.contains("is not a time"));
     ask(&place, &attach).exits(0);
     let a = task(&place, "a", |task| reports(task) > 2);
-    assert_eq!((&a["period_ns"], &a["found"]["confidence_percent"]), (&100_000_000.into(), &0.into()));
-    assert!(ask(&place, "broker show a").exits(0).out.contains("none found yet in 0 wake-ups"));
+    assert_eq!((&a["period_ns"], &a["period_detection"]["confidence_percent"]), (&100_000_000.into(), &0.into()));
+    assert!(ask(&place, "broker show a").exits(0).out.contains("not detected in 0 wake-ups"));
 }

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker as _, Task as _};
 use hyoshi_model::Span;
 use hyoshi_os::process::Process;
@@ -84,12 +84,12 @@ fn broker(place: &Place, words: &str) -> Command {
 fn a_process_that_has_ended_or_whose_number_is_anothers_is_refused_and_its_task_stays_empty() {
     let place = Place::new();
     let _broker = Broker::start(&place, "");
-    let client = Client::connect(Some(&place.path().join("run/broker.sock"))).unwrap();
-    let task = client.join(&Joining::new("empty", Span::from_millis(50))).unwrap();
+    let client = BrokerClient::connect(Some(&place.path().join("run/broker.sock"))).unwrap();
+    let task = client.join(&TaskSpec::new("empty", Span::from_millis(50))).unwrap();
     let sleeper = sleeper();
     let before = as_it_is(sleeper.0.id());
     let why = |pid: u32, started: u64| {
-        let error = ClientError::from(task.add_process(pid, started).unwrap_err());
+        let error = BrokerClientError::from(task.add_process(pid, started).unwrap_err());
         assert!(!error.remedy().is_empty());
         error.to_string()
     };
@@ -104,7 +104,7 @@ fn a_process_that_has_ended_or_whose_number_is_anothers_is_refused_and_its_task_
     for nobody in [0, u32::MAX] {
         assert!(why(nobody, 0).contains("there is no process"));
     }
-    assert_eq!(task.standing().unwrap().processes, [0; 0]);
+    assert_eq!(task.status().unwrap().processes, [0; 0]);
     assert_eq!(as_it_is(sleeper.0.id()), before);
 }
 
@@ -133,7 +133,7 @@ fn a_setuid_program_is_for_those_who_may_manage_all() {
     let words = format!("attach {at} {pid} --name theirs --period 50ms");
     let refused = Ended::of(&words, &as_nobody(&place, &words).unwrap().output().unwrap()).exits(1).err;
     assert!(
-        refused.contains("has the rights of user 0") && refused.contains("setuid programs are for those"),
+        refused.contains("has the rights of user 0") && refused.contains("only operators may manage setuid programs"),
         "{refused}"
     );
     task(&place, "theirs", Value::is_null);
@@ -248,7 +248,7 @@ fn what_a_broker_without_privileges_is_asked_for_and_cannot_do_is_refused_with_t
         ("--scheduler window", "`window`"),
         ("--scheduler deadline", "`deadline`"),
         ("--scheduler weights", "`weights`"),
-        ("--scheduler none --floor weights", "floor of weights"),
+        ("--scheduler none --floor weights", "weights as a floor"),
     ] {
         let Some(mut command) = as_nobody(&place, &format!("broker {words} --socket")) else { return };
         command.arg(run.join("broker.sock"));
@@ -311,8 +311,8 @@ fn a_users_program_does_not_leave_its_groups_cap_for_a_group_of_its_own() {
         command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&capped.0);
         let program =
             Program::start(command.arg(nobody.get_program()).args(nobody.get_args()).current_dir(place.path()));
-        let own = task(&place, "own", |task| !task["because"].as_str().unwrap_or("").is_empty());
-        let because = own["because"].as_str().unwrap();
+        let own = task(&place, "own", |task| !task["reason"].as_str().unwrap_or("").is_empty());
+        let because = own["reason"].as_str().unwrap();
         assert!(
             because.contains("would leave the cap of control group") && because.contains("hyoshi-capped"),
             "{because}"
@@ -368,10 +368,10 @@ fn a_broker_in_another_namespace_of_processes_is_known_by_its_number_here_and_ta
     unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", env!("CARGO_BIN_EXE_hyoshi"), "broker"]);
     unshare.args(["--scheduler", "none", "--socket"]).arg(place.path().join("run/broker.sock"));
     let broker = Broker::of(unshare);
-    let client = Client::connect(Some(&place.path().join("run/broker.sock"))).unwrap();
+    let client = BrokerClient::connect(Some(&place.path().join("run/broker.sock"))).unwrap();
     let seen = Process::open_same(client.process().unwrap()).unwrap();
     assert_eq!(seen.parent(), Some(broker.child.id()));
-    assert_eq!(client.broker().standing().unwrap().process, 1, "its own number of itself");
+    assert_eq!(client.broker().status().unwrap().process, 1, "its own number of itself");
     // Here that is another's.
     let refused = ask(&place, "attach 1 --name first --period 50ms").exits(1).err;
     assert!(refused.contains("another namespace of processes"), "{refused}");

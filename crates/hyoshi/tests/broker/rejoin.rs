@@ -1,15 +1,15 @@
 //! Tasks outlive their broker.
 
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::Client;
-use hyoshi_broker::idl::cpu_broker::{Cycle, Task as _};
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::BrokerClient;
+use hyoshi_broker::idl::cpu_broker::{CycleReport, Task as _};
 use hyoshi_model::Span;
 
 use super::*;
 
 /// What people set of a task, and what is reserved for it.
 fn set(task: &Value) -> [&Value; 7] {
-    ["processes", "user", "importance", "weight", "group", "advocates", "held"].map(|name| &task[name])
+    ["processes", "user", "importance", "weight", "group", "advocates", "reserved"].map(|name| &task[name])
 }
 
 /// All tasks, at once: what is there when the broker says that it serves.
@@ -31,14 +31,14 @@ fn the_next_broker_finds_tasks_again_with_their_settings_and_reservations() {
     ask(&place, "broker advocate add a rate 30%").exits(0);
     ask(&place, "broker advocate remove a 0").exits(0);
     ask(&place, "broker policy set weighted --cap 90%").exits(0);
-    let before = task(&place, "a", |task| task["held"]["budget_ns"] == 12_000_000);
+    let before = task(&place, "a", |task| task["reserved"]["budget_ns"] == 12_000_000);
     assert_eq!((&before["weight"], &before["advocates"]), (&7.into(), &serde_json::json!(["rate 30%"])));
     for signal in ["-KILL", "-TERM"] {
         broker.ends(signal);
         brief.0.kill().unwrap();
         brief.0.wait().unwrap();
         broker = Broker::start(&place, "--scheduler simulated");
-        assert_eq!(names(&place), ["a"], "{signal}: those that have ended meanwhile are gone");
+        assert_eq!(names(&place), ["a"], "{signal}: those that have ended are gone");
         let after = ask(&place, "broker show a --format json").exits(0).json()["task"].clone();
         assert_eq!(set(&after), set(&before), "{signal}");
         let standing = ask(&place, "broker show --format json").json()["broker"].clone();
@@ -110,19 +110,19 @@ fn is_watched(program: &Program, broker: &Broker) -> bool {
 fn a_program_that_reports_goes_on_reporting_to_the_next_broker() {
     let place = Place::new();
     let mut broker = Broker::start(&place, "");
-    let client = Client::connect(Some(&place.path().join("run/broker.sock"))).unwrap();
-    let own = client.join(&Joining::new("own", Span::from_millis(50))).unwrap();
+    let client = BrokerClient::connect(Some(&place.path().join("run/broker.sock"))).unwrap();
+    let own = client.join(&TaskSpec::new("own", Span::from_millis(50))).unwrap();
     own.add_process(std::process::id(), 0).unwrap();
-    let cycle = Cycle { consumed: 10_000_000, cycles: 1, mode: -1, numbers: vec![] };
-    assert_eq!(own.report(&cycle).unwrap().asked.budget, 10_500_000);
+    let cycle = CycleReport { consumed: 10_000_000, cycles: 1, mode: -1, numbers: vec![] };
+    assert_eq!(own.report(&cycle).unwrap().requested.budget, 10_500_000);
     broker.ends("-KILL");
     assert!(own.report(&cycle).is_err(), "there is none");
     let _broker = Broker::start(&place, "");
     // One with the same period, for which the broker reports: it has come by that one's periods, too.
     let _other = spinner(&place, "--name other --period 50ms");
     task(&place, "other", |task| reports(task) >= 5);
-    assert_eq!(own.standing().unwrap().reports, 0, "the broker does not report for it");
-    assert_eq!(own.report(&cycle).unwrap().asked.budget, 10_500_000, "by the reference that it had");
+    assert_eq!(own.status().unwrap().reports, 0, "the broker does not report for it");
+    assert_eq!(own.report(&cycle).unwrap().requested.budget, 10_500_000, "by the reference that it had");
     own.leave().unwrap();
     assert_eq!(names(&place), ["other"]);
 }
@@ -140,11 +140,11 @@ fn a_hard_task_that_cannot_be_capped_now_is_soft_and_stays_noted_as_hard() {
     let mut command = place.command("broker --scheduler simulated --socket");
     let mut broker = Broker::of(command.arg(place.path().join("run/broker.sock")).stderr(Stdio::piped()));
     let told = task(&place, "a", |task| reports(task) > 0);
-    assert!(told["held"]["budget_ns"].as_u64() > Some(0), "{told}");
+    assert!(told["reserved"]["budget_ns"].as_u64() > Some(0), "{told}");
     ask(&place, "broker set a weight 7").exits(0);
     broker.ends("-TERM");
     let said = Said::by(broker.child.stderr.take().unwrap()).rest();
-    assert!(said.contains("task a was hard and is soft now: its CPU time cannot be capped: "), "{said}");
+    assert!(said.contains("restored hard task a as a soft task: cannot cap the CPU time of the task: "), "{said}");
     let noted = place.read(roster);
     assert!(noted.lines().any(|line| line.contains("\"weight\":7") && line.contains(hard)), "{noted}");
 }
@@ -163,7 +163,10 @@ fn a_damaged_roster_is_set_aside_with_a_warning_and_the_rest_is_found() {
     assert_eq!(names(&place), ["a"]);
     broker.ends("-TERM");
     let said = Said::by(broker.child.stderr.take().unwrap()).rest();
-    assert!(said.contains("cannot be read; the file, ") && said.contains("tasks.damaged, is kept; 1 tasks"), "{said}");
-    assert!(said.contains("tasks of the broker before are here again: a\n"), "{said}");
+    assert!(
+        said.contains("is unreadable; the file is stored as ") && said.contains("tasks.damaged; restored 1 tasks"),
+        "{said}"
+    );
+    assert!(said.contains("restored tasks of the previous broker: a\n"), "{said}");
     assert!(place.has("run/state/tasks.damaged"));
 }

@@ -17,7 +17,7 @@ fn once_it_tells_how_tasks_stand_and_what_they_use() {
     assert!(said.starts_with("error: no broker answers at "), "{said}");
     let _broker = Broker::start(&place, "--scheduler simulated --cap 20%");
     let _program = spinner(&place, "--name a --period 20ms --importance 5");
-    task(&place, "a", |task| task["because"] != "");
+    task(&place, "a", |task| task["reason"] != "");
     let text = Ended::of("top", &top(&place, "--once --every 100ms").output().unwrap()).exits(0).out;
     assert!(text.contains("policy fair  scheduler simulated\n 1 task  reserved 20% of 20%  used "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("  a ") && line.contains(" 4ms 20.0 % ")), "{text}");

@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::idl::cpu_broker::{Broker as _, Task as _, TaskStub};
-use hyoshi_broker::setting::Setting;
 use hyoshi_model::Span;
 use hyoshi_os::process::Process;
 use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
@@ -76,16 +76,16 @@ fn rest() {
 }
 
 /// A task of this user, with a name of its own, that holds a process.
-fn join(client: &Client, number: usize, joining: Joining, pid: u32) -> Result<TaskStub, ClientError> {
+fn join(client: &BrokerClient, number: usize, joining: TaskSpec, pid: u32) -> Result<TaskStub, BrokerClientError> {
     let name = format!("hostile-{}-{number}", std::process::id());
-    let task = client.join(&Joining { name, ..joining })?;
+    let task = client.join(&TaskSpec { name, ..joining })?;
     task.add_process(pid, 0)?;
     Ok(task)
 }
 
-fn asking(period: Span, importance: u32, share: &str) -> Joining {
-    let setting = Setting { kind: "rate".into(), parameters: vec![("share".into(), share.into())] };
-    Joining { importance, advocates: vec![setting], ..Joining::new("", period) }
+fn asking(period: Span, importance: u32, share: &str) -> TaskSpec {
+    let setting = ComponentSpec { kind: "rate".into(), parameters: vec![("share".into(), share.into())] };
+    TaskSpec { importance, advocates: vec![setting], ..TaskSpec::new("", period) }
 }
 
 /// The threads of this process that are above SCHED_OTHER.
@@ -97,7 +97,7 @@ fn raised() -> usize {
 
 /// Three raised threads lower their own priority all the time. Done: each time; refused is each priority that is kept
 /// after the task has ended, of which there must be none.
-fn lowers(client: &Client, did: &Did) {
+fn lowers(client: &BrokerClient, did: &Did) {
     static LOWERED: AtomicU64 = AtomicU64::new(0);
     static OVER: AtomicBool = AtomicBool::new(false);
     let lower = || {
@@ -123,12 +123,12 @@ fn lowers(client: &Client, did: &Did) {
 }
 
 /// As many tasks of 1 ms as there may be, with a sleeping process each.
-fn tasks(client: &Client, did: &Did) {
+fn tasks(client: &BrokerClient, did: &Did) {
     let mut sleepers = Sleepers(Vec::new());
     let mut joined = Vec::new();
     for number in 0..100 {
         let sleeper = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-        let task = join(client, number, Joining::new("", Span::from_millis(1)), sleeper.id());
+        let task = join(client, number, TaskSpec::new("", Span::from_millis(1)), sleeper.id());
         sleepers.0.push(sleeper);
         did.count(task.is_ok());
         joined.extend(task);
@@ -140,7 +140,7 @@ fn tasks(client: &Client, did: &Did) {
 }
 
 /// Two thousand threads in a task, which wake up often.
-fn threads(client: &Client, did: &Did) {
+fn threads(client: &BrokerClient, did: &Did) {
     static OVER: AtomicBool = AtomicBool::new(false);
     let task = join(client, 0, asking(Span::from_millis(10), 1, "10%"), std::process::id());
     let wakes = || {
@@ -155,11 +155,11 @@ fn threads(client: &Client, did: &Did) {
     OVER.store(true, Ordering::Relaxed);
     all.into_iter().for_each(|thread| thread.join().unwrap());
     OVER.store(false, Ordering::Relaxed);
-    did.count(task.and_then(|task| task.leave().map_err(ClientError::from)).is_ok());
+    did.count(task.and_then(|task| task.leave().map_err(BrokerClientError::from)).is_ok());
 }
 
 /// A spinner with the highest importance, which asks for everything.
-fn spin(client: &Client, did: &Did) {
+fn spin(client: &BrokerClient, did: &Did) {
     let task = join(client, 0, asking(Span::from_millis(33), 10, "100%"), std::process::id());
     did.count(task.is_ok());
     did.for_a_while(Duration::from_secs(20), || {
@@ -169,11 +169,11 @@ fn spin(client: &Client, did: &Did) {
 }
 
 /// Requests, one after the other.
-fn requests(client: &Client, did: &Did) {
+fn requests(client: &BrokerClient, did: &Did) {
     did.for_a_while(Duration::from_secs(5), || {
         let unknown = client.broker().explain("none").unwrap_err();
         // Either there is no such task, or there were too many requests.
-        did.count(!matches!(ClientError::from(unknown), ClientError::System(_)));
+        did.count(!matches!(BrokerClientError::from(unknown), BrokerClientError::System(_)));
     });
 }
 
@@ -195,13 +195,13 @@ fn connections(socket: &Path, did: &Did) {
 }
 
 /// Tasks with settings as large as they may be.
-fn settings(client: &Client, did: &Did) {
+fn settings(client: &BrokerClient, did: &Did) {
     let mut joined = Vec::new();
     for number in 0..100 {
         let value = format!("{}5", "0".repeat(1_000));
-        let setting = Setting { kind: "max-decay".into(), parameters: vec![("reports".into(), value)] };
+        let setting = ComponentSpec { kind: "max-decay".into(), parameters: vec![("reports".into(), value)] };
         let name = format!("hostile-{}-{number}", std::process::id());
-        let joining = Joining { advocates: vec![setting; 4], ..Joining::new(&name, Span::from_millis(100)) };
+        let joining = TaskSpec { advocates: vec![setting; 4], ..TaskSpec::new(&name, Span::from_millis(100)) };
         let task = client.join(&joining);
         did.count(task.is_ok());
         joined.extend(task);
@@ -243,7 +243,7 @@ fn role() {
             "links" => links(path, &did),
             _ => {
                 // While there is no broker, they try again.
-                let Ok(client) = Client::connect(Some(path)) else {
+                let Ok(client) = BrokerClient::connect(Some(path)) else {
                     rest();
                     continue;
                 };

@@ -29,8 +29,8 @@ template <class F> void check(const std::string& name, F run) {
   std::printf("FAILED %s: %s\n", name.c_str(), why.c_str());
 }
 
-CpuBroker::Cycle cycle() {
-  CpuBroker::Cycle one;
+CpuBroker::CycleReport cycle() {
+  CpuBroker::CycleReport one;
   one.consumed = 2000000;
   one.cycles = 1;
   one.mode = -1;
@@ -61,14 +61,14 @@ int main(int argc, char** argv) {
     });
     check("a task is seen and changed by its name", [&] {
       broker->set_importance("steady", 7);
-      CpuBroker::TaskStanding_var standing = broker->standing_of("steady");
+      CpuBroker::TaskStatus_var status = broker->task_status("steady");
       CpuBroker::TaskPage_var all = broker->tasks("");
-      return standing->importance == 7 && all->tasks.length() == 1 && !all->more;
+      return status->importance == 7 && all->tasks.length() == 1 && !all->more;
     });
     check("a task that was found is called over TLS too", [&] {
       task = broker->find("steady");
-      CpuBroker::TaskStanding_var standing = task->standing();
-      return std::string(standing->name) == "steady" && standing->importance == 7;
+      CpuBroker::TaskStatus_var status = task->status();
+      return std::string(status->name) == "steady" && status->importance == 7;
     });
     check("what the certificate does not allow is refused", [&] {
       try {
@@ -84,42 +84,42 @@ int main(int argc, char** argv) {
   }
   check("the kernel tells whose task is asked for", [&] {
     task = broker->own_task("omni", 50000000, 3);
-    CpuBroker::TaskStanding_var standing = task->standing();
-    return standing->processes.length() == 1 && standing->processes[0] == CORBA::ULong(getpid()) &&
-           std::string(standing->name) == "omni" && standing->importance == 3;
+    CpuBroker::TaskStatus_var status = task->status();
+    return status->processes.length() == 1 && status->processes[0] == CORBA::ULong(getpid()) &&
+           std::string(status->name) == "omni" && status->importance == 3;
   });
   if (failures) return 1;
   check("a report is answered with what is granted", [&] {
-    CpuBroker::Outcome_var outcome = task->report(cycle());
-    return outcome->asked.budget >= 2000000 && outcome->asked.period == 50000000;
+    CpuBroker::Grant_var grant = task->report(cycle());
+    return grant->requested.budget >= 2000000 && grant->requested.period == 50000000;
   });
   check("oneways arrive, each once", [&] {
-    CpuBroker::TaskStanding_var before = task->standing();
-    for (int i = 0; i < 10; i++) task->tell(cycle());
-    CpuBroker::TaskStanding_var standing;
+    CpuBroker::TaskStatus_var before = task->status();
+    for (int i = 0; i < 10; i++) task->report_oneway(cycle());
+    CpuBroker::TaskStatus_var status;
     for (int i = 0; i < 500; i++) {
-      standing = task->standing();
-      if (standing->reports == before->reports + 10) break;
+      status = task->status();
+      if (status->reports == before->reports + 10) break;
       usleep(10000);
     }
-    return standing->reports == before->reports + 10;
+    return status->reports == before->reports + 10;
   });
   check("numbers and a mode are taken", [&] {
-    CpuBroker::Cycle one = cycle();
+    CpuBroker::CycleReport one = cycle();
     one.mode = 2;
     one.numbers.length(2);
     one.numbers[0] = -5;
     one.numbers[1] = 7;
-    CpuBroker::Outcome_var outcome = task->report(one);
-    return outcome->asked.budget > 0;
+    CpuBroker::Grant_var grant = task->report(one);
+    return grant->requested.budget > 0;
   });
   check("what is wrong with a report is told", [&] {
-    CpuBroker::Cycle one = cycle();
+    CpuBroker::CycleReport one = cycle();
     one.mode = 5000000000LL;
     try {
-      CpuBroker::Outcome_var outcome = task->report(one);
+      CpuBroker::Grant_var grant = task->report(one);
     } catch (CpuBroker::Refused& refused) {
-      return std::string(refused.what) == "5000000000 is no mode";
+      return std::string(refused.message) == "invalid mode 5000000000";
     }
     return false;
   });
@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
   check("a task ends", [&] {
     task->leave();
     try {
-      CpuBroker::TaskStanding_var standing = task->standing();
+      CpuBroker::TaskStatus_var status = task->status();
     } catch (CpuBroker::NoSuchTask&) {
       return true;
     }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
 use hyoshi_broker::certificates::Certificates;
-use hyoshi_broker::client::{Client, PATIENCE};
+use hyoshi_broker::client::{BrokerClient, PATIENCE};
 use hyoshi_broker::idl::cpu_broker::Task as _;
-use hyoshi_broker::limits::{Holder, Limits, Rules};
+use hyoshi_broker::limits::{LimitScope, Rules, UserLimits};
 use hyoshi_broker::machine::Machine;
-use hyoshi_broker::{Joining, Remote, Service, State, place, policy};
+use hyoshi_broker::{BrokerService, BrokerState, RemoteAccess, TaskSpec, policy, socket};
 use hyoshi_control::Arbiter;
 use hyoshi_model::{Share, Span};
 use hyoshi_orb::{Orb, TlsClient, TlsServer};
@@ -25,25 +25,25 @@ use crate::secure::Papers;
 use crate::secure::authority::Authority;
 
 /// Has `client` work with a broker at this socket, which serves other machines as well if that is given.
-fn with_broker(name: &str, remote: Option<Remote>, client: impl FnOnce(&Path, Vec<String>)) {
+fn with_broker(name: &str, remote: Option<RemoteAccess>, client: impl FnOnce(&Path, Vec<String>)) {
     let directory = std::env::temp_dir().join(format!("hyoshi-interop-{name}-{}", std::process::id()));
     let (socket, uid) = (directory.join("broker.sock"), Credentials::own().uid);
-    place::prepare(&socket, uid).unwrap();
+    socket::prepare(&socket, uid).unwrap();
     let (machine, _) = Machine::open(&directory.join("state"), Some("none")).unwrap();
     let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(75));
-    let mut state = State::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
+    let mut state = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
     // A certificate of this user's is no operator's: importance has a limit.
-    let own = Limits { importance: 10, ..Limits::of(Holder::User(uid.to_string())) };
-    state.limit_by(Arc::new(Rules::new([own], "limits")));
+    let own = UserLimits { importance: 10, ..UserLimits::of(LimitScope::User(uid.to_string())) };
+    state.set_rules(Arc::new(Rules::new([own], "limits")));
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::manual(wake.clone());
-    let service = Service::start_for(state, &socket, uid, remote, wake).unwrap();
+    let service = BrokerService::start_for(state, &socket, uid, remote, wake).unwrap();
     let addresses = service.remote().collect();
     std::thread::scope(|scope| {
         scope.spawn(|| service.run(&interrupt, &Notifier::none(), |notice| eprintln!("{notice}")));
         let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
             client(&socket, addresses);
-            let client = Client::connect(Some(&socket)).unwrap();
+            let client = BrokerClient::connect(Some(&socket)).unwrap();
             assert!(client.tasks().unwrap().is_empty());
         }));
         interrupt.request();
@@ -70,7 +70,7 @@ fn a_program_of_omniorbs_asks_the_broker_over_tls_what_its_certificate_allows() 
     let roots = papers.authority.roots();
     // Whose tasks it may change: this user's.
     let users = BTreeMap::from([("omniorb.plant".to_owned(), Credentials::own().uid)]);
-    let remote = Remote {
+    let remote = RemoteAccess {
         endpoints: vec!["ssliop://127.0.0.1:0".to_owned()],
         tls: TlsServer::for_clients_of(own.identity(), &roots).unwrap(),
         certificates: Certificates { users, ..Certificates::default() },
@@ -78,7 +78,7 @@ fn a_program_of_omniorbs_asks_the_broker_over_tls_what_its_certificate_allows() 
     let tls = TlsClient::new(&roots).identity(own.identity());
     let orb = Orb::builder().tls_client(tls).unwrap();
     with_broker("broker-tls", Some(remote), |socket: &Path, addresses: Vec<String>| {
-        let client = Client::at(&addresses[0], orb, PATIENCE).unwrap();
+        let client = BrokerClient::at(&addresses[0], orb, PATIENCE).unwrap();
         let reference = client.broker().ior().to_string();
         let reporter = |signer: &Authority| {
             let mut reporter = papers.omniorb(omniorb.join("reporter"), signer);
@@ -87,8 +87,8 @@ fn a_program_of_omniorbs_asks_the_broker_over_tls_what_its_certificate_allows() 
         };
         let stranger = reporter(&Authority::new("elsewhere")).output().unwrap();
         assert!(!stranger.status.success(), "{}", String::from_utf8_lossy(&stranger.stdout));
-        let here = Client::connect(Some(socket)).unwrap();
-        let steady = here.join(&Joining::new("steady", Span::from_millis(50))).unwrap();
+        let here = BrokerClient::connect(Some(socket)).unwrap();
+        let steady = here.join(&TaskSpec::new("steady", Span::from_millis(50))).unwrap();
         let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
         steady.add_process(sleeper.id(), 0).unwrap();
         process::run(reporter(&papers.authority), String::new);

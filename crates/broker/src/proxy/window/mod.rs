@@ -1,16 +1,16 @@
-//! Soft windows: in each period a task's threads are raised to a real-time priority until they have consumed their
-//! budget, then go on as before. When to do what is [`Window`]'s law; here it is done.
+//! Soft windows: in each period the task's threads have a real-time priority until they have consumed their budget.
+//! [`Window`] decides when; this module acts.
 //!
-//! What the program does of itself is seen at the next look:
+//! Changes by the program are detected at the next sample:
 //!
-//! - it takes a real-time class that it may take: respected, its choice stands and the thread is left alone until it gives that
-//!   up; what it makes of a window's priority is none (`raised.rs`);
-//! - it becomes SCHED_BATCH, SCHED_IDLE or SCHED_OTHER: that is what it is put back to, in its windows it is raised;
-//! - it changes its nice value: kept, the kernel keeps it through windows;
-//! - it changes its affinity, or somebody its cpuset: kept, and the window follows.
+//! - A real-time class that the program may set stays, and the thread is not raised while it has that class; classes
+//!   derived from a window's priority do not count (`raised.rs`).
+//! - SCHED_BATCH, SCHED_IDLE or SCHED_OTHER is what the thread is restored to; its windows still raise it.
+//! - A changed nice value stays; the kernel keeps it through windows.
+//! - A changed affinity or cpuset stays, and the window follows.
 
-mod follow;
-mod rest;
+mod affinity;
+mod alarms;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,44 +22,44 @@ use hyoshi_os::process::{ProcessIdentity, is_same, start_of_now, threads_of};
 use hyoshi_os::scheduling::{Affinity, nice_of, set_nice};
 use hyoshi_os::{Alarm, AlarmReport, Alarms, Refused, Wake, allowed_cpus, fifo_limit, own_cpu, own_thread, priority};
 
-use self::thread::{Held, NOT_NOTED, State};
-use super::{Abilities, Ground, SchedulerProxy};
-use crate::kernel::{Lanes, NotReserved};
-use crate::lanes::Above;
-use crate::members::{Member, Members};
-use crate::touched::Touched;
+use self::thread::{NOT_NOTED, ThreadState, WindowThread};
+use super::{Abilities, ProxyContext, SchedulerProxy};
+use crate::lanes::LaneUsage;
+use crate::platform::{CpuLanes, NotReserved};
+use crate::state_file::StateFile;
+use crate::task_processes::{TaskProcesses, TaskThread};
 
-/// Holds windows for tasks.
+/// Reserves by windows.
 #[derive(Debug)]
 pub struct WindowProxy {
     cpus: Vec<u32>,
     placement: WindowPlacement,
-    open: BTreeMap<TaskId, Open>,
+    open: BTreeMap<TaskId, TaskWindow>,
     due: BTreeSet<(Instant, TaskId)>,
-    /// Tasks that were refused what they asked while they were bound to these CPUs.
-    cramped: BTreeMap<TaskId, follow::Cramped>,
-    /// Which of those was looked at last.
+    /// Tasks that were refused because of their affinity.
+    refused_placements: BTreeMap<TaskId, affinity::RefusedPlacement>,
+    /// The last task that was checked among them.
     turn: TaskId,
-    /// When it is seen whether they still are.
+    /// When they are checked next.
     freed: Instant,
     room: VecDeque<TaskId>,
-    news: VecDeque<(TaskId, Reservation, NotReserved)>,
-    above: Above,
-    /// For CPUs with windows whose tasks sleep: how long these may go unlooked at.
-    parts: BTreeMap<u32, Option<u64>>,
+    outcomes: VecDeque<(TaskId, Reservation, NotReserved)>,
+    above: LaneUsage,
+    /// For CPUs whose tasks all sleep: how long their windows may go unsampled.
+    sleep_parts: BTreeMap<u32, Option<u64>>,
     events: Events,
-    /// Tasks that slept and are awake.
+    /// Tasks that were asleep and have woken.
     woke: VecDeque<TaskId>,
-    /// Threads to be freed, [`AT_ONCE`] at a time.
-    born: VecDeque<Born>,
+    /// Threads to unbind, [`AT_ONCE`] at a time.
+    new_threads: VecDeque<NewThread>,
 }
 
-/// The calling thread's CPUs, put back at the end of the scope if it moved.
+/// Restores the affinity of the calling thread at the end of the scope.
 #[derive(Default)]
-struct Moved(Option<Affinity>);
+struct AffinityGuard(Option<Affinity>);
 
-impl Moved {
-    /// Moves the thread to a CPU, unless that is refused.
+impl AffinityGuard {
+    /// Moves the thread to a CPU, if the kernel allows it.
     fn to(&mut self, cpu: u32) {
         if own_cpu() == cpu {
             return;
@@ -74,7 +74,7 @@ impl Moved {
     }
 }
 
-impl Drop for Moved {
+impl Drop for AffinityGuard {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             let _ = before.put(own_thread());
@@ -82,86 +82,86 @@ impl Drop for Moved {
     }
 }
 
-/// A thread that was born in a window which has been given up: it may run where its kin may.
+/// A thread that started in a window which has ended since: it gets the affinity of its siblings.
 #[derive(Debug)]
-struct Born {
-    member: Member,
+struct NewThread {
+    member: TaskThread,
     cpu: u32,
-    kin: Option<Affinity>,
+    siblings: Option<Affinity>,
 }
 
-impl Born {
+impl NewThread {
     fn free(self) {
         if is_same(self.member.process)
-            && let Some(mut held) = Held::of(&self.member)
+            && let Some(mut thread) = WindowThread::of(&self.member)
         {
-            held.unbind(self.cpu, self.kin);
-            // A raised thread that executed a program has a different number.
-            let _ = held.undo_escape();
+            thread.unbind(self.cpu, self.siblings);
+            // A raised thread that executed a program has another number.
+            let _ = thread.undo_escape();
         }
     }
 }
 
-/// How the broker detects that budgets are consumed.
+/// How the broker detects that budgets are used up.
 #[derive(Debug)]
 enum Events {
-    /// By looks at the meter: no thread waits for events.
-    Unheard,
-    /// By looks: the kernel refuses events.
+    /// By sampling: no thread waits for events.
+    Unused,
+    /// By sampling: the kernel refuses events.
     Refused(String),
-    /// The kernel reports it.
+    /// By events of the kernel.
     From(Alarms),
 }
 
-/// Number of threads, about, that are raised or lowered under one lock of the broker's state. The others follow at the
-/// next look, after other tasks' windows.
+/// Threads, about, that are raised or lowered under one lock. The others follow at the next tick, after the windows of
+/// other tasks.
 const AT_ONCE: usize = 64;
 
-/// Looks between which the broker's state stays locked.
-const LOOKS: usize = 32;
+/// Samples under one lock of the broker's state.
+const SAMPLES_AT_ONCE: usize = 32;
 
 /// Due windows that are considered for them.
 const MOST_DUE: usize = 256;
 
-/// For so many looks at the windows of one CPU the broker's thread moves there: from elsewhere, each counter that is read or set
-/// costs an interrupt of that CPU.
+/// With this many samples for one CPU, the broker's thread moves there: from another CPU, each counter costs an
+/// interrupt.
 const MOVE: usize = 4;
 
-/// How often it is checked that threads may be raised, besides when the window opens first.
-const VETTING: Span = Span::from_secs(1);
+/// How often raising is checked, besides at the first window.
+const CHECK_INTERVAL: Span = Span::from_secs(1);
 
-/// A window has at most this many threads: raising and lowering more would take the broker too long.
+/// Most threads of a window: raising and lowering more would last too long.
 const MOST_THREADS: usize = 1_024;
 
 /// A task's window.
 #[derive(Debug)]
-struct Open {
+struct TaskWindow {
     window: Window,
     cpu: u32,
     priority: u8,
     due: Instant,
-    threads: BTreeMap<u32, Held>,
-    /// The meter's reading at the last look: a task that consumed nothing has started nobody.
+    threads: BTreeMap<u32, WindowThread>,
+    /// The meter at the last sample: a task that consumed nothing has started nothing.
     reading: Option<Span>,
-    /// The CPUs that it was placed for, and when it is seen whether its threads may still run there.
+    /// The affinity that it was placed for, and when that is checked next.
     allowed: Vec<u32>,
     bound: Instant,
     looked: bool,
-    /// When that had it placed anew.
+    /// When it was last moved.
     moved: Instant,
-    /// How many of its threads may not run where it is.
+    /// Number of threads that may not run on its CPU.
     elsewhere: usize,
-    /// The reservation, and the number of slices in which the window serves it.
+    /// The reservation, and the number of slices that serve it.
     reservation: Reservation,
     slices: u32,
-    /// How many threads the last look raised and lowered, and whether more are left.
+    /// Threads that the last sample raised or lowered, and whether more remain.
     changed: usize,
     unfinished: bool,
-    /// When the window opened, in the kernel's ticks: threads that started earlier were not born in it.
+    /// When it opened, in kernel ticks: earlier threads did not start in it.
     opened: u64,
-    /// When it was last checked that its threads may be raised.
-    vetted: Instant,
-    rest: rest::Resting,
+    /// When raising was last checked.
+    raise_checked: Instant,
+    window_alarms: alarms::WindowAlarms,
 }
 
 impl WindowProxy {
@@ -172,27 +172,27 @@ impl WindowProxy {
             cpus,
             open: BTreeMap::new(),
             due: BTreeSet::new(),
-            cramped: BTreeMap::new(),
+            refused_placements: BTreeMap::new(),
             turn: TaskId(0),
             freed: Instant::ZERO,
             room: VecDeque::new(),
-            news: VecDeque::new(),
-            above: Above::default(),
-            parts: BTreeMap::new(),
-            events: Events::Unheard,
+            outcomes: VecDeque::new(),
+            above: LaneUsage::default(),
+            sleep_parts: BTreeMap::new(),
+            events: Events::Unused,
             woke: VecDeque::new(),
-            born: VecDeque::new(),
+            new_threads: VecDeque::new(),
         }
     }
 
-    /// On the CPUs that this process may use, up to what the kernel leaves real-time threads.
+    /// On the CPUs of this process, up to the kernel's limit for real-time threads.
     pub fn of_this_machine() -> Self {
         WindowProxy::new(allowed_cpus(), Share::from_millionths(u64::from(fifo_limit().ppm)))
     }
 
-    /// Everybody to where they are placed: when a window comes or goes, others' priorities change, and seldom their CPU. Of
-    /// `changed` are the windows or what is promised above them, besides those that move.
-    fn seat_all(&mut self, changed: Option<u32>, touched: &mut Touched) {
+    /// Applies the placement: a new or removed window changes the priorities of others, and seldom their CPU. `changed`
+    /// is a CPU with changed windows or lanes, besides those that windows move between.
+    fn apply_placement(&mut self, changed: Option<u32>, state_file: &mut StateFile) {
         let (mut changed, mut used) = (BTreeSet::from_iter(changed), BTreeSet::new());
         for (task, seat) in self.placement.seats() {
             used.insert(seat.cpu);
@@ -208,7 +208,7 @@ impl WindowProxy {
             }
             if open.cpu != seat.cpu {
                 changed.extend([open.cpu, seat.cpu]);
-                open.lower(touched);
+                open.lower(state_file);
                 // It opens there at once.
                 self.due.remove(&(open.due, task));
                 open.due = Instant::ZERO;
@@ -216,14 +216,14 @@ impl WindowProxy {
             }
             (open.cpu, open.priority, open.reading) = (seat.cpu, at, None);
         }
-        self.parts.retain(|cpu, _| used.contains(cpu));
-        self.shorten_steps(&changed);
+        self.sleep_parts.retain(|cpu, _| used.contains(cpu));
+        self.wake_sleeping_windows(&changed);
     }
 
-    /// Where there is less room than there was, those who sleep are looked at now.
-    fn shorten_steps(&mut self, changed: &BTreeSet<u32>) {
+    /// Samples sleeping windows of CPUs that have less room than before.
+    fn wake_sleeping_windows(&mut self, changed: &BTreeSet<u32>) {
         for cpu in changed {
-            let Some(part) = self.parts.get_mut(cpu) else { continue };
+            let Some(part) = self.sleep_parts.get_mut(cpu) else { continue };
             let before = core::mem::replace(part, self.placement.part(*cpu));
             if before.is_none_or(|before| part.is_some_and(|part| part <= before)) {
                 continue;
@@ -236,14 +236,14 @@ impl WindowProxy {
         }
     }
 
-    /// Looks after one task now. The first refusal of the kernel that left no thread raised is returned.
-    fn serve(&mut self, task: TaskId, now: Instant, ground: &mut Ground) -> Result<(), (u32, Refused)> {
+    /// Serves one window. Returns the first refusal if no thread is raised.
+    fn serve(&mut self, task: TaskId, now: Instant, context: &mut ProxyContext) -> Result<(), (u32, Refused)> {
         let Some(open) = self.open.get_mut(&task) else { return Ok(()) };
-        let Some(members) = ground.tasks.get_mut(&task) else { return Ok(()) };
+        let Some(members) = context.tasks.get_mut(&task) else { return Ok(()) };
         self.due.remove(&(open.due, task));
         let reading = members.consumed_at(now);
-        let part = match open.window.is_still(reading) && !open.rest.hears() {
-            true => *self.parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu)),
+        let part = match open.window.is_still(reading) && !open.window_alarms.is_waiting() {
+            true => *self.sleep_parts.entry(open.cpu).or_insert_with(|| self.placement.part(open.cpu)),
             false => None,
         };
         let slept = open.window.sleeps();
@@ -252,42 +252,42 @@ impl WindowProxy {
             true => open.window.check(now, reading, part),
             false => open.window.reserve(served, now, reading),
         };
-        let served = open.carry_out(step, now, reading, members, &mut ground.touched);
-        open.due = open.rest(task, step, now, reading, &self.events);
+        let served = open.carry_out(step, now, reading, members, &mut context.state_file);
+        open.due = open.schedule_next(task, step, now, reading, &self.events);
         self.due.insert((open.due, task));
         if slept && !open.window.sleeps() {
             self.woke.push_back(task);
         }
-        self.follow(task, now, ground);
+        self.follow_affinity(task, now, context);
         served
     }
 
-    /// Windows are due when their threads have consumed what was set for them.
-    fn hear(&mut self, now: Instant) {
+    /// Schedules windows whose alarms have fired.
+    fn collect_alarms(&mut self, now: Instant) {
         let Events::From(alarms) = &self.events else { return };
         let mut acknowledge = Vec::new();
         alarms.reported(|key, what| acknowledge.push((key, what)));
         for (key, what) in acknowledge {
-            let (task, tid) = rest::whose(key);
+            let (task, tid) = alarms::thread_of(key);
             let due = self
                 .open
                 .get_mut(&task)
-                .is_some_and(|open| open.rest.acknowledge(tid, what) && open.window.is_raised());
+                .is_some_and(|open| open.window_alarms.fired(tid, what) && open.window.is_raised());
             if due {
                 self.schedule(task, now);
             }
         }
     }
 
-    /// The tasks to look at now, with their CPUs and how many of them are there: those of the CPU that runs this first.
-    fn next_looks(&self, now: Instant) -> Vec<(u32, usize, TaskId)> {
+    /// The windows to serve now, with their CPUs and their number there; those of the present CPU first.
+    fn due_windows(&self, now: Instant) -> Vec<(u32, usize, TaskId)> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, task)| *task);
         let on = |task: &TaskId| self.open.get(task).map_or(0, |open| open.cpu);
         let mut looks: Vec<(u32, usize, TaskId)> = due.map(|task| (on(&task), 0, task)).take(MOST_DUE).collect();
         let here = own_cpu();
-        // Stable: among those of one CPU the longest due comes first.
+        // Stable: for each CPU, the longest due first.
         looks.sort_by_key(|(cpu, ..)| (*cpu != here, *cpu));
-        looks.truncate(LOOKS);
+        looks.truncate(SAMPLES_AT_ONCE);
         for run in looks.chunk_by_mut(|one, other| one.0 == other.0) {
             let together = run.len();
             run.iter_mut().for_each(|look| look.1 = together);
@@ -295,12 +295,12 @@ impl WindowProxy {
         looks
     }
 
-    fn free_born(&mut self, most: usize) {
-        let most = most.min(self.born.len());
-        for born in self.born.drain(..most) {
+    fn free_born_threads(&mut self, most: usize) {
+        let most = most.min(self.new_threads.len());
+        for started in self.new_threads.drain(..most) {
             // Its task may have a window again.
-            if !self.open.values().any(|open| open.threads.contains_key(&born.member.tid)) {
-                born.free();
+            if !self.open.values().any(|open| open.threads.contains_key(&started.member.tid)) {
+                started.free();
             }
         }
     }
@@ -320,11 +320,11 @@ impl SchedulerProxy for WindowProxy {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { soft: true, soon: true, shared: true }
+        Abilities { soft: true, early: true, shared: true }
     }
 
-    fn may_cap(&self, _: TaskId, _: &Ground) -> Result<(), String> {
-        Err("a window alone is soft: a control group is needed".into())
+    fn may_cap(&self, _: TaskId, _: &ProxyContext) -> Result<(), String> {
+        Err("windows are soft; a hard task needs a control group".into())
     }
 
     fn reserve(
@@ -332,32 +332,32 @@ impl SchedulerProxy for WindowProxy {
         task: TaskId,
         reservation: Reservation,
         now: Instant,
-        ground: &mut Ground,
+        context: &mut ProxyContext,
     ) -> Result<(), NotReserved> {
-        let hard = ground.hard.contains(&task);
-        let (members, touched) = ground.members(task)?;
-        if self.open.get(&task).is_none_or(|open| now >= open.vetted.saturating_add(VETTING)) {
+        let hard = context.hard.contains(&task);
+        let (members, state_file) = context.members(task)?;
+        if self.open.get(&task).is_none_or(|open| now >= open.raise_checked.saturating_add(CHECK_INTERVAL)) {
             may_be_raised(members)?;
             few_enough(members)?;
-            self.open.get_mut(&task).into_iter().for_each(|open| open.vetted = now);
+            self.open.get_mut(&task).into_iter().for_each(|open| open.raise_checked = now);
         }
         let allowed = self.allowed(task, members, now);
         let placed = self.place(task, reservation, &allowed)?;
         let reading = members.consumed_at(now);
         if placed.is_some() && self.open.contains_key(&task) {
-            self.seat_all(placed, touched);
+            self.apply_placement(placed, state_file);
         }
         if let Some(open) = self.open.get_mut(&task) {
             open.window.harden(hard, reading);
             (open.allowed, open.reservation) = (allowed, reservation);
-            // The look of this tick serves it.
+            // This tick serves it.
             self.schedule(task, now);
             return Ok(());
         }
         let (cpu, slices) = self.placement.seat(task).map_or((0, 1), |seat| (seat.cpu, seat.slices));
         let mut window = Window::new(sliced(reservation, slices));
         window.harden(hard, reading);
-        let open = Open {
+        let open = TaskWindow {
             window,
             cpu,
             priority: *priority::WINDOWS.start(),
@@ -365,7 +365,7 @@ impl SchedulerProxy for WindowProxy {
             threads: BTreeMap::new(),
             reading: None,
             allowed,
-            bound: now.saturating_add(follow::LOOK),
+            bound: now.saturating_add(affinity::LOOK),
             looked: false,
             moved: Instant::ZERO,
             elsewhere: 0,
@@ -374,93 +374,93 @@ impl SchedulerProxy for WindowProxy {
             changed: 0,
             unfinished: false,
             opened: start_of_now(),
-            vetted: now,
-            rest: rest::Resting::default(),
+            raise_checked: now,
+            window_alarms: alarms::WindowAlarms::default(),
         };
         self.open.insert(task, open);
-        self.seat_all(Some(cpu), &mut ground.touched);
-        self.serve(task, now, ground).map_err(|(pid, refused)| {
-            self.release(task, ground);
+        self.apply_placement(Some(cpu), &mut context.state_file);
+        self.serve(task, now, context).map_err(|(pid, refused)| {
+            self.release(task, context);
             if refused.errno == NOT_NOTED {
-                let why = "what is changed of programs cannot be noted in the state directory, so nothing is changed: \
-                           make room there";
-                return NotReserved { most: None, why: why.into() };
+                let reason = "cannot write to the state directory, so nothing is changed; free space there";
+                return NotReserved { most: None, reason: reason.into() };
             }
             let reason = refused.reason_for(pid);
             let remedy = reason.remedy().map_or(String::new(), |remedy| format!("; {remedy}"));
-            NotReserved { most: None, why: format!("{refused}: {reason}{remedy}") }
+            NotReserved { most: None, reason: format!("{refused}: {reason}{remedy}") }
         })
     }
 
-    fn release(&mut self, task: TaskId, ground: &mut Ground) {
+    fn release(&mut self, task: TaskId, context: &mut ProxyContext) {
         if let Some(mut open) = self.open.remove(&task) {
             self.due.remove(&(open.due, task));
-            open.leave(&mut ground.touched);
-            if let Some(members) = ground.tasks.get_mut(&task) {
-                members.look_at_processes();
-                members.look_at_threads();
-                self.born.extend(open.born(members.threads()));
-                self.free_born(MOST_THREADS);
+            open.leave(&mut context.state_file);
+            if let Some(members) = context.tasks.get_mut(&task) {
+                members.list_processes();
+                members.list_threads();
+                self.new_threads.extend(open.new_threads(members.threads()));
+                self.free_born_threads(MOST_THREADS);
             }
-            let lowered = open.threads.values().filter(|held| held.state != State::Raised);
-            lowered.for_each(|held| ground.touched.done(held.before.thread));
+            let lowered = open.threads.values().filter(|thread| thread.state != ThreadState::Raised);
+            lowered.for_each(|thread| context.state_file.done(thread.before.thread));
             self.placement.release(task);
-            self.seat_all(Some(open.cpu), &mut ground.touched);
+            self.apply_placement(Some(open.cpu), &mut context.state_file);
         }
     }
 
-    fn dismiss(&mut self, task: TaskId, left: &[ProcessIdentity], ground: &mut Ground) {
+    fn remove_processes(&mut self, task: TaskId, left: &[ProcessIdentity], context: &mut ProxyContext) {
         let Some(open) = self.open.get_mut(&task) else { return };
         for process in left {
-            let threads = threads_of(*process, MOST_THREADS).into_iter().map(|tid| Member { tid, process: *process });
-            open.born(&threads.collect::<Vec<_>>()).into_iter().for_each(Born::free);
+            let threads =
+                threads_of(*process, MOST_THREADS).into_iter().map(|tid| TaskThread { tid, process: *process });
+            open.new_threads(&threads.collect::<Vec<_>>()).into_iter().for_each(NewThread::free);
         }
         let cpu = open.cpu;
-        open.threads.retain(|_, held| {
-            if !left.contains(&held.before.process) {
+        open.threads.retain(|_, thread| {
+            if !left.contains(&thread.before.process) {
                 return true;
             }
-            let lowered = held.leave(cpu, &mut ground.touched).is_ok();
+            let lowered = thread.leave(cpu, &mut context.state_file).is_ok();
             if lowered {
-                ground.touched.done(held.before.thread);
+                context.state_file.done(thread.before.thread);
             }
-            // One that cannot be lowered is tried again at each window's end.
+            // Retried at each end of a window.
             !lowered
         });
     }
 
-    fn tick(&mut self, now: Instant, ground: &mut Ground) -> Instant {
-        self.hear(now);
-        let (mut changed, mut moved) = (0, Moved::default());
-        for (cpu, together, task) in self.next_looks(now) {
+    fn tick(&mut self, now: Instant, context: &mut ProxyContext) -> Instant {
+        self.collect_alarms(now);
+        let (mut changed, mut moved) = (0, AffinityGuard::default());
+        for (cpu, together, task) in self.due_windows(now) {
             if changed >= AT_ONCE {
                 break;
             }
             if together >= MOVE {
                 moved.to(cpu);
             }
-            // A refusal in mid-life has its thread left as it is; the window goes on with the others.
-            let _ = self.serve(task, now, ground);
+            // After a refusal the thread stays as it is; the window continues with the other threads.
+            let _ = self.serve(task, now, context);
             changed += self.open.get(&task).map_or(0, |open| open.changed);
         }
         drop(moved);
-        self.free_born(AT_ONCE);
-        if !self.born.is_empty() {
+        self.free_born_threads(AT_ONCE);
+        if !self.new_threads.is_empty() {
             return now;
         }
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at);
-        due.min(self.look_at_cramped(now, ground))
+        due.min(self.retry_refused(now, context))
     }
 
-    fn news(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
-        self.news.pop_front().map(|(task, what, refused)| (task, what, Err(refused)))
+    fn next_outcome(&mut self) -> Option<(TaskId, Reservation, Result<(), NotReserved>)> {
+        self.outcomes.pop_front().map(|(task, what, refused)| (task, what, Err(refused)))
     }
 
-    fn room(&mut self) -> Option<TaskId> {
+    fn next_retry(&mut self) -> Option<TaskId> {
         self.room.pop_front()
     }
 
-    fn promise(&mut self, cpu: u32, lanes: Lanes, first: &[TaskId], ground: &mut Ground) -> bool {
+    fn promise_lanes(&mut self, cpu: u32, lanes: CpuLanes, first: &[TaskId], context: &mut ProxyContext) -> bool {
         if self.cpus.contains(&cpu) {
             self.above.note(cpu, &lanes);
         }
@@ -469,39 +469,34 @@ impl SchedulerProxy for WindowProxy {
             let open = self.open.get(&task);
             let allowed = open.map_or(&[][..], |open| &open.allowed);
             let what = open.map_or(refused.asked, |open| open.reservation);
-            self.news.push_back((task, what, self.above.refused(&refused, allowed)));
+            self.outcomes.push_back((task, what, self.above.refused(&refused, allowed)));
         }
-        self.seat_all(Some(cpu), &mut ground.touched);
+        self.apply_placement(Some(cpu), &mut context.state_file);
         true
     }
 
-    fn told(&self, task: TaskId) -> Option<String> {
+    fn enforcement(&self, task: TaskId) -> Option<String> {
         let open = self.open.get(&task)?;
         let elsewhere = (open.elsewhere > 0).then(|| {
             let (elsewhere, all) = (open.elsewhere, open.threads.len());
-            format!(
-                "a window on CPU {}, where {elsewhere} of its {all} threads may not run: they are not raised",
-                open.cpu
-            )
+            format!("window on CPU {}; {elsewhere} of {all} threads may not run there and are not raised", open.cpu)
         });
         let refused = match &self.events {
-            Events::Refused(why) => Some(why),
-            Events::Unheard | Events::From(_) => open.rest.refused(),
+            Events::Refused(reason) => Some(reason),
+            Events::Unused | Events::From(_) => open.window_alarms.refused(),
         };
-        let refused = refused.map(|why| {
-            format!(
-                "its window is watched by sampling, which costs the broker more: task-clock events are refused: {why}"
-            )
+        let refused = refused.map(|reason| {
+            format!("the broker samples this window, which costs more: the kernel refuses task-clock events: {reason}")
         });
         let all: Vec<String> = elsewhere.into_iter().chain(refused).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
     fn finish(&mut self) {
-        self.free_born(usize::MAX);
+        self.free_born_threads(usize::MAX);
     }
 
-    fn attend(&mut self, wake: &Wake) {
+    fn wake_on_events(&mut self, wake: &Wake) {
         let alarms = Alarms::new().and_then(|alarms| alarms.of(own_thread(), 0).map(|_| alarms));
         self.events = match alarms {
             Ok(alarms) => {
@@ -512,45 +507,45 @@ impl SchedulerProxy for WindowProxy {
         };
     }
 
-    fn sleeps(&self, task: TaskId) -> bool {
-        self.open.get(&task).is_some_and(|open| open.rest.hears() && open.window.sleeps())
+    fn is_asleep(&self, task: TaskId) -> bool {
+        self.open.get(&task).is_some_and(|open| open.window_alarms.is_waiting() && open.window.sleeps())
     }
 
-    fn woke(&mut self) -> Option<TaskId> {
+    fn next_woken(&mut self) -> Option<TaskId> {
         self.woke.pop_front()
     }
 
-    fn standing(&self) -> Option<String> {
-        let Events::Refused(why) = &self.events else { return None };
+    fn status(&self) -> Option<String> {
+        let Events::Refused(reason) = &self.events else { return None };
         Some(format!(
-            "raises a task's threads in each period until its budget is consumed; watches them by sampling, which costs more: \
-             the kernel refuses task-clock events: {why}"
+            "raises a task's threads in each period until its budget is consumed; samples them, which costs more: the \
+             kernel refuses task-clock events: {reason}"
         ))
     }
 
     fn due(&self) -> Instant {
-        if !self.news.is_empty() || !self.room.is_empty() {
+        if !self.outcomes.is_empty() || !self.room.is_empty() {
             return Instant::ZERO;
         }
-        let cramped = if self.cramped.is_empty() { Instant::NEVER } else { self.freed };
-        self.due.first().map_or(cramped, |(at, _)| cramped.min(*at))
+        let refused_placements = if self.refused_placements.is_empty() { Instant::NEVER } else { self.freed };
+        self.due.first().map_or(refused_placements, |(at, _)| refused_placements.min(*at))
     }
 }
 
-impl Open {
+impl TaskWindow {
     fn carry_out(
         &mut self,
         step: WindowStep,
         now: Instant,
         reading: Span,
-        members: &mut Members,
-        touched: &mut Touched,
+        members: &mut TaskProcesses,
+        state_file: &mut StateFile,
     ) -> Result<(), (u32, Refused)> {
         let unfinished = std::mem::take(&mut self.unfinished);
         self.changed = 0;
         match step {
             WindowStep::Lower(_) | WindowStep::Wait(_) => {
-                self.lower_some(touched);
+                self.lower_some(state_file);
                 Ok(())
             }
             WindowStep::Raise(_) | WindowStep::Check(_) => {
@@ -558,26 +553,31 @@ impl Open {
                 if idle && !unfinished && matches!(step, WindowStep::Check(_)) {
                     return Ok(());
                 }
-                members.look_at_family(reading);
-                members.look_for_threads();
+                members.update_processes(reading);
+                members.update_threads();
                 if now >= self.bound {
-                    (self.bound, self.looked) = (now.saturating_add(follow::LOOK), true);
-                    self.threads.values_mut().for_each(|held| held.lower_if_bound_anew(self.cpu, touched));
+                    (self.bound, self.looked) = (now.saturating_add(affinity::LOOK), true);
+                    self.threads.values_mut().for_each(|thread| thread.lower_if_bound_anew(self.cpu, state_file));
                 }
-                self.raise(members, now, touched)
+                self.raise(members, now, state_file)
             }
         }
     }
 
-    /// Raises every thread, [`AT_ONCE`] at a time. Children of raised threads start as ordinary, so this raises them
-    /// too.
-    fn raise(&mut self, members: &Members, now: Instant, touched: &mut Touched) -> Result<(), (u32, Refused)> {
+    /// Raises all threads, [`AT_ONCE`] at a time. Children of raised threads start as ordinary ones, so this raises
+    /// them, too.
+    fn raise(
+        &mut self,
+        members: &TaskProcesses,
+        now: Instant,
+        state_file: &mut StateFile,
+    ) -> Result<(), (u32, Refused)> {
         let threads = members.threads();
         let first = self.threads.is_empty();
-        self.threads.retain(|tid, held| {
-            let there = threads.binary_search_by_key(tid, |member| member.tid).is_ok() || !held.before.has_ended();
+        self.threads.retain(|tid, thread| {
+            let there = threads.binary_search_by_key(tid, |member| member.tid).is_ok() || !thread.before.has_ended();
             if !there {
-                touched.done(held.before.thread);
+                state_file.done(thread.before.thread);
             }
             there
         });
@@ -587,26 +587,26 @@ impl Open {
                 self.unfinished = true;
                 break;
             }
-            let held = match self.threads.get_mut(&member.tid) {
-                Some(held) => held,
+            let thread = match self.threads.get_mut(&member.tid) {
+                Some(thread) => thread,
                 None => {
-                    let Some(mut held) = Held::of(member) else { continue };
-                    if first || held.before.thread.start < self.opened {
-                        held.respect();
+                    let Some(mut thread) = WindowThread::of(member) else { continue };
+                    if first || thread.before.thread.start < self.opened {
+                        thread.respect();
                     } else {
-                        self.rest.restless(now);
-                        keep_nice(member.process.number, member.tid);
-                        held.unbind(self.cpu, self.bound_to(member));
+                        self.window_alarms.started_threads(now);
+                        restore_nice(member.process.number, member.tid);
+                        thread.unbind(self.cpu, self.bound_to(member));
                     }
-                    self.threads.entry(member.tid).or_insert(held)
+                    self.threads.entry(member.tid).or_insert(thread)
                 }
             };
-            let before = held.state;
-            let done = held.raise(self.cpu, self.priority, touched);
-            changed += usize::from(held.state != before);
+            let before = thread.state;
+            let done = thread.raise(self.cpu, self.priority, state_file);
+            changed += usize::from(thread.state != before);
             self.changed = changed;
             match done {
-                Ok(()) => raised += usize::from(held.state == State::Raised),
+                Ok(()) => raised += usize::from(thread.state == ThreadState::Raised),
                 Err(refused) if refused.is_gone() => {}
                 Err(refused) => refusal = refusal.or(Some((member.process.number, refused))),
             }
@@ -617,44 +617,43 @@ impl Open {
         }
     }
 
-    /// Where a thread that was born since may run, unless it or its program says otherwise: where the first of its process
-    /// may, or of the task.
-    fn bound_to(&self, born: &Member) -> Option<Affinity> {
-        let first = self.threads.get(&born.process.number).or_else(|| self.threads.values().next());
-        first.map(|held| held.before.affinity)
+    /// The affinity of a new thread: that of its process's first thread, else of another thread of the task.
+    fn bound_to(&self, started: &TaskThread) -> Option<Affinity> {
+        let first = self.threads.get(&started.process.number).or_else(|| self.threads.values().next());
+        first.map(|thread| thread.before.affinity)
     }
 
-    /// Threads that were born in the window and have not been looked at.
-    fn born<'a>(&self, members: impl IntoIterator<Item = &'a Member>) -> Vec<Born> {
-        let born = members.into_iter().filter(|member| !self.threads.contains_key(&member.tid));
-        born.map(|member| Born { member: *member, cpu: self.cpu, kin: self.bound_to(member) }).collect()
+    /// Threads that started in the window and have not been sampled.
+    fn new_threads<'a>(&self, members: impl IntoIterator<Item = &'a TaskThread>) -> Vec<NewThread> {
+        let started = members.into_iter().filter(|member| !self.threads.contains_key(&member.tid));
+        started.map(|member| NewThread { member: *member, cpu: self.cpu, siblings: self.bound_to(member) }).collect()
     }
 
-    /// As [`Open::lower`], for good.
-    fn leave(&mut self, touched: &mut Touched) {
-        for held in self.threads.values_mut() {
-            // As in the case above.
-            let _ = held.leave(self.cpu, touched);
+    /// Lowers all threads for good.
+    fn leave(&mut self, state_file: &mut StateFile) {
+        for thread in self.threads.values_mut() {
+            // A thread that cannot be lowered stays in the state file.
+            let _ = thread.leave(self.cpu, state_file);
         }
     }
 
-    /// [`AT_ONCE`] at a time.
-    fn lower_some(&mut self, touched: &mut Touched) {
+    /// Lowers [`AT_ONCE`] threads at a time.
+    fn lower_some(&mut self, state_file: &mut StateFile) {
         let cpu = self.cpu;
-        for held in self.threads.values_mut().filter(|held| held.state == State::Raised) {
+        for thread in self.threads.values_mut().filter(|thread| thread.state == ThreadState::Raised) {
             if self.changed >= AT_ONCE {
                 self.unfinished = true;
                 return;
             }
-            // If a thread cannot be lowered, it stays in the state file, and the next window's end tries again.
-            self.changed += usize::from(held.lower(cpu, touched).is_ok());
+            // A thread that cannot be lowered stays in the state file; the next end of the window retries it.
+            self.changed += usize::from(thread.lower(cpu, state_file).is_ok());
         }
     }
 
-    fn lower(&mut self, touched: &mut Touched) {
-        for held in self.threads.values_mut() {
-            // One that cannot be lowered is in the state file: the next start tries again.
-            let _ = held.lower(self.cpu, touched);
+    fn lower(&mut self, state_file: &mut StateFile) {
+        for thread in self.threads.values_mut() {
+            // A thread that cannot be lowered stays in the state file; the next start retries it.
+            let _ = thread.lower(self.cpu, state_file);
         }
     }
 }
@@ -665,8 +664,8 @@ pub(super) fn placement(cpus: &[u32], limit: Share) -> WindowPlacement {
     WindowPlacement::new(cpus, WindowPlacement::SWITCHING)
 }
 
-/// A thread born of a raised one has lost its nice value with the priority: it gets that of its process again.
-fn keep_nice(pid: u32, tid: u32) {
+/// A thread that a raised thread started has lost its nice value; restores that of its process.
+fn restore_nice(pid: u32, tid: u32) {
     if let (Ok(leader), Ok(0)) = (nice_of(pid), nice_of(tid))
         && leader != 0
         && pid != tid
@@ -675,32 +674,32 @@ fn keep_nice(pid: u32, tid: u32) {
     }
 }
 
-/// A process with a limit of real time would be ended by the kernel for what it computes in its windows.
-fn may_be_raised(members: &Members) -> Result<(), NotReserved> {
+/// The kernel would kill a process with RLIMIT_RTTIME in its windows.
+fn may_be_raised(members: &TaskProcesses) -> Result<(), NotReserved> {
     let limited = members.processes().find_map(|process| Some((process.identity(), process.realtime_limit()?)));
     match limited {
         Some((pid, limit)) => Err(NotReserved {
             most: None,
-            why: format!(
-                "the kernel would end process {pid} after {limit} at a real-time priority (RLIMIT_RTTIME): \
-                 lift that first, with `prlimit --pid {pid} --rttime=unlimited`"
+            reason: format!(
+                "the kernel would kill process {pid} after {limit} at a real-time priority (RLIMIT_RTTIME); remove the \
+                 limit with `prlimit --pid {pid} --rttime=unlimited`"
             ),
         }),
         None => Ok(()),
     }
 }
 
-/// Bounded, because raising them delays all other windows.
-fn few_enough(members: &Members) -> Result<(), NotReserved> {
+/// Raising too many threads would delay all other windows.
+fn few_enough(members: &TaskProcesses) -> Result<(), NotReserved> {
     let threads = members.count_threads();
     if threads <= MOST_THREADS {
         return Ok(());
     }
-    let why = format!(
-        "its {threads} threads are more than the {MOST_THREADS} that a window may raise: `hyoshi broker --scheduler weights` \
-         reserves without raising threads"
+    let reason = format!(
+        "it has {threads} threads, and a window raises at most {MOST_THREADS}; `hyoshi broker --scheduler weights` \
+         raises none"
     );
-    Err(NotReserved { most: None, why })
+    Err(NotReserved { most: None, reason })
 }
 
 #[cfg(test)]

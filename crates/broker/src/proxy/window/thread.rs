@@ -1,70 +1,70 @@
-//! One thread in and out of its window.
+//! One thread in its window.
 
 use hyoshi_os::process::identity_of_thread;
 use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass, raise};
 use hyoshi_os::{KernelRequest, Refused};
 
-use crate::members::Member;
 use crate::raised::{has_escaped, is_ours};
-use crate::touched::{Before, Touched};
+use crate::state_file::{SavedThread, StateFile};
+use crate::task_processes::TaskThread;
 
-/// What a thread is at present.
+/// The state of a thread.
 ///
-/// If it uses a window's priority without a right to it, that is not its own choice ([`crate::raised`]).
+/// A window's priority without a right to it is not the program's choice ([`crate::raised`]).
 ///
 /// ```text
-///              raise                      it takes a real-time class of its own
+///              raise                      the program sets a real-time class
 ///   Lowered ────────────► Raised ───────────────────────────────────┐
 ///    ▲   ▲                  │ lower                                 ▼
-///    │   ├──────────────────┤                                     Its own
-///    │   └── Elsewhere ◄────┘ raise: it may not run there           │
-///    └──────────────────────────────────────────────────────────────┘ it gives that up
+///    │   ├──────────────────┤                                     ItsOwn
+///    │   └── Elsewhere ◄────┘ raise: it may not run on the CPU      │
+///    └──────────────────────────────────────────────────────────────┘ the program leaves that class
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// As it was.
+pub(super) enum ThreadState {
+    /// As before.
     Lowered,
     /// At the window's priority, on its CPU.
     Raised,
-    /// At a real-time class that the program chose: left alone.
+    /// At a real-time class that the program chose: not raised.
     ItsOwn,
-    /// It may not run on the window's CPU: left alone.
+    /// It may not run on the window's CPU: not raised.
     Elsewhere,
 }
 
-/// A thread, and what it is put back to.
+/// A thread with its saved scheduling.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
-    pub before: Before,
-    pub state: State,
+pub(super) struct WindowThread {
+    pub before: SavedThread,
+    pub state: ThreadState,
 }
 
-impl Held {
-    /// As it is now; `None` once it has ended.
-    pub(super) fn of(member: &Member) -> Option<Self> {
+impl WindowThread {
+    /// The thread as it is now; `None` if it has ended.
+    pub(super) fn of(member: &TaskThread) -> Option<Self> {
         let thread = identity_of_thread(member.process.number, member.tid)?;
         let (scheduling, affinity) = (Scheduling::of(member.tid).ok()?, Affinity::of(member.tid).ok()?);
-        let before = Before { process: member.process, thread, scheduling, affinity, window: None };
-        Some(Held { before, state: State::Lowered })
+        let before = SavedThread { process: member.process, thread, scheduling, affinity, window: None };
+        Some(WindowThread { before, state: ThreadState::Lowered })
     }
 
-    /// One that was born of a raised thread has inherited that it may run on the window's CPU alone: it may again where
-    /// its kin may. Whether it was bound there by its program instead, nobody can tell.
-    pub(super) fn unbind(&mut self, cpu: u32, kin: Option<Affinity>) {
+    /// A thread that a raised thread started may be bound to the window's CPU: restores the affinity of its siblings. A
+    /// binding by the program itself is indistinguishable.
+    pub(super) fn unbind(&mut self, cpu: u32, siblings: Option<Affinity>) {
         let here = Affinity::to([cpu]);
-        if let Some(kin) = kin.filter(|kin| *kin != here && self.before.affinity == here)
-            && kin.put(self.before.thread.number).is_ok()
+        if let Some(siblings) = siblings.filter(|siblings| *siblings != here && self.before.affinity == here)
+            && siblings.put(self.before.thread.number).is_ok()
         {
-            self.before.affinity = kin;
+            self.before.affinity = siblings;
         }
     }
 
-    /// Raises it, or sees that it is still raised. The priority comes first and goes last, so that whoever is found
-    /// with the priority, and nobody else, may be confined.
-    pub(super) fn raise(&mut self, cpu: u32, at: u8, touched: &mut Touched) -> Result<(), Refused> {
+    /// Raises it, or checks that it is raised. The priority changes first and is restored last, so that a thread is
+    /// bound to the CPU only while it has the priority.
+    pub(super) fn raise(&mut self, cpu: u32, at: u8, state_file: &mut StateFile) -> Result<(), Refused> {
         let tid = self.before.thread.number;
         let found = Scheduling::of(tid)?;
-        let raised = self.state == State::Raised;
+        let raised = self.state == ThreadState::Raised;
         if raised && found == window(at) {
             return Ok(());
         }
@@ -73,8 +73,8 @@ impl Held {
             if raised {
                 self.free(cpu)?;
             }
-            (self.state, self.before.scheduling) = (State::ItsOwn, found);
-            touched.done(self.before.thread);
+            (self.state, self.before.scheduling) = (ThreadState::ItsOwn, found);
+            state_file.done(self.before.thread);
             return Ok(());
         }
         self.before.scheduling = match (ours, self.before.scheduling.is_fair()) {
@@ -89,14 +89,14 @@ impl Held {
             if ours {
                 self.restore()?;
             }
-            self.state = State::Elsewhere;
+            self.state = ThreadState::Elsewhere;
             return Ok(());
         }
-        // Nothing is changed that is not on file.
+        // The state file must contain each change first.
         self.before.window = Some(cpu);
-        touched.thread(self.before).map_err(|_| Refused { asked: KernelRequest::Cpu(cpu), errno: NOT_NOTED })?;
+        state_file.thread(self.before).map_err(|_| Refused { asked: KernelRequest::Cpu(cpu), errno: NOT_NOTED })?;
         raise(tid, at)?;
-        self.state = State::Raised;
+        self.state = ThreadState::Raised;
         let here = Affinity::to([cpu]);
         if self.before.affinity != here {
             here.put(tid)?;
@@ -104,18 +104,19 @@ impl Held {
         Ok(())
     }
 
-    /// Lowers it if it is raised and somebody has bound it to other CPUs since, which it keeps.
-    pub(super) fn lower_if_bound_anew(&mut self, cpu: u32, touched: &mut Touched) {
+    /// Lowers it if it is raised and was bound to other CPUs since, which it keeps.
+    pub(super) fn lower_if_bound_anew(&mut self, cpu: u32, state_file: &mut StateFile) {
         let here = Affinity::to([cpu]);
-        if self.state == State::Raised && Affinity::of(self.before.thread.number).is_ok_and(|found| found != here) {
-            // One that cannot be lowered is in the state file, and looked at again.
-            let _ = self.lower(cpu, touched);
+        if self.state == ThreadState::Raised && Affinity::of(self.before.thread.number).is_ok_and(|found| found != here)
+        {
+            // It stays in the state file and is sampled again.
+            let _ = self.lower(cpu, state_file);
         }
     }
 
-    /// Puts it back, if it is still as the window made it. One that cannot be is raised still, and on file.
-    pub(super) fn lower(&mut self, cpu: u32, touched: &mut Touched) -> Result<(), Refused> {
-        if self.state != State::Raised {
+    /// Restores it, if it is as the window set it. If that fails, it stays raised and in the state file.
+    pub(super) fn lower(&mut self, cpu: u32, state_file: &mut StateFile) -> Result<(), Refused> {
+        if self.state != ThreadState::Raised {
             return Ok(());
         }
         let tid = self.before.thread.number;
@@ -125,27 +126,27 @@ impl Held {
         });
         match lowered {
             Err(refused) if refused.is_gone() => {
-                self.state = State::Lowered;
-                touched.done(self.before.thread);
+                self.state = ThreadState::Lowered;
+                state_file.done(self.before.thread);
                 Ok(())
             }
             Err(refused) => Err(refused),
             Ok(()) => {
-                self.state = State::Lowered;
+                self.state = ThreadState::Lowered;
                 Ok(())
             }
         }
     }
 
-    /// Lowers it for good, also if it is not known to be raised but has a window's priority.
-    pub(super) fn leave(&mut self, cpu: u32, touched: &mut Touched) -> Result<(), Refused> {
-        if self.state == State::Raised {
-            return self.lower(cpu, touched);
+    /// Lowers it for good, also if it has a window's priority without being known as raised.
+    pub(super) fn leave(&mut self, cpu: u32, state_file: &mut StateFile) -> Result<(), Refused> {
+        if self.state == ThreadState::Raised {
+            return self.lower(cpu, state_file);
         }
         self.undo_escape()
     }
 
-    /// A thread that is not raised has nothing from a window.
+    /// Restores a thread that is not raised but has a window's priority.
     pub(super) fn undo_escape(&mut self) -> Result<(), Refused> {
         match Scheduling::of(self.before.thread.number) {
             Ok(found) if self.has_ours(found) => self.restore(),
@@ -153,28 +154,28 @@ impl Held {
         }
     }
 
-    /// A thread whose program had a real-time class before it joined: its own choice.
+    /// A real-time class from before the task joined is the program's choice.
     pub(super) fn respect(&mut self) {
         if !self.before.scheduling.is_fair() {
-            self.state = State::ItsOwn;
+            self.state = ThreadState::ItsOwn;
         }
     }
 
-    /// Whether its scheduling comes from a window.
+    /// Whether its scheduling results from a window.
     fn has_ours(&self, found: Scheduling) -> bool {
-        let Before { process, thread, scheduling, .. } = self.before;
+        let SavedThread { process, thread, scheduling, .. } = self.before;
         match self.state {
-            State::Raised => is_ours(found, process, thread.number),
-            State::ItsOwn if found == scheduling => false,
+            ThreadState::Raised => is_ours(found, process, thread.number),
+            ThreadState::ItsOwn if found == scheduling => false,
             _ => has_escaped(found, process, thread.number),
         }
     }
 
-    /// Its earlier scheduling, if that was ordinary.
+    /// Restores its earlier scheduling, if that was ordinary.
     fn restore(&mut self) -> Result<(), Refused> {
         let tid = self.before.thread.number;
         let before = self.before.scheduling;
-        // If its cpuset has none of these CPUs any more, the kernel has bound it to others.
+        // Without any of these CPUs in its cpuset, the kernel has already bound it to others.
         self.before
             .affinity
             .put(tid)
@@ -182,7 +183,7 @@ impl Held {
         if before.is_fair() { before.restore(tid) } else { Scheduling::ORDINARY.restore(tid) }
     }
 
-    /// Lets it run where it could; where the program has pinned it meanwhile is its choice.
+    /// Restores its affinity, unless the program has changed it.
     fn free(&mut self, cpu: u32) -> Result<(), Refused> {
         let tid = self.before.thread.number;
         if Affinity::of(tid)? == Affinity::to([cpu]) { self.before.affinity.put(tid) } else { Ok(()) }

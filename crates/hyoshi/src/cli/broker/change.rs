@@ -1,10 +1,10 @@
-//! What people change about tasks and the policy.
+//! Changes of tasks and of the policy.
 
 use clap::{Args, Subcommand, ValueEnum};
-use hyoshi_broker::Trouble;
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::RequestError;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::idl::cpu_broker::Broker;
-use hyoshi_broker::setting::Setting;
 use hyoshi_broker::words::{quoted, split};
 use hyoshi_model::quantity::QuantityError;
 use hyoshi_model::{Share, Span};
@@ -14,7 +14,7 @@ use super::{Ended, look};
 use crate::cli::Failure;
 use crate::cli::answer::{Answer, Told};
 
-/// A period, or none where it is to be found.
+/// A period; `None` for `auto`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cli) struct Period(pub Option<Span>);
 
@@ -37,21 +37,21 @@ pub(super) struct Set {
     /// What to change
     #[arg(value_enum)]
     what: What,
-    /// To what: a number, the group's name, yes or no, or for the period a time, such as 33ms, or auto
+    /// The new value: a number, the name of a group, yes or no, or for the period a time, such as 33ms, or auto
     value: String,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum What {
-    /// How much it matters; policies fair and strict go by it
+    /// Importance, for policies fair and strict
     Importance,
-    /// How little it is cut; policy weighted goes by it
+    /// Weight, for policy weighted
     Weight,
-    /// Which group it is in; policy partition goes by it
+    /// Group, for policy partition
     Group,
-    /// How often its reservation begins anew
+    /// Period of its reservation
     Period,
-    /// Whether it has no more than what is reserved: yes or no
+    /// Whether the reservation is also a limit: yes or no
     Hard,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum Policy {
     Set {
         /// fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", external (another process), or library
         policy: Option<String>,
-        /// How much all tasks may have together: 75% of one CPU, 150% is one and a half
+        /// Cap on all reservations together: 75% of one CPU; 150% is one and a half CPUs
         #[arg(long, value_name = "SHARE", required_unless_present = "policy")]
         cap: Option<Share>,
         #[command(flatten)]
@@ -69,28 +69,28 @@ pub(super) enum Policy {
     },
 }
 
-/// A policy from elsewhere.
+/// A policy in another process or in a library.
 #[derive(Debug, Args)]
 pub(super) struct Foreign {
-    /// Of external: the reference of the CpuBroker::Policy, IOR:..., corbaloc:..., or file:PATH that holds one
+    /// For external: the reference of a CpuBroker::Policy: IOR:..., corbaloc:..., or file:PATH of a file with one
     #[arg(long, value_name = "REFERENCE")]
     object: Option<String>,
-    /// Of external: how long each answer is waited for [default: 5ms]
+    /// For external: timeout of each call [default: 5ms]
     #[arg(long, value_name = "TIME")]
     timeout: Option<Span>,
-    /// Of library: the shared library, which only root and the broker's user may be able to write to
+    /// For library: the shared library; only root and the broker's user may be able to write to it
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// Of library: a parameter of its own, several times for several
+    /// For library: a parameter; repeatable
     #[arg(long = "with", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// The policy that decides while the other does not [default: fair]
+    /// Policy that decides while the other one fails [default: fair]
     #[arg(long, value_name = "POLICY")]
     fallback: Option<String>,
 }
 
 impl Foreign {
-    /// As it is written after the policy's name.
+    /// The parameters after the policy's name.
     fn words(&self) -> Result<String, Failure> {
         let mut text = String::new();
         let mut word = |name: &str, value: &str| text.push_str(&format!(" --{name} {}", quoted(value)));
@@ -105,15 +105,15 @@ impl Foreign {
         }
         for parameter in &self.parameters {
             let Some((name, value)) = parameter.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-                return Err(Failure::new(format_args!("`{parameter}` is no parameter")).help("write --with NAME=VALUE"));
+                return Err(Failure::new(format_args!("invalid parameter `{parameter}`")).help("use --with NAME=VALUE"));
             };
             if name.contains(char::is_whitespace) {
-                let failure = Failure::new(format_args!("`{}` is no parameter's name", name.escape_debug()));
-                return Err(failure.help("names have no blanks"));
+                let failure = Failure::new(format_args!("invalid parameter name `{}`", name.escape_debug()));
+                return Err(failure.help("use a name without blanks"));
             }
             word(name, value);
         }
-        // At the end: what follows belongs to it.
+        // At the end, because everything after it belongs to the fallback.
         if let Some(fallback) = &self.fallback {
             word("fallback", fallback);
         }
@@ -121,13 +121,13 @@ impl Foreign {
     }
 }
 
-/// What is wrong with a command line, before any broker is asked.
-pub(super) fn told(trouble: Trouble) -> Failure {
-    Failure::new(&trouble).help(trouble.remedy())
+/// An error of the command line, before any call.
+pub(super) fn told(error: RequestError) -> Failure {
+    Failure::new(&error).help(error.remedy())
 }
 
-/// A policy with the references that are read from files.
-pub(super) fn referring(policy: &str) -> Result<String, Trouble> {
+/// A policy with references read from their files.
+pub(super) fn referring(policy: &str) -> Result<String, RequestError> {
     if !policy.contains("file:") {
         return Ok(policy.to_owned());
     }
@@ -135,8 +135,8 @@ pub(super) fn referring(policy: &str) -> Result<String, Trouble> {
     Ok(words?.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
 }
 
-/// A setting with the reference that is read from a file.
-pub(in crate::cli) fn settled(mut setting: Setting) -> Result<Setting, Trouble> {
+/// A specification with its reference read from its file.
+pub(in crate::cli) fn settled(mut setting: ComponentSpec) -> Result<ComponentSpec, RequestError> {
     let objects = setting.parameters.iter_mut().filter(|(name, _)| matches!(name.as_str(), "object" | ""));
     if setting.kind == "external" {
         for (_, value) in objects {
@@ -146,12 +146,12 @@ pub(in crate::cli) fn settled(mut setting: Setting) -> Result<Setting, Trouble> 
     Ok(setting)
 }
 
-/// A reference, read from its file if it names one: the broker reads no files for others.
-fn referred(object: &str) -> Result<String, Trouble> {
+/// A reference, read from a file for `file:PATH`: the broker reads no files for clients.
+fn referred(object: &str) -> Result<String, RequestError> {
     let Some(path) = object.strip_prefix("file:") else { return Ok(object.to_owned()) };
     let text = std::fs::read_to_string(path).map_err(|error| {
         let what = format!("cannot read a reference from {path}: {error}");
-        Trouble::refused(what, "name a file that holds one, IOR:... or corbaloc:..., as the object's process writes it")
+        RequestError::refused(what, "use a file that contains IOR:... or corbaloc:...")
     })?;
     Ok(text.trim().to_owned())
 }
@@ -160,20 +160,20 @@ fn referred(object: &str) -> Result<String, Trouble> {
 pub(super) enum Advocate {
     /// Add an advocate to a task's chain: hyoshi broker advocate add player max-decay --reports 10
     Add {
-        /// Put it before the advocate at this place [default: at the end]
+        /// Insert it before the advocate at this position [default: at the end]
         #[arg(long, value_name = "PLACE")]
         at: Option<u32>,
         /// The task
         name: String,
-        /// Its kind, and its parameters: --NAME VALUE
+        /// Its kind and parameters: --NAME VALUE
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         advocate: Vec<String>,
     },
-    /// Remove the advocate at a place
+    /// Remove the advocate at a position
     Remove {
         /// The task
         name: String,
-        /// Its place; the first is 0
+        /// Its position; the first is 0
         place: u32,
     },
     /// List a task's advocates
@@ -183,29 +183,29 @@ pub(super) enum Advocate {
     },
 }
 
-pub(super) fn set(client: &Client, set: &Set) -> Result<Answer, Ended> {
+pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<Answer, Ended> {
     let Set { name, what, value } = set;
     let broker = client.broker();
     match what {
-        What::Importance => broker.set_importance(name, number(value)?).map_err(ClientError::from)?,
-        What::Weight => broker.set_weight(name, number(value)?).map_err(ClientError::from)?,
-        What::Group => broker.set_group(name, value).map_err(ClientError::from)?,
-        What::Hard => broker.set_hard(name, yes(value)?).map_err(ClientError::from)?,
+        What::Importance => broker.set_importance(name, number(value)?).map_err(BrokerClientError::from)?,
+        What::Weight => broker.set_weight(name, number(value)?).map_err(BrokerClientError::from)?,
+        What::Group => broker.set_group(name, value).map_err(BrokerClientError::from)?,
+        What::Hard => broker.set_hard(name, yes(value)?).map_err(BrokerClientError::from)?,
         What::Period => {
             let period = value.parse::<Period>();
             let Period(period) = period.map_err(|error| {
-                Failure::new(format_args!("`{value}` is no period: {error}"))
-                    .help("write a time, such as 33ms, or auto")
+                Failure::new(format_args!("invalid period `{value}`: {error}"))
+                    .help("use a time, such as 33ms, or auto")
             })?;
             let period = match period {
-                // On the wire that would mean auto.
+                // The wire format uses 0 for auto.
                 Some(Span::ZERO) => {
-                    let failure = Failure::new("a period of 0 comes round at no time");
-                    return Err(failure.help("100us is the least; or have it found, with auto").into());
+                    let failure = Failure::new("period must not be zero");
+                    return Err(failure.help("use 100us or more, or auto").into());
                 }
                 period => period.map_or(0, Span::as_nanos),
             };
-            broker.set_period(name, period).map_err(ClientError::from)?;
+            broker.set_period(name, period).map_err(BrokerClientError::from)?;
         }
     }
     Ok(done(name))
@@ -221,47 +221,47 @@ fn yes(value: &str) -> Result<bool, Failure> {
 
 fn number(value: &str) -> Result<u32, Failure> {
     value.parse().map_err(|_| {
-        Failure::new(format_args!("`{value}` is no number")).help("write a whole number from 0 to 4294967295")
+        Failure::new(format_args!("invalid number `{value}`")).help("use a whole number from 0 to 4294967295")
     })
 }
 
-pub(super) fn policy(client: &Client, policy: &Policy) -> Result<Answer, Ended> {
+pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<Answer, Ended> {
     let Policy::Set { policy, cap, foreign } = policy;
     let words = foreign.words()?;
     if *cap == Some(Share::ZERO) {
         let failure = Failure::new("a cap of 0% leaves nothing to reserve");
-        return Err(failure.help("`hyoshi broker detach` ends a task's reservation").into());
+        return Err(failure.help("end a reservation with `hyoshi broker detach`").into());
     }
     let cap = cap.map_or(0, Share::as_millionths);
     let policy = format!("{}{words}", policy.as_deref().unwrap_or_default());
-    client.broker().set_policy(&policy, cap).map_err(ClientError::from)?;
+    client.broker().set_policy(&policy, cap).map_err(BrokerClientError::from)?;
     look::policy(client)
 }
 
-pub(super) fn advocate(client: &Client, verb: &Advocate) -> Result<Answer, Ended> {
+pub(super) fn advocate(client: &BrokerClient, verb: &Advocate) -> Result<Answer, Ended> {
     match verb {
         Advocate::Add { at, name, advocate } => {
-            let setting = settled(Setting::from_words(advocate)?).map_err(told)?;
+            let setting = settled(ComponentSpec::from_words(advocate)?).map_err(told)?;
             let place = at.unwrap_or(u32::MAX);
-            client.broker().add_advocate(name, &setting.to_wire(), place).map_err(ClientError::from)?;
+            client.broker().add_advocate(name, &setting.to_wire(), place).map_err(BrokerClientError::from)?;
             list(client, name)
         }
         Advocate::Remove { name, place } => {
-            client.broker().remove_advocate(name, *place).map_err(ClientError::from)?;
+            client.broker().remove_advocate(name, *place).map_err(BrokerClientError::from)?;
             list(client, name)
         }
         Advocate::List { name } => list(client, name),
     }
 }
 
-fn list(client: &Client, name: &str) -> Result<Answer, Ended> {
-    let task = client.broker().standing_of(name).map_err(ClientError::from)?;
-    let settings: Vec<Setting> = task.advocates.iter().map(Setting::from_wire).collect();
+fn list(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
+    let task = client.broker().task_status(name).map_err(BrokerClientError::from)?;
+    let settings: Vec<ComponentSpec> = task.advocates.iter().map(ComponentSpec::from_wire).collect();
     let lines = match settings.is_empty() {
-        true => "no advocates: it asks for what was declared\n".to_owned(),
+        true => "no advocates: the task requests its declared reservation\n".to_owned(),
         false => settings.iter().enumerate().map(|(at, one)| format!("{at}  {}\n", look::brief(one))).collect(),
     };
-    let chain: Vec<String> = settings.iter().map(Setting::to_string).collect();
+    let chain: Vec<String> = settings.iter().map(ComponentSpec::to_string).collect();
     Ok(Answer { told: Told::Lines(lines), json: json!({ "task": name, "advocates": chain }) })
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hyoshi_broker::limits::{BadFile, FILE, Limits, Rules, read_file};
+use hyoshi_broker::limits::{FILE, LimitsError, Rules, UserLimits, read_file};
 use hyoshi_model::{FileErrors, Share};
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::json;
@@ -29,7 +29,7 @@ const COLUMNS: [Column; 8] = [
     column("requests"),
 ];
 
-/// The limits of this user's broker. A named file must exist; the machine's file limits only root's broker.
+/// The limits of this user's broker. A named file must exist; the machine's file applies only to root's broker.
 pub(super) fn to_serve(named: Option<&Path>, uid: u32) -> Result<Rules, Failure> {
     match (named, uid) {
         (None, 0) => Ok(read_file(Path::new(FILE)).map_err(wrong)?.unwrap_or_default()),
@@ -45,11 +45,11 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
         return Err(missing(&check.file));
     }
     let rules = read.unwrap_or_default();
-    let share = |limits: &Limits| Share::from_millionths(limits.share.into());
-    let row = |limits: &Limits| {
+    let share = |limits: &UserLimits| Share::from_millionths(limits.share.into());
+    let row = |limits: &UserLimits| {
         let count = |count: u32| CellValue::Count(count.into(), Tone::Plain);
         vec![
-            CellValue::words(limits.holder.to_string()),
+            CellValue::words(limits.scope.to_string()),
             CellValue::figure(share(limits).to_string()),
             count(limits.importance),
             count(limits.tasks),
@@ -61,22 +61,22 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     };
     let entries: Vec<_> = rules.entries().map(|limits| {
         json!({
-            "users": limits.holder.to_string(), "share_millionths_of_cap": limits.share, "importance": limits.importance,
+            "users": limits.scope.to_string(), "share_millionths_of_cap": limits.share, "importance": limits.importance,
             "tasks": limits.tasks, "threads": limits.threads, "connections": limits.connections,
             "settings_octets": limits.settings, "requests_per_second": limits.requests,
         })
     }).collect();
-    let unknown: Vec<String> = rules.unknown().map(|limits| limits.holder.to_string()).collect();
+    let unknown: Vec<String> = rules.unknown().map(|limits| limits.scope.to_string()).collect();
     let together: u64 = rules.entries().map(|limits| u64::from(limits.share)).sum();
     let mut notes: Vec<String> =
-        unknown.iter().map(|holder| format!("[{holder}] matches no user: unknown name")).collect();
+        unknown.iter().map(|scope| format!("[{scope}] matches no user: unknown name")).collect();
     if defaults {
         notes.push(format!("there is no {FILE}: these are the defaults"));
     }
     if together > 1_000_000 {
         let together = Share::from_millionths(together);
         notes.push(format!(
-            "the shares add up to {together} of the cap: then the policy decides between these users and root's tasks"
+            "the shares add up to {together} of the cap: the policy decides between these users and root's tasks"
         ));
     }
     if format == Format::Text {
@@ -93,12 +93,12 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
 
 fn missing(file: &Path) -> Failure {
     Failure::new(format_args!("there is no file {}", file.display()))
-        .help("name another; without --limits the defaults hold, and examples/broker.toml shows them")
+        .help("use another file; without --limits the defaults apply, as in examples/broker.toml")
 }
 
-fn wrong(error: BadFile) -> Failure {
+fn wrong(error: LimitsError) -> Failure {
     match error {
-        BadFile::Wrong(diagnostic) => Failure::File(FileErrors::from(*diagnostic)),
+        LimitsError::Wrong(diagnostic) => Failure::File(FileErrors::from(*diagnostic)),
         error => Failure::new(&error).help(error.remedy()),
     }
 }

@@ -1,13 +1,13 @@
-//! What the broker tells of its tasks and itself.
+//! Prints the state of tasks and of the broker.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use clap::Args;
-use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStanding, Reservation, RunStanding, TaskStanding};
-use hyoshi_broker::setting::Setting;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::component::ComponentSpec;
+use hyoshi_broker::idl::cpu_broker::{Broker, BrokerStatus, Reservation, RunStatus, TaskStatus};
 use hyoshi_model::{Span, printable};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
@@ -19,7 +19,7 @@ use crate::cli::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Watch {
-    /// How often to look
+    /// Time between samples
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     every: Span,
 }
@@ -34,30 +34,30 @@ const COLUMNS: [Column; 7] = [
     column("because").if_any(),
 ];
 
-pub(super) fn list(client: &Client) -> Result<Answer, Ended> {
+pub(super) fn list(client: &BrokerClient) -> Result<Answer, Ended> {
     let tasks = client.tasks()?;
-    let row = |task: &TaskStanding| {
+    let row = |task: &TaskStatus| {
         vec![
             CellValue::words(&task.name),
             CellValue::words(processes(&task.processes)),
             CellValue::Count(task.importance.into(), Tone::Plain),
             CellValue::figure(about(task.consumed)),
-            CellValue::figure(reserved(&task.granted.asked)),
-            CellValue::figure(reserved(&task.granted.held)),
-            CellValue::words(&task.granted.because),
+            CellValue::figure(reserved(&task.granted.requested)),
+            CellValue::figure(reserved(&task.granted.reserved)),
+            CellValue::words(&task.granted.reason),
         ]
     };
     let table = Table {
         columns: &COLUMNS,
         rows: tasks.iter().map(row).collect(),
-        empty: "no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n",
+        empty: "no tasks: add programs with `hyoshi exec` or `hyoshi attach`\n",
     };
     let tasks: Vec<_> = tasks.iter().map(task_json).collect();
     Ok(Answer { told: Told::Table(table), json: json!({ "tasks": tasks }) })
 }
 
-pub(super) fn show(client: &Client, name: &str) -> Result<Answer, Ended> {
-    let task = client.broker().standing_of(name).map_err(ClientError::from)?;
+pub(super) fn show(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
+    let task = client.broker().task_status(name).map_err(BrokerClientError::from)?;
     let mut text = String::new();
     let mut line = |what: &str, value: String| {
         // Writing to a string cannot fail.
@@ -70,8 +70,8 @@ pub(super) fn show(client: &Client, name: &str) -> Result<Answer, Ended> {
     }
     line("user", task.owner.to_string());
     line("period", Span::from_nanos(task.period).to_string());
-    if task.found.automatic {
-        line("", task.found.words.clone());
+    if task.period_detection.automatic {
+        line("", task.period_detection.text.clone());
     }
     line("importance", task.importance.to_string());
     line("weight", task.weight.to_string());
@@ -80,97 +80,97 @@ pub(super) fn show(client: &Client, name: &str) -> Result<Answer, Ended> {
     }
     for (place, setting) in task.advocates.iter().enumerate() {
         let what = if place == 0 { "advocates" } else { "" };
-        line(what, format!("{place}  {}", brief(&Setting::from_wire(setting))));
-        if let Some(saying) = task.sayings.get(place).filter(|saying| !saying.is_empty()) {
-            line("", format!("   {saying}"));
+        line(what, format!("{place}  {}", brief(&ComponentSpec::from_wire(setting))));
+        if let Some(status) = task.advocate_status.get(place).filter(|status| !status.is_empty()) {
+            line("", format!("   {status}"));
         }
     }
     line("reports", task.reports.to_string());
-    line("consumed", format!("{} at the last one", about(task.consumed)));
-    line("asks for", reserved(&task.granted.asked));
-    line("holds", reserved(&task.granted.held));
+    line("consumed", format!("{} in the last period", about(task.consumed)));
+    line("asks for", reserved(&task.granted.requested));
+    line("holds", reserved(&task.granted.reserved));
     if task.hard {
-        line("hard", "no more than it holds".to_owned());
+        line("hard", "yes".to_owned());
     }
-    if !task.held_to.is_empty() {
-        line("held to", task.held_to.clone());
+    if !task.enforcement.is_empty() {
+        line("enforced", task.enforcement.clone());
     }
-    if !task.granted.because.is_empty() {
-        line("because", task.granted.because.clone());
+    if !task.granted.reason.is_empty() {
+        line("because", task.granted.reason.clone());
     }
     Ok(Answer { told: Told::Lines(text), json: json!({ "task": task_json(&task) }) })
 }
 
-pub(super) fn standing(client: &Client) -> Result<Answer, Ended> {
-    let standing = client.broker().standing().map_err(ClientError::from)?;
-    let text = format!("{}at          {}\n", told(&standing), client.place());
-    Ok(Answer { told: Told::Lines(text), json: json!({ "broker": standing_json(&standing) }) })
+pub(super) fn status(client: &BrokerClient) -> Result<Answer, Ended> {
+    let status = client.broker().status().map_err(BrokerClientError::from)?;
+    let text = format!("{}at          {}\n", told(&status), client.place());
+    Ok(Answer { told: Told::Lines(text), json: json!({ "broker": status_json(&status) }) })
 }
 
-/// What tasks share, and how.
-pub(super) fn policy(client: &Client) -> Result<Answer, Ended> {
-    let standing = client.broker().standing().map_err(ClientError::from)?;
-    Ok(Answer { told: Told::Lines(shared(&standing)), json: json!({ "broker": standing_json(&standing) }) })
+/// The policy and its cap.
+pub(super) fn policy(client: &BrokerClient) -> Result<Answer, Ended> {
+    let status = client.broker().status().map_err(BrokerClientError::from)?;
+    Ok(Answer { told: Told::Lines(shared(&status)), json: json!({ "broker": status_json(&status) }) })
 }
 
-fn shared(standing: &BrokerStanding) -> String {
+fn shared(status: &BrokerStatus) -> String {
     // To the nearest hundredth of a percent.
-    let reserved = share((standing.reserved + 50) / 100 * 100);
-    let tasks = if standing.tasks == 1 { "task" } else { "tasks" };
-    let (policy, cap) = (&standing.policy, share(standing.cap));
-    format!("policy      {policy}, cap {cap} (of one CPU)\nreserved    {reserved} for {} {tasks}\n", standing.tasks)
+    let reserved = share((status.reserved + 50) / 100 * 100);
+    let tasks = if status.tasks == 1 { "task" } else { "tasks" };
+    let (policy, cap) = (&status.policy, share(status.cap));
+    format!("policy      {policy}, cap {cap} (of one CPU)\nreserved    {reserved} for {} {tasks}\n", status.tasks)
 }
 
 /// The broker, in lines.
-pub(super) fn told(standing: &BrokerStanding) -> String {
-    let mut text = format!("broker      {}, process {}\n{}", standing.version, standing.process, shared(standing));
-    for proxy in &standing.proxies {
+pub(super) fn told(status: &BrokerStatus) -> String {
+    let mut text = format!("broker      {}, process {}\n{}", status.version, status.process, shared(status));
+    for proxy in &status.proxies {
         let what = if proxy.used { "scheduler" } else { "not used" };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{what:<12}{}: {}", proxy.name, proxy.why.replace('\n', "\n            "));
+        let _ = writeln!(text, "{what:<12}{}: {}", proxy.name, proxy.reason.replace('\n', "\n            "));
     }
-    for run in &standing.runs {
-        let takes: Vec<String> =
-            run.takes.iter().map(|one| format!("{} of CPU {}", share(one.takes), one.cpu)).collect();
-        let counted = if run.counted { "" } else { "; not counted: only windows are below lanes" };
+    for run in &status.runs {
+        let shares: Vec<String> =
+            run.shares.iter().map(|one| format!("{} of CPU {}", share(one.cpu_share), one.cpu)).collect();
+        let counted = if run.counted { "" } else { "; ignored, because this scheduler has no windows" };
         let (name, process) = (printable(&run.name), run.process);
-        let _ = writeln!(text, "lanes       of run {name}, process {process}: {}{counted}", takes.join(", "));
+        let _ = writeln!(text, "lanes       of run {name}, process {process}: {}{counted}", shares.join(", "));
     }
     text
 }
 
-pub(in crate::cli) fn standing_json(standing: &BrokerStanding) -> Json {
-    let proxy = |proxy: &hyoshi_broker::idl::cpu_broker::ProxyStanding| json!({ "name": proxy.name, "used": proxy.used, "why": proxy.why });
-    let run = |run: &RunStanding| {
-        let takes = run.takes.iter().map(|one| json!({ "cpu": one.cpu, "millionths": one.takes }));
+pub(in crate::cli) fn status_json(status: &BrokerStatus) -> Json {
+    let proxy = |proxy: &hyoshi_broker::idl::cpu_broker::ProxyStatus| json!({ "name": proxy.name, "used": proxy.used, "reason": proxy.reason });
+    let run = |run: &RunStatus| {
+        let shares = run.shares.iter().map(|one| json!({ "cpu": one.cpu, "millionths": one.cpu_share }));
         json!({
-            "name": run.name, "process": run.process, "user": run.owner, "takes": takes.collect::<Vec<_>>(),
+            "name": run.name, "process": run.process, "user": run.owner, "shares": shares.collect::<Vec<_>>(),
             "counted": run.counted,
         })
     };
     json!({
-        "version": standing.version, "process": standing.process, "policy": standing.policy,
-        "cap_millionths": standing.cap, "reserved_millionths": standing.reserved, "tasks": standing.tasks,
-        "schedulers": standing.proxies.iter().map(proxy).collect::<Vec<_>>(),
-        "runs": standing.runs.iter().map(run).collect::<Vec<_>>(),
+        "version": status.version, "process": status.process, "policy": status.policy,
+        "cap_millionths": status.cap, "reserved_millionths": status.reserved, "tasks": status.tasks,
+        "schedulers": status.proxies.iter().map(proxy).collect::<Vec<_>>(),
+        "runs": status.runs.iter().map(run).collect::<Vec<_>>(),
     })
 }
 
-pub(super) fn explain(client: &Client, name: &str) -> Result<Answer, Ended> {
-    let words = client.broker().explain(name).map_err(ClientError::from)?;
-    let words = words.trim_end();
-    Ok(Answer { told: Told::Lines(format!("{words}\n")), json: json!({ "task": name, "words": words }) })
+pub(super) fn explain(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
+    let text = client.broker().explain(name).map_err(BrokerClientError::from)?;
+    let text = text.trim_end();
+    Ok(Answer { told: Told::Lines(format!("{text}\n")), json: json!({ "task": name, "text": text }) })
 }
 
-/// How somebody watches.
+/// One of the watched brokers.
 pub(super) struct Watched<'a> {
-    /// What the broker is called, and how wide that column is; none if it is the only one.
+    /// The broker's name and the width of its column; `None` if it is the only one.
     pub host: Option<(&'a str, usize)>,
     pub interrupt: &'a Interrupt,
     pub wake: &'a Wake,
 }
 
-pub(super) fn watch_one(client: &Client, watch_: &Watch, format: Format) -> Result<Held, Ended> {
+pub(super) fn watch_one(client: &BrokerClient, watch_: &Watch, format: Format) -> Result<Held, Ended> {
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone());
     let interrupt = interrupt.map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
@@ -178,10 +178,10 @@ pub(super) fn watch_one(client: &Client, watch_: &Watch, format: Format) -> Resu
     Ok(Held::Yes)
 }
 
-pub(super) fn watch(client: &Client, watch: &Watch, watched: &Watched<'_>, format: Format) -> Result<(), Ended> {
+pub(super) fn watch(client: &BrokerClient, watch: &Watch, watched: &Watched<'_>, format: Format) -> Result<(), Ended> {
     if watch.every < Span::from_millis(10) {
-        let failure = Failure::new(format_args!("--every {} is too often", watch.every));
-        return Err(failure.help("10ms is the least: each look costs the broker time").into());
+        let failure = Failure::new(format_args!("--every {} is too short", watch.every));
+        return Err(failure.help("use at least 10ms, because each sample costs CPU time").into());
     }
     let clock = MonotonicClock::start();
     let mut before: BTreeMap<String, (Reservation, Reservation)> = BTreeMap::new();
@@ -189,19 +189,19 @@ pub(super) fn watch(client: &Client, watch: &Watch, watched: &Watched<'_>, forma
         let tasks = client.tasks()?;
         let mut now = BTreeMap::new();
         for task in &tasks {
-            let granted = (task.granted.asked, task.granted.held);
+            let granted = (task.granted.requested, task.granted.reserved);
             if before.get(&task.name) != Some(&granted) {
                 watched.tell(&changed(task), task_json(task), format)?;
             }
             now.insert(task.name.clone(), granted);
         }
         for name in before.keys().filter(|name| !now.contains_key(*name)) {
-            watched.tell(&format!("{name:<20} has left"), json!({ "task": name, "left": true }), format)?;
+            watched.tell(&format!("{name:<20} ended"), json!({ "task": name, "left": true }), format)?;
         }
         before = now;
         watched.wake.wait_until(&clock, clock.now() + watch.every);
     }
-    // Others who watch shall see that it is over, too.
+    // Other watching threads must see the interrupt, too.
     watched.wake.post();
     Ok(())
 }
@@ -212,44 +212,47 @@ impl Watched<'_> {
         match (format, self.host) {
             (Format::Text, None) => streams::out(format_args!("{line}\n")),
             (Format::Text, Some((host, width))) => streams::out(format_args!("{host:<width$}  {line}\n")),
-            // One object a line: what reads it need not wait for an end.
+            // One object a line, so that a reader need not wait for the end.
             (Format::Json, None) => streams::out(format_args!("{object}\n")),
             (Format::Json, Some((host, _))) => streams::out(format_args!("{}\n", with("host", host, object))),
         }
     }
 }
 
-fn changed(task: &TaskStanding) -> String {
-    let because = match task.granted.because.as_str() {
+fn changed(task: &TaskStatus) -> String {
+    let because = match task.granted.reason.as_str() {
         "" => String::new(),
         because => format!(" ({because})"),
     };
-    let (asked, held) = (reserved(&task.granted.asked), reserved(&task.granted.held));
+    let (asked, held) = (reserved(&task.granted.requested), reserved(&task.granted.reserved));
     format!("{:<20} asks for {asked}, holds {held}{because}", task.name)
 }
 
-pub(in crate::cli) fn task_json(task: &TaskStanding) -> Json {
-    let advocates: Vec<_> = task.advocates.iter().map(|setting| Setting::from_wire(setting).to_string()).collect();
-    let found = task.found.automatic.then(|| {
+pub(in crate::cli) fn task_json(task: &TaskStatus) -> Json {
+    let advocates: Vec<_> =
+        task.advocates.iter().map(|setting| ComponentSpec::from_wire(setting).to_string()).collect();
+    let detection = task.period_detection.automatic.then(|| {
         json!({
-            "period_ns": task.found.period, "confidence_percent": task.found.confidence, "wakeups": task.found.wakeups,
-            "ago_ns": task.found.ago, "words": task.found.words,
+            "period_ns": task.period_detection.period, "confidence_percent": task.period_detection.confidence,
+            "wakeups": task.period_detection.wakeups, "age_ns": task.period_detection.age,
+            "text": task.period_detection.text,
         })
     });
     let reservation =
         |one: &Reservation| json!({ "budget_ns": one.budget, "period_ns": one.period, "deadline_ns": one.deadline });
     json!({
         "name": task.name, "user": task.owner, "processes": task.processes, "control_groups": task.control_groups,
-        "importance": task.importance, "weight": task.weight, "group": task.group, "period_ns": task.period, "found": found,
-        "advocates": advocates, "sayings": task.sayings, "consumed_ns": task.consumed,
+        "importance": task.importance, "weight": task.weight, "group": task.group, "period_ns": task.period,
+        "period_detection": detection,
+        "advocates": advocates, "advocate_status": task.advocate_status, "consumed_ns": task.consumed,
         "total_ns": task.total,
-        "reports": task.reports, "asked": reservation(&task.granted.asked), "held": reservation(&task.granted.held),
-        "because": task.granted.because, "hard": task.hard, "held_to": task.held_to,
+        "reports": task.reports, "requested": reservation(&task.granted.requested), "reserved": reservation(&task.granted.reserved),
+        "reason": task.granted.reason, "hard": task.hard, "enforcement": task.enforcement,
     })
 }
 
-/// An advocate's setting, without the many digits of a reference.
-pub(super) fn brief(setting: &Setting) -> String {
+/// An advocate with a shortened reference.
+pub(super) fn brief(setting: &ComponentSpec) -> String {
     let mut setting = setting.clone();
     for (_, value) in setting.parameters.iter_mut().filter(|(_, value)| value.starts_with("IOR:") && value.len() > 40) {
         value.truncate(24);
@@ -258,7 +261,7 @@ pub(super) fn brief(setting: &Setting) -> String {
     setting.to_string()
 }
 
-/// A reservation as people say it.
+/// A reservation for people.
 fn reserved(one: &Reservation) -> String {
     if one.budget == 0 {
         return "nothing".to_owned();
@@ -270,12 +273,12 @@ fn reserved(one: &Reservation) -> String {
     }
 }
 
-/// To the microsecond, for meters are not finer, and as finely as anybody reads.
+/// To the microsecond, the precision of meters, with four digits.
 fn about(nanos: u64) -> String {
     format!("{:.4}", Span::from_micros((nanos + 500) / 1_000))
 }
 
-/// A few of them, and how many there are.
+/// The first process and the number of the others.
 fn processes(pids: &[u32]) -> String {
     match pids {
         [] => "none".to_owned(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
-use hyoshi_broker::Remote;
+use hyoshi_broker::RemoteAccess;
 use hyoshi_broker::certificates::Certificates;
 
 use super::names::user;
@@ -31,7 +31,7 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    /// The flags, and which were given.
+    /// The flags, and whether they are set.
     pub fn given(&self) -> [(&'static str, bool); 5] {
         [
             ("listen", !self.listen.is_empty()),
@@ -43,7 +43,7 @@ impl Listen {
     }
 
     /// The endpoint that these flags request, and its renewal; `None` if it serves only its own machine.
-    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<Remote>, Renewal), Failure> {
+    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<RemoteAccess>, Renewal), Failure> {
         if self.listen.is_empty() {
             let own = tls.own();
             let without = self.given().into_iter().map(|(flag, given)| (format!("--{flag}"), given));
@@ -58,12 +58,12 @@ impl Listen {
         }
         let clients = self.tls_clients.as_ref().ok_or_else(|| {
             Failure::new("--tls-clients is required with --listen ssliop:")
-                .help("--tls-clients FILE names the authorities of clients' certificates")
+                .help("use --tls-clients FILE, with the authorities of clients' certificates")
         })?;
         let users = self.tls_user.iter().map(|given| {
             let (name, of) = given.split_once('=').ok_or_else(|| {
-                Failure::new(format_args!("`{given}` names no user"))
-                    .help("--tls-user NAME=USER, such as ann.plant=ann")
+                Failure::new(format_args!("`{given}` has no user"))
+                    .help("use --tls-user NAME=USER, such as ann.plant=ann")
             })?;
             Ok((name.to_owned(), user(of)?))
         });
@@ -76,7 +76,7 @@ impl Listen {
             },
         };
         let (tls, renewal) = tls.server(clients)?;
-        Ok((Some(Remote { endpoints: self.listen.clone(), tls, certificates }), renewal))
+        Ok((Some(RemoteAccess { endpoints: self.listen.clone(), tls, certificates }), renewal))
     }
 }
 
@@ -85,11 +85,11 @@ fn check(endpoint: &str) -> Result<(), Failure> {
         Some(("ssliop", rest)) if rest.starts_with("//") => Ok(()),
         Some(("iiop", _)) => Err(Failure::new("the broker does not serve plain TCP: it could not identify clients")
             .help(format_args!(
-                "--listen {}, with --tls-cert, --tls-key and --tls-clients",
+                "use --listen {} with --tls-cert, --tls-key and --tls-clients",
                 endpoint.replacen("iiop", "ssliop", 1)
             ))),
-        Some(("unix", _)) => Err(Failure::new("--listen is for clients on other machines")
-            .help("--socket PATH names the broker's Unix socket")),
-        _ => Err(Failure::new(format_args!("`{endpoint}` is not an endpoint")).help("--listen ssliop://HOST:PORT")),
+        Some(("unix", _)) => Err(Failure::new("--listen applies only to clients on other machines")
+            .help("use --socket PATH for the broker's Unix socket")),
+        _ => Err(Failure::new(format_args!("invalid endpoint `{endpoint}`")).help("--listen ssliop://HOST:PORT")),
     }
 }

@@ -1,4 +1,4 @@
-//! The broker itself.
+//! Runs the broker.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use hyoshi_broker::access::Access;
 use hyoshi_broker::audit::Audit;
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::external::Externals;
-use hyoshi_broker::lines::Lines;
+use hyoshi_broker::log_writer::LogWriter;
 use hyoshi_broker::machine::{self, Machine};
-use hyoshi_broker::roster::{Noted, NotedPolicy, Roster};
-use hyoshi_broker::setting::Setting;
-use hyoshi_broker::touched::{PutBack, put_back_unnoted};
-use hyoshi_broker::{Service, ServiceError, State, Trouble, place, policy};
+use hyoshi_broker::state_file::{RestoreReport, restore_unrecorded};
+use hyoshi_broker::task_store::{StoredPolicy, StoredTask, TaskStore};
+use hyoshi_broker::{BrokerService, BrokerState, RequestError, ServiceError, policy, socket};
 use hyoshi_control::policy::AnyPolicy;
 use hyoshi_control::{Arbiter, PolicySpec};
 use hyoshi_model::{Share, printable_lines};
@@ -84,7 +84,7 @@ enum Floor {
 type Tell<'a> = dyn Fn(&dyn Display) + 'a;
 
 impl Serve {
-    /// A flag that was given.
+    /// A flag that is set.
     pub fn given(&self) -> Option<&'static str> {
         let all = [
             ("operators", self.operators.is_some()),
@@ -104,19 +104,19 @@ impl Serve {
 }
 
 pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> Result<Held, Failure> {
-    // Before anything else: a request to end may come at any time.
+    // First, because a signal may arrive at any time.
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone())
         .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
     let hangup =
         Hangup::on_signal().map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
     let uid = Credentials::own().uid;
-    let misplaced = |error: place::PlaceError| Failure::new(&error).help(error.remedy());
+    let misplaced = |error: socket::SocketError| Failure::new(&error).help(error.remedy());
     let socket = match &at.socket {
         Some(socket) => socket.clone(),
         None => {
             let runtime = hyoshi_os::secure_var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-            place::to_serve(uid, runtime.as_deref()).map_err(misplaced)?
+            socket::to_serve(uid, runtime.as_deref()).map_err(misplaced)?
         }
     };
     let rules = limits::to_serve(serve.limits.as_deref(), uid)?;
@@ -125,29 +125,29 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
     let elsewhere = elsewhere(serve.scheduler.as_deref()).map_err(change::told)?;
     let own = serve.scheduler.as_deref().filter(|_| elsewhere.is_none());
-    own.map_or(Ok(()), machine::known).map_err(|error| Failure::new(&error).help(error.remedy()))?;
+    own.map_or(Ok(()), machine::check_name).map_err(|error| Failure::new(&error).help(error.remedy()))?;
     let policy = serve.policy.as_deref().map(|policy| policy_of(policy, &externals)).transpose()?;
-    // What was asked is understood; from here on something is changed.
-    place::prepare(&socket, uid).map_err(misplaced)?;
+    // The command line is valid; changes start here.
+    socket::prepare(&socket, uid).map_err(misplaced)?;
     let audit = match &serve.audit {
         None => Audit::none(),
         Some(path) => Audit::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the audit log {}: {error}", path.display()))
-                .help(mistrust(&error).unwrap_or("--audit FILE, in a directory that the broker can write to".into()))
+                .help(mistrust(&error).unwrap_or("use --audit FILE in a directory that the broker can write to".into()))
         })?,
     };
     let log = serve.log.as_ref().map(|path| {
-        Lines::to(path).map_err(|error| {
+        LogWriter::to(path).map_err(|error| {
             Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
-                .help(mistrust(&error).unwrap_or("--log FILE, in a directory that the broker can write to".into()))
+                .help(mistrust(&error).unwrap_or("use --log FILE in a directory that the broker can write to".into()))
         })
     });
     let log = log.transpose()?;
-    // Windows wait for nobody who reads standard error.
-    let notices = Lines::on_standard_error()
-        .map_err(|error| Failure::new(format_args!("standard error cannot be used: {error}")))?;
+    // Windows must not wait for a reader of standard error.
+    let notices = LogWriter::on_standard_error()
+        .map_err(|error| Failure::new(format_args!("cannot use standard error: {error}")))?;
     let notices = Arc::new(notices);
-    // The last owner's end writes the last messages: that is not the thread that renews.
+    // The last owner writes the remaining messages: not the thread that renews.
     let said = Arc::downgrade(&notices);
     renewal.start(hangup, move |text| {
         if let Some(said) = said.upgrade() {
@@ -156,63 +156,64 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     })?;
     let tell = |text: &dyn Display| notices.push(printable_lines(&format!("hyoshi broker: {text}")));
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
-    let (mut machine, put_back) = Machine::with_floor(&state, own, serve.floor.is_some())
+    let (mut machine, restored) = Machine::with_floor(&state, own, serve.floor.is_some())
         .map_err(|error| Failure::new(&error).help(error.remedy()))?;
     if let Some(setting) = elsewhere {
         machine = machine.put_behind(|own| externals.scheduler(&setting, own)).map_err(change::told)?;
     }
-    if put_back != PutBack::default() {
-        tell(&format_args!("another broker left something behind: {put_back}"));
+    if restored != RestoreReport::default() {
+        tell(&format_args!("undid changes of another broker: {restored}"));
     }
-    let (roster, warning) = Roster::open(&state).map_err(|error| {
-        Failure::new(format_args!("tasks cannot be noted in {}: {error}", state.display()))
-            .help("--state DIR, one that the broker can write to")
+    let (task_store, warning) = TaskStore::open(&state).map_err(|error| {
+        Failure::new(format_args!("cannot store tasks in {}: {error}", state.display()))
+            .help("use --state DIR with a directory that the broker can write to")
     })?;
     if let Some(warning) = warning {
         tell(&warning);
     }
-    // Leftovers that no line of the state file records, as after damage.
-    let unnoted = put_back_unnoted(roster.tasks().flat_map(Noted::identities));
-    if unnoted != PutBack::default() {
-        tell(&format_args!("programs of the broker before had what the state file did not list: {unnoted}"));
+    // Changes that no line of the state file records, as after damage.
+    let unrecorded = restore_unrecorded(task_store.tasks().flat_map(StoredTask::identities));
+    if unrecorded != RestoreReport::default() {
+        tell(&format_args!("undid changes of the previous broker that the state file does not list: {unrecorded}"));
     }
-    let arbiter = arbiter(serve, policy, roster.policy(), &externals, &tell)?;
-    let mut core = State::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
+    let arbiter = arbiter(serve, policy, task_store.policy(), &externals, &tell)?;
+    let mut core = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
     for unknown in rules.unknown() {
-        tell(&format_args!("[{}] of {} matches no user: unknown name", unknown.holder, rules.file));
+        tell(&format_args!("[{}] of {} matches no user: unknown name", unknown.scope, rules.file));
     }
-    core.limit_by(Arc::new(rules));
+    core.set_rules(Arc::new(rules));
     if let Some(share) = serve.own_time {
         core.set_own_time(share);
     }
     match serve.forget {
-        // Once it serves: what cannot be started forgets nobody.
-        true => core.begin_in(roster),
-        false => core.note_in(roster),
+        // The store is cleared once the broker serves, so a failed start loses nothing.
+        true => core.start_new_store(task_store),
+        false => core.store_tasks_in(task_store),
     }
-    core.ask_others(externals);
+    core.use_externals(externals);
     if let Some(log) = log {
-        core.log_to(log);
+        core.write_log_to(log);
     }
-    let service = Service::start_for(core, &socket, uid, remote, wake).map_err(|error| refused(&error, &socket))?;
-    let (standing, remote) = (service.standing(), service.remote().collect::<Vec<_>>());
+    let service =
+        BrokerService::start_for(core, &socket, uid, remote, wake).map_err(|error| refused(&error, &socket))?;
+    let (status, remote) = (service.status(), service.remote().collect::<Vec<_>>());
     let said = match format {
         Format::Text => {
             let remote: String = remote.iter().map(|at| format!("            {at}\n")).collect();
-            format!("{}at          {}\n{remote}", look::told(&standing), socket.display())
+            format!("{}at          {}\n{remote}", look::told(&status), socket.display())
         }
         Format::Json => {
-            let answer = json!({ "hyoshi": head("broker"), "broker": look::standing_json(&standing), "at": socket, "remote": remote });
+            let answer = json!({ "hyoshi": head("broker"), "broker": look::status_json(&status), "at": socket, "remote": remote });
             format!("{answer:#}\n")
         }
     };
     say(said)?;
-    // Above the windows that it opens and closes, and above lanes: what it does for them is short.
-    let opens_windows = standing.proxies.iter().any(|proxy| proxy.used && proxy.name == "window");
+    // Above the windows that it opens and closes, and above lanes: its work for them is short.
+    let opens_windows = status.proxies.iter().any(|proxy| proxy.used && proxy.name == "window");
     if let Err(refused) = set_own_policy(ThreadPolicy::Fifo(priority::BROKER))
         && opens_windows
     {
-        tell(&format_args!("it runs at normal priority, so windows may open late: {refused}"));
+        tell(&format_args!("the broker runs at normal priority, so windows may open late: {refused}"));
     }
     let manager = manager(&socket, &tell);
     service.run(&interrupt, &manager, |notice| tell(&notice));
@@ -224,13 +225,13 @@ fn mistrust(error: &std::io::Error) -> Option<String> {
     UntrustedPath::of(error).map(UntrustedPath::remedy)
 }
 
-/// Tells on standard output how it stands; it serves, so that it does not wait for long for whoever reads that.
+/// Prints the status on standard output without a long wait for a reader, because the broker already serves.
 fn say(text: String) -> Result<(), Failure> {
     let said = Spawn::new("says").spawn(move || streams::out(text));
     let said = said.map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))?;
     for _ in 0..100 {
         if said.is_finished() {
-            // A panic would have been told by itself.
+            // A panic has already been reported.
             return said.join().unwrap_or(Ok(()));
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -238,24 +239,26 @@ fn say(text: String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The service manager, if there is one, knows that the broker serves.
+/// Notifies the service manager, if there is one.
 fn manager(socket: &Path, tell: &Tell<'_>) -> Notifier {
     let told = Notifier::of_environment().and_then(|manager| {
         manager.ready(&format!("serves at {}", socket.display()))?;
         Ok(manager)
     });
     told.unwrap_or_else(|error| {
-        tell(&format_args!("the service manager cannot be told that it serves: {error}"));
+        tell(&format_args!("cannot notify the service manager: {error}"));
         Notifier::none()
     })
 }
 
-/// The scheduler in another process, if that is asked for.
-fn elsewhere(scheduler: Option<&str>) -> Result<Option<Setting>, Trouble> {
+/// The scheduler in another process, if one is set.
+fn elsewhere(scheduler: Option<&str>) -> Result<Option<ComponentSpec>, RequestError> {
     let setting = match scheduler {
-        Some(text) if text.split_whitespace().next() == Some("external") => Setting::from_text(text)?,
+        Some(text) if text.split_whitespace().next() == Some("external") => ComponentSpec::from_text(text)?,
         Some(text) => match text.strip_prefix("external:") {
-            Some(object) => Setting { parameters: vec![("object".into(), object.into())], ..Setting::of("external") },
+            Some(object) => {
+                ComponentSpec { parameters: vec![("object".into(), object.into())], ..ComponentSpec::of("external") }
+            }
             None => return Ok(None),
         },
         None => return Ok(None),
@@ -268,20 +271,20 @@ fn policy_of(policy: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Fail
     change::referring(policy).and_then(|policy| policy::read(&policy, externals)).map_err(change::told)
 }
 
-/// With the policy and the cap of the command line, else those that were set while the broker before ran.
+/// Uses the policy and the cap of the command line, else the stored ones of the previous broker.
 fn arbiter(
     serve: &Serve,
     policy: Option<AnyPolicy>,
-    before: &NotedPolicy,
+    before: &StoredPolicy,
     externals: &Arc<Externals>,
     tell: &Tell<'_>,
 ) -> Result<Arbiter, Failure> {
     let before = Some(before).filter(|_| !serve.forget);
     let default = PolicySpec::default();
-    let policy = match (policy, before.map(|before| before.policy.as_str()).filter(|noted| !noted.is_empty())) {
+    let policy = match (policy, before.map(|before| before.policy.as_str()).filter(|stored| !stored.is_empty())) {
         (Some(policy), _) => policy,
-        (None, Some(noted)) => policy::read(noted, externals).or_else(|trouble| {
-            tell(&format_args!("policy {default} instead of `{noted}`, as it was: {trouble}"));
+        (None, Some(stored)) => policy::read(stored, externals).or_else(|error| {
+            tell(&format_args!("using policy {default} instead of the stored `{stored}`: {error}"));
             Ok::<_, Failure>(default.build())
         })?,
         (None, None) => default.build(),
@@ -295,10 +298,10 @@ fn refused(error: &ServiceError, socket: &Path) -> Failure {
     let failure = Failure::new(error);
     match error {
         ServiceError::Orb(OrbError::Listen { address: SocketAddress::Tcp(_), .. }) => {
-            failure.help("--listen ssliop://HOST:PORT, with an address of this machine and a port that nobody else has")
+            failure.help("use --listen ssliop://HOST:PORT with an address of this machine and a free port")
         }
         ServiceError::Orb(_) => failure.help(format_args!(
-            "`hyoshi broker show --socket {}` shows the broker that is there, if one is; --socket PATH puts another elsewhere",
+            "use another --socket PATH, or the running broker: `hyoshi broker show --socket {}`",
             socket.display()
         )),
         _ => failure,

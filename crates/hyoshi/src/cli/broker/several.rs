@@ -1,10 +1,10 @@
-//! Several brokers at once: each is asked by a thread of its own, so that one that is silent keeps no other's answer back.
+//! Calls several brokers, each in a thread of its own, so that a silent one does not delay the others.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
-use hyoshi_broker::client::{Client, ClientError};
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_os::{Interrupt, Wake};
 use hyoshi_report::terminal::TerminalStyle;
 use serde_json::{Value as Json, json};
@@ -15,9 +15,9 @@ use super::{Ended, Verb};
 use crate::cli::answer::{Answer, beside, with};
 use crate::cli::{Failure, Format, Held, head, streams};
 
-/// Asks all of them, and tells what each answers: those that answered first, then why others did not.
+/// Calls all brokers and prints first their answers, then their errors.
 ///
-/// Exit code 2 if one could not be asked, else 1 if one refused.
+/// Exit code 2 if one could not be called, else 1 if one refused.
 pub(super) fn ask(
     verb: &Verb,
     name: &str,
@@ -63,13 +63,13 @@ pub(super) fn ask(
     }
 }
 
-/// What becomes of each.
+/// The results, in the order of the brokers.
 fn each<R: Send>(
     whom: &Whom,
     brokers: &[Elsewhere],
-    ask: impl Fn(&Elsewhere, Result<Client, Ended>) -> R + Sync,
+    ask: impl Fn(&Elsewhere, Result<BrokerClient, Ended>) -> R + Sync,
 ) -> Result<Vec<R>, Failure> {
-    // What is wrong with a flag is wrong for all of them.
+    // An invalid flag is invalid for all of them.
     let orbs = brokers.iter().map(|_| whom.orb()).collect::<Result<Vec<_>, _>>()?;
     let ask = &ask;
     Ok(thread::scope(|scope| {
@@ -89,7 +89,7 @@ fn watch_all(watch: &Watch, whom: &Whom, brokers: &[Elsewhere], format: Format) 
     let ends = each(whom, brokers, |broker, client| {
         let watched = Watched { host: Some((&broker.name, width)), interrupt: &interrupt, wake: &wake };
         let ended = client.and_then(|client| look::watch(&client, watch, &watched, format));
-        // Now: the others are watched on.
+        // At once, because the other brokers are still watched.
         ended.inspect_err(|ended| streams::err(told(&broker.name, ended)))
     })?;
     ends.iter().filter_map(|end| end.as_ref().err()).fold(Ok(Held::Yes), worse)
@@ -102,8 +102,8 @@ fn told(host: &str, ended: &Ended) -> String {
 
 fn worse(held: Result<Held, Failure>, ended: &Ended) -> Result<Held, Failure> {
     match ended {
-        Ended::Broker(ClientError::Trouble(_)) => held.map(|_| Held::No),
-        // Told already.
+        Ended::Broker(BrokerClientError::Request(_)) => held.map(|_| Held::No),
+        // Already printed.
         _ => Err(Failure::Told),
     }
 }

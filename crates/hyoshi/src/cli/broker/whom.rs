@@ -1,10 +1,10 @@
-//! Which brokers a verb asks: this machine's, one elsewhere, or several.
+//! Selects the brokers of a verb: this machine's, one elsewhere, or several.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hyoshi_broker::client::{Client, ClientError, PATIENCE};
+use hyoshi_broker::client::{BrokerClient, BrokerClientError, PATIENCE};
 use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder};
 use hyoshi_wire::ior::Reference;
@@ -13,76 +13,76 @@ use super::{At, Ended};
 use crate::cli::Failure;
 use crate::cli::tls::TlsPapers;
 
-/// Brokers that one command asks at most: each with a thread of its own.
+/// Most brokers of one command, each with a thread of its own.
 const MOST: usize = 64;
 
 /// See the module.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Whom {
-    /// Ask the broker there: ssliop://HOST:PORT, unix:/PATH, a reference, or a name of --hosts; several with commas
+    /// Use the broker at this address: ssliop://HOST:PORT, unix:/PATH, a reference, or a name of --hosts; several with commas
     #[arg(long, value_name = "ADDRESS", global = true)]
     broker: Vec<String>,
-    /// Ask all brokers in this file, a line each: NAME ADDRESS
+    /// Use all brokers in this file, one line each: NAME ADDRESS
     #[arg(long, value_name = "FILE", global = true)]
     hosts: Option<PathBuf>,
-    /// Give each of them so long for an answer
+    /// Timeout of each call
     #[arg(long, value_name = "TIME", global = true, default_value_t = PATIENCE)]
     patience: Span,
     #[command(flatten)]
     pub tls: TlsPapers,
 }
 
-/// A broker elsewhere.
+/// A broker at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Elsewhere {
-    /// What it is called in what is printed.
+    /// Its name in the output.
     pub name: String,
     address: String,
 }
 
-/// Whom a verb asks.
+/// The brokers of a verb.
 pub(in crate::cli) enum Asked {
     /// The broker of this machine, or of this user.
     Here,
     /// One.
     One(Elsewhere),
-    /// Several, or a file's: answers tell whose they are.
+    /// Several, or those of a file: answers show their names.
     Several(Vec<Elsewhere>),
 }
 
 impl Whom {
-    /// What was given of flags that are for asking.
+    /// A flag for calls that is set.
     pub fn given(&self) -> Option<&'static str> {
         let all = [("--broker", !self.broker.is_empty()), ("--hosts", self.hosts.is_some())];
         all.into_iter().chain(self.tls.for_asking()).find_map(|(flag, given)| given.then_some(flag))
     }
 
-    /// `at` is this machine's, unless others are named.
+    /// The broker at `at` unless others are named.
     pub fn asked(&self, at: &At) -> Result<Asked, Failure> {
         let asked = self.named()?;
         match (&at.socket, &asked) {
             (Some(_), Asked::One(_) | Asked::Several(_)) => {
                 Err(Failure::new("--socket and --broker name different brokers")
-                    .help("--broker unix:/PATH, if it is one of several"))
+                    .help("use only one of them; --broker also accepts unix:/PATH"))
             }
             _ => Ok(asked),
         }
     }
 
-    /// A verb asks one broker only.
-    pub fn one(&self, at: &At) -> Result<Client, Ended> {
+    /// For a verb that uses one broker.
+    pub fn one(&self, at: &At) -> Result<BrokerClient, Ended> {
         match self.asked(at)? {
-            Asked::Here => Ok(Client::connect(at.socket.as_deref())?),
+            Asked::Here => Ok(BrokerClient::connect(at.socket.as_deref())?),
             Asked::One(broker) => Ok(self.connect(self.orb()?, &broker)?),
             Asked::Several(_) => {
-                Err(Failure::new("it shows one broker at a time").help("choose one with --broker NAME").into())
+                Err(Failure::new("this verb accepts one broker").help("select one with --broker NAME").into())
             }
         }
     }
 
     fn named(&self) -> Result<Asked, Failure> {
         let known = self.hosts.as_deref().map(read).transpose()?;
-        // Commas of a corbaloc stand between addresses of one object.
+        // Commas of a corbaloc separate addresses of one object.
         let split = |given: &String| match given.parse::<Reference>() {
             Ok(_) => vec![given.clone()],
             Err(_) => given.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect(),
@@ -90,13 +90,13 @@ impl Whom {
         let given: Vec<String> = self.broker.iter().flat_map(split).collect();
         let mut some = match (&known, given.is_empty()) {
             (None, true) if self.broker.is_empty() => return Ok(Asked::Here),
-            (None, true) => return Err(Failure::new("--broker names none").help("--broker ssliop://HOST:PORT")),
+            (None, true) => return Err(Failure::new("--broker is empty").help("--broker ssliop://HOST:PORT")),
             (Some(known), true) => known.clone(),
             (known, false) => given.iter().map(|given| find(given, known.as_deref())).collect::<Result<Vec<_>, _>>()?,
         };
         if some.len() > MOST {
-            return Err(Failure::new(format_args!("{} brokers are too many", some.len()))
-                .help(format_args!("ask {MOST} at once at most, with --broker NAME,NAME")));
+            return Err(Failure::new(format_args!("too many brokers: {}", some.len()))
+                .help(format_args!("use at most {MOST}, with --broker NAME,NAME")));
         }
         match some.len() {
             1 if !given.is_empty() => Ok(Asked::One(some.remove(0))),
@@ -104,14 +104,14 @@ impl Whom {
         }
     }
 
-    /// The ORB that asks one of them.
+    /// The ORB for one of them.
     pub fn orb(&self) -> Result<OrbBuilder, Failure> {
         self.tls.client(Orb::builder())
     }
 
-    /// Asks it.
-    pub fn connect(&self, orb: OrbBuilder, broker: &Elsewhere) -> Result<Client, ClientError> {
-        Client::at(&broker.address, orb, self.patience)
+    /// Connects to it.
+    pub fn connect(&self, orb: OrbBuilder, broker: &Elsewhere) -> Result<BrokerClient, BrokerClientError> {
+        BrokerClient::at(&broker.address, orb, self.patience)
     }
 }
 
@@ -121,8 +121,8 @@ fn find(given: &str, known: Option<&[Elsewhere]>) -> Result<Elsewhere, Failure> 
     }
     if let (Some(known), false) = (known, given.contains(':')) {
         let names: Vec<_> = known.iter().map(|broker| broker.name.as_str()).collect();
-        return Err(Failure::new(format_args!("--hosts names no `{given}`"))
-            .help(format_args!("it names {}", names.join(", "))));
+        return Err(Failure::new(format_args!("--hosts does not contain `{given}`"))
+            .help(format_args!("use one of {}", names.join(", "))));
     }
     let name = given.rsplit_once("//").map_or(given, |(_, place)| place);
     Ok(Elsewhere { name: name.to_owned(), address: given.to_owned() })
@@ -131,11 +131,11 @@ fn find(given: &str, known: Option<&[Elsewhere]>) -> Result<Elsewhere, Failure> 
 fn read(path: &Path) -> Result<Vec<Elsewhere>, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::new(format_args!("cannot read {}: {error}", path.display()))
-            .help("--hosts names a file with a line for each broker: NAME ADDRESS")
+            .help("use a file with one line for each broker: NAME ADDRESS")
     })?;
     parse(&text).map_err(|(line, what)| {
         Failure::new(format_args!("{}:{line}: {what}", path.display()))
-            .help("a line is NAME ADDRESS, such as `yard ssliop://yard.plant:2811`; what follows # is left out")
+            .help("write NAME ADDRESS, such as `yard ssliop://yard.plant:2811`; # starts a comment")
     })
 }
 
@@ -148,14 +148,14 @@ fn parse(text: &str) -> Result<Vec<Elsewhere>, (usize, String)> {
             return Err((number, format!("`{name}` needs one address")));
         };
         if name.contains([':', ',']) {
-            return Err((number, format!("`{name}` is no name: it has a colon or a comma")));
+            return Err((number, format!("invalid name `{name}`: it contains a colon or a comma")));
         }
         if all.iter().any(|broker| broker.name == name) {
-            return Err((number, format!("`{name}` was named before")));
+            return Err((number, format!("duplicate name `{name}`")));
         }
         all.push(Elsewhere { name: name.to_owned(), address: address.to_owned() });
     }
-    if all.is_empty() { Err((1, "it names no broker".to_owned())) } else { Ok(all) }
+    if all.is_empty() { Err((1, "no broker in the file".to_owned())) } else { Ok(all) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the CPU broker could do on this machine.
 
-use hyoshi_broker::kernel::Way;
-use hyoshi_broker::machine::ways;
+use hyoshi_broker::machine::proxies;
+use hyoshi_broker::platform::ProxyInfo;
 use hyoshi_os::cgroup::{CgroupVersion, CpuGroup};
 use hyoshi_os::doctor::{DoctorFinding, DoctorVerdict};
 use hyoshi_os::meter::{Meter, MeterSource};
@@ -13,13 +13,13 @@ pub(super) fn finding() -> DoctorFinding {
     if let Ok(own) = Process::open(std::process::id()) {
         meter.add(&own, false);
     }
-    judge(&ways(), meter.source(), CpuGroup::of_this_process().version)
+    judge(&proxies(), meter.source(), CpuGroup::of_this_process().version)
 }
 
-fn judge(ways: &[Way], meter: MeterSource, groups: Option<CgroupVersion>) -> DoctorFinding {
+fn judge(proxies: &[ProxyInfo], meter: MeterSource, groups: Option<CgroupVersion>) -> DoctorFinding {
     // What reserves nothing can always be had.
-    let reserves = |way: &&Way| way.usable && !["none", "simulated"].contains(&way.name);
-    let usable: Vec<_> = ways.iter().filter(reserves).map(|way| way.name).collect();
+    let reserves = |proxy: &&ProxyInfo| proxy.usable && !["none", "simulated"].contains(&proxy.name);
+    let usable: Vec<_> = proxies.iter().filter(reserves).map(|proxy| proxy.name).collect();
     let usable = if usable.is_empty() { "nothing to reserve with".to_owned() } else { usable.join(", ") };
     let meter = match meter {
         MeterSource::TaskClock => "metered by the task clock",
@@ -33,14 +33,14 @@ fn judge(ways: &[Way], meter: MeterSource, groups: Option<CgroupVersion>) -> Doc
     let found = format!("{usable}; {meter}; {groups}");
     let finding =
         |verdict, consequence, remedy| DoctorFinding { topic: "CPU broker", found, verdict, consequence, remedy };
-    let window = ways.iter().find(|way| way.name == "window");
-    match ways.iter().find(|way| way.used) {
+    let window = proxies.iter().find(|proxy| proxy.name == "window");
+    match proxies.iter().find(|proxy| proxy.used) {
         Some(used) if used.name == "window" => {
-            finding(DoctorVerdict::Granted, format!("`hyoshi broker` uses {}: {}", used.name, used.why), None)
+            finding(DoctorVerdict::Granted, format!("`hyoshi broker` uses {}: {}", used.name, used.reason), None)
         }
         used => {
-            let used = used.map_or_else(String::new, |used| format!("it uses {}: {}; ", used.name, used.why));
-            let why = window.map_or("", |window| window.why.as_str());
+            let used = used.map_or_else(String::new, |used| format!("it uses {}: {}; ", used.name, used.reason));
+            let why = window.map_or("", |window| window.reason.as_str());
             let remedy = "run it as root, or raise RLIMIT_RTPRIO to 39 for its user".to_owned();
             finding(DoctorVerdict::Degraded, format!("{used}windows are not to be had: {why}"), Some(remedy))
         }
@@ -53,12 +53,12 @@ mod tests {
 
     #[test]
     fn what_the_broker_could_do_is_told_and_what_it_lacks() {
-        let way = |name, usable, used| Way { name, usable, used, why: format!("why {name}") };
-        let all = [way("window", true, true), way("weights", true, false), way("none", true, false)];
+        let proxy = |name, usable, used| ProxyInfo { name, usable, used, reason: format!("why {name}") };
+        let all = [proxy("window", true, true), proxy("weights", true, false), proxy("none", true, false)];
         let finding = judge(&all, MeterSource::TaskClock, Some(CgroupVersion::Two));
         assert_eq!(finding.found, "window, weights; metered by the task clock; control groups version 2");
         assert_eq!((finding.verdict, finding.remedy), (DoctorVerdict::Granted, None));
-        let some = [way("window", false, false), way("weights", false, false), way("none", true, true)];
+        let some = [proxy("window", false, false), proxy("weights", false, false), proxy("none", true, true)];
         let finding = judge(&some, MeterSource::CpuClock, None);
         assert_eq!(finding.found, "nothing to reserve with; metered by CPU clocks, a tick behind; no control groups");
         assert_eq!(finding.consequence, "it uses none: why none; windows are not to be had: why window");

@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use hyoshi_broker::Joining;
-use hyoshi_broker::idl::cpu_broker::BrokerStanding;
-use hyoshi_broker::setting::Setting;
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::component::ComponentSpec;
+use hyoshi_broker::idl::cpu_broker::BrokerStatus;
 use hyoshi_model::{AdvocateWords, Broker, HostId, Program, Share, System};
 use hyoshi_report::{NoteLevel, ReportNote};
 
@@ -32,39 +32,39 @@ pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {
     })
 }
 
-pub(super) fn joining(program: &Program) -> Result<Joining, Failure> {
+pub(super) fn joining(program: &Program) -> Result<TaskSpec, Failure> {
     let setting = |words: &AdvocateWords| {
-        let setting = Setting { kind: words.kind.clone(), parameters: words.parameters.clone() };
+        let setting = ComponentSpec { kind: words.kind.clone(), parameters: words.parameters.clone() };
         settled(setting)
-            .map_err(|trouble| Failure::new(format!("reservation {}: {trouble}", program.name)).help(trouble.remedy()))
+            .map_err(|error| Failure::new(format!("reservation {}: {error}", program.name)).help(error.remedy()))
     };
-    Ok(Joining {
+    Ok(TaskSpec {
         deadline: Some(program.deadline),
-        first: program.budget,
-        least: program.least,
+        initial_budget: program.budget,
+        min_budget: program.least,
         importance: program.importance,
         weight: program.weight,
         group: program.group.clone(),
         advocates: program.advocates.iter().map(setting).collect::<Result<_, _>>()?,
-        ..Joining::new(&program.name, program.period)
+        ..TaskSpec::new(&program.name, program.period)
     })
 }
 
 /// Where the broker's policy is not that of the file's hosts, it counts: it is for all of the machine's tasks.
-pub(super) fn differing(system: &System, standing: &BrokerStanding) -> Vec<ReportNote> {
+pub(super) fn differing(system: &System, status: &BrokerStatus) -> Vec<ReportNote> {
     let hosts = (0..).map(HostId).zip(&system.hosts).zip(&system.brokered.brokers);
     let with_programs = hosts.filter(|((id, _), _)| system.programs_on(*id).next().is_some());
     let differs = |asked: &Broker| {
-        let same = standing.policy.split_whitespace().eq(asked.policy.split_whitespace());
-        !same || asked.cap.as_millionths() != standing.cap
+        let same = status.policy.split_whitespace().eq(asked.policy.split_whitespace());
+        !same || asked.cap.as_millionths() != status.cap
     };
     let differing = with_programs.filter(|(_, asked)| differs(asked)).map(|((_, host), asked)| {
-        let holds = Share::from_millionths(standing.cap);
+        let holds = Share::from_millionths(status.cap);
         let whose =
             if system.hosts.len() > 1 { format!("the file's host {}", host.name) } else { "the file".to_owned() };
         let text = format!(
             "the broker has policy {} with a cap of {holds}, {whose} {} with {}: the broker's counts",
-            standing.policy, asked.policy, asked.cap
+            status.policy, asked.policy, asked.cap
         );
         let remedy = Some(format!("hyoshi broker policy set \"{}\" --cap {}", asked.policy, asked.cap));
         ReportNote { remedy, ..note(NoteLevel::Degraded, "broker", text) }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant as WallClock};
 
-use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::{Broker, StandingError, Task, TaskStub};
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::idl::cpu_broker::{Broker, StatusError, Task, TaskStub};
 use hyoshi_model::{HostId, Instant, Program, ProgramId, Span, System};
 use hyoshi_os::process::{Process, end_group};
 use hyoshi_report::{NoteLevel, ProgramSummary, ReportNote};
@@ -76,17 +76,17 @@ impl Programs {
         let find = |program| if here(&program) { find(program) } else { Ok(PathBuf::new()) };
         let found = system.brokered.programs.iter().map(find).collect::<Result<Vec<PathBuf>, Failure>>()?;
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
-        let client = Client::connect(socket.as_deref()).map_err(|error| {
+        let client = BrokerClient::connect(socket.as_deref()).map_err(|error| {
             let programs = if count == 1 { "1 reservation".into() } else { format!("{count} reservations") };
             Failure::new(format!("the file has {programs}: {error}")).help(match &error {
-                ClientError::NoBroker { .. } => {
+                BrokerClientError::NoBroker { .. } => {
                     "`hyoshi broker` starts one; `--socket PATH` names another's socket".to_owned()
                 }
                 other => other.remedy(),
             })
         })?;
-        let standing = client.broker().standing().map_err(|error| refused(&error.into()))?;
-        let notes = differing(system, &standing);
+        let status = client.broker().status().map_err(|error| refused(&error.into()))?;
+        let notes = differing(system, &status);
         let joined = join_all(system, host, &client)?;
         let alone = |error| Failure::new(format!("cannot look after programs: {error}"));
         let mut guard = Guard::start().map_err(alone)?;
@@ -125,7 +125,11 @@ impl Drop for Programs {
 }
 
 /// All programs join, the more important first; if one is refused, none stays.
-fn join_all(system: &System, host: Option<HostId>, client: &Client) -> Result<Vec<(ProgramId, TaskStub)>, Failure> {
+fn join_all(
+    system: &System,
+    host: Option<HostId>,
+    client: &BrokerClient,
+) -> Result<Vec<(ProgramId, TaskStub)>, Failure> {
     let hosts = (0..system.hosts.len() as u32).map(HostId).filter(|id| host.is_none_or(|host| host == *id));
     let ids = hosts.flat_map(|host| hyoshi_control::file::order(system, host));
     let joining = ids.map(|id| Ok((id, joining(system.program(id))?))).collect::<Result<Vec<_>, Failure>>()?;
@@ -164,7 +168,7 @@ fn begin_all(
     Ok(running)
 }
 
-fn refused(error: &ClientError) -> Failure {
+fn refused(error: &BrokerClientError) -> Failure {
     Failure::new(error).help(error.remedy())
 }
 
@@ -184,7 +188,7 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub, guard: &m
         return Err(Failure::new(format!("cannot look after programs: {error}")));
     }
     if let Err(error) = task.add_process(child.id(), 0) {
-        let error = ClientError::from(error);
+        let error = BrokerClientError::from(error);
         return Err(match end_one(&mut child) {
             Some(status) => Failure::new(format!("reservation {}: it ended at once, {status}", program.name))
                 .help("see what it says for itself, without the broker"),
@@ -207,7 +211,7 @@ fn end_one(child: &mut Child) -> Option<ExitStatus> {
 /// Looks after programs until the run ends or they have.
 fn watch(
     system: &System,
-    client: Client,
+    client: BrokerClient,
     mut running: Vec<Running>,
     mut notes: Vec<ReportNote>,
     stop: &AtomicBool,
@@ -282,29 +286,29 @@ impl Running {
         if !self.lives() || gone || self.detached {
             return Ok(());
         }
-        let standing = match self.task.standing() {
-            Ok(standing) => standing,
+        let status = match self.task.status() {
+            Ok(status) => status,
             // Its processes may have ended just now.
             Err(_) if !self.lives() => return Ok(()),
-            Err(StandingError::NoSuchTask(_)) => {
+            Err(StatusError::NoSuchTask(_)) => {
                 self.detached = true;
                 return Ok(());
             }
-            Err(StandingError::System(_)) => return Err(()),
+            Err(StatusError::System(_)) => return Err(()),
         };
         let nanos = Span::from_nanos;
-        if standing.reports > self.reports {
-            self.reports = standing.reports;
+        if status.reports > self.reports {
+            self.reports = status.reports;
             self.seen.add(Period {
                 at: last,
                 until: now,
                 met: None,
-                asked: nanos(standing.granted.asked.budget),
-                held: nanos(standing.granted.held.budget),
-                consumed: nanos(standing.consumed),
+                asked: nanos(status.granted.requested.budget),
+                held: nanos(status.granted.reserved.budget),
+                consumed: nanos(status.consumed),
             });
         }
-        self.because = standing.granted.because;
+        self.because = status.granted.reason;
         Ok(())
     }
 

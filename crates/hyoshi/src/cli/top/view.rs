@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use hyoshi_broker::idl::cpu_broker::{BrokerStanding, Reservation, TaskStanding};
+use hyoshi_broker::idl::cpu_broker::{BrokerStatus, Reservation, TaskStatus};
 use hyoshi_model::{Instant, Reservation as Reserved, Span};
 use hyoshi_report::TerminalStyle;
 use hyoshi_report::figures::{nanos, percent, printable};
@@ -16,13 +16,13 @@ use crate::cli::broker::share;
 pub(super) struct Looked {
     pub at: Instant,
     /// Or why it did not answer.
-    pub seen: Result<(BrokerStanding, Vec<TaskStanding>), String>,
+    pub seen: Result<(BrokerStatus, Vec<TaskStatus>), String>,
 }
 
 /// A task, and how much of a CPU it uses, in millionths, once that is known.
 #[derive(Debug)]
 pub(super) struct Using {
-    pub task: TaskStanding,
+    pub task: TaskStatus,
     pub cpu: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct View {
     place: String,
     order: Order,
     reversed: bool,
-    looked: Result<BrokerStanding, String>,
+    looked: Result<BrokerStatus, String>,
     tasks: Vec<Using>,
     /// By name: how each was when it had reported last.
     before: BTreeMap<String, Before>,
@@ -99,21 +99,21 @@ impl View {
     }
 
     /// What was seen last, or why nothing was.
-    pub fn seen(&self) -> Result<(&BrokerStanding, &[Using]), &str> {
-        self.looked.as_ref().map(|standing| (standing, &self.tasks[..])).map_err(String::as_str)
+    pub fn seen(&self) -> Result<(&BrokerStatus, &[Using]), &str> {
+        self.looked.as_ref().map(|status| (status, &self.tasks[..])).map_err(String::as_str)
     }
 
     /// A look at the broker.
     pub fn take(&mut self, looked: Looked) {
         self.tasks.clear();
-        self.looked = looked.seen.map(|(standing, tasks)| {
+        self.looked = looked.seen.map(|(status, tasks)| {
             let known = std::mem::take(&mut self.before);
             for task in tasks {
                 let before = before(&task, looked.at, known.get(&task.name));
                 self.before.insert(task.name.clone(), before);
                 self.tasks.push(Using { task, cpu: before.cpu });
             }
-            standing
+            status
         });
         self.sort();
     }
@@ -142,8 +142,8 @@ impl View {
             Order::Name => 0,
             Order::Importance => u64::from(task.importance),
             Order::Period => task.period,
-            Order::Asks => millionths(&task.granted.asked),
-            Order::Holds => millionths(&task.granted.held),
+            Order::Asks => millionths(&task.granted.requested),
+            Order::Holds => millionths(&task.granted.reserved),
             Order::Cpu => cpu.unwrap_or(0),
             Order::Reports => task.reports,
         };
@@ -157,7 +157,7 @@ impl View {
     pub fn text(&self, look: TerminalStyle, height: Option<usize>) -> String {
         let text = match &self.looked {
             Err(why) => format!("waits for the broker at {}: {}\n", printable(&self.place), printable(why)),
-            Ok(standing) => format!("{}\n{}", self.head(standing), self.table(look, height)),
+            Ok(status) => format!("{}\n{}", self.head(status), self.table(look, height)),
         };
         let Some(height) = height else { return text };
         let fits = |line: &str| look.width.map_or(line.to_owned(), |width| line.chars().take(width.into()).collect());
@@ -168,19 +168,18 @@ impl View {
         lines.join("\n")
     }
 
-    fn head(&self, standing: &BrokerStanding) -> String {
-        let tasks = if standing.tasks == 1 { "task" } else { "tasks" };
-        let used: Vec<_> =
-            standing.proxies.iter().filter(|proxy| proxy.used).map(|proxy| proxy.name.as_str()).collect();
+    fn head(&self, status: &BrokerStatus) -> String {
+        let tasks = if status.tasks == 1 { "task" } else { "tasks" };
+        let used: Vec<_> = status.proxies.iter().filter(|proxy| proxy.used).map(|proxy| proxy.name.as_str()).collect();
         let cpu = self.tasks.iter().filter_map(|using| using.cpu).sum();
         let text = format!(
             "broker {}  policy {}  scheduler {}\n{} {tasks}  reserved {} of {}  used {}",
-            standing.process,
-            standing.policy,
+            status.process,
+            status.policy,
             used.join(", "),
-            standing.tasks,
-            share(standing.reserved),
-            share(standing.cap),
+            status.tasks,
+            share(status.reserved),
+            share(status.cap),
             percent(cpu),
         );
         text.lines().map(|line| format!(" {}\n", printable(line))).collect()
@@ -198,7 +197,7 @@ impl View {
 }
 
 /// How much it used since it had reported last; as before, if it has not reported since.
-fn before(task: &TaskStanding, at: Instant, known: Option<&Before>) -> Before {
+fn before(task: &TaskStatus, at: Instant, known: Option<&Before>) -> Before {
     let now = Before { at, total: task.total, reports: task.reports, cpu: None };
     match known {
         Some(before) if before.reports == task.reports && before.total == task.total => *before,
@@ -212,8 +211,8 @@ fn before(task: &TaskStanding, at: Instant, known: Option<&Before>) -> Before {
     }
 }
 
-fn row(task: &TaskStanding, cpu: Option<u64>) -> Vec<CellValue> {
-    let (asked, held) = (&task.granted.asked, &task.granted.held);
+fn row(task: &TaskStatus, cpu: Option<u64>) -> Vec<CellValue> {
+    let (asked, held) = (&task.granted.requested, &task.granted.reserved);
     let tone = match held.budget {
         0 if asked.budget > 0 => Tone::Bad,
         budget if budget < asked.budget => Tone::Worry,
@@ -230,7 +229,7 @@ fn row(task: &TaskStanding, cpu: Option<u64>) -> Vec<CellValue> {
         CellValue::Figure(reserved(held), tone),
         CellValue::figure(cpu.map_or(String::new(), percent)),
         CellValue::Count(task.reports, Tone::Plain),
-        CellValue::words(&task.granted.because),
+        CellValue::words(&task.granted.reason),
     ]
 }
 
@@ -252,32 +251,32 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn task(name: &str, importance: u32, asked: u64, held: u64) -> TaskStanding {
+    fn task(name: &str, importance: u32, asked: u64, held: u64) -> TaskStatus {
         let reservation = |budget| Reservation { budget, period: 40_000_000, deadline: 20_000_000 };
         let because = if held < asked { "the cap of 75% leaves no more" } else { "" };
-        let granted = hyoshi_broker::idl::cpu_broker::Outcome {
-            asked: reservation(asked),
-            held: reservation(held),
-            because: because.to_owned(),
+        let granted = hyoshi_broker::idl::cpu_broker::Grant {
+            requested: reservation(asked),
+            reserved: reservation(held),
+            reason: because.to_owned(),
         };
         let (name, period, granted) = (name.to_owned(), 40_000_000, granted);
-        TaskStanding { name, importance, period, granted, processes: vec![7], ..TaskStanding::default() }
+        TaskStatus { name, importance, period, granted, processes: vec![7], ..TaskStatus::default() }
     }
 
-    fn look(at_ms: u64, tasks: &[TaskStanding]) -> Looked {
-        let standing = BrokerStanding {
+    fn look(at_ms: u64, tasks: &[TaskStatus]) -> Looked {
+        let status = BrokerStatus {
             process: 42,
             policy: "strict".to_owned(),
             cap: 750_000,
             reserved: 500_000,
             tasks: tasks.len() as u32,
-            ..BrokerStanding::default()
+            ..BrokerStatus::default()
         };
-        Looked { at: Instant::from_nanos(at_ms * 1_000_000), seen: Ok((standing, tasks.to_vec())) }
+        Looked { at: Instant::from_nanos(at_ms * 1_000_000), seen: Ok((status, tasks.to_vec())) }
     }
 
-    fn reported(task: TaskStanding, reports: u64, total_ms: u64) -> TaskStanding {
-        TaskStanding { reports, total: total_ms * 1_000_000, ..task }
+    fn reported(task: TaskStatus, reports: u64, total_ms: u64) -> TaskStatus {
+        TaskStatus { reports, total: total_ms * 1_000_000, ..task }
     }
 
     fn view() -> View {

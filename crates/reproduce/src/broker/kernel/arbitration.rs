@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use hyoshi_broker::client::ClientError;
+use hyoshi_broker::client::BrokerClientError;
 use hyoshi_broker::idl::cpu_broker::Broker as _;
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, allowed_cpus, pin_to};
@@ -77,7 +77,7 @@ pub(super) fn run(
         let began = clock().now();
         if number > 0 {
             let set = broker.client.broker().set_importance(&name(2), importances[2]);
-            set.map_err(ClientError::from)?;
+            set.map_err(BrokerClientError::from)?;
         }
         let (held_ns, settled_ns) = settle(&broker, number, began, control)?;
         let from = clock().now();
@@ -138,7 +138,7 @@ fn settle(
             served: Vec::new(),
         };
         for (task, held) in stage.held_ns.iter_mut().enumerate() {
-            *held = broker.task(&name(task))?.granted.held.budget;
+            *held = broker.task(&name(task))?.granted.reserved.budget;
         }
         let now = clock().now();
         let done = stage.is_as_expected(number) || now > patience;

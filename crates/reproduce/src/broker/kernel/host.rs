@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hyoshi_broker::client::{Client, ClientError};
-use hyoshi_broker::idl::cpu_broker::TaskStanding;
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::idl::cpu_broker::TaskStatus;
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, allowed_cpus, process::ask_to_end};
 use serde::Deserialize;
@@ -30,8 +30,8 @@ impl From<Stopped> for NoResult {
     }
 }
 
-impl From<ClientError> for NoResult {
-    fn from(error: ClientError) -> Self {
+impl From<BrokerClientError> for NoResult {
+    fn from(error: BrokerClientError) -> Self {
         NoResult::Because(error.to_string())
     }
 }
@@ -82,7 +82,7 @@ pub(super) struct BrokerProcess {
     hyoshi: PathBuf,
     child: Child,
     directory: PathBuf,
-    pub client: Client,
+    pub client: BrokerClient,
 }
 
 impl BrokerProcess {
@@ -97,7 +97,7 @@ impl BrokerProcess {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let client = match expect_line(&mut child, "the broker", PATIENCE, |line| line.starts_with("at ").then_some(()))
         {
-            Ok(_) => Client::connect(Some(&socket)).map_err(NoResult::from),
+            Ok(_) => BrokerClient::connect(Some(&socket)).map_err(NoResult::from),
             Err(error) => Err(error),
         };
         match client {
@@ -134,7 +134,7 @@ impl BrokerProcess {
     }
 
     /// The standing of a task.
-    pub fn task(&self, name: &str) -> Result<TaskStanding, NoResult> {
+    pub fn task(&self, name: &str) -> Result<TaskStatus, NoResult> {
         let tasks = self.client.tasks()?;
         let found = tasks.into_iter().find(|task| task.name == name);
         found.ok_or_else(|| NoResult::Because(format!("the broker no longer has task {name}")))

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hyoshi_broker::client::ClientError;
-use hyoshi_broker::idl::cpu_broker::{Advocate, Broker as _, Outcome, Reservation, Status};
-use hyoshi_broker::setting::Setting;
+use hyoshi_broker::client::BrokerClientError;
+use hyoshi_broker::component::ComponentSpec;
+use hyoshi_broker::idl::cpu_broker::{Advocate, Broker as _, Grant, Reservation, Status};
 use hyoshi_orb::{Orb, SystemException};
 use serde::Serialize;
 
@@ -48,7 +48,7 @@ impl Advocate for Twice {
         Ok(Reservation { budget: (asked.budget * 2).min(asked.deadline), ..*asked })
     }
 
-    fn granted(&self, _: &str, _: &Outcome) -> Result<(), SystemException> {
+    fn granted(&self, _: &str, _: &Grant) -> Result<(), SystemException> {
         Ok(())
     }
 
@@ -84,20 +84,20 @@ pub(super) fn run(hyoshi: &Path, control: ExperimentControl<'_>) -> Result<Openn
     let reference = adapter.activate::<dyn Advocate>(twice.clone()).map_err(because)?.ior().to_string();
     orb.ready();
     let words = ["external", "--object", &reference, "--timeout", "200ms"].map(String::from);
-    let setting = Setting::from_words(&words).map_err(because)?;
+    let setting = ComponentSpec::from_words(&words).map_err(because)?;
     let added = broker.client.broker().add_advocate("program", &setting.to_wire(), u32::MAX);
-    added.map_err(ClientError::from)?;
-    let asked_ns = before.granted.asked.budget;
+    added.map_err(BrokerClientError::from)?;
+    let asked_ns = before.granted.requested.budget;
     let doubled = wait_for("waiting for the external advocate", control, || {
         let task = broker.task("program")?;
-        let done = task.granted.asked.budget > asked_ns * 3 / 2 && task.reports > before.reports + 4;
+        let done = task.granted.requested.budget > asked_ns * 3 / 2 && task.reports > before.reports + 4;
         Ok(done.then_some(task))
     })?;
 
     let mut policies = Vec::new();
     for policy in POLICIES {
-        broker.client.broker().set_policy(policy, 0).map_err(ClientError::from)?;
-        policies.push(broker.client.broker().standing().map_err(ClientError::from)?.policy);
+        broker.client.broker().set_policy(policy, 0).map_err(BrokerClientError::from)?;
+        policies.push(broker.client.broker().status().map_err(BrokerClientError::from)?.policy);
     }
     let advice = twice.0.load(Ordering::Relaxed);
     orb.shutdown();
@@ -105,7 +105,7 @@ pub(super) fn run(hyoshi: &Path, control: ExperimentControl<'_>) -> Result<Openn
         reports: before.reports,
         consumed_ns: before.consumed,
         asked_ns,
-        asked_twice_ns: doubled.granted.asked.budget,
+        asked_twice_ns: doubled.granted.requested.budget,
         advice,
         policies,
         lived: !program.has_ended(),

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use hyoshi_broker::Joining;
-use hyoshi_broker::client::ClientError;
-use hyoshi_broker::idl::cpu_broker::{Broker as _, Cycle, Task as _, TaskStub};
+use hyoshi_broker::TaskSpec;
+use hyoshi_broker::client::BrokerClientError;
+use hyoshi_broker::idl::cpu_broker::{Broker as _, CycleReport, Task as _, TaskStub};
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::Clock;
 use hyoshi_os::meter::Meter;
@@ -88,8 +88,8 @@ fn from_outside(
     apart: Span,
     control: ExperimentControl<'_>,
 ) -> Result<(Cost, Cost), NoResult> {
-    let task = broker.client.join(&Joining::new("reported", Span::from_secs(10)))?;
-    task.add_process(sleeper.process(), 0).map_err(ClientError::from)?;
+    let task = broker.client.join(&TaskSpec::new("reported", Span::from_secs(10)))?;
+    task.add_process(sleeper.process(), 0).map_err(BrokerClientError::from)?;
     let mut own = Meter::new();
     own.add(&Process::open(sleeper.process()).map_err(gone)?, false);
     let mut measure = |configuration, one_way: bool| {
@@ -110,7 +110,7 @@ fn from_outside(
             }
         }
         // A two-way call after the one-way calls: they are all done.
-        broker.client.broker().standing().map_err(ClientError::from)?;
+        broker.client.broker().status().map_err(BrokerClientError::from)?;
         let mut cost = cost(configuration, reports, meter.read().saturating_sub(before));
         latencies.sort_unstable();
         cost.latency_ns = Some(latencies.iter().sum::<u64>() / reports.max(1));
@@ -118,7 +118,7 @@ fn from_outside(
         Ok(cost)
     };
     let both = (measure(TWO_WAY, false)?, measure(ONE_WAY, true)?);
-    task.leave().map_err(ClientError::from)?;
+    task.leave().map_err(BrokerClientError::from)?;
     Ok(both)
 }
 
@@ -127,10 +127,10 @@ fn one_report(task: &TaskStub, own: &mut Meter, number: u64, one_way: bool) -> R
     let began: Instant = clock().now();
     // It varies, so that some reports change the reservation.
     let consumed = own.read().as_nanos() + 5_000_000 + number % 7 * 100_000;
-    let cycle = Cycle { consumed, cycles: 1, mode: -1, numbers: Vec::new() };
+    let cycle = CycleReport { consumed, cycles: 1, mode: -1, numbers: Vec::new() };
     match one_way {
-        true => task.tell(&cycle).map_err(ClientError::from)?,
-        false => drop(task.report(&cycle).map_err(ClientError::from)?),
+        true => task.report_oneway(&cycle).map_err(BrokerClientError::from)?,
+        false => drop(task.report(&cycle).map_err(BrokerClientError::from)?),
     }
     Ok(clock().now().since(began))
 }
@@ -143,9 +143,9 @@ fn by_the_broker(
     reports: u64,
     control: ExperimentControl<'_>,
 ) -> Result<Cost, NoResult> {
-    let task = broker.client.join(&Joining::new("looked-after", OWN_PERIOD))?;
-    task.add_process(sleeper.process(), 0).map_err(ClientError::from)?;
-    let count = || Ok::<_, NoResult>(task.standing().map_err(ClientError::from)?.reports);
+    let task = broker.client.join(&TaskSpec::new("looked-after", OWN_PERIOD))?;
+    task.add_process(sleeper.process(), 0).map_err(BrokerClientError::from)?;
+    let count = || Ok::<_, NoResult>(task.status().map_err(BrokerClientError::from)?.reports);
     wait_for("waiting for the broker's first report", control, || Ok((count()? > WARM_UP).then_some(())))?;
     // The queries also cost time: count only what lies between two readings of the meter.
     let (first, before) = (count()?, meter.read());

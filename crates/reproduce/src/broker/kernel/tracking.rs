@@ -49,14 +49,14 @@ pub(super) fn run(
     glass.listen(move |period| {
         let consumed = period.obtained_ns;
         // The task ends with the program, after its last period.
-        drop(task.report(&wire::Cycle { consumed, cycles: 1, mode: -1, numbers: Vec::new() }));
+        drop(task.report(&wire::CycleReport { consumed, cycles: 1, mode: -1, numbers: Vec::new() }));
     });
     let own_process = broker.task("hourglass")?.processes.contains(&glass.process());
     let mut held: Vec<(Instant, u64)> = Vec::new();
     while !glass.has_ended() {
         // The task ends with the program.
         if let Ok(task) = broker.task("hourglass") {
-            held.push((clock().now(), task.granted.held.budget));
+            held.push((clock().now(), task.granted.reserved.budget));
         }
         pause(control)?;
     }

@@ -1,4 +1,4 @@
-//! Who belongs to a task: its processes with all their threads, the children they start, and what all of them consume.
+//! The processes of a task with their threads and children, and their CPU time.
 
 use std::collections::BTreeSet;
 
@@ -7,77 +7,77 @@ use hyoshi_os::meter::{Meter, MeterSource};
 use hyoshi_os::process::{Children, NoProcess, Process, ProcessIdentity, is_same, start_of_now};
 use hyoshi_os::{Clock, MonotonicClock};
 
-/// The processes of one task. Threads and children that are born join; those that end leave.
+/// The processes of one task. New threads and children join; ended ones leave.
 ///
-/// Children are found by their parents, so one whose parent ended before it was seen (a daemon that forks twice within
-/// a moment) stays outside; what it consumes is counted all the same where the task clock is.
+/// Children are found by their parents, so a child whose parent ended before a sample (a daemon that forks twice at
+/// once) stays outside; the task clock still counts its CPU time.
 #[derive(Debug)]
-pub struct Members {
+pub struct TaskProcesses {
     processes: Vec<Process>,
-    /// Those that were added by themselves: neither as children of others nor with a control group.
+    /// Processes that were added by themselves, not as children or with a control group.
     named: BTreeSet<ProcessIdentity>,
-    /// Those of which the first thread has ended while others go on.
+    /// Processes whose first thread has ended while others run.
     headless: Vec<ProcessIdentity>,
-    threads: Vec<Member>,
+    threads: Vec<TaskThread>,
     meter: Meter,
-    /// The instant of the last reading that has one, and what it was.
+    /// The last reading at a known instant.
     read: Option<(Instant, Span)>,
-    /// The meter's reading when processes were looked at last: a task that consumed nothing since has started nobody.
+    /// The meter when processes were last listed: a task that consumed nothing since has started nothing.
     looked: Option<Span>,
-    /// When they may be again.
+    /// The earliest next list.
     next: Instant,
-    /// Until when it may be looked at again at once: new processes often start others.
+    /// Until then lists may follow at once: new processes often start others.
     young: Instant,
     /// When threads were last listed, and their number.
     listed: Instant,
     counted: usize,
     clock: MonotonicClock,
     scratch: Vec<u32>,
-    /// When processes of control groups were looked for last, as starts of processes have it.
+    /// When control groups were last scanned, in process start times.
     gathered: u64,
-    /// The number up to which they were looked at last.
+    /// The last scanned number.
     cursor: u32,
-    /// Those that were seen in control groups of the task.
+    /// Processes that were seen in the task's control groups.
     grouped: BTreeSet<ProcessIdentity>,
-    /// Of those, who was in none at the last look: one that goes from a group to one below it can be seen in neither.
+    /// Of those, processes in none at the last scan: one that moves to a group below can be missed once.
     missing: BTreeSet<ProcessIdentity>,
-    /// Those that are no members, though their parents are: they have left, belong to another task, or may not join.
+    /// Children of members that are not members: they have left, belong to another task, or may not join.
     outside: BTreeSet<ProcessIdentity>,
 }
 
 /// A thread of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Member {
-    /// The kernel's number of it.
+pub struct TaskThread {
+    /// Its thread number.
     pub tid: u32,
     /// Its process.
     pub process: ProcessIdentity,
 }
 
-/// Processes of control groups that one look takes in, or sees that they may not come, however long that takes: some 40 us each.
+/// New processes that one scan handles in any case, some 40 us each.
 const LEAST_AT_ONCE: usize = 32;
 
-/// Looking for new processes takes at most one part in so many of the time.
+/// Listing processes uses at most this part of the time.
 const FAMILY_SHARE: u64 = 50;
 
-/// Listing happens once in this time, except for a while after processes joined.
+/// The shortest time between lists, except soon after processes joined.
 const FAMILY: Span = Span::from_millis(100);
 const YOUNG: Span = Span::from_secs(1);
 
-/// If the number of threads stays the same, they are listed this often.
+/// How often threads are listed if their number stays the same.
 const THREADS: Span = Span::from_millis(100);
 
-/// No task has more processes than this; further children stay outside.
+/// Most processes of a task; further children stay outside.
 pub const MOST_PROCESSES: usize = 4096;
 
-impl Members {
-    /// Nobody, metered as freshly as the kernel lets us.
+impl TaskProcesses {
+    /// Without processes, with the most precise meter that the kernel grants.
     pub fn new() -> Self {
         let (processes, headless, threads, scratch) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (named, outside) = (BTreeSet::new(), BTreeSet::new());
         let (grouped, missing) = (BTreeSet::new(), BTreeSet::new());
         let meter = Meter::new();
-        Members {
+        TaskProcesses {
             processes,
             named,
             headless,
@@ -99,20 +99,20 @@ impl Members {
         }
     }
 
-    /// A process joins, with the children it has.
+    /// Adds a process with its children.
     ///
     /// # Errors
     ///
-    /// If it has ended meanwhile.
+    /// If it has ended.
     pub fn add(&mut self, process: Process) -> Result<(), NoProcess> {
         self.add_but(process, &|_| false)
     }
 
-    /// The same, without those children that are `others`, and without theirs.
+    /// The same without those children that are in another task, and without theirs.
     ///
     /// # Errors
     ///
-    /// If it has ended meanwhile.
+    /// If it has ended.
     pub fn add_but(&mut self, process: Process, others: &dyn Fn(ProcessIdentity) -> bool) -> Result<(), NoProcess> {
         let identity = process.identity();
         let there = self.has(identity);
@@ -120,7 +120,7 @@ impl Members {
         if !there && self.has(identity) {
             self.named.insert(identity);
         }
-        self.look_at_threads();
+        self.list_threads();
         Ok(())
     }
 
@@ -150,15 +150,15 @@ impl Members {
                 self.exclude(child.identity());
                 continue;
             }
-            // Started before its parent was metered, so it has a counter of its own.
+            // Started before its parent was metered, so it needs its own counter.
             let _ = self.take(child, others, children);
         }
         Ok(())
     }
 
-    /// A process goes to a task of its own, though one that is here is its `parent`, or it is here itself; with it go those
-    /// that it has started. Returns who leaves: nobody where it was added by itself, or is none of this task's.
-    pub fn give_up(&mut self, process: &Process, parent: Option<u32>) -> Vec<ProcessIdentity> {
+    /// Removes a process that joins another task, with its children. It must be a member, or the child of a member:
+    /// `parent`. Returns the removed processes: none if it was added by itself or is not in this task.
+    pub fn remove_subtree(&mut self, process: &Process, parent: Option<u32>) -> Vec<ProcessIdentity> {
         let identity = process.identity();
         let inside = |one: &Process| one.identity() == identity || Some(one.identity().number) == parent;
         if self.named.contains(&identity) || !self.processes.iter().any(inside) {
@@ -172,30 +172,29 @@ impl Members {
             left.push(of_it.identity());
             next.extend(children.of(of_it));
         }
-        self.let_leave(&left);
+        self.remove_all(&left);
         left
     }
 
-    /// Somebody else's, whoever has started it.
+    /// Excludes a process of another task, whatever its parent is.
     pub fn exclude(&mut self, process: ProcessIdentity) {
         self.outside.insert(process);
     }
 
-    /// Number of threads, without listing them. 0.5 us a process.
+    /// Number of threads without listing them. 0.5 us a process.
     pub fn count_threads(&self) -> usize {
         self.processes.iter().map(Process::count_threads).sum()
     }
 
-    /// Lists the threads if they may have changed since the last look: their number is different, or the last list is
-    /// `THREADS` old.
-    pub fn look_for_threads(&mut self) {
+    /// Lists the threads if their number has changed or the last list is `THREADS` old.
+    pub fn update_threads(&mut self) {
         if self.count_threads() != self.counted || self.clock.now() >= self.listed.saturating_add(THREADS) {
-            self.look_at_threads();
+            self.list_threads();
         }
     }
 
-    /// Sees which threads there are now. 1 us a process and 0.3 us a thread.
-    pub fn look_at_threads(&mut self) {
+    /// Lists the threads. 1 us a process and 0.3 us a thread.
+    pub fn list_threads(&mut self) {
         (self.listed, self.counted) = (self.clock.now(), self.count_threads());
         self.threads.clear();
         for process in &self.processes {
@@ -203,28 +202,27 @@ impl Members {
             let process = process.identity();
             let ended = self.headless.contains(&process).then_some(process.number);
             let live = self.scratch.iter().filter(|tid| Some(**tid) != ended);
-            self.threads.extend(live.map(|tid| Member { tid: *tid, process }));
+            self.threads.extend(live.map(|tid| TaskThread { tid: *tid, process }));
         }
         self.threads.sort_unstable();
     }
 
-    /// Sees which processes there are, where there may be others than at the last look; `reading` is what they have consumed.
-    /// Of many, not at once again.
-    pub fn look_at_family(&mut self, reading: Span) {
+    /// Lists the processes if they may have changed; `reading` is their present consumption. Limited in rate.
+    pub fn update_processes(&mut self, reading: Span) {
         let now = self.clock.now();
         if self.looked == Some(reading) || now < self.next {
             return;
         }
         self.looked = Some(reading);
-        self.look_at_processes();
+        self.list_processes();
         let took = self.clock.now().since(now);
         let least = if now < self.young { Span::ZERO } else { FAMILY };
         self.next = now.saturating_add((took * FAMILY_SHARE).max(least));
     }
 
-    /// Sees which processes have ended and which were started since. 3 us a thread, so not at every look. A process
-    /// whose first thread has ended lives as long as another: it is that thread alone which is not there any more.
-    pub fn look_at_processes(&mut self) {
+    /// Removes ended processes and adds new children. 3 us a thread, so not at each sample. A process whose first
+    /// thread has ended is alive while its other threads run.
+    pub fn list_processes(&mut self) {
         let before = self.processes.len();
         self.processes.retain(|process| !process.has_ended());
         if self.processes.len() < before {
@@ -235,7 +233,7 @@ impl Members {
         let headless = self.processes.iter().filter(|process| process.first_thread_has_ended());
         self.headless = headless.map(Process::identity).collect();
         let (children, mut at) = (Children::default(), 0);
-        // Children of children come in the same round: they are appended.
+        // New children are appended, so theirs join in the same pass.
         while at < self.processes.len() {
             for child in children.of(&self.processes[at]) {
                 if self.processes.len() >= MOST_PROCESSES {
@@ -256,13 +254,13 @@ impl Members {
         }
     }
 
-    /// The processes of a control group join, those that are not here yet and may. A process that was started since the
-    /// last time by one that is here is metered with that, also where it has lost its parent since: it is in the same
-    /// session, which a process that was moved into the group or started there from elsewhere is not. `numbers` are
-    /// sorted; of very many, more than a few come while there is `time`, and the others at the next looks.
+    /// Adds the processes of a control group that are not members yet and may join. A process that a member has started
+    /// since the last scan shares its meter, also if its parent has ended: it is in the same session, unlike a process
+    /// that moved into the group. `numbers` are sorted; of very many, more than a few join while there is `time`, and
+    /// the others at the next scans.
     pub fn gather(&mut self, numbers: &[u32], may: &mut dyn FnMut(&Process) -> bool, time: &mut dyn FnMut() -> bool) {
         self.take_in(numbers, may, time);
-        // Also at the look that adds a group: who goes before the next one, on a busy machine a while later, has left it.
+        // Also for the scan that adds a group, so that a process that leaves before the next one is noticed.
         let seen = self.processes.iter().map(Process::identity);
         self.grouped.extend(seen.filter(|process| numbers.binary_search(&process.number).is_ok()));
     }
@@ -270,7 +268,7 @@ impl Members {
     fn take_in(&mut self, numbers: &[u32], may: &mut dyn FnMut(&Process) -> bool, time: &mut dyn FnMut() -> bool) {
         let sessions: Vec<u32> = self.processes.iter().map(Process::session).collect();
         let before = std::mem::replace(&mut self.gathered, start_of_now());
-        self.look_at_processes();
+        self.list_processes();
         let here: BTreeSet<u32> = self.processes.iter().map(|process| process.identity().number).collect();
         let (last, first) = numbers.split_at(numbers.partition_point(|number| *number <= self.cursor));
         let strangers = first.iter().chain(last).filter(|number| !here.contains(number));
@@ -291,9 +289,9 @@ impl Members {
         }
     }
 
-    /// Those that were in a control group of the task and are in none any more, now and at the look before, are no members
-    /// any longer; `numbers`, sorted, are all that are in its groups, as they were gathered. Returns who has left.
-    pub fn dismiss(&mut self, numbers: &[u32]) -> Vec<ProcessIdentity> {
+    /// Removes processes that have left all control groups of the task, at this and the previous scan; `numbers` are
+    /// the sorted processes of its groups. Returns them.
+    pub fn remove_departed(&mut self, numbers: &[u32]) -> Vec<ProcessIdentity> {
         let all: BTreeSet<ProcessIdentity> = self.processes.iter().map(Process::identity).collect();
         self.grouped.retain(|process| all.contains(process));
         let is_away = |process: &&ProcessIdentity| numbers.binary_search(&process.number).is_err();
@@ -301,44 +299,44 @@ impl Members {
         let left: Vec<ProcessIdentity> = away.intersection(&self.missing).copied().collect();
         self.missing = away;
         if !left.is_empty() {
-            self.let_leave(&left);
+            self.remove_all(&left);
         }
         left
     }
 
-    fn let_leave(&mut self, left: &[ProcessIdentity]) {
+    fn remove_all(&mut self, left: &[ProcessIdentity]) {
         self.processes.retain(|process| !left.contains(&process.identity()));
         self.named.retain(|process| !left.contains(process));
         self.outside.extend(left);
         self.meter.set_processes(&self.processes);
-        self.look_at_threads();
+        self.list_threads();
     }
 
-    /// These are no longer members, and do not join again as children of other members.
+    /// Removes processes, which do not join again as children.
     pub fn expel(&mut self, processes: &[ProcessIdentity]) {
         let here: Vec<ProcessIdentity> = processes.iter().copied().filter(|process| self.has(*process)).collect();
         if !here.is_empty() {
             self.grouped.retain(|process| !here.contains(process));
-            self.let_leave(&here);
+            self.remove_all(&here);
         }
     }
 
-    /// How many processes there are.
+    /// Number of processes.
     pub fn count(&self) -> usize {
         self.processes.len()
     }
 
-    /// One of them, in the order in which they joined.
+    /// A process, in the order of joining.
     pub fn process(&self, at: usize) -> Option<&Process> {
         self.processes.get(at)
     }
 
-    /// The threads of the last look, in the order of their numbers.
-    pub fn threads(&self) -> &[Member] {
+    /// The threads of the last list, sorted.
+    pub fn threads(&self) -> &[TaskThread] {
         &self.threads
     }
 
-    /// The processes of the last look.
+    /// The processes of the last list.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter()
     }
@@ -348,12 +346,12 @@ impl Members {
         self.processes.iter().all(Process::has_ended)
     }
 
-    /// What all of them have consumed since they joined, those that have ended too.
+    /// CPU time of all processes since they joined, ended ones included.
     pub fn consumed(&mut self) -> Span {
         self.meter.read()
     }
 
-    /// The same at this instant: read once, however often it is asked for.
+    /// The same at this instant: read only once for each instant.
     pub fn consumed_at(&mut self, now: Instant) -> Span {
         match self.read {
             Some((at, consumed)) if at == now => consumed,
@@ -361,12 +359,12 @@ impl Members {
         }
     }
 
-    /// How it is known what they consume.
+    /// How the CPU time is measured.
     pub fn source(&self) -> MeterSource {
         self.meter.source()
     }
 
-    /// Whether it was added by itself: neither as the child of another nor with a control group.
+    /// Whether it was added by itself, not as a child or with a control group.
     pub fn was_named(&self, identity: ProcessIdentity) -> bool {
         self.named.contains(&identity)
     }
@@ -377,9 +375,9 @@ impl Members {
     }
 }
 
-impl Default for Members {
+impl Default for TaskProcesses {
     fn default() -> Self {
-        Members::new()
+        TaskProcesses::new()
     }
 }
 
@@ -411,7 +409,7 @@ mod tests {
     #[test]
     fn who_leaves_a_group_before_the_look_after_the_first_has_left_it() {
         let (stays, leaves, never) = (Sleeper::start(), Sleeper::start(), Sleeper::start());
-        let mut members = Members::new();
+        let mut members = TaskProcesses::new();
         members.add(Process::open(never.number()).unwrap()).unwrap();
         let mut group = [stays.number(), leaves.number()];
         group.sort_unstable();
@@ -419,9 +417,9 @@ mod tests {
         let rest = [stays.number()];
         let mut look = || {
             members.gather(&rest, &mut |_| true, &mut || true);
-            members.dismiss(&rest).into_iter().map(|left| left.number).collect::<Vec<_>>()
+            members.remove_departed(&rest).into_iter().map(|left| left.number).collect::<Vec<_>>()
         };
-        // One that goes to a group below can be seen in neither, once.
+        // A process that moves to a group below can be missed once.
         assert_eq!([look(), look(), look()], [vec![], vec![leaves.number()], vec![]]);
         let mut here: Vec<u32> = members.processes().map(|process| process.identity().number).collect();
         here.sort_unstable();

@@ -1,17 +1,17 @@
-//! The state file's form: one line a change, in text.
+//! The format of the state file: one line of text for each change.
 //!
 //! ```text
-//! hyoshi-touched 2 BOOT-ID                             another boot's file means nothing any more
-//! SUM thread PID START TID START CLASS RESET CPUS CPU  as it was before the first change, and the CPU of its window, or -
-//! SUM moved PID START FROM                             the control group it was taken from
-//! SUM group PATH<tab>HOME                              a control group that was made, and where its processes go
-//! SUM done TID START                                   put back, or ended
+//! hyoshi-touched 2 BOOT-ID                             a file of another boot is obsolete
+//! SUM thread PID START TID START CLASS RESET CPUS CPU  a thread before its first change, and the CPU of its window, or -
+//! SUM moved PID START FROM                             the previous control group of a process
+//! SUM group PATH<tab>HOME                              a new control group, and where its remaining processes move to
+//! SUM done TID START                                   restored, or ended
 //! ```
 //!
-//! `SUM` is the CRC-32 of the boot's id and the rest of the line, in 8 hexadecimal digits. Damage loses only the
-//! damaged lines, and lines of another boot do not count. Version 1 had no sums and no window CPU; it is still read.
-//! Lines that no broker can have written count as damaged: a broker changes only ordinary threads, makes groups named
-//! `hyoshi-PID-NUMBER`, and names no group outside the mounted hierarchies.
+//! `SUM` is the CRC-32 of the boot id and the rest of the line, in 8 hexadecimal digits. Damage loses only the damaged
+//! lines, and lines of another boot do not count. Version 1 had no sums and no window CPU; it is still readable. Lines
+//! that no broker can have written count as damaged: a broker changes only ordinary threads, makes groups named
+//! `hyoshi-PID-NUMBER`, and uses no group outside the mounted hierarchies.
 
 use std::path::{Path, PathBuf};
 
@@ -19,26 +19,26 @@ use hyoshi_os::cpu::{cpu_list, parse_cpu_list};
 use hyoshi_os::process::{ProcessIdentity, boot_id};
 use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass};
 
-use super::Before;
+use super::SavedThread;
 
-/// A line, as it is read.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    /// A thread as it was.
-    Thread(Before),
-    /// A process, and the control group that it was in.
+pub(super) enum StateRecord {
+    /// A thread before its change.
+    Thread(SavedThread),
+    /// A process and its previous control group.
     Moved(ProcessIdentity, PathBuf),
-    /// A control group, and where whoever is left in it goes.
+    /// A control group, and where its remaining processes move to.
     Group(PathBuf, PathBuf),
-    /// A thread or process that is as it was.
+    /// A restored thread or process.
     Done(ProcessIdentity),
 }
 
 /// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ParsedRecords {
     /// The readable lines, in their order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<StateRecord>,
     /// Number of unreadable lines.
     pub unreadable: usize,
 }
@@ -46,49 +46,49 @@ pub(super) struct Said {
 const NAME: &str = "hyoshi-touched";
 const VERSION: u32 = 2;
 
-/// Reads a file of this boot; `is_group` decides whether a path can be a control group's. A last line without its end
-/// was cut off before its change was made. The error is the version, if it is unknown.
-pub(super) fn read(text: &str, is_group: &dyn Fn(&Path) -> bool) -> Result<Said, u32> {
+/// Parses a file of this boot; `is_group` decides whether a path can be a control group. A truncated last line is
+/// ignored, because its change was never made. The error is an unknown version.
+pub(super) fn read(text: &str, is_group: &dyn Fn(&Path) -> bool) -> Result<ParsedRecords, u32> {
     let boot = boot_id();
     let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
     let mut lines = whole.split('\n');
     let first = lines.next().unwrap_or_default();
     let head = parse_head(first);
     let parsed = |sums: bool, lines: &mut dyn Iterator<Item = &str>| {
-        let mut said = Said::default();
+        let mut parsed_records = ParsedRecords::default();
         for line in lines {
             let line = if sums { checked(line, &boot) } else { Some(line) };
             match line.and_then(|line| parse(line, is_group)) {
-                Some(line) => said.lines.push(line),
-                None => said.unreadable += 1,
+                Some(line) => parsed_records.lines.push(line),
+                None => parsed_records.unreadable += 1,
             }
         }
-        said.unreadable += usize::from(!is_cut_off(rest));
-        said
+        parsed_records.unreadable += usize::from(!is_cut_off(rest));
+        parsed_records
     };
     let is_whole = head == Some((VERSION, &boot));
-    let mut said = parsed(true, &mut lines.clone());
-    // Correct sums count more than the first line, which may be the damaged one.
+    let mut parsed_records = parsed(true, &mut lines.clone());
+    // Correct sums outrank the first line, which may be damaged.
     match head {
-        _ if !said.lines.is_empty() || is_whole => said.unreadable += usize::from(!is_whole),
+        _ if !parsed_records.lines.is_empty() || is_whole => parsed_records.unreadable += usize::from(!is_whole),
         Some((1, of)) if of == boot => return Ok(parsed(false, &mut lines)),
         Some((version, of)) if of == boot => return Err(version),
-        // Another boot's, or cut off in its first line.
-        Some(_) => return Ok(Said::default()),
+        // Of another boot, or truncated in its first line.
+        Some(_) => return Ok(ParsedRecords::default()),
         None if whole.is_empty() && is_cut_off(rest) => {}
-        None => said.unreadable += 1,
+        None => parsed_records.unreadable += 1,
     }
-    Ok(said)
+    Ok(parsed_records)
 }
 
-/// The version, and the boot. An id is 36 digits and hyphens (random(4)), or `unknown` where the kernel has none.
+/// The version and the boot id. An id has 36 digits and hyphens (random(4)), or is `unknown` on a kernel without one.
 fn parse_head(line: &str) -> Option<(u32, &str)> {
     let (version, boot) = line.strip_prefix(NAME)?.strip_prefix(' ')?.split_once(' ')?;
     let is_id = boot == "unknown" || boot.len() == 36 && boot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     is_id.then_some((version.parse().ok()?, boot))
 }
 
-/// Whether it can be the beginning of a line whose end is missing.
+/// Whether it can be the start of a truncated line.
 fn is_cut_off(rest: &str) -> bool {
     !rest.contains(|c: char| c.is_control() && c != '\t' || c == char::REPLACEMENT_CHARACTER)
 }
@@ -111,13 +111,13 @@ fn summed(line: &str) -> String {
 
 /// A line without its sum, if the sum is correct.
 fn checked<'a>(line: &'a str, boot: &str) -> Option<&'a str> {
-    let (told, line) = line.split_once(' ')?;
-    // As it is written: a parser of numbers takes other digits and a sign, too.
-    (told == format!("{:08x}", sum(line, boot))).then_some(line)
+    let (recorded_sum, line) = line.split_once(' ')?;
+    // Compared as text: a parser of numbers also accepts other digits and a sign.
+    (recorded_sum == format!("{:08x}", sum(line, boot))).then_some(line)
 }
 
-pub(super) fn thread(before: &Before) -> String {
-    let Before { process, thread, scheduling, affinity, window } = before;
+pub(super) fn thread(before: &SavedThread) -> String {
+    let SavedThread { process, thread, scheduling, affinity, window } = before;
     let class = match scheduling.class {
         SchedulingClass::Fair(number) => number,
         // Only ordinary threads are changed.
@@ -138,31 +138,31 @@ pub(super) fn group(group: &Path, home: &Path) -> String {
     summed(&format!("group {}\t{}", group.display(), home.display()))
 }
 
-pub(super) fn done(whose: ProcessIdentity) -> String {
-    summed(&format!("done {} {}", whose.number, whose.start))
+pub(super) fn done(identity: ProcessIdentity) -> String {
+    summed(&format!("done {} {}", identity.number, identity.start))
 }
 
-fn parse(line: &str, is_group: &dyn Fn(&Path) -> bool) -> Option<Line> {
+fn parse(line: &str, is_group: &dyn Fn(&Path) -> bool) -> Option<StateRecord> {
     let (kind, rest) = line.split_once(' ')?;
     let place = |path: &str| Some(PathBuf::from(path)).filter(|path| is_group(path));
     match kind {
-        "thread" => parse_thread(rest).map(Line::Thread),
+        "thread" => parse_thread(rest).map(StateRecord::Thread),
         "moved" => {
             let (number, rest) = rest.split_once(' ')?;
             let (start, from) = rest.split_once(' ')?;
-            Some(Line::Moved(identity(number, start)?, place(from)?))
+            Some(StateRecord::Moved(identity(number, start)?, place(from)?))
         }
         "group" => {
             let (group, home) = rest.split_once('\t')?;
             let group = place(group).filter(|group| is_own_group(group))?;
-            Some(Line::Group(group, place(home)?))
+            Some(StateRecord::Group(group, place(home)?))
         }
-        "done" => rest.split_once(' ').and_then(|(number, start)| identity(number, start)).map(Line::Done),
+        "done" => rest.split_once(' ').and_then(|(number, start)| identity(number, start)).map(StateRecord::Done),
         _ => None,
     }
 }
 
-fn parse_thread(rest: &str) -> Option<Before> {
+fn parse_thread(rest: &str) -> Option<SavedThread> {
     let fields: Vec<&str> = rest.split(' ').collect();
     let (fields, window) = match fields.split_at_checked(7)? {
         (fields, [] | ["-"]) => (fields, None),
@@ -177,7 +177,7 @@ fn parse_thread(rest: &str) -> Option<Before> {
         _ => return None,
     };
     let cpus = parse_cpu_list(cpus).filter(|cpus| !cpus.is_empty())?;
-    Some(Before {
+    Some(SavedThread {
         process: identity(pid, start)?,
         thread: identity(tid, tid_start)?,
         scheduling: Scheduling {
@@ -209,47 +209,51 @@ mod tests {
         path.starts_with("/groups")
     }
 
-    fn said(text: &str) -> Said {
+    fn parsed_records(text: &str) -> ParsedRecords {
         read(text, &any_group).unwrap()
     }
 
     const PROCESS: ProcessIdentity = ProcessIdentity { number: 7, start: 11 };
 
-    fn before(class: u32, window: Option<u32>) -> Before {
+    fn before(class: u32, window: Option<u32>) -> SavedThread {
         let scheduling = Scheduling { class: SchedulingClass::Fair(class), reset_on_fork: class == 3 };
         let thread = ProcessIdentity { number: 8, ..PROCESS };
-        Before { process: PROCESS, thread, scheduling, affinity: Affinity::to([0, 2, 3]), window }
+        SavedThread { process: PROCESS, thread, scheduling, affinity: Affinity::to([0, 2, 3]), window }
     }
 
-    /// A file, and what is in it.
-    fn all() -> (String, Vec<Line>) {
+    /// A file and its records.
+    fn all() -> (String, Vec<StateRecord>) {
         let (from, home) = (PathBuf::from("/groups/with space"), PathBuf::from("/groups/a home"));
         let own = PathBuf::from("/groups/hyoshi-7-0");
         let threads = [before(0, None), before(3, Some(5)), before(5, Some(0))];
         let mut text = head();
         threads.iter().for_each(|before| text += &thread(before));
         text += &(moved(PROCESS, &from) + &group(&own, &home) + &done(PROCESS));
-        let lines = threads.map(Line::Thread).into_iter();
-        let more = [Line::Moved(PROCESS, from), Line::Group(own, home), Line::Done(PROCESS)];
+        let lines = threads.map(StateRecord::Thread).into_iter();
+        let more = [StateRecord::Moved(PROCESS, from), StateRecord::Group(own, home), StateRecord::Done(PROCESS)];
         (text, lines.chain(more).collect())
     }
 
     #[test]
     fn lines_read_as_they_were_written_and_of_another_boot_not_at_all() {
         let (text, lines) = all();
-        assert_eq!(said(&text), Said { lines: lines.clone(), unreadable: 0 });
-        let cut = said(text.trim_end());
-        assert_eq!(cut, Said { lines: lines[..lines.len() - 1].to_vec(), unreadable: 0 }, "the last is cut off");
+        assert_eq!(parsed_records(&text), ParsedRecords { lines: lines.clone(), unreadable: 0 });
+        let cut = parsed_records(text.trim_end());
+        assert_eq!(
+            cut,
+            ParsedRecords { lines: lines[..lines.len() - 1].to_vec(), unreadable: 0 },
+            "the last is cut off"
+        );
         let other = "00000000-0000-0000-0000-000000000000";
         let boot = boot_id();
         let mut before = text.replacen(&boot, other, 1);
-        assert_eq!(said(&before).lines, lines, "the sums are this boot's");
+        assert_eq!(parsed_records(&before).lines, lines, "the sums are this boot's");
         for line in text.lines().skip(1) {
             let rest = line.split_once(' ').unwrap().1;
             before = before.replacen(line, &format!("{:08x} {rest}", sum(rest, other)), 1);
         }
-        assert_eq!(said(&before), Said::default());
-        assert_eq!(said(""), Said::default());
+        assert_eq!(parsed_records(&before), ParsedRecords::default());
+        assert_eq!(parsed_records(""), ParsedRecords::default());
     }
 
     #[test]
@@ -258,8 +262,12 @@ mod tests {
             "hyoshi-touched 1 {}\nthread 7 11 8 11 fair:0 0 0,2-3\nthread 7 11 8 11 fair:5 0 0,2-3 0\ndone 7 11\nnonsense\n",
             boot_id()
         );
-        let lines = vec![Line::Thread(before(0, None)), Line::Thread(before(5, Some(0))), Line::Done(PROCESS)];
-        assert_eq!(said(&text), Said { lines, unreadable: 1 });
+        let lines = vec![
+            StateRecord::Thread(before(0, None)),
+            StateRecord::Thread(before(5, Some(0))),
+            StateRecord::Done(PROCESS),
+        ];
+        assert_eq!(parsed_records(&text), ParsedRecords { lines, unreadable: 1 });
         assert_eq!(read(&text.replacen(" 1 ", " 3 ", 1), &any_group), Err(3));
     }
 
@@ -284,8 +292,8 @@ mod tests {
             "done 0 11",
             "whatever",
         ] {
-            let found = said(&(head() + &summed(forged)));
-            assert_eq!(found, Said { lines: vec![], unreadable: 1 }, "{forged}");
+            let found = parsed_records(&(head() + &summed(forged)));
+            assert_eq!(found, ParsedRecords { lines: vec![], unreadable: 1 }, "{forged}");
         }
     }
 
@@ -297,8 +305,8 @@ mod tests {
             let at = at % octets.len();
             let same = octets[at] == octet;
             octets[at] = octet;
-            let damaged = said(&String::from_utf8_lossy(&octets));
-            // A missing line end, or an additional one, damages two lines.
+            let damaged = parsed_records(&String::from_utf8_lossy(&octets));
+            // A missing or additional line end damages two lines.
             let lost = lines.len() - damaged.lines.len();
             prop_assert!(lost <= 2 && damaged.lines.iter().all(|line| lines.contains(line)), "{damaged:?}");
             let cut_off = at == text.len() - 1;

@@ -1,4 +1,4 @@
-//! Policies from elsewhere, another process's and a library's: what they have in common.
+//! Policies in other processes and libraries: their common part.
 
 use std::fmt;
 
@@ -6,54 +6,54 @@ use hyoshi_control::policy::{AnyPolicy, ExternalPolicy, LawViolation, PolicyWord
 use hyoshi_control::{Ask, Grant, GroupId, Limit, Policy, TaskId};
 use hyoshi_model::Share;
 
-use crate::external::Bulletin;
+use crate::external::ExternalEvents;
 
-/// Who answers for a policy from elsewhere.
-pub(crate) trait Source: fmt::Debug + Send {
-    /// The policy's name.
+/// A policy outside the broker.
+pub(crate) trait PolicySource: fmt::Debug + Send {
+    /// Its name.
     const NAME: &'static str;
-    /// In a sentence.
-    const WHICH: &'static str;
+    /// Its name in a sentence.
+    const LABEL: &'static str;
 
-    /// Before these are settled: what it says of them, or has said meanwhile.
-    fn hear(&mut self, foreign: &mut ExternalPolicy, asks: &[Ask], cap: Share);
+    /// Fetches the answer for these requests, before they are settled.
+    fn fetch(&mut self, foreign: &mut ExternalPolicy, asks: &[Ask], cap: Share);
 
-    /// Once they are settled: what it is to say next.
+    /// Sends the requests once they are settled.
     fn ask(&mut self, asks: &[Ask], cap: Share) {
         let _ = (asks, cap);
     }
 
-    /// What it says of itself.
-    fn words(&self) -> Option<String>;
+    /// Its description.
+    fn description(&self) -> Option<String>;
 
-    fn bulletin(&self) -> &Bulletin;
+    fn events(&self) -> &ExternalEvents;
 }
 
-/// The policy that it answers for; with its fallback, which decides when it does not.
+/// A foreign policy with its fallback, which decides while the policy does not answer.
 #[derive(Debug)]
-pub(crate) struct Elsewhere<S> {
+pub(crate) struct ForeignPolicy<S> {
     source: S,
     foreign: ExternalPolicy,
 }
 
-impl<S: Source> Elsewhere<S> {
+impl<S: PolicySource> ForeignPolicy<S> {
     pub fn new(source: S, fallback: AnyPolicy) -> Self {
-        Elsewhere { source, foreign: ExternalPolicy::new(fallback) }
+        ForeignPolicy { source, foreign: ExternalPolicy::new(fallback) }
     }
 }
 
-impl<S: Source> Policy for Elsewhere<S> {
+impl<S: PolicySource> Policy for ForeignPolicy<S> {
     fn name(&self) -> &'static str {
         S::NAME
     }
 
-    /// It gives no reasons of its own.
+    /// A foreign policy reports no reasons.
     fn manner(&self, group: GroupId) -> &str {
         if self.foreign.decides() { "" } else { self.foreign.fallback.manner(group) }
     }
 
     fn arbitrate(&mut self, asks: &[Ask], limit: Limit, grants: &mut Vec<Grant>) {
-        self.source.hear(&mut self.foreign, asks, limit.share());
+        self.source.fetch(&mut self.foreign, asks, limit.share());
         self.foreign.arbitrate(asks, limit, grants);
         self.source.ask(asks, limit.share());
     }
@@ -62,18 +62,18 @@ impl<S: Source> Policy for Elsewhere<S> {
         if !self.foreign.decides() {
             let instead = PolicyWords(&*self.foreign.fallback);
             return match self.foreign.why() {
-                None => write!(f, "{instead}, until {} answers", S::WHICH),
-                Some(why) => write!(f, "{instead}, for {} is passed over, {why}", S::WHICH),
+                None => write!(f, "{instead} until {} answers", S::LABEL),
+                Some(reason) => write!(f, "{instead}, because {} is bypassed: {reason}", S::LABEL),
             };
         }
-        match self.source.words() {
+        match self.source.description() {
             Some(words) => write!(f, "{} ({words})", S::NAME)?,
             None => f.write_str(S::NAME)?,
         }
-        exceeded(&self.foreign, self.source.bulletin(), f)
+        exceeded(&self.foreign, self.source.events(), f)
     }
 
-    /// All who hold something, if it decides.
+    /// All tasks with a reservation, if the foreign policy decides.
     fn blame(&self, asks: &[Ask], grants: &[Grant], index: usize, name: &mut dyn FnMut(TaskId, Share)) {
         if !self.foreign.decides() {
             return self.foreign.fallback.blame(asks, grants, index, name);
@@ -98,15 +98,15 @@ impl<S: Source> Policy for Elsewhere<S> {
     }
 }
 
-/// In words, how it broke the laws, if it did.
-fn exceeded(foreign: &ExternalPolicy, bulletin: &Bulletin, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Describes how the policy violated its contract, if it did.
+fn exceeded(foreign: &ExternalPolicy, events: &ExternalEvents, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match foreign.exceeded() {
         None => Ok(()),
         Some(LawViolation::Ask(task)) => {
-            write!(f, "; cut, for it gave {} more than it asks for", bulletin.name_of(task))
+            write!(f, "; cut, because it granted more than requested to {}", events.name_of(task))
         }
         Some(LawViolation::Limit(task)) => {
-            write!(f, "; cut, for it gave more than there is, to {} at the latest", bulletin.name_of(task))
+            write!(f, "; cut, because it granted more than the cap, from {} on", events.name_of(task))
         }
     }
 }

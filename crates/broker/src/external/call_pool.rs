@@ -1,4 +1,4 @@
-//! The threads that ask.
+//! The threads that call other processes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,56 +7,56 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake, priority};
 
-use super::{About, Bulletin};
-use crate::trouble::Trouble;
+use super::{ExternalEvent, ExternalEvents};
+use crate::request_error::RequestError;
 
-/// Questions that wait; beyond, requests go on as they came.
+/// Length of the queue; beyond it, requests pass unchanged.
 const QUESTIONS: usize = 1_024;
-/// How long what is to be told at the end may take.
+/// Time for queued calls at shutdown.
 const ENDING: Span = Span::from_secs(1);
 
-/// Somebody who is asked. One thread at a time asks one of them, so that a slow one has no more than that.
-pub(super) trait Asked: Send + Sync {
-    /// Asks what there is to ask. Some if the broker is to be driven again.
-    fn talk_once(&self) -> Option<About>;
+/// An object in another process. At most one thread calls it, so a slow object blocks one thread only.
+pub(super) trait RemoteCall: Send + Sync {
+    /// Makes the pending call. Returns an event if the broker must run again.
+    fn call_once(&self) -> Option<ExternalEvent>;
 
-    /// What comes next; nobody has it in hand any more once it is over.
-    fn after(&self) -> After;
+    /// The next call; after `Over` it is in no queue.
+    fn next_call(&self) -> NextCall;
 
-    /// There is no room for its question.
+    /// The queue is full: the pending call is dropped.
     fn give_up(&self);
 }
 
-/// What comes after a talk.
-pub(super) enum After {
-    /// Nothing, until it is asked again.
+/// When to call again.
+pub(super) enum NextCall {
+    /// After the next request.
     Over,
-    /// More, which came meanwhile.
+    /// At once, because a request arrived during the call.
     Again,
-    /// More, after a while.
+    /// After a pause.
     Later(Span),
 }
 
-pub(super) struct Pool {
+pub(super) struct CallPool {
     name: &'static str,
     most: usize,
-    queue: PiMutex<Queue>,
+    queue: PiMutex<CallQueue>,
     wake: Wake,
     clock: MonotonicClock,
     ends: AtomicBool,
     threads: PiMutex<Vec<SpawnedThread<()>>>,
-    bulletin: Arc<Bulletin>,
+    events: Arc<ExternalEvents>,
 }
 
 #[derive(Default)]
-struct Queue {
-    now: VecDeque<Arc<dyn Asked>>,
-    later: Vec<(Instant, Arc<dyn Asked>)>,
+struct CallQueue {
+    now: VecDeque<Arc<dyn RemoteCall>>,
+    later: Vec<(Instant, Arc<dyn RemoteCall>)>,
 }
 
-impl Queue {
-    /// The next to be asked, and else when there will be one.
-    fn next(&mut self, now: Instant) -> Result<Arc<dyn Asked>, Instant> {
+impl CallQueue {
+    /// The next call, or the instant of the next one.
+    fn next(&mut self, now: Instant) -> Result<Arc<dyn RemoteCall>, Instant> {
         if let Some(at) = self.later.iter().position(|(at, _)| *at <= now) {
             let (_, rested) = self.later.swap_remove(at);
             self.now.push_back(rested);
@@ -66,42 +66,42 @@ impl Queue {
     }
 }
 
-impl Pool {
-    pub fn new(name: &'static str, most: usize, bulletin: &Arc<Bulletin>) -> Arc<Pool> {
-        Arc::new(Pool {
+impl CallPool {
+    pub fn new(name: &'static str, most: usize, events: &Arc<ExternalEvents>) -> Arc<CallPool> {
+        Arc::new(CallPool {
             name,
             most,
-            queue: PiMutex::new(Queue::default()),
+            queue: PiMutex::new(CallQueue::default()),
             wake: Wake::new(),
             clock: MonotonicClock::start(),
             ends: AtomicBool::new(false),
             threads: PiMutex::new(Vec::new()),
-            bulletin: bulletin.clone(),
+            events: events.clone(),
         })
     }
 
-    /// Starts the threads, if they do not run.
+    /// Starts the threads unless they run.
     ///
     /// # Errors
     ///
-    /// If there are no threads to be had.
-    pub fn start(self: &Arc<Self>) -> Result<(), Trouble> {
+    /// If the system refuses a thread.
+    pub fn start(self: &Arc<Self>) -> Result<(), RequestError> {
         let mut threads = self.threads.lock();
         while threads.len() < self.most {
             let pool = self.clone();
-            // As urgent as the broker: an answer that is late for want of the CPU helps nobody.
+            // As urgent as the broker, so that an answer is not late for lack of CPU time.
             let spawn =
                 Spawn::new(format!("{}-{}", self.name, threads.len())).policy(ThreadPolicy::Fifo(priority::BROKER));
             threads.push(spawn.spawn(move || pool.work()).map_err(|error| {
-                let what = format!("no thread for what other processes are asked: {error}");
-                Trouble::refused(what, "end some of the system's threads")
+                let what = format!("cannot start a thread for calls to other processes: {error}");
+                RequestError::refused(what, "end other threads on this system")
             })?);
         }
         Ok(())
     }
 
-    /// False if too many wait.
-    pub fn ask(&self, asked: Arc<dyn Asked>) -> bool {
+    /// False if the queue is full.
+    pub fn ask(&self, asked: Arc<dyn RemoteCall>) -> bool {
         let mut queue = self.queue.lock();
         if queue.now.len() >= QUESTIONS {
             return false;
@@ -117,7 +117,7 @@ impl Pool {
         loop {
             self.wake.wait_until(&self.clock, next);
             if self.ends.load(Ordering::Acquire) {
-                // The next thread shall see that it is over, too.
+                // The other threads must see the end, too.
                 self.wake.post();
                 return self.finish();
             }
@@ -125,55 +125,55 @@ impl Pool {
                 let mut queue = self.queue.lock();
                 (queue.next(self.clock.now()), !queue.now.is_empty())
             };
-            // Posts coalesce: others look for what is left.
+            // Posts coalesce, so wake another thread for the rest of the queue.
             if more {
                 self.wake.post();
             }
             match asked {
                 Err(later) => next = later,
                 Ok(asked) => {
-                    self.talk(asked);
+                    self.perform(asked);
                     next = self.queue.lock().later.iter().map(|(at, _)| *at).min().unwrap_or(Instant::NEVER);
                 }
             }
         }
     }
 
-    fn talk(&self, asked: Arc<dyn Asked>) {
-        if let Some(about) = asked.talk_once() {
-            self.bulletin.tell(about);
+    fn perform(&self, asked: Arc<dyn RemoteCall>) {
+        if let Some(about) = asked.call_once() {
+            self.events.notify(about);
         }
-        match asked.after() {
-            After::Over => (),
-            After::Again if self.ask(asked.clone()) => (),
-            After::Again => asked.give_up(),
-            // At most one for each that is asked at all.
-            After::Later(rest) => self.queue.lock().later.push((self.clock.now().saturating_add(rest), asked)),
+        match asked.next_call() {
+            NextCall::Over => (),
+            NextCall::Again if self.ask(asked.clone()) => (),
+            NextCall::Again => asked.give_up(),
+            // At most one for each object.
+            NextCall::Later(rest) => self.queue.lock().later.push((self.clock.now().saturating_add(rest), asked)),
         }
     }
 
-    /// What waits is said while there is time; nobody hears of what comes of it.
+    /// Makes queued calls until the time ends; their results are ignored.
     fn finish(&self) {
         let until = self.clock.now().saturating_add(ENDING);
         while self.clock.now() < until {
             let Some(asked) = self.queue.lock().now.pop_front() else { return };
-            let _ = asked.talk_once();
-            if let After::Again = asked.after() {
+            let _ = asked.call_once();
+            if let NextCall::Again = asked.next_call() {
                 self.queue.lock().now.push_back(asked);
             }
         }
     }
 
-    /// Nothing new is asked.
+    /// Stops the threads.
     pub fn end(&self) {
         self.ends.store(true, Ordering::Release);
         self.wake.post();
     }
 
-    /// Waits for its threads.
+    /// Waits for the threads.
     pub fn join(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
-        // A panic of one of them would have been told by itself.
+        // A panic has already been reported.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

@@ -1,16 +1,16 @@
-//! Who was under the broker, so that the next one finds them again, however this one ended: each task with its setting and its
-//! processes, and the policy if somebody changed it. It stands in the file `tasks` of the state directory:
+//! Stores tasks, so that the next broker restores them however this one ended: each task with its settings and
+//! processes, and the policy if it was changed. The file is `tasks` in the state directory:
 //!
 //! ```text
-//! hyoshi-tasks 1 BOOT-ID      processes of another boot mean nothing any more
-//! last NUMBER                 tasks have been numbered up to here: numbers are not given twice
-//! policy JSON                 as it was set while the broker ran
-//! task JSON                   as it is now; the last line of a number counts
-//! left NUMBER                 it is no more
+//! hyoshi-tasks 1 BOOT-ID      processes of another boot are obsolete
+//! last NUMBER                 the largest task number so far: numbers are not reused
+//! policy JSON                 the policy that was set at run time
+//! task JSON                   a task; the last line of a number counts
+//! left NUMBER                 the task has ended
 //! ```
 //!
-//! A last line without an end was cut off by the broker's. Any other line that is not understood means that the file is
-//! damaged: it is set aside as `tasks.damaged`, and what is understood of it counts.
+//! A truncated last line is ignored. Any other unreadable line means that the file is damaged: it is stored as
+//! `tasks.damaged`, and its readable lines count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,23 +24,23 @@ use hyoshi_os::process::{ProcessIdentity, boot_id};
 use hyoshi_os::trusted::Folder;
 use serde::{Deserialize, Serialize};
 
+use crate::component::ComponentSpec;
 use crate::journal::Journal;
-use crate::setting::Setting;
 
-/// Processes of a task that are noted: children are found by their parents.
+/// Stored processes of a task; children are found by their parents.
 pub const MOST_PROCESSES: usize = 256;
 
-/// Number of tasks that are rewritten with each further line.
+/// Tasks that a rewrite copies with each further line.
 const AT_ONCE: usize = 16;
 
-/// A task as it was.
+/// A stored task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Noted {
-    /// Its number: references to the task stay good.
+pub struct StoredTask {
+    /// Its number, so that references remain valid.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// Its user.
     pub owner: u32,
     /// For policies fair and strict.
     pub importance: u32,
@@ -48,47 +48,47 @@ pub struct Noted {
     pub weight: u32,
     /// For policy partition.
     pub group: String,
-    /// What was declared, in ns.
+    /// The declared budget, in ns.
     pub budget: u64,
     /// In ns.
     pub period: u64,
     /// In ns within the period.
     pub deadline: u64,
-    /// The least that is of use to it, in millionths of a CPU.
+    /// The smallest useful share, in millionths of a CPU.
     pub least: u64,
-    /// Folders of its control groups.
+    /// Directories of its control groups.
     #[serde(default)]
     pub control_groups: Vec<String>,
-    /// Processes of all users may come with them.
+    /// Its control groups may add processes of all users.
     #[serde(default)]
     pub anybody: bool,
-    /// Its period is found from its wake-ups.
+    /// Its period is detected.
     #[serde(default)]
     pub auto: bool,
-    /// No more than what is reserved for it.
+    /// The reservation is also a limit.
     #[serde(default)]
     pub hard: bool,
-    /// It was begun by somebody who may change all tasks.
+    /// An operator started it.
     #[serde(default)]
     pub directed: bool,
-    /// The entry of the limits that applied to its user.
+    /// The entry of its user's limits.
     #[serde(default)]
     pub account: String,
-    /// It reports itself.
+    /// The program itself reports.
     #[serde(default)]
     pub own: bool,
     /// Its advocates.
-    pub chain: Vec<Setting>,
-    /// What its last cycle consumed, in ns, about.
+    pub chain: Vec<ComponentSpec>,
+    /// Approximate consumption of its last cycle, in ns.
     pub consumed: u64,
-    /// Its processes, each by number and start; at most [`MOST_PROCESSES`].
+    /// Its processes, each with number and start time; at most [`MOST_PROCESSES`].
     pub processes: Vec<(u32, u64)>,
 }
 
-/// A policy that was set while the broker ran.
+/// A policy that was set at run time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotedPolicy {
-    /// As people write it; empty for that of the command line.
+pub struct StoredPolicy {
+    /// As users write it; empty for that of the command line.
     pub policy: String,
     /// Of one CPU, in millionths; 0 for that of the command line.
     pub cap: u64,
@@ -96,25 +96,25 @@ pub struct NotedPolicy {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Roster {
+pub struct TaskStore {
     journal: Journal,
-    /// Something that is true could not be written: the next that is to be brings all of it.
+    /// A write failed: the next one writes everything.
     behind: bool,
     last: u32,
-    policy: NotedPolicy,
-    tasks: BTreeMap<u32, Noted>,
-    /// During a rewrite: tasks up to this number are in the new file.
+    policy: StoredPolicy,
+    tasks: BTreeMap<u32, StoredTask>,
+    /// During a rewrite: tasks up to this number are copied.
     copied: u32,
 }
 
-impl Noted {
-    /// What was declared.
+impl StoredTask {
+    /// The declared reservation.
     pub fn declared(&self) -> Option<Reservation> {
         let reservation = Reservation::new(Span::from_nanos(self.budget), Span::from_nanos(self.period)).ok()?;
         reservation.within(Span::from_nanos(self.deadline)).ok()
     }
 
-    /// As the arbiter takes it, without advocates.
+    /// The arbiter's form, without advocates.
     pub(crate) fn joining(&self, group: GroupId) -> Option<hyoshi_control::Joining> {
         Some(hyoshi_control::Joining {
             importance: self.importance,
@@ -138,75 +138,76 @@ impl Noted {
         self.processes.iter().map(|(number, start)| ProcessIdentity { number: *number, start: *start })
     }
 
-    /// What it consumed last.
+    /// Its last consumption.
     pub fn consumed(&self) -> Span {
         Span::from_nanos(self.consumed)
     }
 
-    /// True if the difference is worth a line: other settings or processes, or half as much again consumed, or half as little.
-    pub fn differs(&self, other: &Noted) -> bool {
+    /// Whether the difference is worth a line: other settings or processes, or a consumption that has doubled or
+    /// halved.
+    pub fn differs(&self, other: &StoredTask) -> bool {
         let (less, more) = (self.consumed.min(other.consumed), self.consumed.max(other.consumed));
-        more - less > more / 2 || Noted { consumed: other.consumed, ..self.clone() } != *other
+        more - less > more / 2 || StoredTask { consumed: other.consumed, ..self.clone() } != *other
     }
 }
 
-impl Roster {
-    /// Opens the directory's file, or makes it; with a word about it if it was damaged. The directory is this broker's alone.
+impl TaskStore {
+    /// Opens or creates the file in this broker's directory. Returns a warning if it was damaged.
     ///
     /// # Errors
     ///
     /// If it cannot be read or written.
-    pub fn open(directory: &Path) -> io::Result<(Roster, Option<String>)> {
+    pub fn open(directory: &Path) -> io::Result<(TaskStore, Option<String>)> {
         let (journal, text) = Journal::open(Folder::open(directory)?, "tasks")?;
-        let mut roster = Roster {
+        let mut roster = TaskStore {
             journal,
             behind: false,
             last: 0,
-            policy: NotedPolicy::default(),
+            policy: StoredPolicy::default(),
             tasks: BTreeMap::new(),
             copied: 0,
         };
         let warning = roster.read(&text).err().map(|line| {
             let kept = roster.journal.set_aside(&text);
             let (path, tasks) = (roster.journal.path(), roster.tasks.len());
-            format!("line {line} of {} cannot be read; {kept}; {tasks} tasks of it are understood", path.display())
+            format!("line {line} of {} is unreadable; {kept}; restored {tasks} tasks", path.display())
         });
         roster.compact()?;
         Ok((roster, warning))
     }
 
-    /// Forgets all tasks and the policy; their numbers are not given again.
+    /// Deletes all tasks and the policy; their numbers are not reused.
     ///
     /// # Errors
     ///
     /// If the file cannot be written.
     pub fn forget(&mut self) -> io::Result<()> {
         self.tasks.clear();
-        self.policy = NotedPolicy::default();
+        self.policy = StoredPolicy::default();
         self.compact()
     }
 
     /// All tasks, by number.
-    pub fn tasks(&self) -> impl Iterator<Item = &Noted> {
+    pub fn tasks(&self) -> impl Iterator<Item = &StoredTask> {
         self.tasks.values()
     }
 
-    /// The greatest number that was given to a task.
+    /// The largest number of a task.
     pub fn last(&self) -> u32 {
         self.last
     }
 
-    /// The policy, if it was set while a broker ran.
-    pub fn policy(&self) -> &NotedPolicy {
+    /// The policy that was set at run time.
+    pub fn policy(&self) -> &StoredPolicy {
         &self.policy
     }
 
-    /// A task is like this now. Nothing is written where it differs by little.
+    /// Stores a task, unless it has hardly changed.
     ///
     /// # Errors
     ///
     /// If it cannot be written.
-    pub fn task(&mut self, task: Noted) -> io::Result<()> {
+    pub fn task(&mut self, task: StoredTask) -> io::Result<()> {
         if !self.behind && self.tasks.get(&task.id).is_some_and(|before| !before.differs(&task)) {
             return Ok(());
         }
@@ -216,11 +217,11 @@ impl Roster {
         self.append(&line)
     }
 
-    /// A task is no more.
+    /// Deletes a task.
     ///
     /// # Errors
     ///
-    /// If it cannot be written: then the next broker finds that its processes have ended, or that they have not.
+    /// If it cannot be written; the next broker then checks its processes.
     pub fn left(&mut self, id: TaskId) -> io::Result<()> {
         match self.tasks.remove(&id.0) {
             Some(_) => self.append(&format!("left {}\n", id.0)),
@@ -228,7 +229,7 @@ impl Roster {
         }
     }
 
-    /// The policy was changed, or the cap, or both; what is empty or 0 was not.
+    /// Stores a policy unless it is empty, and a cap unless it is `None`.
     ///
     /// # Errors
     ///
@@ -257,7 +258,7 @@ impl Roster {
     fn rewrite(&mut self, line: &str) -> io::Result<()> {
         match self.journal.is_rewritten() {
             true => self.journal.add(line)?,
-            // The appended line is part of the data that is rewritten.
+            // The text of the rewrite contains the appended line.
             false => {
                 self.journal.begin(&self.beginning())?;
                 self.copied = 0;
@@ -273,10 +274,10 @@ impl Roster {
         if count < AT_ONCE { self.journal.finish() } else { Ok(()) }
     }
 
-    /// All but tasks.
+    /// The first lines, without tasks.
     fn beginning(&self) -> String {
         let mut text = format!("{}\nlast {}\n", head(), self.last);
-        if self.policy != NotedPolicy::default() {
+        if self.policy != StoredPolicy::default() {
             text += &line("policy", &self.policy);
         }
         text
@@ -289,7 +290,7 @@ impl Roster {
         self.journal.replace(&text)
     }
 
-    /// The first line that is not understood, if there is one.
+    /// The error is the first unreadable line.
     fn read(&mut self, text: &str) -> Result<(), usize> {
         if text.is_empty() {
             return Ok(());
@@ -297,7 +298,7 @@ impl Roster {
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         let Some(first) = lines.next() else { return Ok(()) };
         if first != head() {
-            // Of another boot, there is nothing to be found; anything else is none of ours.
+            // A file of another boot is obsolete; anything else is damaged.
             let other_boot = first.strip_prefix("hyoshi-tasks 1 ").is_some_and(|boot| !boot.contains(' '));
             return if other_boot { Ok(()) } else { Err(1) };
         }
@@ -317,7 +318,7 @@ impl Roster {
             "policy" => self.policy = serde_json::from_str(rest).ok()?,
             "left" => drop(self.tasks.remove(&rest.parse().ok()?)),
             "task" => {
-                let task: Noted = serde_json::from_str(rest).ok()?;
+                let task: StoredTask = serde_json::from_str(rest).ok()?;
                 let known = self.tasks.contains_key(&task.id);
                 task.declared()?;
                 if !task.is_possible() || (!known && self.tasks.len() >= Arbiter::MOST_TASKS) {
@@ -338,7 +339,7 @@ fn head() -> String {
 
 fn line(kind: &str, what: &impl Serialize) -> String {
     let mut line = format!("{kind} ");
-    // Structures of numbers and strings can be written, and a string takes them.
+    // Numbers and strings always serialize.
     let _ = writeln!(line, "{}", serde_json::to_string(what).unwrap_or_default());
     line
 }
@@ -360,8 +361,8 @@ mod tests {
             Place(path)
         }
 
-        fn open(&self) -> (Roster, Option<String>) {
-            Roster::open(&self.0).unwrap()
+        fn open(&self) -> (TaskStore, Option<String>) {
+            TaskStore::open(&self.0).unwrap()
         }
     }
 
@@ -371,8 +372,8 @@ mod tests {
         }
     }
 
-    fn noted(id: u32) -> Noted {
-        Noted {
+    fn sample_task(id: u32) -> StoredTask {
+        StoredTask {
             id,
             name: format!("task-{id}"),
             owner: 1000,
@@ -396,7 +397,7 @@ mod tests {
             directed: true,
             account: "group.hyoshi".into(),
             own: true,
-            chain: vec![Setting::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
+            chain: vec![ComponentSpec::from_words(&["max-decay".into(), "--reports".into(), "10".into()]).unwrap()],
             consumed: 7_000_000,
             processes: vec![(4242, 1234), (4243, 1235)],
         }
@@ -407,19 +408,19 @@ mod tests {
         let place = Place::new("again");
         let (mut roster, warning) = place.open();
         assert_eq!(warning, None);
-        roster.task(noted(1)).unwrap();
-        roster.task(noted(2)).unwrap();
-        roster.task(Noted { importance: 9, ..noted(1) }).unwrap();
+        roster.task(sample_task(1)).unwrap();
+        roster.task(sample_task(2)).unwrap();
+        roster.task(StoredTask { importance: 9, ..sample_task(1) }).unwrap();
         roster.set_policy("weighted", None).unwrap();
         roster.set_policy("", Some(Share::from_percent(75))).unwrap();
-        roster.task(noted(7)).unwrap();
+        roster.task(sample_task(7)).unwrap();
         roster.left(TaskId(7)).unwrap();
         for _ in 0..2 {
             drop(roster);
             (roster, _) = place.open();
             let all: Vec<_> = roster.tasks().cloned().collect();
-            assert_eq!(all, [Noted { importance: 9, ..noted(1) }, noted(2)]);
-            assert_eq!(roster.policy(), &NotedPolicy { policy: "weighted".into(), cap: 750_000 });
+            assert_eq!(all, [StoredTask { importance: 9, ..sample_task(1) }, sample_task(2)]);
+            assert_eq!(roster.policy(), &StoredPolicy { policy: "weighted".into(), cap: 750_000 });
             assert_eq!(roster.last(), 7, "numbers are not given twice");
         }
         roster.forget().unwrap();
@@ -430,18 +431,18 @@ mod tests {
     #[test]
     fn a_task_that_was_noted_before_it_was_noted_who_reports_is_found_again() {
         let place = Place::new("before-own");
-        let old = line("task", &noted(1)).replace("\"own\":true,", "");
+        let old = line("task", &sample_task(1)).replace("\"own\":true,", "");
         assert!(!old.contains("own\":t"));
         fs::write(place.0.join("tasks"), format!("{}\n{old}", head())).unwrap();
         let (roster, warning) = place.open();
         assert_eq!(warning, None);
-        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&Noted { own: false, ..noted(1) }]);
+        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&StoredTask { own: false, ..sample_task(1) }]);
     }
 
     #[test]
     fn a_file_that_is_cut_off_anywhere_is_read_without_a_word_and_of_another_boot_as_none() {
         let place = Place::new("cut");
-        let text = format!("{}\nlast 2\n{}{}", head(), line("task", &noted(1)), line("task", &noted(2)));
+        let text = format!("{}\nlast 2\n{}{}", head(), line("task", &sample_task(1)), line("task", &sample_task(2)));
         let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
         for length in 0..=text.len() {
             fs::write(place.0.join("tasks"), &text[..length]).unwrap();
@@ -457,16 +458,13 @@ mod tests {
     #[test]
     fn a_damaged_file_is_set_aside_and_what_is_understood_counts() {
         let place = Place::new("damaged");
-        let whole = Noted { period: 0, ..noted(2) };
-        let text = format!("{}\n{}{}task {{\n", head(), line("task", &noted(1)), line("task", &whole));
+        let whole = StoredTask { period: 0, ..sample_task(2) };
+        let text = format!("{}\n{}{}task {{\n", head(), line("task", &sample_task(1)), line("task", &whole));
         fs::write(place.0.join("tasks"), &text).unwrap();
         let (roster, warning) = place.open();
         let warning = warning.unwrap();
-        assert!(
-            warning.starts_with("line 3 of ") && warning.ends_with("is kept; 1 tasks of it are understood"),
-            "{warning}"
-        );
-        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&noted(1)]);
+        assert!(warning.starts_with("line 3 of ") && warning.ends_with("tasks.damaged; restored 1 tasks"), "{warning}");
+        assert_eq!(roster.tasks().collect::<Vec<_>>(), [&sample_task(1)]);
         assert_eq!(fs::read_to_string(place.0.join("tasks.damaged")).unwrap(), text);
         assert_eq!(place.open().1, None, "once");
         fs::write(place.0.join("tasks"), "hyoshi-tasks 2 later\n").unwrap();
@@ -477,13 +475,13 @@ mod tests {
     fn little_differences_are_not_written_and_a_long_life_does_not_make_a_long_file() {
         let place = Place::new("long");
         let (mut roster, _) = place.open();
-        roster.task(noted(1)).unwrap();
+        roster.task(sample_task(1)).unwrap();
         let length = || fs::metadata(place.0.join("tasks")).unwrap().len();
         let before = length();
-        roster.task(Noted { consumed: 9_000_000, ..noted(1) }).unwrap();
+        roster.task(StoredTask { consumed: 9_000_000, ..sample_task(1) }).unwrap();
         assert_eq!(length(), before);
         for round in 0..10_000 {
-            roster.task(Noted { weight: round, ..noted(1) }).unwrap();
+            roster.task(StoredTask { weight: round, ..sample_task(1) }).unwrap();
         }
         assert!(length() < 4 << 20, "{}", length());
         drop(roster);
@@ -494,14 +492,14 @@ mod tests {
     fn a_long_file_is_written_anew_in_small_steps_and_loses_nothing_wherever_it_is_cut_off() {
         let place = Place::new("steps");
         let (mut roster, _) = place.open();
-        (1..=1_000).for_each(|id| roster.task(noted(id)).unwrap());
+        (1..=1_000).for_each(|id| roster.task(sample_task(id)).unwrap());
         let beside = || fs::metadata(place.0.join("tasks.new")).ok().map(|found| found.len());
         let (mut before, mut longest, mut begun) = (None, 0, 0);
         for round in 0..8_000 {
             let id = 1 + round * 7 % 1_000;
             match round % 3 {
                 0 => roster.left(TaskId(id)).unwrap(),
-                _ => roster.task(Noted { weight: round + 10, ..noted(id) }).unwrap(),
+                _ => roster.task(StoredTask { weight: round + 10, ..sample_task(id) }).unwrap(),
             }
             let now = beside();
             if let (Some(before), Some(now)) = (before, now) {
@@ -510,7 +508,7 @@ mod tests {
             begun += u32::from(before.is_none() && now.is_some());
             before = now;
             if now.is_some() && round % 50 == 0 {
-                // If a broker ends now, the next one reads the same tasks.
+                // If the broker ended now, the next one would read the same tasks.
                 let copy = Place::new("steps-copy");
                 fs::copy(place.0.join("tasks"), copy.0.join("tasks")).unwrap();
                 let (again, warning) = copy.open();
@@ -519,7 +517,7 @@ mod tests {
             }
         }
         assert!(begun >= 1);
-        let one = line("task", &noted(1)).len() as u64;
+        let one = line("task", &sample_task(1)).len() as u64;
         assert!(longest <= (AT_ONCE as u64 + 2) * (one + 20), "{longest} octets in one step, {one} a task");
         let tasks = roster.tasks.clone();
         drop(roster);
@@ -530,12 +528,12 @@ mod tests {
     fn what_could_not_be_written_is_written_with_what_comes_next_though_that_is_as_before() {
         let place = Place::new("behind");
         let (mut roster, _) = place.open();
-        roster.task(noted(2)).unwrap();
-        // It cannot be written anew where a folder is in the way.
+        roster.task(sample_task(2)).unwrap();
+        // A directory of that name prevents a rewrite.
         let beside = place.0.join("tasks.new");
         fs::create_dir(&beside).unwrap();
-        let refused = (0..10_000).find(|round| roster.task(Noted { weight: *round, ..noted(1) }).is_err());
-        let last = Noted { weight: refused.unwrap(), ..noted(1) };
+        let refused = (0..10_000).find(|round| roster.task(StoredTask { weight: *round, ..sample_task(1) }).is_err());
+        let last = StoredTask { weight: refused.unwrap(), ..sample_task(1) };
         roster.task(last.clone()).unwrap_err();
         roster.set_policy("weighted", None).unwrap_err();
         roster.left(TaskId(2)).unwrap_err();

@@ -1,8 +1,8 @@
-//! Lines appended to a file, or told on standard error, by a thread of its own: a disk that takes its time, or a terminal that
-//! is stopped, holds up nobody else.
+//! Appends lines to a file or to standard error in a thread of its own, so that a slow disk or a stopped terminal
+//! blocks no caller.
 //!
-//! A file grows to [`LARGEST`] octets; then it is renamed to `NAME.1`, in place of an earlier one, and begun anew. Lines that
-//! cannot be written are lost; that is told once, and again after a line could be written in between.
+//! At [`LARGEST`] octets a file is renamed to `NAME.1`, in place of an earlier one, and a new file starts. Lines that
+//! cannot be written are dropped; that is reported once, and again after a successful write.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,41 +16,41 @@ use std::time::{Duration, Instant};
 use hyoshi_os::trusted::{Folder, OpenMode};
 use hyoshi_os::{PiMutex, Spawn, SpawnedThread, Wake};
 
-/// When a file is begun anew, in octets.
+/// The largest size of a file, in octets.
 pub const LARGEST: u64 = 16 << 20;
-/// Lines that wait to be written, and octets of these; further ones are lost.
+/// The queue, in lines and octets; further lines are dropped.
 const WAITING: usize = 4_096;
 const WAITING_OCTETS: usize = 1 << 20;
 
-/// How long nobody who reads standard error is waited for at the end.
+/// Time for a reader of standard error at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// See the module. When it goes, all that waits is written to a file first; on standard error as much as is read within a second.
+/// See the module. Dropping it writes all queued lines to a file; to standard error it writes for at most a second.
 #[derive(Debug)]
-pub struct Lines {
-    desk: Arc<Desk>,
+pub struct LogWriter {
+    queue: Arc<LogQueue>,
     thread: Option<SpawnedThread<()>>,
-    /// Whether all has to be written before the end.
+    /// Whether dropping it writes all queued lines.
     all: bool,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
-    tray: PiMutex<Tray>,
+struct LogQueue {
+    queued: PiMutex<QueuedLines>,
     wake: Wake,
 }
 
 #[derive(Debug, Default)]
-struct Tray {
+struct QueuedLines {
     lines: VecDeque<String>,
     octets: usize,
     lost: u64,
-    trouble: Option<String>,
+    error: Option<String>,
     ends: bool,
 }
 
 #[derive(Debug)]
-struct Log {
+struct RotatedFile {
     folder: Folder,
     name: OsString,
     file: File,
@@ -59,58 +59,58 @@ struct Log {
     whole: bool,
 }
 
-impl Lines {
-    /// Appends to a file, which only the broker's user may read.
+impl LogWriter {
+    /// Appends to a file that only the broker's user may read.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened, or no thread can be started.
-    pub fn to(path: &Path) -> io::Result<Lines> {
-        Lines::through(Box::new(Log::open(path)?), true)
+    /// If the file cannot be opened, or no thread starts.
+    pub fn to(path: &Path) -> io::Result<LogWriter> {
+        LogWriter::through(Box::new(RotatedFile::open(path)?), true)
     }
 
-    /// Tells on standard error. It has a descriptor of its own: what else is told there does not wait for this.
+    /// Writes to standard error through its own descriptor, so that other writers do not wait for it.
     ///
     /// # Errors
     ///
-    /// If there is no descriptor, or no thread can be started.
-    pub fn on_standard_error() -> io::Result<Lines> {
+    /// If there is no descriptor, or no thread starts.
+    pub fn on_standard_error() -> io::Result<LogWriter> {
         let own = io::stderr().as_fd().try_clone_to_owned()?;
-        Lines::through(Box::new(Told(File::from(own))), false)
+        LogWriter::through(Box::new(StandardError(File::from(own))), false)
     }
 
-    fn through(mut sink: Box<dyn Sink>, all: bool) -> io::Result<Lines> {
-        let desk = Arc::new(Desk::default());
-        let own = desk.clone();
+    fn through(mut sink: Box<dyn LineSink>, all: bool) -> io::Result<LogWriter> {
+        let queue = Arc::new(LogQueue::default());
+        let own = queue.clone();
         let thread = Spawn::new("lines").spawn(move || own.write(&mut *sink))?;
-        Ok(Lines { desk, thread: Some(thread), all })
+        Ok(LogWriter { queue, thread: Some(thread), all })
     }
 
-    /// A line without its end. Waits for nothing.
+    /// Queues a line without its end. Does not block.
     pub fn push(&self, line: String) {
-        let mut tray = self.desk.tray.lock();
-        let octets = tray.octets.saturating_add(line.len());
-        match tray.lines.len() < WAITING && octets <= WAITING_OCTETS {
+        let mut queued = self.queue.queued.lock();
+        let octets = queued.octets.saturating_add(line.len());
+        match queued.lines.len() < WAITING && octets <= WAITING_OCTETS {
             true => {
-                tray.octets = octets;
-                tray.lines.push_back(line);
+                queued.octets = octets;
+                queued.lines.push_back(line);
             }
-            false => tray.lost += 1,
+            false => queued.lost += 1,
         }
-        drop(tray);
-        self.desk.wake.post();
+        drop(queued);
+        self.queue.wake.post();
     }
 
-    /// Why lines were lost, if that has not been told yet.
-    pub fn trouble(&self) -> Option<String> {
-        self.desk.tray.lock().trouble.take()
+    /// Why lines were dropped, once for each failure.
+    pub fn take_error(&self) -> Option<String> {
+        self.queue.queued.lock().error.take()
     }
 }
 
-impl Drop for Lines {
+impl Drop for LogWriter {
     fn drop(&mut self) {
-        self.desk.tray.lock().ends = true;
-        self.desk.wake.post();
+        self.queue.queued.lock().ends = true;
+        self.queue.wake.post();
         let Some(thread) = self.thread.take() else { return };
         let until = Instant::now() + PATIENCE;
         while !self.all && !thread.is_finished() {
@@ -119,18 +119,18 @@ impl Drop for Lines {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // A panic of the thread would have been told by itself.
+        // A panic of the thread has already been reported.
         let _ = thread.join();
     }
 }
 
-impl Desk {
-    fn write(&self, sink: &mut dyn Sink) {
+impl LogQueue {
+    fn write(&self, sink: &mut dyn LineSink) {
         loop {
             let (lines, lost, ends) = {
-                let mut tray = self.tray.lock();
-                tray.octets = 0;
-                (std::mem::take(&mut tray.lines), std::mem::take(&mut tray.lost), tray.ends)
+                let mut queued = self.queued.lock();
+                queued.octets = 0;
+                (std::mem::take(&mut queued.lines), std::mem::take(&mut queued.lost), queued.ends)
             };
             if lines.is_empty() && lost == 0 {
                 if ends {
@@ -140,38 +140,38 @@ impl Desk {
                 continue;
             }
             let written = lines.into_iter().filter_map(|line| sink.append(line)).last();
-            if let Some(trouble) = written.or_else(|| (lost > 0).then(|| sink.lost(lost)).flatten()) {
-                self.tray.lock().trouble = Some(trouble);
+            if let Some(error) = written.or_else(|| (lost > 0).then(|| sink.lost(lost)).flatten()) {
+                self.queued.lock().error = Some(error);
             }
         }
     }
 }
 
-/// Where lines go.
-trait Sink: Send {
-    /// Says what is wrong, if it was not wrong before.
+/// The destination of lines.
+trait LineSink: Send {
+    /// Returns an error if the previous line succeeded.
     fn append(&mut self, line: String) -> Option<String>;
 
-    /// So many lines could not wait. What is wrong, if it is to be told elsewhere.
+    /// Reports dropped lines; returns an error to report elsewhere.
     fn lost(&mut self, lines: u64) -> Option<String>;
 }
 
-/// What is told to whoever reads it; if nobody does, there is nobody left to tell.
+/// Standard error; without a reader, errors are ignored.
 #[derive(Debug)]
-struct Told(File);
+struct StandardError(File);
 
-impl Sink for Told {
+impl LineSink for StandardError {
     fn append(&mut self, line: String) -> Option<String> {
         let _ = self.0.write_all(format!("{line}\n").as_bytes());
         None
     }
 
     fn lost(&mut self, lines: u64) -> Option<String> {
-        self.append(format!("{lines} lines are left out here: they came faster than they were read"))
+        self.append(format!("{lines} lines dropped here: the reader of standard error is too slow"))
     }
 }
 
-impl Sink for Log {
+impl LineSink for RotatedFile {
     fn append(&mut self, mut line: String) -> Option<String> {
         line.push('\n');
         let written = self.write(&line);
@@ -180,16 +180,16 @@ impl Sink for Log {
     }
 
     fn lost(&mut self, lines: u64) -> Option<String> {
-        Some(format!("{lines} lines came faster than the disk takes them"))
+        Some(format!("{lines} lines dropped: the disk is too slow"))
     }
 }
 
-impl Log {
-    fn open(path: &Path) -> io::Result<Log> {
+impl RotatedFile {
+    fn open(path: &Path) -> io::Result<RotatedFile> {
         let (folder, name) = Folder::of_file(path)?;
         let file = folder.file(&name, OpenMode::Appending)?;
         let size = file.metadata()?.len();
-        Ok(Log { folder, name, file, size, whole: true })
+        Ok(RotatedFile { folder, name, file, size, whole: true })
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
@@ -201,7 +201,7 @@ impl Log {
             self.file = self.folder.file(&self.name, OpenMode::Appending)?;
             self.size = 0;
         }
-        // One write: lines of a broker that is killed are whole.
+        // A single write, so that SIGKILL leaves only whole lines.
         self.file.write_all(line.as_bytes())?;
         self.size += line.len() as u64;
         Ok(())
@@ -212,7 +212,7 @@ impl Log {
 mod tests {
     use super::*;
 
-    /// A directory of the test's own: in the shared one for temporary files other users could create the log first.
+    /// A directory of its own: in a shared one, another user could create the log first.
     fn place(name: &str) -> std::path::PathBuf {
         let place = std::env::temp_dir().join(format!("hyoshi-lines-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_told_once_and_the_log_goes_on_when_there_is_space() {
         let open = |path: &str| std::fs::OpenOptions::new().append(true).open(path).unwrap();
-        let mut log = Log::open(Path::new("/dev/full")).unwrap();
+        let mut log = RotatedFile::open(Path::new("/dev/full")).unwrap();
         assert!(log.append("a".into()).is_some());
         assert!(log.append("b".into()).is_none(), "told already");
         log.file = open("/dev/null");
@@ -235,7 +235,7 @@ mod tests {
     fn a_file_that_has_grown_is_begun_anew() {
         let place = place("grown");
         let (path, before) = (place.join("log"), place.join("log.1"));
-        let mut log = Log::open(&path).unwrap();
+        let mut log = RotatedFile::open(&path).unwrap();
         log.size = LARGEST;
         assert!(log.append("a".into()).is_none());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\n");
@@ -247,26 +247,27 @@ mod tests {
     fn all_that_waits_is_written_before_the_end_and_what_is_lost_is_told() {
         let place = place("all");
         let path = place.join("log");
-        let lines = Lines::to(&path).unwrap();
+        let lines = LogWriter::to(&path).unwrap();
         (0..1_000).for_each(|number| lines.push(number.to_string()));
-        assert_eq!(lines.trouble(), None);
+        assert_eq!(lines.take_error(), None);
         drop(lines);
         let wanted: String = (0..1_000).map(|number| format!("{number}\n")).collect();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), wanted);
         std::fs::remove_dir_all(&place).unwrap();
 
-        let lines = Lines::to(Path::new("/dev/full")).unwrap();
-        let desk = lines.desk.clone();
+        let lines = LogWriter::to(Path::new("/dev/full")).unwrap();
+        let queue = lines.queue.clone();
         lines.push("a".into());
         drop(lines);
-        assert!(desk.tray.lock().trouble.as_deref().is_some_and(|trouble| trouble.contains("No space left")));
+        assert!(queue.queued.lock().error.as_deref().is_some_and(|error| error.contains("No space left")));
     }
 
     #[test]
     fn whoever_does_not_read_delays_nobody_and_is_told_how_much_was_left_out() {
         let (read, write) = io::pipe().unwrap();
-        let lines = Lines::through(Box::new(Told(File::from(std::os::fd::OwnedFd::from(write)))), false).unwrap();
-        // Far more than a pipe holds, and than may wait.
+        let lines =
+            LogWriter::through(Box::new(StandardError(File::from(std::os::fd::OwnedFd::from(write)))), false).unwrap();
+        // More than a pipe and the queue hold.
         let word = "x".repeat(1_000);
         (0..4 * WAITING).for_each(|_| lines.push(word.clone()));
         let ended = std::thread::spawn(move || drop(lines));
@@ -276,7 +277,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         let all = io::read_to_string(read).unwrap();
-        let (told, words): (Vec<_>, Vec<_>) = all.lines().partition(|line| line.contains("left out"));
+        let (told, words): (Vec<_>, Vec<_>) = all.lines().partition(|line| line.contains("dropped here"));
         assert!(words.iter().all(|line| *line == word));
         let lost: usize = told.iter().map(|line| line.split(' ').next().unwrap().parse::<usize>().unwrap()).sum();
         assert_eq!((words.len() + lost, lost > 0), (4 * WAITING, true));
@@ -285,13 +286,14 @@ mod tests {
     #[test]
     fn few_long_lines_wait() {
         let (read, write) = io::pipe().unwrap();
-        let lines = Lines::through(Box::new(Told(File::from(std::os::fd::OwnedFd::from(write)))), false).unwrap();
+        let lines =
+            LogWriter::through(Box::new(StandardError(File::from(std::os::fd::OwnedFd::from(write)))), false).unwrap();
         let (word, all) = ("x".repeat(WAITING_OCTETS / 8), 64);
         (0..all).for_each(|_| lines.push(word.clone()));
-        let tray = lines.desk.tray.lock();
-        assert!(tray.octets <= WAITING_OCTETS && tray.lines.len() <= 8, "{} octets", tray.octets);
-        // Besides, one tray full is being written.
-        assert!(tray.lost >= all - 16, "{}", tray.lost);
-        drop((tray, read));
+        let queued = lines.queue.queued.lock();
+        assert!(queued.octets <= WAITING_OCTETS && queued.lines.len() <= 8, "{} octets", queued.octets);
+        // The thread is writing one more queue.
+        assert!(queued.lost >= all - 16, "{}", queued.lost);
+        drop((queued, read));
     }
 }

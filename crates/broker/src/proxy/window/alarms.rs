@@ -1,56 +1,56 @@
-//! What a window waits for between two looks: a kernel event if there is one, else the earliest time at which the
-//! budget can be consumed.
+//! What a window waits for between two samples: a kernel event, else the earliest instant at which the budget can be
+//! used up.
 
 use std::collections::BTreeMap;
 
 use hyoshi_control::{TaskId, WindowAlarm, WindowStep};
 use hyoshi_model::{Instant, Span};
 
-use super::{Alarm, AlarmReport, Events, Open, State};
+use super::{Alarm, AlarmReport, Events, TaskWindow, ThreadState};
 
-/// Tasks with more threads are watched by looks: setting each alarm again in each period would cost too much.
+/// Tasks with more threads are sampled: setting all their alarms in each period would cost too much.
 const MOST_ALARMS: usize = 16;
-/// After a task has started threads, it is watched by looks for this long: threads without an alarm may consume, too.
-const RESTLESS: Span = Span::from_secs(1);
+/// How long a task is sampled after it started threads: threads without an alarm may consume, too.
+const SAMPLED: Span = Span::from_secs(1);
 
 /// The alarms of a task's threads.
 #[derive(Debug, Default)]
-pub(super) struct Resting {
-    alarms: BTreeMap<u32, AlarmSet>,
-    /// The thread whose alarm was reported last, which is set anew at each look, and the meter's value when it was.
+pub(super) struct WindowAlarms {
+    alarms: BTreeMap<u32, ThreadAlarm>,
+    /// The thread of the last alarm, whose alarm is set at each sample, and the meter's value then.
     leader: Option<u32>,
     reading: Span,
-    /// Whether the window waits for them.
-    heard: bool,
-    restless: Instant,
+    /// Whether the window waits for alarms.
+    waiting: bool,
+    sampled_until: Instant,
     refused: Option<String>,
 }
 
 #[derive(Debug)]
-struct AlarmSet {
+struct ThreadAlarm {
     alarm: Alarm,
-    /// What it was set to; `None` before that, and after its report.
+    /// The set value; `None` before that and after the alarm.
     to: Option<Span>,
 }
 
-impl Resting {
+impl WindowAlarms {
     /// Whether the window waits for alarms.
-    pub fn hears(&self) -> bool {
-        self.heard
+    pub fn is_waiting(&self) -> bool {
+        self.waiting
     }
 
-    /// Why the kernel refused them.
+    /// Why the kernel refused alarms.
     pub fn refused(&self) -> Option<&String> {
         self.refused.as_ref()
     }
 
     /// The task has started threads.
-    pub fn restless(&mut self, now: Instant) {
-        self.restless = now.saturating_add(RESTLESS);
+    pub fn started_threads(&mut self, now: Instant) {
+        self.sampled_until = now.saturating_add(SAMPLED);
     }
 
-    /// An alarm was reported; false if it is not known any more.
-    pub fn acknowledge(&mut self, tid: u32, what: AlarmReport) -> bool {
+    /// An alarm has fired; false if it is unknown.
+    pub fn fired(&mut self, tid: u32, what: AlarmReport) -> bool {
         if what == AlarmReport::Ended {
             return self.alarms.remove(&tid).is_some();
         }
@@ -60,9 +60,10 @@ impl Resting {
         true
     }
 
-    /// Sets all alarms, so that one is reported before the task has consumed `left` more.
+    /// Sets all alarms so that one fires before the task has consumed `left` more.
     ///
-    /// The leader's counts from now on. Others were set earlier to as much or less: they are reported sooner, if at all.
+    /// The leader's alarm counts from now. Earlier alarms of other threads were set to as much or less, so they fire no
+    /// later.
     fn set(&mut self, left: Span, reading: Span) -> std::io::Result<()> {
         let (most, other) = WindowAlarm::parts(left, self.alarms.len());
         if let (1, Some(only)) = (self.alarms.len(), self.alarms.keys().next()) {
@@ -89,14 +90,14 @@ fn key(task: TaskId, tid: u32) -> u64 {
     u64::from(task.0) << 32 | u64::from(tid)
 }
 
-/// The thread whose alarm has this key.
-pub(super) fn whose(key: u64) -> (TaskId, u32) {
+/// The thread of this key.
+pub(super) fn thread_of(key: u64) -> (TaskId, u32) {
     (TaskId((key >> 32) as u32), key as u32) // the two halves
 }
 
-impl Open {
-    /// After a look: when the next one is due, unless an alarm is reported earlier.
-    pub(super) fn rest(
+impl TaskWindow {
+    /// Returns when the next sample is due, unless an alarm fires earlier.
+    pub(super) fn schedule_next(
         &mut self,
         task: TaskId,
         step: WindowStep,
@@ -104,42 +105,44 @@ impl Open {
         reading: Span,
         events: &Events,
     ) -> Instant {
-        self.rest.heard = false;
+        self.window_alarms.waiting = false;
         if self.unfinished {
             return now;
         }
         let Events::From(alarms) = events else { return step.at() };
-        if !self.window.is_raised() || now < self.rest.restless {
+        if !self.window.is_raised() || now < self.window_alarms.sampled_until {
             return step.at();
         }
         let threads = &self.threads;
-        let raised = || threads.iter().filter(|(_, held)| held.state == State::Raised).map(|(tid, _)| *tid);
+        let raised = || threads.iter().filter(|(_, thread)| thread.state == ThreadState::Raised).map(|(tid, _)| *tid);
         if raised().count() > MOST_ALARMS {
-            self.rest.alarms.clear();
+            self.window_alarms.alarms.clear();
             return step.at();
         }
-        self.rest.alarms.retain(|tid, _| threads.get(tid).is_some_and(|held| held.state == State::Raised));
+        self.window_alarms
+            .alarms
+            .retain(|tid, _| threads.get(tid).is_some_and(|thread| thread.state == ThreadState::Raised));
         for tid in raised() {
-            if self.rest.alarms.contains_key(&tid) {
+            if self.window_alarms.alarms.contains_key(&tid) {
                 continue;
             }
             match alarms.of(tid, key(task, tid)) {
-                Ok(alarm) => drop(self.rest.alarms.insert(tid, AlarmSet { alarm, to: None })),
+                Ok(alarm) => drop(self.window_alarms.alarms.insert(tid, ThreadAlarm { alarm, to: None })),
                 Err(error) if error.raw_os_error() == Some(ESRCH) => {}
                 Err(error) => {
-                    self.rest.refused = Some(error.to_string());
+                    self.window_alarms.refused = Some(error.to_string());
                     return step.at();
                 }
             }
         }
-        self.rest.refused = None;
-        let rest = self.window.next_alarm(step, self.rest.alarms.len());
+        self.window_alarms.refused = None;
+        let rest = self.window.next_alarm(step, self.window_alarms.alarms.len());
         let Some(left) = rest.alarm else { return rest.at };
-        if let Err(error) = self.rest.set(left, reading) {
-            self.rest.refused = Some(error.to_string());
+        if let Err(error) = self.window_alarms.set(left, reading) {
+            self.window_alarms.refused = Some(error.to_string());
             return step.at();
         }
-        self.rest.heard = true;
+        self.window_alarms.waiting = true;
         rest.at
     }
 }

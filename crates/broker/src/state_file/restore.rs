@@ -1,4 +1,4 @@
-//! What was changed is put back: a thread that has what only a window or bandwidth gives, and whoever was born in a window.
+//! Restores threads with a window's priority or bandwidth, and threads that started in a window.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,13 @@ use hyoshi_os::process::{Children, Process, ProcessIdentity, identity_of_thread,
 use hyoshi_os::scheduling::{Affinity, Scheduling, SchedulingClass};
 use hyoshi_os::{Refused, allowed_cpus};
 
-use super::{Before, PutBack};
-use crate::members::MOST_PROCESSES;
+use super::{RestoreReport, SavedThread};
 use crate::raised;
+use crate::task_processes::MOST_PROCESSES;
 
-/// True if it was changed. A thread is ours only while it has a window's priority or bandwidth, or what it can only
-/// have derived from them ([`raised`]). Any other scheduling is its own choice.
-pub(super) fn restore(before: &Before) -> Result<bool, Refused> {
+/// True if it was changed. A thread has the broker's scheduling only if it has a window's priority or bandwidth, or a
+/// scheduling that it can only have derived from them ([`raised`]). Any other scheduling is its own choice.
+pub(super) fn restore(before: &SavedThread) -> Result<bool, Refused> {
     let tid = before.thread.number;
     if before.has_ended() {
         return Ok(false);
@@ -24,8 +24,8 @@ pub(super) fn restore(before: &Before) -> Result<bool, Refused> {
     if !ours {
         return Ok(false);
     }
-    // In the order of `lower`: affinity is ours only while the priority is. Where its cpuset has none of these CPUs any
-    // more, that has bound it to others.
+    // In the order of `lower`: the affinity is the broker's only while the priority is. Without any of these CPUs in
+    // its cpuset, the kernel has already bound it to others.
     let freed =
         before.affinity.put(tid).or_else(|refused| if refused.is_cpu_forbidden() { Ok(()) } else { Err(refused) });
     match freed.and_then(|()| before.scheduling.restore(tid)) {
@@ -35,29 +35,29 @@ pub(super) fn restore(before: &Before) -> Result<bool, Refused> {
     }
 }
 
-/// Of each process with threads in a window, one of them: the first, if it is noted.
-pub(super) fn kin<'a>(threads: impl Iterator<Item = &'a Before>) -> BTreeMap<ProcessIdentity, Before> {
-    let mut kin = BTreeMap::new();
+/// One recorded thread for each process with threads in a window; the first thread, if recorded.
+pub(super) fn siblings<'a>(threads: impl Iterator<Item = &'a SavedThread>) -> BTreeMap<ProcessIdentity, SavedThread> {
+    let mut siblings = BTreeMap::new();
     for before in threads.filter(|before| before.window.is_some()) {
-        let one = kin.entry(before.process).or_insert(*before);
+        let one = siblings.entry(before.process).or_insert(*before);
         if before.thread == before.process {
             *one = *before;
         }
     }
-    kin
+    siblings
 }
 
-/// Threads and children that were born in a window, and that nobody has looked at since, have inherited that they may run on its
-/// CPU alone: they may again where their kin may, as the window itself would have it.
-pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<ProcessIdentity, Before>) {
+/// Threads and children that started in a window and were never sampled are still bound to its CPU: restores the
+/// affinity of their siblings, as the window would.
+pub(super) fn unbind_started(recorded: &BTreeSet<u32>, siblings: BTreeMap<ProcessIdentity, SavedThread>) {
     let children = Children::default();
-    let mut seen: BTreeSet<ProcessIdentity> = kin.keys().copied().collect();
-    let mut next: Vec<(ProcessIdentity, Before)> = kin.into_iter().collect();
+    let mut seen: BTreeSet<ProcessIdentity> = siblings.keys().copied().collect();
+    let mut next: Vec<(ProcessIdentity, SavedThread)> = siblings.into_iter().collect();
     while let Some((process, before)) = next.pop() {
         let Some(here) = before.window.map(|cpu| Affinity::to([cpu])).filter(|here| *here != before.affinity) else {
             continue;
         };
-        for tid in threads_of(process, MOST_PROCESSES).into_iter().filter(|tid| !noted.contains(tid)) {
+        for tid in threads_of(process, MOST_PROCESSES).into_iter().filter(|tid| !recorded.contains(tid)) {
             if Affinity::of(tid).is_ok_and(|found| found == here) {
                 let _ = before.affinity.put(tid);
             }
@@ -72,15 +72,14 @@ pub(super) fn unbind_born(noted: &BTreeSet<u32>, kin: BTreeMap<ProcessIdentity, 
     }
 }
 
-/// Processes that are looked through for it.
+/// Most processes to check for them.
 const MOST_UNBOUND: usize = 4 * MOST_PROCESSES;
 
-/// Undoes changes of an earlier broker in these processes that no line records, as after damage to the file:
-/// scheduling that only a window or bandwidth gives, unless the process may set it by itself. The thread's earlier
-/// scheduling is unknown, so it becomes ordinary. If it was bound to one CPU, as in a window, it may run on all of the
-/// broker's CPUs.
-pub fn put_back_unnoted(processes: impl IntoIterator<Item = ProcessIdentity>) -> PutBack {
-    let mut report = PutBack::default();
+/// Undoes unrecorded changes of an earlier broker in these processes, as after damage to the file: scheduling that only
+/// a window or bandwidth explains, unless the process may set it by itself. The thread's earlier scheduling is unknown,
+/// so it becomes ordinary. If it was bound to one CPU, as in a window, it may run on all of the broker's CPUs.
+pub fn restore_unrecorded(processes: impl IntoIterator<Item = ProcessIdentity>) -> RestoreReport {
+    let mut report = RestoreReport::default();
     for process in processes {
         for tid in threads_of(process, MOST_PROCESSES) {
             let Ok(found) = Scheduling::of(tid) else { continue };
@@ -88,7 +87,7 @@ pub fn put_back_unnoted(processes: impl IntoIterator<Item = ProcessIdentity>) ->
                 continue;
             }
             if Affinity::of(tid).is_ok_and(|affinity| affinity.cpus().nth(1).is_none()) {
-                // If its cpuset has none of them, its CPUs stay.
+                // Without any of them in its cpuset, its CPUs stay.
                 let _ = Affinity::to(allowed_cpus()).put(tid);
             }
             match Scheduling::ORDINARY.restore(tid) {
