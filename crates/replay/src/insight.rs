@@ -10,6 +10,7 @@ use hyoshi_sched::{Plan, ProcessorPlan};
 
 use crate::blame::{Account, Blame, Culprits, Delays, Interest};
 use crate::timeline::{Timeline, Window};
+use hyoshi_trace::stats::OverTime;
 use hyoshi_trace::stats::miss::{KEPT, lateness};
 use hyoshi_trace::{Decision, Event, Outcome};
 
@@ -34,7 +35,12 @@ pub struct Seen {
     worst: Vec<[Vec<Account>; 2]>,
     /// Windows, in the order in which they are to be shown.
     pub windows: Vec<Window>,
+    /// Job ends over the whole run, by operation; empty without windows.
+    pub history: Vec<OverTime>,
 }
+
+/// Stretches of the history of one operation, and of all operations together.
+const HISTORY: (usize, usize) = (512, 500_000);
 
 impl<'a> Insight<'a> {
     /// Before the start; `exact` is said of a simulation. With `windows` something is kept to be drawn; `apart` is how far behind each other
@@ -44,7 +50,7 @@ impl<'a> Insight<'a> {
         Insight {
             laws: plan.processors.iter().map(law).collect(),
             timeline: windows.then(|| Timeline::new(system, plan, apart)),
-            seen: Seen::new(system),
+            seen: Seen { history: if windows { history(system) } else { Vec::new() }, ..Seen::new(system) },
         }
     }
 
@@ -64,6 +70,11 @@ impl<'a> Insight<'a> {
             let chief = account.as_ref().and_then(Account::chief);
             timeline.event(processor, now, event, chief);
         }
+        if let Event::Decision(Decision::End(end)) = event
+            && let Some(history) = self.seen.history.get_mut(end.job.operation.index())
+        {
+            history.record(end);
+        }
         if let (Some(account), Event::Decision(Decision::End(_))) = (account, event) {
             self.seen.record(account);
         }
@@ -82,6 +93,12 @@ impl<'a> Insight<'a> {
     }
 }
 
+/// An empty history of each operation.
+pub fn history(system: &System) -> Vec<OverTime> {
+    let most = (HISTORY.1 / system.operations.len().max(1)).clamp(32, HISTORY.0);
+    vec![OverTime::new(system, most); system.operations.len()]
+}
+
 impl Seen {
     /// Nothing yet.
     pub fn new(system: &System) -> Self {
@@ -89,6 +106,7 @@ impl Seen {
             delays: [Culprits::new(system), Culprits::new(system)],
             worst: vec![Default::default(); system.operations.len()],
             windows: Vec::new(),
+            history: Vec::new(),
         }
     }
 

@@ -6,8 +6,8 @@ use hyoshi_model::{Instant, Span, System};
 use super::counts::unfinished;
 use crate::event::{JobEnd, Outcome};
 
-/// At most so many buckets; at least half of them are used by a run that lasts as long as the file says.
-const MOST: usize = 120;
+/// Buckets of a run's statistics.
+pub(super) const MOST: usize = 120;
 
 /// Job ends in one stretch of time, of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,21 +41,25 @@ impl Ends {
 pub struct OverTime {
     /// A bucket is two to this many nanoseconds wide: finding it is a shift.
     shift: u32,
+    /// The largest number of buckets.
+    most: usize,
     /// Of other jobs and of critical ones.
     buckets: Vec<[Ends; 2]>,
 }
 
 impl OverTime {
-    pub(super) fn new(system: &System) -> Self {
+    /// No job ends yet, and at most `most` buckets. A run that lasts as long as the file says uses half of them or more.
+    pub fn new(system: &System, most: usize) -> Self {
         let mut shift = 20;
-        while system.duration.as_nanos() >> shift >= MOST as u64 {
+        while system.duration.as_nanos() >> shift >= most as u64 {
             shift += 1;
         }
-        OverTime { shift, buckets: Vec::with_capacity(MOST) }
+        OverTime { shift, most, buckets: Vec::with_capacity(most) }
     }
 
+    /// Counts the end of a job.
     #[inline]
-    pub(super) fn record(&mut self, end: &JobEnd) {
+    pub fn record(&mut self, end: &JobEnd) {
         // What the end of the run finds unfinished was missed at its deadline.
         let at = if unfinished(end) { end.deadline.min(end.end) } else { end.end };
         let mut place = (at.as_nanos() >> self.shift) as usize;
@@ -74,7 +78,7 @@ impl OverTime {
     /// Makes room for `at`; its bucket.
     #[cold]
     fn grow(&mut self, at: Instant) -> usize {
-        while at.as_nanos() >> self.shift >= MOST as u64 {
+        while at.as_nanos() >> self.shift >= self.most as u64 {
             self.widen();
         }
         let place = (at.as_nanos() >> self.shift) as usize;
@@ -93,6 +97,23 @@ impl OverTime {
         }
         self.buckets.truncate(halved);
         self.shift += 1;
+    }
+
+    /// Adds the ends of `other`. Buckets become as wide as the wider ones of the two.
+    pub fn merge(&mut self, other: &OverTime) {
+        while self.shift < other.shift {
+            self.widen();
+        }
+        for (place, ends) in other.buckets.iter().enumerate() {
+            let place = place >> (self.shift - other.shift);
+            self.buckets.resize(self.buckets.len().max(place + 1), Default::default());
+            self.buckets[place].iter_mut().zip(ends).for_each(|(sum, next)| sum.add(next));
+        }
+    }
+
+    /// The same stretches without job ends.
+    pub fn emptied(&self) -> OverTime {
+        OverTime { buckets: Vec::new(), ..*self }
     }
 
     /// How long a stretch is.
@@ -137,10 +158,16 @@ mod tests {
         fn nothing_is_lost_however_long_it_lasts(
             ends in proptest::collection::vec((0u64..1 << 50, any::<bool>(), 0usize..6), 1..200),
         ) {
-            let mut sum = OverTime { shift: 20, buckets: Vec::new() };
-            for (at, critical, outcome) in &ends {
-                sum.record(&end(*at, *critical, Outcome::ALL[*outcome]));
+            let mut sum = OverTime { shift: 20, most: MOST, buckets: Vec::new() };
+            let mut halves = [sum.clone(), sum.clone()];
+            for (index, (at, critical, outcome)) in ends.iter().enumerate() {
+                let end = end(*at, *critical, Outcome::ALL[*outcome]);
+                sum.record(&end);
+                halves[index % 2].record(&end);
             }
+            let [mut merged, other] = halves;
+            merged.merge(&other);
+            prop_assert_eq!(&merged, &sum);
             prop_assert!(sum.buckets.len() <= MOST);
             let all: u64 = sum.stretches().flat_map(|(_, classes)| classes).map(Ends::all).sum();
             prop_assert_eq!(all, ends.len() as u64);
