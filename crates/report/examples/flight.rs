@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use hyoshi_model::{Contents, Instant, Span, read};
+use hyoshi_replay::insight::Insight;
 use hyoshi_replay::{Feed, Observer};
 use hyoshi_report::{Account, Analysis, Checked, Level, Look, Note, save};
 use hyoshi_sched::{Plan, Strategies, analyse};
@@ -25,12 +26,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = analyse(&system, &plan);
     let checked = Checked::new("hyoshi check", &system, &report);
     println!("{}", checked.terminal(Look::of_stdout()));
-    let observer = RefCell::new(Observer::new(&system));
+    let insight = Insight::new(&system, &plan, true, true, Span::ZERO);
+    let observer = RefCell::new(Observer::new(&system).with_insight(Some(insight)));
     let until = Instant::ZERO + system.duration;
     let begun = std::time::Instant::now();
     simulate(&system, &plan, until, |processor| Feed::new(processor, &observer), |_| true);
     let took = Span::from_nanos(begun.elapsed().as_nanos() as u64);
     let mut observer = observer.into_inner();
+    observer.close(until);
     let account = Account {
         verb: "sim",
         command: format!("hyoshi sim {file}"),

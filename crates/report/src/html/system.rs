@@ -24,7 +24,7 @@ struct Size {
 }
 
 const SIZES: [Size; 2] = [
-    Size { class: "system large", wide: 176, gap: 58, in_row: 5 },
+    Size { class: "system large", wide: 176, gap: 58, in_row: 6 },
     Size { class: "system small", wide: 148, gap: 22, in_row: 2 },
 ];
 
@@ -149,8 +149,10 @@ fn picture(summary: &Summary, parts: &[Part], arrows: &[Arrow], places: &[Place]
         parts.iter().zip(places).filter(move |(part, place)| part.processor.index() == processor && place.is_none())
     };
     let most_lone = (0..summary.processors.len()).map(|one| lone(one).count()).max().unwrap_or(0);
-    let in_row = in_row.max((linked_wide + NEAR) / (wide + NEAR)).min(most_lone.max(1));
-    let inner = linked_wide.max(in_row * (wide + NEAR) - NEAR).max(2 * wide + NEAR);
+    // With arrows, all boxes keep to the columns: arrows pass between them.
+    let near = if columns > 0 { gap } else { NEAR };
+    let in_row = if columns > 0 { columns.max(2) } else { in_row.min(most_lone.max(2)) };
+    let inner = linked_wide.max(in_row * (wide + near) - near);
     let whole = inner + 2 * PAD;
 
     // Upper left corners of boxes, and the bands of processors.
@@ -172,7 +174,7 @@ fn picture(summary: &Summary, parts: &[Part], arrows: &[Arrow], places: &[Place]
         y += rows * (HIGH + BETWEEN);
         let alone: Vec<usize> = here().map(|(index, _)| index).filter(|index| places[*index].is_none()).collect();
         for (nth, index) in alone.iter().enumerate() {
-            corners[*index] = (PAD + nth % in_row * (wide + NEAR), y + nth / in_row * (HIGH + NEAR));
+            corners[*index] = (PAD + nth % in_row * (wide + near), y + nth / in_row * (HIGH + NEAR));
         }
         y += alone.len().div_ceil(in_row) * (HIGH + NEAR);
         bands.push((processor, top, y - top));
@@ -181,9 +183,12 @@ fn picture(summary: &Summary, parts: &[Part], arrows: &[Arrow], places: &[Place]
     let high = top.saturating_sub(APART).max(1);
     html! {
         svg class=(size.class) width=(whole) height=(high) viewBox=(format!("0 0 {whole} {high}")) role="img" aria-label="processors, their operations, and chains" {
-            @for (processor, top, high) in bands {
-                @let one = &summary.processors[processor];
+            @for (_, top, high) in &bands {
                 rect class="processor" x="0.5" y=(top) width=(whole - 1) height=(high) rx="8" {}
+            }
+            @for arrow in arrows { (drawn(summary, arrow, &corners, size)) }
+            @for (processor, top, _) in &bands {
+                @let one = &summary.processors[*processor];
                 text class="title" x=(PAD) y=(top + 17) {
                     (one.name) tspan class="detail" {
                         @if one.host != one.name && one.host != "local" { " on " (one.host) }
@@ -191,7 +196,6 @@ fn picture(summary: &Summary, parts: &[Part], arrows: &[Arrow], places: &[Place]
                     }
                 }
             }
-            @for arrow in arrows { (drawn(summary, arrow, &corners, size)) }
             @for (part, (x, y)) in parts.iter().zip(&corners) {
                 g class={ "part " (part.state().class()) @if part.critical { " critical" } } {
                     title { (part.label) @if part.critical { " (critical)" } ": " (part.words()) }

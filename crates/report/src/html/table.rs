@@ -39,7 +39,7 @@ fn lateness(value: Option<i64>, critical: bool) -> Markup {
 /// A bound, with a mark if it was exceeded, or the reason for a missing one.
 fn bound(bound: &BoundSummary) -> Markup {
     let class = if bound.exceeded {
-        "n bad"
+        "n exceeded"
     } else if bound.bound_ns.is_none() {
         "n zero"
     } else {

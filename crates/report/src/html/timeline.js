@@ -45,7 +45,7 @@
   const picture = make("svg", { class: "timeline" }, frame);
   const told = html("p", { class: "told", role: "status", "aria-live": "polite" }, root);
   const tip = html("div", { class: "tip", hidden: "" }, frame);
-  const height = TOP + data.rows.length * ROW + 6;
+  const bottom = TOP + data.rows.length * ROW + 2, height = bottom + (data.regions.length ? 18 : 4);
 
   let from = 0, until = data.until, chosen = null, left, width;
   const limit = () => {
@@ -101,7 +101,7 @@
     return area;
   };
   const ticks = (step, area) => {
-    for (let at = Math.ceil(from / step) * step; at <= until; at += step) make("line", { class: "grid", x1: x(at), x2: x(at), y1: TOP, y2: height }, area);
+    for (let at = Math.ceil(from / step) * step; at <= until; at += step) make("line", { class: "grid", x1: x(at), x2: x(at), y1: TOP, y2: bottom }, area);
     data.rows.forEach((row, index) => make("line", { class: "grid", x1: left, x2: width, y1: TOP + index * ROW, y2: TOP + index * ROW }, area));
   };
   const one = (index, area) => {
@@ -143,19 +143,19 @@
     // The strip: the whole run, where single jobs were kept, and the part that is shown below.
     make("text", { class: "at", x: 4, y: 13 }, picture, "whole run");
     cells(data.all, STRIP - 2, all, 0, data.all.length / 3, 0.8, picture);
-    for (const window of data.windows) make("path", { class: "kept", d: `M${all((window.from + window.until) / 2).toFixed(1)} ${STRIP + 1}l4 5h-8Z` }, picture);
+    for (const window of data.windows) make("path", { class: "kept", d: `M${all((window.from + window.until) / 2).toFixed(1)} ${STRIP + 1}l3.5 3.5l-3.5 3.5l-3.5 -3.5Z` }, picture);
     if (until - from < data.until) {
       const a = all(from), b = Math.max(all(until), a + 3);
       make("path", { class: "veil", d: `M${left} 0H${a.toFixed(1)}V${STRIP}H${left}ZM${b.toFixed(1)} 0H${width}V${STRIP}H${b.toFixed(1)}Z` }, picture);
       make("rect", { class: "view", x: a - 1, y: 0.5, width: b - a + 2, height: STRIP - 1 }, picture);
     }
 
-    data.rows.forEach(([name, processor, critical], index) => {
+    data.rows.forEach(([name, processor, kind], index) => {
       const y = TOP + index * ROW, apart = !index || data.rows[index - 1][1] !== processor;
       make("line", { class: apart ? "grid lane" : "grid", x1: 0, x2: width, y1: y, y2: y }, picture);
       const most = left < 100 ? 13 : 21;
-      const text = make("text", { class: critical ? "critical" : "", x: 4, y: y + 15 }, picture, name.length > most ? name.slice(0, most - 1) + "…" : name);
-      make("title", {}, text, name + (critical ? ", critical" : "") + (processor ? ", processor " + processor : ""));
+      const text = make("text", { class: kind, x: 4, y: y + 15 }, picture, name.length > most ? name.slice(0, most - 1) + "…" : name);
+      make("title", {}, text, name + (kind === "critical" ? ", critical" : "") + (processor ? ", processor " + processor : ""));
     });
     const area = clip(from, until, picture);
     for (const [first, after, begin, end] of data.bands) bar("second", begin, end, TOP + first * ROW, (after - first) * ROW, area);
@@ -177,19 +177,20 @@
     for (const window of data.windows) {
       if (!visible(window.from, window.until) || (window.until - window.from) / (until - from) * (width - left) < 120) continue;
       const inner = clip(window.from, window.until, area);
-      bar("ground", window.from, window.until, TOP, height - TOP, inner);
+      bar("ground", window.from, window.until, TOP, bottom - TOP, inner);
       for (const [first, after, begin, end] of window.bands) bar("second", begin, end, TOP + first * ROW, (after - first) * ROW, inner);
       ticks(step, inner);
       for (const [row, , begin, end] of window.others) bar("stranger", begin, end, TOP + row * ROW + 5, 12, inner);
       window.jobs.forEach((job, place) => one(window.first + place, inner));
-      bar("edge", window.from, window.from, TOP, height - TOP, inner);
-      make("rect", { class: "edge", x: x(Math.min(window.until, until)) - 1, y: TOP, width: 1, height: height - TOP }, inner);
+      inner.append(...inner.querySelectorAll(".cross"));
+      bar("edge", window.from, window.from, TOP, bottom - TOP, inner);
+      make("rect", { class: "edge", x: x(Math.min(window.until, until)) - 1, y: TOP, width: 1, height: bottom - TOP }, inner);
     }
     let free = left;
     for (const [at, name] of data.regions) {
       if (at < from || at > until) continue;
       make("line", { class: "region", x1: x(at), x2: x(at), y1: TOP, y2: height }, area);
-      if (x(at) < free) continue;
+      if (x(at) < free || x(at) + 8 + 6 * name.length > width) continue;
       make("text", { class: "region", x: x(at) + 4, y: height - 4 }, area, name);
       free = x(at) + 8 + 6 * name.length;
     }

@@ -37,8 +37,9 @@ struct Row {
     label: String,
     /// `None`: of several.
     processor: Option<ProcessorId>,
-    critical: bool,
-    /// What happened to its jobs; `None` in a row of what was no job.
+    /// `critical`, `processor` for the title of a processor's rows, or nothing.
+    kind: &'static str,
+    /// What happened to its jobs; `None` in other rows.
     cells: Option<OverTime>,
 }
 
@@ -68,24 +69,26 @@ impl Rows {
             others.any(|other| other.processor == processor)
         };
         for processor in system.processor_ids() {
-            let name = printable(&system.processor(processor).name);
+            let title = |label: String, kind| Row { label, processor: Some(processor), kind, cells: None };
+            if system.processors.len() > 1 && chosen.iter().any(|part| part.processor == processor) {
+                rows.push(title(printable(&system.processor(processor).name), "processor"));
+            }
             for part in chosen.iter().filter(|part| part.processor == processor) {
                 part.operations.iter().for_each(|id| of[id.index()] = rows.len());
                 let cells = Some(cells(&mut part.operations.iter().map(|id| id.index())));
-                let label = printable(&part.label);
-                rows.push(Row { label, processor: Some(processor), critical: part.critical, cells });
+                let kind = if part.critical { "critical" } else { "" };
+                rows.push(Row { label: printable(&part.label), processor: Some(processor), kind, cells });
             }
             if processor.index() < MOST_STRANGERS && strange(processor) {
                 strangers[processor.index()] = Some(rows.len());
-                let label = if system.processors.len() > 1 { format!("{name}: no job") } else { "no job".into() };
-                rows.push(Row { label, processor: Some(processor), critical: false, cells: None });
+                rows.push(title("no job".into(), ""));
             }
         }
         if more > 0 {
             let rest = of.iter().enumerate().filter(|(_, row)| **row == usize::MAX).map(|(index, _)| index);
             let cells = Some(cells(&mut rest.collect::<Vec<_>>().into_iter()));
             of.iter_mut().filter(|row| **row == usize::MAX).for_each(|row| *row = rows.len());
-            rows.push(Row { label: format!("{} more", count(more as u64)), processor: None, critical: false, cells });
+            rows.push(Row { label: format!("{} more", count(more as u64)), processor: None, kind: "", cells });
         }
         Some(Rows { rows, of, strangers, all })
     }
@@ -113,7 +116,7 @@ pub(super) fn timeline(account: &Account<'_>, summary: &Summary) -> Markup {
                 "The whole run. A cell is " (nanos(rows.all.width().as_nanos())) " wide and shows the worst of the jobs that ended in it. "
                 span class="scripted" {
                     "Single jobs appear when you zoom into a window that was kept: around the latest job of each class, the start, and "
-                    "changes of region (marked in the top strip). Elsewhere only the worst misses are drawn as jobs."
+                    "changes of region (diamonds below the top strip). Elsewhere only the worst misses are drawn as jobs."
                 }
             }
             p class="scripted" {
@@ -217,7 +220,7 @@ fn data(account: &Account<'_>, summary: &Summary, rows: &Rows, bands: &[Band]) -
         "until": summary.duration_ns, "width": rows.all.width().as_nanos(), "all": cells(&rows.all),
         "rows": rows.rows.iter().map(|row| json!([
             row.label, row.processor.map_or_else(String::new, |id| printable(&system.processor(id).name)),
-            row.critical, row.cells.as_ref().map(cells),
+            row.kind, row.cells.as_ref().map(cells),
         ])).collect::<Vec<_>>(),
         "windows": windows.iter().map(window).collect::<Vec<_>>(), "late": late.collect::<Vec<_>>(),
         "regions": regions.map(|epoch| json!([epoch.at.as_nanos(), printable(&epoch.name)])).collect::<Vec<_>>(),
@@ -332,7 +335,7 @@ fn picture(summary: &Summary, rows: &Rows, bands: &[Band]) -> Markup {
             @for (index, row) in rows.rows.iter().enumerate() {
                 @let y = TOP + index * ROW;
                 line class="grid" x1="0" x2=(WIDTH) y1=(y) y2=(y) {}
-                text x="4" y=(y + 15) { (row.label.chars().take(20).collect::<String>()) }
+                text class=(row.kind) x="4" y=(y + 15) { (row.label.chars().take(20).collect::<String>()) }
                 @if let Some(cells) = &row.cells {
                     @for (state, _) in State::SHOWN { path class={ "cell " (state.class()) } d=(cell(cells, y, state)) {} }
                 }
