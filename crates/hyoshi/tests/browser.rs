@@ -61,7 +61,7 @@ fn the_timeline_draws_in_light_and_dark_and_on_a_narrow_screen_without_errors_or
             "{look:?}: the script has not come to its end"
         );
         assert!(dom.matches("class=\"cell ").count() > 20, "{look:?}: cells are drawn");
-        assert!(dom.contains("class=\"system large\"") && dom.contains("class=\"system small\""));
+        assert_eq!(dom.matches("<svg class=\"system\"").count(), 2, "wide and narrow");
         assert_eq!(dom.matches("aria-pressed=\"true\">").count(), 1, "the whole run is chosen");
         assert!(dom.contains("Into region 11</button>") && dom.contains("Start</button>"));
     }

@@ -83,7 +83,7 @@ fn heading(summary: &Summary) -> Markup {
                 (did) " for " (nanos(summary.duration_ns))
                 @if summary.duration_ns < summary.asked_ns { " of " (nanos(summary.asked_ns)) }
                 @if hyoshi.verb == "sim" && summary.took_ns > 0 { ", computed in " (nanos(summary.took_ns)) }
-                " · " (count(system.operations as u64)) " operations on "
+                " · " (count(system.operations as u64)) @if system.operations == 1 { " operation on " } @else { " operations on " }
                 (summary.processors.len()) @if summary.processors.len() == 1 { " processor" } @else { " processors" }
                 " · seed " (system.seed)
                 @if let Some(started) = hyoshi.started_unix_ns { " · " (utc(started)) }

@@ -107,7 +107,8 @@ fn cells_count_every_job_end_once() {
 #[test]
 fn the_system_is_a_picture_with_the_worst_of_each_operation_and_chain() {
     let page = flight().account().html();
-    let pictures = [pictures(&page, "system large")[0], pictures(&page, "system small")[0]];
+    let pictures = pictures(&page, "system");
+    assert_eq!(pictures.len(), 2, "wide and narrow");
     for picture in pictures {
         assert_eq!(picture.matches("<g class=\"part").count(), 4, "{picture}");
         assert!(picture.contains("part missed critical") && picture.contains("map (3)"), "{picture}");

@@ -79,7 +79,7 @@ impl Part {
         match state {
             State::Idle => "no jobs".into(),
             State::Made => format!("{sign} all {released} in time"),
-            State::Lost => format!("{sign} {} of {released} not finished", count(self.lost)),
+            State::Lost => format!("{sign} {} not finished", count(self.lost)),
             State::Missed => format!("{sign} {} of {released} late", count(self.missed)),
         }
     }

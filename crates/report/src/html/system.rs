@@ -23,10 +23,8 @@ struct Size {
     in_row: usize,
 }
 
-const SIZES: [Size; 2] = [
-    Size { class: "system large", wide: 176, gap: 58, in_row: 6 },
-    Size { class: "system small", wide: 148, gap: 22, in_row: 2 },
-];
+const SIZES: [Size; 2] =
+    [Size { class: "large", wide: 176, gap: 58, in_row: 6 }, Size { class: "small", wide: 148, gap: 22, in_row: 2 }];
 
 const HIGH: usize = 42;
 const BETWEEN: usize = 20;
@@ -68,7 +66,7 @@ pub(super) fn system(account: &Account<'_>, summary: &Summary) -> Markup {
                 li { i class="c-bold" {} "bold frame: critical" }
             }
             @for size in &SIZES {
-                div class="wide" tabindex="0" { (picture(summary, &parts, &arrows, &places, size)) }
+                div class={ "wide " (size.class) } tabindex="0" { (picture(summary, &parts, &arrows, &places, size)) }
             }
         }
     }
@@ -182,7 +180,7 @@ fn picture(summary: &Summary, parts: &[Part], arrows: &[Arrow], places: &[Place]
     }
     let high = top.saturating_sub(APART).max(1);
     html! {
-        svg class=(size.class) width=(whole) height=(high) viewBox=(format!("0 0 {whole} {high}")) role="img" aria-label="processors, their operations, and chains" {
+        svg class="system" width=(whole) height=(high) viewBox=(format!("0 0 {whole} {high}")) role="img" aria-label="processors, their operations, and chains" {
             @for (_, top, high) in &bands {
                 rect class="processor" x="0.5" y=(top) width=(whole - 1) height=(high) rx="8" {}
             }
@@ -245,7 +243,7 @@ fn drawn(summary: &Summary, arrow: &Arrow, corners: &[(usize, usize)], size: &Si
             title { @if chains.is_empty() { "triggers" } @for (nth, chain) in chains.iter().enumerate() { @if nth > 0 { "; " } (words(chain)) } }
             path d=(path) {}
             polygon points=(format!("{},{} {},{} {},{}", at.0, at.1, at.0 as i64 - 9, at.1 - 5, at.0 as i64 - 9, at.1 + 5)) {}
-            @if gap > 40 && x == left + wide + gap && !names.is_empty() {
+            @if gap > 40 && y == top && x == left + wide + gap && !names.is_empty() {
                 text x=(from.0 + gap / 2 - 3) y=((from.1 + at.1) / 2 - 6) { (cut(&names, gap / 6)) }
             }
         }

@@ -113,7 +113,7 @@ pub(super) fn operations(summary: &Summary) -> Markup {
         section {
             h2 { "Operations" }
             p {
-                "Click a heading to sort. ▲ marks late critical jobs, △ other late or unfinished jobs. "
+                "Click a heading to sort. ▲ marks critical jobs that were late or not finished, △ other such jobs. "
                 "The bar is the response time from least to greatest, solid up to the 99th percentile. "
                 "Long line: deadline. Short line: proved bound. 7/12 after a bound: it is known in 7 of 12 regions."
             }

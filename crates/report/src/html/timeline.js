@@ -28,7 +28,7 @@
     return (ns / 1e9).toFixed(digits) + "s";
   };
 
-  // All jobs, window by window; the worst misses outside of windows come last.
+  // All jobs, window by window; then the worst misses, which need no window.
   const jobs = [];
   for (const window of data.windows) {
     window.first = jobs.length;
@@ -167,13 +167,16 @@
     });
     // A miss alone, if it is wide enough to be seen.
     const visible = (begin, end) => begin < until && end > from;
-    for (const index of late) {
+    const wide = late.filter((index) => {
+      const [, , , , release, , , end] = jobs[index].job;
+      return visible(release, end) && (index === chosen || (end - release) / (until - from) * (width - left) > 8);
+    });
+    for (const index of wide) {
       const [row, , , , release, , , end] = jobs[index].job;
-      if (visible(release, end) && x(end) - x(release) > 8) {
-        bar("ground", release, end, TOP + row * ROW + 1, ROW - 2, area);
-        one(index, area);
-      }
+      bar("ground", release, end, TOP + row * ROW + 1, ROW - 2, area);
     }
+    wide.sort((one, other) => (one === chosen) - (other === chosen));
+    wide.forEach((index) => one(index, area));
     for (const window of data.windows) {
       if (!visible(window.from, window.until) || (window.until - window.from) / (until - from) * (width - left) < 120) continue;
       const inner = clip(window.from, window.until, area);
@@ -236,16 +239,16 @@
     ["zoom out", "−", () => zoom(2, middle())],
     ["whole run", "all", whole],
   ]) html("button", { type: "button", "aria-label": name, title: name }, tools, text).addEventListener("click", act);
-  // Jobs of the table of misses.
-  for (const button of document.querySelectorAll("button[data-job-name]")) {
-    const index = jobs.findIndex(({ job }) => job[1] === button.dataset.jobName);
-    if (index < 0) continue;
-    button.addEventListener("click", () => {
-      const [, name, , , release, , , end] = jobs[index].job, half = (end - release) / 2;
-      show(release - half, end + half, name + " at " + instant(release, 1e6), -1, index);
-      root.scrollIntoView({ block: "start" });
-    });
-  }
+  // Jobs of the table of misses, which follows in the page.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-job-name]");
+    const whole = ({ job, window }) => !window || (window.from <= job[4] && window.until >= job[7]);
+    const index = button ? jobs.findIndex((one) => one.job[1] === button.dataset.jobName && whole(one)) : -1;
+    if (index < 0) return;
+    const [, name, , , release, , , end] = jobs[index].job, half = (end - release) / 2;
+    show(release - half, end + half, name + " at " + instant(release, 1e6), -1, index);
+    root.scrollIntoView({ block: "start" });
+  });
 
   frame.addEventListener("wheel", (event) => {
     // Alone the wheel scrolls the page, as everywhere.

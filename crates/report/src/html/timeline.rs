@@ -81,7 +81,7 @@ impl Rows {
             }
             if processor.index() < MOST_STRANGERS && strange(processor) {
                 strangers[processor.index()] = Some(rows.len());
-                rows.push(title("no job".into(), ""));
+                rows.push(title("scheduling, others".into(), ""));
             }
         }
         if more > 0 {
@@ -135,7 +135,7 @@ pub(super) fn timeline(account: &Account<'_>, summary: &Summary) -> Markup {
                 li { i class="c-missed thin" {} "after its deadline" }
                 li { i class="tick" {} "release" }
                 li { i class="tick flag" {} "deadline" }
-                li { i class="c-machine" {} "no job of the system" }
+                li { i class="c-machine" {} "scheduling, other threads" }
             }
             div id="timeline" { div class="wide" tabindex="0" { (picture(summary, &rows, &bands)) } }
             script id="timeline-data" type="application/json" { (PreEscaped(data(account, summary, &rows, &bands))) }
@@ -198,8 +198,7 @@ fn data(account: &Account<'_>, summary: &Summary, rows: &Rows, bands: &[Band]) -
             "others": others.collect::<Vec<_>>(), "bands": second.collect::<Vec<_>>(), "chosen": chosen,
         })
     };
-    let known = |name: &str| windows.iter().flat_map(|one| &one.jobs).any(|line| name_of(system, line.job) == name);
-    let late = summary.misses.iter().filter(|miss| !known(&miss.job)).filter_map(|miss| {
+    let late = summary.misses.iter().filter_map(|miss| {
         let index = system.operations.iter().position(|operation| operation.name == miss.operation)?;
         Some(json!([
             rows.of[index],
