@@ -115,11 +115,12 @@
     // A wide target for the pointer.
     bar("target" + (window ? "" : " alone"), first, last, y + 1, ROW - 2, group);
     const begun = slices.length ? slices[0] : Array.isArray(ran) || ran === null ? last : ran;
-    if (ready !== null && ready < begun) bar("wait", ready, begun, y + 9, 4, group);
-    if (slices.length) dashes(begun, last, y + 11, group);
-    else if (begun < last) bar("started", begun, last, y + 6, 10, group);
+    if (ready !== null && ready < begun) bar("wait", ready, begun, y + 14, 4, group);
+    if (!slices.length && begun < last) bar("started", begun, last, y + 4, 10, group);
+    for (let piece = 1; piece < slices.length; piece += 2)
+      if (slices[piece] < (slices[piece + 1] ?? last)) dashes(slices[piece], slices[piece + 1] ?? last, y + 16, group);
     for (let piece = 0; piece < slices.length; piece += 2)
-      bar(critical ? "run critical" : "run", slices[piece], slices[piece + 1], critical ? y + 4 : y + 7, critical ? 14 : 8, group);
+      bar(critical ? "run critical" : "run", slices[piece], slices[piece + 1], critical ? y + 2 : y + 7, critical ? 12 : 7, group);
     if (deadline !== null && last > deadline) bar("late", deadline, last, y + 18, 4, group);
     bar("release", release, release, y + 2, 18, group);
     if (deadline !== null && (state === "missed" || index === chosen) && deadline >= from && deadline <= until) {
@@ -165,11 +166,12 @@
     data.rows.forEach(([, , , row], index) => {
       if (row) cells(row, TOP + index * ROW + 19, x, first, Math.min(after, row.length / 3), 1, area);
     });
-    // A miss alone, if it is wide enough to be seen.
+    // Misses outside of windows, if they are wide and the view is narrow.
     const visible = (begin, end) => begin < until && end > from;
     const wide = late.filter((index) => {
       const [, , , , release, , , end] = jobs[index].job;
-      return visible(release, end) && (index === chosen || (end - release) / (until - from) * (width - left) > 8);
+      const seen = until - from < data.until / 4 && (end - release) / (until - from) * (width - left) > 8;
+      return visible(release, end) && (index === chosen || seen);
     });
     for (const index of wide) {
       const [row, , , , release, , , end] = jobs[index].job;

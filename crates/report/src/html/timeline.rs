@@ -116,7 +116,7 @@ pub(super) fn timeline(account: &Account<'_>, summary: &Summary) -> Markup {
                 "The whole run. A cell is " (nanos(rows.all.width().as_nanos())) " wide and shows the worst of the jobs that ended in it. "
                 span class="scripted" {
                     "Single jobs appear when you zoom into a window that was kept: around the latest job of each class, the start, and "
-                    "changes of region (diamonds below the top strip). Elsewhere only the worst misses are drawn as jobs."
+                    "changes of region (diamonds below the top strip). Elsewhere a zoom shows only the worst misses as jobs."
                 }
             }
             p class="scripted" {
