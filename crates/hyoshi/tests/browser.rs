@@ -60,7 +60,7 @@ fn the_timeline_draws_in_light_and_dark_and_on_a_narrow_screen_without_errors_or
             dom.contains("<html lang=\"en\" class=\"scripted-page\">"),
             "{look:?}: the script has not come to its end"
         );
-        assert!(dom.matches("class=\"cell ").count() > 20, "{look:?}: cells are drawn");
+        assert!(dom.matches("class=\"cell ").count() > 10, "{look:?}: cells are drawn in each row");
         assert_eq!(dom.matches("<svg class=\"system\"").count(), 2, "wide and narrow");
         assert_eq!(dom.matches("aria-pressed=\"true\">").count(), 1, "the whole run is chosen");
         assert!(dom.contains("Into region 11</button>") && dom.contains("Start</button>"));
@@ -104,7 +104,8 @@ fn zooming_shows_jobs_and_the_page_fits_a_phone() {
         assert!(output.status.success() && !told.contains("CONSOLE"), "{told}");
         let title = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next()).unwrap();
         let found: serde_json::Value = serde_json::from_str(title).unwrap_or_else(|_| panic!("{title}"));
-        assert_eq!((found["inner"].as_u64(), found["page"].as_u64()), (Some(width), Some(width)), "{found}");
+        assert_eq!(found["inner"], width, "{found}");
+        assert!(found["page"].as_u64().is_some_and(|page| page <= width), "{found}");
         assert!(found["window"].as_u64() > Some(20), "{width}: {found}");
         assert_eq!(found["miss"], 1, "{width}: {found}");
         assert!(found["after"].as_u64() < found["window"].as_u64(), "{width}: {found}");

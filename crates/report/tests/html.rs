@@ -33,7 +33,7 @@ fn charts_follow_the_page_from_light_to_dark() {
 }
 
 #[test]
-fn it_tells_the_same_as_the_summary() {
+fn it_shows_the_same_as_the_summary() {
     let flight = flight();
     let (page, summary) = (flight.account().html(), flight.account().summary());
     assert!(page.contains(&summary.verdict.sentence));

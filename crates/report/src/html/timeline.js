@@ -244,7 +244,7 @@
   // Jobs of the table of misses, which follows in the page.
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-job-name]");
-    const whole = ({ job, window }) => !window || (window.from <= job[4] && window.until >= job[7]);
+    const whole = ({ job, window }) => !window || (job[7] !== null && window.from <= job[4] && window.until >= job[7]);
     const index = button ? jobs.findIndex((one) => one.job[1] === button.dataset.jobName && whole(one)) : -1;
     if (index < 0) return;
     const [, name, , , release, , , end] = jobs[index].job, half = (end - release) / 2;
