@@ -2,7 +2,7 @@
 //!
 //! An operation's column is the length of the longest path to it. Arrows that skip columns pass between the rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_model::OperationId;
 use maud::{Markup, html};
@@ -48,7 +48,8 @@ type Place = Option<(usize, usize)>;
 /// The section.
 pub(super) fn system(account: &Account<'_>, summary: &Summary) -> Markup {
     let system = account.system;
-    let in_chain = |part: &Part| part.operations.iter().any(|id| system.chains.iter().any(|one| one.path.contains(id)));
+    let chained: BTreeSet<OperationId> = system.chains.iter().flat_map(|chain| chain.path.iter().copied()).collect();
+    let in_chain = |part: &Part| part.operations.iter().any(|id| chained.contains(id));
     let (parts, more) = chosen(parts(account), MOST, in_chain);
     let arrows = arrows(account, &parts);
     let places = places(&parts, &arrows);
@@ -149,7 +150,8 @@ fn picture(summary: &Summary, parts: &[Part], arrows: &[Arrow], places: &[Place]
     let most_lone = (0..summary.processors.len()).map(|one| lone(one).count()).max().unwrap_or(0);
     // With arrows, all boxes keep to the columns: arrows pass between them.
     let near = if columns > 0 { gap } else { NEAR };
-    let in_row = if columns > 0 { columns.max(2) } else { in_row.min(most_lone.max(2)) };
+    let fit = (in_row * (wide + NEAR) + gap) / (wide + near);
+    let in_row = fit.clamp(2, most_lone.max(2)).max(columns);
     let inner = linked_wide.max(in_row * (wide + near) - near);
     let whole = inner + 2 * PAD;
 
