@@ -10,6 +10,7 @@ use hyoshi_sched::{Plan, ProcessorPlan};
 
 use crate::blame::{Blame, Culprits, Delays, Interest, ResponseBreakdown};
 use crate::timeline::{Timeline, TimelineWindow};
+use hyoshi_trace::stats::OverTime;
 use hyoshi_trace::stats::miss::{KEPT, lateness};
 use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
 
@@ -33,7 +34,12 @@ pub struct CauseReport {
     worst: Vec<[Vec<ResponseBreakdown>; 2]>,
     /// The windows of the timeline, in the order of display.
     pub windows: Vec<TimelineWindow>,
+    /// Job ends over the whole run, by operation; empty without windows.
+    pub history: Vec<OverTime>,
 }
+
+/// The most intervals in the history of one operation, and of all operations together.
+const HISTORY: (usize, usize) = (512, 500_000);
 
 impl<'a> CauseAnalysis<'a> {
     /// Starts before the first event; `exact` for a simulation. With `windows` it keeps windows of the timeline.
@@ -43,7 +49,10 @@ impl<'a> CauseAnalysis<'a> {
         CauseAnalysis {
             blames: plan.processors.iter().map(blame).collect(),
             timeline: windows.then(|| Timeline::new(system, plan, lag)),
-            report: CauseReport::new(system),
+            report: CauseReport {
+                history: if windows { history(system) } else { Vec::new() },
+                ..CauseReport::new(system)
+            },
         }
     }
 
@@ -63,6 +72,11 @@ impl<'a> CauseAnalysis<'a> {
             let chief = breakdown.as_ref().and_then(ResponseBreakdown::chief);
             timeline.event(processor, now, event, chief);
         }
+        if let TraceEvent::Decision(DispatchDecision::End(end)) = event
+            && let Some(history) = self.report.history.get_mut(end.job.operation.index())
+        {
+            history.record(end);
+        }
         if let (Some(breakdown), TraceEvent::Decision(DispatchDecision::End(_))) = (breakdown, event) {
             self.report.record(breakdown);
         }
@@ -81,6 +95,12 @@ impl<'a> CauseAnalysis<'a> {
     }
 }
 
+/// An empty history of each operation.
+pub fn history(system: &System) -> Vec<OverTime> {
+    let most = (HISTORY.1 / system.operations.len().max(1)).clamp(32, HISTORY.0);
+    vec![OverTime::new(system, most); system.operations.len()]
+}
+
 impl CauseReport {
     /// Without any results.
     pub fn new(system: &System) -> Self {
@@ -88,6 +108,7 @@ impl CauseReport {
             delays: [Culprits::new(system), Culprits::new(system)],
             worst: vec![Default::default(); system.operations.len()],
             windows: Vec::new(),
+            history: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use hyoshi_model::{Contents, Instant, Span, read};
+use hyoshi_replay::causes::CauseAnalysis;
 use hyoshi_replay::{Feed, Observer};
 use hyoshi_report::{Analysis, Checked, NoteLevel, ReportInput, ReportNote, TerminalStyle, save};
 use hyoshi_sched::{Plan, Strategies, analyse};
@@ -25,12 +26,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = analyse(&system, &plan);
     let checked = Checked::new("hyoshi check", &system, &report);
     println!("{}", checked.terminal(TerminalStyle::of_stdout()));
-    let observer = RefCell::new(Observer::new(&system));
+    let causes = CauseAnalysis::new(&system, &plan, true, true, Span::ZERO);
+    let observer = RefCell::new(Observer::new(&system).with_causes(Some(causes)));
     let until = Instant::ZERO + system.duration;
     let begun = std::time::Instant::now();
     simulate(&system, &plan, until, |processor| Feed::new(processor, &observer), |_| true);
     let took = Span::from_nanos(begun.elapsed().as_nanos() as u64);
     let mut observer = observer.into_inner();
+    observer.close(until);
     let account = ReportInput {
         verb: "sim",
         command: format!("hyoshi sim {file}"),

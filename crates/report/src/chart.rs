@@ -1,16 +1,15 @@
-//! Charts as SVG for the pages of this crate and of rooms above it. They are drawn in marker
-//! colours, which are then replaced by the page's own, so that a chart follows the page from light
-//! to dark.
+//! Charts as SVG for the HTML pages. They are drawn in marker colours, which are then replaced by the page's colours
+//! for light and dark.
 
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
 use plotters::coord::ranged1d::{Ranged, SegmentValue, ValueFormatter};
 use plotters::prelude::*;
 
-/// A colour of the page, by what it stands for.
+/// A colour of the page, by its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// Words.
+    /// Words, and everything that has no colour of its own.
     Ink,
     /// Lines behind the figures.
     Grid,
@@ -20,7 +19,7 @@ pub enum Colour {
     Missed,
     /// Jobs cancelled.
     Cancelled,
-    /// Everything else that can become of a job.
+    /// A fourth series.
     Other,
     /// The critical class.
     Critical,
@@ -51,7 +50,7 @@ impl Colour {
             Colour::Made => "made",
             Colour::Missed => "missed",
             Colour::Cancelled => "cancelled",
-            Colour::Other => "other",
+            Colour::Other => "waited",
             Colour::Critical => "critical",
             Colour::NonCritical => "non-critical",
             Colour::Line => "line",

@@ -1,13 +1,14 @@
-//! The report as one HTML file: nothing is fetched, nothing is sent, light and dark.
+//! The report as one HTML file, light and dark. It loads nothing from elsewhere.
 //!
-//! Everything that comes from the system's file passes through the template's escaping.
+//! All text from files and recordings passes through the template's escaping.
 
 mod chart;
 mod distribution;
 mod lateness;
-mod over_time;
+mod parts;
 mod processors;
 mod programs;
+mod system;
 mod table;
 mod timeline;
 
@@ -21,7 +22,7 @@ use table::{chains, epochs, misses, operations};
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/sort.js");
 
-/// What the browser is to refuse, should anything slip through: everything but what is in the file.
+/// The browser refuses everything that is not in the file.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 impl ReportInput<'_> {
@@ -35,13 +36,14 @@ fn page(account: &ReportInput<'_>, summary: &Summary) -> Markup {
     let body = html! {
         (heading(summary))
         (tiles(summary))
-        (deadlines(summary))
-        (responses(summary))
+        (system::system(account, summary))
+        (timeline::timeline(account, summary))
         (operations(summary))
         (chains(summary))
-        (lateness::lateness(summary))
         (misses(summary))
-        (timeline::timeline(account))
+        (lateness::lateness(summary))
+        (responses(summary))
+        (loads(summary))
         (programs::programs(summary))
         (processors::processors(summary))
         (plan(summary))
@@ -51,7 +53,7 @@ fn page(account: &ReportInput<'_>, summary: &Summary) -> Markup {
     document(&summary.system.name, &body)
 }
 
-/// A page of its own: the style and the script are in it, nothing is fetched.
+/// A page with its style and script in it.
 pub fn document(title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -80,8 +82,8 @@ fn heading(summary: &Summary) -> Markup {
             p {
                 (did) " for " (nanos(summary.duration_ns))
                 @if summary.duration_ns < summary.asked_ns { " of " (nanos(summary.asked_ns)) }
-                @if hyoshi.verb == "sim" && summary.took_ns > 0 { ", in " (nanos(summary.took_ns)) " by the wall clock" }
-                " · " (count(system.operations as u64)) " operations on "
+                @if hyoshi.verb == "sim" && summary.took_ns > 0 { ", computed in " (nanos(summary.took_ns)) }
+                " · " (count(system.operations as u64)) @if system.operations == 1 { " operation on " } @else { " operations on " }
                 (summary.processors.len()) @if summary.processors.len() == 1 { " processor" } @else { " processors" }
                 " · seed " (system.seed)
                 @if let Some(started) = hyoshi.started_unix_ns { " · " (utc(started)) }
@@ -101,7 +103,7 @@ fn heading(summary: &Summary) -> Markup {
     }
 }
 
-/// What stands between backticks is code.
+/// Shows text between backticks as code.
 fn coded(text: &str) -> Markup {
     let closed = text.matches('`').count() & !1;
     html! {
@@ -150,53 +152,31 @@ fn tiles(summary: &Summary) -> Markup {
     }
 }
 
-/// What the colours of a chart stand for.
+/// The meaning of the colours of a chart, by the names of its colours and in words.
 pub fn legend(entries: &[(&str, &str)]) -> Markup {
     html! {
         ul class="legend" {
-            @for (colour, name) in entries { li { i style={ "background:var(--" (colour) ")" } {} (name) } }
+            @for (colour, name) in entries { li { i class={ "c-" (colour) } {} (name) } }
         }
-    }
-}
-
-/// Charts over time, and of load over regions.
-fn deadlines(summary: &Summary) -> Markup {
-    let some = |critical: bool| summary.classes.iter().any(|class| class.critical == critical);
-    let regions = summary.epochs.len() > 1;
-    if summary.over_time.is_empty() {
-        return html! {};
-    }
-    html! {
-        section {
-            h2 { "Deadlines over time" }
-            p {
-                "Jobs per second by what became of them, at the time when they ended."
-                @if regions { " Dashed lines are changes of region." }
-            }
-            (legend(&[("made", "made"), ("missed", "missed"), ("cancelled", "cancelled"), ("other", "stopped or dropped")]))
-            (over_time::reigns(summary))
-            div class="pair" {
-                @if some(true) { div { h3 { "Critical" } (PreEscaped(over_time::over_time(summary, true))) } }
-                @if some(false) { div { h3 { "Non-critical" } (PreEscaped(over_time::over_time(summary, false))) } }
-            }
-            @if regions { (epochs(summary)) }
-        }
-        @if regions { (loads(summary)) }
     }
 }
 
 fn loads(summary: &Summary) -> Markup {
+    if summary.epochs.len() < 2 || summary.over_time.is_empty() {
+        return html! {};
+    }
     html! {
         section {
             h2 { "Load by region" }
-            p { "Declared worst cases over periods, and the CPU time that jobs really used. The dashed line is the whole CPU." }
-            (legend(&[("non-critical", "declared"), ("critical", "used")]))
+            p { "Declared: worst cases over periods. Used: CPU time of jobs. The dashed line is the whole CPU." }
+            (legend(&[("frame", "declared"), ("ink", "used")]))
             div class="pair" {
                 @for (index, processor) in summary.processors.iter().enumerate().take(MOST_LOADS) {
                     div { h3 { (processor.name) } (PreEscaped(chart::load(&summary.epochs, index))) }
                 }
             }
-            @if summary.processors.len() > MOST_LOADS { p { (summary.processors.len() - MOST_LOADS) " processors more are in the JSON form of this report." } }
+            @if summary.processors.len() > MOST_LOADS { p { (summary.processors.len() - MOST_LOADS) " more processors are in the JSON report." } }
+            (epochs(summary))
         }
     }
 }
@@ -209,7 +189,7 @@ fn responses(summary: &Summary) -> Markup {
     html! {
         section {
             h2 { "Response times" }
-            p { "From a job's nominal release to its end, as a share of the jobs of its class that finished. The axis is logarithmic." }
+            p { "From the nominal release of a job to its end, as a share of the finished jobs of its class. The axis is logarithmic." }
             div class="pair" {
                 @for class in &summary.classes {
                     @if let Some(times) = &class.response {
@@ -233,8 +213,8 @@ fn responses(summary: &Summary) -> Markup {
 fn plan(summary: &Summary) -> Markup {
     html! {
         section {
-            h2 { "The plan" }
-            p { "Levels of each processor, most urgent first. A job of an upper level runs before any of a lower one; within a level the order is as named." }
+            h2 { "Plan" }
+            p { "Levels of each processor, most urgent first. A job of an upper level runs before any job of a lower one. The second column is the order within a level." }
             @for processor in &summary.processors {
                 h3 {
                     (processor.name) " on " (processor.host)
@@ -273,8 +253,8 @@ fn order(levels: &[LevelSummary]) -> Markup {
 fn configuration(summary: &Summary, source: &str) -> Markup {
     html! {
         section {
-            h2 { "To do it again" }
-            p { "The same seed gives the same execution times and the same jitter, whatever the strategy." }
+            h2 { "Reproduce" }
+            p { "The same seed gives the same execution times and jitter under every strategy." }
             pre { code { (summary.hyoshi.command) } }
             p {}
             dl {

@@ -186,7 +186,7 @@ impl Stats {
         let epochs = system.epochs.len().max(1);
         let cells = vec![Cell::default(); rows.len() * epochs];
         let legs = system.epochs.iter().flat_map(|epoch| epoch.settings.iter().map(|setting| setting.legs)).collect();
-        let (over_time, used) = (OverTime::new(system), RegionUse::new(system));
+        let (over_time, used) = (OverTime::new(system, over_time::MOST), RegionUse::new(system));
         Stats { rows, operations, epochs, cells, legs, first_not_made: [None; 2], over_time, used, chains }
     }
 

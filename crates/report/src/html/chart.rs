@@ -25,14 +25,14 @@ pub(super) fn load(epochs: &[EpochSummary], processor: usize) -> String {
         let percent = |percent| format!("{percent:.0} %");
         mesh(&mut chart, &Along::places(&places), &|segment| name(&places, segment), &percent)?;
         let whole = [(SegmentValue::Exact(0), 100.0), (SegmentValue::Last, 100.0)];
-        chart.draw_series(DashedLineSeries::new(whole, 4, 4, Colour::Missed.marker().stroke_width(1)))?;
+        chart.draw_series(DashedLineSeries::new(whole, 4, 4, Colour::Ink.marker().stroke_width(1)))?;
         let gap = (160 / epochs.len().max(1)).clamp(0, 8) as u32;
         for (index, (declared, used)) in loads.iter().enumerate() {
             let ends = |value| [(SegmentValue::Exact(index), 0.0), (right(index, epochs.len()), value)];
-            let mut outline = Rectangle::new(ends(*declared), Colour::NonCritical.marker().filled());
+            let mut outline = Rectangle::new(ends(*declared), Colour::Ink.marker().stroke_width(1));
             outline.set_margin(0, 0, gap, gap);
             chart.draw_series([outline])?;
-            let mut bar = Rectangle::new(ends(used.unwrap_or(0.0)), Colour::Critical.marker().filled());
+            let mut bar = Rectangle::new(ends(used.unwrap_or(0.0)), Colour::Ink.marker().filled());
             bar.set_margin(0, 0, gap + 4, gap + 4);
             chart.draw_series([bar])?;
         }

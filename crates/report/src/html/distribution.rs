@@ -10,14 +10,14 @@ use crate::names::label;
 use crate::summary::{OperationSummary, Summary};
 use crate::terminal::{bound_words, range};
 
-/// Pictures of a page; of more operations those that came nearest to their deadlines or beyond.
+/// Pictures of a page: of the operations that were latest or nearest to their deadlines.
 const MOST: usize = 24;
 
 const WIDTH: f64 = 320.0;
 const HEIGHT: f64 = 92.0;
 const FLOOR: f64 = 72.0;
 
-/// All of them.
+/// A picture for each operation.
 pub(super) fn distributions(summary: &Summary) -> Markup {
     let mut groups: Vec<&OperationSummary> = summary.groups.iter().filter(|group| group.response.is_some()).collect();
     let all = groups.len();
@@ -28,8 +28,10 @@ pub(super) fn distributions(summary: &Summary) -> Markup {
     html! {
         h3 class="later" { "By operation" }
         ul class="legend" {
-            li { i class="tick" style="background:var(--missed)" {} "deadline" }
-            li { i class="tick" style="background:var(--ink)" {} "proved bound" }
+            li { i class="tick flag" {} "deadline" }
+            li { i class="tick dashed" {} "proved bound" }
+            li { i class="c-critical" {} "critical" }
+            li { i class="c-non-critical" {} "not critical" }
         }
         div class="many" {
             @for group in &groups {
@@ -46,7 +48,7 @@ pub(super) fn distributions(summary: &Summary) -> Markup {
                 }
             }
         }
-        @if all > MOST { p { (all - MOST) " more are in the table below." } }
+        @if all > MOST { p { (all - MOST) " more are in the table of operations." } }
     }
 }
 
@@ -63,7 +65,7 @@ fn picture(group: &OperationSummary) -> String {
         "<svg class=\"small\" role=\"img\" aria-label=\"response times\" viewBox=\"0 0 {WIDTH} {HEIGHT}\"><line x1=\"0\" x2=\"{WIDTH}\" y1=\"{FLOOR}\" y2=\"{FLOOR}\" stroke=\"var(--line)\"/>"
     );
     let mut draw = |part: std::fmt::Arguments<'_>| svg.write_fmt(part).unwrap_or_default();
-    // Whole decades, for people to hold on to.
+    // Whole decades.
     let mut decade = 10f64.powf(least.log10().ceil());
     while decade < most {
         let at = x(decade);
@@ -79,7 +81,7 @@ fn picture(group: &OperationSummary) -> String {
     }
     for bar in bars {
         let (left, right) = (x(lower(bar)), x(bar.up_to_ns as f64));
-        // Single jobs are to be seen beside thousands.
+        // A single job stays visible beside thousands.
         let high = (bar.count as f64 / highest * (FLOOR - 8.0)).max(1.5);
         draw(format_args!(
             "<rect x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{high:.1}\" fill=\"var(--{colour})\"/>",
@@ -87,14 +89,13 @@ fn picture(group: &OperationSummary) -> String {
             (right - left - 0.5).max(1.0),
         ));
     }
-    let marks = [(Some(group.deadline_max_ns), "missed"), (group.bound.bound_ns, "ink")];
-    for (at, colour) in marks {
-        if let Some(at) = at.filter(|at| *at > 0) {
-            let at = x(at as f64);
-            draw(format_args!(
-                "<rect x=\"{at:.1}\" y=\"2\" width=\"1.6\" height=\"{FLOOR}\" fill=\"var(--{colour})\"/>"
-            ));
-        }
+    draw(format_args!(
+        "<path class=\"deadline\" d=\"M{:.1} {FLOOR}V2l7 3.5l-7 3.5\"/>",
+        x(group.deadline_max_ns as f64)
+    ));
+    if let Some(bound) = group.bound.bound_ns.filter(|bound| *bound > 0) {
+        let at = x(bound as f64);
+        draw(format_args!("<line class=\"bound\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"2\" y2=\"{FLOOR}\"/>"));
     }
     svg.push_str("</svg>");
     svg

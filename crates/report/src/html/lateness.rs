@@ -1,4 +1,4 @@
-//! Where late jobs' time went, operation by operation, and who was in the way.
+//! The causes of late jobs, operation by operation.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ use crate::summary::Summary;
 /// Rows of the table.
 const MOST: usize = 40;
 
-/// Culprits that have a place beside the bar.
+/// Causes beside the bar.
 const NAMED: usize = 3;
 
 /// The section, or nothing if every job made its deadline.
@@ -30,15 +30,15 @@ pub(super) fn lateness(summary: &Summary) -> Markup {
         section {
             h2 { "Lateness by cause" }
             p {
-                "Of the jobs that did not make their deadlines (late, cancelled, stopped or dropped): where the time from their release "
-                "to their end went, and who was in the way for longest. Shares are of that time. Where only some of them are told, the others came when too many were waiting."
+                "How the jobs that were late or not finished spent the time from release to end. Shares are of that time. "
+                "\"3 of 5\" jobs: the causes of the other two were not analysed, because too many jobs waited."
             }
             (legend(&entries))
-            div class="wide" {
+            div class="wide" tabindex="0" {
                 table {
                     thead { tr {
-                        th { "operation" } th { "class" } th class="n" { "jobs" } th class="n" { "mean response" } th { "where their time went" }
-                        th { "most of it" }
+                        th { "operation" } th { "class" } th class="n" { "jobs" } th class="n" { "mean response" } th { "time by cause" }
+                        th { "longest causes" }
                     } }
                     tbody {
                         @for (group, late) in rows.iter().take(MOST) {
@@ -58,7 +58,7 @@ pub(super) fn lateness(summary: &Summary) -> Markup {
                     }
                 }
             }
-            @if more > 0 { p { (more) " operations more are in the JSON form of this report." } }
+            @if more > 0 { p { (more) " more operations are in the JSON report." } }
         }
     }
 }
@@ -69,7 +69,7 @@ fn bar(late: &LatenessSummary) -> Markup {
     html! {
         div class="split long" role="img" aria-label="shares of causes" {
             @for group in &late.groups {
-                i style=(format!("background:var(--{});width:{:.2}%", group.group, group.total_ns as f64 * 100.0 / all))
+                i class={ "c-" (group.group) } style=(format!("width:{:.2}%", group.total_ns as f64 * 100.0 / all))
                     title=(format!("{}: {} ({})", name(group.group), nanos(group.total_ns), share(group.total_ns, late.response_ns))) {}
             }
         }

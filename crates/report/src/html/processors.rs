@@ -1,4 +1,4 @@
-//! Where each processor's time went, and what queueing cost.
+//! How each processor spent its time, and what queueing cost.
 
 use maud::{Markup, html};
 
@@ -14,11 +14,11 @@ const MOST: usize = 64;
 type Part = (&'static str, &'static str, fn(&TimeSummary) -> u64);
 const PARTS: [Part; 6] = [
     ("executed", "jobs", |time| time.execution_ns),
-    ("critical", "scheduling", |time| time.overhead_ns),
-    ("held", "held", |time| time.held_ns),
-    ("missed", "others", |time| time.others_ns),
-    ("grid", "idle", |time| time.idle_ns),
-    ("machine", "idle or others", |time| time.unknown_ns),
+    ("machine", "scheduling", |time| time.overhead_ns),
+    ("stood", "CPU clock stood", |time| time.held_ns),
+    ("ink", "other threads", |time| time.others_ns),
+    ("frame", "idle", |time| time.idle_ns),
+    ("upstream", "idle or other threads", |time| time.unknown_ns),
 ];
 
 /// The section, if anything was measured beyond the jobs themselves.
@@ -38,10 +38,10 @@ pub(super) fn processors(summary: &Summary) -> Markup {
             h2 { "Processors" }
             p { (said(summary, queued)) }
             (legend(&entries))
-            div class="wide" {
+            div class="wide" tabindex="0" {
                 table {
                     thead { tr {
-                        th { "processor" } th { "where its time went" }
+                        th { "processor" } th { "time by use" }
                         @for (_, name, _) in &parts { th class="n" { (name) } }
                         @if some(|time| time.preemptions) { th class="n" { "preempted" } }
                         @if some(|time| time.stolen_ns) { th class="n" { "stolen" } }
@@ -53,7 +53,7 @@ pub(super) fn processors(summary: &Summary) -> Markup {
                     tbody { @for one in summary.processors.iter().take(MOST) { (row(summary, one, &parts, queued, (some(|time| time.preemptions), some(|time| time.stolen_ns)))) } }
                 }
             }
-            @if summary.processors.len() > MOST { p { (summary.processors.len() - MOST) " more are in the JSON form of this report." } }
+            @if summary.processors.len() > MOST { p { (summary.processors.len() - MOST) " more are in the JSON report." } }
         }
     }
 }
@@ -61,12 +61,12 @@ pub(super) fn processors(summary: &Summary) -> Markup {
 fn said(summary: &Summary, queued: bool) -> String {
     let basis = summary.processors.iter().find_map(|one| one.time.as_ref()).map(|time| time.basis);
     let basis = match basis {
-        Some("simulated") => "As simulated; scheduling costs what the file or the command line says.",
-        Some("switches") => "As the kernel saw who had each CPU.",
-        Some(_) => "From the clocks of the run's threads: idling and others cannot be told apart.",
+        Some("simulated") => "Simulated, with the scheduling costs of the file or the command line.",
+        Some("switches") => "From the kernel's record of context switches.",
+        Some(_) => "From the clocks of the run's threads, which do not separate idle time from other threads.",
         None => "",
     };
-    let queueing = "Enqueue is the time to put a released job into its queue, dequeue that to decide on and take the next one out.";
+    let queueing = "Enqueue: the time to put a released job into its queue. Dequeue: the time to choose the next job and remove it.";
     if queued { format!("{basis} {queueing}") } else { basis.into() }
 }
 
@@ -88,7 +88,7 @@ fn row(summary: &Summary, one: &ProcessorSummary, parts: &[Part], queued: bool, 
             td {
                 div class="split long" role="img" aria-label="shares of its time" {
                     @for (colour, name, part) in parts {
-                        i style=(format!("background:var(--{colour});width:{:.2}%", of(*part) as f64 * 100.0 / summary.duration_ns.max(1) as f64))
+                        i class={ "c-" (colour) } style=(format!("width:{:.2}%", of(*part) as f64 * 100.0 / summary.duration_ns.max(1) as f64))
                             title=(format!("{name}: {}", nanos(of(*part)))) {}
                     }
                 }
@@ -100,7 +100,7 @@ fn row(summary: &Summary, one: &ProcessorSummary, parts: &[Part], queued: bool, 
         }
         @if let Some(time) = time.filter(|time| !time.threads.is_empty()) {
             tr { td {} td class="words" colspan="12" {
-                "Others: "
+                "Other threads: "
                 @for (index, thread) in time.threads.iter().enumerate() {
                     @if index > 0 { ", " } (thread.name) " " (nanos(thread.had_ns))
                 }

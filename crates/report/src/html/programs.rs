@@ -1,10 +1,9 @@
-//! Programs under the CPU broker: what they asked, held and consumed, over time.
+//! Programs under the CPU broker: requested, reserved and used CPU time.
 
 use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
 
-use super::legend;
 use crate::figures::{count, nanos, share};
 use crate::programs::{ProgramStretch, ProgramSummary};
 use crate::summary::Summary;
@@ -29,9 +28,9 @@ pub(super) fn programs(summary: &Summary) -> Markup {
     html! {
         section {
             h2 { "Programs under the CPU broker" }
-            p { "Per period: what advocates asked, what was held, and the CPU time that the program had, reserved or not." }
+            p { "CPU time per period: requested by advocates (asked), reserved (held), and used by the program, reserved or not (consumed)." }
             @for broker in &summary.brokers { p { (broker) } }
-            div class="wide" {
+            div class="wide" tabindex="0" {
                 table {
                     thead { tr {
                         th { "program" } th class="n" { "importance" } th class="n" { "period" } th class="n" { "asked" }
@@ -43,9 +42,12 @@ pub(super) fn programs(summary: &Summary) -> Markup {
                     tbody { @for one in summary.programs.iter().take(MOST) { (row(one, counted)) } }
                 }
             }
-            @if summary.programs.len() > MOST { p { (summary.programs.len() - MOST) " more are in the JSON form of this report." } }
+            @if summary.programs.len() > MOST { p { (summary.programs.len() - MOST) " more are in the JSON report." } }
             @if summary.programs.iter().any(|one| one.over_time.len() > 1) {
-                (legend(&[("critical", "asked"), ("made", "held"), ("executed", "consumed"), ("missed", "late cycles")]))
+                ul class="legend" {
+                    li { i class="line" {} "held" } li { i class="line dashed" {} "asked" } li { i class="c-upstream" {} "consumed" }
+                    li { i class="c-missed thin" {} "late cycles" }
+                }
                 div class="pair" {
                     @for one in summary.programs.iter().filter(|one| one.over_time.len() > 1).take(MOST_DRAWN) {
                         div { h3 { (one.name) } (PreEscaped(drawn(one, summary.duration_ns.max(1)))) }
@@ -78,7 +80,7 @@ fn row(one: &ProgramSummary, counted: bool) -> Markup {
     }
 }
 
-/// Three lines over time, and a mark below for each stretch with late cycles.
+/// An area and two lines over time, and a mark below each stretch with late cycles.
 fn drawn(one: &ProgramSummary, whole: u64) -> String {
     let most = one.over_time.iter().map(|stretch| stretch.asked_ns.max(stretch.held_ns).max(stretch.consumed_ns)).max();
     let most = most.unwrap_or(0).max(1) as f64 * 1.05;
@@ -101,15 +103,20 @@ fn drawn(one: &ProgramSummary, whole: u64) -> String {
     }
     type Line = (&'static str, fn(&ProgramStretch) -> u64);
     let lines: [Line; 3] =
-        [("critical", |one| one.asked_ns), ("made", |one| one.held_ns), ("executed", |one| one.consumed_ns)];
-    for (colour, of) in lines {
+        [("used", |one| one.consumed_ns), ("held", |one| one.held_ns), ("asked", |one| one.asked_ns)];
+    for (class, of) in lines {
         let mut path = String::new();
         for (place, stretch) in one.over_time.iter().enumerate() {
             let verb = if place == 0 { 'M' } else { 'L' };
             let (from, to, at) = (x(stretch.at_ns), x(stretch.until_ns), y(of(stretch)));
             let _ = write!(path, "{verb}{from:.1} {at:.1}H{to:.1}");
         }
-        draw(format_args!("<path d=\"{path}\" fill=\"none\" stroke=\"var(--{colour})\" stroke-width=\"1.5\"/>"));
+        if class == "used"
+            && let (Some(first), Some(last)) = (one.over_time.first(), one.over_time.last())
+        {
+            let _ = write!(path, "L{:.1} {:.1}H{:.1}Z", x(last.until_ns), y(0), x(first.at_ns));
+        }
+        draw(format_args!("<path class=\"program {class}\" d=\"{path}\"/>"));
     }
     for stretch in one.over_time.iter().filter(|stretch| stretch.missed.unwrap_or(0) > 0) {
         let (from, to) = (x(stretch.at_ns), x(stretch.until_ns).max(x(stretch.at_ns) + 1.0));

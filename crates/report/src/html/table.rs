@@ -8,10 +8,10 @@ use crate::names::label;
 use crate::summary::{BoundSummary, CausesSummary, CountsSummary, OperationSummary, Summary};
 use crate::terminal::{bound_words, demanded, range as span, seconds};
 
-/// Rows of a table; a page of ten thousand helps nobody.
+/// Rows of a table.
 const MOST_ROWS: usize = 500;
 
-/// A number that is quiet when zero and stands out when it is bad.
+/// A number, grey if zero, marked if it is bad.
 fn number(number: u64, bad: Option<&str>) -> Markup {
     let class = match (number, bad) {
         (0, _) => "n zero",
@@ -36,10 +36,10 @@ fn lateness(value: Option<i64>, critical: bool) -> Markup {
     html! { td class=(class) data-key=(value.unwrap_or(i64::MIN)) { (value.map_or(String::new(), signed)) } }
 }
 
-/// A bound, with a mark if more than it was seen, and why there is none.
+/// A bound, with a mark if it was exceeded, or the reason for a missing one.
 fn bound(bound: &BoundSummary) -> Markup {
     let class = if bound.exceeded {
-        "n bad"
+        "n exceeded"
     } else if bound.bound_ns.is_none() {
         "n zero"
     } else {
@@ -54,11 +54,11 @@ fn bound(bound: &BoundSummary) -> Markup {
 
 fn more(all: usize) -> Markup {
     html! {
-        @if all > MOST_ROWS { p { (count((all - MOST_ROWS) as u64)) " rows more are in the JSON form of this report." } }
+        @if all > MOST_ROWS { p { (count((all - MOST_ROWS) as u64)) " more rows are in the JSON report." } }
     }
 }
 
-/// Of the outcomes that are not made or missed, those that occurred.
+/// The outcomes that occurred, other than made and missed.
 struct Shown {
     cancelled: bool,
     stopped: bool,
@@ -113,11 +113,11 @@ pub(super) fn operations(summary: &Summary) -> Markup {
         section {
             h2 { "Operations" }
             p {
-                "Click on a heading to sort. The bar shows a response time from its least to its greatest, darker up to the 99th percentile, "
-                "on a scale that ends at the deadline (the red line) or at the greatest if that is later; the dark line is the proved bound. "
-                "A bound behind which stands 7/12 is known in seven of the twelve regions in which the operation ran."
+                "Click a heading to sort. ▲ marks critical jobs that were late or not finished, △ other such jobs. "
+                "The bar is the response time from least to greatest, solid up to the 99th percentile. "
+                "Long line: deadline. Short line: proved bound. 7/12 after a bound: it is known in 7 of 12 regions."
             }
-            div class="wide" {
+            div class="wide" tabindex="0" {
                 table class="sortable" {
                     thead { tr {
                         th { "operation" } th { "class" } th class="n" { "period" } th class="n" { "jobs" } th class="n" { "made" }
@@ -152,8 +152,8 @@ fn range(group: &OperationSummary) -> Markup {
             rect x="0" y="7" width="170" height="2" fill="var(--grid)" {}
             rect x=(least) y="5" width=((most - least).max(1.5)) height="6" rx="1" fill=(colour) opacity="0.45" {}
             rect x=(least) y="4" width=((p99 - least).max(1.5)) height="8" rx="1" fill=(colour) {}
-            @if let Some(bound) = bound { rect x=(bound) y="1" width="1.5" height="14" fill="var(--ink)" {} }
-            rect x=(deadline) y="1" width="1.5" height="14" fill="var(--missed)" {}
+            @if let Some(bound) = bound { rect x=(bound) y="4" width="1.5" height="8" fill="var(--ink)" {} }
+            rect x=(deadline) y="0" width="1.5" height="16" fill="var(--ink)" {}
         }
     }
 }
@@ -165,7 +165,7 @@ pub(super) fn epochs(summary: &Summary) -> Markup {
     html! {
         details {
             summary { "In figures" }
-            div class="wide" {
+            div class="wide" tabindex="0" {
                 table {
                     thead { tr {
                         th { "region" } th class="n" { "from" } th class="n" { "load" } th class="n" { "used" }
@@ -214,8 +214,8 @@ pub(super) fn chains(summary: &Summary) -> Markup {
     html! {
         section {
             h2 { "Chains" }
-            p { "From the release of the first operation to the finish of the last; the reaction is from an input to the first finish that reflects it." }
-            div class="wide" {
+            p { "Latency: from the release of the first operation to the end of the last. Reaction: from an input to the first end that reflects it." }
+            div class="wide" tabindex="0" {
                 table {
                     thead { tr {
                         th { "chain" } th { "path" } th { "demanded" } th class="n" { "in time" } th class="n" { "late" }
@@ -256,7 +256,7 @@ pub(super) fn chains(summary: &Summary) -> Markup {
     }
 }
 
-/// The worst misses, and where their time went.
+/// The worst misses, with their causes.
 pub(super) fn misses(summary: &Summary) -> Markup {
     if summary.misses.is_empty() {
         return html! {};
@@ -265,18 +265,18 @@ pub(super) fn misses(summary: &Summary) -> Markup {
     html! {
         section {
             h2 { "Worst misses" }
-            p { "The latest jobs of each class, at most three of an operation or template, and where their time went." }
+            p { "The latest jobs of each class, at most three of an operation or template. " span class="scripted" { "Select one to see it in the timeline." } }
             (legend(&PARTS.map(|part| (part.colour, part.name))))
-            div class="wide" {
+            div class="wide" tabindex="0" {
                 table {
                     thead { tr {
                         th { "job" } th { "class" } th class="n" { "late by" } @if regions { th { "region" } } th class="n" { "released at" }
-                        th { "where its time went" } th { "why" }
+                        th { "time by cause" } th { "why" }
                     } }
                     tbody {
                         @for miss in &summary.misses {
                             tr {
-                                td { (miss.job) }
+                                td { button type="button" class="plain" data-job-name=(miss.job) { (miss.job) } }
                                 td { @if miss.critical { span class="badge" { "critical" } } }
                                 (lateness(Some(miss.lateness_ns), miss.critical))
                                 @if regions { td { (miss.epoch) } }
@@ -314,7 +314,7 @@ fn split(causes: &CausesSummary) -> Markup {
     html! {
         div class="split" {
             @for (part, length) in parts {
-                i style=(format!("background:var(--{});width:{:.2}%", part.colour, length as f64 * 100.0 / all))
+                i class={ "c-" (part.colour) } style=(format!("width:{:.2}%", length as f64 * 100.0 / all))
                     title=(format!("{}: {}", part.name, nanos(length))) {}
             }
         }

@@ -1,203 +1,264 @@
-//! The timeline: windows of the run as a picture that a script lets move. Without the script the
-//! first window stands there as it is.
+//! The timeline: the whole run in cells with the worst state of the jobs that ended in each, and single jobs in some
+//! windows. A script zooms; without it the whole run is a fixed picture.
 
 use std::fmt::Write;
 
 use hyoshi_model::{Instant, ProcessorId, System};
 use hyoshi_replay::timeline::{JobLine, OtherUse, TimelineWindow, WindowReason};
 use hyoshi_trace::JobOutcome;
+use hyoshi_trace::stats::OverTime;
+use hyoshi_trace::stats::over_time::Ends;
 use maud::{Markup, PreEscaped, html};
+use serde_json::{Value, json};
 
+use super::parts::{State, chosen, parts};
 use crate::account::ReportInput;
-use crate::blamed::name_of;
-use crate::figures::{nanos, printable};
-use crate::names::template;
-use crate::{blamed, terminal};
+use crate::blamed::{self, name_of};
+use crate::figures::{count, nanos, printable};
+use crate::summary::Summary;
+use crate::terminal::seconds;
 
 const SCRIPT: &str = include_str!("timeline.js");
 
-/// Rows of a picture; of more operations, one row for each lane.
+/// Rows with an operation or template of their own.
 const MOST_ROWS: usize = 48;
 
-/// Sizes that the script knows too.
-const ROW: f64 = 22.0;
-const TOP: f64 = 24.0;
-const LEFT: f64 = 150.0;
-const WIDTH: f64 = 1140.0;
+/// Processors with a row for what was no job.
+const MOST_STRANGERS: usize = 8;
+
+/// Sizes of the fixed picture; the script has the same.
+const ROW: usize = 22;
+const TOP: usize = 24;
+const LEFT: usize = 150;
+const WIDTH: usize = 1140;
 
 /// A row of the picture.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct LaneRow {
-    processor: ProcessorId,
-    /// `None`: what is no job.
-    lane: Option<u8>,
-    /// Of one operation or template; `None` where a lane has one row for all.
-    name: Option<String>,
+struct Row {
+    label: String,
+    /// `None`: of several.
+    processor: Option<ProcessorId>,
+    /// `critical`, `processor` for the title of a processor's rows, or nothing.
+    kind: &'static str,
+    /// What happened to its jobs; `None` in other rows.
+    cells: Option<OverTime>,
 }
 
-/// The section, or nothing if there is no window.
-pub(super) fn timeline(account: &ReportInput<'_>) -> Markup {
-    let Some(first) = account.windows().first() else { return html! {} };
-    let (system, windows) = (account.system, account.windows());
-    let titles: Vec<(String, String)> = windows.iter().map(|window| title(system, window)).collect();
-    let rows: Vec<Vec<LaneRow>> = windows.iter().map(|window| rows(system, window)).collect();
+/// The rows, and which one an operation or a processor's other work has.
+struct Rows {
+    rows: Vec<Row>,
+    of: Vec<usize>,
+    strangers: Vec<Option<usize>>,
+    all: OverTime,
+}
+
+impl Rows {
+    fn new(account: &ReportInput<'_>, history: &[OverTime]) -> Option<Rows> {
+        let system = account.system;
+        let mut all = history.first()?.emptied();
+        history.iter().for_each(|one| all.merge(one));
+        let cells = |operations: &mut dyn Iterator<Item = usize>| {
+            let mut sum = all.emptied();
+            operations.filter_map(|one| history.get(one)).for_each(|one| sum.merge(one));
+            sum
+        };
+        let (chosen, more) = chosen(parts(account), MOST_ROWS, |_| false);
+        let (mut rows, mut of) = (Vec::new(), vec![usize::MAX; system.operations.len()]);
+        let mut strangers = vec![None; system.processors.len()];
+        let strange = |processor: ProcessorId| {
+            let mut others = account.windows().iter().flat_map(|window| &window.others);
+            others.any(|other| other.processor == processor)
+        };
+        for processor in system.processor_ids() {
+            let title = |label: String, kind| Row { label, processor: Some(processor), kind, cells: None };
+            if system.processors.len() > 1 && chosen.iter().any(|part| part.processor == processor) {
+                rows.push(title(printable(&system.processor(processor).name), "processor"));
+            }
+            for part in chosen.iter().filter(|part| part.processor == processor) {
+                part.operations.iter().for_each(|id| of[id.index()] = rows.len());
+                let cells = Some(cells(&mut part.operations.iter().map(|id| id.index())));
+                let kind = if part.critical { "critical" } else { "" };
+                rows.push(Row { label: printable(&part.label), processor: Some(processor), kind, cells });
+            }
+            if processor.index() < MOST_STRANGERS && strange(processor) {
+                strangers[processor.index()] = Some(rows.len());
+                rows.push(title("scheduling, others".into(), ""));
+            }
+        }
+        if more > 0 {
+            let rest = of.iter().enumerate().filter(|(_, row)| **row == usize::MAX).map(|(index, _)| index);
+            let cells = Some(cells(&mut rest.collect::<Vec<_>>().into_iter()));
+            of.iter_mut().filter(|row| **row == usize::MAX).for_each(|row| *row = rows.len());
+            rows.push(Row { label: format!("{} more", count(more as u64)), processor: None, kind: "", cells });
+        }
+        Some(Rows { rows, of, strangers, all })
+    }
+
+    fn of(&self, line: &JobLine) -> usize {
+        self.of.get(line.job.operation.index()).copied().unwrap_or(0)
+    }
+
+    /// The first row of a processor and the one after its last.
+    fn range(&self, processor: ProcessorId) -> Option<(usize, usize)> {
+        let here = |row: &Row| row.processor == Some(processor);
+        Some((self.rows.iter().position(here)?, 1 + self.rows.iter().rposition(here)?))
+    }
+}
+
+/// The section; nothing if no job end was kept.
+pub(super) fn timeline(account: &ReportInput<'_>, summary: &Summary) -> Markup {
+    let history = account.figures.causes.map_or(&[][..], |seen| &seen.history);
+    let Some(rows) = Rows::new(account, history).filter(|_| summary.duration_ns > 0) else { return html! {} };
+    let bands = bands(account, summary, &rows);
     html! {
         section {
             h2 { "Timeline" }
             p {
-                "Windows of the run: who had the CPU, who waited, and when deadlines were. "
+                "The whole run. A cell is " (nanos(rows.all.width().as_nanos())) " wide and shows the worst of the jobs that ended in it. "
                 span class="scripted" {
-                    "Zoom with the wheel and Ctrl, a pinch or " kbd { "+" } " " kbd { "−" } "; move by dragging or with "
-                    kbd { "←" } " " kbd { "→" } "; " kbd { "0" } " shows all; " kbd { "j" } " " kbd { "k" } " step through jobs."
+                    "Single jobs appear when you zoom into a window that was kept: around the latest job of each class, the start, and "
+                    "changes of region (diamonds below the top strip). Elsewhere a zoom shows only the worst misses as jobs."
                 }
             }
-            div id="timeline" {
-                h3 { (titles[0].0) }
-                p class="detail" { (titles[0].1) }
-                div class="wide" { (PreEscaped(picture(account, first, &rows[0]))) }
+            p class="scripted" {
+                "Zoom: " kbd { "Ctrl" } " and the wheel, pinch, " kbd { "+" } " " kbd { "−" } ". Move: drag, " kbd { "←" } " " kbd { "→" }
+                ". Whole run: " kbd { "0" } ". Next and previous job: " kbd { "j" } " " kbd { "k" } "."
             }
-            (legend(windows.iter().any(|window| !window.second_strategy.is_empty())))
-            script id="timeline-data" type="application/json" { (PreEscaped(data(account, &titles, &rows))) }
+            ul class="legend" {
+                @for (state, words) in State::SHOWN { li { i class={ "cell " (state.class()) } {} (words) } }
+                @if !bands.is_empty() { li { i class="c-second" {} (second(account, summary)) } }
+            }
+            ul class="legend scripted" {
+                li { i class="c-critical" {} "runs, critical" }
+                li { i class="c-non-critical low" {} "runs, not critical" }
+                li { i class="c-waited thin" {} "waits" }
+                li { i class="c-held thin" {} "preempted or blocked" }
+                li { i class="c-missed thin" {} "after its deadline" }
+                li { i class="tick" {} "release" }
+                li { i class="tick flag" {} "deadline" }
+                li { i class="c-machine" {} "scheduling, other threads" }
+            }
+            div id="timeline" { div class="wide" tabindex="0" { (picture(summary, &rows, &bands)) } }
+            script id="timeline-data" type="application/json" { (PreEscaped(data(account, summary, &rows, &bands))) }
             script { (PreEscaped(SCRIPT)) }
         }
     }
 }
 
-fn legend(reigned: bool) -> Markup {
-    html! {
-        ul class="legend" {
-            li { i style="background:var(--critical)" {} "runs, critical" }
-            li { i style="background:var(--non-critical)" {} "runs, not critical" }
-            li { i style="background:var(--missed)" {} "runs, and will miss" }
-            li { i class="thin" style="background:var(--wait)" {} "waits" }
-            li { i class="thin" style="background:var(--held)" {} "preempted or blocked" }
-            li { i class="tick" style="background:var(--soft)" {} "released" }
-            li { i class="tick" style="background:var(--missed)" {} "deadline missed" }
-            @if reigned { li { i style="background:var(--second)" {} "the second strategy in force" } }
-            li { b class="cross" { "×" } "cancelled or dropped" }
-        }
-    }
+/// The second strategies that were in force, with their processors.
+fn second(account: &ReportInput<'_>, summary: &Summary) -> String {
+    let all = summary.processors.iter().zip(&account.system.processors);
+    let names = all.filter_map(|(one, processor)| {
+        let overload = one.overload.as_ref().filter(|overload| overload.ruled_ns > 0)?;
+        Some(format!("{} in force on {}", overload.strategy, processor.name))
+    });
+    names.take(4).collect::<Vec<_>>().join("; ")
 }
 
 fn title(system: &System, window: &TimelineWindow) -> (String, String) {
     let span = nanos(window.until.since(window.from).as_nanos());
-    let from = terminal::seconds(window.from.as_nanos());
+    let from = seconds(window.from.as_nanos());
     match window.reason {
         WindowReason::Latest { critical, job: id, lateness } => {
             let class = if critical { "critical" } else { "non-critical" };
             let late = lateness.as_nanos() > 0;
             let title = if late { format!("Latest {class} job") } else { format!("Closest {class} job") };
             let what = if late { "after its deadline" } else { "before its deadline" };
-            let detail = format!(
-                "{}: {} {what}; {span} from {from} on",
-                name_of(system, id),
-                nanos(lateness.as_nanos().unsigned_abs())
-            );
-            (title, detail)
+            let lateness = nanos(lateness.as_nanos().unsigned_abs());
+            (title, format!("{}: {lateness} {what}; {span} from {from}", name_of(system, id)))
         }
         WindowReason::Start => ("Start".into(), format!("the first {span}")),
         WindowReason::Region(index) => {
             let name = system.epochs.get(index).map_or("?", |epoch| &epoch.name);
-            (format!("Into {}", printable(name)), format!("{span} from {from} on"))
+            (format!("Into {}", printable(name)), format!("{span} from {from}"))
         }
-    }
-}
-
-fn row_of(system: &System, line: &JobLine, by_lane: bool) -> LaneRow {
-    let name = system.operations.get(line.job.operation.index()).map_or("?", |operation| &operation.name);
-    LaneRow { processor: line.processor, lane: Some(line.lane), name: (!by_lane).then(|| template(name).to_string()) }
-}
-
-/// The rows of a window: by processor, lane, and the system's order of operations.
-fn rows(system: &System, window: &TimelineWindow) -> Vec<LaneRow> {
-    let of = |by_lane: bool| {
-        let mut rows: Vec<(u32, Option<u8>, u32, LaneRow)> = Vec::new();
-        for line in &window.jobs {
-            let row = row_of(system, line, by_lane);
-            match rows.iter_mut().find(|(.., known)| *known == row) {
-                Some((_, _, operation, _)) => *operation = (*operation).min(line.job.operation.0),
-                None => rows.push((line.processor.0, Some(line.lane), line.job.operation.0, row)),
-            }
-        }
-        for other in &window.others {
-            let row = LaneRow { processor: other.processor, lane: None, name: None };
-            if !rows.iter().any(|(.., known)| *known == row) {
-                rows.push((other.processor.0, None, 0, row));
-            }
-        }
-        rows.sort_by_key(|(processor, lane, operation, _)| (*processor, *lane, *operation));
-        rows.into_iter().map(|(.., row)| row).collect::<Vec<LaneRow>>()
-    };
-    let rows = of(false);
-    if rows.len() > MOST_ROWS { of(true) } else { rows }
-}
-
-fn label(account: &ReportInput<'_>, row: &LaneRow) -> String {
-    let processor = &account.system.processor(row.processor).name;
-    let several = account.system.processors.len() > 1;
-    match (&row.name, row.lane) {
-        (Some(name), _) => printable(name),
-        (None, Some(lane)) => format!("{} lane {lane}", printable(processor)),
-        (None, None) if several => format!("{}: other", printable(processor)),
-        (None, None) => "not jobs".into(),
     }
 }
 
 /// Everything that the script draws. Instants are nanoseconds since the start of the run.
-fn data(account: &ReportInput<'_>, titles: &[(String, String)], rows: &[Vec<LaneRow>]) -> String {
+fn data(account: &ReportInput<'_>, summary: &Summary, rows: &Rows, bands: &[Band]) -> String {
     let system = account.system;
-    let at =
-        |instant: Instant| if instant == Instant::NEVER { serde_json::Value::Null } else { instant.as_nanos().into() };
-    let window = |(index, window): (usize, &TimelineWindow)| {
-        let rows = &rows[index];
-        let by_lane = rows.iter().any(|row| row.lane.is_some() && row.name.is_none());
-        let place = |row: &LaneRow| rows.iter().position(|known| known == row).unwrap_or(0);
-        let jobs = window.jobs.iter().map(|line| {
-            let ran: Vec<u64> = line.ran.iter().flat_map(|(from, to)| [from.as_nanos(), to.as_nanos()]).collect();
-            let end = line.end.map_or(Instant::NEVER, |(_, end)| end);
-            let why = line.chief.map(|(kind, span)| {
-                format!("{} {}", nanos(span.as_nanos()), blamed::words(system, kind, account.threads))
-            });
-            serde_json::json!([
-                place(&row_of(system, line, by_lane)),
-                printable(&name_of(system, line.job)),
-                state(line),
-                u8::from(line.critical),
-                at(line.release),
-                at(line.ready),
-                at(line.deadline),
-                at(end),
-                ran,
-                line.consumed.as_nanos(),
-                why,
-            ])
+    let windows = account.windows();
+    let window = |window: &TimelineWindow| {
+        let others = window.others.iter().filter_map(|other| {
+            let row = rows.strangers.get(other.processor.index()).copied().flatten()?;
+            Some(json!([row, stranger(other.who), other.from.as_nanos(), other.to.as_nanos()]))
         });
-        let others = window.others.iter().map(|other| {
-            let row = LaneRow { processor: other.processor, lane: None, name: None };
-            serde_json::json!([place(&row), stranger(other.who), other.from.as_nanos(), other.to.as_nanos()])
+        let second = window.second_strategy.iter().filter_map(|(processor, from, to)| {
+            let (first, after) = rows.range(*processor)?;
+            Some(json!([first, after, from.as_nanos(), to.as_nanos()]))
         });
-        let regions = system.epochs.iter().skip(1).filter(|epoch| epoch.at > window.from && epoch.at < window.until);
+        let (title, detail) = title(system, window);
         let chosen = match window.reason {
             WindowReason::Latest { job, .. } => window.jobs.iter().position(|line| line.job == job),
             _ => None,
         };
-        serde_json::json!({
-            "title": titles[index].0, "detail": titles[index].1,
-            "from": window.from.as_nanos(), "until": window.until.as_nanos(),
-            "rows": rows.iter().map(|row| serde_json::json!([
-                label(account, row), printable(&system.processor(row.processor).name), row.lane
-            ])).collect::<Vec<_>>(),
-            "jobs": jobs.collect::<Vec<_>>(), "others": others.collect::<Vec<_>>(),
-            "regions": regions.map(|epoch| serde_json::json!([epoch.at.as_nanos(), printable(&epoch.name)])).collect::<Vec<_>>(),
-            "bands": bands(account, window, rows).into_iter().map(|(first, after, from, to, strategy)| {
-                serde_json::json!([first, after, from.as_nanos(), to.as_nanos(), strategy])
-            }).collect::<Vec<_>>(),
-            "chosen": chosen,
+        json!({
+            "title": title, "detail": detail, "from": window.from.as_nanos(), "until": window.until.as_nanos(),
+            "jobs": window.jobs.iter().map(|line| job(account, rows, line)).collect::<Vec<_>>(),
+            "others": others.collect::<Vec<_>>(), "bands": second.collect::<Vec<_>>(), "chosen": chosen,
         })
     };
-    let all: Vec<serde_json::Value> = account.windows().iter().enumerate().map(window).collect();
+    let late = summary.misses.iter().filter_map(|miss| {
+        let index = system.operations.iter().position(|operation| operation.name == miss.operation)?;
+        Some(json!([
+            rows.of[index],
+            printable(&miss.job),
+            "missed",
+            u8::from(miss.critical),
+            miss.release_at_ns,
+            miss.ready_at_ns,
+            miss.deadline_at_ns,
+            miss.end_at_ns,
+            miss.start_at_ns,
+            miss.causes.executed_ns + miss.causes.overran_ns,
+            miss.explanation,
+        ]))
+    });
+    let regions = system.epochs.iter().skip(1).filter(|epoch| epoch.at.as_nanos() < summary.duration_ns);
+    let all = json!({
+        "until": summary.duration_ns, "width": rows.all.width().as_nanos(), "all": cells(&rows.all),
+        "rows": rows.rows.iter().map(|row| json!([
+            row.label, row.processor.map_or_else(String::new, |id| printable(&system.processor(id).name)),
+            row.kind, row.cells.as_ref().map(cells),
+        ])).collect::<Vec<_>>(),
+        "windows": windows.iter().map(window).collect::<Vec<_>>(), "late": late.collect::<Vec<_>>(),
+        "regions": regions.map(|epoch| json!([epoch.at.as_nanos(), printable(&epoch.name)])).collect::<Vec<_>>(),
+        "bands": bands.iter().map(|one| json!([one.first, one.after, one.from, one.until])).collect::<Vec<_>>(),
+    });
     // Nothing in it may end the script's element.
-    serde_json::Value::from(all).to_string().replace('<', "\\u003c").replace('&', "\\u0026")
+    all.to_string().replace('<', "\\u003c").replace('&', "\\u0026")
+}
+
+fn job(account: &ReportInput<'_>, rows: &Rows, line: &JobLine) -> Value {
+    let system = account.system;
+    let at = |instant: Instant| if instant == Instant::NEVER { Value::Null } else { instant.as_nanos().into() };
+    let ran: Vec<u64> = line.ran.iter().flat_map(|(from, to)| [from.as_nanos(), to.as_nanos()]).collect();
+    let why = line
+        .chief
+        .map(|(kind, span)| format!("{} {}", nanos(span.as_nanos()), blamed::words(system, kind, account.threads)));
+    json!([
+        rows.of(line),
+        printable(&name_of(system, line.job)),
+        state(line),
+        u8::from(line.critical),
+        at(line.release),
+        at(line.ready),
+        at(line.deadline),
+        at(line.end.map_or(Instant::NEVER, |(_, end)| end)),
+        ran,
+        line.consumed.as_nanos(),
+        why,
+    ])
+}
+
+/// Jobs in time, not finished and late, of one stretch after the other.
+fn cells(row: &OverTime) -> Vec<u64> {
+    row.stretches().flat_map(|(_, ends)| figures(ends)).collect()
+}
+
+fn figures(ends: &[Ends; 2]) -> [u64; 3] {
+    let sum = |of: fn(&Ends) -> u64| ends.iter().map(of).sum::<u64>();
+    [sum(|ends| ends.made), sum(|ends| ends.cancelled + ends.lost), sum(|ends| ends.missed)]
 }
 
 fn state(line: &JobLine) -> &'static str {
@@ -216,105 +277,68 @@ fn stranger(who: Option<OtherUse>) -> &'static str {
         Some(OtherUse::Overhead(_)) => "scheduling",
         Some(OtherUse::Dispatch) => "a lane on its way to a job",
         Some(OtherUse::Other(_)) => "another thread of the machine",
-        None => "somebody, not told who",
+        None => "not known",
     }
 }
 
-/// When second strategies were in force: the processor's first row and the one after its last, from when,
-/// until when, and the strategy.
-fn bands(
-    account: &ReportInput<'_>,
-    window: &TimelineWindow,
-    rows: &[LaneRow],
-) -> Vec<(usize, usize, Instant, Instant, String)> {
-    let band = |(processor, from, to): &(ProcessorId, Instant, Instant)| {
-        let first = rows.iter().position(|row| row.processor == *processor)?;
-        let after = 1 + rows.iter().rposition(|row| row.processor == *processor)?;
-        let second = account.plan.processors.get(processor.index())?.overload.as_ref()?;
-        Some((first, after, *from, *to, printable(&second.strategy)))
-    };
-    window.second_strategy.iter().filter_map(band).collect()
+/// A stretch in which a second strategy was in force at some time, over the rows of its processor.
+struct Band {
+    first: usize,
+    after: usize,
+    from: u64,
+    until: u64,
 }
 
-/// One window as a picture, in the same places as the script's.
-fn picture(account: &ReportInput<'_>, window: &TimelineWindow, rows: &[LaneRow]) -> String {
-    let system = account.system;
-    let height = TOP + rows.len() as f64 * ROW + 6.0;
-    let length = window.until.since(window.from).as_nanos().max(1) as f64;
-    let x = |at: Instant| {
-        let since = at.as_nanos() as f64 - window.from.as_nanos() as f64;
-        (LEFT + (since / length).clamp(0.0, 1.0) * (WIDTH - LEFT)).round().max(LEFT)
+fn bands(account: &ReportInput<'_>, summary: &Summary, rows: &Rows) -> Vec<Band> {
+    let mut bands = Vec::new();
+    for (id, one) in account.system.processor_ids().zip(&summary.processors) {
+        let (Some((first, after)), Some(overload)) = (rows.range(id), &one.overload) else { continue };
+        let ruled = overload.over_time.iter().filter(|stretch| stretch.ruled_ns > 0);
+        bands.extend(ruled.map(|stretch| Band { first, after, from: stretch.at_ns, until: stretch.until_ns }));
+    }
+    bands
+}
+
+/// The whole run as a fixed picture.
+fn picture(summary: &Summary, rows: &Rows, bands: &[Band]) -> Markup {
+    let height = TOP + rows.rows.len() * ROW + 6;
+    let whole = summary.duration_ns as f64;
+    let x = |at: u64| LEFT as f64 + (at as f64 / whole).min(1.0) * (WIDTH - LEFT) as f64;
+    let cell = |row: &OverTime, y: usize, shown: State| {
+        let mut path = String::new();
+        for (at, ends) in row.stretches() {
+            let [made, lost, missed] = figures(ends);
+            if State::of(made, lost, missed) == shown {
+                let high = match shown {
+                    State::Missed => 16,
+                    State::Lost => 10,
+                    _ => 5,
+                };
+                let (left, right) = (x(at.as_nanos()), x(at.as_nanos() + row.width().as_nanos()));
+                // Writing to a string does not fail.
+                let _ = write!(path, "M{left:.1} {}V{}H{:.1}V{0}Z", y + 19, y + 19 - high, right.max(left + 1.0));
+            }
+        }
+        path
     };
-    let by_lane = rows.iter().any(|row| row.lane.is_some() && row.name.is_none());
-    let mut svg = format!(
-        "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"timeline of jobs\">"
-    );
-    let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    // Writing to a string does not fail.
-    let mut draw = |part: std::fmt::Arguments<'_>| svg.write_fmt(part).unwrap_or_default();
-    for (first, after, from, to, _) in bands(account, window, rows) {
-        let (left, right, top) = (x(from), x(to), TOP + first as f64 * ROW);
-        let wide = (right - left).max(1.0);
-        draw(format_args!(
-            "<rect class=\"second\" x=\"{left}\" y=\"{top}\" width=\"{wide}\" height=\"{}\"/><rect class=\"second edge\" x=\"{left}\" y=\"{top}\" width=\"{wide}\" height=\"3\"/>",
-            (after - first) as f64 * ROW
-        ));
-    }
-    for (index, row) in rows.iter().enumerate() {
-        let y = TOP + index as f64 * ROW;
-        let text = label(account, row);
-        let text: String =
-            if text.chars().count() > 20 { text.chars().take(19).chain(['…']).collect() } else { text };
-        draw(format_args!("<line class=\"grid\" x1=\"0\" x2=\"{WIDTH}\" y1=\"{y}\" y2=\"{y}\"/>"));
-        draw(format_args!("<text x=\"4\" y=\"{}\">{}</text>", y + 15.0, escaped(&text)));
-    }
-    for step in 0..=5u64 {
-        let at = Instant::from_nanos(window.from.as_nanos() + (length as u64) / 5 * step);
-        let anchor = if step == 5 { "end" } else { "start" };
-        draw(format_args!(
-            "<line class=\"grid\" x1=\"{0}\" x2=\"{0}\" y1=\"{TOP}\" y2=\"{height}\"/><text class=\"at\" x=\"{0}\" y=\"15\" text-anchor=\"{anchor}\">{1}</text>",
-            x(at),
-            terminal::seconds(at.as_nanos()),
-        ));
-    }
-    for line in &window.jobs {
-        let row = row_of(system, line, by_lane);
-        let Some(place) = rows.iter().position(|known| *known == row) else { continue };
-        let y = TOP + place as f64 * ROW;
-        let end = line.end.map_or(window.until, |(_, end)| end);
-        let begun = line.ran.first().map_or(end, |(from, _)| *from);
-        let mut bar = |class: &str, from: Instant, to: Instant, top: f64, high: f64| {
-            let (left, right) = (x(from), x(to));
-            draw(format_args!(
-                "<rect class=\"{class}\" x=\"{left}\" y=\"{}\" width=\"{}\" height=\"{high}\"/>",
-                y + top,
-                (right - left).max(1.0),
-            ));
-        };
-        if line.ready < begun {
-            bar("wait", line.ready, begun, 9.0, 4.0);
-        }
-        if !line.ran.is_empty() && line.end.is_some() {
-            bar("held", begun, end, 9.0, 4.0);
-        }
-        let class = match (state(line), line.critical) {
-            ("missed", _) => "run missed",
-            (_, true) => "run critical",
-            (_, false) => "run",
-        };
-        for (from, to) in &line.ran {
-            bar(class, *from, *to, 5.0, 12.0);
-        }
-        if line.release >= window.from && line.release <= window.until {
-            bar("release", line.release, line.release, 2.0, 18.0);
-        }
-        if state(line) == "missed" && line.deadline >= window.from && line.deadline <= window.until {
-            bar("late", line.deadline, line.deadline, 1.0, 20.0);
-        }
-        if matches!(state(line), "cancelled" | "dropped") && end >= window.from && end <= window.until {
-            draw(format_args!("<text class=\"cross\" x=\"{}\" y=\"{}\">×</text>", x(end) - 4.0, y + 16.0));
+    html! {
+        svg class="timeline" viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label="jobs over the whole run" {
+            @for band in bands {
+                rect class="second" x=(x(band.from)) width=(x(band.until) - x(band.from)) y=(TOP + band.first * ROW) height=((band.after - band.first) * ROW) {}
+            }
+            @for step in 0..=4 {
+                @let at = summary.duration_ns / 4 * step;
+                line class="grid" x1=(x(at)) x2=(x(at)) y1=(TOP) y2=(height) {}
+                text class="at" x=(x(at)) y="15" text-anchor=(if step == 4 { "end" } else { "start" }) { (nanos(at)) }
+            }
+            @for (index, row) in rows.rows.iter().enumerate() {
+                @let y = TOP + index * ROW;
+                line class="grid" x1="0" x2=(WIDTH) y1=(y) y2=(y) {}
+                text class=(row.kind) x="4" y=(y + 15) { (row.label.chars().take(20).collect::<String>()) }
+                @if let Some(cells) = &row.cells {
+                    @for (state, _) in State::SHOWN { path class={ "cell " (state.class()) } d=(cell(cells, y, state)) {} }
+                }
+            }
         }
     }
-    svg.push_str("</svg>");
-    svg
 }

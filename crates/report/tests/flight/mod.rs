@@ -5,7 +5,7 @@
 use hyoshi_model::*;
 use hyoshi_replay::Figures;
 use hyoshi_replay::blame::{BreakdownBasis, Culprit, Overrun, Rank, ResponseBreakdown as Blamed, ResponsePart};
-use hyoshi_replay::causes::CauseReport;
+use hyoshi_replay::causes::{CauseReport, history};
 use hyoshi_replay::timeline::{JobLine, OtherInterval, OtherUse, TimelineWindow, WindowReason};
 use hyoshi_report::{Analysis, NoteLevel, ReportInput, ReportNote};
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
@@ -117,6 +117,7 @@ pub fn flight() -> Flight {
     let system = read(TEXT, "flight.toml", None).unwrap().system;
     let plan = Plan::new(&system, &Strategies::default()).unwrap();
     let mut stats = Stats::new(&system);
+    let mut history = history(&system);
     let id =
         |name: &str| OperationId(system.operations.iter().position(|operation| operation.name == name).unwrap() as u32);
     let mut end =
@@ -146,6 +147,7 @@ pub fn flight() -> Flight {
                 end.outcome = JobOutcome::Missed;
             }
             stats.record(&end);
+            history[operation.index()].record(&end);
         };
     let same = |_: &mut JobEnd| ();
     for number in 0..390u64 {
@@ -199,7 +201,8 @@ pub fn flight() -> Flight {
         queueing.enqueued(1, Span::from_nanos(150 + number * 7 % 90));
         queueing.dequeued(Span::from_nanos(210 + number * 13 % 140));
     }
-    let seen = seen(&system, &stats);
+    let mut seen = seen(&system, &stats);
+    seen.history = history;
     Flight { system, plan, stats, report, queueing, seen }
 }
 

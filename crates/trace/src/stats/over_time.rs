@@ -5,8 +5,8 @@ use hyoshi_model::{Instant, Span, System};
 use super::counts::unfinished;
 use crate::event::{JobEnd, JobOutcome};
 
-/// The most buckets. A run of the file's duration uses at least half of them.
-const MOST: usize = 120;
+/// The most buckets of a run's statistics.
+pub(super) const MOST: usize = 120;
 
 /// Job ends of one class in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,21 +40,25 @@ impl Ends {
 pub struct OverTime {
     /// The binary logarithm of a bucket's width in nanoseconds: a shift finds the bucket.
     shift: u32,
+    /// The most buckets.
+    most: usize,
     /// For non-critical and for critical jobs.
     buckets: Vec<[Ends; 2]>,
 }
 
 impl OverTime {
-    pub(super) fn new(system: &System) -> Self {
+    /// No job ends yet, and at most `most` buckets. A run of the file's duration uses at least half of them.
+    pub fn new(system: &System, most: usize) -> Self {
         let mut shift = 20;
-        while system.duration.as_nanos() >> shift >= MOST as u64 {
+        while system.duration.as_nanos() >> shift >= most as u64 {
             shift += 1;
         }
-        OverTime { shift, buckets: Vec::with_capacity(MOST) }
+        OverTime { shift, most, buckets: Vec::with_capacity(most) }
     }
 
+    /// Counts the end of a job.
     #[inline]
-    pub(super) fn record(&mut self, end: &JobEnd) {
+    pub fn record(&mut self, end: &JobEnd) {
         // A job unfinished at the end of the run was missed at its deadline.
         let at = if unfinished(end) { end.deadline.min(end.end) } else { end.end };
         let mut bucket = (at.as_nanos() >> self.shift) as usize;
@@ -73,7 +77,7 @@ impl OverTime {
     /// Adds buckets up to `at`. Returns its bucket.
     #[cold]
     fn grow(&mut self, at: Instant) -> usize {
-        while at.as_nanos() >> self.shift >= MOST as u64 {
+        while at.as_nanos() >> self.shift >= self.most as u64 {
             self.widen();
         }
         let bucket = (at.as_nanos() >> self.shift) as usize;
@@ -92,6 +96,23 @@ impl OverTime {
         }
         self.buckets.truncate(halved);
         self.shift += 1;
+    }
+
+    /// Adds the ends of `other`. Buckets become as wide as the wider ones of the two.
+    pub fn merge(&mut self, other: &OverTime) {
+        while self.shift < other.shift {
+            self.widen();
+        }
+        for (bucket, ends) in other.buckets.iter().enumerate() {
+            let bucket = bucket >> (self.shift - other.shift);
+            self.buckets.resize(self.buckets.len().max(bucket + 1), Default::default());
+            self.buckets[bucket].iter_mut().zip(ends).for_each(|(sum, next)| sum.add(next));
+        }
+    }
+
+    /// The same intervals without job ends.
+    pub fn emptied(&self) -> OverTime {
+        OverTime { buckets: Vec::new(), ..*self }
     }
 
     /// The length of an interval.
@@ -136,10 +157,16 @@ mod tests {
         fn nothing_is_lost_however_long_it_lasts(
             ends in proptest::collection::vec((0u64..1 << 50, any::<bool>(), 0usize..6), 1..200),
         ) {
-            let mut sum = OverTime { shift: 20, buckets: Vec::new() };
-            for (at, critical, outcome) in &ends {
-                sum.record(&end(*at, *critical, JobOutcome::ALL[*outcome]));
+            let mut sum = OverTime { shift: 20, most: MOST, buckets: Vec::new() };
+            let mut halves = [sum.clone(), sum.clone()];
+            for (index, (at, critical, outcome)) in ends.iter().enumerate() {
+                let end = end(*at, *critical, JobOutcome::ALL[*outcome]);
+                sum.record(&end);
+                halves[index % 2].record(&end);
             }
+            let [mut merged, other] = halves;
+            merged.merge(&other);
+            prop_assert_eq!(&merged, &sum);
             prop_assert!(sum.buckets.len() <= MOST);
             let all: u64 = sum.stretches().flat_map(|(_, classes)| classes).map(Ends::all).sum();
             prop_assert_eq!(all, ends.len() as u64);
