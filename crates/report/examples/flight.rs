@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hyoshi_model::{Contents, Instant, Span, read};
 use hyoshi_replay::{Feed, Observer};
-use hyoshi_report::{Account, Analysis, Checked, Level, Look, Note, save};
+use hyoshi_report::{Account, Analysis, Checked, Detail, Level, Look, Note, save};
 use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_sim::simulate;
 
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }],
     };
     let summary = account.summary();
-    print!("{}", summary.terminal(Look::of_stdout()));
+    print!("{}", summary.terminal(Look::of_stdout(), Detail::Brief));
     save(&Path::new(&into).join("flight.json"), &summary.json())?;
     save(&Path::new(&into).join("flight.html"), &account.html())?;
     Ok(())

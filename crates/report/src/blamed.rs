@@ -195,39 +195,39 @@ fn told(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -
     let is = |who: Culprit| if who.job.is_some() { "is" } else { "are" };
     let ran = |other: Option<Culprit>| other.map_or(String::new(), |other| format!(", while {} ran", who(other)));
     match kind {
-        Kind::Upstream => "came before it: the jobs that led to it".into(),
-        Kind::Legs => "came before it: the legs of its chain".into(),
+        Kind::Upstream => "before it: the jobs that triggered it".into(),
+        Kind::Legs => "before it: the earlier legs of its chain".into(),
         Kind::Link => "on the link to its processor".into(),
         Kind::Offset => "its declared offset".into(),
         Kind::Jitter => "released late: its declared jitter".into(),
         Kind::Guard => "held by its release guard".into(),
-        Kind::TimerLate => "released late: the timer or the release thread came late".into(),
+        Kind::TimerLate => "released late: the timer or the release thread was late".into(),
         Kind::Waited { who: other, rank: Rank::MoreUrgent } => {
             format!("waited for {}, which {} more urgent", who(other), is(other))
         }
         Kind::Waited { who: other, rank: Rank::Same } => format!("waited for {}, first in its lane", who(other)),
         Kind::Waited { who: other, rank: Rank::LessUrgent } => {
-            format!("waited for {}, less urgent, but begun", who(other))
+            format!("waited for {}, less urgent, but already running", who(other))
         }
         Kind::Preempted { who: other, rank: Rank::MoreUrgent } => {
             format!("preempted by {}, which {} more urgent", who(other), is(other))
         }
-        Kind::Preempted { who: other, .. } => format!("gave way to {}", who(other)),
+        Kind::Preempted { who: other, .. } => format!("preempted by {}", who(other)),
         Kind::Resource { resource, by } => {
             let resource = system.resources.get(resource.index()).map_or("?", |resource| &resource.name);
             match by {
-                Some(by) if by.job.is_some() => format!("blocked: {} has to do with `{resource}`", who(by)),
-                Some(by) => format!("blocked: {} have to do with `{resource}`", who(by)),
+                Some(by) if by.job.is_some() => format!("blocked: {} uses `{resource}`", who(by)),
+                Some(by) => format!("blocked: {} use `{resource}`", who(by)),
                 None => format!("blocked: `{resource}` was held on another processor"),
             }
         }
-        Kind::Cap { behind } => format!("kept back by the cap{}", ran(behind)),
-        Kind::Demoted { behind } => format!("below the lanes, beyond its worst case{}", ran(behind)),
-        Kind::Suspended => "blocked by its own will".into(),
-        Kind::Asleep(None) => "blocked: its body slept, or waited for something that the file does not declare".into(),
+        Kind::Cap { behind } => format!("stopped by the cap{}", ran(behind)),
+        Kind::Demoted { behind } => format!("demoted below the lanes, beyond its worst case{}", ran(behind)),
+        Kind::Suspended => "suspended itself".into(),
+        Kind::Asleep(None) => "blocked: its body slept or waited for something undeclared".into(),
         Kind::Asleep(Some(Wait::Sleep)) => "blocked: its body slept".into(),
         Kind::Asleep(Some(Wait::Lock)) => {
-            "blocked: its body waited for a lock that the file does not declare, or for another thread".into()
+            "blocked: its body waited for an undeclared lock or for another thread".into()
         }
         Kind::Asleep(Some(Wait::Page)) => "blocked: its body waited for a page of memory (page fault)".into(),
         Kind::Asleep(Some(Wait::Io)) => "blocked: its body waited for a disk".into(),
@@ -235,10 +235,10 @@ fn told(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -
         Kind::Overran => "executed, beyond its declared worst case".into(),
         Kind::Overhead => "scheduling itself: the release and lane threads".into(),
         Kind::Other(name) => match threads.get(name as usize) {
-            Some(name) => format!("the thread `{}`, which is none of this processor's lanes", printable(name)),
-            None => "a thread that is none of this processor's lanes".into(),
+            Some(name) => format!("another thread, `{}`", printable(name)),
+            None => "another thread".into(),
         },
-        Kind::Stolen => "a hypervisor took the CPU".into(),
+        Kind::Stolen => "a hypervisor used the CPU".into(),
         Kind::Unexplained => "unexplained (inferred: interrupts, other threads, a hypervisor)".into(),
     }
 }

@@ -44,7 +44,7 @@ impl Bounds {
                 let scenes = report.scenes.iter().filter(|scene| scene.epoch < reached);
                 let all = scenes.flat_map(|scene| &scene.chains);
                 let mut these = all.filter(|one| one.chain.index() == index && which(one.requirement)).map(chain_bound);
-                let first = these.next().unwrap_or_else(|| Err("nothing is demanded of it".into()));
+                let first = these.next().unwrap_or_else(|| Err("it has no requirement".into()));
                 these.fold(first, greater)
             };
             // What bounds the time from the input to the finish bounds the age of the data too.
@@ -74,7 +74,7 @@ impl Bounds {
     }
 }
 
-const OFF: &str = "it is switched off";
+const OFF: &str = "the operation is disabled";
 
 /// For each region the bound of what is released in it, from what each scene says by itself.
 fn regions(many: usize, scenes: &[(&SceneReport, &OperationReport)]) -> Vec<Known> {
@@ -87,7 +87,7 @@ fn regions(many: usize, scenes: &[(&SceneReport, &OperationReport)]) -> Vec<Know
     };
     for &(scene, one) in scenes {
         let mut known = match &unbounded {
-            Some(name) => Err(format!("jobs of {name}, where it has no bound, may be left over")),
+            Some(name) => Err(format!("jobs of {name}, where it has no bound, may still wait")),
             None => operation_bound(one),
         };
         if known.is_err() && unbounded.is_none() {

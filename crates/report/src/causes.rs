@@ -68,10 +68,10 @@ fn explain(phases: &Phases, end: &JobEnd, wcet: Span) -> String {
     let time = |span| time(span);
     match phases.longest() {
         Phase::Upstream if end.job.leg > 0 => {
-            format!("came {} after its release, behind the legs before it", time(phases.upstream))
+            format!("was triggered {} after its release, by the leg before it", time(phases.upstream))
         }
         Phase::Upstream => {
-            format!("came {} after the first release, behind the operations before it", time(phases.upstream))
+            format!("was triggered {} after the first release, by the operations before it", time(phases.upstream))
         }
         Phase::ReleasedLate if end.ready == Instant::NEVER => {
             format!("was held back for {} and never queued", time(phases.released_late))
@@ -83,6 +83,6 @@ fn explain(phases: &Phases, end: &JobEnd, wcet: Span) -> String {
         Phase::Waited => format!("waited {} for other jobs before it started", time(phases.waited)),
         Phase::Overran => format!("ran {} longer than its declared {}", time(phases.overran), time(wcet)),
         Phase::Held => format!("was preempted or blocked for {} once started", time(phases.held)),
-        Phase::TooShort => format!("has less time than the {} it takes", time(phases.executed)),
+        Phase::TooShort => format!("has less time than the {} that it executes", time(phases.executed)),
     }
 }

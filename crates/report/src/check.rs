@@ -18,11 +18,11 @@ mod margins;
 mod programs;
 
 use crate::account::Note;
-use crate::figures::{nanos, percent, printable, signed};
+use crate::figures::{nanos, percent, printable};
 use crate::names::{label, template};
 use crate::summary::{Head, SCHEMA};
 use crate::terminal::grid::{Tone, Value, column, grid};
-use crate::terminal::{Look, MOST_ROWS, notes};
+use crate::terminal::{Detail, Look, MOST_ROWS, notes};
 
 /// What was checked, and what came of it.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +41,10 @@ pub struct Checked<'a> {
     pub sensitivity: Option<&'a Sensitivity>,
     /// What is admitted of programs under the CPU broker, host by host.
     pub admissions: &'a [HostAdmission],
-    /// In a terminal: which analyses there were, and what they rest on.
+    /// In a terminal: the analyses and their assumptions.
     pub explain: bool,
+    /// In a terminal: how many notes.
+    pub detail: Detail,
 }
 
 /// A behaviour in which something misses.
@@ -88,11 +90,11 @@ impl std::fmt::Display for Seen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.file, &self.job, self.at_ns) {
             (Some(file), Some(job), Some(at)) => {
-                write!(f, "See it: in {file} {job} misses, at {}: hyoshi sim {file}", nanos(at))
+                write!(f, "See it: {job} misses at {}: hyoshi sim {file}", nanos(at))
             }
             _ => write!(
                 f,
-                "See it: --counterexample miss.toml writes a system in which {} misses, for hyoshi sim",
+                "See it: --counterexample miss.toml writes a system in which {} misses",
                 self.of
             ),
         }
@@ -152,6 +154,7 @@ impl<'a> Checked<'a> {
             sensitivity: None,
             admissions: &[],
             explain: false,
+            detail: Detail::Brief,
         }
     }
 
@@ -215,32 +218,33 @@ impl<'a> Checked<'a> {
         if !self.admissions.is_empty() {
             about += &format!(", {} programs", self.system.brokered.programs.len());
         }
-        let mut text = format!("{}  {}\n\n", look.bold(&printable(&self.report.system)), look.quiet(&about));
+        let title = format!("{}  {}\n", look.bold(&printable(&self.report.system)), look.quiet(&about));
+        let mut text = look.wrap(&title) + "\n";
         text.push_str(&look.wrap(&format!("  {}\n", look.toned(&printable(&self.sentence()), colour))));
         if let Some(seen) = self.counterexample {
             text.push_str(&look.wrap(&format!("  {}\n", printable(&seen.to_string()))));
         }
-        text.push_str(&notes(self.notes, look));
+        text.push_str(&notes(self.notes, look, self.detail));
         let mut section = |title: &str, body: Option<String>| {
             if let Some(body) = body {
                 text.push_str(&format!("\n{}\n{body}", look.bold(title)));
             }
         };
-        section("Operations, where they fare worst", (!self.programs_alone()).then(|| self.operation_table(look)));
+        section("Operations, in their worst region", (!self.programs_alone()).then(|| self.operation_table(look)));
         section("Two strategies, each alone and across switches", self.strategy_table(look));
-        section("Chains, where they fare worst", self.chain_table(look));
+        section("Chains, in their worst region", self.chain_table(look));
         section("Processors", Some(self.processor_table(look) + &look.wrap(&self.utilisation_bounds())));
         section("Programs under the CPU broker", programs::table(self.system, self.admissions, look));
         if let Some(sensitivity) = self.sensitivity {
-            section("How much could change", Some(margins::table(sensitivity, look)));
+            section("Margins", Some(margins::table(sensitivity, look)));
         }
         if self.explain {
-            section("This rests on", Some(look.wrap(&self.assumptions())));
+            section("Assumptions", Some(look.wrap(&self.assumptions())));
             section("Analyses", Some(look.wrap(&self.methods())));
         } else {
             let (rests, by) = (self.assumptions().lines().count(), self.methods().lines().count() / 2);
             let more =
-                format!("It rests on {rests} assumptions and {by} analyses: --explain names them, with sources.");
+                format!("This rests on {rests} assumptions and {by} analyses: --explain lists them, with sources.");
             text.push_str(&look.wrap(&format!("\n{}\n", look.quiet(&more))));
         }
         text
@@ -322,10 +326,10 @@ impl<'a> Checked<'a> {
                 Value::words(if several { processor(worst) } else { String::new() }),
                 Value::words(if operation.critical { "critical" } else { "" }),
                 Value::figure(operation.level.to_string()),
-                Value::figure(nanos(operation.wcet_ns)),
-                Value::figure(nanos(operation.period_ns)),
-                Value::figure(nanos(operation.deadline_ns)),
-                Value::figure(operation.bound_ns.map_or(String::new(), nanos)),
+                Value::time(operation.wcet_ns),
+                Value::time(operation.period_ns),
+                Value::time(operation.deadline_ns),
+                Value::time_if_known(operation.bound_ns),
                 Value::words(self.counted_from(operation)),
                 slack(operation.slack_ns, operation.critical),
                 Value::words(operation.verdict.word()),
@@ -413,8 +417,8 @@ impl<'a> Checked<'a> {
                 vec![
                     Value::words(&chain.name),
                     Value::words(demand(chain.requirement)),
-                    Value::figure(nanos(chain.limit_ns)),
-                    Value::figure(chain.bound_ns.map_or(String::new(), nanos)),
+                    Value::time(chain.limit_ns),
+                    Value::time_if_known(chain.bound_ns),
                     slack(chain.slack_ns, true),
                     Value::words(chain.verdict.word()),
                     Value::words(place(worst.scene, &chain.verdict, regions)),
@@ -471,7 +475,7 @@ impl<'a> Checked<'a> {
             else {
                 continue;
             };
-            let word = |met: bool| if met { "proves it" } else { "does not tell" };
+            let word = |met: bool| if met { "proves it" } else { "is inconclusive" };
             let line = format!(
                 "  {}: Liu and Layland's bound, {}, {}; the hyperbolic bound {}\n",
                 printable(&one.name),
@@ -485,7 +489,7 @@ impl<'a> Checked<'a> {
         }
         let more = said.len().saturating_sub(4);
         said.truncate(4);
-        said.extend((more > 0).then(|| format!("  … and {more} more: --format json has all of them\n")));
+        said.extend((more > 0).then(|| format!("  … and {more} more: --format json lists all\n")));
         said.concat()
     }
 
@@ -545,7 +549,7 @@ fn slack(slack_ns: Option<i64>, counts: bool) -> Value {
         Some(..0) => Tone::Worry,
         _ => Tone::Plain,
     };
-    Value::Figure(slack_ns.map_or(String::new(), signed), tone)
+    slack_ns.map_or(Value::figure(""), Value::signed_time).in_tone(tone)
 }
 
 fn reason(verdict: &Verdict) -> Option<String> {

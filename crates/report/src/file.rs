@@ -19,13 +19,13 @@ impl fmt::Display for SaveError {
         write!(f, "cannot write the report {}: {}; ", self.path.display(), self.source)?;
         f.write_str(match self.source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                "name a file in a folder that you may write to"
+                "name a file in a directory that you may write to"
             }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "free some space, or name a file on another disk"
             }
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "make its folder first, or name another file",
-            io::ErrorKind::IsADirectory => "that is a folder: name a file in it",
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "create its directory first, or name another file",
+            io::ErrorKind::IsADirectory => "name a file in this directory",
             _ => "name another file",
         })
     }
@@ -97,12 +97,12 @@ mod tests {
         let folder = folder("errors");
         let said = |path: &Path| save(path, "text").unwrap_err().to_string();
         let missing = said(&folder.join("no/such/report.html"));
-        assert!(missing.contains("no/such/report.html") && missing.contains("make its folder"), "{missing}");
+        assert!(missing.contains("no/such/report.html") && missing.contains("create its directory"), "{missing}");
         let is_folder = said(&folder);
-        assert!(is_folder.contains("name a file in it"), "{is_folder}");
+        assert!(is_folder.contains("name a file in this directory"), "{is_folder}");
         // Root may write anywhere but here.
         let refused = said(Path::new("/proc/report.html"));
-        assert!(refused.contains("/proc/report.html") && refused.contains("folder"), "{refused}");
+        assert!(refused.contains("/proc/report.html") && refused.contains("directory"), "{refused}");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         fs::remove_dir_all(folder).unwrap();
     }

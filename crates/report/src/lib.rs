@@ -67,4 +67,4 @@ pub use file::{SaveError, save};
 pub use live::Live;
 pub use programs::{ProgramStretch, ProgramSummary};
 pub use summary::Summary;
-pub use terminal::Look;
+pub use terminal::{ColourChoice, Detail, Look};

@@ -1,6 +1,6 @@
-//! Progress while a run goes on: a table that redraws itself in a terminal, a line a second elsewhere.
+//! Progress of a run: a table that redraws itself in a terminal, a line per second elsewhere.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use crossterm::cursor::MoveToPreviousLine;
 use crossterm::queue;
@@ -10,7 +10,7 @@ use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::{Counts, Stats};
 
 use crate::figures::{count, nanos, percent, printable, share};
-use crate::terminal::Look;
+use crate::terminal::{Look, can_redraw, cut};
 
 /// A terminal is drawn anew this often, at most.
 pub const REDRAW: Span = Span::from_millis(200);
@@ -34,9 +34,9 @@ pub struct Live<W> {
 }
 
 impl Live<io::Stdout> {
-    /// On standard output, as it wants it.
+    /// On standard output: a table that redraws itself if the terminal can, else lines.
     pub fn of_stdout(system: &System, asked: Span) -> Self {
-        Live::new(io::stdout(), Look::of_stdout(), io::stdout().is_terminal(), system, asked)
+        Live::new(io::stdout(), Look::of_stdout(), can_redraw(&io::stdout()), system, asked)
     }
 }
 
@@ -135,7 +135,7 @@ impl<W: Write> Live<W> {
         if lost_events > 0 {
             line.push_str(&format!("  {} events lost", count(lost_events)));
         }
-        printable(&line) + "\n"
+        self.look.wrap(&(printable(&line) + "\n"))
     }
 
     fn table(&self, now: Instant, system: &System, stats: &Stats, lost_events: u64) -> String {
@@ -144,7 +144,7 @@ impl<W: Write> Live<W> {
         let done = u128::from(now.as_nanos()) * 1_000_000 / u128::from(self.asked.as_nanos().max(1));
         let region = self.region(now, system);
         let time = format!("{:>5} of {}  {region}", nanos(now.as_nanos()), nanos(self.asked.as_nanos()));
-        let name: String = system.name.chars().take(24).collect();
+        let name = cut(&system.name, 24);
         let room = width.saturating_sub(name.chars().count() + time.chars().count() + 4).clamp(4, 40);
         lines.push((format!("{name}  {}  {time}", bar(done.min(1_000_000) as u64, room)), None));
         lines.push((String::new(), None));
@@ -162,21 +162,21 @@ impl<W: Write> Live<W> {
         let longest =
             system.processors.iter().map(|processor| processor.name.chars().count()).max().unwrap_or(0).min(24);
         for id in system.processor_ids().take(MOST_PROCESSORS) {
-            let (name, used) = (&system.processor(id).name, self.used_ppm[id.index()]);
-            lines.push((format!("  {name:<longest$.24}  {}  {:>8}", bar(used, 24), percent(used)), None));
+            let (name, used) = (cut(&system.processor(id).name, 24), self.used_ppm[id.index()]);
+            lines.push((format!("  {name:<longest$}  {}  {:>8}", bar(used, 24), percent(used)), None));
         }
         if let Some(more @ 1..) = system.processors.len().checked_sub(MOST_PROCESSORS) {
-            lines.push((format!("  … and {more} processors more"), None));
+            lines.push((format!("  … and {more} more processors"), None));
         }
         if lost_events > 0 {
-            lines.push((format!("  {} events lost: a ring was full", count(lost_events)), Some(Color::Yellow)));
+            lines.push((format!("  {} events lost, because a ring was full", count(lost_events)), Some(Color::Yellow)));
         }
         lines.into_iter().map(|(line, colour)| self.fitted(&line, width, colour)).collect()
     }
 
     /// A line that wraps would take two, and the next table would not find its place.
     fn fitted(&self, line: &str, width: usize, colour: Option<Color>) -> String {
-        let line = printable(&line.chars().take(width).collect::<String>());
+        let line = cut(&printable(line), width);
         match colour.filter(|_| self.look.colour) {
             Some(colour) => format!("{}\n", line.with(colour)),
             None => format!("{line}\n"),

@@ -41,7 +41,7 @@ fn verdict(account: &Account<'_>) -> Verdict {
         }
     }
     if account.lost_events > 0 {
-        reasons.push(format!("{} events were lost: what they said is not known", count(account.lost_events)));
+        reasons.push(format!("{} events were lost, so some outcomes are unknown", count(account.lost_events)));
     }
     let alone = system.operations.is_empty() && !account.programs.is_empty();
     if alone {
@@ -52,14 +52,14 @@ fn verdict(account: &Account<'_>) -> Verdict {
     if partial && counted.released() == 0 && reasons.is_empty() {
         reasons.push(format!("no {what}job ended"));
         let sentence = format!(
-            "Nothing can be judged: no {what}job ended in the {} of {} that there are.",
+            "No verdict: no {what}job ended within {} of {}.",
             time(account.duration),
             time(account.asked)
         );
         return Verdict { holds: false, sentence, reasons };
     }
     let holds = reasons.is_empty();
-    let so_far = if partial { " as far as it goes" } else { "" };
+    let so_far = if partial { " so far" } else { "" };
     let sentence = match (holds, counted.released()) {
         (true, 0) => format!("Holds, but no {what}job ended in this time."),
         (true, released) => format!("Holds{so_far}: all {} {what}met their deadlines.", jobs(released)),

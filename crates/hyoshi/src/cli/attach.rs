@@ -20,7 +20,7 @@ use super::{Failure, Format, Held, head, streams};
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("whom").required(true).args(["pid", "cgroup", "unit", "container"]),
-    after_help = "It ends with the last of its processes, or with `hyoshi broker detach NAME`.\n  \
+    after_help = "The task ends with its last process, or with `hyoshi broker detach NAME`.\n  \
                   hyoshi attach 4242 --name player --period 33ms\n  \
                   hyoshi attach --unit nginx --period auto\n  \
                   hyoshi attach --container web --period 20ms --importance 5"
@@ -28,13 +28,13 @@ use super::{Failure, Format, Held, head, streams};
 pub(super) struct Attach {
     /// The process, with its children
     pid: Option<u32>,
-    /// All processes of a control group, also later ones: its folder, or its path as /proc/PID/cgroup has it
+    /// All processes of a control group, also later ones: its directory, or its path in /proc/PID/cgroup
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
     /// All processes of a systemd unit, such as cron.service
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
-    /// All processes of a container, by its number or the beginning of it, or by its name for Docker or Podman
+    /// All processes of a container: its ID, a prefix of it, or its name in Docker or Podman
     #[arg(long, value_name = "CONTAINER")]
     container: Option<String>,
     #[command(flatten)]
@@ -62,7 +62,7 @@ impl Attach {
             (_, _, Some(unit), _) => Whom::Group(of_unit(unit)?, task_name(Path::new(unit))),
             (_, _, _, Some(container)) => Whom::Group(folder_of(container)?, task_name(Path::new(container))),
             // The command line has one of them.
-            (None, None, None, None) => return Err(Trouble::refused("nobody is named", "name a process")),
+            (None, None, None, None) => return Err(Trouble::refused("no process is named", "name a process, --cgroup, --unit or --container")),
         })
     }
 }

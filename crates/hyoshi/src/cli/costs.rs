@@ -31,11 +31,11 @@ pub(super) fn recalled_instead(files: &[(String, String)]) -> Result<Option<Cost
     Ok(Some(read.costs))
 }
 
-/// Which costs to reckon with.
+/// Which costs to use.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct CostsFrom {
-    /// What scheduling costs: none, measured (on this machine, by `hyoshi calibrate`), or a file
-    /// that `hyoshi calibrate` wrote. Left out: what the system's file says, else measured, else none
+    /// Scheduling costs: none, measured (on this machine, by `hyoshi calibrate`), or a file that `hyoshi calibrate`
+    /// wrote [default: those of the system's file, else measured, else none]
     #[arg(long, value_name = "none|measured|FILE")]
     pub costs: Option<String>,
 }
@@ -44,9 +44,9 @@ pub(super) struct CostsFrom {
 #[derive(Debug)]
 pub(super) enum Found {
     /// The command line gave them: whatever the file says.
-    Given { costs: Costs, said: String },
+    Given { costs: Costs, text: String },
     /// They were measured on this machine: where the file says nothing.
-    Stored { costs: Costs, said: String },
+    Stored { costs: Costs, text: String },
     /// Nobody has measured.
     Nowhere,
 }
@@ -56,7 +56,7 @@ impl CostsFrom {
     pub fn recalled(&self, files: &[(String, String)], system: &mut Contents) -> Result<(), Failure> {
         let Some(name) = &self.costs else { return Ok(()) };
         let kept = files.iter().find(|(kept, _)| kept == name);
-        let (name, text) = kept.ok_or_else(|| Failure::new(format!("the recording lacks `{name}`, which it names")))?;
+        let (name, text) = kept.ok_or_else(|| Failure::new(format!("the recording refers to `{name}`, but does not contain it")))?;
         let costs = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?.costs;
         system.processors.iter_mut().for_each(|processor| processor.costs = costs);
         Ok(())
@@ -64,24 +64,24 @@ impl CostsFrom {
 
     pub fn find(&self) -> Result<Found, Failure> {
         match self.costs.as_deref() {
-            Some("none") => Ok(Found::Given { costs: Costs::NONE, said: "overheads left out, as asked".into() }),
+            Some("none") => Ok(Found::Given { costs: Costs::NONE, text: "overheads ignored (--costs none)".into() }),
             Some("measured") => {
                 let stored = stored()?.ok_or_else(|| {
                     let wanted =
-                        stored_path().map_or(String::new(), |path| format!(": {} is not there", path.display()));
-                    Failure::new(format!("nothing was measured on this machine{wanted}"))
-                        .help("`hyoshi calibrate` measures what scheduling costs, in some seconds")
+                        stored_path().map_or(String::new(), |path| format!(": {} does not exist", path.display()));
+                    Failure::new(format!("no measured costs on this machine{wanted}"))
+                        .help("measure them with `hyoshi calibrate`, which needs some seconds")
                 })?;
-                Ok(Found::Given { costs: stored.costs, said: measured_here(&stored) })
+                Ok(Found::Given { costs: stored.costs, text: measured_here(&stored) })
             }
             Some(file) => {
                 let read = read_costs_file(file).map_err(Failure::File)?;
                 let date = if read.date.is_empty() { String::new() } else { format!(", measured {}", read.date) };
-                let said = format!("costs: of {file}{date} {}", list(&read.costs));
-                Ok(Found::Given { costs: read.costs, said })
+                let text = format!("costs: from {file}{date} {}", list(&read.costs));
+                Ok(Found::Given { costs: read.costs, text })
             }
             None => match stored()? {
-                Some(stored) => Ok(Found::Stored { costs: stored.costs, said: measured_here(&stored) }),
+                Some(stored) => Ok(Found::Stored { costs: stored.costs, text: measured_here(&stored) }),
                 None => Ok(Found::Nowhere),
             },
         }
@@ -110,23 +110,23 @@ impl Found {
 
     /// Puts what the command line gave into the system, and says what holds now.
     pub fn settle(self, system: &mut Contents, by_file: bool) -> Vec<Note> {
-        let said = match self {
-            Found::Given { costs, said } => {
+        let text = match self {
+            Found::Given { costs, text } => {
                 system.processors.iter_mut().for_each(|processor| processor.costs = costs);
-                said
+                text
             }
             _ if by_file => of_the_file(system),
-            Found::Stored { costs, said } => match system.processors.iter().all(|one| one.costs == costs) {
-                true => said,
-                false => format!("{said}; where the system's file gives others, those"),
+            Found::Stored { costs, text } => match system.processors.iter().all(|one| one.costs == costs) {
+                true => text,
+                false => format!("{text}; costs of the system's file override these"),
             },
             Found::Nowhere => match system.processors.iter().all(|one| one.costs.is_none()) {
-                true => "overheads left out: `hyoshi calibrate` measures them".into(),
-                false => format!("{}; none where it gives none", of_the_file(system)),
+                true => "overheads ignored; `hyoshi calibrate` measures them".into(),
+                false => format!("{}; none for processors without costs", of_the_file(system)),
             },
         };
-        let said = said.strip_prefix("costs: ").map_or(said.clone(), str::to_owned);
-        let mut notes = vec![note(Level::Info, TOPIC, said)];
+        let text = text.strip_prefix("costs: ").map_or(text.clone(), str::to_owned);
+        let mut notes = vec![note(Level::Info, TOPIC, text)];
         notes.extend(larger_than_operations(system));
         notes
     }
@@ -136,12 +136,12 @@ fn of_the_file(system: &Contents) -> String {
     let mut all = system.processors.iter().map(|processor| processor.costs);
     match all.next() {
         Some(first) if first.is_none() && all.all(|other| other == first) => {
-            "overheads left out, as the system's file says".into()
+            "overheads ignored, as the system's file requests".into()
         }
         Some(first) if system.processors.iter().all(|one| one.costs == first) => {
-            format!("costs: of the system's file {}", list(&first))
+            format!("costs: from the system's file {}", list(&first))
         }
-        _ => "costs: of the system's file, processor by processor".into(),
+        _ => "costs: from the system's file, by processor".into(),
     }
 }
 
@@ -150,7 +150,7 @@ fn measured_here(measured: &MeasuredCosts) -> String {
     let priority = if measured.real_time == Some(false) { ", without real-time priority" } else { "" };
     let now = hyoshi_os::machine::kernel();
     let changed = !measured.kernel.is_empty() && measured.kernel != now;
-    let kernel = if changed { format!(", under {}: measure again", measured.kernel) } else { String::new() };
+    let kernel = if changed { format!(", with kernel {}; run `hyoshi calibrate` again", measured.kernel) } else { String::new() };
     format!("costs: measured on this machine{date}{priority}{kernel} {}", list(&measured.costs))
 }
 
@@ -185,17 +185,17 @@ fn larger_than_operations(system: &Contents) -> Option<Note> {
     });
     let smaller: Vec<_> = smaller.collect();
     let (operation, least, overhead) = smaller.first()?;
-    let others = match smaller.len() - 1 {
+    let more = match smaller.len() - 1 {
         0 => String::new(),
-        1 => "; so it is for one more".into(),
-        more => format!("; so it is for {more} more"),
+        1 => "; so does one more operation".into(),
+        more => format!("; so do {more} more operations"),
     };
     let text = format!(
-        "a job of `{}` takes at most {least}, and what it costs to schedule it up to {}{others}",
+        "a job of `{}` costs up to {} to schedule, but executes for at most {least}{more}",
         operation.name,
         short(*overhead)
     );
-    let remedy = Some("give it more to do less often, or correct the costs if a unit is wrong".into());
+    let remedy = Some("check the units of the costs, or do more work in fewer jobs".into());
     Some(Note { remedy, ..note(Level::Info, TOPIC, text) })
 }
 

@@ -39,12 +39,12 @@ pub(super) fn save(
             None if started.elapsed() < PATIENCE && example.lengthen() => {}
             None => {
                 return Err(Failure::new(format!(
-                    "{} fails, but misses nothing within {} of simulated time: {}",
+                    "no counterexample: {} fails ({}), but misses nothing within {} of simulated time",
                     example.subject.name(),
-                    example.system.duration,
-                    example.why
+                    example.why,
+                    example.system.duration
                 ))
-                .help("it is too little by which it fails: worst cases must pile up for longer than that"));
+                .help("rely on the analysis; it fails by so little that worst cases must add up for longer"));
             }
         }
     };
@@ -54,7 +54,7 @@ pub(super) fn save(
     example.system = example.system.with(|system| system.duration = shorter);
     let job = format!("{}#{}", example.system.operation(miss.job.operation).name, miss.job.number);
     let text = format!(
-        "# A behaviour that {} allows and in which {} misses: {}.\n# It misses with {job}, at {}: hyoshi sim {}\n\n{}",
+        "# A behaviour that {} allows, in which {} misses: {}.\n# {job} misses at {}: hyoshi sim {}\n\n{}",
         ready.file.replace(char::is_control, " "),
         example.subject.name(),
         example.why,

@@ -39,7 +39,7 @@ const NOT_FOUND: u8 = 127;
 /// How often it is looked for the next broker when one has ended.
 const NEXT: Span = Span::from_millis(500);
 
-/// What a task asks for.
+/// What a task requests.
 #[derive(Debug, Args)]
 pub(super) struct Asked {
     /// The task's name [default: the program's]
@@ -54,23 +54,23 @@ pub(super) struct Asked {
     /// Budget in each period until its consumption is known
     #[arg(long, value_name = "TIME")]
     budget: Option<Span>,
-    /// Least useful budget in each period; with less it gets nothing
+    /// Least useful budget in each period; below it the task gets none
     #[arg(long, value_name = "TIME")]
     least: Option<Span>,
-    /// Cap it at its reservation, even when the CPU is idle. Except for root, setuid files then add no rights
+    /// Cap the program at its reservation, even if the CPU is idle. Except for root, setuid files then add no rights
     /// (no_new_privs)
     #[arg(long)]
     hard: bool,
-    /// Importance; larger is more; the limit of each user is 1 by default
+    /// Importance: larger is more important; the default limit of each user is 1
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     importance: u32,
-    /// Weight for policy weighted; the larger, the less is taken away
+    /// Weight for policy weighted: a task with a larger weight loses less
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     weight: u32,
     /// Its group, for policy partition
     #[arg(long, value_name = "GROUP", default_value = "")]
     group: String,
-    /// An advocate, with its parameters: "max-decay --reports 10"; several times for a chain [default: max-decay]
+    /// An advocate with its parameters, such as "max-decay --reports 10"; repeat for a chain [default: max-decay]
     #[arg(long, value_name = "ADVOCATE")]
     advocate: Vec<String>,
 }
@@ -95,21 +95,21 @@ pub(super) struct Exec {
     program: Vec<std::ffi::OsString>,
 }
 
-/// What the process beside a program is told.
+/// The process that watches the broker for a program.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Watch {
     program: u32,
     broker: u32,
     name: String,
-    /// When they started, so that no others are taken for them.
+    /// Start times, because process IDs are reused.
     #[arg(long)]
     program_start: u64,
     #[arg(long)]
     broker_start: u64,
-    /// The broker's, and the next one's.
+    /// The socket of the broker, and of its successor.
     #[arg(long)]
     socket: PathBuf,
-    /// Start another such process and end, so that it is not the program's child.
+    /// Start a second such process and exit; it is not a child of the program.
     #[arg(long)]
     aside: bool,
 }
@@ -139,7 +139,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
         && Credentials::own().uid != 0
         && let Err(error) = set_no_new_privileges()
     {
-        Failure::new(format_args!("cannot rule out setuid programs (no_new_privs): {error}"))
+        Failure::new(format_args!("cannot set no_new_privs: {error}"))
             .help("run it without --hard")
             .print("exec", format);
         return ExitCode::from(NOT_TRIED);
@@ -148,7 +148,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
     let joined = match joined(arguments, &name) {
         Ok(joined) => Some(joined),
         Err(error) if arguments.anyway => {
-            streams::err(printable_lines(&format!("hyoshi exec: it runs without a reservation: {error}\n")));
+            streams::err(printable_lines(&format!("hyoshi exec: running without a reservation: {error}\n")));
             None
         }
         Err(error) => {
@@ -164,7 +164,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
     let there = error.kind() != io::ErrorKind::NotFound;
     let failure = Failure::new(format_args!("cannot run {}: {error}", program.display()));
     let failure = match there {
-        true => failure.help("it must be a program, with permission to run it"),
+        true => failure.help("name an executable file"),
         false => failure.help("name a program of PATH, or its path"),
     };
     failure.print("exec", format);
@@ -186,7 +186,7 @@ fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientErro
     let task = client.join(&joining)?;
     let program = identity(std::process::id()).map_err(|why| ClientError::Trouble(why.into()))?;
     // Before this process belongs to the task: what it starts from then on belongs to it, too.
-    let watch = client.process().ok_or_else(|| io::Error::other("it cannot be seen from here")).and_then(|broker| {
+    let watch = client.process().ok_or_else(|| io::Error::other("its process is not visible from here")).and_then(|broker| {
         Ok(Watch {
             program: program.number,
             broker: broker.number,
@@ -219,8 +219,8 @@ fn beside(watch: io::Result<Watch>) {
     });
     match started {
         Ok(status) if status.success() => {}
-        Ok(status) => streams::err(format_args!("hyoshi exec: nobody will say if the broker ends: {status}\n")),
-        Err(error) => streams::err(format_args!("hyoshi exec: nobody will say if the broker ends: {error}\n")),
+        Ok(status) => streams::err(format_args!("hyoshi exec: cannot watch the broker: {status}\n")),
+        Err(error) => streams::err(format_args!("hyoshi exec: cannot watch the broker: {error}\n")),
     }
 }
 
@@ -250,7 +250,7 @@ impl Watch {
 }
 
 pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
-    let failed = |error: io::Error| Failure::new(format_args!("nobody will say if the broker ends: {error}"));
+    let failed = |error: io::Error| Failure::new(format_args!("cannot watch the broker: {error}"));
     if watch.aside {
         // Whatever else the program was given (locks, pipes) is the program's alone.
         hyoshi_os::process::close_on_exec_from(3).map_err(failed)?;
@@ -262,7 +262,7 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
     let Ok(program) = Process::open_same(meant) else { return Ok(Held::Yes) };
     let mut broker = Some(Identity { number: watch.broker, start: watch.broker_start });
     let mut reserved = true;
-    let who = format!("{} (process {})", watch.name, watch.program);
+    let program_name = format!("{} (process {})", watch.name, watch.program);
     // Where the next broker cannot be seen, nobody can say that it ends.
     while let Some(serves) = broker {
         if let Ok(serves) = Process::open_same(serves)
@@ -274,7 +274,7 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
             return Ok(Held::Yes);
         }
         if std::mem::take(&mut reserved) {
-            streams::err(format_args!("hyoshi: the broker has ended: {who} goes on without a reservation\n"));
+            streams::err(format_args!("hyoshi: the broker has ended; {program_name} continues without a reservation\n"));
         }
         let next = loop {
             if let Some(next) = watch.ask() {
@@ -286,7 +286,7 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
         };
         (broker, reserved) = next;
         if reserved {
-            streams::err(format_args!("hyoshi: a broker is there again: {who} is reserved for as before\n"));
+            streams::err(format_args!("hyoshi: a broker runs again; {program_name} has its reservation again\n"));
         }
     }
     Ok(Held::Yes)

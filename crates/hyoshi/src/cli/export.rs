@@ -28,14 +28,14 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
         Format::Text => {
             let Exported { jobs, runs, flows, .. } = exported;
             streams::out(format_args!(
-                "{}: {jobs} jobs, {runs} stretches in which they ran, {flows} arrows; open it at https://ui.perfetto.dev\n",
+                "{}: {jobs} jobs, {runs} intervals of execution, {flows} arrows; open it at https://ui.perfetto.dev\n",
                 path.display()
             ))?;
             if let Some(torn) = left.as_ref().and_then(|left| left.torn.as_ref()) {
                 streams::out(format_args!("degraded: the export is marked as partial: {torn}\n"))?;
             }
             if let Some(part) = left.as_ref().and_then(|left| left.part.as_ref()) {
-                streams::out(format_args!("the recording is a part: {part}\n"))?;
+                streams::out(format_args!("the recording is partial: {part}\n"))?;
             }
             if let Some(lost) = left.as_ref().map(|left| left.lost).filter(|lost| *lost > 0) {
                 streams::out(format_args!("degraded: {lost} events were lost while recording\n"))?;

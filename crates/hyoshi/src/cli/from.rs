@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +10,9 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use hyoshi_model::{Instant, JobId, ProcessorId, Span, System, Trigger, takes};
 use hyoshi_replay::{Figures, Observer};
-use hyoshi_report::Level;
-use hyoshi_report::figures::time;
+use hyoshi_report::figures::{count, printable, time};
+use hyoshi_report::terminal::grid::{Column, Value as TableValue, column, grid};
+use hyoshi_report::{Level, Look};
 use hyoshi_sched::Strategies;
 use hyoshi_sim::Carried;
 use hyoshi_trace::agreement::{Agreement, TOLERANCE};
@@ -128,7 +128,7 @@ impl Incident {
         times.0.iter_mut().for_each(|times| times.sort_by_key(|took| (took.number, took.leg)));
         let mut notes = Vec::new();
         if lost > 0 {
-            let text = format!("{lost} events were lost while recording: of some jobs it does not know what they took");
+            let text = format!("{lost} events were lost while recording: some execution times are unknown");
             notes.push(note(Level::Degraded, "recording", text));
             journeys.doubt();
         }
@@ -239,31 +239,31 @@ struct Both<'a> {
 impl Both<'_> {
     fn text(&self, system: &System) -> String {
         let Both { file, verb, known, drawn, late, .. } = self;
-        let mut text = format!("\nagain from {file} (a {verb}): {known} jobs take what they took");
-        // Writing to a String cannot fail.
+        let mut prose = format!("simulated from {file} (a {verb}): {} jobs use recorded times", count(*known));
         if *drawn > 0 {
-            let _ = write!(text, ", {drawn} what the system's file says (of them it tells nothing)");
+            prose += &format!(", {} unrecorded ones use the file's", count(*drawn));
         }
         if *late > 0 {
-            let _ = write!(text, "; {late} releases come as late as they came");
+            prose += &format!("; {} releases are late as recorded", count(*late));
         }
         if let Some((recorded, declared)) = self.signals {
-            let _ = write!(text, "; {recorded} signals arrive or are lost as recorded");
+            prose += &format!("; {} signals arrive or are lost as recorded", count(recorded));
             if declared > 0 {
-                let _ = write!(text, ", {declared} as declared (missing from the recording)");
+                prose += &format!(", {} as declared (missing from the recording)", count(declared));
             }
         }
-        let _ = write!(text, "\n\n{:<14}", "then → now");
-        for (name, ..) in columns(&Counts::default()) {
-            let _ = write!(text, "{name:>20}");
-        }
-        for (class, before, after) in &self.classes {
-            let _ = write!(text, "\n{class:<14}");
-            for ((_, then), (_, now)) in columns(before).into_iter().zip(columns(after)) {
-                let _ = write!(text, "{:>20}", format!("{then} → {now}"));
-            }
-        }
-        text.push('\n');
+        let rows = self.classes.iter().map(|(class, before, after)| {
+            let pairs = outcomes(before).into_iter().zip(outcomes(after));
+            let cells = pairs.enumerate().map(|(place, ((_, then), (_, now)))| {
+                let all = self.classes.iter().flat_map(|(_, before, after)| [outcomes(before), outcomes(after)]);
+                let any = all.into_iter().any(|outcomes| outcomes[place].1 > 0);
+                TableValue::figure(if any { format!("{} → {}", count(then), count(now)) } else { String::new() })
+            });
+            [TableValue::words(*class)].into_iter().chain(cells).collect()
+        });
+        let look = Look::of_stdout();
+        let mut text = format!("\n{}\n", look.wrap(&format!("{}\n", printable(&prose))));
+        text += &grid(look, &COLUMNS, &rows.collect::<Vec<_>>(), usize::MAX);
         for (name, agreement) in self.agreements.iter().flatten() {
             text.push('\n');
             text.push_str(&compare::text(system, name, agreement));
@@ -272,7 +272,7 @@ impl Both<'_> {
     }
 
     fn json(&self, system: &System) -> Value {
-        let counts = |counts: &Counts| columns(counts).into_iter().map(|(name, count)| (name.to_owned(), json!(count)));
+        let counts = |counts: &Counts| outcomes(counts).into_iter().map(|(name, count)| (name.to_owned(), json!(count)));
         let object = |counts_of: &Counts| Value::Object(counts(counts_of).collect());
         let classes = self
             .classes
@@ -291,7 +291,16 @@ impl Both<'_> {
     }
 }
 
-fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
+const COLUMNS: [Column; 6] = [
+    column("then → now"),
+    column("made"),
+    column("missed"),
+    column("cancelled"),
+    column("stopped").if_any(),
+    column("dropped").if_any(),
+];
+
+fn outcomes(counts: &Counts) -> [(&'static str, u64); 5] {
     [
         ("made", counts.made()),
         ("missed", counts.missed()),

@@ -22,33 +22,33 @@ use tally::{Cycle, Tally};
 use work::Crew;
 
 #[derive(Debug, Args)]
-#[command(after_help = "It ends after --for, or when it is interrupted; then it says how it all went.\n  \
+#[command(after_help = "It ends after --for or on an interrupt, and prints a summary.\n  \
                         hyoshi hourglass --period 33ms --work 10ms --for 10s\n  \
                         hyoshi hourglass --period 300ms --work 100ms --phase 10:150ms --phase 20:200ms --repeat 30\n  \
                         hyoshi exec --period 33ms -- hyoshi hourglass --period 33ms --work 10ms --spike 12:25ms")]
 pub(super) struct Hourglass {
-    /// How often the work comes round: 33ms for 30 times a second
+    /// Period of the work: 33ms for 30 times a second
     #[arg(long, value_name = "TIME", value_parser = span)]
     period: Span,
-    /// CPU time that it takes in each period, of all threads together
+    /// CPU time of the work in each period, for all threads together
     #[arg(long, value_name = "TIME", value_parser = demand::time)]
     work: Span,
-    /// From then on (a time, or a number of periods) it takes that; may be given several times
+    /// The work from then on (a time, or a number of periods); can be repeated
     #[arg(long, value_name = "FROM:WORK")]
     phase: Vec<Phase>,
-    /// After so long, a time or a number of periods, the phases begin again
+    /// Repeat the phases after this time or number of periods
     #[arg(long, value_name = "LENGTH", requires = "phase")]
     repeat: Option<Length>,
-    /// One of so many periods takes that instead; may be given several times
+    /// The work of one in so many periods; can be repeated
     #[arg(long, value_name = "EVERY:WORK")]
     spike: Vec<Spike>,
-    /// So many threads share the work of each period
+    /// Threads that share the work of each period
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
     threads: u32,
-    /// How long it runs [default: until it is interrupted]
+    /// How long to run [default: until interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     length: Option<Span>,
-    /// Tell of each period, not of each second
+    /// Print a line for each period, not for each second
     #[arg(long)]
     each: bool,
     /// Exit with 1 if a deadline was missed
@@ -67,36 +67,37 @@ impl Hourglass {
     fn demand(&self) -> Result<Demand, Failure> {
         let Hourglass { period, threads, .. } = *self;
         if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
-            return Err(Failure::new(format!("a period of {period} cannot be kept"))
-                .help(format!("--period takes {SHORTEST_PERIOD} to {LONGEST_PERIOD}")));
+            return Err(Failure::new(format!("--period {period} is out of range"))
+                .help(format!("use {SHORTEST_PERIOD} to {LONGEST_PERIOD}")));
         }
-        if self.length.is_some_and(|length| length < period) {
-            return Err(Failure::new("it ends before its first period does").help("give a longer --for, or none"));
+        if let Some(length) = self.length.filter(|length| *length < period) {
+            return Err(Failure::new(format!("--for {length} is shorter than one period of {period}"))
+                .help("use a longer --for, or none"));
         }
         let phases: Vec<_> = self.phase.iter().map(|phase| (phase.from.periods(period), phase.work)).collect();
         if let Some(pair) = phases.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
             let (first, then) = (pair[0].0, pair[1].0);
             return Err(Failure::new(format!(
-                "a phase from period {then} on cannot follow one from period {first} on"
+                "--phase from period {then} cannot follow one from period {first}"
             ))
-            .help("give phases in the order in which they begin, each at least a period long"));
+            .help("order phases by their start; each lasts at least one period"));
         }
         let repeat = self.repeat.map(|repeat| repeat.periods(period));
         if let (Some(round), Some((last, _))) = (repeat, phases.last())
             && round <= *last
         {
             return Err(Failure::new(format!(
-                "a round of {round} periods ends before the phase from period {last} on begins"
+                "--repeat of {round} periods ends before the phase from period {last} begins"
             ))
-            .help("give --repeat the length of the whole round"));
+            .help("set --repeat to the length of all phases together"));
         }
         let repeat = repeat.and_then(std::num::NonZeroU64::new);
         let demand = Demand { work: self.work, phases, repeat, spikes: self.spike.clone() };
         let (most, greatest) = (period.as_nanos() * u64::from(threads), demand.greatest());
         if greatest.as_nanos() > most {
             let crew = if threads == 1 { "one thread".into() } else { format!("{threads} threads") };
-            return Err(Failure::new(format!("{greatest} of work are more than {crew} can do in {period}"))
-                .help("give less work, a longer --period, or more --threads"));
+            return Err(Failure::new(format!("{greatest} of work exceed what {crew} can do in {period}"))
+                .help("use less work, a longer --period, or more --threads"));
         }
         Ok(demand)
     }
@@ -115,7 +116,7 @@ pub(super) fn hourglass(arguments: &Hourglass, format: Format) -> Result<Held, F
             if let Err(error) = thread.spawn_scoped(scope, || crew.join_in()) {
                 // Those that are there wait for the others, who will never come.
                 Failure::new(format!("cannot start thread {number}: {error}"))
-                    .help("give fewer --threads, or allow more of them (ulimit -u)")
+                    .help("use fewer --threads, or raise `ulimit -u`")
                     .print("hourglass", format);
                 std::process::exit(2);
             }

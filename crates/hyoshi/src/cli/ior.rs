@@ -24,7 +24,7 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Tell all that a reference says: addresses, key, code sets, policies, the ORB that made it
+    /// Show what a reference contains: addresses, key, code sets, policies, its ORB
     Decode {
         /// The reference (IOR:..., corbaloc:..., corbaname:...), a file that holds one, or - for standard input
         #[arg(value_name = "REFERENCE|FILE|-")]
@@ -90,13 +90,13 @@ pub(super) fn text(from: &str) -> Result<String, Failure> {
         let failure = Failure::new(format!("cannot read {what}: {error}"));
         match error.kind() {
             io::ErrorKind::NotFound => failure
-                .help("a reference begins with IOR:, corbaloc: or corbaname:, all else names a file that holds one"),
-            io::ErrorKind::InvalidData => failure.help("a reference is text: IOR:..., corbaloc:... or corbaname:..."),
+                .help("write IOR:..., corbaloc:... or corbaname:..., or the name of a file that contains one"),
+            io::ErrorKind::InvalidData => failure.help("write the reference as text: IOR:..., corbaloc:... or corbaname:..."),
             _ => failure,
         }
     })?;
     if text.trim().is_empty() {
-        return Err(Failure::new(format!("{what} is empty")).help("has the server written its reference yet?"));
+        return Err(Failure::new(format!("{what} is empty")).help("start the server, which writes its reference"));
     }
     Ok(text)
 }
@@ -105,7 +105,7 @@ fn limited(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(MOST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MOST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "far too long for a reference"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too long for a reference"));
     }
     Ok(text)
 }

@@ -69,8 +69,8 @@ impl Lanes {
         let notes = match answer {
             Some(answer) => told(answer, &promises, named).into_iter().collect(),
             None => {
-                let late = format_args!("it has not answered within {} ms, and is told again", PATIENCE.as_millis());
-                let remedy = "is it stopped? `hyoshi broker show` asks it for longer".to_owned();
+                let late = format_args!("no answer within {} ms; the report is repeated", PATIENCE.as_millis());
+                let remedy = "check the broker with `hyoshi broker show`".to_owned();
                 vec![Note { remedy: Some(remedy), ..not_counted(late) }]
             }
         };
@@ -176,12 +176,12 @@ fn told(said: Said, promises: &Promises, named: bool) -> Option<Note> {
         Ok((place, true)) => {
             let takes: Vec<String> =
                 promises.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes))).collect();
-            let text = format!("the broker at {place} counts on them: they may take {}", takes.join(", "));
+            let text = format!("the broker at {place} leaves room for them: {}", takes.join(", "));
             note(Level::Info, "lanes", text)
         }
         Ok((place, false)) => {
             let text = format!(
-                "the broker at {place} does not reserve by windows, which are below them: it counts without them"
+                "the broker at {place} leaves no room for them, because it does not reserve by windows"
             );
             note(Level::Info, "lanes", text)
         }
@@ -194,7 +194,7 @@ fn told(said: Said, promises: &Promises, named: bool) -> Option<Note> {
 }
 
 fn not_counted(why: fmt::Arguments<'_>) -> Note {
-    let text = format!("the broker does not count on them, so that its windows may get less than it says: {why}");
+    let text = format!("the broker leaves no room for them, so its windows may get less than reserved: {why}");
     note(Level::Info, "lanes", text)
 }
 

@@ -8,45 +8,45 @@ use hyoshi_control::file;
 use hyoshi_model::{
     Contents, Diagnostic, Known, Laws, Overload, Preemption, Span, System, quantity, read_file_knowing,
 };
-use hyoshi_report::Note;
+use hyoshi_report::{ColourChoice, Note};
 use hyoshi_sched::{Plan, Strategies};
 
 use super::costs::CostsFrom;
-use super::{Failure, Format, colours, streams};
+use super::{Failure, Format, streams};
 
 /// The CPU broker's laws, to which a file's reservations are held.
 const LAWS: Laws =
     Laws { advocate: file::advocate, policy: |text| file::policy(text).map(|policy| file::groups(&policy)) };
 
-/// What the command line may change of a file.
+/// Changes to the system's file.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct Changes {
-    /// Another strategy, on every processor; of two, RMS,RMS+MLF, the second rules in overload
+    /// The strategy of every processor; of two, such as RMS,RMS+MLF, the second is used in overload
     #[arg(long, value_name = "NAME")]
     pub strategy: Option<String>,
-    /// Cancel non-critical jobs that can no longer finish in time, or do not
+    /// Whether to cancel non-critical jobs that can no longer finish in time
     #[arg(long, value_name = "BOOL")]
     pub cancel: Option<bool>,
     /// Which jobs may interrupt which: none, levels or full
     #[arg(long, value_name = "WHICH", value_parser = preemption)]
     pub preemption: Option<Preemption>,
-    /// Another seed for every pseudo-random sequence
+    /// The seed of all pseudo-random sequences
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = seed)]
     pub seed: Option<u64>,
     /// How long to simulate or run, such as 10s or 5min
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub duration: Option<Span>,
-    /// Another cap on what lanes may use of their CPU, such as 94%; 100% for none
+    /// Cap on the CPU share of lanes, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub cap: Option<u32>,
-    /// Another hard cap, on critical work too, such as 94%; 100% for none
+    /// Hard cap, which also limits critical work, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = hard_share)]
     pub hard_cap: Option<u32>,
 }
 
 pub(super) fn span(text: &str) -> Result<Span, String> {
     match quantity::span(text) {
-        Ok(Span::ZERO) => Err(format!("{text:?} is zero; write a time greater than that, such as \"10s\"")),
+        Ok(Span::ZERO) => Err(format!("{text:?} must not be zero; write a time such as \"10s\"")),
         Ok(span) => Ok(span),
         Err(error) => Err(format!("{text:?} {error}; {}", error.remedy(text))),
     }
@@ -57,7 +57,7 @@ fn share(text: &str) -> Result<u32, String> {
     if (1..=1_000_000).contains(&ppm) {
         Ok(ppm)
     } else {
-        Err(format!("{text:?} is zero: nothing would ever run; write a percentage up to \"100%\" (no cap)"))
+        Err(format!("{text:?} must not be zero; write a percentage up to \"100%\" (no cap)"))
     }
 }
 
@@ -69,7 +69,7 @@ fn hard_share(text: &str) -> Result<u32, String> {
 }
 
 pub(super) fn seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text:?} is no seed; write a whole number from 0 to {}", u64::MAX))
+    text.parse().map_err(|_| format!("{text:?} is not a seed; write a whole number from 0 to {}", u64::MAX))
 }
 
 fn preemption(text: &str) -> Result<Preemption, String> {
@@ -77,7 +77,7 @@ fn preemption(text: &str) -> Result<Preemption, String> {
         "none" => Ok(Preemption::None),
         "levels" => Ok(Preemption::Levels),
         "full" => Ok(Preemption::Full),
-        other => Err(format!("{other:?} is no preemption; write none, levels or full")),
+        other => Err(format!("unknown preemption {other:?}; known: none, levels, full")),
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) fn load(
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {
-            streams::err(format_args!("{}\n\n", warning.render(colours(&std::io::stderr()))));
+            streams::err(format_args!("{}\n\n", warning.render(ColourChoice::colours(&std::io::stderr()))));
         }
     }
     Ok(Ready {
@@ -202,18 +202,18 @@ pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Resu
     let pair = changes.strategies();
     if let Some((first, Some(second))) = pair {
         let refused = match second {
-            _ if second.contains(',') => Some("names more than two strategies: at most two"),
+            _ if second.contains(',') => Some("names more than two strategies"),
             _ if first.trim().eq_ignore_ascii_case(second) => Some("names one strategy twice"),
             _ => None,
         };
         if let Some(message) = refused {
             return Err(Failure::new(format!("`--strategy` {message}"))
-                .help("name two, RMS,RMS+MLF: the second rules in overload"));
+                .help("name two, such as RMS,RMS+MLF; the second is used in overload"));
         }
     }
     let names = pair.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten();
     match names.into_iter().find(|name| strategies.find(name).is_none()) {
-        Some(name) => Err(Failure::new(format!("nobody knows the strategy `{name}`")).help(known(strategies))),
+        Some(name) => Err(Failure::new(format!("unknown strategy `{name}`")).help(known(strategies))),
         None => Ok(()),
     }
 }
@@ -221,11 +221,11 @@ pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Resu
 pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Failure> {
     Plan::new(system, strategies).map_err(|unknown| {
         let (processor, name) = (unknown.processor, unknown.name);
-        Failure::new(format!("processor `{processor}` asks for the strategy `{name}`, which nobody knows"))
+        Failure::new(format!("unknown strategy `{name}` of processor `{processor}`"))
             .help(known(strategies))
     })
 }
 
 fn known(strategies: &Strategies) -> String {
-    format!("known here: {}; a program's own are given to `hyoshi::cli`", strategies.names().join(", "))
+    format!("known: {}; a program adds its own in `hyoshi::cli`", strategies.names().join(", "))
 }

@@ -28,7 +28,7 @@ pub(super) struct Completion {
 pub(super) struct Manual {
     /// The verb that the page is about; none for the command as a whole
     verb: Vec<String>,
-    /// Write all pages to this directory instead, a file each
+    /// Write all pages to this directory, one file each
     #[arg(long, value_name = "DIR", conflicts_with = "verb")]
     dir: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ fn find<'a>(command: &'a Command, verb: &[String]) -> Result<&'a Command, Failur
             let names: Vec<_> = verbs(within).map(Command::get_name).collect();
             let failure = Failure::new(format_args!("`{}` has no verb `{}`", called(within), word.escape_debug()));
             match names.as_slice() {
-                [] => failure.help(format_args!("it has none; `{} --help` tells of its flags", called(within))),
+                [] => failure.help(format_args!("it has none; `{} --help` lists its flags", called(within))),
                 names => failure.help(format_args!("it has {}", names.join(", "))),
             }
         })

@@ -42,6 +42,7 @@ mod node;
 mod notes;
 mod output;
 mod programs;
+mod progress;
 mod proved;
 mod recorded;
 #[cfg(feature = "reproduce")]
@@ -60,7 +61,7 @@ mod unbrokered;
 mod why;
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::stderr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -68,6 +69,7 @@ use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use hyoshi_model::printable_lines;
 use hyoshi_report::summary::SCHEMA;
+use hyoshi_report::{ColourChoice, Look};
 use hyoshi_sched::Strategies;
 
 use crate::bodies::Bodies;
@@ -83,6 +85,9 @@ struct Cli {
     /// How results and errors are printed
     #[arg(long, value_enum, default_value_t, global = true)]
     format: Format,
+    /// When to print in colour
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
+    color: Color,
 }
 
 #[derive(Debug, Subcommand)]
@@ -182,6 +187,49 @@ fn command() -> Command {
     command.help_template(template + "Options:\n{options}{after-help}")
 }
 
+/// When output is coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Color {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    #[default]
+    Auto,
+    /// In files and pipes, too
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl Color {
+    /// The choice on the command line before it is parsed, for help and errors.
+    fn before_parsing() -> Color {
+        let words: Vec<_> = std::env::args_os().take_while(|word| word != "--").collect();
+        let value = words.iter().enumerate().find_map(|(at, word)| match word.to_str()?.strip_prefix("--color")? {
+            "" => words.get(at + 1)?.to_str(),
+            value => value.strip_prefix('='),
+        });
+        value.and_then(|value| Color::from_str(value, false).ok()).unwrap_or_default()
+    }
+
+    /// As clap names it, which does not observe `TERM=dumb` everywhere.
+    fn of_help(self) -> clap::ColorChoice {
+        match self {
+            Color::Auto if std::env::var_os("TERM").is_some_and(|term| term == "dumb") => clap::ColorChoice::Never,
+            Color::Auto => clap::ColorChoice::Auto,
+            Color::Always => clap::ColorChoice::Always,
+            Color::Never => clap::ColorChoice::Never,
+        }
+    }
+
+    fn apply(self) {
+        let choice = match self {
+            Color::Auto => ColourChoice::Auto,
+            Color::Always => ColourChoice::Always,
+            Color::Never => ColourChoice::Never,
+        };
+        choice.apply();
+    }
+}
+
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -246,13 +294,16 @@ impl Failure {
     fn print(&self, verb: &str, format: Format) {
         match (format, self) {
             (_, Failure::Told) => {}
-            (Format::Text, Failure::File(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
+            (Format::Text, Failure::File(errors)) => streams::err(errors.render(ColourChoice::colours(&stderr()))),
             #[cfg(feature = "orb")]
-            (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
+            (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(ColourChoice::colours(&stderr()))),
             (Format::Text, Failure::Other { message, help }) => {
-                streams::err(printable_lines(&format!("error: {message}\n")));
+                let look = Look::of_stderr();
+                // A message of several lines shows a place in a text.
+                let wrap = |text: String| if message.contains('\n') { text } else { look.wrap(&text) };
+                streams::err(wrap(printable_lines(&format!("error: {message}\n"))));
                 if let Some(help) = help {
-                    streams::err(printable_lines(&format!("help: {help}\n")));
+                    streams::err(look.wrap(&printable_lines(&format!("help: {help}\n"))));
                 }
             }
             (Format::Json, _) => {
@@ -299,11 +350,6 @@ fn head(verb: &str) -> serde_json::Value {
     serde_json::json!({ "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"), "verb": verb })
 }
 
-/// Whether to colour what goes to `stream`.
-fn colours(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none()
-}
-
 /// Runs the command line of this process: every verb, with the bodies and strategies given.
 ///
 /// A user's own binary calls this from `main`; operations without a body do built-in work.
@@ -317,11 +363,13 @@ fn colours(stream: &impl IsTerminal) -> bool {
 /// }
 /// ```
 pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
-    let matches = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    let Cli { verb, format } = match matches {
+    let command = command().color(Color::before_parsing().of_help());
+    let matches = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let Cli { verb, format, color } = match matches {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    color.apply();
     let (name, ended) = match verb {
         Verb::Check(arguments) => ("check", check::check(&arguments, &strategies, format)),
         Verb::Sim(arguments) => ("sim", sim::sim(&arguments, &strategies, format)),

@@ -10,7 +10,7 @@ use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The directory to make; its last part is the system's name
+    /// The directory to create; its last part is the system's name
     name: PathBuf,
     /// Where the program finds the library: path (the sources this command was built from), git=URL, or version (the
     /// published one) [default: path, or version if the sources are gone]
@@ -44,17 +44,17 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
     let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(valid) {
-        return Err(Failure::new(format!("`{}` is no name for a system", directory.display()))
-            .help("use letters, digits, `-` and `_`, with a letter first, such as `hyoshi new drone`"));
+        return Err(Failure::new(format!("`{}` is not a valid name of a system", directory.display()))
+            .help("use letters, digits, `-` and `_`, a letter first, such as `hyoshi new drone`"));
     }
     if TAKEN.contains(&name) {
-        return Err(Failure::new(format!("`{name}` is a name that Rust programs cannot have"))
-            .help("nothing was made; choose another name, such as `hyoshi new drone`"));
+        return Err(Failure::new(format!("`{name}` cannot be the name of a Rust program"))
+            .help("choose another name, such as `hyoshi new drone`"));
     }
     // A link that leads nowhere is there, too.
     if directory.symlink_metadata().is_ok() {
-        return Err(Failure::new(format!("`{}` is there already", directory.display()))
-            .help("nothing was changed; choose another name, or remove it first"));
+        return Err(Failure::new(format!("`{}` exists already", directory.display()))
+            .help("choose another name, or remove it first"));
     }
     let dependency = dependency(arguments.source.as_ref())?;
     let files = [
@@ -72,10 +72,10 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
     let at = directory.display();
     match format {
         Format::Text => streams::out(format_args!(
-            "made {at}/system.toml, {at}/Cargo.toml and {at}/src/main.rs\n\n  \
+            "created {at}/system.toml, {at}/Cargo.toml and {at}/src/main.rs\n\n  \
              hyoshi check {at}/system.toml    what can be proved\n  \
              hyoshi run {at}/system.toml      with built-in work\n  \
-             cd {at} && cargo run --release -- run system.toml    with the bodies in src/main.rs\n"
+             cd {at} && cargo run --release -- run system.toml    with src/main.rs\n"
         ))?,
         Format::Json => {
             let made = files.map(|(file, _)| directory.join(file));
@@ -97,7 +97,7 @@ fn dependency(source: Option<&Source>) -> Result<String, Failure> {
         None | Some(Source::Version) => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
         Some(Source::Git(url)) => format!("git = {url:?}"),
         Some(Source::Path) => {
-            return Err(Failure::new("the sources that this command was built from are gone")
+            return Err(Failure::new("the sources of this command no longer exist")
                 .help("name another source: --source version, or --source git=URL"));
         }
     };

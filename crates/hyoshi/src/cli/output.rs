@@ -9,7 +9,7 @@ use clap::Args;
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
 use hyoshi_replay::insight::Insight;
 use hyoshi_report::summary::Summary;
-use hyoshi_report::{Account, Look, save};
+use hyoshi_report::{Account, Detail, Look, save};
 use hyoshi_runtime::Names;
 use hyoshi_sched::Plan;
 use hyoshi_trace::recording::{Fact, Header, WriteError, Writer};
@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::load::Ready;
 use super::{Failure, Format, Held, notes, streams};
 
-/// Where the HTML report goes.
+/// The HTML report.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct ReportTo {
     /// Write an HTML report: one file that opens without a network
@@ -61,9 +61,9 @@ pub(super) fn open(path: &Path, source: &str, what: &str) -> Result<File, Failur
 /// What could not be written, why, and what to do about it.
 pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failure {
     let help = match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => "make its folder first, or name another file",
-        ErrorKind::IsADirectory => "that is a folder: name a file in it",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "name a file in a folder that you may write to",
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "create its directory first, or name another file",
+        ErrorKind::IsADirectory => "name a file in this directory",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "name a file in a directory that you may write to",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
             "free some space, or name a file on another disk"
         }
@@ -76,7 +76,7 @@ pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failur
 fn not_over(path: &Path, source: &str) -> Result<(), Failure> {
     match (path.canonicalize(), Path::new(source).canonicalize()) {
         (Ok(real), Ok(same)) if real == same && same.is_file() => {
-            Err(Failure::new(format!("{} would be overwritten: the results are made from it", path.display()))
+            Err(Failure::new(format!("cannot overwrite {}: the results are computed from it", path.display()))
                 .help("name another file"))
         }
         _ => Ok(()),
@@ -89,9 +89,10 @@ pub(super) fn publish(
     account: &Account<'_>,
     report: Option<&Path>,
     format: Format,
+    detail: Detail,
     failures: Vec<Failure>,
 ) -> Result<Held, Failure> {
-    publish_with(account, None, report, format, failures)
+    publish_with(account, None, report, format, detail, failures)
 }
 
 /// What a simulation of a recording has to tell beside its account.
@@ -108,6 +109,7 @@ pub(super) fn publish_with(
     again: Option<Again>,
     report: Option<&Path>,
     format: Format,
+    detail: Detail,
     mut failures: Vec<Failure>,
 ) -> Result<Held, Failure> {
     let saved = report.map(|path| save(path, &account.html()).map(|()| path));
@@ -122,7 +124,7 @@ pub(super) fn publish_with(
             summary.notes.retain(|note| note.topic != notes::WARNING);
             let report = saved.map_or(String::new(), |path| format!("\nreport: {}\n", path.display()));
             let again = again.map_or(String::new(), |again| again.text);
-            streams::out(format_args!("{}{again}{report}", summary.terminal(Look::of_stdout())))?;
+            streams::out(format_args!("{}{again}{report}", summary.terminal(Look::of_stdout(), detail)))?;
             failures.iter().for_each(|failure| failure.print(account.verb, format));
         }
         Format::Json => {
@@ -259,7 +261,7 @@ pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     for (index, (option, path, file)) in named.iter().enumerate() {
         if let Some((other, ..)) = named[..index].iter().find(|(_, _, earlier)| earlier == file) {
             let message = format!(
-                "{} is named by {other} and by {option}: one would take the place of the other",
+                "{other} and {option} name the same file, {}",
                 path.display()
             );
             return Err(Failure::new(message).help("name two files"));

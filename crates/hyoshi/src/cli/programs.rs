@@ -33,11 +33,11 @@ pub(super) fn notes(system: &System) -> Vec<Note> {
     let idle = of(&|program| program.takes.is_empty());
     let elsewhere = of(&asks_elsewhere);
     let all = [
-        told(idle, "the file does not say what they take, so they do nothing here", "write `takes` in their sections"),
+        told(idle, "execution times are not declared, so these are idle here", "set `takes` in their sections"),
         told(
             elsewhere,
-            "their advocates in other processes and libraries are not asked here, and pass on what the ones before them ask",
-            "`hyoshi run` asks them",
+            "advocates in other processes and libraries are skipped here, for",
+            "`hyoshi run` uses them",
         ),
     ];
     all.into_iter().flatten().collect()

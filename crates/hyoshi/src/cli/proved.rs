@@ -12,9 +12,9 @@ use hyoshi_sched::{Plan, Report, analyse};
 /// A report waits for an analysis so long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-const LONG: &str = "the analysis takes more than 5 s: `hyoshi check` waits for it";
+const LONG: &str = "the analysis needs more than 5 s; `hyoshi check` waits for it";
 
-const NONE: &str = "the analysis could not be made: see what `hyoshi check` says";
+const NONE: &str = "the analysis failed; run `hyoshi check`";
 
 /// An analysis that goes on while something else is done.
 pub(super) struct Analysing {

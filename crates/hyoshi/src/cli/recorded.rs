@@ -30,7 +30,7 @@ pub(super) struct Recorded {
     cut: OnceCell<Option<Instant>>,
 }
 
-/// The changes that a recording names, read as the command line was.
+/// The changes in a recording.
 #[derive(Parser)]
 struct Recalled {
     #[command(flatten)]
@@ -51,7 +51,7 @@ impl Recorded {
             read_knowing(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
         let recalled = Recalled::try_parse_from(words)
-            .map_err(|error| Failure::new(format!("the recording names a change that is none: {error}")))?;
+            .map_err(|error| Failure::new(format!("the recording {} contains an invalid change: {error}", path.display())))?;
         recalled.changes.apply(&mut system);
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;
@@ -132,7 +132,7 @@ impl Recorded {
         let torn = reader.torn().map(|torn| {
             let common = cut.map(|cut| {
                 format!(
-                    "; all processors are told of until {}, what some tell of later is left out",
+                    "; the part after {} is left out, because it lacks some processors",
                     time(cut.since(Instant::ZERO))
                 )
             });
@@ -156,7 +156,7 @@ impl Recorded {
             let names = hosts.iter().map(|host| format!("`{}`", system.hosts[*host as usize].name));
             names.collect::<Vec<_>>().join(", ")
         };
-        (!missing.is_empty()).then(|| format!("it contains {} only, nothing of {}", names(here), names(missing)))
+        (!missing.is_empty()).then(|| format!("it contains only {}, not {}", names(here), names(missing)))
     }
 
     /// The reference host of its times: the first that it contains.
@@ -166,7 +166,7 @@ impl Recorded {
     }
 
     pub fn does_not_fit(&self, misfit: &Misfit) -> Failure {
-        Failure::new(format!("the recording {} is not of the system in it: {misfit}", self.path.display()))
+        Failure::new(format!("the recording {} does not match the system in it: {misfit}", self.path.display()))
     }
 
     /// Until when a recording that was cut off tells of all processors; `None` where it tells of the
@@ -218,10 +218,10 @@ pub(super) fn cannot_read(path: &Path, error: ReadError) -> Failure {
     match error {
         ReadError::Io(error) => {
             let help = match error.kind() {
-                ErrorKind::NotFound => "check the name; `hyoshi run FILE --record NAME` makes a recording",
-                ErrorKind::IsADirectory => "name a file in it",
+                ErrorKind::NotFound => "check the name; `hyoshi run FILE --record NAME` writes a recording",
+                ErrorKind::IsADirectory => "name a file in this directory",
                 ErrorKind::PermissionDenied => "make it readable for this user: chmod +r",
-                _ => "check that it can be read at all: cat",
+                _ => "check that other programs can read the file",
             };
             Failure::new(format!("cannot read {}: {error}", path.display())).help(help)
         }

@@ -3,9 +3,8 @@
 mod broker;
 mod kokyu;
 
-use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Args, Subcommand};
 use hyoshi_os::signals::Interrupt;
@@ -16,6 +15,7 @@ use hyoshi_reproduce::{Judgement, Stopped, Watch};
 use serde::Serialize;
 
 use super::output::{cannot_write, command_line};
+use super::progress::ProgressLine;
 use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
 enum Paper {
     /// Multiparadigm scheduling of a flight program (Gill, Cytron and Schmidt 2003): claims K1 to K13
     Kokyu(kokyu::Kokyu),
-    /// Dynamic CPU management by a broker (Eide, Stack, Regehr and Lepreau 2004): claims B1 to B7 but for B5
+    /// Dynamic CPU management by a broker (Eide, Stack, Regehr and Lepreau 2004): claims B1 to B7 except B5
     Broker(broker::Broker),
 }
 
@@ -43,21 +43,16 @@ pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<Held, F
 fn watched<R>(format: Format, work: impl FnOnce(Watch<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
     let interrupt = Interrupt::on_signals(Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
-    let tells = format == Format::Text && std::io::stderr().is_terminal();
-    let step = |what: &str| {
-        if tells {
-            streams::err(format_args!("\r\x1b[K{what} ..."));
-        }
-    };
+    let line = Mutex::new(ProgressLine::new(format));
+    let line = || line.lock().unwrap_or_else(PoisonError::into_inner);
+    let step = |what: &str| line().step(&format!("{what} ..."));
     let done = work(Watch { step: &step, stop: &|| interrupt.requested() })?;
-    if tells {
-        streams::err("\r\x1b[K");
-    }
+    line().clear();
     Ok(done)
 }
 
 fn stopped(_: Stopped) -> Failure {
-    Failure::new("interrupted: nothing was judged")
+    Failure::new("interrupted before the claims were rated")
 }
 
 /// What people get of a paper.

@@ -15,6 +15,7 @@ use hyoshi_os::signals::Interrupt;
 use hyoshi_os::switches::Sight;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
+use hyoshi_report::figures::time;
 use hyoshi_report::{Account, Level, Live, Note};
 use hyoshi_runtime::{EndedBy, Finished, Node, Note as RunNote, Running, StartError};
 use hyoshi_sched::Strategies;
@@ -26,7 +27,7 @@ use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
 use super::lanes::Lanes;
 use super::load::{Changes, Ready, load};
-use super::notes::{note, warning};
+use super::notes::{Verbose, note, warning};
 use super::output::{FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, publish, try_out, unix_now};
 #[cfg(feature = "broker")]
 use super::programs::Programs;
@@ -48,10 +49,10 @@ pub(super) struct Arguments {
     changes: Changes,
     #[command(flatten)]
     costs: CostsFrom,
-    /// Do not start unless everything asked of the kernel is granted
+    /// Do not start unless the kernel grants every request
     #[arg(long)]
     strict: bool,
-    /// Run on CPUs that other runs, or other programs' real-time threads, have too
+    /// Allow CPUs that other runs or real-time threads use, too
     #[arg(long)]
     share_cpu: bool,
     #[command(flatten)]
@@ -61,13 +62,15 @@ pub(super) struct Arguments {
     /// Write no HTML report
     #[arg(long, conflicts_with = "report")]
     no_report: bool,
-    /// Record every input and decision; what is recorded survives SIGKILL
+    /// Record every input and decision; the recording survives SIGKILL
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// The socket of the CPU broker, which starts the file's programs and counts on its lanes [default: as of `hyoshi broker`]
+    /// The socket of the CPU broker, for the file's programs and lanes [default: that of `hyoshi broker`]
     #[cfg(feature = "broker")]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    verbose: Verbose,
 }
 
 /// What comes out of the rings goes here, on this command's own thread, below every lane.
@@ -126,7 +129,7 @@ pub(super) fn run(
         try_out("the report", path, &ready.file).map_err(|failure| match arguments.report.report {
             Some(_) => failure,
             None => failure.help(
-                "start it in a folder that you may write to; `--report FILE` names another place, `--no-report` writes none",
+                "name a file that you may write to with `--report FILE`, or write no report with `--no-report`",
             ),
         })?;
     }
@@ -145,7 +148,7 @@ pub(super) fn run(
     let node = node.watch(record_to.is_some());
     let mut node = bodies.install(&ready.system, node).map_err(Failure::new)?;
     let not_started = |error: StartError| {
-        Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
+        Failure::new(error).help("`hyoshi doctor` lists what this machine permits, with a remedy for each refusal")
     };
     #[cfg(feature = "broker")]
     let socket = arguments.socket.as_deref();
@@ -219,7 +222,7 @@ pub(super) fn run(
         let disturbances = account.notes.iter_mut().filter(|note| [MACHINE, STEAL].contains(&note.topic.as_str()));
         disturbances.for_each(|note| note.level = Level::Info);
     }
-    let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;
+    let held = publish(&account, report.as_deref(), format, arguments.verbose.detail(), unrecorded.into_iter().collect())?;
     match finished.ended_by {
         EndedBy::Runaway { .. } | EndedBy::Panicked { .. } | EndedBy::Broken { .. } | EndedBy::Overloaded { .. } => {
             Ok(Held::No)
@@ -301,9 +304,9 @@ pub(super) const SWITCHES: &str = "switches";
 
 fn seen(processor: &str, sight: Sight) -> String {
     let seen = match sight {
-        Sight::Everything => "every switch of its CPU is seen",
-        Sight::OwnThreads => "it is seen when its lanes lose their CPU, not to whom",
-        Sight::Nothing => "no switch of its CPU is seen: what jobs lack is inferred from their CPU time",
+        Sight::Everything => "every context switch of its CPU is recorded",
+        Sight::OwnThreads => "preemptions of its lanes are recorded, without the preempting thread",
+        Sight::Nothing => "no context switches are recorded; preemption is inferred from CPU times",
     };
     format!("{processor}: {seen}")
 }
@@ -339,7 +342,7 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
     match &finished.ended_by {
         EndedBy::Duration | EndedBy::Stopped => {}
         EndedBy::Interrupted => {
-            notes.push(note(Level::Info, "end", "interrupted: the figures are of the time until then"))
+            notes.push(note(Level::Info, "end", "interrupted: the figures cover the time before"))
         }
         ended @ (EndedBy::Runaway { .. }
         | EndedBy::Panicked { .. }
@@ -347,12 +350,12 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
         | EndedBy::Overloaded { .. }) => notes.push(note(Level::Failed, "end", ended)),
     }
     if finished.lost.signals > 0 {
-        let text = format!("{} completions for other processors were lost: a link was full", finished.lost.signals);
+        let text = format!("{} completions for other processors were lost, because a link was full", finished.lost.signals);
         notes.push(note(Level::Degraded, "link", text));
     }
     if finished.lost.switches > 0 {
         let text = format!(
-            "{} records of the kernel's switches were lost: who had a CPU is not known for a while",
+            "{} records of context switches were lost: some use of CPUs is unknown",
             finished.lost.switches
         );
         notes.push(note(Level::Info, SWITCHES, text));
@@ -361,7 +364,7 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
         let stolen = stolen.unwrap_or_default();
         if stolen > Span::from_millis(10) {
             let name = &ready.system.processor(*processor).name;
-            let text = format!("the host took {stolen:.3} of CPU {cpu} (processor {name}) during the run");
+            let text = format!("the host used {} of CPU {cpu} (processor {name}) during the run", time(stolen));
             notes.push(note(Level::Degraded, STEAL, text));
         }
     }

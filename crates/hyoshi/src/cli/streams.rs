@@ -17,8 +17,8 @@ pub(super) fn out_while_read(text: impl Display) -> Result<bool, Failure> {
     match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             let help = match error.kind() {
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space, or send it to another disk",
-                _ => "send it to a terminal, a pipe or a file that takes it",
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space, or write to another disk",
+                _ => "write to a terminal, a pipe or a regular file",
             };
             Err(Failure::new(format!("cannot write to standard output: {error}")).help(help))
         }

@@ -6,7 +6,6 @@
 mod screen;
 mod view;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
@@ -16,6 +15,7 @@ use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
 use hyoshi_report::Look;
+use hyoshi_report::terminal::can_redraw;
 use serde_json::json;
 
 use super::broker::{At, Ended, Whom, ended, standing_json, task_json};
@@ -31,13 +31,13 @@ use view::{Looked, Order, View};
                         hyoshi top --once --format json"
 )]
 pub(super) struct Top {
-    /// How often to look
+    /// Time between samples
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: Span,
-    /// What to sort by
+    /// The column to sort by
     #[arg(long, value_enum, value_name = "COLUMN", default_value_t)]
     sort: Order,
-    /// Look twice, `--every` apart, tell, and end
+    /// Print one sample and exit
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -51,8 +51,8 @@ const KEYS: Span = Span::from_millis(50);
 
 pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
     if top.every < Span::from_millis(100) {
-        let failure = Failure::new(format_args!("--every {} is too often", top.every));
-        return Err(failure.help("100ms is the least: each look costs the broker time"));
+        let failure = Failure::new(format_args!("--every {} is too short", top.every));
+        return Err(failure.help("use at least 100ms, because each sample costs CPU time"));
     }
     let (wake, clock) = (Arc::new(Wake::new()), MonotonicClock::start());
     let interrupt = Interrupt::on_signals(wake.clone());
@@ -64,9 +64,9 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
     };
     let mut view = View::new(client.place(), top.sort);
     let looks = looks(client, clock, top.every);
-    let drawn = std::io::stdout().is_terminal() && format == Format::Text && !top.once;
+    let drawn = can_redraw(&std::io::stdout()) && format == Format::Text && !top.once;
     let mut screen = drawn.then(Screen::enter).transpose().map_err(|error| {
-        Failure::new(format_args!("the terminal cannot be drawn on: {error}")).help("`hyoshi top | cat` needs none")
+        Failure::new(format_args!("cannot draw on the terminal: {error}")).help("print plain text instead: `hyoshi top | cat`")
     })?;
     let mut seen = 0;
     while !interrupt.requested() {
@@ -77,7 +77,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
                 true
             }
             Err(TryRecvError::Empty) => false,
-            Err(TryRecvError::Disconnected) => return Err(Failure::new("the thread that asks the broker has ended")),
+            Err(TryRecvError::Disconnected) => return Err(Failure::new("the thread that queries the broker has ended")),
         };
         match &mut screen {
             Some(screen) => {
@@ -85,7 +85,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
                     break;
                 }
                 let shown = screen.show(&view);
-                shown.map_err(|error| Failure::new(format_args!("the terminal cannot be drawn on: {error}")))?;
+                shown.map_err(|error| Failure::new(format_args!("cannot draw on the terminal: {error}")))?;
             }
             // The first look has nothing to compare with: nobody knows yet who uses how much.
             None if news && seen > 1 => {
@@ -124,7 +124,7 @@ fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<Looked>
 fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
     if format == Format::Text {
         let end = if once { "" } else { "\n" };
-        return streams::out(format_args!("{}{end}", view.text(Look::PLAIN, None)));
+        return streams::out(format_args!("{}{end}", view.text(Look::of_stdout(), None)));
     }
     let mut answer = json!({ "hyoshi": head("top"), "at": view.place() });
     match view.seen() {

@@ -8,14 +8,14 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_replay::Observer;
 use hyoshi_replay::Replay;
 use hyoshi_report::figures::time;
-use hyoshi_report::{Account, Level, Note};
+use hyoshi_report::{Account, Detail, Level, Note};
 use hyoshi_sched::Strategies;
 use hyoshi_trace::recording::Fact;
 
 use super::compare::compare;
 use super::export::perfetto;
 use super::merge::merge;
-use super::notes::note;
+use super::notes::{Verbose, note};
 use super::output::{ReportTo, command_line, insight, publish};
 use super::proved::Analysing;
 use super::recorded::{Left, Recorded};
@@ -30,14 +30,16 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Account for a recording: the tables, JSON or report of the run it was made of
+    /// Print the results of a recorded run: tables, JSON or an HTML report
     Summary {
         /// The recording
         file: PathBuf,
         #[command(flatten)]
         report: ReportTo,
+        #[command(flatten)]
+        verbose: Verbose,
     },
-    /// Simulate the same system, and compare order and outcome; near-ties are told apart
+    /// Simulate the same system, and compare order and outcome; near-ties are counted apart
     Compare {
         /// The recording of a run
         file: PathBuf,
@@ -51,14 +53,14 @@ enum Verb {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Write a recording for the viewer of another program
+    /// Convert a recording for the viewer of another program
     Export {
         /// For Perfetto: open the file at <https://ui.perfetto.dev>
         #[arg(long, required = true)]
         perfetto: bool,
         /// The recording
         file: PathBuf,
-        /// Where to; left out, beside the recording
+        /// The output [default: a file beside the recording]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -84,9 +86,9 @@ impl Arguments {
 
 pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     match &arguments.verb {
-        Verb::Summary { file, report } => {
+        Verb::Summary { file, report, verbose } => {
             report.try_out(&file.display().to_string())?;
-            summary(&Recorded::open(file, strategies)?, report, format)
+            summary(&Recorded::open(file, strategies)?, report, format, verbose.detail())
         }
         Verb::Compare { file } => compare(&Recorded::open(file, strategies)?, format),
         Verb::Merge { files, output } => merge(files, output, strategies, format),
@@ -97,7 +99,7 @@ pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Form
     }
 }
 
-fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Held, Failure> {
+fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detail) -> Result<Held, Failure> {
     let analysing = Analysing::begin(&recorded.system, &recorded.plan);
     let exact = recorded.header.verb == "sim";
     let insight = insight(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
@@ -123,13 +125,13 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
     let duration = left.last.since(Instant::ZERO).min(asked);
     if left.damaged.is_some() {
         let text =
-            format!("it is damaged after {} of {}: the figures are of what was read", time(duration), time(asked));
+            format!("damaged after {} of {}: the figures cover the part before", time(duration), time(asked));
         notes.push(note(Level::Degraded, "recording", text));
     } else if let Some(torn) = &left.torn {
         notes.push(note(Level::Degraded, "recording", torn));
     } else if duration < asked {
         let text =
-            format!("it ends after {} of {}: interrupted, or its writer was killed", time(duration), time(asked));
+            format!("ends after {} of {}: the run was interrupted or killed", time(duration), time(asked));
         notes.push(note(Level::Info, "recording", text));
     }
     observer.close(left.last);
@@ -156,7 +158,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         // What became of programs is in no recording.
         programs: Vec::new(),
     };
-    publish(&account, report.report.as_deref(), format, left.damaged.take().into_iter().collect())
+    publish(&account, report.report.as_deref(), format, detail, left.damaged.take().into_iter().collect())
 }
 
 fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
@@ -174,7 +176,7 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
         })?;
         cut = cut.or(torn);
         if lost > 0 {
-            let message = format!("{lost} events were lost while recording: a replay cannot follow");
+            let message = format!("cannot replay: {lost} events were lost while recording");
             return Err(Failure::new(message).help("record again with less load on the machine"));
         }
         if let Some(diverged) = diverged {
@@ -192,10 +194,10 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
         Format::Json => {}
     }
     if let (Format::Text, Some(part)) = (format, recorded.part()) {
-        streams::out(format_args!("the recording is a part: {part}\n"))?;
+        streams::out(format_args!("the recording is partial: {part}\n"))?;
     }
     match (format, &cut) {
-        (Format::Text, Some(torn)) => streams::out(format_args!("the recording ends in mid-run: {torn}\n"))?,
+        (Format::Text, Some(torn)) => streams::out(format_args!("the recording ends during the run: {torn}\n"))?,
         (Format::Text, None) => {}
         (Format::Json, _) => {
             let object = serde_json::json!({

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hyoshi_sched::analysis::{OperationMargin, Scaling, Sensitivity};
 
-use crate::figures::{nanos, percent};
+use crate::figures::percent;
 use crate::names::{label, template};
 use crate::terminal::grid::{Value, column, grid};
 use crate::terminal::{Look, MOST_ROWS};
@@ -18,7 +18,7 @@ pub(super) fn table(sensitivity: &Sensitivity, look: Look) -> String {
             Some(Scaling { factor_ppm: 0, first, .. }) => {
                 let first = first.as_deref().unwrap_or_default();
                 format!(
-                    "All {what} together: no factor was found at which all is proved; {first} is not proved as it is."
+                    "All {what} together: no factor was found at which all is proved; {first} is not proved."
                 )
             }
             Some(scaling) => all_together(what, scaling),
@@ -32,11 +32,11 @@ pub(super) fn table(sensitivity: &Sensitivity, look: Look) -> String {
         column("worst case").spare(3),
         column("at most"),
         column("factor"),
-        column("by itself").spare(2),
+        column("alone").spare(2),
         column("period").spare(3),
         column("at least"),
         column("rate"),
-        column("by itself").spare(2),
+        column("alone").spare(2),
         column("breaks first").if_any(),
     ];
     // Of a template the instance with the least room.
@@ -63,7 +63,7 @@ fn all_together(what: &str, scaling: &Scaling) -> String {
     let next = scaling.first.as_ref().map_or(String::new(), |first| format!("; {first} breaks first"));
     match scaling.factor_ppm {
         1_000_000.. => format!("All {what} together: up to {factor}; {full}{next}."),
-        _ => format!("All {what} together: too much, {factor} would do; {full}{next}."),
+        _ => format!("All {what} together: too much, {factor} would hold; {full}{next}."),
     }
 }
 
@@ -79,10 +79,11 @@ fn ratio(one: u64, other: u64) -> u64 {
     u64::try_from(u128::from(one) * 1_000_000 / u128::from(other.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Rounded down: what is said is proved.
+/// Three digits, rounded down so that they are proved.
 fn times(ppm: u64) -> String {
     match ppm {
-        0..100_000_000 => format!("{}.{:03} x", ppm / 1_000_000, ppm % 1_000_000 / 1_000),
+        0..10_000_000 => format!("{}.{:02} x", ppm / 1_000_000, ppm % 1_000_000 / 10_000),
+        10_000_000..100_000_000 => format!("{}.{} x", ppm / 1_000_000, ppm % 1_000_000 / 100_000),
         _ => format!("{} x", ppm / 1_000_000),
     }
 }
@@ -92,21 +93,20 @@ fn row(one: &OperationMargin, many: usize) -> Vec<Value> {
     // What it leaves to others is no room of its own.
     let shown = |value: Option<u64>| value.filter(|_| one.proved);
     let (longest, shortest) = (shown(one.longest_wcet_ns), shown(one.shortest_period_ns));
-    let first = if one.proved { one.first.clone().unwrap_or_default() } else { "not proved as it is".into() };
-    let figure = |value: Option<u64>| Value::figure(value.map_or(String::new(), nanos));
+    let first = if one.proved { one.first.clone().unwrap_or_default() } else { "not proved".into() };
     let longer = longest.map_or(String::new(), |longest| times(ratio(longest, one.wcet_ns)));
     let faster = shortest.map_or(String::new(), |shortest| times(ratio(one.period_ns, shortest)));
     vec![
         Value::words(label(name, many)),
         Value::words(if one.critical { "critical" } else { "" }),
-        Value::figure(nanos(one.wcet_ns)),
-        figure(longest),
+        Value::time(one.wcet_ns),
+        Value::time_if_known(longest),
         Value::figure(longer),
-        figure(one.own_longest_wcet_ns),
-        Value::figure(nanos(one.period_ns)),
-        figure(shortest),
+        Value::time_if_known(one.own_longest_wcet_ns),
+        Value::time(one.period_ns),
+        Value::time_if_known(shortest),
         Value::figure(faster),
-        figure(one.own_shortest_period_ns),
+        Value::time_if_known(one.own_shortest_period_ns),
         Value::words(first),
     ]
 }

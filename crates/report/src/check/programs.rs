@@ -5,7 +5,7 @@ use hyoshi_control::{Limit, Reason};
 use hyoshi_model::{Share, Span, System};
 use serde::Serialize;
 
-use crate::figures::{nanos, printable};
+use crate::figures::printable;
 use crate::programs::host_name;
 use crate::terminal::grid::{Tone, Value, column, grid};
 use crate::terminal::{Look, MOST_ROWS};
@@ -115,8 +115,8 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     }
     let asked = one.asked;
     let most = match one.held {
-        Some(held) => format!("of the {asked} that it may ask, {} is the most that fits", held.budget()),
-        None => format!("of the {asked} that it may ask, nothing fits"),
+        Some(held) => format!("may ask {asked}, of which {} fits", held.budget()),
+        None => format!("may ask {asked}, of which nothing fits"),
     };
     let limit = |limit: Limit| match limit {
         Limit::Cap(cap) => format!("the cap of {cap}"),
@@ -126,16 +126,16 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     let why = match one.reason {
         Reason::Granted | Reason::Scheduler => {
             let lanes = admission.lanes.iter().filter(|(_, lanes)| !lanes.is_zero());
-            let lanes = lanes.map(|(cpu, lanes)| format!("lanes take {} of CPU {cpu}", about(*lanes)));
+            let lanes = lanes.map(|(cpu, lanes)| format!("lanes use {} of CPU {cpu}", about(*lanes)));
             let lanes: Vec<String> = lanes.take(NAMED).collect();
             let beside = if lanes.is_empty() { String::new() } else { format!("; {}", lanes.join(", ")) };
             format!("by response time on its CPU{beside}")
         }
         Reason::Cut(of) | Reason::NothingLeft(of) => format!("within {}", limit(of)),
-        Reason::BelowLeast(of, left) => format!("{} leaves {}, less than is of use to it", limit(of), about(left)),
-        Reason::NoGroup(_) => "its group has no part of the CPU".to_string(),
+        Reason::BelowLeast(of, left) => format!("{} leaves {}, less than its least useful budget", limit(of), about(left)),
+        Reason::NoGroup(_) => "its group has no share of the CPU".to_string(),
         Reason::Policy => "the policy granted no more".to_string(),
-        Reason::Unanswered => "the policy gave no answer".to_string(),
+        Reason::Unanswered => "the policy did not answer".to_string(),
     };
     let named = one.because.iter().take(NAMED);
     let mut holders: Vec<String> =
@@ -146,7 +146,7 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     let holders = if holders.is_empty() { String::new() } else { format!("; {}", holders.join(", ")) };
     let unknown = match one.known || asks_elsewhere(system.program(one.program)) {
         true => "",
-        false => "; without `takes` it may ask for anything: say what it takes, or `cap` it",
+        false => "; without `takes` its demand is unlimited: set `takes` or `cap`",
     };
     Some(format!("{most}, {why}{holders}{unknown}"))
 }
@@ -165,10 +165,11 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
         column("may ask"),
         column("holds"),
         column("CPU").if_any(),
-        column("has it within"),
+        column("response"),
         column("deadline").spare(1),
         column("verdict"),
     ];
+    let line = |text: &str| look.wrap(&format!("{}\n", printable(text)));
     let mut text = String::new();
     for admission in admissions {
         let rows = admission.programs.iter().map(|one| {
@@ -181,12 +182,12 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
             vec![
                 Value::words(&program.name),
                 Value::Count(program.importance.into(), Tone::Plain),
-                Value::figure(nanos(one.asked.period().as_nanos())),
-                Value::figure(nanos(one.asked.budget().as_nanos())),
-                Value::Figure(one.held.map_or("nothing".into(), |held| nanos(held.budget().as_nanos())), tone),
+                Value::time(one.asked.period().as_nanos()),
+                Value::time(one.asked.budget().as_nanos()),
+                one.held.map_or(Value::figure("nothing"), |held| Value::time(held.budget().as_nanos())).in_tone(tone),
                 Value::figure(one.seat.map_or(String::new(), |seat| seat.cpu.to_string())),
-                Value::figure(one.response.map_or(String::new(), |response| nanos(response.as_nanos()))),
-                Value::figure(nanos(one.asked.deadline().as_nanos())),
+                Value::time_if_known(one.response.map(Span::as_nanos)),
+                Value::time(one.asked.deadline().as_nanos()),
                 Value::words(word(one.verdict())),
             ]
         });
@@ -194,25 +195,22 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Look) -
         // Below the table: in a column of it they would make every line as long.
         for one in admission.programs.iter().take(MOST_ROWS) {
             let Some(reason) = reason(system, admission, one) else { continue };
-            text.push_str(&printable(&format!("  {}: {reason}", system.program(one.program).name)));
-            text.push('\n');
+            text.push_str(&line(&format!("  {}: {reason}", system.program(one.program).name)));
         }
         let HostAdmission { policy, cap, reserved, .. } = admission;
         let host = host_name(system, admission.host);
         let reserved = about(*reserved);
-        text.push_str(&printable(&format!("  {host}: policy {policy}, {reserved} reserved of a cap of {cap}")));
-        text.push('\n');
+        text.push_str(&line(&format!("  {host}: policy {policy}, {reserved} reserved of a cap of {cap}")));
         let programs = admission.programs.iter().map(|one| system.program(one.program));
         for program in programs.filter(|program| asks_elsewhere(program)) {
             let counts = match program.least {
-                Some(least) => format!("its least, {least}, counts"),
-                None => "what it declares counts; `least` says what it needs".to_owned(),
+                Some(least) => format!("its `least` of {least} is used"),
+                None => "its declaration is used; set `least` to what it needs".to_owned(),
             };
             let name = &program.name;
-            let line =
-                format!("  {name}: what its advocates in other processes and libraries ask is not known: {counts}");
-            text.push_str(&printable(&line));
-            text.push('\n');
+            text.push_str(&line(&format!(
+                "  {name}: requests of advocates in other processes and libraries are unknown; {counts}"
+            )));
         }
     }
     (!admissions.is_empty()).then_some(text)

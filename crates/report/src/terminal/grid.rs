@@ -1,12 +1,14 @@
-//! A table of a report: figures to the right, columns of nothing but zeros left out, colour for
-//! what is bad.
+//! A table of a report: figures to the right, one unit per column, columns of zeros left out, colour for what is bad.
+//! If a terminal is too narrow, whole columns are left out and named below the table.
 
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, LineStyle, Row, Table, TableStyle};
+use comfy_table::{
+    Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Row, Table, TableStyle,
+};
 
 use super::Look;
-use crate::figures::{count, printable};
+use crate::figures::{Unit, count, printable};
 
-/// What a cell says.
+/// The content of a cell.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// Words, to the left.
@@ -15,6 +17,25 @@ pub enum Value {
     Figure(String, Tone),
     /// A number; zero is quiet.
     Count(u64, Tone),
+    /// A time, in the unit of its column.
+    Time(TimeCell, Tone),
+}
+
+/// A time in a table, or a range of times.
+#[derive(Clone, Debug)]
+pub struct TimeCell {
+    ns: u64,
+    /// The end of a range.
+    to: Option<u64>,
+    sign: &'static str,
+    suffix: String,
+}
+
+impl TimeCell {
+    fn text(&self, unit: Unit) -> String {
+        let to = self.to.map_or(String::new(), |to| format!("–{}", unit.text(to)));
+        format!("{}{}{to}{}", self.sign, unit.text(self.ns), self.suffix)
+    }
 }
 
 /// Words may wrap beyond this.
@@ -44,28 +65,79 @@ impl Value {
         Value::Figure(figure.into(), Tone::Plain)
     }
 
+    /// Nanoseconds, shown with three digits.
+    pub fn time(ns: u64) -> Value {
+        Value::times(ns, ns)
+    }
+
+    /// Nanoseconds; an empty cell if they are unknown.
+    pub fn time_if_known(ns: Option<u64>) -> Value {
+        ns.map_or(Value::figure(""), Value::time)
+    }
+
+    /// One time, or the range of several.
+    pub fn times(least: u64, most: u64) -> Value {
+        let to = (least != most).then_some(most);
+        Value::Time(TimeCell { ns: least, to, sign: "", suffix: String::new() }, Tone::Plain)
+    }
+
+    /// Nanoseconds with their sign.
+    pub fn signed_time(ns: i64) -> Value {
+        let sign = match ns {
+            ..0 => "-",
+            0 => "",
+            1.. => "+",
+        };
+        Value::Time(TimeCell { ns: ns.unsigned_abs(), to: None, sign, suffix: String::new() }, Tone::Plain)
+    }
+
+    /// The same figure with a text after it.
+    pub fn followed_by(self, text: &str) -> Value {
+        match self {
+            Value::Time(cell, tone) => Value::Time(TimeCell { suffix: cell.suffix + text, ..cell }, tone),
+            Value::Figure(figure, tone) => Value::Figure(figure + text, tone),
+            other => other,
+        }
+    }
+
+    /// The same figure in another tone.
+    pub fn in_tone(self, tone: Tone) -> Value {
+        match self {
+            Value::Words(text) => Value::Words(text),
+            Value::Figure(text, _) => Value::Figure(text, tone),
+            Value::Count(number, _) => Value::Count(number, tone),
+            Value::Time(cell, _) => Value::Time(cell, tone),
+        }
+    }
+
     fn is_nothing(&self) -> bool {
         match self {
             Value::Words(text) | Value::Figure(text, _) => text.is_empty(),
             Value::Count(number, _) => *number == 0,
+            Value::Time(..) => false,
         }
     }
 
-    /// What it needs at least.
-    fn width(&self) -> usize {
+    fn text(&self, unit: Unit) -> String {
         match self {
-            Value::Words(text) => text.chars().count().min(WORDS),
-            Value::Figure(text, _) => text.chars().count(),
-            Value::Count(number, _) => count(*number).chars().count(),
+            Value::Words(text) | Value::Figure(text, _) => text.clone(),
+            Value::Count(number, _) => count(*number),
+            Value::Time(cell, _) => cell.text(unit),
         }
     }
 
-    fn cell(&self) -> Cell {
-        let (text, tone, right) = match self {
-            Value::Words(text) => (text.clone(), Tone::Plain, false),
-            Value::Figure(text, tone) => (text.clone(), *tone, true),
-            Value::Count(number, tone) => (count(*number), *tone, true),
+    /// The least width.
+    fn width(&self, unit: Unit) -> usize {
+        let width = self.text(unit).chars().count();
+        if matches!(self, Value::Words(_)) { width.min(WORDS) } else { width }
+    }
+
+    fn cell(&self, unit: Unit) -> Cell {
+        let (tone, right) = match self {
+            Value::Words(_) => (Tone::Plain, false),
+            Value::Figure(_, tone) | Value::Count(_, tone) | Value::Time(_, tone) => (*tone, true),
         };
+        let text = self.text(unit);
         let cell = Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
         match tone {
             _ if self.is_nothing() => cell.fg(Color::DarkGrey),
@@ -104,7 +176,8 @@ impl Column {
 
 /// Draws the rows, indented by one; at most `most` of them, and how many there are besides.
 pub fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) -> String {
-    let shown = shown(look, columns, rows);
+    let units: Vec<Unit> = (0..columns.len()).map(|place| unit(rows, place)).collect();
+    let shown = shown(look, columns, rows, &units);
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─')));
     match look.width {
@@ -118,28 +191,46 @@ pub fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) ->
         false => table.force_no_tty(),
     };
     let title = |place: &usize| {
-        let right = rows.first().is_some_and(|row| !matches!(row[*place], Value::Words(_)));
-        let alignment = if right { CellAlignment::Right } else { CellAlignment::Left };
+        let alignment = if is_figures(rows, *place) { CellAlignment::Right } else { CellAlignment::Left };
         Cell::new(columns[*place].title).set_alignment(alignment)
     };
     table.set_header(Row::from(shown.iter().map(title).collect::<Vec<_>>()));
     for row in rows.iter().take(most) {
-        table.add_row(Row::from(shown.iter().map(|place| row[*place].cell()).collect::<Vec<_>>()));
+        table.add_row(Row::from(shown.iter().map(|place| row[*place].cell(units[*place])).collect::<Vec<_>>()));
+    }
+    // Words wrap; figures stay whole.
+    for (position, place) in shown.iter().enumerate() {
+        if let (true, Some(column)) = (is_figures(rows, *place), table.column_mut(position)) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
     let mut text = String::new();
     for line in table.lines() {
         text.push_str(&format!("{:indent$}{}\n", "", line.trim_end(), indent = usize::from(INDENT)));
     }
     if rows.len() > most {
-        text.push_str(&format!("  … and {} more: --format json has all of them\n", count((rows.len() - most) as u64)));
+        text.push_str(&format!("  … and {} more: --format json lists all\n", count((rows.len() - most) as u64)));
     }
     text + &left_out(look, columns, &shown, rows)
 }
 
-/// A line that names the columns that had no room.
+fn is_figures(rows: &[Vec<Value>], place: usize) -> bool {
+    rows.first().is_some_and(|row| !matches!(row[place], Value::Words(_)))
+}
+
+/// The unit of a column.
+fn unit(rows: &[Vec<Value>], place: usize) -> Unit {
+    let times = rows.iter().filter_map(|row| match &row[place] {
+        Value::Time(cell, _) => Some([cell.ns, cell.to.unwrap_or(cell.ns)]),
+        _ => None,
+    });
+    Unit::of(times.flatten())
+}
+
+/// A line that names the columns without room.
 fn left_out(look: Look, columns: &[Column], shown: &[usize], rows: &[Vec<Value>]) -> String {
     let mut titles: Vec<&str> = Vec::new();
-    for place in with_something_to_say(columns, rows).filter(|place| !shown.contains(place)) {
+    for place in not_empty(columns, rows).filter(|place| !shown.contains(place)) {
         if !titles.contains(&columns[place].title) {
             titles.push(columns[place].title);
         }
@@ -151,7 +242,7 @@ fn left_out(look: Look, columns: &[Column], shown: &[usize], rows: &[Vec<Value>]
 }
 
 /// Columns that are not left out for having nothing in them.
-fn with_something_to_say(columns: &[Column], rows: &[Vec<Value>]) -> impl Iterator<Item = usize> {
+fn not_empty(columns: &[Column], rows: &[Vec<Value>]) -> impl Iterator<Item = usize> {
     (0..columns.len())
         .filter(|place| !columns[*place].optional || rows.iter().any(|row| !row[*place].is_nothing()))
         .collect::<Vec<_>>()
@@ -160,20 +251,22 @@ fn with_something_to_say(columns: &[Column], rows: &[Vec<Value>]) -> impl Iterat
 
 const INDENT: u16 = 1;
 
-/// Columns with something to say, as many as fit.
-fn shown(look: Look, columns: &[Column], rows: &[Vec<Value>]) -> Vec<usize> {
-    let mut shown: Vec<usize> = with_something_to_say(columns, rows).collect();
+/// Columns that are not empty, as many as fit. Spare columns are left out first, then figures from the right.
+fn shown(look: Look, columns: &[Column], rows: &[Vec<Value>], units: &[Unit]) -> Vec<usize> {
+    let mut shown: Vec<usize> = not_empty(columns, rows).collect();
     let Some(width) = look.width.map(|width| usize::from(width.saturating_sub(INDENT))) else { return shown };
     let needed = |place: &usize| {
-        let cells = rows.iter().map(|row| row[*place].width());
+        let cells = rows.iter().map(|row| row[*place].width(units[*place]));
         // Title and padding; words may wrap, figures must not.
         cells.chain([columns[*place].title.chars().count()]).max().unwrap_or(0) + 2
     };
     while shown.iter().map(needed).sum::<usize>() > width {
         let spare = shown.iter().enumerate().max_by_key(|(_, place)| columns[**place].spare);
-        match spare {
-            Some((position, place)) if columns[*place].spare > 0 => drop(shown.remove(position)),
-            _ => break,
+        let spare = spare.filter(|(_, place)| columns[**place].spare > 0).map(|(position, _)| position);
+        let figures = || shown.iter().rposition(|place| is_figures(rows, *place)).filter(|position| *position > 0);
+        match spare.or_else(figures) {
+            Some(position) => drop(shown.remove(position)),
+            None => break,
         }
     }
     shown
@@ -182,6 +275,39 @@ fn shown(look: Look, columns: &[Column], rows: &[Vec<Value>]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_column_has_one_unit() {
+        let row = |bound: u64, slack: i64| {
+            vec![
+                Value::words("a"),
+                Value::time(bound).followed_by(" !"),
+                Value::signed_time(slack),
+                Value::times(bound, 2 * bound),
+            ]
+        };
+        let rows = [row(14_312_000, -500), row(1_000, 30_000), row(0, 0)];
+        let columns = [column("name"), column("bound"), column("slack"), column("period")];
+        let text = grid(Look::PLAIN, &columns, &rows, 9);
+        let cells: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[0], ["a", "14.3ms", "!", "-0.5us", "14.3ms–28.6ms"]);
+        assert_eq!(cells[1], ["a", "0.001ms", "!", "+30us", "0.001ms–0.002ms"]);
+        assert_eq!(cells[2], ["a", "0", "!", "0", "0"]);
+    }
+
+    #[test]
+    fn figures_are_never_cut() {
+        let columns = [column("name"), column("first"), column("second"), column("why")];
+        let row =
+            vec![Value::words("a-long-name"), Value::time(1_230_000), Value::figure("4,560,000"), Value::words("it is")];
+        for width in 1..60 {
+            let text = grid(Look { colour: false, width: Some(width) }, &columns, std::slice::from_ref(&row), 9);
+            for figure in [("first", "1.23ms"), ("second", "4,560,000")] {
+                let room = text.contains(figure.1) || text.split("no room for").nth(1).is_some();
+                assert!(room, "{width}:\n{text}");
+            }
+        }
+    }
 
     #[test]
     fn columns_without_room_are_named_below_the_table() {

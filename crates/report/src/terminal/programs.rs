@@ -2,7 +2,7 @@
 
 use super::grid::{Tone, Value, column, grid};
 use super::{Look, MOST_ROWS};
-use crate::figures::{nanos, share};
+use crate::figures::share;
 use crate::summary::Summary;
 
 impl Summary {
@@ -27,10 +27,10 @@ impl Summary {
             vec![
                 Value::words(&program.name),
                 Value::Count(program.importance.into(), Tone::Plain),
-                Value::figure(nanos(program.period_ns)),
-                Value::figure(nanos(program.asked_ns)),
-                Value::Figure(nanos(program.held_ns), held),
-                Value::figure(nanos(program.consumed_ns)),
+                Value::time(program.period_ns),
+                Value::time(program.asked_ns),
+                Value::time(program.held_ns).in_tone(held),
+                Value::time(program.consumed_ns),
                 Value::figure(program.over_ppm.map_or(String::new(), |over| share(over, 1_000_000))),
                 Value::Count(program.periods, Tone::Plain),
                 Value::Count(program.met.unwrap_or(0), Tone::Good),

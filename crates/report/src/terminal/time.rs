@@ -14,11 +14,11 @@ impl Summary {
             column("jobs"),
             column("scheduling"),
             column("held").if_any(),
-            column("others").if_any(),
+            column("other threads").if_any(),
             column("idle").if_any(),
-            column("idle or others").if_any(),
+            column("idle or other").if_any(),
             column("preempted").if_any().spare(5),
-            column("most by").if_any().spare(6),
+            column("mainly").if_any().spare(6),
         ];
         let told = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::tells);
         let rows: Vec<_> = self

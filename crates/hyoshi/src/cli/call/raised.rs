@@ -48,7 +48,7 @@ impl Raises for Raised {
     }
 
     fn encode(&self, _: &mut Encoder) -> Result<(), EncodeError> {
-        Err(EncodeError::Value("an exception that was received is not raised again"))
+        Err(EncodeError::Value("a received exception cannot be raised again"))
     }
 
     fn system(&self) -> Option<&SystemException> {
@@ -100,7 +100,7 @@ impl Told {
                 if raised.meaning().is_some() {
                     text += &format!("{}\n", raised.kind.description());
                 } else if raised.minor != 0 && raised.vendor().is_none() {
-                    text += &format!("minor code: {:#x} is of a vendor that is not known here\n", raised.minor);
+                    text += &format!("minor code: {:#x}, of an unknown vendor\n", raised.minor);
                 }
                 let of_connection = [SystemKind::Transient, SystemKind::CommFailure, SystemKind::Timeout];
                 if of_connection.contains(&raised.kind) && raised.peer.is_none() && !places.is_empty() {
@@ -114,10 +114,10 @@ impl Told {
                     Some(Shown::Members(members)) => {
                         members.iter().for_each(|(name, value)| text += &format!("  {name}: {}\n", value.line()));
                     }
-                    _ if *declared => text += "its members cannot be read: the server has another version of it\n",
+                    _ if *declared => text += "its members cannot be decoded: the server uses another version of it\n",
                     _ => {
                         text +=
-                            "help: the operation does not declare it, or --idl is missing: its members are not known\n"
+                            "help: pass with --idl a file in which the operation declares this exception\n"
                     }
                 }
                 text
@@ -154,41 +154,41 @@ pub(super) fn help(raised: &SystemException) -> &'static str {
     }
     match raised.kind {
         SystemKind::Transient if raised.minor == minor::NO_USABLE_PROFILE => {
-            "no address of the reference is of a kind that can be used here: see `hyoshi ior decode`"
+            "use a reference with a supported kind of address; `hyoshi ior decode` lists them"
         }
         SystemKind::Transient if raised.minor == minor::HOST_UNKNOWN => {
-            "see that the reference names the right host, and that this machine can resolve it: `getent hosts NAME`"
+            "check the reference's host name; `getent hosts NAME` must resolve it"
         }
         SystemKind::Transient => {
-            "try again later; see that the server runs and listens where the reference says (`hyoshi ior decode`)"
+            "check that the server runs and listens at the reference's address (`hyoshi ior decode`)"
         }
-        SystemKind::CommFailure if raised.completed == Completed::No => "nothing was done: try again",
-        SystemKind::CommFailure => "the server may have done it: look before trying again",
+        SystemKind::CommFailure if raised.completed == Completed::No => "try again; the server did not execute the call",
+        SystemKind::CommFailure => "check the server's state before you try again: it may have executed the call",
         SystemKind::ObjectNotExist if raised.minor == minor::NO_USABLE_PROFILE => {
-            "see that the key is what the server publishes, letter for letter, or get a new reference"
+            "compare the key with what the server publishes, or get a new reference"
         }
-        SystemKind::ObjectNotExist => "get a new reference: this one's object is gone for good",
+        SystemKind::ObjectNotExist => "get a new reference: this object was destroyed",
         SystemKind::BadOperation => {
-            "see that --idl and --interface are the server's own; without --idl an attribute is called _get_NAME"
+            "check that --idl and --interface match the server; without --idl an attribute is called _get_NAME"
         }
         SystemKind::Marshal if raised.minor == minor::BAD_REPLY => {
-            "see that a CORBA server listens there, not another protocol; if so, compare the IDL files"
+            "check that a CORBA server listens there; if so, compare the IDL files"
         }
         SystemKind::Marshal => {
-            "client and server do not agree on the IDL, or a value is beyond a bound: compare the files"
+            "compare the IDL files of client and server; or a value exceeds a bound"
         }
-        SystemKind::Timeout => "give it longer with --timeout, or find out what the server is busy with",
-        SystemKind::NoPermission => "ask whoever runs the server what the caller may do",
-        SystemKind::InvObjref => "see what the reference says: `hyoshi ior decode`",
-        SystemKind::BadParam => "the server refuses an argument: see what the IDL's comments allow",
-        SystemKind::NoImplement => "the server declares it only: a newer one may have it",
+        SystemKind::Timeout => "raise --timeout, or check why the server is busy",
+        SystemKind::NoPermission => "ask the server's operator for the permission",
+        SystemKind::InvObjref => "check the reference with `hyoshi ior decode`",
+        SystemKind::BadParam => "check the arguments against the IDL's comments",
+        SystemKind::NoImplement => "use a newer server: this one does not implement the operation",
         SystemKind::CodesetIncompatible | SystemKind::DataConversion => {
-            "pass texts that the server's character set has"
+            "use only characters of the server's character set"
         }
         SystemKind::ImpLimit | SystemKind::NoResources | SystemKind::NoMemory => {
-            "pass less at once, or give the server higher limits"
+            "pass less data, or raise the server's limits"
         }
-        SystemKind::Unknown => "the server failed in a way that it does not tell: its log may",
-        _ => "the server's log may tell more",
+        SystemKind::Unknown => "check the server's log for the cause",
+        _ => "check the server's log",
     }
 }

@@ -95,7 +95,7 @@ impl FromStr for Spike {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (every, work) = pair(text, "EVERY:WORK, such as 12:25ms (each twelfth period 25 ms)")?;
-        let wrong = |_| format!("{every:?} is no number of periods; write a whole one from 1 on");
+        let wrong = |_| format!("{every:?} is not a number of periods; write a whole number from 1");
         Ok(Spike { every: every.parse().map_err(wrong)?, work: time(work)? })
     }
 }
@@ -145,6 +145,6 @@ mod tests {
         assert_eq!("5s".parse::<Length>().unwrap().periods(ms(33)), 152);
         assert!("soon".parse::<Length>().unwrap_err().contains("neither a time"));
         assert!("5s".parse::<Phase>().unwrap_err().contains("FROM:WORK"));
-        assert!("0:5ms".parse::<Spike>().unwrap_err().contains("from 1 on"));
+        assert!("0:5ms".parse::<Spike>().unwrap_err().contains("whole number"));
     }
 }

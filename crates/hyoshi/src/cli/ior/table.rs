@@ -65,7 +65,7 @@ impl Lines {
         let name = match (profile.name, &profile.iiop) {
             (Some(name), Some(iiop)) => format!("{name} {}", iiop.version),
             (Some(name), None) => name.to_owned(),
-            (None, _) => format!("with tag {:#x}, which is not known here", profile.tag),
+            (None, _) => format!("with unknown tag {:#x}", profile.tag),
         };
         self.0.push('\n');
         self.line(&format!("profile {number}"), name);
@@ -96,14 +96,14 @@ impl Lines {
         }
         match &component.says {
             Some(Says::Orb { name: None, id }) => {
-                self.line("made by", format!("an ORB not known here: {}", octets(id)))
+                self.line("made by", format!("an unknown ORB: {}", octets(id)))
             }
             Some(Says::CodeSets { char, wchar, chosen }) => {
                 self.line("char", sets(char));
                 self.line("wchar", sets(wchar));
                 match chosen {
-                    Some(Chosen { char, wchar }) => self.line("", format!("Hyoshi would speak {char} and {wchar}")),
-                    None => self.line("", "Hyoshi shares none of them: calls end in CODESET_INCOMPATIBLE"),
+                    Some(Chosen { char, wchar }) => self.line("", format!("Hyoshi would use {char} and {wchar}")),
+                    None => self.line("", "Hyoshi supports none of them: calls raise CODESET_INCOMPATIBLE"),
                 }
             }
             Some(Says::Policies(policies)) => {

@@ -13,14 +13,14 @@ use crate::cli::{Failure, Format, Held, head, streams};
 /// Where a naming service is if nobody says where.
 const HERE: &str = "corbaloc:iiop:1.2@127.0.0.1:2809/NameService";
 
-/// The service that is asked.
+/// The naming service to query.
 #[derive(Debug, Args)]
 pub(super) struct At {
     /// The service, or a context in one: corbaloc:..., corbaname:..., IOR:... or file:PATH [default: NameService of
     /// the environment's ORBInitRef, else corbaloc:iiop:1.2@127.0.0.1:2809/NameService]
     #[arg(long, value_name = "REFERENCE")]
     at: Option<String>,
-    /// Give up after so long
+    /// Timeout of each call
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     timeout: Span,
     #[command(flatten)]
@@ -29,12 +29,12 @@ pub(super) struct At {
 
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// The context, such as plant/sensors; else the one that is asked
+    /// The context, such as plant/sensors [default: that of --at]
     name: Option<String>,
-    /// List contexts within it, too
+    /// List nested contexts, too
     #[arg(long, short)]
     recursive: bool,
-    /// List so many names at most
+    /// Maximum number of names
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     most: usize,
     #[command(flatten)]
@@ -53,15 +53,15 @@ pub(super) struct Resolve {
 pub(super) struct Bind {
     /// The name, such as plant/tracker.service
     name: String,
-    /// The object: IOR:..., corbaloc:..., corbaname:... or file:PATH; it is not asked
+    /// The object: IOR:..., corbaloc:..., corbaname:... or file:PATH; it is not contacted
     reference: String,
-    /// In place of what is bound, if it is an object
+    /// Replace the name's binding to an object
     #[arg(long)]
     replace: bool,
-    /// Make the contexts on the way that are not there
+    /// Create missing contexts on the path
     #[arg(long, short = 'p')]
     contexts: bool,
-    /// Bind it as a context that names lead through
+    /// Bind it as a context, for paths that continue in it
     #[arg(long, conflicts_with = "replace")]
     as_context: bool,
     #[command(flatten)]
@@ -72,7 +72,7 @@ pub(super) struct Bind {
 pub(super) struct Unbind {
     /// The name
     name: String,
-    /// End the context that is bound to it, too; it must be empty
+    /// Also destroy the bound context, which must be empty
     #[arg(long)]
     destroy: bool,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(super) struct Unbind {
 pub(super) struct Context {
     /// The name
     name: String,
-    /// Make the contexts on the way that are not there
+    /// Create missing contexts on the path
     #[arg(long, short = 'p')]
     contexts: bool,
     #[command(flatten)]
@@ -94,7 +94,7 @@ impl At {
     fn open(&self) -> Result<(Orb, Naming), Failure> {
         let timeouts = Timeouts { connect: self.timeout, round_trip: Some(self.timeout), reply: None };
         let orb = self.tls.client(Orb::builder().timeouts(timeouts))?.build();
-        let orb = orb.map_err(|error| Failure::new(format!("the ORB cannot be set up: {error}")))?;
+        let orb = orb.map_err(|error| Failure::new(format!("cannot start the ORB: {error}")))?;
         let naming = match &self.at {
             Some(at) => Naming::at(&orb, at).map_err(|error| unreadable(at, &error))?,
             None => match Naming::initial(&orb) {
@@ -116,14 +116,14 @@ impl At {
     fn ended(&self, verb: &str, error: NameError, format: Format) -> Result<Held, Failure> {
         let help = match &error {
             NameError::NotFound { .. } => {
-                "`hyoshi naming list` shows what is bound; `--contexts` makes the way to a name"
+                "`hyoshi naming list` shows the bindings; `--contexts` creates missing contexts"
             }
             NameError::AlreadyBound(_) => "`--replace` binds it to another object",
             NameError::NotEmpty(_) => "`hyoshi naming list` shows its bindings",
-            NameError::CannotProceed { .. } => "the naming service of that context does not answer: is it running?",
+            NameError::CannotProceed { .. } => "start the naming service of that context, which does not answer",
             NameError::Text { .. } => {
                 return Err(Failure::new(error).help(
-                    "write id.kind, with / between the steps, and \\ before a dot, slash or backslash within one",
+                    "write id.kind with / between the steps; put \\ before a dot, slash or backslash within a step",
                 ));
             }
             NameError::System(exception) => {
@@ -133,11 +133,11 @@ impl At {
                 }
                 let unreached = [SystemKind::Transient, SystemKind::CommFailure, SystemKind::Timeout];
                 return Err(match unreached.contains(&exception.kind) {
-                    true => failure.help("is it running there? --at names another, `hyoshi naming` starts one"),
+                    true => failure.help("start one with `hyoshi naming`, or name another with --at"),
                     false => failure,
                 });
             }
-            _ => "`hyoshi naming list` shows what is bound",
+            _ => "`hyoshi naming list` shows the bindings",
         };
         match format {
             Format::Text => streams::err(format_args!("error: {error}\nhelp: {help}\n")),
@@ -151,17 +151,17 @@ impl At {
 }
 
 fn unreadable(at: &str, error: &SystemException) -> Failure {
-    let failure = Failure::new(format!("`{at}` leads to no object: {error}"));
+    let failure = Failure::new(format!("cannot resolve `{at}`: {error}"));
     if let Some(help) = tls::help(error) {
         return failure.help(help);
     }
     match error.minor {
-        minor::NAME_UNBOUND => failure.help("`hyoshi naming list` shows what is bound"),
-        minor::NO_INITIAL => failure.help("ORBInitRef=NAME=ADDRESS in the environment tells it"),
+        minor::NAME_UNBOUND => failure.help("`hyoshi naming list` shows the bindings"),
+        minor::NO_INITIAL => failure.help("set ORBInitRef=NAME=ADDRESS in the environment"),
         minor::NOT_RESOLVED => failure.help(
-            "write corbaloc:iiop:1.2@HOST:PORT/KEY, IOR:... or file:PATH; `hyoshi ior decode` tells what is wrong",
+            "write corbaloc:iiop:1.2@HOST:PORT/KEY, IOR:... or file:PATH; `hyoshi ior decode` shows the mistake",
         ),
-        _ => failure.help("see that the server runs and listens there"),
+        _ => failure.help("check that the server runs and listens there"),
     }
 }
 
@@ -178,7 +178,7 @@ pub(super) fn list(arguments: &List, format: Format) -> Result<Held, Failure> {
                         .map(|(name, context)| format!("{name}{}\n", if *context { "/" } else { "" }))
                         .collect();
                     if more {
-                        text += "... and more: --most\n";
+                        text += "... and more: raise --most\n";
                     }
                     streams::out(text)?;
                 }

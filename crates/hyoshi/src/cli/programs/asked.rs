@@ -27,8 +27,8 @@ pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {
         env::split_paths(&path).map(|folder| folder.join(word)).find(|path| is_program(path))
     };
     found.ok_or_else(|| {
-        Failure::new(format!("reservation {}: there is no program {word:?} that can be run", program.name))
-            .help("`program` takes a program of PATH, or its path from where the run is started")
+        Failure::new(format!("reservation {}: no executable program {word:?}", program.name))
+            .help("set `program` to a name in PATH, or to a path from the working directory")
     })
 }
 
@@ -59,11 +59,11 @@ pub(super) fn differing(system: &System, standing: &BrokerStanding) -> Vec<Note>
         !same || asked.cap.as_millionths() != standing.cap
     };
     let differing = with_programs.filter(|(_, asked)| differs(asked)).map(|((_, host), asked)| {
-        let holds = Share::from_millionths(standing.cap);
-        let whose =
+        let cap = Share::from_millionths(standing.cap);
+        let declarer =
             if system.hosts.len() > 1 { format!("the file's host {}", host.name) } else { "the file".to_owned() };
         let text = format!(
-            "the broker has policy {} with a cap of {holds}, {whose} {} with {}: the broker's counts",
+            "the broker uses policy {} with a cap of {cap}; {declarer} declares {} with {}",
             standing.policy, asked.policy, asked.cap
         );
         let remedy = Some(format!("hyoshi broker policy set \"{}\" --cap {}", asked.policy, asked.cap));

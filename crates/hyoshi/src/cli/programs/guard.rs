@@ -75,9 +75,8 @@ pub(in crate::cli) fn watch() -> Result<Held, Failure> {
     if programs.is_empty() {
         return Ok(Held::Yes);
     }
-    let programs_left =
-        if programs.len() == 1 { "program is".into() } else { format!("{} programs are", programs.len()) };
-    streams::err(format_args!("hyoshi: the run was killed: its {programs_left} ended\n"));
+    let left = if programs.len() == 1 { "program".into() } else { format!("{} programs", programs.len()) };
+    streams::err(format_args!("hyoshi: the run was killed; ending its {left}\n"));
     let asked = Instant::now();
     while programs.iter().any(|program| Process::open_same(*program).is_ok()) && asked.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));

@@ -78,9 +78,9 @@ impl Programs {
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let client = Client::connect(socket.as_deref()).map_err(|error| {
             let programs = if count == 1 { "1 reservation".into() } else { format!("{count} reservations") };
-            Failure::new(format!("the file has {programs}: {error}")).help(match &error {
+            Failure::new(format!("cannot start {programs} of the file: {error}")).help(match &error {
                 ClientError::NoBroker { .. } => {
-                    "`hyoshi broker` starts one; `--socket PATH` names another's socket".to_owned()
+                    "start one with `hyoshi broker`, or name its socket with `--socket PATH`".to_owned()
                 }
                 other => other.remedy(),
             })
@@ -88,7 +88,7 @@ impl Programs {
         let standing = client.broker().standing().map_err(|error| refused(&error.into()))?;
         let notes = differing(system, &standing);
         let joined = join_all(system, host, &client)?;
-        let alone = |error| Failure::new(format!("cannot look after programs: {error}"));
+        let alone = |error| Failure::new(format!("cannot watch programs: {error}"));
         let mut guard = Guard::start().map_err(alone)?;
         let running = match begin_all(system, &joined, &found, &mut guard) {
             Ok(running) => running,
@@ -177,17 +177,17 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub, guard: &m
     let started = command.spawn();
     let mut child = started.map_err(|error| {
         Failure::new(format!("reservation {}: cannot run {}: {error}", program.name, path.display()))
-            .help("it must be a program, with permission to run it")
+            .help("name an executable file")
     })?;
     if let Err(error) = guard.guard(&child) {
         end_one(&mut child);
-        return Err(Failure::new(format!("cannot look after programs: {error}")));
+        return Err(Failure::new(format!("cannot watch programs: {error}")));
     }
     if let Err(error) = task.add_process(child.id(), 0) {
         let error = ClientError::from(error);
         return Err(match end_one(&mut child) {
-            Some(status) => Failure::new(format!("reservation {}: it ended at once, {status}", program.name))
-                .help("see what it says for itself, without the broker"),
+            Some(status) => Failure::new(format!("reservation {}: the program ended at once: {status}", program.name))
+                .help("run the program without the broker to see its messages"),
             None => Failure::new(format!("reservation {}: {error}", program.name)).help(error.remedy()),
         });
     }
@@ -228,7 +228,7 @@ fn watch(
         thread::park_timeout(LOOK);
     }
     if gone {
-        let text = "it ended, or did not answer: from then on programs ran without reservations";
+        let text = "it ended or did not answer; afterwards programs ran without reservations";
         notes.push(note(Level::Degraded, "broker", text));
     }
     end(&mut running);
@@ -237,7 +237,7 @@ fn watch(
     let mut failed = false;
     for one in running.iter().filter(|one| one.detached) {
         let name = &system.program(one.id).name;
-        let text = format!("{name} was taken from the broker: from then on it ran without a reservation");
+        let text = format!("{name} was detached from the broker; afterwards it ran without a reservation");
         notes.push(note(Level::Degraded, "reservations", text));
     }
     for one in running.iter().filter(|one| !one.ended) {

@@ -12,13 +12,13 @@ use crate::cli::{Failure, Format, Held};
 
 #[derive(Debug, Args)]
 pub(super) struct Broker {
-    /// How long the experiments on the kernel are
+    /// Length of the experiments on the kernel
     #[arg(long, value_enum, default_value_t)]
     length: How,
-    /// Leave the kernel out
+    /// Skip the experiments on the kernel
     #[arg(long, conflicts_with = "length")]
     sim_only: bool,
-    /// Where the page with the charts goes
+    /// The HTML page with the charts
     #[arg(long, value_name = "FILE", default_value = "broker-reproduced.html")]
     report: PathBuf,
     /// Write no page
@@ -44,7 +44,7 @@ pub(super) fn broker(arguments: &Broker, format: Format) -> Result<Held, Failure
         let mut figures = broker::run(watch).map_err(stopped)?;
         if !arguments.sim_only {
             let hyoshi = std::env::current_exe()
-                .map_err(|error| Failure::new(format!("cannot tell where this program lies: {error}")))?;
+                .map_err(|error| Failure::new(format!("cannot find the file of this program: {error}")))?;
             let length = match arguments.length {
                 How::Short => Length::Short,
                 How::Usual => Length::Usual,

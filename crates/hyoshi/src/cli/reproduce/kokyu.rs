@@ -17,17 +17,16 @@ pub(super) struct Kokyu {
     /// How long each of the twelve regions lasts in simulation; 150s in the paper
     #[arg(long, value_name = "SPAN", default_value = "150s", value_parser = span)]
     region: Span,
-    /// Start of every draw, the same for every strategy
+    /// The seed of all draws, the same for every strategy
     #[arg(long, value_name = "NUMBER", default_value = "1", allow_negative_numbers = true, value_parser = seed)]
     seed: u64,
-    /// Time for the trials on the kernel, whose regions are shortened to fit; 2min where real-time
-    /// priority is granted, none elsewhere
+    /// Time for the trials on the kernel, with shorter regions to fit [default: 2min with real-time priority, else none]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     kernel: Option<Span>,
-    /// Leave the kernel out
+    /// Skip the trials on the kernel
     #[arg(long, conflicts_with = "kernel")]
     sim_only: bool,
-    /// Where the page with the charts goes
+    /// The HTML page with the charts
     #[arg(long, value_name = "FILE", default_value = "kokyu-reproduced.html")]
     report: PathBuf,
     /// Write no page
@@ -46,7 +45,7 @@ pub(super) fn kokyu(arguments: &Kokyu, format: Format) -> Result<Held, Failure> 
                 Ok(kernel) => figures.kernel = Some(kernel),
                 Err(KernelError::Stopped) => return Err(stopped(hyoshi_reproduce::Stopped)),
                 Err(error @ KernelError::Start(_)) => {
-                    return Err(Failure::new(error).help("`--sim-only` leaves the kernel out"));
+                    return Err(Failure::new(error).help("skip the kernel with `--sim-only`"));
                 }
             },
             Ok(None) => {}
@@ -73,8 +72,8 @@ fn budget(arguments: &Kokyu) -> Result<Option<Span>, String> {
         (None, true) => Ok(None),
         (None, false) if kernel::grants_real_time() => Ok(Some(KERNEL)),
         (None, false) => {
-            Err("nothing was run on the kernel, which grants no real-time priority (`hyoshi doctor` says \
-                              what to do); `--kernel 2min` runs it all the same"
+            Err("no trials on the kernel, which grants no real-time priority (see `hyoshi doctor`); \
+                 `--kernel 2min` runs them anyway"
                 .into())
         }
     }

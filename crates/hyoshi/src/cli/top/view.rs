@@ -7,6 +7,7 @@ use hyoshi_broker::idl::cpu_broker::{BrokerStanding, Reservation, TaskStanding};
 use hyoshi_model::{Instant, Reservation as Reserved, Span};
 use hyoshi_report::Look;
 use hyoshi_report::figures::{nanos, percent, printable};
+use hyoshi_report::terminal::cut;
 use hyoshi_report::terminal::grid::{Column, Tone, Value, column, grid};
 
 use crate::cli::broker::share;
@@ -26,7 +27,7 @@ pub(super) struct Using {
     pub cpu: Option<u64>,
 }
 
-/// What the table is sorted by: names from A on, all else from the most down.
+/// The column to sort by: names ascending, figures descending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Order {
     /// Name
@@ -84,7 +85,7 @@ const KEYS: &str = "q quit  n name  i importance  p period  a asks  h holds  c c
 impl View {
     /// Of a broker at whom nobody has looked yet.
     pub fn new(place: &str, order: Order) -> View {
-        let looked = Err("it has not answered yet".to_owned());
+        let looked = Err("no answer yet".to_owned());
         View { place: place.to_owned(), order, reversed: false, looked, tasks: Vec::new(), before: BTreeMap::new() }
     }
 
@@ -156,11 +157,11 @@ impl View {
     /// In lines, of which no more than that: the last ones tell of keys then.
     pub fn text(&self, look: Look, height: Option<usize>) -> String {
         let text = match &self.looked {
-            Err(why) => format!("waits for the broker at {}: {}\n", printable(&self.place), printable(why)),
-            Ok(standing) => format!("{}\n{}", self.head(standing), self.table(look, height)),
+            Err(why) => format!("waiting for the broker at {}: {}\n", printable(&self.place), printable(why)),
+            Ok(standing) => format!("{}\n{}", self.head(standing, look, height), self.table(look, height)),
         };
         let Some(height) = height else { return text };
-        let fits = |line: &str| look.width.map_or(line.to_owned(), |width| line.chars().take(width.into()).collect());
+        let fits = |line: &str| look.width.map_or(line.to_owned(), |width| cut(line, width.into()));
         let mut lines: Vec<String> = text.lines().take(height.saturating_sub(1)).map(str::to_owned).collect();
         // Cells are cut to fit already; colours must not be cut.
         lines.iter_mut().filter(|line| !line.contains('\x1b')).for_each(|line| *line = fits(line));
@@ -168,7 +169,7 @@ impl View {
         lines.join("\n")
     }
 
-    fn head(&self, standing: &BrokerStanding) -> String {
+    fn head(&self, standing: &BrokerStanding, look: Look, height: Option<usize>) -> String {
         let tasks = if standing.tasks == 1 { "task" } else { "tasks" };
         let used: Vec<_> =
             standing.proxies.iter().filter(|proxy| proxy.used).map(|proxy| proxy.name.as_str()).collect();
@@ -183,12 +184,14 @@ impl View {
             share(standing.cap),
             percent(cpu),
         );
-        text.lines().map(|line| format!(" {}\n", printable(line))).collect()
+        let lines = text.lines().map(|line| format!(" {}\n", printable(line)));
+        // On a screen each line is one.
+        lines.map(|line| if height.is_some() { line } else { look.wrap(&line) }).collect()
     }
 
     fn table(&self, look: Look, height: Option<usize>) -> String {
         if self.tasks.is_empty() {
-            return " no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n".to_owned();
+            return " no tasks: start one with `hyoshi exec` or `hyoshi attach`\n".to_owned();
         }
         // Three lines of the head, two of the table's, one of columns without room, and one of keys.
         let most = height.map_or(usize::MAX, |height| height.saturating_sub(8).max(1));
@@ -219,13 +222,13 @@ fn row(task: &TaskStanding, cpu: Option<u64>) -> Vec<Value> {
         budget if budget < asked.budget => Tone::Worry,
         _ => Tone::Plain,
     };
-    let deadline = if held.deadline < held.period { nanos(held.deadline) } else { String::new() };
+    let deadline = (held.deadline < held.period).then_some(held.deadline);
     vec![
         Value::words(&task.name),
         Value::Count(task.processes.len() as u64, Tone::Plain),
         Value::Count(task.importance.into(), Tone::Plain),
-        Value::figure(nanos(task.period)),
-        Value::figure(deadline),
+        Value::time(task.period),
+        Value::time_if_known(deadline),
         Value::figure(reserved(asked)),
         Value::Figure(reserved(held), tone),
         Value::figure(cpu.map_or(String::new(), percent)),
@@ -345,6 +348,6 @@ mod tests {
         view.take(Looked { at: Instant::ZERO, seen: Err("nobody\x1b listens".into()) });
         assert!(!view.is_there());
         let text = view.text(Look::PLAIN, None);
-        assert_eq!(text, "waits for the broker at /run/b.sock: nobody\\u{1b} listens\n");
+        assert_eq!(text, "waiting for the broker at /run/b.sock: nobody\\u{1b} listens\n");
     }
 }
