@@ -265,7 +265,7 @@ fn a_program_goes_on_when_its_broker_is_killed_and_that_is_said_once() {
     let said = Said::by(program.0.stderr.take().unwrap());
     let line = said.line().unwrap();
     let pid = program.0.id();
-    assert_eq!(line, format!("hyoshi: the broker has ended: steady (process {pid}) goes on without a reservation"));
+    assert_eq!(line, format!("hyoshi: the broker has ended; steady (process {pid}) continues without a reservation"));
     assert!(program.0.try_wait().unwrap().is_none());
     drop(program.0.stdin.take());
     assert_eq!(program.0.wait().unwrap().code(), Some(3));

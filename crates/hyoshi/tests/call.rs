@@ -137,9 +137,9 @@ fn wrong_arguments_are_told_with_parameter_type_and_place() {
     for (words, told) in [
         (&["locate", "seven"][..], "argument 1, `id` (unsigned long): `seven` is no JSON"),
         (&["locate", "-1"], "argument 1, `id` (unsigned long): -1 does not fit into unsigned long"),
-        (&["locate", "true"], "argument 1, `id` (unsigned long): a number, unsigned long, is wanted, not true"),
+        (&["locate", "true"], "argument 1, `id` (unsigned long): expected a number (unsigned long), not true"),
         (&["locate"], "`locate` takes 1 argument, not 0"),
-        (&["name", "new"], "`_get_name` takes 0 arguments, not 1\nhelp: it tells the attribute"),
+        (&["name", "new"], "`_get_name` needs 0 arguments, not 1\nhelp: it returns the attribute"),
         (&["correct", r#"{"x": 1, "z": 2}"#], "Position has no `z`: it has `x`, `y`"),
         (&["correct", r#"{"x": 1}"#], "`y` (double) is missing"),
         (&["correct", r#"{"x": 1, "y": "2"}"#], "argument 1, `place` (Position) at `place.y`: a number is wanted"),
@@ -203,7 +203,7 @@ fn a_reference_is_taken_from_a_file_and_told_where_it_is_wrong() {
     let refused = place.hyoshi("call gone.ior name").exits(2);
     assert!(refused.err.contains("cannot read gone.ior"), "{}", refused.err);
     let untyped = place.hyoshi("call tracker.ior _get_name").exits(0);
-    assert!(untyped.err.contains("--idl FILE tells what they mean"), "{}", untyped.err);
+    assert!(untyped.err.contains("--idl FILE decodes them"), "{}", untyped.err);
     let port = port(&orb);
     let unknown = place.hyoshi(&format!("call corbaloc:iiop:1.2@127.0.0.1:{port}/Nothing fly")).exits(1);
     assert!(unknown.err.contains("the key is what the server publishes"), "{}", unknown.err);

@@ -170,7 +170,7 @@ fn a_simulation_takes_delays_losses_and_requests_as_recorded() {
 #[test]
 fn the_recording_of_one_host_is_read_and_said_to_be_a_part() {
     let place = recorded("", 0);
-    let said = "it contains `station` only, nothing of `drone`";
+    let said = "it contains only `station`, not `drone`";
     for words in
         ["trace summary station.hyo", "trace replay station.hyo", "trace compare station.hyo", "why station.hyo track"]
     {

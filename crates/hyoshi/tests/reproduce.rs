@@ -124,7 +124,7 @@ fn what_cannot_be_done_is_said_before_anything_takes_time() {
     let ended = place.hyoshi("reproduce kokyu --region 0s").exits(2);
     assert!(ended.err.contains("is zero"), "{}", ended.err);
     let ended = place.hyoshi(&format!("{SHORT} --report no/such/folder/page.html")).exits(2);
-    assert!(ended.err.contains("make its folder first"), "{}", ended.err);
+    assert!(ended.err.contains("create its directory first"), "{}", ended.err);
     place.hyoshi("reproduce").exits(2);
     place.hyoshi("reproduce tao").exits(2);
     place.hyoshi("reproduce kokyu --sim-only --kernel 1min").exits(2);

@@ -120,7 +120,7 @@ fn an_advocate_in_another_process_advises_in_a_run_and_is_unknown_before() {
     );
     place.write("system.toml", file(&text));
     let check = place.hyoshi("check system.toml").exits(0).out;
-    let said = "works: what its advocates in other processes and libraries ask is not known: its least, 2ms, counts";
+    let said = "works: requests of advocates in other processes and libraries are unknown; its `least` of 2ms is used";
     assert!(check.contains(said) && check.contains("Holds: every reservation is admitted."), "{check}");
     let json = place.hyoshi("check system.toml --format json").exits(0).json();
     let works = &json["reservations"][0]["programs"][0];
@@ -149,7 +149,7 @@ fn what_does_not_fit_is_refused_because_of_whom() {
     place.write("system.toml", file(&text));
     let text = place.hyoshi("check system.toml").exits(1);
     assert!(
-        text.out.contains("Does not hold: reservation low: of the 8ms of 20ms that it may ask, 3ms is the most"),
+        text.out.contains("Does not hold: reservation low: may ask 8ms of 20ms, of which 3ms fits"),
         "{}",
         text.out
     );
@@ -222,7 +222,7 @@ fn what_cannot_be_started_is_told_before_anything_is() {
     let _broker = broker(&place, "");
     place.write("system.toml", file(&(touch.clone() + &program("gone", "['./gone']", "") + steer)));
     let told = spoken(&run(&place).exits(2).json());
-    assert!(told.contains("reservation gone: there is no program \"./gone\" that can be run"), "{told}");
+    assert!(told.contains("reservation gone: no executable program \"./gone\""), "{told}");
 
     // Of two tasks of one name the broker takes one.
     let mut other = place.command("exec --socket");

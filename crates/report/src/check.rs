@@ -92,11 +92,7 @@ impl std::fmt::Display for Seen {
             (Some(file), Some(job), Some(at)) => {
                 write!(f, "See it: {job} misses at {}: hyoshi sim {file}", nanos(at))
             }
-            _ => write!(
-                f,
-                "See it: --counterexample miss.toml writes a system in which {} misses",
-                self.of
-            ),
+            _ => write!(f, "See it: --counterexample miss.toml writes a system in which {} misses", self.of),
         }
     }
 }

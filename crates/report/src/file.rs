@@ -24,7 +24,9 @@ impl fmt::Display for SaveError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "free some space, or name a file on another disk"
             }
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "create its directory first, or name another file",
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                "create its directory first, or name another file"
+            }
             io::ErrorKind::IsADirectory => "name a file in this directory",
             _ => "name another file",
         })

@@ -201,26 +201,24 @@ pub(crate) fn notes(notes: &[Note], look: Look, detail: Detail) -> String {
     if detail == Detail::Verbose || lines <= MOST_NOTE_LINES {
         return all.concat().concat();
     }
-    let (mut text, mut room, mut shown) = (String::new(), MOST_NOTE_LINES - 1, 0);
+    let (mut text, mut room, mut shown, mut is_cut) = (String::new(), MOST_NOTE_LINES - 1, 0, false);
     for lines in &all {
-        // The most important note is shown in any case.
-        if lines.len() > room && shown > 0 {
-            break;
-        }
-        text.extend(lines.iter().take(room).map(String::as_str));
-        if lines.len() > room {
-            text.truncate(text.trim_end().len());
-            text.push_str(" …\n");
-        }
-        (room, shown) = (room.saturating_sub(lines.len()), shown + 1);
         if room == 0 {
             break;
         }
+        text.extend(lines.iter().take(room).map(String::as_str));
+        is_cut = lines.len() > room;
+        (room, shown) = (room.saturating_sub(lines.len()), shown + 1);
     }
-    let more = match all.len() - shown {
-        0 => "the rest of this note".to_owned(),
-        1 => "1 more note".to_owned(),
-        more => format!("{more} more notes"),
+    if is_cut {
+        text.truncate(text.trim_end().len());
+        text.push_str(" …\n");
+    }
+    let more = match (all.len() - shown, is_cut) {
+        (0, _) => "the rest of this note".to_owned(),
+        (more, true) => format!("the rest of this note, and {more} more"),
+        (1, false) => "1 more note".to_owned(),
+        (more, false) => format!("{more} more notes"),
     };
     text + &format!("  {}\n", look.quiet(&format!("… {more}: --verbose")))
 }
@@ -597,10 +595,11 @@ mod tests {
         assert_eq!(notes(&all[..5], Look::PLAIN, Detail::Brief).lines().count(), 5);
         // Wrapped lines count, and a long note is not left out.
         let narrow = Look { colour: false, width: Some(40) };
-        for words in [10, 20, 80] {
-            let text = notes(&[note(Level::Failed, &"words ".repeat(words)), all[0].clone()], narrow, Detail::Brief);
+        for words in [10, 40, 80] {
+            let text =
+                notes(&[note(Level::Failed, "words ".repeat(words).trim_end()), all[0].clone()], narrow, Detail::Brief);
             assert!(text.lines().count() <= MOST_NOTE_LINES && text.contains("failed"), "{text}");
-            assert!(words < 20 || text.contains('…'), "{text}");
+            assert!(words < 40 || text.contains('…'), "{text}");
         }
     }
 

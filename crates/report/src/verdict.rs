@@ -51,11 +51,8 @@ fn verdict(account: &Account<'_>) -> Verdict {
     let partial = account.duration < account.asked;
     if partial && counted.released() == 0 && reasons.is_empty() {
         reasons.push(format!("no {what}job ended"));
-        let sentence = format!(
-            "No verdict: no {what}job ended within {} of {}.",
-            time(account.duration),
-            time(account.asked)
-        );
+        let sentence =
+            format!("No verdict: no {what}job ended within {} of {}.", time(account.duration), time(account.asked));
         return Verdict { holds: false, sentence, reasons };
     }
     let holds = reasons.is_empty();

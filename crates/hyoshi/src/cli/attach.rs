@@ -14,7 +14,7 @@ use hyoshi_os::process::{Identity, Process};
 use serde_json::json;
 
 use super::broker::{At, Here, ended, task_json};
-use super::exec::{Asked, add, task_name};
+use super::exec::{TaskRequest, add, task_name};
 use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) struct Attach {
     #[arg(long, value_name = "CONTAINER")]
     container: Option<String>,
     #[command(flatten)]
-    asked: Asked,
+    asked: TaskRequest,
     #[command(flatten)]
     at: At,
     #[command(flatten)]
@@ -62,7 +62,9 @@ impl Attach {
             (_, _, Some(unit), _) => Whom::Group(of_unit(unit)?, task_name(Path::new(unit))),
             (_, _, _, Some(container)) => Whom::Group(folder_of(container)?, task_name(Path::new(container))),
             // The command line has one of them.
-            (None, None, None, None) => return Err(Trouble::refused("no process is named", "name a process, --cgroup, --unit or --container")),
+            (None, None, None, None) => {
+                return Err(Trouble::refused("no process is named", "name a process, --cgroup, --unit or --container"));
+            }
         })
     }
 }

@@ -93,7 +93,10 @@ fn table(calibration: &Calibration, measured: &MeasuredCosts) -> String {
     text += "\nThe stored value is p99.9, or the maximum below 1000 samples; `check` and `sim` use it.\n";
     let (gaps, stolen) = calibration.stolen;
     if gaps > 0 {
-        let _ = writeln!(text, "Left out: the {gaps} longest gaps, {stolen} in total, because the host used the CPU for as long.");
+        let _ = writeln!(
+            text,
+            "Left out: the {gaps} longest gaps, {stolen} in total, because the host used the CPU for as long."
+        );
     }
     if !calibration.real_time {
         text += "Measured without real-time priority: other programs interrupted, so do not use these figures for \

@@ -16,10 +16,10 @@ use hyoshi_wire::ior::{Endpoint, Reference};
 use serde_json::{Value as Json, json};
 
 use super::load::span;
-use super::tls::Tls;
+use super::tls::ClientTls;
 use super::{Failure, Format, Held, head, streams};
 use raised::Raised;
-use shown::Shown;
+use shown::OrderedJson;
 
 #[derive(Debug, Args)]
 #[command(
@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     timeout: Span,
     #[command(flatten)]
-    tls: Tls,
+    tls: ClientTls,
 }
 
 /// What is to be called.
@@ -125,12 +125,9 @@ fn interface(
         return match (named.as_slice(), of_id(wanted)) {
             ([one], _) => Ok(Ok(*one)),
             (_, Some(one)) => Ok(Ok(one)),
-            ([], None) => {
-                Err(Failure::new(format!("the file declares no interface `{wanted}`"))
-                    .help(format!("it declares {}", names())))
-            }
-            _ => Err(Failure::new(format!("ambiguous interface `{wanted}`"))
-                .help(format!("write one of {}", names()))),
+            ([], None) => Err(Failure::new(format!("the file declares no interface `{wanted}`"))
+                .help(format!("it declares {}", names()))),
+            _ => Err(Failure::new(format!("ambiguous interface `{wanted}`")).help(format!("write one of {}", names()))),
         };
     }
     let said = &object.as_ref().ior().type_id;
@@ -140,7 +137,8 @@ fn interface(
     match interfaces.as_slice() {
         [one] => return Ok(Ok(*one)),
         [] => {
-            return Err(Failure::new("the file declares no interface").help("name the IDL file that declares the object's interface"));
+            return Err(Failure::new("the file declares no interface")
+                .help("name the IDL file that declares the object's interface"));
         }
         _ => {}
     }
@@ -164,8 +162,10 @@ fn interface(
         }
     }
     let able = able.iter().map(|id| scoped(all, *id)).collect::<Vec<_>>().join(", ");
-    Err(Failure::new(format!("the object supports none of the file's interfaces with an operation `{operation}`: {able}"))
-        .help("name the IDL file that the server was built from, or force one with --interface"))
+    Err(Failure::new(format!(
+        "the object supports none of the file's interfaces with an operation `{operation}`: {able}"
+    ))
+    .help("name the IDL file that the server was built from, or force one with --interface"))
 }
 
 fn scoped(all: &Specification, id: DefinitionId) -> String {
@@ -281,9 +281,8 @@ fn passed(called: &Called, texts: &[String], specification: Option<&Specificatio
     };
     if texts.len() != called.sent.len() {
         if specification.is_none() && called.sent.is_empty() {
-            return Err(Failure::new(format!("the parameters of `{}` are unknown without its IDL", called.name)).help(
-                "name the file with --idl FILE; without it, only operations without arguments can be called",
-            ));
+            return Err(Failure::new(format!("the parameters of `{}` are unknown without its IDL", called.name))
+                .help("name the file with --idl FILE; without it, only operations without arguments can be called"));
         }
         let (count, wanted) = (texts.len(), called.sent.len());
         let plural = if wanted == 1 { "" } else { "s" };
@@ -376,7 +375,7 @@ fn answer(
                     let mut text = String::new();
                     for (name, value) in &back {
                         let shown = match value {
-                            Shown::Plain(Json::String(plain)) => plain.clone(),
+                            OrderedJson::Plain(Json::String(plain)) => plain.clone(),
                             other => other.lines(),
                         };
                         if back.len() > 1 {
@@ -388,7 +387,7 @@ fn answer(
                     streams::out(text)?;
                 }
                 Format::Json => {
-                    streams::out(answered(called, "reply", Shown::Members(back)))?;
+                    streams::out(answered(called, "reply", OrderedJson::Members(back)))?;
                 }
             }
             Ok(Held::Yes)
@@ -405,10 +404,10 @@ fn answer(
 }
 
 /// What programs are told.
-fn answered(called: &Called, what: &str, outcome: Shown) -> String {
+fn answered(called: &Called, what: &str, outcome: OrderedJson) -> String {
     let head = [("hyoshi", json!(head("call"))), ("operation", json!(called.name))];
     let head = head.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-    Shown::Members(head.chain([(what.to_owned(), outcome)]).collect()).lines() + "\n"
+    OrderedJson::Members(head.chain([(what.to_owned(), outcome)]).collect()).lines() + "\n"
 }
 
 /// Where the reference says that the object is.

@@ -42,7 +42,7 @@ pub(super) struct CostsFrom {
 
 /// Costs that the system's file does not give, and where they come from.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum CostSource {
     /// The command line gave them: whatever the file says.
     Given { costs: Costs, text: String },
     /// They were measured on this machine: where the file says nothing.
@@ -56,15 +56,18 @@ impl CostsFrom {
     pub fn recalled(&self, files: &[(String, String)], system: &mut Contents) -> Result<(), Failure> {
         let Some(name) = &self.costs else { return Ok(()) };
         let kept = files.iter().find(|(kept, _)| kept == name);
-        let (name, text) = kept.ok_or_else(|| Failure::new(format!("the recording refers to `{name}`, but does not contain it")))?;
+        let (name, text) =
+            kept.ok_or_else(|| Failure::new(format!("the recording refers to `{name}`, but does not contain it")))?;
         let costs = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?.costs;
         system.processors.iter_mut().for_each(|processor| processor.costs = costs);
         Ok(())
     }
 
-    pub fn find(&self) -> Result<Found, Failure> {
+    pub fn find(&self) -> Result<CostSource, Failure> {
         match self.costs.as_deref() {
-            Some("none") => Ok(Found::Given { costs: Costs::NONE, text: "overheads ignored (--costs none)".into() }),
+            Some("none") => {
+                Ok(CostSource::Given { costs: Costs::NONE, text: "overheads ignored (--costs none)".into() })
+            }
             Some("measured") => {
                 let stored = stored()?.ok_or_else(|| {
                     let wanted =
@@ -72,55 +75,57 @@ impl CostsFrom {
                     Failure::new(format!("no measured costs on this machine{wanted}"))
                         .help("measure them with `hyoshi calibrate`, which needs some seconds")
                 })?;
-                Ok(Found::Given { costs: stored.costs, text: measured_here(&stored) })
+                Ok(CostSource::Given { costs: stored.costs, text: measured_here(&stored) })
             }
             Some(file) => {
                 let read = read_costs_file(file).map_err(Failure::File)?;
                 let date = if read.date.is_empty() { String::new() } else { format!(", measured {}", read.date) };
                 let text = format!("costs: from {file}{date} {}", list(&read.costs));
-                Ok(Found::Given { costs: read.costs, text })
+                Ok(CostSource::Given { costs: read.costs, text })
             }
             None => match stored()? {
-                Some(stored) => Ok(Found::Stored { costs: stored.costs, text: measured_here(&stored) }),
-                None => Ok(Found::Nowhere),
+                Some(stored) => Ok(CostSource::Stored { costs: stored.costs, text: measured_here(&stored) }),
+                None => Ok(CostSource::Nowhere),
             },
         }
     }
 }
 
-impl Found {
+impl CostSource {
     /// What a recording must keep to be simulated with the same: a text with its name, and the
     /// argument that would give it, if it was given.
     pub fn to_record(&self) -> Option<((String, String), Option<String>)> {
         let text = |costs| MeasuredCosts { costs, ..MeasuredCosts::default() }.to_toml();
         match self {
-            Found::Given { costs, .. } => Some(((RECORDED.into(), text(*costs)), Some(format!("--costs={RECORDED}")))),
-            Found::Stored { costs, .. } => Some(((MEASURED.into(), text(*costs)), None)),
-            Found::Nowhere => None,
+            CostSource::Given { costs, .. } => {
+                Some(((RECORDED.into(), text(*costs)), Some(format!("--costs={RECORDED}"))))
+            }
+            CostSource::Stored { costs, .. } => Some(((MEASURED.into(), text(*costs)), None)),
+            CostSource::Nowhere => None,
         }
     }
 
     /// Costs for where the system's file says nothing.
     pub fn instead(&self) -> Option<Costs> {
         match self {
-            Found::Stored { costs, .. } => Some(*costs),
-            Found::Given { .. } | Found::Nowhere => None,
+            CostSource::Stored { costs, .. } => Some(*costs),
+            CostSource::Given { .. } | CostSource::Nowhere => None,
         }
     }
 
     /// Puts what the command line gave into the system, and says what holds now.
     pub fn settle(self, system: &mut Contents, by_file: bool) -> Vec<Note> {
         let text = match self {
-            Found::Given { costs, text } => {
+            CostSource::Given { costs, text } => {
                 system.processors.iter_mut().for_each(|processor| processor.costs = costs);
                 text
             }
             _ if by_file => of_the_file(system),
-            Found::Stored { costs, text } => match system.processors.iter().all(|one| one.costs == costs) {
+            CostSource::Stored { costs, text } => match system.processors.iter().all(|one| one.costs == costs) {
                 true => text,
                 false => format!("{text}; costs of the system's file override these"),
             },
-            Found::Nowhere => match system.processors.iter().all(|one| one.costs.is_none()) {
+            CostSource::Nowhere => match system.processors.iter().all(|one| one.costs.is_none()) {
                 true => "overheads ignored; `hyoshi calibrate` measures them".into(),
                 false => format!("{}; none for processors without costs", of_the_file(system)),
             },
@@ -150,7 +155,11 @@ fn measured_here(measured: &MeasuredCosts) -> String {
     let priority = if measured.real_time == Some(false) { ", without real-time priority" } else { "" };
     let now = hyoshi_os::machine::kernel();
     let changed = !measured.kernel.is_empty() && measured.kernel != now;
-    let kernel = if changed { format!(", with kernel {}; run `hyoshi calibrate` again", measured.kernel) } else { String::new() };
+    let kernel = if changed {
+        format!(", with kernel {}; run `hyoshi calibrate` again", measured.kernel)
+    } else {
+        String::new()
+    };
     format!("costs: measured on this machine{date}{priority}{kernel} {}", list(&measured.costs))
 }
 

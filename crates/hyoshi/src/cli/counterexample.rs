@@ -87,25 +87,25 @@ pub(super) fn seen(example: &Counterexample) -> Seen {
 
 /// The first job that shows the miss, unless that takes too long.
 fn miss(example: &Counterexample, strategies: &Strategies, started: WallClock) -> Result<Option<JobEnd>, Failure> {
-    let (system, watch) = (&example.system, RefCell::new(Watch::new(example)));
+    let (system, watch) = (&example.system, RefCell::new(MissFinder::new(example)));
     let plan = plan(system, strategies)?;
     let go_on = |_| watch.borrow().missed.is_none() && started.elapsed() < PATIENCE;
-    simulate(system, &plan, Instant::ZERO + system.duration, |_| WatchProbe(&watch), go_on);
+    simulate(system, &plan, Instant::ZERO + system.duration, |_| MissProbe(&watch), go_on);
     Ok(watch.into_inner().missed)
 }
 
 /// Looks for the subject's first miss.
-struct Watch<'a> {
+struct MissFinder<'a> {
     subject: &'a Subject,
     system: &'a System,
     stats: Stats,
     missed: Option<JobEnd>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> MissFinder<'a> {
     fn new(example: &'a Counterexample) -> Self {
         let system = &example.system;
-        Watch { subject: &example.subject, system, stats: Stats::new(system), missed: None }
+        MissFinder { subject: &example.subject, system, stats: Stats::new(system), missed: None }
     }
 
     fn end(&mut self, end: &JobEnd) {
@@ -127,9 +127,9 @@ impl<'a> Watch<'a> {
     }
 }
 
-struct WatchProbe<'w, 'a>(&'w RefCell<Watch<'a>>);
+struct MissProbe<'w, 'a>(&'w RefCell<MissFinder<'a>>);
 
-impl Probe for WatchProbe<'_, '_> {
+impl Probe for MissProbe<'_, '_> {
     fn event(&mut self, _: Instant, event: Event) {
         if let Event::Decision(Decision::End(end)) = &event {
             self.0.borrow_mut().end(end);

@@ -58,7 +58,9 @@ fn text(findings: &[Finding], look: Look) -> String {
     let _ = match (count(Verdict::Refused), count(Verdict::Degraded)) {
         (0, 0) => writeln!(text, "\nEverything that a run needs is granted."),
         (0, degraded) => writeln!(text, "\nNothing is refused; {degraded} degraded."),
-        (refused, _) => writeln!(text, "\n{refused} refused: a run continues without; with --strict it does not start."),
+        (refused, _) => {
+            writeln!(text, "\n{refused} refused: a run continues without; with --strict it does not start.")
+        }
     };
     text
 }

@@ -41,7 +41,7 @@ const NEXT: Span = Span::from_millis(500);
 
 /// What a task requests.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct TaskRequest {
     /// The task's name [default: the program's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -82,7 +82,7 @@ pub(super) struct Asked {
 )]
 pub(super) struct Exec {
     #[command(flatten)]
-    asked: Asked,
+    asked: TaskRequest,
     #[command(flatten)]
     at: At,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(super) struct Exec {
 
 /// The process that watches the broker for a program.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Watch {
+pub(super) struct WatchArguments {
     program: u32,
     broker: u32,
     name: String,
@@ -114,7 +114,7 @@ pub(super) struct Watch {
     aside: bool,
 }
 
-impl Asked {
+impl TaskRequest {
     pub(super) fn joining(&self, name: &str) -> Result<Joining, ClientError> {
         let mut joining = Joining::new(self.name.as_deref().unwrap_or(name), self.period.0);
         (joining.deadline, joining.first, joining.least) = (self.deadline, self.budget, self.least);
@@ -186,17 +186,18 @@ fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientErro
     let task = client.join(&joining)?;
     let program = identity(std::process::id()).map_err(|why| ClientError::Trouble(why.into()))?;
     // Before this process belongs to the task: what it starts from then on belongs to it, too.
-    let watch = client.process().ok_or_else(|| io::Error::other("its process is not visible from here")).and_then(|broker| {
-        Ok(Watch {
-            program: program.number,
-            broker: broker.number,
-            name: joining.name.clone(),
-            program_start: program.start,
-            broker_start: broker.start,
-            socket: std::path::absolute(&socket)?,
-            aside: true,
-        })
-    });
+    let watch =
+        client.process().ok_or_else(|| io::Error::other("its process is not visible from here")).and_then(|broker| {
+            Ok(WatchArguments {
+                program: program.number,
+                broker: broker.number,
+                name: joining.name.clone(),
+                program_start: program.start,
+                broker_start: broker.start,
+                socket: std::path::absolute(&socket)?,
+                aside: true,
+            })
+        });
     beside(watch);
     add(&task, program)?;
     Ok((client, task))
@@ -212,7 +213,7 @@ pub(super) fn add(task: &TaskStub, process: Identity) -> Result<(), ClientError>
 }
 
 /// Starts what sees whether the broker lives. Without it nobody says so if it does not; the program runs all the same.
-fn beside(watch: io::Result<Watch>) {
+fn beside(watch: io::Result<WatchArguments>) {
     let started = watch.and_then(|watch| {
         // Of the terminal's signals none is for it.
         watch.command()?.process_group(0).spawn()?.wait()
@@ -224,7 +225,7 @@ fn beside(watch: io::Result<Watch>) {
     }
 }
 
-impl Watch {
+impl WatchArguments {
     fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["exec-watch", &self.program.to_string(), &self.broker.to_string(), &self.name]);
@@ -249,12 +250,12 @@ impl Watch {
     }
 }
 
-pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
+pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
     let failed = |error: io::Error| Failure::new(format_args!("cannot watch the broker: {error}"));
     if watch.aside {
         // Whatever else the program was given (locks, pipes) is the program's alone.
         hyoshi_os::process::close_on_exec_from(3).map_err(failed)?;
-        let mut own = Watch { aside: false, ..watch.clone() }.command().map_err(failed)?;
+        let mut own = WatchArguments { aside: false, ..watch.clone() }.command().map_err(failed)?;
         own.spawn().map_err(failed)?;
         return Ok(Held::Yes);
     }
@@ -274,7 +275,9 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
             return Ok(Held::Yes);
         }
         if std::mem::take(&mut reserved) {
-            streams::err(format_args!("hyoshi: the broker has ended; {program_name} continues without a reservation\n"));
+            streams::err(format_args!(
+                "hyoshi: the broker has ended; {program_name} continues without a reservation\n"
+            ));
         }
         let next = loop {
             if let Some(next) = watch.ask() {

@@ -21,11 +21,11 @@ use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome};
 use serde_json::{Value, json};
 
 use super::costs::CostsFrom;
-use super::journeys::Journeys;
 use super::load::{Changes, Ready};
 use super::notes::note;
-use super::output::Again;
+use super::output::Resimulation;
 use super::recorded::{Left, Recorded};
+use super::recorded_signals::RecordedSignals;
 use super::{Failure, compare};
 
 /// The source of delays and losses of signals.
@@ -44,7 +44,7 @@ pub(super) struct Incident {
     verb: String,
     times: RefCell<Times>,
     /// Recorded delays and losses of signals, if requested.
-    pub journeys: Option<Journeys>,
+    pub journeys: Option<RecordedSignals>,
     /// Recorded requests and late starts of hosts.
     pub inputs: Vec<(Instant, ProcessorId, Input)>,
     /// Releases that came otherwise than declared.
@@ -100,7 +100,7 @@ impl Incident {
         let same = changes.arguments().iter().all(|word| word.starts_with("--duration")) && costs.costs.is_none();
         let mut times = Times(vec![Vec::new(); system.operations.len()]);
         let mut late = BTreeMap::new();
-        let mut journeys = Journeys::new(system, &recorded.header);
+        let mut journeys = RecordedSignals::new(system, &recorded.header);
         let mut before = Observer::new(system).keeping_ends(same);
         let mut last = Instant::ZERO;
         let Left { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
@@ -183,7 +183,7 @@ impl Incident {
     }
 
     /// What became of the incident.
-    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[Carried]) -> Again {
+    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[Carried]) -> Resimulation {
         let before = self.before.figures(self.until);
         let classes = [("critical", true), ("non-critical", false)];
         let classes = classes.map(|(name, critical)| {
@@ -191,7 +191,7 @@ impl Incident {
             (name, of(&before), of(after))
         });
         let agreements = self.compares.then(|| compare::agreements(system, after, &before, self.until));
-        let both = Both {
+        let both = IncidentComparison {
             file: self.file.clone(),
             verb: self.verb.clone(),
             known: self.known.get(),
@@ -205,7 +205,7 @@ impl Incident {
             classes,
             agreements,
         };
-        Again { text: both.text(system), json: both.json(system) }
+        Resimulation { text: both.text(system), json: both.json(system) }
     }
 }
 
@@ -224,7 +224,7 @@ fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
 }
 
 /// An incident and its simulation, side by side.
-struct Both<'a> {
+struct IncidentComparison<'a> {
     file: String,
     verb: String,
     known: u64,
@@ -236,9 +236,9 @@ struct Both<'a> {
     agreements: Option<Vec<(&'a str, Agreement)>>,
 }
 
-impl Both<'_> {
+impl IncidentComparison<'_> {
     fn text(&self, system: &System) -> String {
-        let Both { file, verb, known, drawn, late, .. } = self;
+        let IncidentComparison { file, verb, known, drawn, late, .. } = self;
         let mut prose = format!("simulated from {file} (a {verb}): {} jobs use recorded times", count(*known));
         if *drawn > 0 {
             prose += &format!(", {} unrecorded ones use the file's", count(*drawn));
@@ -272,7 +272,8 @@ impl Both<'_> {
     }
 
     fn json(&self, system: &System) -> Value {
-        let counts = |counts: &Counts| outcomes(counts).into_iter().map(|(name, count)| (name.to_owned(), json!(count)));
+        let counts =
+            |counts: &Counts| outcomes(counts).into_iter().map(|(name, count)| (name.to_owned(), json!(count)));
         let object = |counts_of: &Counts| Value::Object(counts(counts_of).collect());
         let classes = self
             .classes

@@ -17,8 +17,8 @@ use serde_json::json;
 
 use super::load::span;
 use super::{Failure, Format, Held, head, streams};
-use demand::{Demand, Length, Phase, Spike};
-use tally::{Cycle, Tally};
+use demand::{Spike, WorkLength, WorkPhase, WorkPlan};
+use tally::{PeriodOutcome, Tally};
 use work::Crew;
 
 #[derive(Debug, Args)]
@@ -35,10 +35,10 @@ pub(super) struct Hourglass {
     work: Span,
     /// The work from then on (a time, or a number of periods); can be repeated
     #[arg(long, value_name = "FROM:WORK")]
-    phase: Vec<Phase>,
+    phase: Vec<WorkPhase>,
     /// Repeat the phases after this time or number of periods
     #[arg(long, value_name = "LENGTH", requires = "phase")]
-    repeat: Option<Length>,
+    repeat: Option<WorkLength>,
     /// The work of one in so many periods; can be repeated
     #[arg(long, value_name = "EVERY:WORK")]
     spike: Vec<Spike>,
@@ -64,7 +64,7 @@ const SECOND: Span = Span::from_secs(1);
 
 impl Hourglass {
     /// What it is to do, if that makes sense.
-    fn demand(&self) -> Result<Demand, Failure> {
+    fn demand(&self) -> Result<WorkPlan, Failure> {
         let Hourglass { period, threads, .. } = *self;
         if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
             return Err(Failure::new(format!("--period {period} is out of range"))
@@ -77,10 +77,8 @@ impl Hourglass {
         let phases: Vec<_> = self.phase.iter().map(|phase| (phase.from.periods(period), phase.work)).collect();
         if let Some(pair) = phases.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
             let (first, then) = (pair[0].0, pair[1].0);
-            return Err(Failure::new(format!(
-                "--phase from period {then} cannot follow one from period {first}"
-            ))
-            .help("order phases by their start; each lasts at least one period"));
+            return Err(Failure::new(format!("--phase from period {then} cannot follow one from period {first}"))
+                .help("order phases by their start; each lasts at least one period"));
         }
         let repeat = self.repeat.map(|repeat| repeat.periods(period));
         if let (Some(round), Some((last, _))) = (repeat, phases.last())
@@ -92,7 +90,7 @@ impl Hourglass {
             .help("set --repeat to the length of all phases together"));
         }
         let repeat = repeat.and_then(std::num::NonZeroU64::new);
-        let demand = Demand { work: self.work, phases, repeat, spikes: self.spike.clone() };
+        let demand = WorkPlan { work: self.work, phases, repeat, spikes: self.spike.clone() };
         let (most, greatest) = (period.as_nanos() * u64::from(threads), demand.greatest());
         if greatest.as_nanos() > most {
             let crew = if threads == 1 { "one thread".into() } else { format!("{threads} threads") };
@@ -142,7 +140,7 @@ struct Time<'a> {
 /// One period after the other, to the end.
 fn play(
     arguments: &Hourglass,
-    demand: &Demand,
+    demand: &WorkPlan,
     crew: &Crew<'_>,
     time: &Time<'_>,
     format: Format,
@@ -167,7 +165,7 @@ fn play(
             break;
         }
         let met = obtained >= demanded && ended <= deadline;
-        let cycle = Cycle { number, release, ended, demanded, obtained, met };
+        let cycle = PeriodOutcome { number, release, ended, demanded, obtained, met };
         total.add(&cycle);
         since.add(&cycle);
         if each {

@@ -59,8 +59,9 @@ pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure
         Ok(text) => Some(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            return Err(Failure::new(format!("cannot read {}: {error}", to.display()))
-                .help("name a text file, or a new file"));
+            return Err(
+                Failure::new(format!("cannot read {}: {error}", to.display())).help("name a text file, or a new file")
+            );
         }
     };
     // Without `rustfmt` here, it may have been there before.

@@ -89,9 +89,12 @@ pub(super) fn text(from: &str) -> Result<String, Failure> {
     let text = read.map_err(|error| {
         let failure = Failure::new(format!("cannot read {what}: {error}"));
         match error.kind() {
-            io::ErrorKind::NotFound => failure
-                .help("write IOR:..., corbaloc:... or corbaname:..., or the name of a file that contains one"),
-            io::ErrorKind::InvalidData => failure.help("write the reference as text: IOR:..., corbaloc:... or corbaname:..."),
+            io::ErrorKind::NotFound => {
+                failure.help("write IOR:..., corbaloc:... or corbaname:..., or the name of a file that contains one")
+            }
+            io::ErrorKind::InvalidData => {
+                failure.help("write the reference as text: IOR:..., corbaloc:... or corbaname:...")
+            }
             _ => failure,
         }
     })?;

@@ -25,7 +25,7 @@ pub(super) struct Jobs<W: Write> {
 
 /// One line. Empty fields: it did not come to that.
 #[derive(Serialize)]
-struct Line<'a> {
+struct JobRow<'a> {
     operation: &'a str,
     number: u64,
     leg: u16,
@@ -71,10 +71,10 @@ impl<W: Write> Jobs<W> {
     }
 }
 
-fn line<'a>(end: &JobEnd, names: &'a [String], processors: &'a [String]) -> Line<'a> {
+fn line<'a>(end: &JobEnd, names: &'a [String], processors: &'a [String]) -> JobRow<'a> {
     let operation = end.job.operation.index();
     let happened = |instant: Instant| (instant != Instant::NEVER).then(|| instant.as_nanos());
-    Line {
+    JobRow {
         operation: names.get(operation).map_or("", String::as_str),
         number: end.job.number,
         leg: end.job.leg,

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A run's lanes, as long as the broker counts on them. Dropped, they are taken back.
 #[derive(Default)]
-pub(super) struct Lanes {
+pub(super) struct LanePromises {
     /// CPUs whose lanes the hard cap has paused: they take more than they declare.
     paused: Arc<Mutex<BTreeMap<u32, Span>>>,
     told: Option<Teller>,
@@ -43,13 +43,13 @@ struct Teller {
 
 type Said = Result<(String, bool), ClientError>;
 
-impl Lanes {
+impl LanePromises {
     /// Tells the broker at the socket, or at the usual place, of a run whose processors are on these CPUs. It has
     /// answered when this returns, or takes too long.
-    pub fn tell(system: &System, placed: &[(ProcessorId, u32)], socket: Option<&Path>) -> Lanes {
+    pub fn tell(system: &System, placed: &[(ProcessorId, u32)], socket: Option<&Path>) -> LanePromises {
         let promises = promises_of_run(system, placed);
         if promises.is_empty() || !above_windows() {
-            return Lanes::default();
+            return LanePromises::default();
         }
         let named = socket.is_some();
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -63,7 +63,7 @@ impl Lanes {
             Ok(_) => said.recv_timeout(PATIENCE).ok(),
             Err(error) => {
                 let notes = vec![not_counted(format_args!("no thread: {error}"))];
-                return Lanes { paused, told: None, notes };
+                return LanePromises { paused, told: None, notes };
             }
         };
         let notes = match answer {
@@ -74,7 +74,7 @@ impl Lanes {
                 vec![Note { remedy: Some(remedy), ..not_counted(late) }]
             }
         };
-        Lanes { paused, told: Some(Teller { over, said }), notes }
+        LanePromises { paused, told: Some(Teller { over, said }), notes }
     }
 
     /// The hard cap has paused the lanes of a CPU: report the full hard cap to the broker from now on.
@@ -88,7 +88,7 @@ impl Lanes {
     }
 }
 
-impl Drop for Lanes {
+impl Drop for LanePromises {
     fn drop(&mut self) {
         if let Some(Teller { over, said }) = self.told.take() {
             drop(over);
@@ -180,9 +180,7 @@ fn told(said: Said, promises: &Promises, named: bool) -> Option<Note> {
             note(Level::Info, "lanes", text)
         }
         Ok((place, false)) => {
-            let text = format!(
-                "the broker at {place} leaves no room for them, because it does not reserve by windows"
-            );
+            let text = format!("the broker at {place} leaves no room for them, because it does not reserve by windows");
             note(Level::Info, "lanes", text)
         }
         Err(ClientError::NoBroker { .. }) if !named => return None,

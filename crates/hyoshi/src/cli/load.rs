@@ -221,8 +221,7 @@ pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Resu
 pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Failure> {
     Plan::new(system, strategies).map_err(|unknown| {
         let (processor, name) = (unknown.processor, unknown.name);
-        Failure::new(format!("unknown strategy `{name}` of processor `{processor}`"))
-            .help(known(strategies))
+        Failure::new(format!("unknown strategy `{name}` of processor `{processor}`")).help(known(strategies))
     })
 }
 

@@ -28,7 +28,7 @@ mod idl;
 #[cfg(feature = "orb")]
 mod ior;
 mod jobs;
-mod journeys;
+
 #[cfg(feature = "broker")]
 mod lanes;
 mod load;
@@ -45,6 +45,7 @@ mod programs;
 mod progress;
 mod proved;
 mod recorded;
+mod recorded_signals;
 #[cfg(feature = "reproduce")]
 mod reproduce;
 mod run;
@@ -144,7 +145,7 @@ enum Verb {
     /// What `exec` leaves beside the program
     #[cfg(feature = "broker")]
     #[command(hide = true)]
-    ExecWatch(exec::Watch),
+    ExecWatch(exec::WatchArguments),
     /// What `run` leaves beside its programs
     #[cfg(feature = "broker")]
     #[command(hide = true)]

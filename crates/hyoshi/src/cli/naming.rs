@@ -12,7 +12,7 @@ use hyoshi_orb::{Endpoint, Orb};
 use hyoshi_os::{Hangup, Interrupt, Wake};
 use serde_json::json;
 
-use super::tls::TlsService;
+use super::tls::ServerTls;
 use super::{Failure, Format, Held, head, streams};
 
 /// Where naming services listen.
@@ -53,21 +53,21 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "COUNT")]
     contexts: Option<usize>,
     #[command(flatten)]
-    tls: TlsService,
+    tls: ServerTls,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// List the bindings of a context
-    List(client::List),
+    List(client::ListArguments),
     /// Print the reference that is bound to a name
-    Resolve(client::Resolve),
+    Resolve(client::ResolveArguments),
     /// Bind an object to a name
-    Bind(client::Bind),
+    Bind(client::BindArguments),
     /// Unbind a name; the object itself remains
-    Unbind(client::Unbind),
+    Unbind(client::UnbindArguments),
     /// Create a context and bind it to a name
-    Context(client::Context),
+    Context(client::ContextArguments),
 }
 
 impl Arguments {
@@ -175,7 +175,9 @@ fn default_store() -> Option<PathBuf> {
 
 fn refused(error: NamingServiceError) -> Failure {
     let help = match &error {
-        NamingServiceError::Store(StoreError::Io { .. }) => "choose another directory with --store DIR, or use --memory",
+        NamingServiceError::Store(StoreError::Io { .. }) => {
+            "choose another directory with --store DIR, or use --memory"
+        }
         _ => return Failure::new(error),
     };
     Failure::new(&error).help(help)

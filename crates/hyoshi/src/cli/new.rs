@@ -15,26 +15,26 @@ pub(super) struct Arguments {
     /// Where the program finds the library: path (the sources this command was built from), git=URL, or version (the
     /// published one) [default: path, or version if the sources are gone]
     #[arg(long, value_name = "path|git=URL|version", value_parser = source)]
-    source: Option<Source>,
+    source: Option<LibrarySource>,
 }
 
 /// Where a new program finds the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum LibrarySource {
     Path,
     Git(String),
     Version,
 }
 
-fn source(text: &str) -> Result<Source, String> {
+fn source(text: &str) -> Result<LibrarySource, String> {
     match text.split_once('=').unwrap_or((text, "")) {
-        ("path", "") => Ok(Source::Path),
-        ("version", "") => Ok(Source::Version),
+        ("path", "") => Ok(LibrarySource::Path),
+        ("version", "") => Ok(LibrarySource::Version),
         ("git", "") if env!("CARGO_PKG_REPOSITORY").is_empty() => {
             Err("`git` needs the repository; write git=URL".to_owned())
         }
-        ("git", "") => Ok(Source::Git(env!("CARGO_PKG_REPOSITORY").to_owned())),
-        ("git", url) if !url.contains(char::is_control) => Ok(Source::Git(url.to_owned())),
+        ("git", "") => Ok(LibrarySource::Git(env!("CARGO_PKG_REPOSITORY").to_owned())),
+        ("git", url) if !url.contains(char::is_control) => Ok(LibrarySource::Git(url.to_owned())),
         _ => Err(format!("unknown source {text:?}; known: path, git=URL, version")),
     }
 }
@@ -89,14 +89,14 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
 const TAKEN: [&str; 9] = ["hyoshi", "std", "core", "alloc", "test", "build", "deps", "examples", "incremental"];
 
 /// The line of the manifest that names the library, with a comment where it is only good on this machine.
-fn dependency(source: Option<&Source>) -> Result<String, Failure> {
+fn dependency(source: Option<&LibrarySource>) -> Result<String, Failure> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let there = sources.join("Cargo.toml").exists();
     let from = match source {
-        None | Some(Source::Path) if there => format!("path = {sources:?}"),
-        None | Some(Source::Version) => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
-        Some(Source::Git(url)) => format!("git = {url:?}"),
-        Some(Source::Path) => {
+        None | Some(LibrarySource::Path) if there => format!("path = {sources:?}"),
+        None | Some(LibrarySource::Version) => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
+        Some(LibrarySource::Git(url)) => format!("git = {url:?}"),
+        Some(LibrarySource::Path) => {
             return Err(Failure::new("the sources of this command no longer exist")
                 .help("name another source: --source version, or --source git=URL"));
         }

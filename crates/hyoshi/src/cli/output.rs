@@ -63,7 +63,9 @@ pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failur
     let help = match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => "create its directory first, or name another file",
         ErrorKind::IsADirectory => "name a file in this directory",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "name a file in a directory that you may write to",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "name a file in a directory that you may write to"
+        }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
             "free some space, or name a file on another disk"
         }
@@ -96,7 +98,7 @@ pub(super) fn publish(
 }
 
 /// What a simulation of a recording has to tell beside its account.
-pub(super) struct Again {
+pub(super) struct Resimulation {
     /// For the terminal.
     pub text: String,
     /// The same for programs.
@@ -106,7 +108,7 @@ pub(super) struct Again {
 /// As [`publish`], with what a simulation of a recording has beside it.
 pub(super) fn publish_with(
     account: &Account<'_>,
-    again: Option<Again>,
+    again: Option<Resimulation>,
     report: Option<&Path>,
     format: Format,
     detail: Detail,
@@ -130,7 +132,7 @@ pub(super) fn publish_with(
         Format::Json => {
             let errors: Vec<_> = failures.iter().flat_map(Failure::json).collect();
             let again = again.map(|again| again.json);
-            let told = Told { summary: &summary, again, errors };
+            let told = SummaryJson { summary: &summary, again, errors };
             let object = serde_json::to_string_pretty(&told).map_err(Failure::new)?;
             streams::out(format_args!("{object}\n"))?;
         }
@@ -144,7 +146,7 @@ pub(super) fn publish_with(
 
 /// A summary, and what could not be done besides.
 #[derive(Serialize)]
-struct Told<'a> {
+struct SummaryJson<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,10 +262,7 @@ pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
         named.filter(|(_, path)| is_file(path)).map(|(option, path)| (option, path, real(path))).collect();
     for (index, (option, path, file)) in named.iter().enumerate() {
         if let Some((other, ..)) = named[..index].iter().find(|(_, _, earlier)| earlier == file) {
-            let message = format!(
-                "{other} and {option} name the same file, {}",
-                path.display()
-            );
+            let message = format!("{other} and {option} name the same file, {}", path.display());
             return Err(Failure::new(message).help("name two files"));
         }
     }

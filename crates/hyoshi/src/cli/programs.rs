@@ -17,7 +17,7 @@ mod started;
 #[cfg(feature = "broker")]
 pub(super) use guard::watch;
 #[cfg(feature = "broker")]
-pub(super) use started::Programs;
+pub(super) use started::RunningPrograms;
 
 /// What a simulation's reader must know of programs.
 pub(super) fn notes(system: &System) -> Vec<Note> {
@@ -34,11 +34,7 @@ pub(super) fn notes(system: &System) -> Vec<Note> {
     let elsewhere = of(&asks_elsewhere);
     let all = [
         told(idle, "execution times are not declared, so these are idle here", "set `takes` in their sections"),
-        told(
-            elsewhere,
-            "advocates in other processes and libraries are skipped here, for",
-            "`hyoshi run` uses them",
-        ),
+        told(elsewhere, "advocates in other processes and libraries are skipped here, for", "`hyoshi run` uses them"),
     ];
     all.into_iter().flatten().collect()
 }

@@ -33,15 +33,15 @@ impl Analysing {
     }
 
     /// Waits for it, but not for long.
-    pub fn end(self) -> Proved {
-        Proved(self.report.recv_timeout(PATIENCE))
+    pub fn end(self) -> AnalysisResult {
+        AnalysisResult(self.report.recv_timeout(PATIENCE))
     }
 }
 
 /// What it found, if it was quick enough.
-pub(super) struct Proved(Result<Report, RecvTimeoutError>);
+pub(super) struct AnalysisResult(Result<Report, RecvTimeoutError>);
 
-impl Proved {
+impl AnalysisResult {
     pub fn analysis(&self) -> Analysis<'_> {
         match &self.0 {
             Ok(report) => Analysis::Done(report),

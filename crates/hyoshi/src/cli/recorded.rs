@@ -50,8 +50,9 @@ impl Recorded {
         let mut system =
             read_knowing(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
-        let recalled = Recalled::try_parse_from(words)
-            .map_err(|error| Failure::new(format!("the recording {} contains an invalid change: {error}", path.display())))?;
+        let recalled = Recalled::try_parse_from(words).map_err(|error| {
+            Failure::new(format!("the recording {} contains an invalid change: {error}", path.display()))
+        })?;
         recalled.changes.apply(&mut system);
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;

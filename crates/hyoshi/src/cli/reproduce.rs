@@ -27,9 +27,9 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Paper {
     /// Multiparadigm scheduling of a flight program (Gill, Cytron and Schmidt 2003): claims K1 to K13
-    Kokyu(kokyu::Kokyu),
+    Kokyu(kokyu::Arguments),
     /// Dynamic CPU management by a broker (Eide, Stack, Regehr and Lepreau 2004): claims B1 to B7 except B5
-    Broker(broker::Broker),
+    Broker(broker::Arguments),
 }
 
 pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
@@ -56,7 +56,7 @@ fn stopped(_: Stopped) -> Failure {
 }
 
 /// What people get of a paper.
-struct Pieces<'a> {
+struct PaperOutput<'a> {
     paper: &'static str,
     claims: &'a [Judgement],
     heading: &'a dyn Fn(Look) -> String,
@@ -66,7 +66,7 @@ struct Pieces<'a> {
 
 /// What programs get.
 #[derive(Serialize)]
-struct Told<'a, R> {
+struct ReproducedJson<'a, R> {
     hyoshi: serde_json::Value,
     paper: &'static str,
     #[serde(flatten)]
@@ -74,7 +74,7 @@ struct Told<'a, R> {
 }
 
 fn tell<R: Serialize>(
-    pieces: &Pieces<'_>,
+    pieces: &PaperOutput<'_>,
     reproduced: &R,
     report: Option<&Path>,
     format: Format,
@@ -94,7 +94,7 @@ fn tell<R: Serialize>(
         Format::Json => {
             let mut hyoshi = head("reproduce");
             hyoshi["command"] = command.into();
-            let object = serde_json::to_string_pretty(&Told { hyoshi, paper: pieces.paper, reproduced });
+            let object = serde_json::to_string_pretty(&ReproducedJson { hyoshi, paper: pieces.paper, reproduced });
             streams::out(format_args!("{}\n", object.map_err(Failure::new)?))?;
         }
     }

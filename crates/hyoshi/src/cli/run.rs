@@ -25,15 +25,15 @@ use hyoshi_trace::{Decision, Event};
 
 use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
-use super::lanes::Lanes;
+use super::lanes::LanePromises;
 use super::load::{Changes, Ready, load};
 use super::notes::{Verbose, note, warning};
 use super::output::{FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, publish, try_out, unix_now};
 #[cfg(feature = "broker")]
-use super::programs::Programs;
+use super::programs::RunningPrograms;
 use super::proved::Analysing;
 #[cfg(not(feature = "broker"))]
-use super::unbrokered::{Lanes, Programs};
+use super::unbrokered::{LanePromises, RunningPrograms};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
 use hosts::{HostArguments, Joined};
@@ -74,7 +74,7 @@ pub(super) struct Arguments {
 }
 
 /// What comes out of the rings goes here, on this command's own thread, below every lane.
-struct Watching<'a> {
+struct RunEvents<'a> {
     observer: Observer<'a>,
     recorder: Option<Recorder>,
     failed: Option<Failure>,
@@ -82,7 +82,7 @@ struct Watching<'a> {
     paused: Vec<ProcessorId>,
 }
 
-impl Watching<'_> {
+impl RunEvents<'_> {
     fn event(&mut self, processor: ProcessorId, now: Instant, event: Event) {
         self.observer.event(processor, now, &event);
         if let Event::Decision(Decision::Pause { on: true }) = &event
@@ -128,9 +128,8 @@ pub(super) fn run(
     if let Some(path) = &report {
         try_out("the report", path, &ready.file).map_err(|failure| match arguments.report.report {
             Some(_) => failure,
-            None => failure.help(
-                "name a file that you may write to with `--report FILE`, or write no report with `--no-report`",
-            ),
+            None => failure
+                .help("name a file that you may write to with `--report FILE`, or write no report with `--no-report`"),
         })?;
     }
     let record_to = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
@@ -156,8 +155,8 @@ pub(super) fn run(
     let socket = None;
     // First: programs are admitted beside the lanes.
     let cpus = node.cpus().map_err(not_started)?;
-    let mut lanes = Lanes::tell(&ready.system, &cpus, socket);
-    let programs = Programs::start(&ready.system, host, socket)?;
+    let mut lanes = LanePromises::tell(&ready.system, &cpus, socket);
+    let programs = RunningPrograms::start(&ready.system, host, socket)?;
     let mut prepared = node.prepare().map_err(not_started)?;
     let joined =
         host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
@@ -174,7 +173,7 @@ pub(super) fn run(
         |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, Asked::Policy(_)));
     if running.notes().iter().any(ordinary) {
         // Without priorities they are above nobody.
-        lanes = Lanes::default();
+        lanes = LanePromises::default();
     }
 
     let recorder =
@@ -183,12 +182,12 @@ pub(super) fn run(
     let recorder = recorder.map(|recorder| recorder.names(names.clone()));
     let insight = insight(&ready.system, &ready.plan, false, format, report.is_some());
     let observer = Observer::new(&ready.system).with_insight(insight);
-    let mut watching = Watching { observer, recorder, failed: None, paused: Vec::new() };
+    let mut watching = RunEvents { observer, recorder, failed: None, paused: Vec::new() };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
     let hosts = joined.map(Joined::end).unwrap_or_default();
-    let programs = programs.map(Programs::end).unwrap_or_default();
+    let programs = programs.map(RunningPrograms::end).unwrap_or_default();
     // What cannot be recorded is told with the figures, which are worth having anyway.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
     let unrecorded = watching.failed.take().or(recorded.err());
@@ -222,7 +221,8 @@ pub(super) fn run(
         let disturbances = account.notes.iter_mut().filter(|note| [MACHINE, STEAL].contains(&note.topic.as_str()));
         disturbances.for_each(|note| note.level = Level::Info);
     }
-    let held = publish(&account, report.as_deref(), format, arguments.verbose.detail(), unrecorded.into_iter().collect())?;
+    let held =
+        publish(&account, report.as_deref(), format, arguments.verbose.detail(), unrecorded.into_iter().collect())?;
     match finished.ended_by {
         EndedBy::Runaway { .. } | EndedBy::Panicked { .. } | EndedBy::Broken { .. } | EndedBy::Overloaded { .. } => {
             Ok(Held::No)
@@ -236,8 +236,8 @@ pub(super) fn run(
 fn watch(
     mut running: Running,
     system: &System,
-    watching: &mut Watching<'_>,
-    lanes: &Lanes,
+    watching: &mut RunEvents<'_>,
+    lanes: &LanePromises,
     joined: Option<&Joined>,
     format: Format,
 ) -> Finished {
@@ -341,23 +341,20 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
     }
     match &finished.ended_by {
         EndedBy::Duration | EndedBy::Stopped => {}
-        EndedBy::Interrupted => {
-            notes.push(note(Level::Info, "end", "interrupted: the figures cover the time before"))
-        }
+        EndedBy::Interrupted => notes.push(note(Level::Info, "end", "interrupted: the figures cover the time before")),
         ended @ (EndedBy::Runaway { .. }
         | EndedBy::Panicked { .. }
         | EndedBy::Broken { .. }
         | EndedBy::Overloaded { .. }) => notes.push(note(Level::Failed, "end", ended)),
     }
     if finished.lost.signals > 0 {
-        let text = format!("{} completions for other processors were lost, because a link was full", finished.lost.signals);
+        let text =
+            format!("{} completions for other processors were lost, because a link was full", finished.lost.signals);
         notes.push(note(Level::Degraded, "link", text));
     }
     if finished.lost.switches > 0 {
-        let text = format!(
-            "{} records of context switches were lost: some use of CPUs is unknown",
-            finished.lost.switches
-        );
+        let text =
+            format!("{} records of context switches were lost: some use of CPUs is unknown", finished.lost.switches);
         notes.push(note(Level::Info, SWITCHES, text));
     }
     for (processor, cpu, stolen) in &finished.stolen {

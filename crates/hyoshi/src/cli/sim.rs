@@ -55,7 +55,7 @@ pub(super) struct Arguments {
 }
 
 /// What the probes of all processors write to. A simulation has one thread.
-struct Sink<'a> {
+struct SimulationOutputs<'a> {
     observer: Observer<'a>,
     jobs: Option<Jobs<BufWriter<File>>>,
     recorder: Option<Recorder>,
@@ -64,14 +64,14 @@ struct Sink<'a> {
     failed: Option<Failure>,
 }
 
-struct SinkProbe<'a, 's> {
+struct OutputProbe<'a, 's> {
     processor: ProcessorId,
-    sink: &'a RefCell<Sink<'s>>,
+    sink: &'a RefCell<SimulationOutputs<'s>>,
     /// Files want events that are not counted, too.
     everything: bool,
 }
 
-impl Probe for SinkProbe<'_, '_> {
+impl Probe for OutputProbe<'_, '_> {
     #[inline]
     fn event(&mut self, now: Instant, event: Event) {
         if self.everything || Observer::counts(&event) {
@@ -84,7 +84,7 @@ impl Probe for SinkProbe<'_, '_> {
     }
 }
 
-impl Sink<'_> {
+impl SimulationOutputs<'_> {
     fn write(&mut self, processor: ProcessorId, now: Instant, event: &Event) {
         if self.failed.is_some() {
             return;
@@ -131,7 +131,8 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let everything = jobs.is_some() || recorder.is_some() || insight.is_some();
     let compares = incident.as_ref().is_some_and(Incident::compares);
     let observer = Observer::new(system).with_insight(insight).keeping_ends(compares);
-    let sink = RefCell::new(Sink { observer, jobs, recorder, processors: system.processors.len(), failed: None });
+    let sink =
+        RefCell::new(SimulationOutputs { observer, jobs, recorder, processors: system.processors.len(), failed: None });
     let interrupt = Interrupt::on_signals(std::sync::Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let until = incident.as_ref().map_or(Instant::ZERO + system.duration, Incident::until);
@@ -158,7 +159,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         until,
         given,
         programs.as_mut(),
-        |processor| SinkProbe { processor, sink: &sink, everything },
+        |processor| OutputProbe { processor, sink: &sink, everything },
         |now| {
             progress.show(|| simulated_until(now, until));
             let go_on = !interrupt.requested() && sink.borrow().failed.is_none();

@@ -14,7 +14,7 @@ use super::Failure;
 
 /// TLS of verbs that call objects.
 #[derive(Debug, Args)]
-pub(super) struct Tls {
+pub(super) struct ClientTls {
     /// Use TLS where references offer it; trust servers with a certificate from one of the authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     tls_roots: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub(super) struct Tls {
     strict: bool,
 }
 
-impl Tls {
+impl ClientTls {
     /// The ORB that these flags ask for.
     pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, Failure> {
         let builder = if self.tls_only { builder.tls_only() } else { builder };
@@ -54,7 +54,7 @@ impl Tls {
 
 /// TLS of a server, with its clients and with other servers.
 #[derive(Debug, Args)]
-pub(super) struct TlsService {
+pub(super) struct ServerTls {
     /// The certificate of endpoints over TLS, ssliop://HOST:PORT (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
@@ -75,7 +75,7 @@ pub(super) struct TlsService {
     strict: bool,
 }
 
-impl TlsService {
+impl ServerTls {
     /// The flags, and which were given.
     pub fn flags(&self) -> [(&'static str, bool); 6] {
         [

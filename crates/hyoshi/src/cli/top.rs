@@ -21,7 +21,7 @@ use serde_json::json;
 use super::broker::{At, Ended, Whom, ended, standing_json, task_json};
 use super::{Failure, Format, Held, head, streams};
 use screen::Screen;
-use view::{Looked, Order, View};
+use view::{BrokerSample, SortKey, View};
 
 #[derive(Debug, Args)]
 #[command(
@@ -36,7 +36,7 @@ pub(super) struct Top {
     every: Span,
     /// The column to sort by
     #[arg(long, value_enum, value_name = "COLUMN", default_value_t)]
-    sort: Order,
+    sort: SortKey,
     /// Print one sample and exit
     #[arg(long)]
     once: bool,
@@ -66,7 +66,8 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
     let looks = looks(client, clock, top.every);
     let drawn = can_redraw(&std::io::stdout()) && format == Format::Text && !top.once;
     let mut screen = drawn.then(Screen::enter).transpose().map_err(|error| {
-        Failure::new(format_args!("cannot draw on the terminal: {error}")).help("print plain text instead: `hyoshi top | cat`")
+        Failure::new(format_args!("cannot draw on the terminal: {error}"))
+            .help("print plain text instead: `hyoshi top | cat`")
     })?;
     let mut seen = 0;
     while !interrupt.requested() {
@@ -77,7 +78,9 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
                 true
             }
             Err(TryRecvError::Empty) => false,
-            Err(TryRecvError::Disconnected) => return Err(Failure::new("the thread that queries the broker has ended")),
+            Err(TryRecvError::Disconnected) => {
+                return Err(Failure::new("the thread that queries the broker has ended"));
+            }
         };
         match &mut screen {
             Some(screen) => {
@@ -101,7 +104,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
 }
 
 /// Looks at the broker again and again, and sends what it saw.
-fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<Looked> {
+fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<BrokerSample> {
     // A reader that is slow sees fewer.
     let (send, looks) = sync_channel(1);
     std::thread::spawn(move || {
@@ -111,7 +114,7 @@ fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<Looked>
                 broker.standing().map_err(ClientError::from).and_then(|standing| Ok((standing, client.tasks()?)));
             let seen = seen.map_err(|error| error.to_string());
             let at = clock.now();
-            if send.send(Looked { at, seen }).is_err() {
+            if send.send(BrokerSample { at, seen }).is_err() {
                 return;
             }
             clock.sleep_until(at + every);

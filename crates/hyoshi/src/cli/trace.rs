@@ -124,14 +124,12 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
     // The last lane may be told of the end a little after it.
     let duration = left.last.since(Instant::ZERO).min(asked);
     if left.damaged.is_some() {
-        let text =
-            format!("damaged after {} of {}: the figures cover the part before", time(duration), time(asked));
+        let text = format!("damaged after {} of {}: the figures cover the part before", time(duration), time(asked));
         notes.push(note(Level::Degraded, "recording", text));
     } else if let Some(torn) = &left.torn {
         notes.push(note(Level::Degraded, "recording", torn));
     } else if duration < asked {
-        let text =
-            format!("ends after {} of {}: the run was interrupted or killed", time(duration), time(asked));
+        let text = format!("ends after {} of {}: the run was interrupted or killed", time(duration), time(asked));
         notes.push(note(Level::Info, "recording", text));
     }
     observer.close(left.last);

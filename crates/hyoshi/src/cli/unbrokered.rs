@@ -10,11 +10,11 @@ use super::Failure;
 
 /// The lanes of a run, of which no broker knows.
 #[derive(Default)]
-pub(super) struct Lanes(());
+pub(super) struct LanePromises(());
 
-impl Lanes {
-    pub fn tell(_: &System, _: &[(ProcessorId, u32)], _: Option<&Path>) -> Lanes {
-        Lanes(())
+impl LanePromises {
+    pub fn tell(_: &System, _: &[(ProcessorId, u32)], _: Option<&Path>) -> LanePromises {
+        LanePromises(())
     }
 
     /// No broker reserves time beside them.
@@ -25,20 +25,24 @@ impl Lanes {
     }
 }
 
-/// Programs under the broker: none.
-pub(super) enum Programs {}
+/// RunningPrograms under the broker: none.
+pub(super) enum RunningPrograms {}
 
 /// What became of them: nothing.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct ProgramsOutcome {
     pub summaries: Vec<ProgramSummary>,
     pub notes: Vec<Note>,
     pub failed: bool,
 }
 
-impl Programs {
+impl RunningPrograms {
     /// Refuses a file with reservations.
-    pub fn start(system: &Arc<System>, _: Option<HostId>, _: Option<&Path>) -> Result<Option<Programs>, Failure> {
+    pub fn start(
+        system: &Arc<System>,
+        _: Option<HostId>,
+        _: Option<&Path>,
+    ) -> Result<Option<RunningPrograms>, Failure> {
         match system.brokered.programs.len() {
             0 => Ok(None),
             count => Err(Failure::new(format!("the file has {count} reservations, which this program cannot start"))
@@ -46,7 +50,7 @@ impl Programs {
         }
     }
 
-    pub fn end(self) -> Told {
+    pub fn end(self) -> ProgramsOutcome {
         match self {}
     }
 }

@@ -17,9 +17,7 @@ pub(super) fn table(sensitivity: &Sensitivity, look: Look) -> String {
         let sentence = match scaling {
             Some(Scaling { factor_ppm: 0, first, .. }) => {
                 let first = first.as_deref().unwrap_or_default();
-                format!(
-                    "All {what} together: no factor was found at which all is proved; {first} is not proved."
-                )
+                format!("All {what} together: no factor was found at which all is proved; {first} is not proved.")
             }
             Some(scaling) => all_together(what, scaling),
             None => format!("All {what} together: not searched."),

@@ -132,7 +132,9 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
             format!("by response time on its CPU{beside}")
         }
         Reason::Cut(of) | Reason::NothingLeft(of) => format!("within {}", limit(of)),
-        Reason::BelowLeast(of, left) => format!("{} leaves {}, less than its least useful budget", limit(of), about(left)),
+        Reason::BelowLeast(of, left) => {
+            format!("{} leaves {}, less than its least useful budget", limit(of), about(left))
+        }
         Reason::NoGroup(_) => "its group has no share of the CPU".to_string(),
         Reason::Policy => "the policy granted no more".to_string(),
         Reason::Unanswered => "the policy did not answer".to_string(),

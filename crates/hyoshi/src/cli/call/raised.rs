@@ -6,7 +6,7 @@ use hyoshi_orb::{
 };
 use serde_json::{Value as Json, json};
 
-use super::shown::{self, Shown};
+use super::shown::{self, OrderedJson};
 use crate::cli::tls;
 
 /// What came instead of a reply.
@@ -16,13 +16,13 @@ pub(super) enum Raised {
     /// Its id, and its members as they lie in the message.
     User {
         id: String,
-        members: Members,
+        members: RawMembers,
     },
 }
 
 /// Octets that begin where alignment is counted from, with those before the members left out.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(super) struct RawMembers {
     octets: Vec<u8>,
     skipped: usize,
     order: ByteOrder,
@@ -32,11 +32,11 @@ pub(super) struct Members {
 
 impl Raises for Raised {
     fn decode(id: &str, from: &mut Decoder<'_>) -> Option<Result<Self, DecodeError>> {
-        // Members are aligned as the message is, to eight octets at most.
+        // RawMembers are aligned as the message is, to eight octets at most.
         let skipped = from.at() % 8;
         let octets = [&[0; 8][..skipped], from.rest()].concat();
         let (order, version, chars) = (from.order(), from.version(), from.chars());
-        Some(Ok(Raised::User { id: id.to_owned(), members: Members { octets, skipped, order, version, chars } }))
+        Some(Ok(Raised::User { id: id.to_owned(), members: RawMembers { octets, skipped, order, version, chars } }))
     }
 
     fn id(&self) -> &'static str {
@@ -61,28 +61,28 @@ impl Raises for Raised {
 
 /// An exception with its members.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum ReadException {
     System(SystemException),
-    User { id: String, name: String, members: Option<Shown>, declared: bool },
+    User { id: String, name: String, members: Option<OrderedJson>, declared: bool },
 }
 
 impl Raised {
     /// As one of those that the operation declares.
-    pub fn read(self, declared: &[TypeCode]) -> Told {
+    pub fn read(self, declared: &[TypeCode]) -> ReadException {
         let (id, members) = match self {
-            Raised::System(raised) => return Told::System(raised),
+            Raised::System(raised) => return ReadException::System(raised),
             Raised::User { id, members } => (id, members),
         };
         let name = id.trim_start_matches("IDL:").rsplit_once(':').map_or(id.as_str(), |(name, _)| name).to_owned();
         let name = name.rsplit('/').next().unwrap_or_default().to_owned();
         let Some(code) = declared.iter().find(|code| code.id() == id) else {
-            return Told::User { id, name, members: None, declared: false };
+            return ReadException::User { id, name, members: None, declared: false };
         };
         let mut from = Decoder::new(&members.octets, members.order);
         from.speak(members.version, members.chars);
         let read = from.raw(members.skipped).and_then(|_| read(code, &mut from));
         let members = read.ok().map(|value| shown::shown(&value, code));
-        Told::User { id, name, members, declared: true }
+        ReadException::User { id, name, members, declared: true }
     }
 }
 
@@ -92,10 +92,10 @@ fn read(code: &TypeCode, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
     members.map(|(_, of)| Value::decode_as(&of, from)).collect::<Result<_, _>>().map(Value::Struct)
 }
 
-impl Told {
+impl ReadException {
     pub fn text(&self, places: &[String]) -> String {
         match self {
-            Told::System(raised) => {
+            ReadException::System(raised) => {
                 let mut text = format!("raised {raised}\n");
                 if raised.meaning().is_some() {
                     text += &format!("{}\n", raised.kind.description());
@@ -108,26 +108,23 @@ impl Told {
                 }
                 text + &format!("help: {}\n", help(raised))
             }
-            Told::User { id, name, members, declared } => {
+            ReadException::User { id, name, members, declared } => {
                 let mut text = format!("raised {name} ({id})\n");
                 match members {
-                    Some(Shown::Members(members)) => {
+                    Some(OrderedJson::Members(members)) => {
                         members.iter().for_each(|(name, value)| text += &format!("  {name}: {}\n", value.line()));
                     }
                     _ if *declared => text += "its members cannot be decoded: the server uses another version of it\n",
-                    _ => {
-                        text +=
-                            "help: pass with --idl a file in which the operation declares this exception\n"
-                    }
+                    _ => text += "help: pass with --idl a file in which the operation declares this exception\n",
                 }
                 text
             }
         }
     }
 
-    pub fn json(self) -> Shown {
+    pub fn json(self) -> OrderedJson {
         match self {
-            Told::System(raised) => json!({
+            ReadException::System(raised) => json!({
                 "kind": "system", "id": raised.kind.id(), "name": raised.kind.name(), "minor": raised.minor,
                 "meaning": raised.meaning(), "server": raised.peer, "help": help(&raised),
                 "completed": match raised.completed {
@@ -137,11 +134,11 @@ impl Told {
                 },
             })
             .into(),
-            Told::User { id, name, members, .. } => {
+            ReadException::User { id, name, members, .. } => {
                 let told = [("kind", json!("user")), ("id", json!(id)), ("name", json!(name))];
                 let told = told.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-                let members = ("members".to_owned(), members.unwrap_or(Shown::Plain(Json::Null)));
-                Shown::Members(told.chain([members]).collect())
+                let members = ("members".to_owned(), members.unwrap_or(OrderedJson::Plain(Json::Null)));
+                OrderedJson::Members(told.chain([members]).collect())
             }
         }
     }
@@ -162,7 +159,9 @@ pub(super) fn help(raised: &SystemException) -> &'static str {
         SystemKind::Transient => {
             "check that the server runs and listens at the reference's address (`hyoshi ior decode`)"
         }
-        SystemKind::CommFailure if raised.completed == Completed::No => "try again; the server did not execute the call",
+        SystemKind::CommFailure if raised.completed == Completed::No => {
+            "try again; the server did not execute the call"
+        }
         SystemKind::CommFailure => "check the server's state before you try again: it may have executed the call",
         SystemKind::ObjectNotExist if raised.minor == minor::NO_USABLE_PROFILE => {
             "compare the key with what the server publishes, or get a new reference"
@@ -174,9 +173,7 @@ pub(super) fn help(raised: &SystemException) -> &'static str {
         SystemKind::Marshal if raised.minor == minor::BAD_REPLY => {
             "check that a CORBA server listens there; if so, compare the IDL files"
         }
-        SystemKind::Marshal => {
-            "compare the IDL files of client and server; or a value exceeds a bound"
-        }
+        SystemKind::Marshal => "compare the IDL files of client and server; or a value exceeds a bound",
         SystemKind::Timeout => "raise --timeout, or check why the server is busy",
         SystemKind::NoPermission => "ask the server's operator for the permission",
         SystemKind::InvObjref => "check the reference with `hyoshi ior decode`",

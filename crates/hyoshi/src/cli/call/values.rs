@@ -255,7 +255,9 @@ fn reference(json: &Json) -> Result<ObjectValue, Wrong> {
                 Reference::Corbaloc(address) => {
                     address.ior("").ok().flatten().ok_or_else(|| wrong(": it has no address".to_owned()))?
                 }
-                Reference::Corbaname(_) => return Err(wrong(": resolve the name first, with `hyoshi naming resolve`".to_owned())),
+                Reference::Corbaname(_) => {
+                    return Err(wrong(": resolve the name first, with `hyoshi naming resolve`".to_owned()));
+                }
             };
             let profiles = ior.profiles.iter().map(|profile| (profile.tag, profile.data.to_vec())).collect();
             Ok(ObjectValue { id: ior.type_id, profiles })

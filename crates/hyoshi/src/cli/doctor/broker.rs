@@ -38,7 +38,8 @@ fn judge(ways: &[Way], meter: Source, groups: Option<Version>) -> Finding {
             finding(Verdict::Granted, format!("`hyoshi broker` uses {}: {}", used.name, used.why), None)
         }
         used => {
-            let used = used.map_or_else(String::new, |used| format!("`hyoshi broker` uses {}: {}; ", used.name, used.why));
+            let used =
+                used.map_or_else(String::new, |used| format!("`hyoshi broker` uses {}: {}; ", used.name, used.why));
             let why = window.map_or("", |window| window.why.as_str());
             let remedy = "run `hyoshi broker` as root, or raise RLIMIT_RTPRIO to 39 for its user".to_owned();
             finding(Verdict::Degraded, format!("{used}windows are not available: {why}"), Some(remedy))
@@ -59,7 +60,10 @@ mod tests {
         assert_eq!((finding.verdict, finding.remedy), (Verdict::Granted, None));
         let some = [way("window", false, false), way("weights", false, false), way("none", true, true)];
         let finding = judge(&some, Source::CpuClock, None);
-        assert_eq!(finding.found, "no way to reserve CPU time; metered by CPU clocks, a tick behind; no control groups");
+        assert_eq!(
+            finding.found,
+            "no way to reserve CPU time; metered by CPU clocks, a tick behind; no control groups"
+        );
         assert_eq!(finding.consequence, "`hyoshi broker` uses none: why none; windows are not available: why window");
         assert!(finding.verdict == Verdict::Degraded && finding.remedy.is_some());
     }

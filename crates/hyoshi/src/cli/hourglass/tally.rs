@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// One period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cycle {
+pub(super) struct PeriodOutcome {
     /// From 0.
     pub number: u64,
     /// Its start.
@@ -22,7 +22,7 @@ pub(super) struct Cycle {
     pub met: bool,
 }
 
-impl Cycle {
+impl PeriodOutcome {
     /// From its start to the end of its work.
     fn took(&self) -> Span {
         self.ended.since(self.release)
@@ -68,7 +68,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub fn add(&mut self, cycle: &Cycle) {
+    pub fn add(&mut self, cycle: &PeriodOutcome) {
         self.obtained_ns += cycle.obtained.as_nanos();
         self.longest_ns = self.longest_ns.max(cycle.took().as_nanos());
         self.count(cycle.demanded, cycle.met);
@@ -130,10 +130,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn cycle(number: u64, met: bool) -> Cycle {
+    fn cycle(number: u64, met: bool) -> PeriodOutcome {
         let release = Instant::ZERO + Span::from_millis(10 * number);
         let (demanded, obtained) = (Span::from_millis(4), Span::from_millis(if met { 4 } else { 3 }));
-        Cycle { number, release, ended: release + Span::from_millis(5), demanded, obtained, met }
+        PeriodOutcome { number, release, ended: release + Span::from_millis(5), demanded, obtained, met }
     }
 
     proptest! {

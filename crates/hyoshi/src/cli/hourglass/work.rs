@@ -15,7 +15,7 @@ pub(super) struct Crew<'a> {
     interrupt: &'a Interrupt,
     size: u32,
     /// What to do next; `None`: nothing any more.
-    order: Mutex<Option<Order>>,
+    order: Mutex<Option<WorkShare>>,
     /// All meet before and after the work of a period.
     meet: Barrier,
     obtained: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct Crew<'a> {
 
 /// A thread's part of a period's work, and until when it makes sense.
 #[derive(Clone, Copy)]
-struct Order {
+struct WorkShare {
     each: Span,
     deadline: Instant,
 }
@@ -37,7 +37,7 @@ impl<'a> Crew<'a> {
     /// Has the work done by the deadline, or given up then. What was obtained, and when that was over.
     pub fn work(&self, demanded: Span, deadline: Instant) -> (Span, Instant) {
         let each = Span::from_nanos(demanded.as_nanos().div_ceil(u64::from(self.size)));
-        let order = Order { each, deadline };
+        let order = WorkShare { each, deadline };
         self.give(Some(order));
         self.obtained.store(0, Ordering::Relaxed);
         self.meet.wait();
@@ -63,11 +63,11 @@ impl<'a> Crew<'a> {
         }
     }
 
-    fn give(&self, order: Option<Order>) {
+    fn give(&self, order: Option<WorkShare>) {
         *self.order.lock().unwrap_or_else(PoisonError::into_inner) = order;
     }
 
-    fn compute(&self, Order { each, deadline }: Order) {
+    fn compute(&self, WorkShare { each, deadline }: WorkShare) {
         let begun = own_cpu_time();
         let mut had = Span::ZERO;
         while had < each && self.clock.now() < deadline && !self.interrupt.requested() {

@@ -7,7 +7,7 @@ use hyoshi_orb::{Object, Orb, SystemException, SystemKind, Timeouts, minor};
 use serde_json::{Value as Json, json};
 
 use crate::cli::load::span;
-use crate::cli::tls::{self, Tls};
+use crate::cli::tls::{self, ClientTls};
 use crate::cli::{Failure, Format, Held, head, streams};
 
 /// Where a naming service is if nobody says where.
@@ -15,7 +15,7 @@ const HERE: &str = "corbaloc:iiop:1.2@127.0.0.1:2809/NameService";
 
 /// The naming service to query.
 #[derive(Debug, Args)]
-pub(super) struct At {
+pub(super) struct ServiceOptions {
     /// The service, or a context in one: corbaloc:..., corbaname:..., IOR:... or file:PATH [default: NameService of
     /// the environment's ORBInitRef, else corbaloc:iiop:1.2@127.0.0.1:2809/NameService]
     #[arg(long, value_name = "REFERENCE")]
@@ -24,33 +24,33 @@ pub(super) struct At {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     timeout: Span,
     #[command(flatten)]
-    tls: Tls,
+    tls: ClientTls,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct ListArguments {
     /// The context, such as plant/sensors [default: that of --at]
     name: Option<String>,
-    /// List nested contexts, too
+    /// ListArguments nested contexts, too
     #[arg(long, short)]
     recursive: bool,
     /// Maximum number of names
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     most: usize,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Resolve {
+pub(super) struct ResolveArguments {
     /// The name, such as plant/tracker.service
     name: String,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Bind {
+pub(super) struct BindArguments {
     /// The name, such as plant/tracker.service
     name: String,
     /// The object: IOR:..., corbaloc:..., corbaname:... or file:PATH; it is not contacted
@@ -61,36 +61,36 @@ pub(super) struct Bind {
     /// Create missing contexts on the path
     #[arg(long, short = 'p')]
     contexts: bool,
-    /// Bind it as a context, for paths that continue in it
+    /// BindArguments it as a context, for paths that continue in it
     #[arg(long, conflicts_with = "replace")]
     as_context: bool,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Unbind {
+pub(super) struct UnbindArguments {
     /// The name
     name: String,
     /// Also destroy the bound context, which must be empty
     #[arg(long)]
     destroy: bool,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Context {
+pub(super) struct ContextArguments {
     /// The name
     name: String,
     /// Create missing contexts on the path
     #[arg(long, short = 'p')]
     contexts: bool,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
-impl At {
+impl ServiceOptions {
     fn open(&self) -> Result<(Orb, Naming), Failure> {
         let timeouts = Timeouts { connect: self.timeout, round_trip: Some(self.timeout), reply: None };
         let orb = self.tls.client(Orb::builder().timeouts(timeouts))?.build();
@@ -158,14 +158,13 @@ fn unreadable(at: &str, error: &SystemException) -> Failure {
     match error.minor {
         minor::NAME_UNBOUND => failure.help("`hyoshi naming list` shows the bindings"),
         minor::NO_INITIAL => failure.help("set ORBInitRef=NAME=ADDRESS in the environment"),
-        minor::NOT_RESOLVED => failure.help(
-            "write corbaloc:iiop:1.2@HOST:PORT/KEY, IOR:... or file:PATH; `hyoshi ior decode` shows the mistake",
-        ),
+        minor::NOT_RESOLVED => failure
+            .help("write corbaloc:iiop:1.2@HOST:PORT/KEY, IOR:... or file:PATH; `hyoshi ior decode` shows the mistake"),
         _ => failure.help("check that the server runs and listens there"),
     }
 }
 
-pub(super) fn list(arguments: &List, format: Format) -> Result<Held, Failure> {
+pub(super) fn list(arguments: &ListArguments, format: Format) -> Result<Held, Failure> {
     let (_orb, naming) = arguments.at.open()?;
     match collect(arguments, naming) {
         Err(error) => arguments.at.ended("naming list", error, format),
@@ -195,7 +194,7 @@ pub(super) fn list(arguments: &List, format: Format) -> Result<Held, Failure> {
 }
 
 /// Names and whether they are contexts, in order; each context once, as they may form circles.
-fn collect(arguments: &List, naming: Naming) -> Result<(Vec<(String, bool)>, bool), NameError> {
+fn collect(arguments: &ListArguments, naming: Naming) -> Result<(Vec<(String, bool)>, bool), NameError> {
     let start = match &arguments.name {
         Some(name) => naming.enter(name)?,
         None => naming,
@@ -226,7 +225,7 @@ fn collect(arguments: &List, naming: Naming) -> Result<(Vec<(String, bool)>, boo
     Ok((found, more))
 }
 
-pub(super) fn resolve(arguments: &Resolve, format: Format) -> Result<Held, Failure> {
+pub(super) fn resolve(arguments: &ResolveArguments, format: Format) -> Result<Held, Failure> {
     let (_orb, naming) = arguments.at.open()?;
     match naming.resolve::<dyn Object>(&arguments.name) {
         Err(error) => arguments.at.ended("naming resolve", error, format),
@@ -247,7 +246,7 @@ pub(super) fn resolve(arguments: &Resolve, format: Format) -> Result<Held, Failu
     }
 }
 
-pub(super) fn bind(arguments: &Bind, format: Format) -> Result<Held, Failure> {
+pub(super) fn bind(arguments: &BindArguments, format: Format) -> Result<Held, Failure> {
     let (orb, naming) = arguments.at.open()?;
     let bound = if arguments.as_context {
         let context =
@@ -264,7 +263,7 @@ pub(super) fn bind(arguments: &Bind, format: Format) -> Result<Held, Failure> {
     done(bound, &arguments.at, "naming bind", &arguments.name, format)
 }
 
-pub(super) fn unbind(arguments: &Unbind, format: Format) -> Result<Held, Failure> {
+pub(super) fn unbind(arguments: &UnbindArguments, format: Format) -> Result<Held, Failure> {
     let (_orb, naming) = arguments.at.open()?;
     let unbound = match arguments.destroy {
         true => naming.remove_context(&arguments.name),
@@ -273,7 +272,7 @@ pub(super) fn unbind(arguments: &Unbind, format: Format) -> Result<Held, Failure
     done(unbound, &arguments.at, "naming unbind", &arguments.name, format)
 }
 
-pub(super) fn context(arguments: &Context, format: Format) -> Result<Held, Failure> {
+pub(super) fn context(arguments: &ContextArguments, format: Format) -> Result<Held, Failure> {
     let (_orb, naming) = arguments.at.open()?;
     let made = way(&naming, &arguments.name, arguments.contexts);
     let made = made.and_then(|()| naming.new_context(&arguments.name).map(drop));
@@ -284,7 +283,13 @@ fn way(naming: &Naming, name: &str, make: bool) -> Result<(), NameError> {
     if make { naming.make_way(name) } else { Ok(()) }
 }
 
-fn done(done: Result<(), NameError>, at: &At, verb: &str, name: &str, format: Format) -> Result<Held, Failure> {
+fn done(
+    done: Result<(), NameError>,
+    at: &ServiceOptions,
+    verb: &str,
+    name: &str,
+    format: Format,
+) -> Result<Held, Failure> {
     match done {
         Err(error) => at.ended(verb, error, format),
         Ok(()) => {

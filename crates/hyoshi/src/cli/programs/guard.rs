@@ -22,22 +22,22 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// What the run says when it has ended its programs itself.
 const OVER: &str = "over";
 
-/// The process beside a run. It ends when this goes: dropped before the run [is over](Guard::over), after the programs
+/// The process beside a run. It ends when this goes: dropped before the run [is over](ProgramGuard::over), after the programs
 /// that are left.
-pub(super) struct Guard {
+pub(super) struct ProgramGuard {
     process: Child,
     pipe: Option<ChildStdin>,
 }
 
-impl Guard {
+impl ProgramGuard {
     /// Of nobody yet.
-    pub fn start() -> io::Result<Guard> {
+    pub fn start() -> io::Result<ProgramGuard> {
         let mut command = Command::new(std::env::current_exe()?);
         // Of the terminal's signals none is for it. Standard error is where it tells; programs have that, too.
         command.arg("run-watch").current_dir("/").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut process = command.spawn()?;
         let pipe = process.stdin.take();
-        Ok(Guard { process, pipe })
+        Ok(ProgramGuard { process, pipe })
     }
 
     /// This program, too, which nobody has waited for yet: until then its number is nobody else's.
@@ -53,7 +53,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for ProgramGuard {
     fn drop(&mut self) {
         drop(self.pipe.take());
         drop(self.process.wait());

@@ -16,7 +16,7 @@ use hyoshi_report::{Level, Note, ProgramSummary};
 use hyoshi_sim::programs::{Period, Played};
 
 use super::asked::{differing, find, joining};
-use super::guard::{Guard, PATIENCE};
+use super::guard::{PATIENCE, ProgramGuard};
 use super::played;
 use crate::cli::Failure;
 use crate::cli::notes::note;
@@ -24,15 +24,15 @@ use crate::cli::notes::note;
 /// How often the broker is asked how programs stand.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Programs that run under the broker. Dropped, they are ended.
-pub(in crate::cli) struct Programs {
+/// RunningPrograms that run under the broker. Dropped, they are ended.
+pub(in crate::cli) struct RunningPrograms {
     stop: Arc<AtomicBool>,
-    watcher: Option<JoinHandle<Told>>,
+    watcher: Option<JoinHandle<ProgramsOutcome>>,
 }
 
 /// What became of programs in a run.
 #[derive(Default)]
-pub(in crate::cli) struct Told {
+pub(in crate::cli) struct ProgramsOutcome {
     /// In the file's order.
     pub summaries: Vec<ProgramSummary>,
     /// What a reader must know of them.
@@ -42,7 +42,7 @@ pub(in crate::cli) struct Told {
 }
 
 /// A program of the run.
-struct Running {
+struct StartedProgram {
     id: ProgramId,
     child: Child,
     /// Sees whether it has ended, and leaves it to be waited for; `None`: it has.
@@ -58,7 +58,7 @@ struct Running {
     detached: bool,
 }
 
-impl Programs {
+impl RunningPrograms {
     /// Starts all programs of the file, or those of one host, through the broker: nothing, if there are none.
     ///
     /// Everything that can be refused is refused before the first program starts.
@@ -66,7 +66,7 @@ impl Programs {
         system: &Arc<System>,
         host: Option<HostId>,
         socket: Option<&Path>,
-    ) -> Result<Option<Programs>, Failure> {
+    ) -> Result<Option<RunningPrograms>, Failure> {
         let here = |program: &&Program| host.is_none_or(|host| program.host == host);
         let count = system.brokered.programs.iter().filter(here).count();
         if count == 0 {
@@ -89,7 +89,7 @@ impl Programs {
         let notes = differing(system, &standing);
         let joined = join_all(system, host, &client)?;
         let alone = |error| Failure::new(format!("cannot watch programs: {error}"));
-        let mut guard = Guard::start().map_err(alone)?;
+        let mut guard = ProgramGuard::start().map_err(alone)?;
         let running = match begin_all(system, &joined, &found, &mut guard) {
             Ok(running) => running,
             Err(failure) => {
@@ -102,23 +102,23 @@ impl Programs {
         let watching = move || watch(&system, client, running, notes, &stopped, guard);
         let watcher = thread::Builder::new().name("programs".into()).spawn(watching);
         let watcher = watcher.map_err(alone)?;
-        Ok(Some(Programs { stop, watcher: Some(watcher) }))
+        Ok(Some(RunningPrograms { stop, watcher: Some(watcher) }))
     }
 
     /// Ends those that still run, and tells what became of all.
-    pub fn end(mut self) -> Told {
+    pub fn end(mut self) -> ProgramsOutcome {
         self.join()
     }
 
-    fn join(&mut self) -> Told {
+    fn join(&mut self) -> ProgramsOutcome {
         self.stop.store(true, Ordering::Release);
-        let Some(watcher) = self.watcher.take() else { return Told::default() };
+        let Some(watcher) = self.watcher.take() else { return ProgramsOutcome::default() };
         watcher.thread().unpark();
         watcher.join().unwrap_or_default()
     }
 }
 
-impl Drop for Programs {
+impl Drop for RunningPrograms {
     fn drop(&mut self) {
         self.join();
     }
@@ -148,9 +148,9 @@ fn begin_all(
     system: &System,
     joined: &[(ProgramId, TaskStub)],
     found: &[PathBuf],
-    guard: &mut Guard,
-) -> Result<Vec<Running>, Failure> {
-    let mut running: Vec<Running> = Vec::new();
+    guard: &mut ProgramGuard,
+) -> Result<Vec<StartedProgram>, Failure> {
+    let mut running: Vec<StartedProgram> = Vec::new();
     for (at, (id, task)) in joined.iter().enumerate() {
         match begin(system, *id, &found[id.index()], task, guard) {
             Ok(one) => running.push(one),
@@ -168,7 +168,13 @@ fn refused(error: &ClientError) -> Failure {
     Failure::new(error).help(error.remedy())
 }
 
-fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub, guard: &mut Guard) -> Result<Running, Failure> {
+fn begin(
+    system: &System,
+    id: ProgramId,
+    path: &Path,
+    task: &TaskStub,
+    guard: &mut ProgramGuard,
+) -> Result<StartedProgram, Failure> {
     let program = system.program(id);
     let mut command = Command::new(path);
     command.args(program.words.iter().skip(1)).stdin(Stdio::null());
@@ -193,7 +199,18 @@ fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub, guard: &m
     }
     let (task, process) = (task.clone(), Process::open(child.id()).ok());
     let (seen, because) = (Played::new(id), String::new());
-    Ok(Running { id, child, process, task, status: None, ended: false, seen, reports: 0, because, detached: false })
+    Ok(StartedProgram {
+        id,
+        child,
+        process,
+        task,
+        status: None,
+        ended: false,
+        seen,
+        reports: 0,
+        because,
+        detached: false,
+    })
 }
 
 /// Ends a program that is in no task, with whatever it has started; how it had ended itself, if it had.
@@ -208,11 +225,11 @@ fn end_one(child: &mut Child) -> Option<ExitStatus> {
 fn watch(
     system: &System,
     client: Client,
-    mut running: Vec<Running>,
+    mut running: Vec<StartedProgram>,
     mut notes: Vec<Note>,
     stop: &AtomicBool,
-    guard: Guard,
-) -> Told {
+    guard: ProgramGuard,
+) -> ProgramsOutcome {
     let started = WallClock::now();
     let (mut last, mut gone) = (Instant::ZERO, false);
     loop {
@@ -249,18 +266,18 @@ fn watch(
     }
     running.sort_by_key(|one| one.id);
     let summaries = running.into_iter().map(|one| one.told(system)).collect();
-    Told { summaries, notes, failed }
+    ProgramsOutcome { summaries, notes, failed }
 }
 
 /// Ends those that still run, and whatever programs have started and left behind in their groups.
-fn end(running: &mut [Running]) {
+fn end(running: &mut [StartedProgram]) {
     for one in running.iter_mut() {
         one.ended = one.lives();
         // Nobody may be in the group any more.
         drop(end_group(one.child.id(), false));
     }
     let asked = WallClock::now();
-    while running.iter().any(Running::lives) && asked.elapsed() < PATIENCE {
+    while running.iter().any(StartedProgram::lives) && asked.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
     for one in running.iter_mut() {
@@ -272,7 +289,7 @@ fn end(running: &mut [Running]) {
     }
 }
 
-impl Running {
+impl StartedProgram {
     fn lives(&self) -> bool {
         self.process.as_ref().is_some_and(|process| !process.has_ended())
     }
@@ -323,7 +340,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for StartedProgram {
     /// Whatever else failed, no program stays that nobody looks after.
     fn drop(&mut self) {
         if self.status.is_none() {

@@ -7,13 +7,13 @@ use hyoshi_model::Span;
 use hyoshi_reproduce::kokyu::kernel::{self, KernelError};
 use hyoshi_reproduce::kokyu::{self, Reproduced, Setup};
 
-use super::{Pieces, stopped, tell, watched};
+use super::{PaperOutput, stopped, tell, watched};
 use crate::cli::load::{seed, span};
 use crate::cli::output::try_out;
 use crate::cli::{Failure, Format, Held};
 
 #[derive(Debug, Args)]
-pub(super) struct Kokyu {
+pub(super) struct Arguments {
     /// How long each of the twelve regions lasts in simulation; 150s in the paper
     #[arg(long, value_name = "SPAN", default_value = "150s", value_parser = span)]
     region: Span,
@@ -34,7 +34,7 @@ pub(super) struct Kokyu {
     no_report: bool,
 }
 
-pub(super) fn kokyu(arguments: &Kokyu, format: Format) -> Result<Held, Failure> {
+pub(super) fn kokyu(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     let report = (!arguments.no_report).then_some(arguments.report.as_path());
     report.map_or(Ok(()), |path| try_out("the page", path, ""))?;
     let setup = Setup { region: arguments.region, seed: arguments.seed };
@@ -54,7 +54,7 @@ pub(super) fn kokyu(arguments: &Kokyu, format: Format) -> Result<Held, Failure> 
         Ok(figures)
     })?;
     let reproduced = Reproduced::judge(figures);
-    let pieces = Pieces {
+    let pieces = PaperOutput {
         paper: "kokyu",
         claims: &reproduced.claims,
         heading: &|look| reproduced.heading(look),
@@ -66,16 +66,14 @@ pub(super) fn kokyu(arguments: &Kokyu, format: Format) -> Result<Held, Failure> 
 
 /// How long the trials on the kernel may take, if there are to be any; or why there are none,
 /// though nobody said so: without real-time priorities they would tell of the machine's other work.
-fn budget(arguments: &Kokyu) -> Result<Option<Span>, String> {
+fn budget(arguments: &Arguments) -> Result<Option<Span>, String> {
     match (arguments.kernel, arguments.sim_only) {
         (Some(asked), _) => Ok(Some(asked)),
         (None, true) => Ok(None),
         (None, false) if kernel::grants_real_time() => Ok(Some(KERNEL)),
-        (None, false) => {
-            Err("no trials on the kernel, which grants no real-time priority (see `hyoshi doctor`); \
+        (None, false) => Err("no trials on the kernel, which grants no real-time priority (see `hyoshi doctor`); \
                  `--kernel 2min` runs them anyway"
-                .into())
-        }
+            .into()),
     }
 }
 

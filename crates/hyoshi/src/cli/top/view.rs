@@ -14,7 +14,7 @@ use crate::cli::broker::share;
 
 /// A look at the broker.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct BrokerSample {
     pub at: Instant,
     /// Or why it did not answer.
     pub seen: Result<(BrokerStanding, Vec<TaskStanding>), String>,
@@ -29,7 +29,7 @@ pub(super) struct Using {
 
 /// The column to sort by: names ascending, figures descending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Order {
+pub(super) enum SortKey {
     /// Name
     Name,
     /// Importance
@@ -51,16 +51,16 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct View {
     place: String,
-    order: Order,
+    order: SortKey,
     reversed: bool,
     looked: Result<BrokerStanding, String>,
     tasks: Vec<Using>,
     /// By name: how each was when it had reported last.
-    before: BTreeMap<String, Before>,
+    before: BTreeMap<String, PreviousSample>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct PreviousSample {
     at: Instant,
     total: u64,
     reports: u64,
@@ -84,7 +84,7 @@ const KEYS: &str = "q quit  n name  i importance  p period  a asks  h holds  c c
 
 impl View {
     /// Of a broker at whom nobody has looked yet.
-    pub fn new(place: &str, order: Order) -> View {
+    pub fn new(place: &str, order: SortKey) -> View {
         let looked = Err("no answer yet".to_owned());
         View { place: place.to_owned(), order, reversed: false, looked, tasks: Vec::new(), before: BTreeMap::new() }
     }
@@ -105,7 +105,7 @@ impl View {
     }
 
     /// A look at the broker.
-    pub fn take(&mut self, looked: Looked) {
+    pub fn take(&mut self, looked: BrokerSample) {
         self.tasks.clear();
         self.looked = looked.seen.map(|(standing, tasks)| {
             let known = std::mem::take(&mut self.before);
@@ -123,13 +123,13 @@ impl View {
     pub fn key(&mut self, key: u8) -> bool {
         let order = match key {
             b'q' | b'Q' | 0x03 => return false,
-            b'n' => Order::Name,
-            b'i' => Order::Importance,
-            b'p' => Order::Period,
-            b'a' => Order::Asks,
-            b'h' => Order::Holds,
-            b'c' => Order::Cpu,
-            b'r' => Order::Reports,
+            b'n' => SortKey::Name,
+            b'i' => SortKey::Importance,
+            b'p' => SortKey::Period,
+            b'a' => SortKey::Asks,
+            b'h' => SortKey::Holds,
+            b'c' => SortKey::Cpu,
+            b'r' => SortKey::Reports,
             _ => return true,
         };
         self.reversed = self.order == order && !self.reversed;
@@ -140,13 +140,13 @@ impl View {
 
     fn sort(&mut self) {
         let by = |Using { task, cpu }: &Using| match self.order {
-            Order::Name => 0,
-            Order::Importance => u64::from(task.importance),
-            Order::Period => task.period,
-            Order::Asks => millionths(&task.granted.asked),
-            Order::Holds => millionths(&task.granted.held),
-            Order::Cpu => cpu.unwrap_or(0),
-            Order::Reports => task.reports,
+            SortKey::Name => 0,
+            SortKey::Importance => u64::from(task.importance),
+            SortKey::Period => task.period,
+            SortKey::Asks => millionths(&task.granted.asked),
+            SortKey::Holds => millionths(&task.granted.held),
+            SortKey::Cpu => cpu.unwrap_or(0),
+            SortKey::Reports => task.reports,
         };
         self.tasks.sort_by(|one, other| by(other).cmp(&by(one)).then_with(|| one.task.name.cmp(&other.task.name)));
         if self.reversed {
@@ -201,15 +201,15 @@ impl View {
 }
 
 /// How much it used since it had reported last; as before, if it has not reported since.
-fn before(task: &TaskStanding, at: Instant, known: Option<&Before>) -> Before {
-    let now = Before { at, total: task.total, reports: task.reports, cpu: None };
+fn before(task: &TaskStanding, at: Instant, known: Option<&PreviousSample>) -> PreviousSample {
+    let now = PreviousSample { at, total: task.total, reports: task.reports, cpu: None };
     match known {
         Some(before) if before.reports == task.reports && before.total == task.total => *before,
         // One with more behind it was of another broker.
         Some(before) if before.reports < task.reports && before.total <= task.total => {
             let used =
                 u128::from(task.total - before.total) * 1_000_000 / u128::from(at.since(before.at).as_nanos().max(1));
-            Before { cpu: Some(u64::try_from(used).unwrap_or(u64::MAX)), ..now }
+            PreviousSample { cpu: Some(u64::try_from(used).unwrap_or(u64::MAX)), ..now }
         }
         _ => now,
     }
@@ -267,7 +267,7 @@ mod tests {
         TaskStanding { name, importance, period, granted, processes: vec![7], ..TaskStanding::default() }
     }
 
-    fn look(at_ms: u64, tasks: &[TaskStanding]) -> Looked {
+    fn look(at_ms: u64, tasks: &[TaskStanding]) -> BrokerSample {
         let standing = BrokerStanding {
             process: 42,
             policy: "strict".to_owned(),
@@ -276,7 +276,7 @@ mod tests {
             tasks: tasks.len() as u32,
             ..BrokerStanding::default()
         };
-        Looked { at: Instant::from_nanos(at_ms * 1_000_000), seen: Ok((standing, tasks.to_vec())) }
+        BrokerSample { at: Instant::from_nanos(at_ms * 1_000_000), seen: Ok((standing, tasks.to_vec())) }
     }
 
     fn reported(task: TaskStanding, reports: u64, total_ms: u64) -> TaskStanding {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     fn view() -> View {
-        View::new("/run/b.sock", Order::Name)
+        View::new("/run/b.sock", SortKey::Name)
     }
 
     fn cpu(view: &View) -> Vec<Option<u64>> {
@@ -304,7 +304,7 @@ mod tests {
         view.take(look(4_000, &[reported(slow.clone(), 3, 350)]));
         assert_eq!(cpu(&view), [Some(0)], "over two seconds");
         // The next broker counts anew.
-        view.take(Looked { at: Instant::from_nanos(5_000_000_000), seen: Err("nobody listens".into()) });
+        view.take(BrokerSample { at: Instant::from_nanos(5_000_000_000), seen: Err("nobody listens".into()) });
         view.take(look(6_000, &[reported(slow.clone(), 1, 10)]));
         assert_eq!(cpu(&view), [None]);
     }
@@ -345,7 +345,7 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{width} x {height}:\n{text}");
             assert!(text.lines().last().unwrap().starts_with('q'));
         }
-        view.take(Looked { at: Instant::ZERO, seen: Err("nobody\x1b listens".into()) });
+        view.take(BrokerSample { at: Instant::ZERO, seen: Err("nobody\x1b listens".into()) });
         assert!(!view.is_there());
         let text = view.text(Look::PLAIN, None);
         assert_eq!(text, "waiting for the broker at /run/b.sock: nobody\\u{1b} listens\n");
