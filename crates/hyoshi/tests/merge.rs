@@ -226,6 +226,6 @@ fn losses_and_hosts_that_go_off_are_reported() {
     place.write("two.toml", format!("{TWO}\n[[epoch]]\nat = \"0s\"\n[[epoch]]\nat = \"1.003s\"\nset = {{ \"host.station.enabled\" = false }}\n[[epoch]]\nat = \"1.5s\"\nset = {{ \"host.station.enabled\" = true, \"link.station-drone.loss\" = \"0%\" }}\n"));
     let sim = place.hyoshi("sim two.toml --record sim.hyo");
     assert!(sim.out.contains("link drone-station") && sim.out.contains("sent to a host that was off"), "{}", sim.out);
-    assert!(sim.out.contains("lost when it went off"), "{}", sim.out);
+    assert!(sim.out.contains("lost when it was switched off"), "{}", sim.out);
     place.hyoshi("trace replay sim.hyo").exits(0);
 }

@@ -1,4 +1,4 @@
-//! What the law of blame says of a job's time, in words and in groups: the same ones wherever it is told.
+//! The causes of a job's delay as text and in groups, for all forms of reports.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -48,11 +48,11 @@ pub fn name_of(system: &System, job: JobId) -> String {
 /// A part of a job's time, with all jobs of one operation or template together.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What it was; of several jobs, what it was to the first of them.
+    /// The cause; of several jobs, that of the first.
     pub kind: Kind,
     /// How long in all.
     pub span: Span,
-    /// Who is blamed for it, if somebody is.
+    /// The jobs that caused it.
     pub who: Option<Blamed>,
     /// The greatest overrun among them, and of how many it is.
     pub overran: Option<(Overrun, usize)>,
@@ -63,7 +63,7 @@ pub struct Part {
 pub struct Blamed {
     /// Their operation, or their template if they are of several of its instances.
     pub name: String,
-    /// How many jobs; `None` where nobody counted.
+    /// How many jobs; `None` if they were not counted.
     pub jobs: Option<usize>,
 }
 
@@ -101,7 +101,7 @@ fn blamed(system: &System, first: Culprit, parts: &[(Kind, Span)]) -> Blamed {
     }
 }
 
-/// Sums stop at the greatest span: an edited recording may tell of centuries.
+/// Sums saturate: an edited recording may contain centuries.
 fn plus(sum: Span, more: Span) -> Span {
     Span::from_nanos(sum.as_nanos().saturating_add(more.as_nanos()))
 }
@@ -110,7 +110,7 @@ fn operation(system: &System, id: OperationId) -> &str {
     system.operations.get(id.index()).map_or("?", |operation| &operation.name)
 }
 
-/// What took most of a job's time beyond what it needs of its own.
+/// The greatest part of a job's time except its own execution.
 pub fn chief(system: &System, account: &Account) -> Option<Part> {
     together(system, account).into_iter().find(|part| !part.kind.is_own())
 }
@@ -124,15 +124,15 @@ pub fn because(system: &System, account: &Account, threads: &[String]) -> String
 }
 
 impl Part {
-    /// What it was, in words: with whom it is blamed on, and by how much those overran.
+    /// The cause as text, with the jobs that caused it and their overruns.
     pub fn words(&self, system: &System, threads: &[String]) -> String {
         let words = match &self.who {
             Some(Blamed { jobs: Some(1), .. }) | None => words(system, self.kind, threads),
             Some(Blamed { name, jobs: Some(jobs) }) => {
-                told(system, self.kind.by_operation(), threads, |_| format!("{jobs} jobs of {name}"))
+                phrase(system, self.kind.by_operation(), threads, |_| format!("{jobs} jobs of {name}"))
             }
             Some(Blamed { name, jobs: None }) => {
-                told(system, self.kind.by_operation(), threads, |_| format!("jobs of {name}"))
+                phrase(system, self.kind.by_operation(), threads, |_| format!("jobs of {name}"))
             }
         };
         match self.overran {
@@ -151,7 +151,7 @@ pub fn words_of(system: &System, account: &Account, kind: Kind, threads: &[Strin
     }
 }
 
-/// By how much somebody overran, to stand behind what is blamed on them.
+/// The overrun of the jobs that caused a delay.
 fn overran(system: &System, kind: Kind, overrun: Overrun, several: usize) -> String {
     let figures = overrun_figures(overrun);
     match kind {
@@ -168,7 +168,7 @@ fn overran(system: &System, kind: Kind, overrun: Overrun, several: usize) -> Str
 
 /// What a job declares and what it used: `declares 4ms, used 9ms`.
 pub fn overrun_figures(overrun: Overrun) -> String {
-    // Beyond three digits where these would say the same of both.
+    // The difference, if three digits are the same for both.
     let (declared, used) = (time(overrun.declared), time(overrun.used));
     let so_far = if overrun.ended { "" } else { " so far" };
     match declared == used {
@@ -177,9 +177,9 @@ pub fn overrun_figures(overrun: Overrun) -> String {
     }
 }
 
-/// A cause in words, with whom it is blamed on. `threads` are the names of other threads by their numbers.
+/// A cause as text, with the jobs that caused it. `threads` are the names of other threads by their numbers.
 pub fn words(system: &System, kind: Kind, threads: &[String]) -> String {
-    told(system, kind, threads, |who| match who.job {
+    phrase(system, kind, threads, |who| match who.job {
         Some((number, leg)) => name_of(system, JobId { operation: who.operation, number, leg }),
         None => format!("jobs of {}", operation(system, who.operation)),
     })
@@ -188,10 +188,10 @@ pub fn words(system: &System, kind: Kind, threads: &[String]) -> String {
 /// The same with the instances of a template together.
 pub(crate) fn words_of_templates(system: &System, kind: Kind, threads: &[String]) -> String {
     let jobs = |who: Culprit| format!("jobs of {}", template(operation(system, who.operation)));
-    told(system, kind.by_operation(), threads, jobs)
+    phrase(system, kind.by_operation(), threads, jobs)
 }
 
-fn told(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -> String) -> String {
+fn phrase(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -> String) -> String {
     let is = |who: Culprit| if who.job.is_some() { "is" } else { "are" };
     let ran = |other: Option<Culprit>| other.map_or(String::new(), |other| format!(", while {} ran", who(other)));
     match kind {

@@ -1,4 +1,4 @@
-//! A late job, and why it was late, in words.
+//! A late job, and the cause of its lateness as text.
 
 use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::JobEnd;
@@ -39,7 +39,7 @@ pub(crate) fn miss(account: &Account<'_>, end: &JobEnd) -> MissSummary {
             overran_ns: phases.overran.as_nanos(),
             held_ns: phases.held.as_nanos(),
         },
-        // Who looked at every event knows better than the job's own instants tell.
+        // An observer of all events knows more than the job's own instants.
         chief: match blame {
             Some(blame) => blamed::chief(system, blame).map_or("too-short", |part| GROUPS[group(part.kind)].0),
             None => phase(phases.longest()),

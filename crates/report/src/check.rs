@@ -1,7 +1,6 @@
-//! What `check` proved, as tables and as JSON.
+//! The result of `check`, as tables and as JSON.
 //!
-//! Regions and changes between them are many and mostly alike, so the tables show each operation
-//! and chain once, where it fares worst; JSON has every scene.
+//! The tables show each operation and chain once, in its worst region or change of regions; JSON has every scene.
 
 use std::collections::BTreeSet;
 
@@ -24,22 +23,22 @@ use crate::summary::{Head, SCHEMA};
 use crate::terminal::grid::{Tone, Value, column, grid};
 use crate::terminal::{Detail, Look, MOST_ROWS, notes};
 
-/// What was checked, and what came of it.
+/// A checked system, and the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked<'a> {
     /// The command line.
     pub command: &'a str,
     /// The system.
     pub system: &'a System,
-    /// What the analysis says of it.
+    /// The report of the analysis.
     pub report: &'a Report,
-    /// What else a reader must know: what scheduling was taken to cost.
+    /// Notes, such as the scheduling costs in use.
     pub notes: &'a [Note],
-    /// If something that counts fails: a behaviour in which it misses.
+    /// If a requirement fails: a behaviour in which it misses.
     pub counterexample: Option<&'a Seen>,
-    /// How much could change, if that was asked.
+    /// The margins, if requested.
     pub sensitivity: Option<&'a Sensitivity>,
-    /// What is admitted of programs under the CPU broker, host by host.
+    /// The admission of programs under the CPU broker, host by host.
     pub admissions: &'a [HostAdmission],
     /// In a terminal: the analyses and their assumptions.
     pub explain: bool,
@@ -47,10 +46,10 @@ pub struct Checked<'a> {
     pub detail: Detail,
 }
 
-/// A behaviour in which something misses.
+/// A behaviour with a miss.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
-    /// What misses.
+    /// The operation, processor or chain that misses.
     pub of: String,
     /// `operation`, `processor` or `chain`.
     pub kind: &'static str,
@@ -60,11 +59,11 @@ pub struct Seen {
     pub reason: String,
     /// How long it is simulated.
     pub duration_ns: u64,
-    /// The file in which it stands, if it was written.
+    /// Its file, if it was written.
     pub file: Option<String>,
-    /// The job that is seen to miss, if it was simulated.
+    /// The job that misses, if it was simulated.
     pub job: Option<String>,
-    /// When that is seen.
+    /// The time of the miss.
     pub at_ns: Option<u64>,
 }
 
@@ -86,7 +85,7 @@ struct Json<'a> {
 }
 
 impl std::fmt::Display for Seen {
-    /// What to do to see it.
+    /// How to see it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.file, &self.job, self.at_ns) {
             (Some(file), Some(job), Some(at)) => {
@@ -97,19 +96,19 @@ impl std::fmt::Display for Seen {
     }
 }
 
-/// Something that was judged, where it fares worst.
+/// An operation or chain in its worst scene.
 struct Worst<'a, T> {
     scene: &'a SceneReport,
     judged: &'a T,
     instances: BTreeSet<&'a str>,
 }
 
-/// What operations and chains have in common.
+/// Operations and chains.
 trait Judged {
     fn verdict(&self) -> &Verdict;
     fn slack_ns(&self) -> Option<i64>;
 
-    /// Greater is worse: what fails, then what is not proved, then what has the least slack.
+    /// Greater is worse: failed, then not proved, then the least slack.
     fn badness(&self) -> (u8, i64) {
         let rank = match self.verdict() {
             Verdict::Fails { .. } => 2,
@@ -139,7 +138,7 @@ impl Judged for ChainReport {
 }
 
 impl<'a> Checked<'a> {
-    /// A check with nothing told besides what was proved.
+    /// A check without notes.
     pub fn new(command: &'a str, system: &'a System, report: &'a Report) -> Self {
         Checked {
             command,
@@ -154,12 +153,12 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Whether everything that counts is proved, and every program can rely on what it needs.
+    /// Whether all requirements that count are proved, and every program has what it needs.
     pub fn holds(&self) -> bool {
         self.outcome() == Outcome::Holds
     }
 
-    /// What the analysis says, which has nothing to say where there are programs alone, and what is admitted of programs.
+    /// The outcome of the analysis (none for programs alone), and of the admission of programs.
     fn outcome(&self) -> Outcome {
         match self.report.outcome {
             Outcome::Holds => self.admitted(),
@@ -179,7 +178,7 @@ impl<'a> Checked<'a> {
         self.system.operations.is_empty() && !self.admissions.is_empty()
     }
 
-    /// The check for other programs; `docs/json.md` tells every field.
+    /// The JSON form; `docs/json.md` describes every field.
     pub fn json(&self) -> String {
         let json = Json {
             hyoshi: Head {
@@ -336,7 +335,7 @@ impl<'a> Checked<'a> {
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    /// From when deadline and bound of a triggered operation count.
+    /// The start of the deadline and bound of a triggered operation.
     fn counted_from(&self, one: &OperationReport) -> String {
         let operation = self.system.operation(one.operation);
         let root = |id: &OperationId| self.system.operation(*id).name.as_str();
@@ -350,7 +349,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// What is proved if a processor with two strategies never leaves the one or the other, and if it does.
+    /// With two strategies: what is proved for each alone, and across switches.
     fn strategy_table(&self, look: Look) -> Option<String> {
         let columns = [
             column("operation"),
@@ -459,9 +458,9 @@ impl<'a> Checked<'a> {
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    /// What the classic bounds say of processors that they apply to, once for all scenes.
+    /// The utilisation bounds of processors that they apply to, once for all scenes.
     fn utilisation_bounds(&self) -> String {
-        let mut said: Vec<String> = Vec::new();
+        let mut lines: Vec<String> = Vec::new();
         for one in self.report.scenes.iter().flat_map(|scene| &scene.processors) {
             let test = |bound: &UtilisationBound| match bound {
                 UtilisationBound::Yes { bound_ppm, met, .. } => Some((*bound_ppm, *met)),
@@ -479,14 +478,14 @@ impl<'a> Checked<'a> {
                 word(liu_layland),
                 word(hyperbolic)
             );
-            if !said.contains(&line) {
-                said.push(line);
+            if !lines.contains(&line) {
+                lines.push(line);
             }
         }
-        let more = said.len().saturating_sub(4);
-        said.truncate(4);
-        said.extend((more > 0).then(|| format!("  … and {more} more: --format json lists all\n")));
-        said.concat()
+        let more = lines.len().saturating_sub(4);
+        lines.truncate(4);
+        lines.extend((more > 0).then(|| format!("  … and {more} more: --format json lists all\n")));
+        lines.concat()
     }
 
     fn assumptions(&self) -> String {

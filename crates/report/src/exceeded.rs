@@ -1,4 +1,4 @@
-//! What took longer than was proved, and what was seen of what the proofs take for granted.
+//! Observed times beyond their bounds, and observed violations of the proof's assumptions.
 
 use hyoshi_sched::Outcome;
 
@@ -11,7 +11,7 @@ const MOST_NAMED: usize = 3;
 /// Of a file with programs alone.
 const NO_OPERATIONS: &str = "the file has no operations; `hyoshi check` lists the admitted programs";
 
-/// What is proved, and which of it was exceeded.
+/// The result of the analysis, and exceeded bounds.
 pub(crate) fn analysis(
     account: &Account<'_>,
     operations: &[OperationSummary],
@@ -58,8 +58,8 @@ pub(crate) fn analysis(
 }
 
 impl AnalysisSummary {
-    /// What is proved, in a sentence, beside whether what was seen holds. What is proved cannot fail while
-    /// its premises are kept: where it did, the sentence says so.
+    /// The result of the analysis in a sentence; `holds`: whether the observed run met its requirements. If a proved
+    /// requirement failed, an assumption of the proof was violated.
     pub(crate) fn words(&self, holds: bool) -> String {
         match (self.outcome, &self.left_out) {
             (Some(Outcome::Holds), _) if !self.exceeded.is_empty() => {
@@ -80,7 +80,7 @@ impl AnalysisSummary {
     }
 }
 
-/// What was seen that a proof assumes away: it can explain a time bound exceeded.
+/// Observed violations of the proof's assumptions, which can explain a time beyond its bound.
 fn seen(account: &Account<'_>) -> Vec<String> {
     let mut seen = to_act_on(account);
     for (processor, split) in account.system.processors.iter().zip(&account.figures.time) {
@@ -95,10 +95,10 @@ fn seen(account: &Account<'_>) -> Vec<String> {
     seen
 }
 
-/// The bounds of a run leave out what scheduling costs.
+/// The bounds of a run ignore scheduling costs.
 const UNCALIBRATED: &str = "the bounds ignore scheduling costs; `hyoshi calibrate` measures them";
 
-/// Of these, what the user can change.
+/// Those that the user can change.
 fn to_act_on(account: &Account<'_>) -> Vec<String> {
     let mut seen = Vec::new();
     let overran = account.figures.stats.counts(None, |_| true).overran;
@@ -114,7 +114,7 @@ fn to_act_on(account: &Account<'_>) -> Vec<String> {
     seen
 }
 
-/// The same as a note. It is worth no more than knowing if the file and the kernel kept to what the proof assumes, and
+/// The same as a note. It is only information if the file and the kernel complied with the assumptions, and
 /// something from outside explains the excess.
 pub(crate) fn note(account: &Account<'_>, analysis: &AnalysisSummary) -> Option<Note> {
     let all = &analysis.exceeded;

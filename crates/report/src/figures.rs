@@ -57,13 +57,21 @@ impl Unit {
         Unit { nanos: 1, name: "ns" },
     ];
 
-    /// One unit for several times: that of the longest, unless the shortest is less than a thousandth of it.
+    /// One unit for several times: the largest in which the shortest is at least a tenth, or a larger one if the longest
+    /// would have five digits.
     pub fn of(times: impl IntoIterator<Item = u64>) -> Unit {
         let times = times.into_iter().filter(|nanos| *nanos > 0);
         let (shortest, longest) = times.fold((u64::MAX, 0), |(least, most), one| (least.min(one), most.max(one)));
         // A time that rounds up to the next unit is shown in it: 999.9us is 1ms.
-        let fits = |unit: &&Unit| longest >= unit.nanos - unit.nanos / 2_000 && shortest >= unit.nanos / 1_000;
-        Unit::ALL.iter().find(fits).copied().unwrap_or(Unit::ALL[3])
+        let fits = |unit: &Unit| longest >= unit.nanos - unit.nanos / 2_000 && shortest >= unit.nanos / 10;
+        let mut place = Unit::ALL.iter().position(fits).unwrap_or(Unit::ALL.len() - 1);
+        while place > 0
+            && longest / Unit::ALL[place].nanos >= 10_000
+            && shortest >= Unit::ALL[place - 1].nanos / 100_000
+        {
+            place -= 1;
+        }
+        Unit::ALL[place]
     }
 
     /// Nanoseconds in this unit, to three significant digits: `12.3ms`, `0.045ms`, `1,230ms`.
@@ -128,9 +136,10 @@ mod tests {
     fn times_beside_each_other_have_one_unit() {
         let unit = |times: &[u64]| times.iter().map(|ns| Unit::of(times.iter().copied()).text(*ns)).collect::<Vec<_>>();
         assert_eq!(unit(&[14_312_000, 45_600, 0]), ["14.3ms", "0.0456ms", "0"]);
-        assert_eq!(unit(&[14_312_000, 300]), ["14,300us", "0.3us"]);
-        assert_eq!(unit(&[1_000_000_000, 1_000_000]), ["1s", "0.001s"]);
+        assert_eq!(unit(&[14_312_000, 300]), ["14.3ms", "0.0003ms"]);
+        assert_eq!(unit(&[1_000_000_000, 25_000_000]), ["1,000ms", "25ms"]);
         assert_eq!(unit(&[1_000_000_000, 2_000]), ["1,000ms", "0.002ms"]);
+        assert_eq!(unit(&[10_000_000_000, 1]), ["10,000,000us", "0.001us"]);
         assert_eq!(unit(&[]), [""; 0]);
     }
 

@@ -1,4 +1,4 @@
-//! Writes a report file so that an old one is lost only for a whole new one.
+//! Writes a report file in one step: an old one is only replaced by a complete new one.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -58,7 +58,7 @@ pub fn save(path: &Path, text: &str) -> Result<(), SaveError> {
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(text.as_bytes())?;
-    // Some file systems tell of a full disk only now.
+    // Some file systems report a full disk only now.
     file.sync_all()
 }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_is_told_of() {
+    fn a_full_device_is_an_error() {
         let full = save(Path::new("/dev/full"), "text").unwrap_err().to_string();
         assert!(full.contains("free some space"), "{full}");
     }

@@ -18,7 +18,7 @@ pub const REDRAW: Span = Span::from_millis(200);
 /// Other output gets a line this often.
 pub const LINE: Span = Span::from_secs(1);
 
-/// Shows how a run goes.
+/// Shows the progress of a run.
 #[derive(Debug)]
 pub struct Live<W> {
     to: W,
@@ -26,7 +26,7 @@ pub struct Live<W> {
     redraws: bool,
     asked: Span,
     shown: Option<Instant>,
-    /// Lines on the screen that the next table takes the place of.
+    /// Lines on the screen that the next table replaces.
     lines: u16,
     /// CPU time of each processor when it was last shown, for the utilisation since then.
     consumed: Vec<Span>,
@@ -62,8 +62,7 @@ impl<W: Write> Live<W> {
         self.shown.is_none_or(|shown| now.since(shown) >= every)
     }
 
-    /// Shows how things are at `now`. What cannot be shown is no reason to end a run: errors are
-    /// for the caller to ignore.
+    /// Shows the state at `now`. The caller ignores errors: a run continues without its display.
     pub fn show(&mut self, now: Instant, system: &System, stats: &Stats, lost_events: u64) -> io::Result<()> {
         self.measure(now, system, stats);
         self.shown = Some(now);
@@ -83,7 +82,7 @@ impl<W: Write> Live<W> {
         self.to.flush()
     }
 
-    /// Takes the table from the screen, so that the final report stands in its place.
+    /// Removes the table from the screen, for the final report.
     pub fn finish(&mut self) -> io::Result<()> {
         if self.redraws {
             self.clear()?;
@@ -174,7 +173,7 @@ impl<W: Write> Live<W> {
         lines.into_iter().map(|(line, colour)| self.fitted(&line, width, colour)).collect()
     }
 
-    /// A line that wraps would take two, and the next table would not find its place.
+    /// A line that fits the width: a wrapped line would shift the next table.
     fn fitted(&self, line: &str, width: usize, colour: Option<Color>) -> String {
         let line = cut(&printable(line), width);
         match colour.filter(|_| self.look.colour) {

@@ -23,7 +23,7 @@ pub(crate) const MOST_ROWS: usize = 40;
 /// Late jobs that the terminal shows.
 const MOST_MISSES: usize = 8;
 
-/// Notes of a text take this many lines at most, unless all are wanted.
+/// The maximum number of lines for notes, unless all are wanted.
 const MOST_NOTE_LINES: usize = 5;
 
 /// When to print in colour.
@@ -325,7 +325,7 @@ impl Summary {
         ];
         let mut groups: Vec<&OperationSummary> = self.groups.iter().collect();
         if groups.len() > MOST_ROWS {
-            // Where not all can be shown, those with something to show.
+            // If not all fit, those with misses first.
             let not_made = |group: &OperationSummary| group.counts.released - group.counts.made;
             groups.sort_by_key(|group| (!group.critical, std::cmp::Reverse(not_made(group))));
         }
@@ -364,13 +364,13 @@ impl Summary {
             column("lost").if_any(),
         ];
         let rows = self.epochs.iter().map(|epoch| {
-            // Of several processors the fullest one decides how a region fares.
+            // The processor with the highest load represents the region.
             let most = |of: fn(&crate::summary::LoadSummary) -> u64| epoch.processors.iter().map(of).max().unwrap_or(0);
             let (declared, used) = (most(|load| load.declared_ppm), most(|load| load.used_ppm));
             let (critical, other) = (&epoch.critical, &epoch.non_critical);
             let lost = |counts: &CountsSummary| counts.stopped + counts.dropped();
             let reached = epoch.until_ns > epoch.at_ns;
-            // Of a region that was not reached nothing was counted: it has no zeros.
+            // A region that was not reached has empty cells, not zeros.
             let count = |count, tone| if reached { Value::Count(count, tone) } else { Value::figure("") };
             vec![
                 Value::words(if reached { epoch.name.clone() } else { format!("{} (not reached)", epoch.name) }),
@@ -491,7 +491,7 @@ impl Summary {
     }
 }
 
-/// What a chain's file entry demands.
+/// The requirements of a chain.
 pub(crate) fn demanded(chain: &ChainSummary) -> String {
     let demands = [("deadline", chain.deadline_ns), ("age", chain.max_age_ns), ("reaction", chain.max_reaction_ns)];
     let demands = demands.into_iter().filter_map(|(what, limit)| Some(format!("{what} {}", nanos(limit?))));
@@ -544,7 +544,7 @@ pub(crate) fn bound_words(bound: &BoundSummary) -> String {
     }
 }
 
-/// One time, or the two that others lie between.
+/// One time, or a range.
 pub(crate) fn range(least: u64, most: u64) -> String {
     if least == most { nanos(least) } else { format!("{}–{}", nanos(least), nanos(most)) }
 }

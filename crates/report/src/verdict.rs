@@ -1,10 +1,10 @@
-//! Whether what the file demands was kept.
+//! Whether the requirements of the file were met.
 
 use crate::account::{Account, Verdict};
 use crate::figures::{count, jobs, time};
 
 impl Account<'_> {
-    /// Whether what the file demands was kept: the rule is at [`Verdict`].
+    /// Whether the requirements of the file were met: see [`Verdict`].
     pub fn verdict(&self) -> Verdict {
         verdict(self)
     }
@@ -24,7 +24,7 @@ fn verdict(account: &Account<'_>) -> Verdict {
     }
     for (chain, seen) in system.chains.iter().zip(stats.chains()) {
         if let Some(why) = seen.unmeasured {
-            // Not kept and not known are different things; only the first turns the verdict.
+            // Only a violation changes the verdict, not an unknown result.
             debug_assert!(!seen.violated(), "{why}");
             continue;
         }
@@ -47,7 +47,7 @@ fn verdict(account: &Account<'_>) -> Verdict {
     if alone {
         return of_programs(account, reasons);
     }
-    // A run that was interrupted, or a recording that was cut off, says nothing of the rest.
+    // The rest of an interrupted run or truncated recording is unknown.
     let partial = account.duration < account.asked;
     if partial && counted.released() == 0 && reasons.is_empty() {
         reasons.push(format!("no {what}job ended"));
@@ -68,7 +68,7 @@ fn verdict(account: &Account<'_>) -> Verdict {
     Verdict { holds, sentence, reasons }
 }
 
-/// Where there are no operations: programs' cycles, as far as somebody counted them, and how programs ended.
+/// Without operations: counted cycles of programs, and how programs ended.
 fn of_programs(account: &Account<'_>, mut reasons: Vec<String>) -> Verdict {
     let (mut met, mut missed) = (0, 0);
     for program in &account.programs {

@@ -1,4 +1,4 @@
-//! `hyoshi attach`: what runs already comes under the broker: a process, a control group, a systemd unit, a container.
+//! `hyoshi attach`: puts running programs under the broker: a process, a control group, a systemd unit, a container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,22 +45,22 @@ pub(super) struct Attach {
     here: Here,
 }
 
-/// Whose time is to be reserved, and what to call the task if nobody says.
-enum Whom {
+/// The processes of the task, and the task's default name.
+enum AttachTarget {
     Process(Identity, String),
     Group(PathBuf, String),
 }
 
 impl Attach {
-    fn whom(&self) -> Result<Whom, Trouble> {
+    fn target(&self) -> Result<AttachTarget, Trouble> {
         Ok(match (self.pid, &self.cgroup, &self.unit, &self.container) {
             (Some(pid), ..) => {
                 let process = Process::open(pid)?;
-                Whom::Process(process.identity(), task_name(Path::new(process.name())))
+                AttachTarget::Process(process.identity(), task_name(Path::new(process.name())))
             }
-            (_, Some(path), ..) => Whom::Group(unlinked(path), task_name(Path::new(path))),
-            (_, _, Some(unit), _) => Whom::Group(of_unit(unit)?, task_name(Path::new(unit))),
-            (_, _, _, Some(container)) => Whom::Group(folder_of(container)?, task_name(Path::new(container))),
+            (_, Some(path), ..) => AttachTarget::Group(unlinked(path), task_name(Path::new(path))),
+            (_, _, Some(unit), _) => AttachTarget::Group(of_unit(unit)?, task_name(Path::new(unit))),
+            (_, _, _, Some(container)) => AttachTarget::Group(group_of(container)?, task_name(Path::new(container))),
             // The command line has one of them.
             (None, None, None, None) => {
                 return Err(Trouble::refused("no process is named", "name a process, --cgroup, --unit or --container"));
@@ -72,15 +72,15 @@ impl Attach {
 pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure> {
     arguments.here.check()?;
     let attached = || {
-        let whom = arguments.whom().map_err(ClientError::Trouble)?;
-        let (Whom::Process(_, name) | Whom::Group(_, name)) = &whom;
+        let target = arguments.target().map_err(ClientError::Trouble)?;
+        let (AttachTarget::Process(_, name) | AttachTarget::Group(_, name)) = &target;
         let joining = arguments.asked.joining(name)?;
         let client = Client::connect(arguments.at.socket.as_deref())?;
         let task = client.join(&joining)?;
-        match &whom {
-            Whom::Process(process, _) => add(&task, *process)?,
-            Whom::Group(folder, _) => task.add_control_group(&folder.to_string_lossy()).map_err(|error| {
-                // What nobody is in ends by itself, later.
+        match &target {
+            AttachTarget::Process(process, _) => add(&task, *process)?,
+            AttachTarget::Group(folder, _) => task.add_control_group(&folder.to_string_lossy()).map_err(|error| {
+                // The broker ends a task without processes later.
                 let _ = task.leave();
                 ClientError::from(error)
             })?,
@@ -102,21 +102,21 @@ pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure
     Ok(Held::Yes)
 }
 
-/// Without links, such as version 1's `cpu` to `cpu,cpuacct`: the broker follows none.
+/// Resolves links, such as `cpu` to `cpu,cpuacct` in version 1: the broker follows none.
 fn unlinked(path: &str) -> PathBuf {
     let mounted = Path::new(path).starts_with("/sys/fs/cgroup");
     mounted.then(|| fs::canonicalize(path).ok()).flatten().unwrap_or_else(|| PathBuf::from(path))
 }
 
-/// By the number, else by the name, which only the container's runtime knows.
-fn folder_of(container: &str) -> Result<PathBuf, NoGroup> {
+/// The control group of a container by ID, else by name, which only the container's runtime knows.
+fn group_of(container: &str) -> Result<PathBuf, NoGroup> {
     of_container(container).or_else(|error| match error {
-        NoGroup::Container(_) => number_of(container).map_or(Err(error), |number| of_container(&number)),
+        NoGroup::Container(_) => id_of(container).map_or(Err(error), |id| of_container(&id)),
         other => Err(other),
     })
 }
 
-fn number_of(name: &str) -> Option<String> {
+fn id_of(name: &str) -> Option<String> {
     ["docker", "podman"].iter().find_map(|runtime| {
         let mut inspect = Command::new(runtime);
         inspect.args(["container", "inspect", "--format", "{{.Id}}", "--", name]);

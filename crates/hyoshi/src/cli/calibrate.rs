@@ -1,4 +1,4 @@
-//! `hyoshi calibrate`: what scheduling costs on this machine.
+//! `hyoshi calibrate`: measures scheduling costs on this machine.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -34,7 +34,7 @@ pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, F
             path
         }
     };
-    // What takes ten seconds should not fail at its end.
+    // Checked before ten seconds of measuring.
     try_out("the costs", &path, "")?;
     let mut progress = ProgressLine::new(format);
     let calibration = Calibration::measure(|what, percent| progress.step(&format!("measuring {what} ({percent} %)")));
@@ -66,11 +66,11 @@ pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, F
 
 const NAME_ONE: &str = "name a file that you may write to: `hyoshi calibrate --output costs.toml`";
 
-/// How the figures came about, in a line; docs/calibrating.md has more.
+/// The method in one line; docs/calibrating.md has more.
 const HOW: &str = "p99.9 of each (the maximum below 1000 samples), from the gaps of a lane that only reads the clock; \
                    the longest gaps are left out, up to the time that the host used";
 
-/// What each cost is for, as the table says it.
+/// The meaning of each cost in the table.
 const MEANINGS: [(&str, &str); 6] = [
     ("timer", "a release timer expires: interrupt, release thread, next timer"),
     ("enqueue", "a job enters its queue"),

@@ -1,4 +1,4 @@
-//! `hyoshi call`: an operation of an object, with the IDL at hand.
+//! `hyoshi call`: calls an operation of an object, with types from an IDL file.
 
 mod raised;
 mod shown;
@@ -53,14 +53,14 @@ pub(super) struct Arguments {
     tls: ClientTls,
 }
 
-/// What is to be called.
+/// An operation, with the types that its messages contain.
 struct Called {
     /// On the wire.
     name: String,
     oneway: bool,
-    /// What goes there: name, type, direction.
+    /// Parameters of the request: name and type.
     sent: Vec<(String, TypeCode)>,
-    /// What comes back, in order.
+    /// Values of the reply, in order.
     back: Vec<(String, TypeCode)>,
     /// Exceptions that it declares.
     raises: Vec<TypeCode>,
@@ -92,7 +92,7 @@ pub(super) fn call(arguments: &Arguments, format: Format) -> Result<Held, Failur
         Some(specification) => {
             match interface(specification, &object, arguments)? {
                 Ok(interface) => known(specification, interface, &arguments.operation)?,
-                // It could not be asked: what it raised is the answer.
+                // The object raised instead of reporting its interface.
                 Err(raised) => return answer(&unknown(&arguments.operation)?, Err(raised.into()), &object, format),
             }
         }
@@ -106,8 +106,8 @@ pub(super) fn call(arguments: &Arguments, format: Format) -> Result<Held, Failur
     answer(&called, outcome, &object, format)
 }
 
-/// The interface meant: as asked for, else as the reference says, else the only one that has the operation; of several,
-/// the one that the object says it has.
+/// The interface of the object: that of `--interface`, else that of the reference, else the only one of the file. Of
+/// several with the operation, the object is asked which it supports.
 fn interface(
     all: &Specification,
     object: &ObjectRef,
@@ -173,7 +173,7 @@ fn scoped(all: &Specification, id: DefinitionId) -> String {
     definition.scope.iter().chain([&definition.name]).cloned().collect::<Vec<_>>().join("::")
 }
 
-/// The interface and what it inherits from.
+/// The interface and its bases.
 fn lineage(all: &Specification, id: DefinitionId) -> Vec<&Interface> {
     let (mut next, mut seen, mut found) = (vec![id], Vec::new(), Vec::new());
     while let Some(id) = next.pop() {
@@ -247,7 +247,7 @@ fn known(all: &Specification, id: DefinitionId, wanted: &str) -> Result<Called, 
     Err(Failure::new(format!("{} has no operation `{wanted}`", scoped(all, id))).help(help))
 }
 
-/// What every object answers to.
+/// Operations of every object.
 fn of_every_object(wanted: &str) -> Result<Called, ()> {
     let simple = |kind| TypeCode::build(|types| types.simple(kind));
     let (sent, back) = match wanted {
@@ -260,7 +260,7 @@ fn of_every_object(wanted: &str) -> Result<Called, ()> {
     Ok(Called { name: wanted.to_owned(), oneway: false, sent, back, raises: Vec::new() })
 }
 
-/// Without IDL: what every object has, or something that takes and answers nothing.
+/// Without IDL: an operation of every object, or one without parameters and result.
 fn unknown(wanted: &str) -> Result<Called, Failure> {
     if let Ok(called) = of_every_object(wanted) {
         return Ok(called);
@@ -403,14 +403,14 @@ fn answer(
     }
 }
 
-/// What programs are told.
+/// The JSON form of an outcome.
 fn answered(called: &Called, what: &str, outcome: OrderedJson) -> String {
     let head = [("hyoshi", json!(head("call"))), ("operation", json!(called.name))];
     let head = head.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
     OrderedJson::Members(head.chain([(what.to_owned(), outcome)]).collect()).lines() + "\n"
 }
 
-/// Where the reference says that the object is.
+/// The addresses in the reference.
 fn places(object: &ObjectRef) -> Vec<String> {
     let told = |endpoint| match endpoint {
         Endpoint::Tcp { host, port, .. } | Endpoint::Tls { host, port, .. } if host.contains(':') => {

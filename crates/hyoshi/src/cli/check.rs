@@ -1,4 +1,4 @@
-//! `hyoshi check`: what can be proved before deployment.
+//! `hyoshi check`: proves deadlines and admits programs before deployment.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use hyoshi_sim::refute;
 
 use super::costs::CostsFrom;
 use super::counterexample;
-use super::load::{Changes, Ready, load};
+use super::load::{Changes, LoadedSystem, load};
 use super::notes::{Verbose, note, warning};
 use super::output::command_line;
 use super::progress::ProgressLine;
@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     changes: Changes,
     #[command(flatten)]
     costs: CostsFrom,
-    /// If it does not hold: write a system whose simulation shows the miss
+    /// If it does not hold: write a system that shows the miss in a simulation
     #[arg(long, value_name = "FILE")]
     counterexample: Option<PathBuf>,
     /// Show how much longer and how much more often each operation could run, and what breaks first
@@ -108,8 +108,8 @@ fn none(report: &Report, path: &Path) -> String {
     }
 }
 
-/// All margins, found by as many threads as there are CPUs; this one tells how far they are.
-fn margins(ready: &Ready, strategies: &Strategies, report: &Report, line: &mut ProgressLine) -> Sensitivity {
+/// All margins, searched by one thread per CPU; this thread shows the progress.
+fn margins(ready: &LoadedSystem, strategies: &Strategies, report: &Report, line: &mut ProgressLine) -> Sensitivity {
     let search = SensitivitySearch::new(&ready.system, strategies, report);
     let (next, done, of) = (AtomicUsize::new(0), AtomicUsize::new(0), ready.system.operations.len());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(search.parts());

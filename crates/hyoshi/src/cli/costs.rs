@@ -1,5 +1,5 @@
-//! What scheduling costs, for `check`, `sim` and the bounds of `run`: from the command line, else from the
-//! system's file, else as `hyoshi calibrate` measured it on this machine.
+//! Scheduling costs for `check`, `sim` and the bounds of `run`: from the command line, else from the system's file,
+//! else as measured by `hyoshi calibrate` on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -11,20 +11,19 @@ use hyoshi_report::{Level, Note};
 use super::Failure;
 use super::notes::note;
 
-/// Names another file than the usual one for what was measured on this machine; `none`: there is
-/// to be none, so that results do not depend on the machine.
+/// The file of measured costs; `none` for no file, which makes results independent of the machine.
 const VARIABLE: &str = "HYOSHI_COSTS";
 
-/// The topic of what is said of costs.
+/// The topic of notes on costs.
 const TOPIC: &str = "costs";
 
-/// The name under which a recording keeps costs that the command line gave.
+/// The name under which a recording stores costs of the command line.
 const RECORDED: &str = "costs of the command line";
 
-/// The name under which a recording keeps the costs measured on its machine.
+/// The name under which a recording stores the costs measured on its machine.
 const MEASURED: &str = "costs measured on the machine";
 
-/// The measured costs that a recording keeps, for systems whose file gives none.
+/// The measured costs in a recording, for systems without costs of their own.
 pub(super) fn recalled_instead(files: &[(String, String)]) -> Result<Option<Costs>, Failure> {
     let Some((name, text)) = files.iter().find(|(kept, _)| kept == MEASURED) else { return Ok(None) };
     let read = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?;
@@ -40,19 +39,19 @@ pub(super) struct CostsFrom {
     pub costs: Option<String>,
 }
 
-/// Costs that the system's file does not give, and where they come from.
+/// Costs from outside the system's file.
 #[derive(Debug)]
 pub(super) enum CostSource {
-    /// The command line gave them: whatever the file says.
+    /// From the command line: they override the file.
     Given { costs: Costs, text: String },
-    /// They were measured on this machine: where the file says nothing.
+    /// Measured on this machine: for processors without costs in the file.
     Stored { costs: Costs, text: String },
-    /// Nobody has measured.
+    /// Not measured.
     Nowhere,
 }
 
 impl CostsFrom {
-    /// What a recording was made with, if it says so; `files` are the texts that it keeps.
+    /// Applies the costs of the command line that made a recording; `files` are the texts in it.
     pub fn recalled(&self, files: &[(String, String)], system: &mut Contents) -> Result<(), Failure> {
         let Some(name) = &self.costs else { return Ok(()) };
         let kept = files.iter().find(|(kept, _)| kept == name);
@@ -92,8 +91,7 @@ impl CostsFrom {
 }
 
 impl CostSource {
-    /// What a recording must keep to be simulated with the same: a text with its name, and the
-    /// argument that would give it, if it was given.
+    /// The costs as a named text for a recording, and the argument that selects them.
     pub fn to_record(&self) -> Option<((String, String), Option<String>)> {
         let text = |costs| MeasuredCosts { costs, ..MeasuredCosts::default() }.to_toml();
         match self {
@@ -105,7 +103,7 @@ impl CostSource {
         }
     }
 
-    /// Costs for where the system's file says nothing.
+    /// Costs for processors without costs in the file.
     pub fn instead(&self) -> Option<Costs> {
         match self {
             CostSource::Stored { costs, .. } => Some(*costs),
@@ -113,7 +111,7 @@ impl CostSource {
         }
     }
 
-    /// Puts what the command line gave into the system, and says what holds now.
+    /// Applies the costs of the command line to the system. Returns notes on the costs in use.
     pub fn settle(self, system: &mut Contents, by_file: bool) -> Vec<Note> {
         let text = match self {
             CostSource::Given { costs, text } => {
@@ -163,13 +161,13 @@ fn measured_here(measured: &MeasuredCosts) -> String {
     format!("costs: measured on this machine{date}{priority}{kernel} {}", list(&measured.costs))
 }
 
-/// Every cost, as short as a line wants it.
+/// All costs, in one line.
 fn list(costs: &Costs) -> String {
     let each = costs.named().map(|(name, span)| format!("{name} {}", short(span)));
     format!("({})", each.join(", "))
 }
 
-/// Two figures are enough to know which costs these are.
+/// Two significant digits identify the costs.
 pub(super) fn short(span: Span) -> String {
     match span.as_nanos() {
         nanos @ 0..1_000 => format!("{nanos}ns"),
@@ -178,8 +176,7 @@ pub(super) fn short(span: Span) -> String {
     }
 }
 
-/// A warning where scheduling a job takes longer than the job may: there is little point in what
-/// then follows, and more often a unit is wrong.
+/// A note if scheduling a job costs more than its execution: most often, a unit is wrong.
 fn larger_than_operations(system: &Contents) -> Option<Note> {
     let per_job = |costs: &Costs| {
         let Costs { timer, enqueue, dequeue, cancel, switch, watchdog: _ } = *costs;
@@ -208,7 +205,7 @@ fn larger_than_operations(system: &Contents) -> Option<Note> {
     Some(Note { remedy, ..note(Level::Info, TOPIC, text) })
 }
 
-/// What was measured on this machine, if anybody has.
+/// The costs measured on this machine.
 fn stored() -> Result<Option<MeasuredCosts>, Failure> {
     let Some(path) = stored_path() else { return Ok(None) };
     let named = secure_var_os(VARIABLE).is_some();
@@ -218,7 +215,7 @@ fn stored() -> Result<Option<MeasuredCosts>, Failure> {
     read_costs_file(&path).map(Some).map_err(Failure::File)
 }
 
-/// Where it is: `HYOSHI_COSTS`, else where `hyoshi calibrate` leaves it.
+/// Their file: `HYOSHI_COSTS`, else where `hyoshi calibrate` stores it.
 fn stored_path() -> Option<PathBuf> {
     match secure_var_os(VARIABLE) {
         Some(none) if none == "none" => None,
@@ -227,8 +224,7 @@ fn stored_path() -> Option<PathBuf> {
     }
 }
 
-/// Where `hyoshi calibrate` leaves what it measured (XDG base directory specification: a relative
-/// XDG_CONFIG_HOME is to be ignored).
+/// Where `hyoshi calibrate` stores costs (XDG base directory specification: a relative XDG_CONFIG_HOME is ignored).
 pub(super) fn default_path() -> Option<PathBuf> {
     let absolute = |name| secure_var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".config"));

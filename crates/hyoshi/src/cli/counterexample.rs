@@ -1,4 +1,4 @@
-//! A behaviour in which what fails is seen to miss, as a file for `hyoshi sim`.
+//! Counterexamples: a system file whose simulation shows a miss.
 
 use std::cell::RefCell;
 use std::fs;
@@ -13,22 +13,22 @@ use hyoshi_sim::simulate;
 use hyoshi_trace::{Decision, Event, JobEnd, Probe, Stats};
 
 use super::Failure;
-use super::load::{Ready, plan};
+use super::load::{LoadedSystem, plan};
 use super::output::{cannot_write, try_out};
 
-/// Simulations of one counterexample may take so long together.
+/// Limit for all simulations of one counterexample.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The first thing that counts and fails, if there is one.
-pub(super) fn first(ready: &Ready, report: &Report) -> Option<Counterexample> {
+/// The first requirement that counts and fails.
+pub(super) fn first(ready: &LoadedSystem, report: &Report) -> Option<Counterexample> {
     counterexamples(&ready.system, report).next().filter(|one| one.counts)
 }
 
-/// Simulates the counterexample until it misses, and writes it down for others to do the same.
+/// Simulates the counterexample until it misses, and writes it to a file.
 pub(super) fn save(
     mut example: Counterexample,
     path: &Path,
-    ready: &Ready,
+    ready: &LoadedSystem,
     strategies: &Strategies,
 ) -> Result<Seen, Failure> {
     try_out("the counterexample", path, &ready.file)?;
@@ -48,7 +48,7 @@ pub(super) fn save(
             }
         }
     };
-    // A whole millisecond behind the miss there is nothing more to see.
+    // The file ends at the next whole millisecond after the miss.
     let end = miss.end.since(Instant::ZERO).as_nanos().div_ceil(1_000_000).saturating_mul(1_000_000);
     let shorter = example.system.duration.min(Span::from_nanos(end.max(1_000_000)));
     example.system = example.system.with(|system| system.duration = shorter);
@@ -71,7 +71,7 @@ pub(super) fn save(
     })
 }
 
-/// What is to be told of a counterexample that nobody has simulated.
+/// A counterexample before its simulation.
 pub(super) fn seen(example: &Counterexample) -> Seen {
     Seen {
         of: example.subject.name().into(),
@@ -85,7 +85,7 @@ pub(super) fn seen(example: &Counterexample) -> Seen {
     }
 }
 
-/// The first job that shows the miss, unless that takes too long.
+/// The first job that misses; `None` if the simulation runs out of time.
 fn miss(example: &Counterexample, strategies: &Strategies, started: WallClock) -> Result<Option<JobEnd>, Failure> {
     let (system, watch) = (&example.system, RefCell::new(MissFinder::new(example)));
     let plan = plan(system, strategies)?;
@@ -94,7 +94,7 @@ fn miss(example: &Counterexample, strategies: &Strategies, started: WallClock) -
     Ok(watch.into_inner().missed)
 }
 
-/// Looks for the subject's first miss.
+/// Finds the first miss of the subject.
 struct MissFinder<'a> {
     subject: &'a Subject,
     system: &'a System,

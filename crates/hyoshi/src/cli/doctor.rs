@@ -1,4 +1,4 @@
-//! `hyoshi doctor`: what this machine grants, and what to do about each refusal.
+//! `hyoshi doctor`: lists what this machine permits, with a remedy for each refusal.
 
 use std::fmt::Write;
 

@@ -1,13 +1,12 @@
 //! `hyoshi exec`: a program under the broker.
 //!
-//! `exec` joins the broker with its own process and then becomes the program (execve(2)): signals, the terminal, job
-//! control and the exit status are the program's own, for nobody stands in between. A process beside it, not among its
-//! children, sees whether the broker lives:
+//! `exec` joins the broker with its own process and then becomes the program (execve(2)). Signals, the terminal, job
+//! control and the exit status are therefore the program's own. A process that is not its child watches the broker:
 //!
 //! ```text
 //!   hyoshi exec ── join, add process ──► broker
-//!        │ starts, in a group of its own, with nothing of the program's but its standard error
-//!        ├───────► exec-watch ── waits for either to end; says that the broker has, and when the next has the program
+//!        │ starts, in a group of its own, sharing only standard error with the program
+//!        ├───────► exec-watch ── waits until either ends; reports the end of the broker, and its successor
 //!        ▼ becomes
 //!     PROGRAM
 //! ```
@@ -30,13 +29,13 @@ use hyoshi_os::process::{Identity, Process, identity, set_no_new_privileges, wai
 use super::broker::{At, Here, Period, settled};
 use super::{Failure, Format, Held, streams};
 
-/// How `exec` ends if it could not even try, as env(1), nice(1) and timeout(1) do.
+/// The exit code before the program is started, as of env(1), nice(1) and timeout(1).
 const NOT_TRIED: u8 = 125;
-/// The program is there and cannot be run, or is not there (the same manual pages).
+/// The program exists but cannot be executed, or does not exist (the same manual pages).
 const NOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// How often it is looked for the next broker when one has ended.
+/// How often to look for the next broker after one has ended.
 const NEXT: Span = Span::from_millis(500);
 
 /// What a task requests.
@@ -158,7 +157,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
     };
     let error = Command::new(program).args(rest).exec();
     if let Some((_client, task)) = joined {
-        // It ends with this process in any case.
+        // The task ends with this process in any case.
         let _ = task.leave();
     }
     let there = error.kind() != io::ErrorKind::NotFound;
@@ -180,12 +179,12 @@ fn help(error: &ClientError) -> String {
 
 fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientError> {
     let joining = arguments.asked.joining(name)?;
-    // Looked up once: while a user's own broker is away, the machine's is at the usual place.
+    // Resolved once: while a user's own broker is away, the default is the machine's broker.
     let socket = arguments.at.socket.clone().unwrap_or_else(cpu_broker::to_ask_here);
     let client = Client::connect(Some(&socket))?;
     let task = client.join(&joining)?;
     let program = identity(std::process::id()).map_err(|why| ClientError::Trouble(why.into()))?;
-    // Before this process belongs to the task: what it starts from then on belongs to it, too.
+    // Before this process belongs to the task: later children would belong to it, too.
     let watch =
         client.process().ok_or_else(|| io::Error::other("its process is not visible from here")).and_then(|broker| {
             Ok(WatchArguments {
@@ -203,19 +202,19 @@ fn joined(arguments: &Exec, name: &str) -> Result<(Client, TaskStub), ClientErro
     Ok((client, task))
 }
 
-/// With its start: where the broker has other numbers for processes, it takes no other for this one.
+/// Adds a process with its start time, because a broker in another namespace has other process IDs.
 pub(super) fn add(task: &TaskStub, process: Identity) -> Result<(), ClientError> {
     task.add_process(process.number, process.start).map_err(|error| {
-        // What nobody is in ends by itself, later.
+        // The broker ends a task without processes later.
         let _ = task.leave();
         error.into()
     })
 }
 
-/// Starts what sees whether the broker lives. Without it nobody says so if it does not; the program runs all the same.
+/// Starts the process that watches the broker. The program also runs without it.
 fn beside(watch: io::Result<WatchArguments>) {
     let started = watch.and_then(|watch| {
-        // Of the terminal's signals none is for it.
+        // Its own group: it receives no signals of the terminal.
         watch.command()?.process_group(0).spawn()?.wait()
     });
     match started {
@@ -235,15 +234,15 @@ impl WatchArguments {
         if self.aside {
             command.arg("--aside");
         }
-        // It keeps nothing open that the program closes, but for standard error, which it ends with the program.
+        // It keeps only standard error open, until the program ends.
         command.stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
         Ok(command)
     }
 
-    /// Which broker answers, if it can be seen from here, and whether the program is in its task there.
+    /// The process of the answering broker, if it is visible, and whether the program is in its task there.
     fn ask(&self) -> Option<(Option<Identity>, bool)> {
         let client = Client::connect(Some(&self.socket)).ok()?;
-        // One that answers has found all tasks again that it finds.
+        // A broker that answers has restored its tasks.
         client.broker().standing().ok()?;
         let task = client.broker().standing_of(&self.name);
         Some((client.process(), task.is_ok_and(|task| task.processes.contains(&self.program))))
@@ -253,7 +252,7 @@ impl WatchArguments {
 pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
     let failed = |error: io::Error| Failure::new(format_args!("cannot watch the broker: {error}"));
     if watch.aside {
-        // Whatever else the program was given (locks, pipes) is the program's alone.
+        // Other inherited files (locks, pipes) are for the program alone.
         hyoshi_os::process::close_on_exec_from(3).map_err(failed)?;
         let mut own = WatchArguments { aside: false, ..watch.clone() }.command().map_err(failed)?;
         own.spawn().map_err(failed)?;
@@ -264,7 +263,7 @@ pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
     let mut broker = Some(Identity { number: watch.broker, start: watch.broker_start });
     let mut reserved = true;
     let program_name = format!("{} (process {})", watch.name, watch.program);
-    // Where the next broker cannot be seen, nobody can say that it ends.
+    // If the next broker is not visible, its end cannot be watched.
     while let Some(serves) = broker {
         if let Ok(serves) = Process::open_same(serves)
             && wait_for_either(&program, &serves).map_err(failed)? == 0
@@ -295,7 +294,7 @@ pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
     Ok(Held::Yes)
 }
 
-/// A task's name made of a program's.
+/// The name of a task, from that of its program.
 pub(super) fn task_name(program: &Path) -> String {
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let good = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };

@@ -1,5 +1,5 @@
-//! A recording as the source of a simulation: the incident again, perhaps under another policy.
-//! Jobs take what they took and come when they came; the rest is as the system's file says.
+//! Simulates a recording, unchanged or with another policy. Jobs have recorded execution times and releases; the rest
+//! is as in the system's file.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome};
 use serde_json::{Value, json};
 
 use super::costs::CostsFrom;
-use super::load::{Changes, Ready};
+use super::load::{Changes, LoadedSystem};
 use super::notes::note;
 use super::output::Resimulation;
 use super::recorded::{Left, Recorded};
@@ -38,42 +38,42 @@ pub(super) enum Links {
     Recorded,
 }
 
-/// What a simulation takes from a recording.
+/// The input of a simulation from a recording.
 pub(super) struct Incident {
     file: String,
     verb: String,
-    times: RefCell<Times>,
+    times: RefCell<RecordedTimes>,
     /// Recorded delays and losses of signals, if requested.
     pub journeys: Option<RecordedSignals>,
     /// Recorded requests and late starts of hosts.
     pub inputs: Vec<(Instant, ProcessorId, Input)>,
-    /// Releases that came otherwise than declared.
+    /// Releases that were later than declared.
     pub late: Arc<BTreeMap<JobId, Span>>,
     drawn: Cell<u64>,
     known: Cell<u64>,
-    /// What the recording says.
+    /// The recorded figures.
     before: Observer<'static>,
-    /// The same settings are simulated: then both must agree.
+    /// The simulation has the same settings, so both must agree.
     compares: bool,
     until: Instant,
 }
 
-/// What jobs took, by operation, number and leg.
+/// Recorded execution times, by operation, number and leg.
 #[derive(Debug)]
-struct Times(Vec<Vec<Took>>);
+struct RecordedTimes(Vec<Vec<RecordedTime>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Took {
+struct RecordedTime {
     number: u64,
     leg: u16,
-    /// It was stopped: it would have taken more.
+    /// The job was stopped: it would have executed longer.
     stopped: bool,
     used: bool,
     consumed: Span,
 }
 
-impl Times {
-    /// What a job took; of jobs with one number, each once, in the order in which they ended.
+impl RecordedTimes {
+    /// The execution time of a job. Jobs with one number are used once each, in the order of their ends.
     fn take(&mut self, job: JobId, drawn: Span) -> Option<Span> {
         let times = self.0.get_mut(job.operation.index())?;
         let key = (job.number, job.leg);
@@ -94,17 +94,17 @@ impl Incident {
         changes: &Changes,
         costs: &CostsFrom,
         strategies: &Strategies,
-    ) -> Result<(Incident, Ready), Failure> {
+    ) -> Result<(Incident, LoadedSystem), Failure> {
         let recorded = Recorded::open(path, strategies)?;
         let system = &recorded.system;
         let same = changes.arguments().iter().all(|word| word.starts_with("--duration")) && costs.costs.is_none();
-        let mut times = Times(vec![Vec::new(); system.operations.len()]);
+        let mut times = RecordedTimes(vec![Vec::new(); system.operations.len()]);
         let mut late = BTreeMap::new();
         let mut journeys = RecordedSignals::new(system, &recorded.header);
         let mut before = Observer::new(system).keeping_ends(same);
         let mut last = Instant::ZERO;
         let Left { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
-            // What the kernel tells of afterwards is no part of it.
+            // Later reports of the kernel are not part of the incident.
             if !matches!(event, Event::Seen(_)) {
                 last = last.max(at);
             }
@@ -112,12 +112,12 @@ impl Incident {
             journeys.event(processor, at, &event);
             let Event::Decision(Decision::End(end)) = event else { return ControlFlow::Continue(()) };
             if let Some(times) = times.0.get_mut(end.job.operation.index()) {
-                // The end of a run tells nothing of what is unfinished.
+                // At the end of a run the demand of unfinished jobs is unknown.
                 let told = end.outcome.finished() && (end.outcome == Outcome::Made || !end.consumed.is_zero());
                 let stopped = end.outcome == Outcome::Stopped;
                 if told || stopped {
                     let JobId { number, leg, .. } = end.job;
-                    times.push(Took { number, leg, stopped, used: false, consumed: end.consumed });
+                    times.push(RecordedTime { number, leg, stopped, used: false, consumed: end.consumed });
                 }
                 if let Some(by) = unlike_declared(system, &end) {
                     late.insert(end.job, by);
@@ -164,12 +164,12 @@ impl Incident {
         Ok((incident, ready))
     }
 
-    /// Until when the recording goes.
+    /// The end of the recording.
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// What a job takes.
+    /// The execution time of a job: recorded, else as drawn.
     pub fn takes(&self, job: JobId, drawn: Span) -> Span {
         let known = self.times.borrow_mut().take(job, drawn);
         let count = if known.is_some() { &self.known } else { &self.drawn };
@@ -182,7 +182,7 @@ impl Incident {
         self.compares
     }
 
-    /// What became of the incident.
+    /// Compares the simulation with the recording.
     pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[Carried]) -> Resimulation {
         let before = self.before.figures(self.until);
         let classes = [("critical", true), ("non-critical", false)];
@@ -209,7 +209,7 @@ impl Incident {
     }
 }
 
-/// How late a periodic release came, if that is not as the file declares it, by more than a run's
+/// The lateness of a periodic release, if it differs from the declared one by more than a run's
 /// usual overhead.
 fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
     let periodic = system.operation(end.job.operation).trigger == Trigger::Periodic;

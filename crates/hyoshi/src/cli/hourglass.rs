@@ -1,8 +1,8 @@
-//! `hyoshi hourglass`: a synthetic real-time program, which tells from its own view whether it had its time.
+//! `hyoshi hourglass`: a synthetic real-time program that measures whether it had its CPU time.
 //!
 //! After the application of that name in J. Regehr, "Inferring scheduling behavior with Hourglass" (USENIX FREENIX
 //! 2002), with which the CPU Broker's paper makes its figures 4 and 5. A period's work is CPU time by the threads' own
-//! clocks; what is not done at the end of the period is given up, so that one period's trouble is not the next one's.
+//! clocks. Work that is unfinished at the end of a period is dropped, and does not delay the next period.
 
 mod demand;
 mod tally;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
+use hyoshi_report::Look;
 use serde_json::json;
 
 use super::load::span;
@@ -57,13 +58,13 @@ pub(super) struct Hourglass {
 }
 
 const MOST_THREADS: i64 = 1_024;
-/// As short as a reservation's may be.
+/// The shortest period of a reservation.
 const SHORTEST_PERIOD: Span = Span::from_micros(100);
 const LONGEST_PERIOD: Span = Span::from_secs(3_600);
 const SECOND: Span = Span::from_secs(1);
 
 impl Hourglass {
-    /// What it is to do, if that makes sense.
+    /// The work of all periods, after checks of the flags.
     fn demand(&self) -> Result<WorkPlan, Failure> {
         let Hourglass { period, threads, .. } = *self;
         if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
@@ -112,32 +113,32 @@ pub(super) fn hourglass(arguments: &Hourglass, format: Format) -> Result<Held, F
         for number in 1..arguments.threads {
             let thread = std::thread::Builder::new().name(format!("hourglass-{number}"));
             if let Err(error) = thread.spawn_scoped(scope, || crew.join_in()) {
-                // Those that are there wait for the others, who will never come.
+                // The started threads would wait for the missing ones for ever.
                 Failure::new(format!("cannot start thread {number}: {error}"))
                     .help("use fewer --threads, or raise `ulimit -u`")
                     .print("hourglass", format);
                 std::process::exit(2);
             }
         }
-        let told = play(arguments, &demand, &crew, &Time { clock, wake: &wake, interrupt: &interrupt }, format);
+        let total = play(arguments, &demand, &crew, &Time { clock, wake: &wake, interrupt: &interrupt }, format);
         crew.dismiss();
-        told
+        total
     })?;
     match format {
-        Format::Text => streams::out(total.closing())?,
+        Format::Text => streams::out(Look::of_stdout().wrap(&total.closing()))?,
         Format::Json => streams::out(format_args!("{}\n", json!({ "hyoshi": head("hourglass"), "total": total })))?,
     }
     Ok(Held::when(!arguments.strict || total.missed == 0))
 }
 
-/// The clock, and who may end it all.
+/// The clock, and the interrupt that ends the program.
 struct Time<'a> {
     clock: MonotonicClock,
     wake: &'a Wake,
     interrupt: &'a Interrupt,
 }
 
-/// One period after the other, to the end.
+/// Executes all periods.
 fn play(
     arguments: &Hourglass,
     demand: &WorkPlan,
@@ -169,9 +170,9 @@ fn play(
         total.add(&cycle);
         since.add(&cycle);
         if each {
-            read = tell(format, || cycle.line(), || cycle.json())?;
+            read = print(format, || cycle.line(), || cycle.json())?;
         }
-        // What has passed altogether meanwhile is missed; what has begun may still be met.
+        // Periods that have passed are missed; the current one may still be met.
         number += 1;
         let now = (ended.as_nanos() / period.as_nanos()).min(periods);
         while number < now {
@@ -181,7 +182,7 @@ fn play(
         }
         let until = start(number);
         if !each && (until >= next_line || number >= periods) {
-            read = tell(format, || since.line(until), || second(until, &since))?;
+            read = print(format, || since.line(until), || second(until, &since))?;
             since = Tally::default();
             while next_line <= until {
                 next_line += SECOND;
@@ -191,12 +192,12 @@ fn play(
     Ok(total)
 }
 
-/// Says who it is: others may want to attach it, or to know when its time began.
+/// Prints the process ID and the start time, for `attach` and for comparisons.
 fn open(arguments: &Hourglass, clock: MonotonicClock, format: Format) -> Result<bool, Failure> {
     let Hourglass { period, work, threads, .. } = *arguments;
     let process = std::process::id();
     let threads_too = if threads == 1 { String::new() } else { format!(", {threads} threads") };
-    tell(
+    print(
         format,
         || format!("process {process}: {work} of each {period}{threads_too}\n"),
         || json!({ "process": process, "origin_ns": clock.origin(), "period_ns": period.as_nanos(), "threads": threads }),
@@ -209,8 +210,8 @@ fn second(until: Instant, since: &Tally) -> serde_json::Value {
     line
 }
 
-/// One line, at once: somebody may be waiting for it. False if nobody is any more.
-fn tell(
+/// Prints one line at once. Returns false if the reader has closed the pipe.
+fn print(
     format: Format,
     text: impl FnOnce() -> String,
     json: impl FnOnce() -> serde_json::Value,

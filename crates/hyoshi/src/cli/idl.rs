@@ -1,4 +1,4 @@
-//! `hyoshi idl`: Rust from an IDL file.
+//! `hyoshi idl`: generates Rust from an IDL file.
 
 use std::fs;
 use std::io::{self, Write};
@@ -64,7 +64,7 @@ pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure
             );
         }
     };
-    // Without `rustfmt` here, it may have been there before.
+    // An earlier call may have had `rustfmt`, or not.
     let current = before.as_deref().is_some_and(|before| before == rust || before == generated.rust);
     if !arguments.check && !current {
         if before.as_deref().is_some_and(|before| !before.starts_with(HEAD)) {
@@ -138,7 +138,7 @@ fn building(arguments: &Arguments) -> Result<Build, Failure> {
     Ok(build)
 }
 
-/// As the user's own code is laid out, if `rustfmt` is there to do it.
+/// Formatted by the user's `rustfmt`, if it is installed.
 fn formatted(rust: &str, directory: &Path) -> String {
     let run = || -> io::Result<Option<String>> {
         let mut child = Command::new("rustfmt")
@@ -149,7 +149,7 @@ fn formatted(rust: &str, directory: &Path) -> String {
             .stderr(Stdio::null())
             .spawn()?;
         let mut input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        // It reads everything before it writes anything, so that neither waits for the other.
+        // `rustfmt` reads all input before it writes: no deadlock.
         input.write_all(rust.as_bytes())?;
         drop(input);
         let done = child.wait_with_output()?;
@@ -158,7 +158,7 @@ fn formatted(rust: &str, directory: &Path) -> String {
     run().ok().flatten().unwrap_or_else(|| rust.to_owned())
 }
 
-/// Puts the new text in the old one's place at once, so that a build never sees half of it.
+/// Replaces the file in one step: a build never reads half of it.
 fn write(to: &Path, text: &str) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(to.file_name().ok_or(io::ErrorKind::IsADirectory)?);
@@ -166,7 +166,7 @@ fn write(to: &Path, text: &str) -> io::Result<()> {
     let beside = to.with_file_name(name);
     let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, to));
     if written.is_err() {
-        // Whatever was in the way, no half file stays behind.
+        // No half-written file remains.
         drop(fs::remove_file(&beside));
     }
     written

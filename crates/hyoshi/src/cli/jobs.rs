@@ -1,4 +1,4 @@
-//! Every job as a line of CSV, in integer nanoseconds.
+//! Writes every job as a line of CSV, in integer nanoseconds.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -9,10 +9,10 @@ use hyoshi_trace::{Decision, Event, JobEnd};
 use serde::Serialize;
 
 use super::Failure;
-use super::load::Ready;
+use super::load::LoadedSystem;
 use super::output::{cannot_write, open};
 
-/// What errors call it.
+/// Its name in errors.
 const WHAT: &str = "the list of jobs";
 
 /// A CSV file of jobs, in the order in which they ended.
@@ -23,7 +23,7 @@ pub(super) struct Jobs<W: Write> {
     processors: Vec<String>,
 }
 
-/// One line. Empty fields: it did not come to that.
+/// One line. Fields are empty for instants that the job did not reach.
 #[derive(Serialize)]
 struct JobRow<'a> {
     operation: &'a str,
@@ -44,7 +44,7 @@ struct JobRow<'a> {
 }
 
 impl Jobs<BufWriter<File>> {
-    pub fn create(path: &Path, ready: &Ready) -> Result<Self, Failure> {
+    pub fn create(path: &Path, ready: &LoadedSystem) -> Result<Self, Failure> {
         let file = open(path, &ready.file, WHAT)?;
         // Devices and pipes have no length to set.
         drop(file.set_len(0));

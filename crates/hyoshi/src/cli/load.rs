@@ -1,4 +1,4 @@
-//! From a file and the command line's changes to a system and its plan.
+//! Reads a system's file, applies the changes of the command line, and makes the plan.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use hyoshi_sched::{Plan, Strategies};
 use super::costs::CostsFrom;
 use super::{Failure, Format, streams};
 
-/// The CPU broker's laws, to which a file's reservations are held.
+/// The CPU broker's rules for reservations in a file.
 const LAWS: Laws =
     Laws { advocate: file::advocate, policy: |text| file::policy(text).map(|policy| file::groups(&policy)) };
 
@@ -81,12 +81,12 @@ fn preemption(text: &str) -> Result<Preemption, String> {
     }
 }
 
-/// When two strategies change, unless the file says.
+/// Defaults for switching between two strategies.
 const MARGIN: Span = Span::ZERO;
 const CALM: Span = Span::from_secs(1);
 
 impl Changes {
-    /// The names that `--strategy` gives: one, or two with a comma between.
+    /// The names in `--strategy`: one, or two separated by a comma.
     fn strategies(&self) -> Option<(&str, Option<&str>)> {
         let named = self.strategy.as_deref()?;
         let pair = named.split_once(',').map(|(first, second)| (first.trim(), Some(second.trim())));
@@ -98,7 +98,7 @@ impl Changes {
         for processor in &mut system.processors {
             if let Some((first, second)) = self.strategies() {
                 processor.strategy = first.to_owned();
-                // The file may say when; else as where it says nothing.
+                // The file's thresholds, else the defaults.
                 let (margin, calm) =
                     processor.overload.as_ref().map_or((MARGIN, CALM), |file| (file.margin, file.calm));
                 processor.overload = second.map(|name| Overload { strategy: name.to_owned(), margin, calm });
@@ -112,7 +112,7 @@ impl Changes {
         system.duration = self.duration.unwrap_or(system.duration);
     }
 
-    /// The changes as the command line would give them; a recording keeps them.
+    /// The changes as arguments of the command line, for a recording.
     pub fn arguments(&self) -> Vec<String> {
         let preemption = self.preemption.map(|preemption| match preemption {
             Preemption::None => "none",
@@ -133,33 +133,33 @@ impl Changes {
 }
 
 /// A system that is ready to be simulated or run.
-pub(super) struct Ready {
+pub(super) struct LoadedSystem {
     /// The file as the user named it.
     pub file: String,
     /// Its text.
     pub source: String,
-    /// The files that it names, with their texts.
+    /// The files that it refers to, with their texts.
     pub files: Vec<(String, String)>,
     pub system: Arc<System>,
     pub plan: Arc<Plan>,
     pub warnings: Vec<Diagnostic>,
-    /// What scheduling costs, where that plays a part.
+    /// Notes on scheduling costs.
     pub notes: Vec<Note>,
-    /// What the command line changed, as it would be given again.
+    /// The changes as arguments of the command line.
     pub changes: Vec<String>,
 }
 
 /// Reads a file, applies the changes and the costs, and makes the plan. Warnings are printed at once on standard
-/// error, if people read the results; the notes say which costs are used.
+/// error, if people read the results; the notes name the costs in use.
 pub(super) fn load(
     path: &Path,
     changes: &Changes,
     costs: &CostsFrom,
     strategies: &Strategies,
     format: Format,
-) -> Result<Ready, Failure> {
+) -> Result<LoadedSystem, Failure> {
     known_strategy(changes, strategies)?;
-    // One that the command line replaces may be what it likes.
+    // A strategy that the command line replaces is not checked.
     let named = changes.strategy.is_none().then(|| strategies.names());
     let costs = costs.find()?;
     let known = Known {
@@ -185,7 +185,7 @@ pub(super) fn load(
             streams::err(format_args!("{}\n\n", warning.render(ColourChoice::colours(&std::io::stderr()))));
         }
     }
-    Ok(Ready {
+    Ok(LoadedSystem {
         file: path.display().to_string(),
         source: loaded.text,
         files,
@@ -197,7 +197,7 @@ pub(super) fn load(
     })
 }
 
-/// Whether the command line's strategy is one, or two.
+/// Checks the strategies of the command line: one, or two.
 pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Result<(), Failure> {
     let pair = changes.strategies();
     if let Some((first, Some(second))) = pair {

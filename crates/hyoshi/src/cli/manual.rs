@@ -1,5 +1,5 @@
-//! `hyoshi completion` and `hyoshi man`: every verb and option, for shells and for man(1). Both are made of what the command
-//! line itself is read by, so that they cannot differ from it.
+//! `hyoshi completion` and `hyoshi man`: completion scripts and manual pages, generated from the definition of the
+//! command line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,11 +33,11 @@ pub(super) struct Manual {
     dir: Option<PathBuf>,
 }
 
-/// The command line as it is typed: a user's own binary has all verbs, and its own name.
+/// The command line under the name of this binary: a user's own binary has another.
 fn command() -> Command {
     let called = std::env::args_os().next().and_then(|path| {
         let name = Path::new(&path).file_name()?.to_str()?;
-        // Names go into file names and scripts.
+        // The name becomes part of file names and scripts.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         (!name.is_empty() && name.chars().all(plain)).then(|| name.to_owned())
     });
@@ -83,12 +83,12 @@ fn find<'a>(command: &'a Command, verb: &[String]) -> Result<&'a Command, Failur
     })
 }
 
-/// As it is typed: `hyoshi broker set`.
+/// The command as typed: `hyoshi broker set`.
 fn called(command: &Command) -> &str {
     command.get_bin_name().unwrap_or(command.get_name())
 }
 
-/// Those that people type.
+/// All except hidden ones.
 fn verbs(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|verb| !verb.is_hide_set())
 }

@@ -1,7 +1,7 @@
-//! The command line: one verb a file, and what they share.
+//! The command line: one file per verb, and their common parts.
 //!
-//! Exit codes: 0 what was asked for holds, 1 it does not, 2 the input was bad (a file, a flag, a
-//! missing privilege under `--strict`), 3 a run or simulation held until it was interrupted.
+//! Exit codes: 0 the system holds or the request succeeded, 1 it does not hold, 2 bad input (a file, a flag, a missing
+//! privilege under `--strict`), 3 a run or simulation held until it was interrupted.
 
 #[cfg(feature = "orb")]
 #[cfg_attr(not(feature = "broker"), expect(dead_code, reason = "the broker's verbs use the rest"))]
@@ -142,11 +142,11 @@ enum Verb {
     /// Show the broker's tasks live
     #[cfg(feature = "broker")]
     Top(top::Top),
-    /// What `exec` leaves beside the program
+    /// Watch the broker for a program of `exec`
     #[cfg(feature = "broker")]
     #[command(hide = true)]
     ExecWatch(exec::WatchArguments),
-    /// What `run` leaves beside its programs
+    /// End the programs of a killed run
     #[cfg(feature = "broker")]
     #[command(hide = true)]
     RunWatch,
@@ -241,12 +241,12 @@ enum Format {
     Json,
 }
 
-/// How a verb ended, if it ended well.
+/// The result of a verb without errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Yes,
     No,
-    /// Until it was interrupted.
+    /// It held until it was interrupted.
     Interrupted,
 }
 
@@ -256,7 +256,7 @@ impl Held {
     }
 }
 
-/// Why a verb could not do its work: bad input, told to people or programs.
+/// An error of a verb: bad input.
 #[derive(Debug)]
 enum Failure {
     /// The system's file is wrong.
@@ -264,9 +264,9 @@ enum Failure {
     /// An IDL file is wrong.
     #[cfg(feature = "orb")]
     Idl(hyoshi_idl::Diagnostics),
-    /// Anything else, with what to do about it.
+    /// Another error, with a remedy.
     Other { message: String, help: Option<String> },
-    /// The verb has told of it, within its result.
+    /// Already reported, within the verb's result.
     Told,
 }
 
@@ -309,7 +309,7 @@ impl Failure {
             }
             (Format::Json, _) => {
                 let errors = serde_json::json!({ "hyoshi": head(verb), "errors": self.json() });
-                // Should even that fail, the exit code says it.
+                // If printing fails, the exit code still reports the error.
                 drop(streams::out(format_args!("{errors:#}\n")));
             }
         }
@@ -346,12 +346,12 @@ impl Failure {
     }
 }
 
-/// What every JSON object begins with.
+/// The first member of every JSON object.
 fn head(verb: &str) -> serde_json::Value {
     serde_json::json!({ "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"), "verb": verb })
 }
 
-/// Runs the command line of this process: every verb, with the bodies and strategies given.
+/// Runs the command line of this process: every verb, with these bodies and strategies.
 ///
 /// A user's own binary calls this from `main`; operations without a body do built-in work.
 ///
@@ -421,7 +421,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
     }
 }
 
-/// Answers a command line that is none, or that asks for help.
+/// Prints help, or the errors of a command line that cannot be parsed.
 fn refuse(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let json = words.iter().any(|word| word == "--format=json")
@@ -436,13 +436,13 @@ fn refuse(error: &clap::Error) -> ExitCode {
             .help("`hyoshi help` lists every verb and flag")
             .print("", Format::Json);
     } else {
-        // Nobody is left to tell that it cannot be told.
+        // A failure to print cannot be reported.
         drop(error.print());
     }
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }
 
-/// `hyoshi strategies`: what a file may name.
+/// `hyoshi strategies`: lists the known strategies.
 fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     let known = strategies.names().into_iter().filter_map(|name| {
         let summary = strategies.find(&name)?.summary().to_owned();
@@ -451,7 +451,7 @@ fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     match format {
         Format::Text => {
             let lines: String = known.map(|(name, summary)| format!("{name:<10} {summary}\n")).collect();
-            streams::out(lines)?;
+            streams::out(Look::of_stdout().wrap(&lines))?;
         }
         Format::Json => {
             let all = known.map(|(name, summary)| serde_json::json!({ "name": name, "summary": summary }));
@@ -465,7 +465,7 @@ fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     Ok(Held::Yes)
 }
 
-/// Where a verb writes its HTML report.
+/// The default file of a verb's HTML report.
 fn default_report(system: &str, verb: &str) -> PathBuf {
     let name: String = system.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '-' }).collect();
     PathBuf::from(format!("{name}-{verb}-report.html"))

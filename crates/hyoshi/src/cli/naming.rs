@@ -1,4 +1,4 @@
-//! `hyoshi naming`: a CosNaming service, and what its clients do from the shell.
+//! `hyoshi naming`: a CosNaming service, and its clients.
 
 mod client;
 
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::tls::ServerTls;
 use super::{Failure, Format, Held, head, streams};
 
-/// Where naming services listen.
+/// The default endpoint.
 const LISTEN: &str = "iiop://127.0.0.1:2809";
 
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ enum Verb {
 }
 
 impl Arguments {
-    /// What the verb is called.
+    /// The name of the verb.
     pub fn name(&self) -> &'static str {
         match &self.verb {
             None => "naming",
@@ -84,7 +84,7 @@ impl Arguments {
     }
 }
 
-/// The flag of a service that was given, if any.
+/// The first flag of the service on the command line.
 fn of_service(arguments: &Arguments) -> Option<&'static str> {
     let given = [
         ("--listen", !arguments.listen.is_empty()),
@@ -126,7 +126,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
                 .help("name one with --store DIR, or use --memory")
         })?),
     };
-    // Before anything else: a request to end may come at any time.
+    // First: a signal may arrive at any time.
     let ended = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(ended.clone())
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
@@ -158,7 +158,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     if let Some(path) = &arguments.ior {
         write(path, &reference)?;
     }
-    tell(&service, &orb, &reference, store.as_deref(), format)?;
+    report(&service, &orb, &reference, store.as_deref(), format)?;
     while !interrupt.requested() {
         ended.wait();
     }
@@ -166,7 +166,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     Ok(Held::Yes)
 }
 
-/// Where names are kept if nobody says where (XDG base directory specification: relative paths are to be ignored).
+/// The default directory of names (XDG base directory specification: relative paths are ignored).
 fn default_store() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".local/state"));
@@ -183,7 +183,7 @@ fn refused(error: NamingServiceError) -> Failure {
     Failure::new(&error).help(help)
 }
 
-/// Whole or not at all: whoever waits for the file reads it at once.
+/// Writes the file in one step, because programs may wait for it.
 fn write(path: &Path, reference: &str) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -195,7 +195,7 @@ fn write(path: &Path, reference: &str) -> Result<(), Failure> {
     })
 }
 
-fn tell(
+fn report(
     service: &NamingService,
     orb: &Orb,
     reference: &str,

@@ -1,4 +1,4 @@
-//! `hyoshi new`: a system to begin from, and a Rust program with the bodies of its operations.
+//! `hyoshi new`: creates a system's file, and a Rust program with the bodies of its operations.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ pub(super) struct Arguments {
     /// The directory to create; its last part is the system's name
     name: PathBuf,
     /// Where the program finds the library: path (the sources this command was built from), git=URL, or version (the
-    /// published one) [default: path, or version if the sources are gone]
+    /// published one) [default: path, or version without the sources]
     #[arg(long, value_name = "path|git=URL|version", value_parser = source)]
     source: Option<LibrarySource>,
 }
@@ -51,7 +51,7 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
         return Err(Failure::new(format!("`{name}` cannot be the name of a Rust program"))
             .help("choose another name, such as `hyoshi new drone`"));
     }
-    // A link that leads nowhere is there, too.
+    // A broken link exists, too.
     if directory.symlink_metadata().is_ok() {
         return Err(Failure::new(format!("`{}` exists already", directory.display()))
             .help("choose another name, or remove it first"));

@@ -1,4 +1,4 @@
-//! What verbs leave behind: the account in three forms, and a recording.
+//! The output of verbs: the account as text, JSON and HTML, and a recording.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -16,7 +16,7 @@ use hyoshi_trace::recording::{Fact, Header, WriteError, Writer};
 use hyoshi_trace::{Event, Seen, Who};
 use serde::Serialize;
 
-use super::load::Ready;
+use super::load::LoadedSystem;
 use super::{Failure, Format, Held, notes, streams};
 
 /// The HTML report.
@@ -28,13 +28,13 @@ pub(super) struct ReportTo {
 }
 
 impl ReportTo {
-    /// Whether the report can be written at all: what takes a minute should not fail at its end.
+    /// Checks that the report can be written, before a long computation.
     pub fn try_out(&self, source: &str) -> Result<(), Failure> {
         self.report.as_deref().map_or(Ok(()), |path| try_out("the report", path, source))
     }
 }
 
-/// Whether `what` can be written to `path`, which is not to be `source`.
+/// Checks that `what` can be written to `path`, which must not be `source`.
 pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failure> {
     not_over(path, source)?;
     let fail = |error| Err(cannot_write(what, path, &error));
@@ -42,7 +42,7 @@ pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failu
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Ok(());
     }
-    // A report is written beside the old one, and takes its place when it is whole.
+    // A report is written beside the old one, which it replaces when it is complete.
     let mut trial = std::ffi::OsString::from(".");
     trial.push(name);
     trial.push(format!(".{}", std::process::id()));
@@ -50,15 +50,15 @@ pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failu
     File::create(&trial).and_then(|_| fs::remove_file(&trial)).or_else(fail)
 }
 
-/// Opens a file to write to it. What is in it is lost only with [`File::set_len`] or the first
-/// write: a run that does not start takes nothing away.
+/// Opens a file for writing. Its content remains until [`File::set_len`] or the first write: a run that does not start
+/// destroys nothing.
 pub(super) fn open(path: &Path, source: &str, what: &str) -> Result<File, Failure> {
     not_over(path, source)?;
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.map_err(|error| cannot_write(what, path, &error))
 }
 
-/// What could not be written, why, and what to do about it.
+/// An error of writing, with a remedy.
 pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failure {
     let help = match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => "create its directory first, or name another file",
@@ -74,7 +74,7 @@ pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failur
     Failure::new(format!("cannot write {what} {}: {error}", path.display())).help(help)
 }
 
-/// Refuses to write results over what they are made from.
+/// Rejects a file that the results are computed from.
 fn not_over(path: &Path, source: &str) -> Result<(), Failure> {
     match (path.canonicalize(), Path::new(source).canonicalize()) {
         (Ok(real), Ok(same)) if real == same && same.is_file() => {
@@ -85,8 +85,7 @@ fn not_over(path: &Path, source: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints the account and writes the report; whether the system held. `failures` are what else
-/// could not be done on the way: they are told with the account, for it is worth having anyway.
+/// Prints the account and writes the report. `failures` are earlier errors, which are printed with the account.
 pub(super) fn publish(
     account: &Account<'_>,
     report: Option<&Path>,
@@ -97,7 +96,7 @@ pub(super) fn publish(
     publish_with(account, None, report, format, detail, failures)
 }
 
-/// What a simulation of a recording has to tell beside its account.
+/// The comparison of a simulation with its recording.
 pub(super) struct Resimulation {
     /// For the terminal.
     pub text: String,
@@ -105,7 +104,7 @@ pub(super) struct Resimulation {
     pub json: serde_json::Value,
 }
 
-/// As [`publish`], with what a simulation of a recording has beside it.
+/// As [`publish`], with the comparison of a simulation with its recording.
 pub(super) fn publish_with(
     account: &Account<'_>,
     again: Option<Resimulation>,
@@ -144,7 +143,7 @@ pub(super) fn publish_with(
     }
 }
 
-/// A summary, and what could not be done besides.
+/// A summary with errors.
 #[derive(Serialize)]
 struct SummaryJson<'a> {
     #[serde(flatten)]
@@ -155,8 +154,7 @@ struct SummaryJson<'a> {
     errors: Vec<serde_json::Value>,
 }
 
-/// Looks at every event for causes of lateness and, for an HTML report, windows to draw; nothing where
-/// neither is shown.
+/// An observer of all events, for causes of lateness and the windows of an HTML report; `None` if neither is shown.
 pub(super) fn insight<'a>(
     system: &'a System,
     plan: &'a Plan,
@@ -169,12 +167,12 @@ pub(super) fn insight<'a>(
     wanted.then(|| Insight::new(system, plan, exact, report, apart))
 }
 
-/// How far behind each other the events of a run's processors come.
+/// The greatest delay between events of different processors of a run.
 const APART: Span = Span::from_millis(150);
 
 pub(super) fn command_line() -> String {
     let words = std::env::args_os().enumerate().map(|(position, word)| match position {
-        // Where the binary lay is nobody's business.
+        // The directory of the binary is private.
         0 => Path::new(&word).file_name().unwrap_or(&word).to_string_lossy().into_owned(),
         _ => word.to_string_lossy().into_owned(),
     });
@@ -185,24 +183,24 @@ pub(super) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// A file for a recording, with what was in it before.
+/// A file for a recording, not yet overwritten.
 pub(super) struct RecordTo {
     file: File,
     path: PathBuf,
 }
 
 impl RecordTo {
-    pub fn open(path: &Path, ready: &Ready) -> Result<Self, Failure> {
+    pub fn open(path: &Path, ready: &LoadedSystem) -> Result<Self, Failure> {
         let file = open(path, &ready.file, "the recording")?;
         Ok(RecordTo { file, path: path.into() })
     }
 
-    /// Begins the recording: the system's text comes first, so that the file explains itself.
+    /// Begins the recording with the system's text, which makes the file self-contained.
     /// `run` identifies the run.
     /// It contains one host, or all.
     pub fn begin(
         self,
-        ready: &Ready,
+        ready: &LoadedSystem,
         verb: &str,
         host: Option<HostId>,
         run: [u8; 16],
@@ -242,12 +240,12 @@ pub(super) struct Recorder {
     flushed: Instant,
 }
 
-/// What a recording may lack after SIGKILL.
+/// The time that a recording may lack after SIGKILL.
 pub(super) const FLUSH: Span = Span::from_millis(500);
 
-/// Refuses a file that two results would go to: the second would take the first away.
+/// Rejects a file for two results: the second would overwrite the first.
 pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
-    // A file that is not there yet is known by its folder.
+    // A new file is identified by its directory.
     let real = |path: &Path| {
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -270,7 +268,7 @@ pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
 }
 
 impl Recorder {
-    /// Where the names of other threads come from.
+    /// Sets the source of names of other threads.
     pub fn names(mut self, names: Names) -> Self {
         self.names = Some(names);
         self
@@ -288,7 +286,7 @@ impl Recorder {
         self.writer.event(processor, now, event).map_err(Failure::new)
     }
 
-    /// Writes everything now and then by virtual time; `now` is that of the next event of any processor.
+    /// Flushes at intervals of virtual time; `now` is the time of the next event of any processor.
     pub fn keep_up(&mut self, processors: usize, now: Instant) -> Result<(), Failure> {
         if now.since(self.flushed) < FLUSH {
             return Ok(());
@@ -298,10 +296,10 @@ impl Recorder {
         self.writer.flush_until(processors, before).map_err(Failure::new)
     }
 
-    /// Hands everything to the operating system, so that it survives the end of this process, and says that it is
-    /// everything until `told`, of processors that were idle, too.
+    /// Flushes to the operating system, with the statement that all events until `told` are recorded. The data then
+    /// survives the end of this process.
     pub fn flush_until(&mut self, processors: usize, told: Instant) -> Result<(), Failure> {
-        // Of one alone its events tell.
+        // With one processor its events suffice.
         let flushed = if processors > 1 { self.writer.flush_until(processors, told) } else { self.writer.flush() };
         flushed.map_err(Failure::new)
     }

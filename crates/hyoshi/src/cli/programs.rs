@@ -19,7 +19,18 @@ pub(super) use guard::watch;
 #[cfg(feature = "broker")]
 pub(super) use started::RunningPrograms;
 
-/// What a simulation's reader must know of programs.
+/// The outcome of a run's programs.
+#[derive(Default)]
+pub(super) struct ProgramsOutcome {
+    /// In the file's order.
+    pub summaries: Vec<ProgramSummary>,
+    /// Notes on them.
+    pub notes: Vec<Note>,
+    /// Whether one ended by itself with an error.
+    pub failed: bool,
+}
+
+/// Notes on programs in a simulation.
 pub(super) fn notes(system: &System) -> Vec<Note> {
     let of = |which: &dyn Fn(&Program) -> bool| {
         let names =
@@ -39,7 +50,7 @@ pub(super) fn notes(system: &System) -> Vec<Note> {
     all.into_iter().flatten().collect()
 }
 
-/// What became of a program in a simulation.
+/// The summary of a program in a simulation.
 pub(super) fn played(system: &System, played: &Played) -> ProgramSummary {
     let all = &played.all;
     let consumed = all.consumed.as_nanos();

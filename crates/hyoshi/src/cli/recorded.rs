@@ -1,4 +1,4 @@
-//! A recording as verbs read it: the system that it is of, and its events.
+//! Reads a recording: its system and its events.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -17,16 +17,15 @@ use hyoshi_trace::recording::{Fits, Header, Misfit, ReadError, Reader};
 
 use super::Failure;
 use super::costs::{self, CostsFrom};
-use super::load::{Changes, Ready, known_strategy, plan};
+use super::load::{Changes, LoadedSystem, known_strategy, plan};
 
-/// A recording with the system it is of. Its events are read when they are asked for: memory does
-/// not grow with them.
+/// A recording with its system. Events are read on demand: memory does not grow with them.
 pub(super) struct Recorded {
     pub path: PathBuf,
     pub header: Header,
     pub system: Arc<System>,
     pub plan: Arc<Plan>,
-    /// Known once it was read.
+    /// Known after reading.
     cut: OnceCell<Option<Instant>>,
 }
 
@@ -74,7 +73,7 @@ impl Recorded {
         costs: &CostsFrom,
         mut notes: Vec<Note>,
         strategies: &Strategies,
-    ) -> Result<Ready, Failure> {
+    ) -> Result<LoadedSystem, Failure> {
         known_strategy(changes, strategies)?;
         let mut system = Contents::clone(&self.system);
         changes.apply(&mut system);
@@ -83,7 +82,7 @@ impl Recorded {
         }
         let system = System::new(system);
         let plan = plan(&system, strategies)?;
-        Ok(Ready {
+        Ok(LoadedSystem {
             file: self.path.display().to_string(),
             source: self.header.system.clone(),
             files: self.header.files.clone(),
@@ -95,7 +94,7 @@ impl Recorded {
         })
     }
 
-    /// Hands every event to `each`, until it says stop. Damage is an error.
+    /// Passes every event to `each`, until it stops. Damage is an error.
     pub fn events(&self, each: impl FnMut(ProcessorId, Instant, Event) -> ControlFlow<()>) -> Result<Left, Failure> {
         let mut left = self.events_before_damage(each)?;
         left.damaged.take().map_or(Ok(left), Err)
@@ -120,7 +119,7 @@ impl Recorded {
                 }
             };
             fits.check(&entry).map_err(|misfit| self.does_not_fit(&misfit))?;
-            // What one processor did is not to be judged without what the others did at the time.
+            // Later events lack those of the other processors.
             if entry.now > until {
                 continue;
             }
@@ -170,8 +169,8 @@ impl Recorded {
         Failure::new(format!("the recording {} does not match the system in it: {misfit}", self.path.display()))
     }
 
-    /// Until when a recording that was cut off tells of all processors; `None` where it tells of the
-    /// end of each, or only of one.
+    /// The last instant for which a truncated recording has events of all processors; `None` if it is complete, or has
+    /// one processor.
     fn cut(&self) -> Result<Option<Instant>, Failure> {
         let processors = &self.header.processors;
         if processors.len() < 2 {
@@ -181,7 +180,7 @@ impl Recorded {
             return Ok(*known);
         }
         let mut reader = reader(&self.path)?;
-        // What is damaged is told where events are read for good.
+        // Damage is reported by the second reading.
         while let Some(Ok(_)) = reader.next() {}
         let all = processors.iter().map(|processor| reader.told_until(ProcessorId(*processor)));
         let cut = all.min().filter(|least| *least != Instant::NEVER);
@@ -189,17 +188,17 @@ impl Recorded {
     }
 }
 
-/// What a recording leaves to say when its events were read.
+/// The state of a recording after its events were read.
 pub(super) struct Left {
     /// Events that were lost while recording.
     pub lost: u64,
-    /// How it ends within a block, if it does.
+    /// How it ends within a block.
     pub torn: Option<String>,
-    /// The last instant at which it tells of all processors, if it was cut off.
+    /// The last instant with events of all processors, if it is truncated.
     pub cut: Option<Instant>,
-    /// The same; of a whole recording, the time of its last event.
+    /// The same; of a complete recording, the time of its last event.
     pub last: Instant,
-    /// Why the rest could not be read, if it could not.
+    /// Why the rest could not be read.
     pub damaged: Option<Failure>,
     /// The names of other threads.
     pub names: Vec<String>,
@@ -212,7 +211,7 @@ pub(super) fn reader(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
     Reader::new(BufReader::with_capacity(READ, file)).map_err(|error| cannot_read(path, error))
 }
 
-/// A file is read in pieces of this size: a block and then some.
+/// The size of read buffers: more than a block.
 const READ: usize = 128 << 10;
 
 pub(super) fn cannot_read(path: &Path, error: ReadError) -> Failure {

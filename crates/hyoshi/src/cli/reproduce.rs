@@ -1,4 +1,4 @@
-//! `hyoshi reproduce`: the papers' experiments, run again and judged.
+//! `hyoshi reproduce`: reruns the papers' experiments, and rates their claims.
 
 mod broker;
 mod kokyu;
@@ -39,7 +39,7 @@ pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<Held, F
     }
 }
 
-/// Does something that takes a while: tells a terminal of its steps, and ends when it is interrupted.
+/// Runs a long computation: shows its steps on a terminal, and ends on an interrupt.
 fn watched<R>(format: Format, work: impl FnOnce(Watch<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
     let interrupt = Interrupt::on_signals(Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
@@ -55,7 +55,7 @@ fn stopped(_: Stopped) -> Failure {
     Failure::new("interrupted before the claims were rated")
 }
 
-/// What people get of a paper.
+/// The output of a paper for people.
 struct PaperOutput<'a> {
     paper: &'static str,
     claims: &'a [Judgement],
@@ -64,7 +64,7 @@ struct PaperOutput<'a> {
     page: &'a dyn Fn(&str) -> String,
 }
 
-/// What programs get.
+/// The output for programs.
 #[derive(Serialize)]
 struct ReproducedJson<'a, R> {
     hyoshi: serde_json::Value,
@@ -73,7 +73,7 @@ struct ReproducedJson<'a, R> {
     reproduced: &'a R,
 }
 
-fn tell<R: Serialize>(
+fn print<R: Serialize>(
     pieces: &PaperOutput<'_>,
     reproduced: &R,
     report: Option<&Path>,

@@ -26,19 +26,19 @@ use hyoshi_trace::{Decision, Event};
 use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
 use super::lanes::LanePromises;
-use super::load::{Changes, Ready, load};
+use super::load::{Changes, LoadedSystem, load};
 use super::notes::{Verbose, note, warning};
 use super::output::{FLUSH, RecordTo, Recorder, ReportTo, apart, command_line, insight, publish, try_out, unix_now};
 #[cfg(feature = "broker")]
 use super::programs::RunningPrograms;
 use super::proved::Analysing;
 #[cfg(not(feature = "broker"))]
-use super::unbrokered::{LanePromises, RunningPrograms};
+use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPrograms};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
 use hosts::{HostArguments, Joined};
 
-/// The rings are emptied this often; the live table is drawn as often as it wants.
+/// The rings are read this often.
 const POLL: Duration = Duration::from_millis(40);
 
 #[derive(Debug, Args)]
@@ -73,12 +73,12 @@ pub(super) struct Arguments {
     verbose: Verbose,
 }
 
-/// What comes out of the rings goes here, on this command's own thread, below every lane.
+/// Receives the events from the rings, on this command's own thread, below every lane.
 struct RunEvents<'a> {
     observer: Observer<'a>,
     recorder: Option<Recorder>,
     failed: Option<Failure>,
-    /// Processors whose lanes the hard cap has paused, until the broker knows.
+    /// Processors whose lanes the hard cap has paused.
     paused: Vec<ProcessorId>,
 }
 
@@ -96,7 +96,7 @@ impl RunEvents<'_> {
         self.forget_failed_recorder();
     }
 
-    /// Everything that happened until `told` was handed over.
+    /// All events until `told` were passed on.
     fn flush(&mut self, processors: usize, told: Instant) {
         if let Some(recorder) = &mut self.recorder {
             self.failed = recorder.flush_until(processors, told).err();
@@ -104,7 +104,7 @@ impl RunEvents<'_> {
         self.forget_failed_recorder();
     }
 
-    /// A disk that is full ends the recording, not the run.
+    /// A full disk ends the recording, not the run.
     fn forget_failed_recorder(&mut self) {
         if self.failed.is_some() {
             self.recorder = None;
@@ -143,7 +143,7 @@ pub(super) fn run(
     };
     let node = node.strict(arguments.strict).interrupt(interrupt.clone());
     let node = node.share_cpu(arguments.share_cpu);
-    // Without a recording nobody asks who had the CPU.
+    // Only recordings contain context switches.
     let node = node.watch(record_to.is_some());
     let mut node = bodies.install(&ready.system, node).map_err(Failure::new)?;
     let not_started = |error: StartError| {
@@ -155,7 +155,7 @@ pub(super) fn run(
     let socket = None;
     // First: programs are admitted beside the lanes.
     let cpus = node.cpus().map_err(not_started)?;
-    let mut lanes = LanePromises::tell(&ready.system, &cpus, socket);
+    let mut lanes = LanePromises::send(&ready.system, &cpus, socket);
     let programs = RunningPrograms::start(&ready.system, host, socket)?;
     let mut prepared = node.prepare().map_err(not_started)?;
     let joined =
@@ -172,7 +172,7 @@ pub(super) fn run(
     let ordinary =
         |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, Asked::Policy(_)));
     if running.notes().iter().any(ordinary) {
-        // Without priorities they are above nobody.
+        // Without real-time priorities the lanes are not above windows.
         lanes = LanePromises::default();
     }
 
@@ -188,11 +188,11 @@ pub(super) fn run(
     let lanes = lanes.end();
     let hosts = joined.map(Joined::end).unwrap_or_default();
     let programs = programs.map(RunningPrograms::end).unwrap_or_default();
-    // What cannot be recorded is told with the figures, which are worth having anyway.
+    // A failed recording is reported with the figures.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
     let unrecorded = watching.failed.take().or(recorded.err());
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
-    // Not before: a run wants the machine for itself.
+    // After the run, which needs the machine's CPUs.
     let proved = Analysing::begin(&ready.system, &ready.plan).end();
     let end = Instant::ZERO + finished.elapsed;
     watching.observer.close(end);
@@ -217,7 +217,7 @@ pub(super) fn run(
         programs: programs.summaries,
     };
     if account.verdict().holds {
-        // Nothing has to be done about a disturbance that cost no deadline that counts.
+        // A disturbance without a missed deadline needs no action.
         let disturbances = account.notes.iter_mut().filter(|note| [MACHINE, STEAL].contains(&note.topic.as_str()));
         disturbances.for_each(|note| note.level = Level::Info);
     }
@@ -232,7 +232,7 @@ pub(super) fn run(
     }
 }
 
-/// Empties the rings and shows how it goes, until it is over.
+/// Reads the rings and shows the progress, until the run ends.
 fn watch(
     mut running: Running,
     system: &System,
@@ -262,7 +262,7 @@ fn watch(
             flushed = now;
         }
         if let Some(live) = live.as_mut().filter(|live| live.is_due(now)) {
-            // A terminal that is gone is no reason to end the run.
+            // A closed terminal does not end the run.
             let _ = live.show(now, system, watching.observer.stats(), running.lost_events());
         }
     }
@@ -296,10 +296,10 @@ fn facts(running: &Running, system: &System) -> Vec<Fact> {
 /// The topic of release threads that woke up late.
 const MACHINE: &str = "machine";
 
-/// The topic of CPU time that the hypervisor took.
+/// The topic of CPU time used by the hypervisor.
 const STEAL: &str = "steal";
 
-/// The topic of what is seen of context switches.
+/// The topic of recorded context switches.
 pub(super) const SWITCHES: &str = "switches";
 
 fn seen(processor: &str, sight: Sight) -> String {
@@ -311,7 +311,7 @@ fn seen(processor: &str, sight: Sight) -> String {
     format!("{processor}: {seen}")
 }
 
-/// How much a note matters, and what it is about.
+/// The level and the topic of a note.
 fn kind(note: &RunNote) -> (Level, &'static str) {
     match note {
         RunNote::Refused { .. } | RunNote::RefusedLater { .. } => (Level::Refused, "kernel"),
@@ -325,8 +325,8 @@ fn kind(note: &RunNote) -> (Level, &'static str) {
     }
 }
 
-/// Everything a reader must know to judge the figures.
-fn notes(finished: &Finished, ready: &Ready) -> Vec<Note> {
+/// All notes of the run.
+fn notes(finished: &Finished, ready: &LoadedSystem) -> Vec<Note> {
     let mut notes: Vec<Note> = ready.warnings.iter().map(warning).collect();
     notes.extend(ready.notes.iter().cloned());
     for run in &finished.notes {

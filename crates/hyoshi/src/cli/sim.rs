@@ -1,4 +1,4 @@
-//! `hyoshi sim`: the system in virtual time.
+//! `hyoshi sim`: simulates a system in virtual time.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -54,20 +54,20 @@ pub(super) struct Arguments {
     verbose: Verbose,
 }
 
-/// What the probes of all processors write to. A simulation has one thread.
+/// The outputs that the probes of all processors share. A simulation has one thread.
 struct SimulationOutputs<'a> {
     observer: Observer<'a>,
     jobs: Option<Jobs<BufWriter<File>>>,
     recorder: Option<Recorder>,
     processors: usize,
-    /// The first thing that could not be written; the simulation ends there.
+    /// The first error of writing, which ends the simulation.
     failed: Option<Failure>,
 }
 
 struct OutputProbe<'a, 's> {
     processor: ProcessorId,
     sink: &'a RefCell<SimulationOutputs<'s>>,
-    /// Files want events that are not counted, too.
+    /// Files need all events, not only those that are counted.
     everything: bool,
 }
 
@@ -230,7 +230,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     publish_with(&account, again, arguments.report.report.as_deref(), format, arguments.verbose.detail(), Vec::new())
 }
 
-/// Losses on links and on hosts that went off, in words.
+/// Losses on links and on hosts that were switched off.
 fn losses<P>(system: &System, simulated: &Simulated<P>) -> Vec<(String, String)> {
     let mut losses = Vec::new();
     let signals = |count: u64| if count == 1 { "1 signal".to_string() } else { format!("{count} signals") };
@@ -258,8 +258,10 @@ fn losses<P>(system: &System, simulated: &Simulated<P>) -> Vec<(String, String)>
         let lost: u64 = here.map(|(_, simulated)| simulated.lost_jobs).sum();
         if lost > 0 {
             let jobs = if lost == 1 { "1 job was" } else { &format!("{lost} jobs were") };
-            losses
-                .push((format!("host {}", host.name), format!("{jobs} lost when it went off (counted as cancelled)")));
+            losses.push((
+                format!("host {}", host.name),
+                format!("{jobs} lost when it was switched off (counted as cancelled)"),
+            ));
         }
     }
     losses

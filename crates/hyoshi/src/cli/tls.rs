@@ -36,7 +36,7 @@ pub(super) struct ClientTls {
 }
 
 impl ClientTls {
-    /// The ORB that these flags ask for.
+    /// The ORB that these flags request.
     pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, Failure> {
         let builder = if self.tls_only { builder.tls_only() } else { builder };
         let files = Files {
@@ -76,7 +76,7 @@ pub(super) struct ServerTls {
 }
 
 impl ServerTls {
-    /// The flags, and which were given.
+    /// The flags, and which were set.
     pub fn flags(&self) -> [(&'static str, bool); 6] {
         [
             ("--tls-only", self.tls_only),
@@ -226,7 +226,7 @@ fn calling(builder: OrbBuilder, client: Option<TlsClient>) -> Result<OrbBuilder,
     }
 }
 
-/// What to do about an exception that TLS raised, if it did.
+/// A remedy for an exception of TLS.
 pub(super) fn help(raised: &SystemException) -> Option<&'static str> {
     Some(match raised.minor {
         minor::TLS_UNKNOWN_CA => "--tls-roots must contain the authority that signed the server's certificate",

@@ -1,7 +1,7 @@
-//! `hyoshi top`: the broker's tasks as they are now. In a terminal a table that is drawn anew in its place, elsewhere a block
-//! of text or an object a time.
+//! `hyoshi top`: shows the broker's tasks live. In a terminal a table is redrawn; elsewhere each sample is a block of
+//! text or a JSON object.
 //!
-//! A thread asks the broker, so that keys and signals wait for no answer; the other shows what came.
+//! One thread queries the broker; another handles keys and signals, and shows the samples.
 
 mod screen;
 mod view;
@@ -46,7 +46,7 @@ pub(super) struct Top {
     whom: Whom,
 }
 
-/// How often keys are looked for.
+/// How often keys are read.
 const KEYS: Span = Span::from_millis(50);
 
 pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
@@ -63,7 +63,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
         Err(Ended::Broker(error)) => return ended("top", &error, format),
     };
     let mut view = View::new(client.place(), top.sort);
-    let looks = looks(client, clock, top.every);
+    let samples = samples(client, clock, top.every);
     let drawn = can_redraw(&std::io::stdout()) && format == Format::Text && !top.once;
     let mut screen = drawn.then(Screen::enter).transpose().map_err(|error| {
         Failure::new(format_args!("cannot draw on the terminal: {error}"))
@@ -71,7 +71,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
     })?;
     let mut seen = 0;
     while !interrupt.requested() {
-        let news = match looks.try_recv() {
+        let news = match samples.try_recv() {
             Ok(looked) => {
                 seen += 1;
                 view.take(looked);
@@ -90,9 +90,9 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
                 let shown = screen.show(&view);
                 shown.map_err(|error| Failure::new(format_args!("cannot draw on the terminal: {error}")))?;
             }
-            // The first look has nothing to compare with: nobody knows yet who uses how much.
+            // The use of CPUs needs two samples.
             None if news && seen > 1 => {
-                told(&view, top.once, format)?;
+                print(&view, top.once, format)?;
                 if top.once {
                     break;
                 }
@@ -103,10 +103,10 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
     Ok(Held::when(!top.once || view.is_there()))
 }
 
-/// Looks at the broker again and again, and sends what it saw.
-fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<BrokerSample> {
-    // A reader that is slow sees fewer.
-    let (send, looks) = sync_channel(1);
+/// Samples the broker at intervals, and sends the samples.
+fn samples(client: Client, clock: MonotonicClock, every: Span) -> Receiver<BrokerSample> {
+    // A slow receiver sees fewer samples.
+    let (send, samples) = sync_channel(1);
     std::thread::spawn(move || {
         loop {
             let broker = client.broker();
@@ -120,11 +120,11 @@ fn looks(client: Client, clock: MonotonicClock, every: Span) -> Receiver<BrokerS
             clock.sleep_until(at + every);
         }
     });
-    looks
+    samples
 }
 
-/// Elsewhere than in a terminal.
-fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
+/// Prints a sample outside of a terminal.
+fn print(view: &View, once: bool, format: Format) -> Result<(), Failure> {
     if format == Format::Text {
         let end = if once { "" } else { "\n" };
         return streams::out(format_args!("{}{end}", view.text(Look::of_stdout(), None)));
@@ -144,7 +144,7 @@ fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
     }
     match once {
         true => streams::out(format_args!("{answer:#}\n")),
-        // One object a line: what reads it need not wait for an end.
+        // One object per line, for readers of a stream.
         false => streams::out(format_args!("{answer}\n")),
     }
 }

@@ -1,4 +1,4 @@
-//! `hyoshi trace`: what a recording says.
+//! `hyoshi trace`: reads, compares, merges, converts and replays recordings.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ enum Verb {
 }
 
 impl Arguments {
-    /// What the verb is called.
+    /// The name of the verb.
     pub fn name(&self) -> &'static str {
         match &self.verb {
             Verb::Summary { .. } => "trace summary",
@@ -109,19 +109,19 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
         ControlFlow::Continue(())
     })?;
     let header = &recorded.header;
-    let told = |fact: &Fact| {
+    let note_of = |fact: &Fact| {
         let level = match fact.granted {
-            // How much could be seen matters to who reads on, not to the run.
+            // Unrecorded switches limit the analysis, not the run.
             _ if fact.what == SWITCHES => Level::Info,
             true => Level::Degraded,
             false => Level::Refused,
         };
         note(level, &fact.what, &fact.detail)
     };
-    let mut notes: Vec<Note> = header.facts.iter().map(told).collect();
+    let mut notes: Vec<Note> = header.facts.iter().map(note_of).collect();
     notes.extend(left.part.as_ref().map(|part| note(Level::Info, "recording", part)));
     let asked = recorded.system.duration;
-    // The last lane may be told of the end a little after it.
+    // The last events may be a little after the end.
     let duration = left.last.since(Instant::ZERO).min(asked);
     if left.damaged.is_some() {
         let text = format!("damaged after {} of {}: the figures cover the part before", time(duration), time(asked));
@@ -147,13 +147,13 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
         duration,
         asked,
         interrupted: false,
-        // How long a simulation took is in no recording.
+        // Recordings do not contain the time of a simulation.
         took: if exact { Span::ZERO } else { duration },
         started_unix_ns: Some(header.started_unix_ns),
         threads: &left.names,
         lost_events: left.lost,
         notes,
-        // What became of programs is in no recording.
+        // Recordings do not contain programs.
         programs: Vec::new(),
     };
     publish(&account, report.report.as_deref(), format, detail, left.damaged.take().into_iter().collect())

@@ -1,20 +1,21 @@
-//! A run without the feature `broker`: it refuses reservations, and tells no broker of its lanes.
+//! A run without the feature `broker`: it rejects reservations, and sends no promises.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use hyoshi_model::{HostId, ProcessorId, Span, System};
-use hyoshi_report::{Note, ProgramSummary};
+use hyoshi_report::Note;
 
 use super::Failure;
+use super::programs::ProgramsOutcome;
 
-/// The lanes of a run, of which no broker knows.
+/// The promises of a run: none.
 #[derive(Default)]
-pub(super) struct LanePromises(());
+pub(super) struct NoLanePromises(());
 
-impl LanePromises {
-    pub fn tell(_: &System, _: &[(ProcessorId, u32)], _: Option<&Path>) -> LanePromises {
-        LanePromises(())
+impl NoLanePromises {
+    pub fn send(_: &System, _: &[(ProcessorId, u32)], _: Option<&Path>) -> NoLanePromises {
+        NoLanePromises(())
     }
 
     /// No broker reserves time beside them.
@@ -25,24 +26,12 @@ impl LanePromises {
     }
 }
 
-/// RunningPrograms under the broker: none.
-pub(super) enum RunningPrograms {}
+/// Programs under the broker: none.
+pub(super) enum NoPrograms {}
 
-/// What became of them: nothing.
-#[derive(Default)]
-pub(super) struct ProgramsOutcome {
-    pub summaries: Vec<ProgramSummary>,
-    pub notes: Vec<Note>,
-    pub failed: bool,
-}
-
-impl RunningPrograms {
-    /// Refuses a file with reservations.
-    pub fn start(
-        system: &Arc<System>,
-        _: Option<HostId>,
-        _: Option<&Path>,
-    ) -> Result<Option<RunningPrograms>, Failure> {
+impl NoPrograms {
+    /// Rejects a file with reservations.
+    pub fn start(system: &Arc<System>, _: Option<HostId>, _: Option<&Path>) -> Result<Option<NoPrograms>, Failure> {
         match system.brokered.programs.len() {
             0 => Ok(None),
             count => Err(Failure::new(format!("the file has {count} reservations, which this program cannot start"))

@@ -1,4 +1,4 @@
-//! How much could change before something that is proved is not.
+//! Margins: how much worst cases and rates may grow before a proof fails.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::names::{label, template};
 use crate::terminal::grid::{Value, column, grid};
 use crate::terminal::{Look, MOST_ROWS};
 
-/// In sentences what all together could do, in a table each operation.
+/// Sentences for all operations together, and a table of each operation.
 pub(super) fn table(sensitivity: &Sensitivity, look: Look) -> String {
     let mut text = String::new();
     let scalings = [("worst cases", &sensitivity.worst_cases), ("rates", &sensitivity.rates)];
@@ -65,7 +65,7 @@ fn all_together(what: &str, scaling: &Scaling) -> String {
     }
 }
 
-/// How much longer, in parts per million; of what is not proved nothing.
+/// The possible growth of the worst case, in parts per million; zero if it is not proved.
 fn room(one: &OperationMargin) -> u64 {
     if !one.proved {
         return 0;
@@ -88,7 +88,7 @@ fn times(ppm: u64) -> String {
 
 fn row(one: &OperationMargin, many: usize) -> Vec<Value> {
     let name = if many > 1 { template(&one.name) } else { &one.name };
-    // What it leaves to others is no room of its own.
+    // Without a proof its margin is only for other operations.
     let shown = |value: Option<u64>| value.filter(|_| one.proved);
     let (longest, shortest) = (shown(one.longest_wcet_ns), shown(one.shortest_period_ns));
     let first = if one.proved { one.first.clone().unwrap_or_default() } else { "not proved".into() };

@@ -1,4 +1,4 @@
-//! What `check` says of programs under the CPU broker: what is admitted, where, and if not, because of whom.
+//! The admission of programs under the CPU broker, with reasons for refusals.
 
 use hyoshi_control::file::{Admitted, HostAdmission, Verdict, asks_elsewhere};
 use hyoshi_control::{Limit, Reason};
@@ -96,7 +96,7 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The first program that cannot rely on what it needs, and why.
+/// The first refused program, and why.
 pub(super) fn refused(system: &System, admissions: &[HostAdmission]) -> Option<String> {
     admissions.iter().find_map(|admission| {
         let one = admission.programs.iter().find(|one| one.verdict() == Verdict::Refused)?;
@@ -108,7 +108,7 @@ pub(super) fn refused(system: &System, admissions: &[HostAdmission]) -> Option<S
 /// Holders that are named one by one.
 const NAMED: usize = 3;
 
-/// Why it holds less than it comes to ask; nothing if it does not.
+/// Why it holds less than it may ask.
 fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<String> {
     if one.verdict() == Verdict::Admitted {
         return None;

@@ -46,11 +46,11 @@ const WORDS: usize = 24;
 pub enum Tone {
     /// As it is.
     Plain,
-    /// What was hoped for.
+    /// Good.
     Good,
     /// Worth a look.
     Worry,
-    /// What should not be.
+    /// Bad.
     Bad,
 }
 
@@ -149,7 +149,7 @@ impl Value {
     }
 }
 
-/// A column, and what becomes of it where there is too little to say or to say it in.
+/// A column, and when it is left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
@@ -198,10 +198,15 @@ pub fn grid(look: Look, columns: &[Column], rows: &[Vec<Value>], most: usize) ->
     for row in rows.iter().take(most) {
         table.add_row(Row::from(shown.iter().map(|place| row[*place].cell(units[*place])).collect::<Vec<_>>()));
     }
-    // Words and titles wrap; figures stay whole.
+    // Texts and titles wrap between words; figures and words stay whole.
     for (position, place) in shown.iter().enumerate() {
-        if let (true, Some(column)) = (is_figures(rows, *place), table.column_mut(position)) {
-            let least = u16::try_from(least_width(columns, rows, &units, *place)).unwrap_or(u16::MAX);
+        if let Some(column) = table.column_mut(position) {
+            let least = if is_figures(rows, *place) {
+                least_width(columns, rows, &units, *place)
+            } else {
+                longest_word(columns, rows, *place)
+            };
+            let least = u16::try_from(least).unwrap_or(u16::MAX);
             column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
         }
     }
@@ -273,6 +278,16 @@ fn least_width(columns: &[Column], rows: &[Vec<Value>], units: &[Unit], place: u
     let cells = rows.iter().map(|row| row[place].width(units[place]));
     let title = columns[place].title.split(' ').map(|word| word.chars().count());
     cells.chain(title).max().unwrap_or(0) + 2
+}
+
+/// The width of a text column's longest word, with padding.
+fn longest_word(columns: &[Column], rows: &[Vec<Value>], place: usize) -> usize {
+    let words = rows.iter().filter_map(|row| match &row[place] {
+        Value::Words(text) => text.split(' ').map(|word| word.chars().count()).max(),
+        _ => None,
+    });
+    let title = columns[place].title.split(' ').map(|word| word.chars().count());
+    words.map(|width| width.min(WORDS)).chain(title).max().unwrap_or(0) + 2
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The table of where each processor's time went.
+//! The table of the use of each processor's time.
 
 use super::Look;
 use super::grid::{Value, column, grid};
@@ -7,7 +7,7 @@ use crate::summary::{ProcessorSummary, Summary};
 use crate::time::TimeSummary;
 
 impl Summary {
-    /// `None` if nothing is known that the processors' utilisation does not tell.
+    /// `None` if the table would only repeat the processors' utilisation.
     pub(crate) fn time_table(&self, look: Look, most: usize) -> Option<String> {
         let columns = [
             column("processor"),
@@ -20,11 +20,11 @@ impl Summary {
             column("preempted").if_any().spare(5),
             column("mainly").if_any().spare(6),
         ];
-        let told = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::tells);
+        let known = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::tells);
         let rows: Vec<_> = self
             .processors
             .iter()
-            .filter_map(|processor| Some((processor, told(processor)?)))
+            .filter_map(|processor| Some((processor, known(processor)?)))
             .map(|(processor, time)| {
                 let of = |part: u64| match part {
                     0 => String::new(),

@@ -1,4 +1,4 @@
-//! Exceptions in words: what an operation declares, and what an ORB raises.
+//! Exceptions as text and JSON: those that an operation declares, and system exceptions.
 
 use hyoshi_orb::{
     ByteOrder, CharSet, Completed, DecodeError, Decoder, EncodeError, Encoder, Raises, SystemException, SystemKind,
@@ -9,18 +9,18 @@ use serde_json::{Value as Json, json};
 use super::shown::{self, OrderedJson};
 use crate::cli::tls;
 
-/// What came instead of a reply.
+/// An exception in place of a reply.
 #[derive(Debug)]
 pub(super) enum Raised {
     System(SystemException),
-    /// Its id, and its members as they lie in the message.
+    /// Its ID, and its members as encoded in the message.
     User {
         id: String,
         members: RawMembers,
     },
 }
 
-/// Octets that begin where alignment is counted from, with those before the members left out.
+/// Encoded members. `skipped` octets before them keep the alignment.
 #[derive(Debug)]
 pub(super) struct RawMembers {
     octets: Vec<u8>,
@@ -67,7 +67,7 @@ pub(super) enum ReadException {
 }
 
 impl Raised {
-    /// As one of those that the operation declares.
+    /// Decodes the members, if the operation declares the exception.
     pub fn read(self, declared: &[TypeCode]) -> ReadException {
         let (id, members) = match self {
             Raised::System(raised) => return ReadException::System(raised),
@@ -144,7 +144,7 @@ impl ReadException {
     }
 }
 
-/// What to do about it.
+/// A remedy for a system exception.
 pub(super) fn help(raised: &SystemException) -> &'static str {
     if let Some(help) = tls::help(raised) {
         return help;

@@ -1,4 +1,4 @@
-//! What came back, as people and programs read it: JSON, with members in the order in which the IDL declares them.
+//! Values of a reply as JSON, with members in the order of the IDL.
 
 use hyoshi_orb::{Ior, TypeCode, TypeKind, Value};
 use hyoshi_wire::any::ObjectValue;
@@ -38,7 +38,7 @@ impl OrderedJson {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// On as many as it takes.
+    /// On several lines.
     pub fn lines(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
@@ -55,7 +55,7 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> OrderedJson {
         (Value::LongLong(value), _) => json!(value),
         (Value::ULongLong(value), _) => json!(value),
         (Value::Octet(value), _) => json!(value),
-        // JSON has no infinity: those are told as texts.
+        // JSON has no infinity: a string instead.
         (Value::Float(value), _) if value.is_finite() => {
             value.to_string().parse::<f64>().map_or(json!(value), |value| json!(value))
         }
@@ -86,7 +86,7 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> OrderedJson {
             let cases: Vec<_> = cases.collect();
             let found = cases.iter().find(|(own, _, _)| *own == Some(**label));
             let found = found.or_else(|| cases.iter().find(|(own, _, _)| own.is_none()));
-            let mut members = vec![("_d".to_owned(), OrderedJson::Plain(told_label(**label, &discriminator)))];
+            let mut members = vec![("_d".to_owned(), OrderedJson::Plain(label_json(**label, &discriminator)))];
             if let (Some((_, name, of)), Some(value)) = (found, value) {
                 members.push(((*name).to_owned(), shown(value, of)));
             }
@@ -107,7 +107,7 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> OrderedJson {
 }
 
 /// A discriminator, by its type.
-pub(super) fn told_label(label: i128, of: &TypeCode) -> Json {
+pub(super) fn label_json(label: i128, of: &TypeCode) -> Json {
     match of.unaliased().shape() {
         Shape::Enum(mut members) => {
             let named = usize::try_from(label).ok().and_then(|place| members.nth(place));

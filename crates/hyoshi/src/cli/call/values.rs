@@ -1,4 +1,4 @@
-//! Values as people write them, and as programs do: JSON, read by type.
+//! Arguments of a call: JSON, read by their types.
 
 use hyoshi_orb::{Any, Decimal, LongDouble, TypeCode, TypeKind, Value, WChar, WString};
 use hyoshi_wire::any::ObjectValue;
@@ -6,9 +6,9 @@ use hyoshi_wire::ior::Reference;
 use hyoshi_wire::typecode::Shape;
 use serde_json::Value as Json;
 
-use super::shown::told_label;
+use super::shown::label_json;
 
-/// What is wrong with an argument, and where in it: `.position.x`, `[3]`.
+/// An error in an argument, with the place in it: `.position.x`, `[3]`.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub place: String,
@@ -213,7 +213,7 @@ fn union(json: &Json, code: &TypeCode, by: &TypeCode, cases: &[Case<'_>], named:
             let fits = cases.iter().find(|(own, _, _)| *own == Some(label));
             let fits = fits.or_else(|| cases.iter().find(|(own, _, _)| own.is_none()));
             if fits.is_none_or(|(_, own, _)| own != name) {
-                return Err(Wrong::new(format!("{} is not a label of `{name}`", told_label(label, by))).within("._d"));
+                return Err(Wrong::new(format!("{} is not a label of `{name}`", label_json(label, by))).within("._d"));
             }
             let value = from_json(value, of, named).map_err(|wrong| wrong.within(&format!(".{name}")))?;
             (label, Some(Box::new(value)))

@@ -1,4 +1,4 @@
-//! What the CPU broker could do on this machine.
+//! The abilities of the CPU broker on this machine.
 
 use hyoshi_broker::kernel::Way;
 use hyoshi_broker::machine::ways;
@@ -7,7 +7,7 @@ use hyoshi_os::doctor::{Finding, Verdict};
 use hyoshi_os::meter::{Meter, Source};
 use hyoshi_os::process::Process;
 
-/// What the CPU broker could do here.
+/// The abilities of the CPU broker here.
 pub(super) fn finding() -> Finding {
     let mut meter = Meter::new();
     if let Ok(own) = Process::open(std::process::id()) {
@@ -17,7 +17,7 @@ pub(super) fn finding() -> Finding {
 }
 
 fn judge(ways: &[Way], meter: Source, groups: Option<Version>) -> Finding {
-    // What reserves nothing can always be had.
+    // Proxies that reserve nothing are always usable.
     let reserves = |way: &&Way| way.usable && !["none", "simulated"].contains(&way.name);
     let usable: Vec<_> = ways.iter().filter(reserves).map(|way| way.name).collect();
     let usable = if usable.is_empty() { "no way to reserve CPU time".to_owned() } else { usable.join(", ") };
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_broker_could_do_is_told_and_what_it_lacks() {
+    fn the_abilities_of_the_broker_and_their_limits_are_listed() {
         let way = |name, usable, used| Way { name, usable, used, why: format!("why {name}") };
         let all = [way("window", true, true), way("weights", true, false), way("none", true, false)];
         let finding = judge(&all, Source::TaskClock, Some(Version::Two));

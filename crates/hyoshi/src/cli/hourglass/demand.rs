@@ -1,4 +1,4 @@
-//! How much a program works in each of its periods: phases that follow each other, and spikes.
+//! The work of each period: a sequence of phases, and spikes.
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -10,16 +10,16 @@ use hyoshi_model::{Span, quantity};
 pub(super) struct WorkPlan {
     /// Until the first phase.
     pub work: Span,
-    /// From which period on it is how much; ascending.
+    /// The first period and the work of each phase; ascending.
     pub phases: Vec<(u64, Span)>,
-    /// After so many periods the phases begin again.
+    /// The phases repeat after this many periods.
     pub repeat: Option<NonZeroU64>,
-    /// One of so many periods takes that instead; of several the greatest.
+    /// Every n-th period has this work instead; the greatest of several.
     pub spikes: Vec<Spike>,
 }
 
 impl WorkPlan {
-    /// CPU time that the period takes.
+    /// The CPU time of a period.
     pub fn of(&self, period: u64) -> Span {
         let spikes = self.spikes.iter().filter(|spike| (period + 1).is_multiple_of(spike.every.get()));
         spikes.map(|spike| spike.work).max().unwrap_or_else(|| self.phase(period))
@@ -31,7 +31,7 @@ impl WorkPlan {
         begun.map_or(self.work, |(_, work)| *work)
     }
 
-    /// The most that any period may take.
+    /// The greatest CPU time of any period.
     pub fn greatest(&self) -> Span {
         let phases = self.phases.iter().map(|(_, work)| *work);
         phases.chain(self.spikes.iter().map(|spike| spike.work)).fold(self.work, Span::max)
@@ -46,7 +46,7 @@ pub(super) enum WorkLength {
 }
 
 impl WorkLength {
-    /// In periods; one that has begun counts.
+    /// In periods, rounded up.
     pub fn periods(self, period: Span) -> u64 {
         match self {
             WorkLength::Time(time) => time.as_nanos().div_ceil(period.as_nanos()),

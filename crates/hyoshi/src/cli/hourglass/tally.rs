@@ -1,4 +1,4 @@
-//! What became of periods, from the program's own view.
+//! Counts met and missed periods of the program.
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_report::figures::{count, nanos, share};
@@ -12,13 +12,13 @@ pub(super) struct PeriodOutcome {
     pub number: u64,
     /// Its start.
     pub release: Instant,
-    /// When its work was done, or given up.
+    /// When its work was finished or dropped.
     pub ended: Instant,
-    /// CPU time that it takes.
+    /// CPU time of its work.
     pub demanded: Span,
-    /// CPU time that all threads had for it.
+    /// CPU time that all threads obtained.
     pub obtained: Span,
-    /// The work was done by the end of the period.
+    /// The work was finished by the end of the period.
     pub met: bool,
 }
 
@@ -89,7 +89,7 @@ impl Tally {
         self.missed_in_a_row = self.missed_in_a_row.max(self.row);
     }
 
-    /// A line for what happened until then.
+    /// A line for the time until then.
     pub fn line(&self, until: Instant) -> String {
         format!(
             "{:>8}  met {} of {}  CPU {} of {}  longest {}\n",
@@ -102,7 +102,7 @@ impl Tally {
         )
     }
 
-    /// How it all went.
+    /// The summary.
     pub fn closing(&self) -> String {
         let skipped = if self.skipped > 0 { format!(", {} skipped", count(self.skipped)) } else { String::new() };
         let missed = match self.missed {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_say_what_became_of_it() {
+    fn lines_show_met_and_missed_periods() {
         assert_eq!(cycle(2, false).line(), "     2  at 20ms     MISSED  3ms of 4ms after 5ms\n");
         let mut tally = Tally::default();
         [cycle(0, true), cycle(1, false)].iter().for_each(|cycle| tally.add(cycle));

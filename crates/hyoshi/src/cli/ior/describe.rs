@@ -1,4 +1,4 @@
-//! What a reference says, as `--format json` gives it and the table shows it.
+//! The content of a reference, for JSON and for the table.
 
 use hyoshi_wire::giop::{CodeSet, CodeSets, Offer, Transmission};
 use hyoshi_wire::ior::{
@@ -25,7 +25,7 @@ pub(super) enum Described {
     },
 }
 
-/// What `corbaloc:` says.
+/// The content of a `corbaloc:` reference.
 #[derive(Debug, Serialize)]
 pub(super) struct Location {
     pub endpoints: Vec<EndpointDescription>,
@@ -38,7 +38,7 @@ pub(super) struct Location {
 #[derive(Debug, Serialize)]
 pub(super) struct Octets {
     pub length: usize,
-    /// If all of it can be printed.
+    /// The octets as text, if all of them are printable.
     pub text: Option<String>,
     pub hex: String,
     #[serde(skip)]
@@ -69,9 +69,9 @@ pub(super) struct ProfileDescription {
     #[serde(flatten)]
     pub iiop: Option<Iiop>,
     pub components: Vec<ComponentDescription>,
-    /// Of a profile that is not known here.
+    /// The content of an unknown profile.
     pub data: Option<Octets>,
-    /// Why it cannot be read.
+    /// The decoding error.
     pub broken: Option<String>,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct ComponentDescription {
     #[serde(flatten)]
     pub says: Option<ComponentValue>,
     pub data: Octets,
-    /// Why it cannot be read.
+    /// The decoding error.
     pub broken: Option<String>,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Chosen {
     pub wchar: String,
 }
 
-/// What a component says that is known.
+/// The content of a known component.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ComponentValue {
@@ -113,7 +113,7 @@ pub(super) enum ComponentValue {
     CodeSets {
         char: Sets,
         wchar: Sets,
-        /// What this ORB would speak with the server; none if they share nothing.
+        /// The sets that this ORB would use with the server; none if they share none.
         chosen: Option<Chosen>,
     },
     Policies(Vec<PolicyDescription>),
@@ -173,7 +173,7 @@ impl Described {
         })
     }
 
-    /// The ORB that made it, if it says so and is known.
+    /// The ORB that created it, if it is known.
     pub(super) fn orb(&self) -> Option<&'static str> {
         let Described::Ior { profiles, .. } = self else { return None };
         profiles.iter().flat_map(|profile| &profile.components).find_map(|component| match component.says {

@@ -1,4 +1,4 @@
-//! What a reference says, for people: a word at the left, what it is at the right.
+//! The content of a reference as lines of a label and a value.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::describe::{
     Sets,
 };
 
-/// Octets shown at most as hexadecimal digits; all of them are in JSON.
+/// Maximum number of octets in a line; JSON has all.
 const SHOWN: usize = 32;
 
 /// The left column's width.
@@ -116,7 +116,7 @@ impl ReferenceText {
                     self.line("policy", format!("{name}: {says}"));
                 }
             }
-            // Told already.
+            // Printed already.
             Some(
                 ComponentValue::Orb { .. }
                 | ComponentValue::Address { .. }
@@ -162,7 +162,7 @@ fn key(key: &Octets) -> String {
     match &key.text {
         Some(text) => format!("\"{text}\""),
         None if key.length == 0 => "(empty)".to_owned(),
-        // Most keys are text with a few other octets.
+        // Most keys are text with a few other octets in them.
         None => format!("\"{}\", {}", key.octets[..key.length.min(SHOWN)].escape_ascii(), octets(key)),
     }
 }
@@ -189,7 +189,7 @@ fn options(names: &[&str]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 
-/// A reference comes from anyone: what it says must not steer the terminal.
+/// Makes control characters visible: a reference is untrusted input.
 fn clean(text: &str) -> String {
     hyoshi_model::printable(text)
 }

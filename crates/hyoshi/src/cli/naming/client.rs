@@ -1,4 +1,4 @@
-//! What clients of a naming service do from the shell.
+//! Clients of a naming service: list, resolve, bind, unbind, create contexts.
 
 use clap::Args;
 use hyoshi_model::Span;
@@ -10,7 +10,7 @@ use crate::cli::load::span;
 use crate::cli::tls::{self, ClientTls};
 use crate::cli::{Failure, Format, Held, head, streams};
 
-/// Where a naming service is if nobody says where.
+/// The default naming service.
 const HERE: &str = "corbaloc:iiop:1.2@127.0.0.1:2809/NameService";
 
 /// The naming service to query.
@@ -108,11 +108,11 @@ impl ServiceOptions {
         Ok((orb, naming))
     }
 
-    fn told(&self) -> &str {
+    fn service(&self) -> &str {
         self.at.as_deref().unwrap_or("the naming service")
     }
 
-    /// Why it could not be done: names are answered with exit code 1, what is no name or cannot be asked with 2.
+    /// Reports an error: exit code 1 for answers of the service, 2 for invalid names and failed calls.
     fn ended(&self, verb: &str, error: NameError, format: Format) -> Result<Held, Failure> {
         let help = match &error {
             NameError::NotFound { .. } => {
@@ -127,7 +127,7 @@ impl ServiceOptions {
                 ));
             }
             NameError::System(exception) => {
-                let failure = Failure::new(format!("{} answers: {exception}", self.told()));
+                let failure = Failure::new(format!("{} answers: {exception}", self.service()));
                 if let Some(help) = tls::help(exception) {
                     return Err(failure.help(help));
                 }
@@ -171,7 +171,7 @@ pub(super) fn list(arguments: &ListArguments, format: Format) -> Result<Held, Fa
         Ok((found, more)) => {
             match format {
                 Format::Text => {
-                    // A slash at the end is not part of a context's name, but tells that it is one.
+                    // A slash at the end marks a context; it is not part of the name.
                     let mut text: String = found
                         .iter()
                         .map(|(name, context)| format!("{name}{}\n", if *context { "/" } else { "" }))
@@ -193,7 +193,7 @@ pub(super) fn list(arguments: &ListArguments, format: Format) -> Result<Held, Fa
     }
 }
 
-/// Names and whether they are contexts, in order; each context once, as they may form circles.
+/// Names and whether they are contexts, in order; each context once, because contexts can form cycles.
 fn collect(arguments: &ListArguments, naming: Naming) -> Result<(Vec<(String, bool)>, bool), NameError> {
     let start = match &arguments.name {
         Some(name) => naming.enter(name)?,
@@ -212,7 +212,7 @@ fn collect(arguments: &ListArguments, naming: Naming) -> Result<(Vec<(String, bo
             }
             let name = format!("{path}{}", one.name);
             if arguments.recursive && one.is_context {
-                // One that does not answer is listed all the same.
+                // A context that does not answer is listed, too.
                 if let Some(inner) = context.enter(&one.name).ok().filter(|inner| !seen.contains(&inner.to_string())) {
                     seen.push(inner.to_string());
                     left.push((format!("{name}/"), inner));

@@ -1,4 +1,4 @@
-//! What a run asks of the broker and the machine for its programs.
+//! Requests of a run to the broker for its programs.
 
 use std::env;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::cli::Failure;
 use crate::cli::broker::settled;
 use crate::cli::notes::note;
 
-/// Where a program is, as execvp(3) finds it.
+/// The path of a program, as found by execvp(3).
 pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {
     let word = program.words.first().map_or("", String::as_str);
     let is_program =
@@ -50,7 +50,7 @@ pub(super) fn joining(program: &Program) -> Result<Joining, Failure> {
     })
 }
 
-/// Where the broker's policy is not that of the file's hosts, it counts: it is for all of the machine's tasks.
+/// Notes on differences between the broker's policy, which applies to all tasks, and the file's.
 pub(super) fn differing(system: &System, standing: &BrokerStanding) -> Vec<Note> {
     let hosts = (0..).map(HostId).zip(&system.hosts).zip(&system.brokered.brokers);
     let with_programs = hosts.filter(|((id, _), _)| system.programs_on(*id).next().is_some());

@@ -1,4 +1,4 @@
-//! The programs of a run: each joins the CPU broker, is started, looked after, and ended with the run.
+//! The programs of a run: each joins the CPU broker, is started, watched, and ended with the run.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,35 +17,24 @@ use hyoshi_sim::programs::{Period, Played};
 
 use super::asked::{differing, find, joining};
 use super::guard::{PATIENCE, ProgramGuard};
-use super::played;
+use super::{ProgramsOutcome, played};
 use crate::cli::Failure;
 use crate::cli::notes::note;
 
-/// How often the broker is asked how programs stand.
+/// How often the broker is asked for the status of programs.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// RunningPrograms that run under the broker. Dropped, they are ended.
+/// Programs that run under the broker. Dropping ends them.
 pub(in crate::cli) struct RunningPrograms {
     stop: Arc<AtomicBool>,
     watcher: Option<JoinHandle<ProgramsOutcome>>,
-}
-
-/// What became of programs in a run.
-#[derive(Default)]
-pub(in crate::cli) struct ProgramsOutcome {
-    /// In the file's order.
-    pub summaries: Vec<ProgramSummary>,
-    /// What a reader must know of them.
-    pub notes: Vec<Note>,
-    /// Whether one ended by itself, and not well.
-    pub failed: bool,
 }
 
 /// A program of the run.
 struct StartedProgram {
     id: ProgramId,
     child: Child,
-    /// Sees whether it has ended, and leaves it to be waited for; `None`: it has.
+    /// Reports its end without waiting for it; `None` after its end.
     process: Option<Process>,
     task: TaskStub,
     status: Option<ExitStatus>,
@@ -54,7 +43,7 @@ struct StartedProgram {
     seen: Played,
     reports: u64,
     because: String,
-    /// The broker has no such task any more.
+    /// The broker no longer has the task.
     detached: bool,
 }
 
@@ -72,7 +61,7 @@ impl RunningPrograms {
         if count == 0 {
             return Ok(None);
         }
-        // Those of other hosts are not looked for.
+        // Programs of other hosts are not searched.
         let find = |program| if here(&program) { find(program) } else { Ok(PathBuf::new()) };
         let found = system.brokered.programs.iter().map(find).collect::<Result<Vec<PathBuf>, Failure>>()?;
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -105,7 +94,7 @@ impl RunningPrograms {
         Ok(Some(RunningPrograms { stop, watcher: Some(watcher) }))
     }
 
-    /// Ends those that still run, and tells what became of all.
+    /// Ends running programs. Returns the outcome of all.
     pub fn end(mut self) -> ProgramsOutcome {
         self.join()
     }
@@ -134,7 +123,7 @@ fn join_all(system: &System, host: Option<HostId>, client: &Client) -> Result<Ve
         match client.join(&joining) {
             Ok(task) => joined.push((id, task)),
             Err(error) => {
-                // What nobody is in ends by itself, later.
+                // The broker ends a task without processes later.
                 joined.iter().for_each(|(_, task)| drop(task.leave()));
                 return Err(refused(&error));
             }
@@ -178,7 +167,7 @@ fn begin(
     let program = system.program(id);
     let mut command = Command::new(path);
     command.args(program.words.iter().skip(1)).stdin(Stdio::null());
-    // Standard output is the report's.
+    // Standard output is for the report.
     command.stdout(std::io::stderr()).process_group(0);
     let started = command.spawn();
     let mut child = started.map_err(|error| {
@@ -213,15 +202,15 @@ fn begin(
     })
 }
 
-/// Ends a program that is in no task, with whatever it has started; how it had ended itself, if it had.
+/// Ends a program without a task, and its children. Returns its exit status if it had ended by itself.
 fn end_one(child: &mut Child) -> Option<ExitStatus> {
     let had_ended = Process::open(child.id()).map_or(true, |process| process.has_ended());
-    // Before it is waited for: until then its number is nobody else's.
+    // Before waiting: until then its process ID is not reused.
     drop(end_group(child.id(), true));
     child.wait().ok().filter(|_| had_ended)
 }
 
-/// Looks after programs until the run ends or they have.
+/// Watches programs until the run ends.
 fn watch(
     system: &System,
     client: Client,
@@ -265,15 +254,15 @@ fn watch(
         }
     }
     running.sort_by_key(|one| one.id);
-    let summaries = running.into_iter().map(|one| one.told(system)).collect();
+    let summaries = running.into_iter().map(|one| one.summary(system)).collect();
     ProgramsOutcome { summaries, notes, failed }
 }
 
-/// Ends those that still run, and whatever programs have started and left behind in their groups.
+/// Ends running programs, and processes that remain in the groups of programs.
 fn end(running: &mut [StartedProgram]) {
     for one in running.iter_mut() {
         one.ended = one.lives();
-        // Nobody may be in the group any more.
+        // The group may be empty.
         drop(end_group(one.child.id(), false));
     }
     let asked = WallClock::now();
@@ -281,10 +270,10 @@ fn end(running: &mut [StartedProgram]) {
         thread::sleep(Duration::from_millis(5));
     }
     for one in running.iter_mut() {
-        // Before it is waited for: until then its number is nobody else's.
+        // Before waiting: until then its process ID is not reused.
         drop(end_group(one.child.id(), true));
         one.status = one.child.wait().ok();
-        // The broker may be gone, or have seen that the task is over.
+        // The broker, or the task, may have ended.
         drop(one.task.leave());
     }
 }
@@ -294,7 +283,7 @@ impl StartedProgram {
         self.process.as_ref().is_some_and(|process| !process.has_ended())
     }
 
-    /// Asks the broker how it stands, unless that is gone; an error if it does not answer.
+    /// Asks the broker for the status, unless it has ended; an error if it does not answer.
     fn look(&mut self, last: Instant, now: Instant, gone: bool) -> Result<(), ()> {
         if !self.lives() || gone || self.detached {
             return Ok(());
@@ -325,23 +314,23 @@ impl StartedProgram {
         Ok(())
     }
 
-    fn told(mut self, system: &System) -> ProgramSummary {
+    fn summary(mut self, system: &System) -> ProgramSummary {
         let ended = (!self.ended).then_some(self.status).flatten();
-        let mut told = played(system, &self.seen);
-        // Deadlines only the program knows; what lies between two looks is not counted.
-        (told.met, told.missed, told.over_ppm) = (None, None, None);
-        told.over_time.iter_mut().for_each(|stretch| stretch.missed = None);
+        let mut summary = played(system, &self.seen);
+        // Only the program knows its deadlines; periods between two samples are not counted.
+        (summary.met, summary.missed, summary.over_ppm) = (None, None, None);
+        summary.over_time.iter_mut().for_each(|stretch| stretch.missed = None);
         ProgramSummary {
             periods: self.reports,
             ended: ended.map(|status| status.to_string()),
             because: std::mem::take(&mut self.because),
-            ..told
+            ..summary
         }
     }
 }
 
 impl Drop for StartedProgram {
-    /// Whatever else failed, no program stays that nobody looks after.
+    /// No program continues without a watcher, whatever else failed.
     fn drop(&mut self) {
         if self.status.is_none() {
             drop(end_group(self.child.id(), true));

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use hyoshi_reproduce::broker::kernel::{self, Length};
 use hyoshi_reproduce::broker::{self, Reproduced};
 
-use super::{PaperOutput, stopped, tell, watched};
+use super::{PaperOutput, print, stopped, watched};
 use crate::cli::output::try_out;
 use crate::cli::{Failure, Format, Held};
 
@@ -62,5 +62,5 @@ pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Fail
         tables: &|look| reproduced.tables(look),
         page: &|command| reproduced.html(command),
     };
-    tell(&pieces, &reproduced, report, format)
+    print(&pieces, &reproduced, report, format)
 }

@@ -7,7 +7,7 @@ use hyoshi_model::Span;
 use hyoshi_reproduce::kokyu::kernel::{self, KernelError};
 use hyoshi_reproduce::kokyu::{self, Reproduced, Setup};
 
-use super::{PaperOutput, stopped, tell, watched};
+use super::{PaperOutput, print, stopped, watched};
 use crate::cli::load::{seed, span};
 use crate::cli::output::try_out;
 use crate::cli::{Failure, Format, Held};
@@ -61,11 +61,11 @@ pub(super) fn kokyu(arguments: &Arguments, format: Format) -> Result<Held, Failu
         tables: &|look| reproduced.tables(look),
         page: &|command| reproduced.html(command),
     };
-    tell(&pieces, &reproduced, report, format)
+    print(&pieces, &reproduced, report, format)
 }
 
-/// How long the trials on the kernel may take, if there are to be any; or why there are none,
-/// though nobody said so: without real-time priorities they would tell of the machine's other work.
+/// The time for trials on the kernel, if any. An error is the reason to skip them: without real-time priorities they
+/// would measure the machine's other work.
 fn budget(arguments: &Arguments) -> Result<Option<Span>, String> {
     match (arguments.kernel, arguments.sim_only) {
         (Some(asked), _) => Ok(Some(asked)),
@@ -77,5 +77,5 @@ fn budget(arguments: &Arguments) -> Result<Option<Span>, String> {
     }
 }
 
-/// The trials on the kernel take so long unless told otherwise.
+/// The default time for trials on the kernel.
 const KERNEL: Span = Span::from_secs(120);

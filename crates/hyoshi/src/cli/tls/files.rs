@@ -151,29 +151,29 @@ impl Renewal {
         Renewal { files: Files::default(), used: TlsSettings::default() }
     }
 
-    /// From now on SIGHUP reloads the files, on a separate thread. `say` is called with messages for the operator, and
+    /// From now on SIGHUP reloads the files, on a separate thread. `report` is called with messages for the operator, and
     /// each day with certificates that expire soon.
     ///
     /// # Errors
     ///
     /// If no thread can be started.
-    pub fn start(self, hangup: Hangup, say: impl Fn(String) + Send + 'static) -> Result<(), Failure> {
+    pub fn start(self, hangup: Hangup, report: impl Fn(String) + Send + 'static) -> Result<(), Failure> {
         let work = move || {
             let clock = MonotonicClock::start();
             let mut next = clock.now() + DAILY;
             loop {
                 if hangup.wait_until(&clock, next) {
                     match self.renew() {
-                        Ok(what) => say(format!("SIGHUP: {what}")),
+                        Ok(what) => report(format!("SIGHUP: {what}")),
                         Err(why) => {
-                            say(format!("SIGHUP: old files kept: {why}"));
+                            report(format!("SIGHUP: old files kept: {why}"));
                             continue;
                         }
                     }
                 }
                 next = clock.now() + DAILY;
                 for warning in self.used.warnings() {
-                    say(format!("{warning}: {}", warning.remedy()));
+                    report(format!("{warning}: {}", warning.remedy()));
                 }
             }
         };

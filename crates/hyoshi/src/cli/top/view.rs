@@ -1,4 +1,4 @@
-//! What `hyoshi top` shows: pure, but for what it is given.
+//! The text of `hyoshi top`, computed from samples and keys.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use hyoshi_report::terminal::grid::{Column, Tone, Value, column, grid};
 
 use crate::cli::broker::share;
 
-/// A look at the broker.
+/// A sample of the broker.
 #[derive(Debug)]
 pub(super) struct BrokerSample {
     pub at: Instant,
-    /// Or why it did not answer.
+    /// The status, or why the broker did not answer.
     pub seen: Result<(BrokerStanding, Vec<TaskStanding>), String>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct View {
     reversed: bool,
     looked: Result<BrokerStanding, String>,
     tasks: Vec<Using>,
-    /// By name: how each was when it had reported last.
+    /// By name: the last report of each task.
     before: BTreeMap<String, PreviousSample>,
 }
 
@@ -83,7 +83,7 @@ const COLUMNS: [Column; 10] = [
 const KEYS: &str = "q quit  n name  i importance  p period  a asks  h holds  c cpu  r reports";
 
 impl View {
-    /// Of a broker at whom nobody has looked yet.
+    /// Before the first sample.
     pub fn new(place: &str, order: SortKey) -> View {
         let looked = Err("no answer yet".to_owned());
         View { place: place.to_owned(), order, reversed: false, looked, tasks: Vec::new(), before: BTreeMap::new() }
@@ -94,17 +94,17 @@ impl View {
         &self.place
     }
 
-    /// True if it answered last.
+    /// True if the broker answered the last request.
     pub fn is_there(&self) -> bool {
         self.looked.is_ok()
     }
 
-    /// What was seen last, or why nothing was.
+    /// The last sample, or why there is none.
     pub fn seen(&self) -> Result<(&BrokerStanding, &[Using]), &str> {
         self.looked.as_ref().map(|standing| (standing, &self.tasks[..])).map_err(String::as_str)
     }
 
-    /// A look at the broker.
+    /// A sample of the broker.
     pub fn take(&mut self, looked: BrokerSample) {
         self.tasks.clear();
         self.looked = looked.seen.map(|(standing, tasks)| {
@@ -119,7 +119,7 @@ impl View {
         self.sort();
     }
 
-    /// What a key means; false if it means the end. Control-C is a key where the terminal is read key by key.
+    /// Handles a key; false to quit. Control-C arrives as a key.
     pub fn key(&mut self, key: u8) -> bool {
         let order = match key {
             b'q' | b'Q' | 0x03 => return false,
@@ -154,7 +154,7 @@ impl View {
         }
     }
 
-    /// In lines, of which no more than that: the last ones tell of keys then.
+    /// The text; with a `height`, at most that many lines, of which the last lists the keys.
     pub fn text(&self, look: Look, height: Option<usize>) -> String {
         let text = match &self.looked {
             Err(why) => format!("waiting for the broker at {}: {}\n", printable(&self.place), printable(why)),
@@ -163,7 +163,7 @@ impl View {
         let Some(height) = height else { return text };
         let fits = |line: &str| look.width.map_or(line.to_owned(), |width| cut(line, width.into()));
         let mut lines: Vec<String> = text.lines().take(height.saturating_sub(1)).map(str::to_owned).collect();
-        // Cells are cut to fit already; colours must not be cut.
+        // The table fits already, and escape sequences must not be cut.
         lines.iter_mut().filter(|line| !line.contains('\x1b')).for_each(|line| *line = fits(line));
         lines.push(look.quiet(&fits(KEYS)));
         lines.join("\n")
@@ -200,12 +200,12 @@ impl View {
     }
 }
 
-/// How much it used since it had reported last; as before, if it has not reported since.
+/// The use of CPU since the last report; unchanged without a new report.
 fn before(task: &TaskStanding, at: Instant, known: Option<&PreviousSample>) -> PreviousSample {
     let now = PreviousSample { at, total: task.total, reports: task.reports, cpu: None };
     match known {
         Some(before) if before.reports == task.reports && before.total == task.total => *before,
-        // One with more behind it was of another broker.
+        // A lower count is of another broker.
         Some(before) if before.reports < task.reports && before.total <= task.total => {
             let used =
                 u128::from(task.total - before.total) * 1_000_000 / u128::from(at.since(before.at).as_nanos().max(1));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_uses_is_what_its_reports_tell_over_the_time_between_them() {
+    fn the_use_of_a_task_is_its_consumption_between_reports() {
         let (mut view, slow) = (view(), task("slow", 1, 1, 1));
         view.take(look(1_000, &[reported(slow.clone(), 1, 100)]));
         assert_eq!(cpu(&view), [None]);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_its_terminal_and_says_why_less_is_held() {
+    fn a_table_fits_its_terminal_and_has_reasons() {
         let mut view = view();
         let tasks: Vec<_> = (0..30).map(|n| task(&format!("task-{n:02}"), n, 20_000_000, 10_000_000)).collect();
         view.take(look(0, &tasks));
