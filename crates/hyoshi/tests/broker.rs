@@ -273,7 +273,7 @@ fn a_program_goes_on_when_its_broker_is_killed_and_that_is_said_once() {
 
     let ended = exec(&place, "--period 50ms --anyway").args(["sh", "-c", "exit 4"]).output().unwrap();
     assert_eq!(ended.status.code(), Some(4));
-    assert!(String::from_utf8_lossy(&ended.stderr).contains("it runs without a reservation"));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("running without a reservation"));
     // The socket that it left behind is in nobody's way.
     let mut again = Broker::start(&place, "");
     assert_eq!(again.ends("-TERM").code(), Some(0));

@@ -37,7 +37,7 @@ fn where_it_cannot_be_stored_it_says_so_before_it_measures() {
     place.write("taken", "no folder");
     let refused = [
         ("calibrate --output nowhere/costs.toml", "create its directory first"),
-        ("calibrate --output .", "that is a folder"),
+        ("calibrate --output .", "name a file in this directory"),
         ("calibrate --output taken/costs.toml", "create its directory first"),
     ];
     let started = std::time::Instant::now();

@@ -119,7 +119,7 @@ fn unions_are_told_with_the_label_that_chooses_the_member() {
         (["back_shape", r#"{"nothing": 1}"#], "one of `radius`, `name`, `flag`"),
         (["back_shape", r#"{"radius": 1, "_d": 3}"#], "at `it._d`: 3 is not a label of `radius`"),
         (["back_shape", r#"{"flag": true, "_d": 1}"#], "at `it._d`: 1 is not a label of `flag`"),
-        (["back_paint", r#"{"_d": "BLUE"}"#], "at `it._d`: one of RED, GREEN is wanted"),
+        (["back_paint", r#"{"_d": "BLUE"}"#], "at `it._d`: expected one of RED, GREEN"),
     ] {
         let refused = server.call(&sent).exits(2);
         assert!(refused.err.contains(told), "{sent:?}: {}", refused.err);
@@ -178,7 +178,7 @@ fn members_are_told_in_the_order_in_which_they_are_declared() {
 #[test]
 fn times_are_told_how_to_be_written() {
     let server = Server::start();
-    for (time, told) in [("foo", "\"foo\" is not a"), ("10", "write \"10ms\" or \"10s\""), ("0s", "is zero")] {
+    for (time, told) in [("foo", "\"foo\" is not a"), ("10", "write \"10ms\" or \"10s\""), ("0s", "must not be zero")] {
         let refused = server.call(&["back_money", "1", "--timeout", time]).exits(2);
         assert!(refused.err.contains(told) && refused.err.contains("--timeout"), "{}", refused.err);
     }

@@ -185,7 +185,7 @@ fn what_is_only_unknown_has_no_counterexample_and_says_so() {
     assert!(text.contains("not proved, but none is known to fail"), "{text}");
     assert!(!place.path().join("seen.toml").exists());
     let json = place.hyoshi("check unknown.toml --counterexample seen.toml --format json").exits(1).json();
-    assert!(json["notes"].to_string().contains("no behaviour to show"), "{}", json["notes"]);
+    assert!(json["notes"].to_string().contains("none is known to fail"), "{}", json["notes"]);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn what_is_wrong_is_told_with_its_place() {
     assert!(refused.err.contains("local.idl:3:8") && refused.err.contains("2 errors"), "{}", refused.err);
     assert!(refused.err.contains("`I` uses the abstract interface `There`"), "{}", refused.err);
     for (flags, told) in [
-        ("--root ::a::2b", "`::a::2b` is no Rust path"),
+        ("--root ::a::2b", "`::a::2b` is not a Rust path"),
         ("--extern Common", "--extern `Common` has no path"),
         ("--check", "--out"),
         ("--extern Commn=crate::common", "no included file has an outermost module `Commn`"),

@@ -193,7 +193,7 @@ fn what_does_not_belong_together_is_refused() {
     refused("trace merge drone.hyo drone.hyo -o merged.hyo", "are both of host `drone`");
     refused("trace merge drone.hyo all.hyo -o merged.hyo", "all.hyo is not the recording of a single host");
     refused("trace merge drone.hyo -o merged.hyo", "2 values required");
-    refused("trace merge drone.hyo station.hyo -o drone.hyo", "named by");
+    refused("trace merge drone.hyo station.hyo -o drone.hyo", "name the same file");
     part(&place, "other.hyo", vec![1, 2], 0, |header| header.run[3] ^= 1);
     refused("trace merge drone.hyo other.hyo -o merged.hyo", "are of different runs");
     part(&place, "other.hyo", vec![1, 2], 0, |header| {

@@ -241,7 +241,8 @@ impl IncidentComparison<'_> {
         let IncidentComparison { file, verb, known, drawn, late, .. } = self;
         let mut prose = format!("simulated from {file} (a {verb}): {} jobs use recorded times", count(*known));
         if *drawn > 0 {
-            prose += &format!(", {} unrecorded ones use the file's", count(*drawn));
+            let plural = if *drawn == 1 { "one uses" } else { "ones use" };
+            prose += &format!(", {} unrecorded {plural} the file's", count(*drawn));
         }
         if *late > 0 {
             prose += &format!("; {} releases are late as recorded", count(*late));
@@ -257,7 +258,11 @@ impl IncidentComparison<'_> {
             let cells = pairs.enumerate().map(|(place, ((_, then), (_, now)))| {
                 let all = self.classes.iter().flat_map(|(_, before, after)| [outcomes(before), outcomes(after)]);
                 let any = all.into_iter().any(|outcomes| outcomes[place].1 > 0);
-                TableValue::figure(if any { format!("{} → {}", count(then), count(now)) } else { String::new() })
+                TableValue::figure(if any || !OPTIONAL.contains(&place) {
+                    format!("{} → {}", count(then), count(now))
+                } else {
+                    String::new()
+                })
             });
             [TableValue::words(*class)].into_iter().chain(cells).collect()
         });
@@ -292,6 +297,8 @@ impl IncidentComparison<'_> {
     }
 }
 
+/// The outcomes without a column if there are none.
+const OPTIONAL: std::ops::Range<usize> = 3..5;
 const COLUMNS: [Column; 6] = [
     column("then → now"),
     column("made"),

@@ -44,8 +44,16 @@ pub(super) fn notes(system: &System) -> Vec<Note> {
     let idle = of(&|program| program.takes.is_empty());
     let elsewhere = of(&asks_elsewhere);
     let all = [
-        told(idle, "execution times are not declared, so these are idle here", "set `takes` in their sections"),
-        told(elsewhere, "advocates in other processes and libraries are skipped here, for", "`hyoshi run` uses them"),
+        told(
+            idle,
+            "programs without declared execution times are idle in a simulation",
+            "set `takes` in their sections",
+        ),
+        told(
+            elsewhere,
+            "advocates in other processes and libraries are skipped in a simulation",
+            "`hyoshi run` uses them",
+        ),
     ];
     all.into_iter().flatten().collect()
 }
