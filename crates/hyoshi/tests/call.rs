@@ -154,7 +154,7 @@ fn wrong_arguments_are_told_with_parameter_type_and_place() {
     }
     let refused = place.hyoshi("call nonsense locate").exits(2);
     assert!(
-        refused.err.contains("cannot read nonsense") && refused.err.contains("a reference begins with"),
+        refused.err.contains("cannot read nonsense") && refused.err.contains("write IOR:..."),
         "{}",
         refused.err
     );

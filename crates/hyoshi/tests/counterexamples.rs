@@ -67,5 +67,5 @@ fn without_a_failure_nothing_is_written_and_the_system_is_never_written_over() {
     assert!(ended.out.contains("no requirement that counts fails") && !place.has("seen.toml"), "{}", ended.out);
     place.write("late.toml", format!("{HEAD}[operation.nav]\nevery = \"10ms\"\nwcet = \"5ms\"\ndeadline = \"4ms\"\n"));
     let refused = place.hyoshi("check late.toml --counterexample late.toml").exits(2);
-    assert!(refused.err.contains("would be overwritten"), "{}", refused.err);
+    assert!(refused.err.contains("cannot overwrite"), "{}", refused.err);
 }
