@@ -1,4 +1,4 @@
-//! What a user's operations do.
+//! The bodies of operations: the code that a job executes.
 
 use std::error::Error;
 use std::fmt;
@@ -8,8 +8,8 @@ use hyoshi_runtime::{Body, JobContext, Node};
 
 /// Bodies by operation; operations without one do built-in work.
 ///
-/// Bodies that share declared resources need the system to make the [`SharedValue`](crate::SharedValue)
-/// values: [`Bodies::for_system`] gets it once the file is read.
+/// Bodies that share declared resources need the system to create the [`SharedValue`](crate::SharedValue)
+/// values: [`Bodies::for_system`] receives it after the file is read.
 #[derive(Default)]
 pub struct Bodies {
     given: Vec<(String, Body)>,
@@ -24,7 +24,7 @@ impl Bodies {
         Bodies::default()
     }
 
-    /// Bodies that are made when the system is known.
+    /// Bodies that are created from the system.
     ///
     /// ```
     /// use hyoshi::{Bodies, SharedValue};
@@ -42,7 +42,7 @@ impl Bodies {
         Bodies { given: Vec::new(), later: Some(Box::new(make)) }
     }
 
-    /// Gives an operation a body.
+    /// Adds the body of an operation.
     pub fn body(
         mut self,
         operation: impl Into<String>,
@@ -52,7 +52,7 @@ impl Bodies {
         self
     }
 
-    /// Hands them to a node that will run `system`.
+    /// Adds them to a node that will run `system`.
     pub fn install(self, system: &System, mut node: Node) -> Result<Node, Box<dyn Error>> {
         for (operation, body) in self.given {
             node = node.body(operation, body);

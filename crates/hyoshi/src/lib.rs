@@ -1,20 +1,17 @@
-//! Hyoshi keeps mixed-criticality work on time across Linux machines when load is not what anyone
-//! planned for.
+//! Hyoshi keeps critical work on time under overload, on one or several Linux machines.
 //!
-//! One file describes a system: processors, operations and what triggers them, deadlines, chains,
-//! operating regions. `check` proves of it what can be proved, `sim` runs it in virtual time, `run`
-//! runs it on the kernel. This crate is what programs depend on: it gives a program every verb
-//! ([`cli`]) with the program's own [`Bodies`] and strategies in it, or the parts, to be put
-//! together otherwise.
+//! A file describes a system: processors, operations and their triggers, deadlines, chains, regions. `check` proves
+//! deadlines, `sim` simulates in virtual time, `run` executes on the kernel. With [`cli`] a program has all verbs with
+//! its own [`Bodies`] and strategies; the other items are the parts of these verbs.
 //!
-//! | feature | what it adds |
+//! | feature | adds |
 //! |---|---|
 //! | `broker` | programs under the CPU broker: `broker`, `exec`, `attach`, `top`, `run` of files with reservations |
 //! | `orb` | CORBA: the modules `orb` and `naming`, and `ior`, `call`, `idl`, `naming` |
 //! | `reproduce` | the papers' experiments: `reproduce` |
 //!
-//! All are on by default, for the `hyoshi` command. A program of your own compiles in a fraction of the time without
-//! those that it does not use.
+//! All are on by default, for the `hyoshi` command. Your own program compiles much faster without
+//! the features that it does not use.
 //!
 //! ```
 //! use hyoshi::{Instant, Plan, Strategies, Stats, read, simulate};

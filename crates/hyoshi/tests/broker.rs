@@ -265,7 +265,7 @@ fn a_program_goes_on_when_its_broker_is_killed_and_that_is_said_once() {
     let said = Said::by(program.0.stderr.take().unwrap());
     let line = said.line().unwrap();
     let pid = program.0.id();
-    assert_eq!(line, format!("hyoshi: the broker has ended: steady (process {pid}) goes on without a reservation"));
+    assert_eq!(line, format!("hyoshi: the broker has ended; steady (process {pid}) continues without a reservation"));
     assert!(program.0.try_wait().unwrap().is_none());
     drop(program.0.stdin.take());
     assert_eq!(program.0.wait().unwrap().code(), Some(3));
@@ -273,7 +273,7 @@ fn a_program_goes_on_when_its_broker_is_killed_and_that_is_said_once() {
 
     let ended = exec(&place, "--period 50ms --anyway").args(["sh", "-c", "exit 4"]).output().unwrap();
     assert_eq!(ended.status.code(), Some(4));
-    assert!(String::from_utf8_lossy(&ended.stderr).contains("it runs without a reservation"));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("running without a reservation"));
     // The socket that it left behind is in nobody's way.
     let mut again = Broker::start(&place, "");
     assert_eq!(again.ends("-TERM").code(), Some(0));

@@ -36,9 +36,9 @@ fn where_it_cannot_be_stored_it_says_so_before_it_measures() {
     let place = Place::new();
     place.write("taken", "no folder");
     let refused = [
-        ("calibrate --output nowhere/costs.toml", "make its folder first"),
-        ("calibrate --output .", "that is a folder"),
-        ("calibrate --output taken/costs.toml", "make its folder first"),
+        ("calibrate --output nowhere/costs.toml", "create its directory first"),
+        ("calibrate --output .", "name a file in this directory"),
+        ("calibrate --output taken/costs.toml", "create its directory first"),
     ];
     let started = std::time::Instant::now();
     for (words, help) in refused {

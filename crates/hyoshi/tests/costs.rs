@@ -41,9 +41,9 @@ fn the_command_line_comes_before_the_file_and_the_file_before_what_was_measured_
         };
         assert!(told("small.toml").starts_with("measured on this machine 2026-11-21 (timer 10.0us, enqueue 200ns"));
         assert_eq!(told("small.toml --costs measured"), told("small.toml"));
-        assert!(told("own.toml").starts_with("of the system's file (timer 3.0us"));
-        assert!(told("own.toml --costs costs.toml").starts_with("of costs.toml, measured 2026-11-21 (timer 7.0us"));
-        assert_eq!(told("own.toml --costs none"), "overheads left out, as asked");
+        assert!(told("own.toml").starts_with("from the system's file (timer 3.0us"));
+        assert!(told("own.toml --costs costs.toml").starts_with("from costs.toml, measured 2026-11-21 (timer 7.0us"));
+        assert_eq!(told("own.toml --costs none"), "overheads ignored (--costs none)");
     }
 }
 
@@ -72,9 +72,9 @@ fn a_run_and_its_recording_have_the_bounds_of_check() {
 fn without_any_it_says_so_and_how_to_come_by_them() {
     let place = Place::with_small();
     let nowhere = where_stored(&place, "check small.toml").exits(0);
-    assert!(nowhere.out.contains("overheads left out: `hyoshi calibrate` measures them"), "{}", nowhere.out);
+    assert!(nowhere.out.contains("overheads ignored; `hyoshi calibrate` measures them"), "{}", nowhere.out);
     let error = where_stored(&place, "sim small.toml --costs measured --format json").error();
-    assert!(error["message"].as_str().unwrap().contains("config/hyoshi/costs.toml is not there"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("config/hyoshi/costs.toml does not exist"), "{error}");
     assert!(error["help"].as_str().unwrap().contains("hyoshi calibrate"), "{error}");
 }
 
@@ -94,7 +94,7 @@ fn costs_that_are_larger_than_operations_are_wondered_at() {
     place.write("large.toml", large);
     let notes = said(&place.hyoshi("check small.toml --costs large.toml --format json").json());
     let expected =
-        "a job of `steer` takes at most 2ms, and what it costs to schedule it up to 4.0ms; so it is for one more";
+        "a job of `steer` costs up to 4.0ms to schedule, but executes for at most 2ms; so does one more operation";
     assert_eq!(notes[1], expected);
 }
 

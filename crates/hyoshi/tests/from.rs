@@ -90,7 +90,7 @@ fn what_cannot_be_simulated_again_is_refused() {
         ("sim small.toml --from sim.hyo", "cannot be used with"),
         ("sim --from sim.hyo --seed 3", "cannot be used with"),
         ("sim --from sim.hyo --record other.hyo", "cannot be used with"),
-        ("sim --from sim.hyo --strategy NONE", "nobody knows the strategy"),
+        ("sim --from sim.hyo --strategy NONE", "unknown strategy"),
     ] {
         let ended = place.hyoshi(words).exits(2);
         assert!(ended.err.contains(said), "{words}: {}", ended.err);

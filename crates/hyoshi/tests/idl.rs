@@ -54,7 +54,7 @@ fn a_file_that_somebody_wrote_is_left_alone() {
     let refused = place.hyoshi("idl tracker.idl -o tracker.idl").exits(2);
     assert!(refused.err.contains("tracker.idl was not written by"), "{}", refused.err);
     let refused = place.hyoshi("idl tracker.idl -o none/such.rs").exits(2);
-    assert!(refused.err.contains("make its folder first"), "{}", refused.err);
+    assert!(refused.err.contains("create its directory first"), "{}", refused.err);
 }
 
 #[test]
@@ -75,11 +75,11 @@ fn what_is_wrong_is_told_with_its_place() {
     assert!(refused.err.contains("local.idl:3:8") && refused.err.contains("2 errors"), "{}", refused.err);
     assert!(refused.err.contains("`I` uses the abstract interface `There`"), "{}", refused.err);
     for (flags, told) in [
-        ("--root ::a::2b", "`::a::2b` is no Rust path"),
-        ("--extern Common", "--extern Common names no path"),
+        ("--root ::a::2b", "`::a::2b` is not a Rust path"),
+        ("--extern Common", "--extern `Common` has no path"),
         ("--check", "--out"),
         ("--extern Commn=crate::common", "no included file has an outermost module `Commn`"),
-        ("--extern Common::Deep=crate::common", "--extern takes outermost modules, `Common::Deep` is within one"),
+        ("--extern Common::Deep=crate::common", "--extern `Common::Deep` is not an outermost module"),
         ("-D 2FAST=1", "`2FAST` is not a valid macro name"),
         ("-D =1", "`` is not a valid macro name"),
         ("-I nowhere", "nowhere does not exist: no file can be included from it"),

@@ -170,7 +170,7 @@ fn a_simulation_takes_delays_losses_and_requests_as_recorded() {
 #[test]
 fn the_recording_of_one_host_is_read_and_said_to_be_a_part() {
     let place = recorded("", 0);
-    let said = "it contains `station` only, nothing of `drone`";
+    let said = "it contains only `station`, not `drone`";
     for words in
         ["trace summary station.hyo", "trace replay station.hyo", "trace compare station.hyo", "why station.hyo track"]
     {
@@ -193,7 +193,7 @@ fn what_does_not_belong_together_is_refused() {
     refused("trace merge drone.hyo drone.hyo -o merged.hyo", "are both of host `drone`");
     refused("trace merge drone.hyo all.hyo -o merged.hyo", "all.hyo is not the recording of a single host");
     refused("trace merge drone.hyo -o merged.hyo", "2 values required");
-    refused("trace merge drone.hyo station.hyo -o drone.hyo", "named by");
+    refused("trace merge drone.hyo station.hyo -o drone.hyo", "name the same file");
     part(&place, "other.hyo", vec![1, 2], 0, |header| header.run[3] ^= 1);
     refused("trace merge drone.hyo other.hyo -o merged.hyo", "are of different runs");
     part(&place, "other.hyo", vec![1, 2], 0, |header| {
@@ -226,6 +226,6 @@ fn losses_and_hosts_that_go_off_are_reported() {
     place.write("two.toml", format!("{TWO}\n[[epoch]]\nat = \"0s\"\n[[epoch]]\nat = \"1.003s\"\nset = {{ \"host.station.enabled\" = false }}\n[[epoch]]\nat = \"1.5s\"\nset = {{ \"host.station.enabled\" = true, \"link.station-drone.loss\" = \"0%\" }}\n"));
     let sim = place.hyoshi("sim two.toml --record sim.hyo");
     assert!(sim.out.contains("link drone-station") && sim.out.contains("sent to a host that was off"), "{}", sim.out);
-    assert!(sim.out.contains("lost when it went off"), "{}", sim.out);
+    assert!(sim.out.contains("lost when it was switched off"), "{}", sim.out);
     place.hyoshi("trace replay sim.hyo").exits(0);
 }

@@ -110,7 +110,7 @@ fn names_are_bound_listed_resolved_and_unbound_from_the_shell() {
     let before = place.hyoshi(&format!("naming --format json list plant --at {}", service.at)).exits(0).json();
     assert_eq!(before["names"], json["names"], "flags of all verbs may stand before the verb");
     let refused = place.hyoshi("naming --memory list plant").exits(2);
-    assert!(refused.err.contains("--memory before `list` says how to serve"), "{}", refused.err);
+    assert!(refused.err.contains("--memory before `list` is a flag of the service"), "{}", refused.err);
     let json = service.ask(&place, "resolve plant/tracker.service --format json").exits(0).json();
     assert!(json["ior"].as_str().unwrap().starts_with("IOR:"), "nobody needs to answer there: {json}");
     let again = service.ask(&place, &format!("bind plant/tracker.service {NOWHERE}")).exits(1);
@@ -337,7 +337,7 @@ fn whatever_is_wrong_is_told_with_what_to_do() {
     names.bind("a", &nowhere(&orb)).unwrap();
     assert!(service.ask(&place, &format!("bind b {NOWHERE}")).exits(2).err.contains("as much as it may"));
     assert!(service.ask(&place, &format!("bind a..b {NOWHERE}")).exits(2).err.contains("is not a name"));
-    assert!(service.ask(&place, "bind z nonsense").exits(2).err.contains("leads to no object"));
+    assert!(service.ask(&place, "bind z nonsense").exits(2).err.contains("cannot resolve `nonsense`"));
     let root: NamingContextStub = names.context().clone();
     assert!(root.destroy().is_err(), "it has bindings");
     assert!(root.bind(&[], Some(&nowhere(&orb))).is_err());

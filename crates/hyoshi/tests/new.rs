@@ -141,7 +141,7 @@ fn what_is_there_is_left_alone() {
     std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
     for name in ["drone", "drone/", "./drone", "file", "link"] {
         let ended = place.hyoshi(&format!("new {name}")).exits(2);
-        assert!(ended.err.contains("is there already") && ended.err.contains("nothing was changed"), "{}", ended.err);
+        assert!(ended.err.contains("exists already") && ended.err.contains("choose another name"), "{}", ended.err);
     }
     assert_eq!(place.read("drone/system.toml"), "mine");
     assert_eq!(place.read("file"), "mine");

@@ -52,7 +52,7 @@ fn a_report_can_be_made_of_a_recording_later() {
     place.hyoshi("trace summary sim.hyo --report report.html").exits(0);
     assert!(place.read("report.html").contains("steer"));
     let over = place.hyoshi("trace summary sim.hyo --report sim.hyo").exits(2);
-    assert!(over.err.contains("would be overwritten"), "{}", over.err);
+    assert!(over.err.contains("cannot overwrite"), "{}", over.err);
     place.hyoshi("trace replay sim.hyo").exits(0);
 }
 
@@ -209,7 +209,7 @@ fn a_recording_that_was_edited_is_refused() {
         }
         let summary = place.hyoshi("trace summary edited.hyo");
         // What comes before the damage is shown.
-        assert_eq!(summary.out.contains("it is damaged after"), at >= header, "{at}: {}", summary.out);
+        assert_eq!(summary.out.contains("damaged after"), at >= header, "{at}: {}", summary.out);
         let error = place.hyoshi("trace summary edited.hyo --format json").error();
         assert!(error["message"].as_str().unwrap().contains(said), "{error}");
     }
@@ -278,8 +278,8 @@ fn a_recording_cut_anywhere_tells_of_all_processors_until_the_same_time() {
         assert!(until + 1_300_000_000 > 6_000_000_000 * permille as u64 / 1000, "{permille}: {until}");
         before = until;
         let said = summary["verdict"].as_str().unwrap();
-        let judged = said.starts_with("Holds as far as it goes") || said.starts_with("Does not hold");
-        assert!(judged || said.starts_with("Nothing can be judged"), "{said}");
+        let judged = said.starts_with("Holds so far") || said.starts_with("Does not hold");
+        assert!(judged || said.starts_with("No verdict"), "{said}");
         assert_eq!(judged, summary["processors"].as_array().unwrap().iter().any(|one| one["consumed_ns"] != 0));
         let compared = place.hyoshi("trace compare cut.hyo").exits(0).out;
         assert!(!compared.contains("disagreement "), "{compared}");

@@ -122,9 +122,9 @@ fn the_brokers_experiments_run_on_the_kernel() {
 fn what_cannot_be_done_is_said_before_anything_takes_time() {
     let place = Place::new();
     let ended = place.hyoshi("reproduce kokyu --region 0s").exits(2);
-    assert!(ended.err.contains("is zero"), "{}", ended.err);
+    assert!(ended.err.contains("must not be zero"), "{}", ended.err);
     let ended = place.hyoshi(&format!("{SHORT} --report no/such/folder/page.html")).exits(2);
-    assert!(ended.err.contains("make its folder first"), "{}", ended.err);
+    assert!(ended.err.contains("create its directory first"), "{}", ended.err);
     place.hyoshi("reproduce").exits(2);
     place.hyoshi("reproduce tao").exits(2);
     place.hyoshi("reproduce kokyu --sim-only --kernel 1min").exits(2);

@@ -120,13 +120,13 @@ fn an_advocate_in_another_process_advises_in_a_run_and_is_unknown_before() {
     );
     place.write("system.toml", file(&text));
     let check = place.hyoshi("check system.toml").exits(0).out;
-    let said = "works: what its advocates in other processes and libraries ask is not known: its least, 2ms, counts";
+    let said = "works: requests of advocates in other processes and libraries are unknown; its `least` of 2ms is used";
     assert!(check.contains(said) && check.contains("Holds: every reservation is admitted."), "{check}");
     let json = place.hyoshi("check system.toml --format json").exits(0).json();
     let works = &json["reservations"][0]["programs"][0];
     assert_eq!((&works["known"], &works["asked_ns"]), (&false.into(), &2_000_000.into()));
     let sim = place.hyoshi("sim system.toml").exits(0).out;
-    assert!(sim.contains("are not asked here, and pass on what the ones before them ask: works"), "{sim}");
+    assert!(sim.contains("are skipped in a simulation: works"), "{sim}");
 
     let _broker = broker(&place, "");
     let json = run(&place).exits(0).json();
@@ -149,7 +149,7 @@ fn what_does_not_fit_is_refused_because_of_whom() {
     place.write("system.toml", file(&text));
     let text = place.hyoshi("check system.toml").exits(1);
     assert!(
-        text.out.contains("Does not hold: reservation low: of the 8ms of 20ms that it may ask, 3ms is the most"),
+        text.out.contains("Does not hold: reservation low: may ask 8ms of 20ms, of which 3ms fits"),
         "{}",
         text.out
     );
@@ -203,7 +203,7 @@ fn beside_a_run_whoever_is_left_is_ended_but_nobody_else_and_not_if_the_run_is_o
         let lives = program.try_wait().unwrap().is_none();
         let _ = program.kill();
         let ended = program.wait().unwrap();
-        assert_eq!(said.contains("the run was killed: its program is ended"), !left, "{said}");
+        assert_eq!(said.contains("the run was killed; ending its program"), !left, "{said}");
         assert_eq!((lives, ended.signal()), (left, Some(if left { 9 } else { 15 })), "{later} {last}");
     }
 }
@@ -216,13 +216,13 @@ fn what_cannot_be_started_is_told_before_anything_is() {
     place.write("system.toml", file(&(touch.clone() + steer)));
     let ended = run(&place).exits(2);
     let told = spoken(&ended.json());
-    assert!(told.contains("the file has 1 reservation: no broker answers at "), "{told}");
-    assert!(told.contains("`hyoshi broker` starts one; `--socket PATH`"), "{told}");
+    assert!(told.contains("cannot start 1 reservation of the file: no broker answers at "), "{told}");
+    assert!(told.contains("start one with `hyoshi broker`, or name its socket with `--socket PATH`"), "{told}");
 
     let _broker = broker(&place, "");
     place.write("system.toml", file(&(touch.clone() + &program("gone", "['./gone']", "") + steer)));
     let told = spoken(&run(&place).exits(2).json());
-    assert!(told.contains("reservation gone: there is no program \"./gone\" that can be run"), "{told}");
+    assert!(told.contains("reservation gone: no executable program \"./gone\""), "{told}");
 
     // Of two tasks of one name the broker takes one.
     let mut other = place.command("exec --socket");
@@ -275,7 +275,7 @@ fn a_program_that_somebody_detaches_is_told_of_alone() {
     let of = |topic| notes.iter().filter(move |note| note["topic"] == topic).map(|note| note["text"].to_string());
     assert!(!of("broker").any(|text| text.contains("it ended")), "it has not: {notes:#?}");
     let told: Vec<String> = of("reservations").collect();
-    assert!(told.len() == 1 && told[0].contains("gone was taken from the broker"), "{told:?}: {notes:#?}");
+    assert!(told.len() == 1 && told[0].contains("gone was detached from the broker"), "{told:?}: {notes:#?}");
     assert!(json["programs"][0]["periods"].as_u64().unwrap() > 20, "it is asked for until the end: {json:#}");
 }
 

@@ -170,11 +170,11 @@ fn two_results_do_not_go_to_one_file() {
     let place = Place::with_small();
     for words in ["--record x --jobs x", "--record x --jobs ./x", "--report x --jobs x", "--record x --report x"] {
         let refused = place.hyoshi(&format!("sim small.toml {words}")).exits(2);
-        assert!(refused.err.contains("one would take the place of the other"), "{}", refused.err);
+        assert!(refused.err.contains("name the same file"), "{}", refused.err);
         assert!(!place.path().join("x").exists());
     }
     let refused = place.hyoshi("run small.toml --record x --report x").exits(2);
-    assert!(refused.err.contains("one would take the place of the other"), "{}", refused.err);
+    assert!(refused.err.contains("name the same file"), "{}", refused.err);
 }
 
 #[test]

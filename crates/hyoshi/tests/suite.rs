@@ -42,6 +42,7 @@ mod samples;
 mod sim;
 mod soak;
 mod systemd;
+mod terminal;
 mod tls;
 mod unprivileged;
 mod why;

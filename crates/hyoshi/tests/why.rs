@@ -75,7 +75,8 @@ fn the_path_to_a_job_is_told_hop_by_hop() {
     let place = late();
     let why = place.hyoshi("why late.hyo after#0").exits(1);
     assert!(why.out.starts_with("after#0 missed its deadline by 4ms"), "{}", why.out);
-    for said in ["the path to it", "low#0 on main: 10ms executing", "after#0 on main: 1ms executing", "came before it"]
+    for said in
+        ["the path to it", "low#0 on main: 10ms executing", "after#0 on main: 1ms executing", "before it: the jobs"]
     {
         assert!(why.out.contains(said), "{said}: {}", why.out);
     }
@@ -153,7 +154,7 @@ fn who_overran_is_told_and_by_how_much_wherever_it_matters() {
     // What came before it is carried into the line of the later stage.
     let show = list.lines().find(|line| line.contains("show#0")).unwrap();
     assert!(
-        show.contains("came before it")
+        show.contains("before it: the jobs")
             && show.contains("5ms of it executing as declared, 12ms of it fuse#0 waited for 3 jobs of map"),
         "{show}"
     );
@@ -260,7 +261,7 @@ fn an_export_holds_every_job_and_is_marked_if_the_recording_is_cut() {
     let cut = place.hyoshi("trace export --perfetto cut.hyo -o cut.pt").exits(0);
     assert!(cut.out.contains("marked as partial"), "{}", cut.out);
     assert!(place.bytes("cut.pt").windows(20).any(|window| window == b"recording ends early"));
-    assert!(place.hyoshi("trace export --perfetto late.hyo -o late.hyo").exits(2).err.contains("would be overwritten"));
+    assert!(place.hyoshi("trace export --perfetto late.hyo -o late.hyo").exits(2).err.contains("cannot overwrite"));
     assert!(place.hyoshi("trace export late.hyo").exits(2).err.contains("--perfetto"));
 }
 

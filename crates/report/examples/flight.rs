@@ -7,7 +7,7 @@ use std::path::Path;
 use hyoshi_model::{Contents, Instant, Span, read};
 use hyoshi_replay::causes::CauseAnalysis;
 use hyoshi_replay::{Feed, Observer};
-use hyoshi_report::{Analysis, Checked, NoteLevel, ReportInput, ReportNote, TerminalStyle, save};
+use hyoshi_report::{Analysis, Checked, Detail, NoteLevel, ReportInput, ReportNote, TerminalStyle, save};
 use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_sim::simulate;
 
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }],
     };
     let summary = account.summary();
-    print!("{}", summary.terminal(TerminalStyle::of_stdout()));
+    print!("{}", summary.terminal(TerminalStyle::of_stdout(), Detail::Brief));
     save(&Path::new(&into).join("flight.json"), &summary.json())?;
     save(&Path::new(&into).join("flight.html"), &account.html())?;
     Ok(())

@@ -1,5 +1,4 @@
-//! Everything that a report tells, from one place: the terminal, JSON and HTML all derive from an
-//! [`ReportInput`], so that they cannot disagree.
+//! The content of a report. The terminal, JSON and HTML all derive from an [`ReportInput`], and therefore agree.
 
 use hyoshi_model::{Span, System};
 use hyoshi_replay::Figures;
@@ -10,7 +9,7 @@ use serde::Serialize;
 
 use crate::programs::ProgramSummary;
 
-/// What was done, with what, and what was seen.
+/// A run or simulation: its input, and what was observed.
 #[derive(Clone, Debug)]
 pub struct ReportInput<'a> {
     /// What was done: `sim` or `run`.
@@ -25,56 +24,55 @@ pub struct ReportInput<'a> {
     pub system: &'a System,
     /// How its processors ordered their work.
     pub plan: &'a Plan,
-    /// What was observed of it.
+    /// The observed figures.
     pub figures: Figures<'a>,
-    /// What is proved of it, to stand beside what was seen.
+    /// The analysis, for comparison with the observed figures.
     pub analysis: Analysis<'a>,
-    /// What queueing cost on each processor, in their order, if that was measured; empty if not.
+    /// The measured cost of queueing on each processor, in their order; empty if not measured.
     pub queueing: Vec<Queueing>,
     /// How long it ran: virtual time in a simulation.
     pub duration: Span,
-    /// How long it was to run.
+    /// The requested duration.
     pub asked: Span,
     /// Whether the user ended it before.
     pub interrupted: bool,
-    /// How long it took by the wall clock.
+    /// Its duration by the wall clock.
     pub took: Span,
     /// When it started, in nanoseconds since 1970; `None` keeps it out, for output that can be compared.
     pub started_unix_ns: Option<u64>,
     /// The names of other threads, by the numbers that the figures use.
     pub threads: &'a [String],
-    /// Events that were seen by nobody, because a ring was full.
+    /// Events that were lost, because a ring was full.
     pub lost_events: u64,
-    /// What else a reader must know: privileges that were not granted, warnings.
+    /// Notes: privileges that were not granted, warnings.
     pub notes: Vec<ReportNote>,
-    /// What became of programs under the CPU broker, in the file's order.
+    /// Programs under the CPU broker, in the file's order.
     pub programs: Vec<ProgramSummary>,
 }
 
-/// What an analysis says of the system.
+/// The result of an analysis.
 #[derive(Clone, Copy, Debug)]
 pub enum Analysis<'a> {
-    /// This.
+    /// Its report.
     Done(&'a Report),
-    /// Nothing, for this reason.
+    /// None, for this reason.
     LeftOut(&'a str),
 }
 
-/// Something that a reader must know to judge the figures.
+/// Information that qualifies the figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReportNote {
     /// How much it matters.
     pub level: NoteLevel,
-    /// What it is about, such as `real-time priority`.
+    /// The topic, such as `real-time priority`.
     pub topic: String,
-    /// What is so.
+    /// The information.
     pub text: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: Option<String>,
 }
 
-/// The topic of releases that a simulation of a recording takes from it, later than declared: a
-/// proof assumes that there are none.
+/// The topic of releases in a recording that are later than declared: a proof assumes that there are none.
 pub const LATE_RELEASES: &str = "late releases";
 
 /// How much a note matters.
@@ -83,20 +81,20 @@ pub const LATE_RELEASES: &str = "late releases";
 pub enum NoteLevel {
     /// Worth knowing.
     Info,
-    /// The figures are worse than they could be, or say less, and the user can do something about it.
+    /// The figures are worse or less precise than possible, and the user can change that.
     Degraded,
-    /// Something was asked for and not granted.
+    /// A request was not granted.
     Refused,
     /// The run ended with an error.
     Failed,
 }
 
-/// What a run or simulation says of the requirements of its file.
+/// Whether a run or simulation met the requirements of its file.
 ///
 /// It *holds* if every critical job met its deadline and every chain its requirements, as far as
 /// was seen: an observation, not a proof. A critical job that was stopped or dropped met no
 /// deadline. If nothing is critical and there is no chain, every operation counts. When events
-/// were lost it does not hold, because what they said is not known.
+/// were lost it does not hold, because their content is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunVerdict {
     /// Whether it holds; the exit code is 0 or 1 accordingly.
@@ -104,7 +102,7 @@ pub struct RunVerdict {
     /// In one sentence.
     #[serde(rename = "verdict")]
     pub sentence: String,
-    /// Each thing that was not kept.
+    /// Each requirement that was not met.
     pub reasons: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the law of blame says of a job's time, in words and in groups: the same ones wherever it is told.
+//! The causes of a job's delay as text and in groups, for all forms of reports.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -52,11 +52,11 @@ pub fn name_of(system: &System, job: JobId) -> String {
 /// A part of a job's time, with all jobs of one operation or template together.
 #[derive(Clone, Debug)]
 pub struct BlamedPart {
-    /// What it was; of several jobs, what it was to the first of them.
+    /// The cause; of several jobs, that of the first.
     pub kind: ResponsePart,
     /// How long in all.
     pub span: Span,
-    /// Who is blamed for it, if somebody is.
+    /// The jobs that caused it.
     pub who: Option<Blamed>,
     /// The greatest overrun among them, and of how many it is.
     pub overran: Option<(Overrun, usize)>,
@@ -67,7 +67,7 @@ pub struct BlamedPart {
 pub struct Blamed {
     /// Their operation, or their template if they are of several of its instances.
     pub name: String,
-    /// How many jobs; `None` where nobody counted.
+    /// How many jobs; `None` if they were not counted.
     pub jobs: Option<usize>,
 }
 
@@ -105,7 +105,7 @@ fn blamed(system: &System, first: Culprit, parts: &[(ResponsePart, Span)]) -> Bl
     }
 }
 
-/// Sums stop at the greatest span: an edited recording may tell of centuries.
+/// Sums saturate: an edited recording may contain centuries.
 fn plus(sum: Span, more: Span) -> Span {
     Span::from_nanos(sum.as_nanos().saturating_add(more.as_nanos()))
 }
@@ -114,7 +114,7 @@ fn operation(system: &System, id: OperationId) -> &str {
     system.operations.get(id.index()).map_or("?", |operation| &operation.name)
 }
 
-/// What took most of a job's time beyond what it needs of its own.
+/// The greatest part of a job's time except its own execution.
 pub fn chief(system: &System, account: &ResponseBreakdown) -> Option<BlamedPart> {
     together(system, account).into_iter().find(|part| !part.kind.is_own())
 }
@@ -128,15 +128,15 @@ pub fn because(system: &System, account: &ResponseBreakdown, threads: &[String])
 }
 
 impl BlamedPart {
-    /// What it was, in words: with whom it is blamed on, and by how much those overran.
+    /// The cause as text, with the jobs that caused it and their overruns.
     pub fn words(&self, system: &System, threads: &[String]) -> String {
         let words = match &self.who {
             Some(Blamed { jobs: Some(1), .. }) | None => words(system, self.kind, threads),
             Some(Blamed { name, jobs: Some(jobs) }) => {
-                told(system, self.kind.by_operation(), threads, |_| format!("{jobs} jobs of {name}"))
+                phrase(system, self.kind.by_operation(), threads, |_| format!("{jobs} jobs of {name}"))
             }
             Some(Blamed { name, jobs: None }) => {
-                told(system, self.kind.by_operation(), threads, |_| format!("jobs of {name}"))
+                phrase(system, self.kind.by_operation(), threads, |_| format!("jobs of {name}"))
             }
         };
         match self.overran {
@@ -155,7 +155,7 @@ pub fn words_of(system: &System, account: &ResponseBreakdown, kind: ResponsePart
     }
 }
 
-/// By how much somebody overran, to stand behind what is blamed on them.
+/// The overrun of the jobs that caused a delay.
 fn overran(system: &System, kind: ResponsePart, overrun: Overrun, several: usize) -> String {
     let figures = overrun_figures(overrun);
     match kind {
@@ -172,7 +172,7 @@ fn overran(system: &System, kind: ResponsePart, overrun: Overrun, several: usize
 
 /// What a job declares and what it used: `declares 4ms, used 9ms`.
 pub fn overrun_figures(overrun: Overrun) -> String {
-    // Beyond three digits where these would say the same of both.
+    // The difference, if three digits are the same for both.
     let (declared, used) = (time(overrun.declared), time(overrun.used));
     let so_far = if overrun.ended { "" } else { " so far" };
     match declared == used {
@@ -181,9 +181,9 @@ pub fn overrun_figures(overrun: Overrun) -> String {
     }
 }
 
-/// A cause in words, with whom it is blamed on. `threads` are the names of other threads by their numbers.
+/// A cause as text, with the jobs that caused it. `threads` are the names of other threads by their numbers.
 pub fn words(system: &System, kind: ResponsePart, threads: &[String]) -> String {
-    told(system, kind, threads, |who| match who.job {
+    phrase(system, kind, threads, |who| match who.job {
         Some((number, leg)) => name_of(system, JobId { operation: who.operation, number, leg }),
         None => format!("jobs of {}", operation(system, who.operation)),
     })
@@ -192,20 +192,20 @@ pub fn words(system: &System, kind: ResponsePart, threads: &[String]) -> String 
 /// The same with the instances of a template together.
 pub(crate) fn words_of_templates(system: &System, kind: ResponsePart, threads: &[String]) -> String {
     let jobs = |who: Culprit| format!("jobs of {}", template(operation(system, who.operation)));
-    told(system, kind.by_operation(), threads, jobs)
+    phrase(system, kind.by_operation(), threads, jobs)
 }
 
-fn told(system: &System, kind: ResponsePart, threads: &[String], who: impl Fn(Culprit) -> String) -> String {
+fn phrase(system: &System, kind: ResponsePart, threads: &[String], who: impl Fn(Culprit) -> String) -> String {
     let is = |who: Culprit| if who.job.is_some() { "is" } else { "are" };
     let ran = |other: Option<Culprit>| other.map_or(String::new(), |other| format!(", while {} ran", who(other)));
     match kind {
-        ResponsePart::Upstream => "came before it: the jobs that led to it".into(),
-        ResponsePart::Legs => "came before it: the legs of its chain".into(),
+        ResponsePart::Upstream => "before it: the jobs that triggered it".into(),
+        ResponsePart::Legs => "before it: the earlier legs of its chain".into(),
         ResponsePart::Link => "on the link to its processor".into(),
         ResponsePart::Offset => "its declared offset".into(),
         ResponsePart::Jitter => "released late: its declared jitter".into(),
         ResponsePart::Guard => "held by its release guard".into(),
-        ResponsePart::TimerLate => "released late: the timer or the release thread came late".into(),
+        ResponsePart::TimerLate => "released late: the timer or the release thread was late".into(),
         ResponsePart::Waited { who: other, rank: Rank::MoreUrgent } => {
             format!("waited for {}, which {} more urgent", who(other), is(other))
         }
@@ -213,29 +213,27 @@ fn told(system: &System, kind: ResponsePart, threads: &[String], who: impl Fn(Cu
             format!("waited for {}, first in its lane", who(other))
         }
         ResponsePart::Waited { who: other, rank: Rank::LessUrgent } => {
-            format!("waited for {}, less urgent, but begun", who(other))
+            format!("waited for {}, less urgent, but already running", who(other))
         }
         ResponsePart::Preempted { who: other, rank: Rank::MoreUrgent } => {
             format!("preempted by {}, which {} more urgent", who(other), is(other))
         }
-        ResponsePart::Preempted { who: other, .. } => format!("gave way to {}", who(other)),
+        ResponsePart::Preempted { who: other, .. } => format!("preempted by {}", who(other)),
         ResponsePart::Resource { resource, by } => {
             let resource = system.resources.get(resource.index()).map_or("?", |resource| &resource.name);
             match by {
-                Some(by) if by.job.is_some() => format!("blocked: {} has to do with `{resource}`", who(by)),
-                Some(by) => format!("blocked: {} have to do with `{resource}`", who(by)),
+                Some(by) if by.job.is_some() => format!("blocked: {} uses `{resource}`", who(by)),
+                Some(by) => format!("blocked: {} use `{resource}`", who(by)),
                 None => format!("blocked: `{resource}` was held on another processor"),
             }
         }
-        ResponsePart::Cap { behind } => format!("kept back by the cap{}", ran(behind)),
-        ResponsePart::Demoted { behind } => format!("below the lanes, beyond its worst case{}", ran(behind)),
-        ResponsePart::Suspended => "blocked by its own will".into(),
-        ResponsePart::Asleep(None) => {
-            "blocked: its body slept, or waited for something that the file does not declare".into()
-        }
+        ResponsePart::Cap { behind } => format!("stopped by the cap{}", ran(behind)),
+        ResponsePart::Demoted { behind } => format!("demoted below the lanes, beyond its worst case{}", ran(behind)),
+        ResponsePart::Suspended => "suspended itself".into(),
+        ResponsePart::Asleep(None) => "blocked: its body slept or waited for something undeclared".into(),
         ResponsePart::Asleep(Some(Wait::Sleep)) => "blocked: its body slept".into(),
         ResponsePart::Asleep(Some(Wait::Lock)) => {
-            "blocked: its body waited for a lock that the file does not declare, or for another thread".into()
+            "blocked: its body waited for an undeclared lock or for another thread".into()
         }
         ResponsePart::Asleep(Some(Wait::Page)) => "blocked: its body waited for a page of memory (page fault)".into(),
         ResponsePart::Asleep(Some(Wait::Io)) => "blocked: its body waited for a disk".into(),
@@ -243,10 +241,10 @@ fn told(system: &System, kind: ResponsePart, threads: &[String], who: impl Fn(Cu
         ResponsePart::Overran => "executed, beyond its declared worst case".into(),
         ResponsePart::Overhead => "scheduling itself: the release and lane threads".into(),
         ResponsePart::Other(name) => match threads.get(name as usize) {
-            Some(name) => format!("the thread `{}`, which is none of this processor's lanes", printable(name)),
-            None => "a thread that is none of this processor's lanes".into(),
+            Some(name) => format!("another thread, `{}`", printable(name)),
+            None => "another thread".into(),
         },
-        ResponsePart::Stolen => "a hypervisor took the CPU".into(),
+        ResponsePart::Stolen => "a hypervisor used the CPU".into(),
         ResponsePart::Unexplained => "unexplained (inferred: interrupts, other threads, a hypervisor)".into(),
     }
 }

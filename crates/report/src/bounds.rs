@@ -1,9 +1,8 @@
-//! What was proved beside what was seen: for each operation, class and region the bound that holds
-//! for the jobs released there.
+//! For each operation, class and region, the proved bound of the jobs that are released there.
 //!
-//! Such a job may still run in the next region, and meet what is left of the one before: its bound
-//! is the greatest of the region's and of those of the changes around it. Where a region before has
-//! no bound, its jobs may pile up without limit and be there still: then this region has none either.
+//! Such a job may still run in the next region, and beside jobs of the previous one. Its bound is therefore the
+//! greatest of the region's and of those of the changes around it. If a previous region has no bound, its jobs may
+//! still wait: then this region has none either.
 
 use hyoshi_model::{OperationId, Span, System};
 use hyoshi_sched::Verdict;
@@ -23,7 +22,7 @@ pub(crate) struct ProvedBounds {
 }
 
 impl ProvedBounds {
-    /// What `analysis` says of `system`; of chains, in the first `reached` regions.
+    /// The bounds of an analysis; those of chains for the first `reached` regions.
     pub fn of(system: &System, analysis: &Analysis<'_>, reached: usize) -> ProvedBounds {
         let report = match analysis {
             Analysis::Done(report) => report,
@@ -44,10 +43,10 @@ impl ProvedBounds {
                 let scenes = report.scenes.iter().filter(|scene| scene.epoch < reached);
                 let all = scenes.flat_map(|scene| &scene.chains);
                 let mut these = all.filter(|one| one.chain.index() == index && which(one.requirement)).map(chain_bound);
-                let first = these.next().unwrap_or_else(|| Err("nothing is demanded of it".into()));
+                let first = these.next().unwrap_or_else(|| Err("it has no requirement".into()));
                 these.fold(first, greater)
             };
-            // What bounds the time from the input to the finish bounds the age of the data too.
+            // A bound from the input to the finish also bounds the age of the data.
             let latency = of(|requirement| requirement == Requirement::Deadline);
             let latency = latency.or_else(|why| of(|requirement| requirement == Requirement::MaxAge).map_err(|_| why));
             *chain = [latency, of(|requirement| requirement == Requirement::MaxReaction)];
@@ -74,9 +73,9 @@ impl ProvedBounds {
     }
 }
 
-const OFF: &str = "it is switched off";
+const OFF: &str = "the operation is disabled";
 
-/// For each region the bound of what is released in it, from what each scene says by itself.
+/// For each region the bound of the jobs released in it, from the bounds of the scenes.
 fn regions(many: usize, scenes: &[(&SceneReport, &OperationReport)]) -> Vec<KnownBound> {
     let mut regions: Vec<Option<KnownBound>> = vec![None; many];
     let mut unbounded: Option<String> = None;
@@ -87,7 +86,7 @@ fn regions(many: usize, scenes: &[(&SceneReport, &OperationReport)]) -> Vec<Know
     };
     for &(scene, one) in scenes {
         let mut known = match &unbounded {
-            Some(name) => Err(format!("jobs of {name}, where it has no bound, may be left over")),
+            Some(name) => Err(format!("jobs of {name}, where it has no bound, may still wait")),
             None => operation_bound(one),
         };
         if known.is_err() && unbounded.is_none() {

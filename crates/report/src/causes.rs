@@ -1,4 +1,4 @@
-//! A late job, and why it was late, in words.
+//! A late job, and the cause of its lateness as text.
 
 use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::JobEnd;
@@ -39,7 +39,7 @@ pub(crate) fn miss(account: &ReportInput<'_>, end: &JobEnd) -> MissSummary {
             overran_ns: phases.overran.as_nanos(),
             held_ns: phases.held.as_nanos(),
         },
-        // Who looked at every event knows better than the job's own instants tell.
+        // An observer of all events knows more than the job's own instants.
         chief: match blame {
             Some(blame) => blamed::chief(system, blame).map_or("too-short", |part| GROUPS[group(part.kind)].0),
             None => phase(phases.longest()),
@@ -68,10 +68,10 @@ fn explain(phases: &Phases, end: &JobEnd, wcet: Span) -> String {
     let time = |span| time(span);
     match phases.longest() {
         Phase::Upstream if end.job.leg > 0 => {
-            format!("came {} after its release, behind the legs before it", time(phases.upstream))
+            format!("was triggered {} after its release, by the leg before it", time(phases.upstream))
         }
         Phase::Upstream => {
-            format!("came {} after the first release, behind the operations before it", time(phases.upstream))
+            format!("was triggered {} after the first release, by the operations before it", time(phases.upstream))
         }
         Phase::ReleasedLate if end.ready == Instant::NEVER => {
             format!("was held back for {} and never queued", time(phases.released_late))
@@ -83,6 +83,6 @@ fn explain(phases: &Phases, end: &JobEnd, wcet: Span) -> String {
         Phase::Waited => format!("waited {} for other jobs before it started", time(phases.waited)),
         Phase::Overran => format!("ran {} longer than its declared {}", time(phases.overran), time(wcet)),
         Phase::Held => format!("was preempted or blocked for {} once started", time(phases.held)),
-        Phase::TooShort => format!("has less time than the {} it takes", time(phases.executed)),
+        Phase::TooShort => format!("has less time than the {} that it executes", time(phases.executed)),
     }
 }

@@ -1,7 +1,6 @@
-//! What `check` proved, as tables and as JSON.
+//! The result of `check`, as tables and as JSON.
 //!
-//! Regions and changes between them are many and mostly alike, so the tables show each operation
-//! and chain once, where it fares worst; JSON has every scene.
+//! The tables show each operation and chain once, in its worst region or change of regions; JSON has every scene.
 
 use std::collections::BTreeSet;
 
@@ -18,37 +17,39 @@ mod margins;
 mod programs;
 
 use crate::account::ReportNote;
-use crate::figures::{nanos, percent, printable, signed};
+use crate::figures::{nanos, percent, printable};
 use crate::names::{label, template};
 use crate::summary::{Head, SCHEMA};
 use crate::terminal::grid::{CellValue, Tone, column, grid};
-use crate::terminal::{MOST_ROWS, TerminalStyle, notes};
+use crate::terminal::{Detail, MOST_ROWS, TerminalStyle, notes};
 
-/// What was checked, and what came of it.
+/// A checked system, and the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked<'a> {
     /// The command line.
     pub command: &'a str,
     /// The system.
     pub system: &'a System,
-    /// What the analysis says of it.
+    /// The report of the analysis.
     pub report: &'a Report,
-    /// What else a reader must know: what scheduling was taken to cost.
+    /// Notes, such as the scheduling costs in use.
     pub notes: &'a [ReportNote],
-    /// If something that counts fails: a behaviour in which it misses.
+    /// If a requirement fails: a behaviour in which it misses.
     pub counterexample: Option<&'a CounterexampleSummary>,
-    /// How much could change, if that was asked.
+    /// The margins, if requested.
     pub sensitivity: Option<&'a Sensitivity>,
-    /// What is admitted of programs under the CPU broker, host by host.
+    /// The admission of programs under the CPU broker, host by host.
     pub admissions: &'a [HostAdmission],
-    /// In a terminal: which analyses there were, and what they rest on.
+    /// In a terminal: the analyses and their assumptions.
     pub explain: bool,
+    /// In a terminal: how many notes.
+    pub detail: Detail,
 }
 
-/// A behaviour in which something misses.
+/// A behaviour with a miss.
 #[derive(Clone, Debug, Serialize)]
 pub struct CounterexampleSummary {
-    /// What misses.
+    /// The operation, processor or chain that misses.
     pub of: String,
     /// `operation`, `processor` or `chain`.
     pub kind: &'static str,
@@ -58,11 +59,11 @@ pub struct CounterexampleSummary {
     pub reason: String,
     /// How long it is simulated.
     pub duration_ns: u64,
-    /// The file in which it stands, if it was written.
+    /// Its file, if it was written.
     pub file: Option<String>,
-    /// The job that is seen to miss, if it was simulated.
+    /// The job that misses, if it was simulated.
     pub job: Option<String>,
-    /// When that is seen.
+    /// The time of the miss.
     pub at_ns: Option<u64>,
 }
 
@@ -84,34 +85,30 @@ struct Json<'a> {
 }
 
 impl std::fmt::Display for CounterexampleSummary {
-    /// What to do to see it.
+    /// How to see it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.file, &self.job, self.at_ns) {
             (Some(file), Some(job), Some(at)) => {
-                write!(f, "See it: in {file} {job} misses, at {}: hyoshi sim {file}", nanos(at))
+                write!(f, "See it: {job} misses at {}: hyoshi sim {file}", nanos(at))
             }
-            _ => write!(
-                f,
-                "See it: --counterexample miss.toml writes a system in which {} misses, for hyoshi sim",
-                self.of
-            ),
+            _ => write!(f, "See it: --counterexample miss.toml writes a system in which {} misses", self.of),
         }
     }
 }
 
-/// Something that was judged, where it fares worst.
+/// An operation or chain in its worst scene.
 struct WorstScene<'a, T> {
     scene: &'a SceneReport,
     judged: &'a T,
     instances: BTreeSet<&'a str>,
 }
 
-/// What operations and chains have in common.
+/// Operations and chains.
 trait CheckedRequirement {
     fn verdict(&self) -> &Verdict;
     fn slack_ns(&self) -> Option<i64>;
 
-    /// Greater is worse: what fails, then what is not proved, then what has the least slack.
+    /// Greater is worse: failed, then not proved, then the least slack.
     fn badness(&self) -> (u8, i64) {
         let rank = match self.verdict() {
             Verdict::Fails { .. } => 2,
@@ -141,7 +138,7 @@ impl CheckedRequirement for ChainReport {
 }
 
 impl<'a> Checked<'a> {
-    /// A check with nothing told besides what was proved.
+    /// A check without notes.
     pub fn new(command: &'a str, system: &'a System, report: &'a Report) -> Self {
         Checked {
             command,
@@ -152,15 +149,16 @@ impl<'a> Checked<'a> {
             sensitivity: None,
             admissions: &[],
             explain: false,
+            detail: Detail::Brief,
         }
     }
 
-    /// Whether everything that counts is proved, and every program can rely on what it needs.
+    /// Whether all requirements that count are proved, and every program has what it needs.
     pub fn holds(&self) -> bool {
         self.outcome() == Outcome::Holds
     }
 
-    /// What the analysis says, which has nothing to say where there are programs alone, and what is admitted of programs.
+    /// The outcome of the analysis (none for programs alone), and of the admission of programs.
     fn outcome(&self) -> Outcome {
         match self.report.outcome {
             Outcome::Holds => self.admitted(),
@@ -180,7 +178,7 @@ impl<'a> Checked<'a> {
         self.system.operations.is_empty() && !self.admissions.is_empty()
     }
 
-    /// The check for other programs; `docs/json.md` tells every field.
+    /// The JSON form; `docs/json.md` describes every field.
     pub fn json(&self) -> String {
         let json = Json {
             hyoshi: Head {
@@ -215,32 +213,33 @@ impl<'a> Checked<'a> {
         if !self.admissions.is_empty() {
             about += &format!(", {} programs", self.system.brokered.programs.len());
         }
-        let mut text = format!("{}  {}\n\n", look.bold(&printable(&self.report.system)), look.quiet(&about));
+        let title = format!("{}  {}\n", look.bold(&printable(&self.report.system)), look.quiet(&about));
+        let mut text = look.wrap(&title) + "\n";
         text.push_str(&look.wrap(&format!("  {}\n", look.toned(&printable(&self.sentence()), colour))));
         if let Some(seen) = self.counterexample {
             text.push_str(&look.wrap(&format!("  {}\n", printable(&seen.to_string()))));
         }
-        text.push_str(&notes(self.notes, look));
+        text.push_str(&notes(self.notes, look, self.detail));
         let mut section = |title: &str, body: Option<String>| {
             if let Some(body) = body {
                 text.push_str(&format!("\n{}\n{body}", look.bold(title)));
             }
         };
-        section("Operations, where they fare worst", (!self.programs_alone()).then(|| self.operation_table(look)));
+        section("Operations, in their worst region", (!self.programs_alone()).then(|| self.operation_table(look)));
         section("Two strategies, each alone and across switches", self.strategy_table(look));
-        section("Chains, where they fare worst", self.chain_table(look));
+        section("Chains, in their worst region", self.chain_table(look));
         section("Processors", Some(self.processor_table(look) + &look.wrap(&self.utilisation_bounds())));
         section("Programs under the CPU broker", programs::table(self.system, self.admissions, look));
         if let Some(sensitivity) = self.sensitivity {
-            section("How much could change", Some(margins::table(sensitivity, look)));
+            section("Margins", Some(margins::table(sensitivity, look)));
         }
         if self.explain {
-            section("This rests on", Some(look.wrap(&self.assumptions())));
+            section("Assumptions", Some(look.wrap(&self.assumptions())));
             section("Analyses", Some(look.wrap(&self.methods())));
         } else {
             let (rests, by) = (self.assumptions().lines().count(), self.methods().lines().count() / 2);
             let more =
-                format!("It rests on {rests} assumptions and {by} analyses: --explain names them, with sources.");
+                format!("This rests on {rests} assumptions and {by} analyses: --explain lists them, with sources.");
             text.push_str(&look.wrap(&format!("\n{}\n", look.quiet(&more))));
         }
         text
@@ -322,10 +321,10 @@ impl<'a> Checked<'a> {
                 CellValue::words(if several { processor(worst) } else { String::new() }),
                 CellValue::words(if operation.critical { "critical" } else { "" }),
                 CellValue::figure(operation.level.to_string()),
-                CellValue::figure(nanos(operation.wcet_ns)),
-                CellValue::figure(nanos(operation.period_ns)),
-                CellValue::figure(nanos(operation.deadline_ns)),
-                CellValue::figure(operation.bound_ns.map_or(String::new(), nanos)),
+                CellValue::time(operation.wcet_ns),
+                CellValue::time(operation.period_ns),
+                CellValue::time(operation.deadline_ns),
+                CellValue::time_if_known(operation.bound_ns),
                 CellValue::words(self.counted_from(operation)),
                 slack(operation.slack_ns, operation.critical),
                 CellValue::words(operation.verdict.word()),
@@ -336,7 +335,7 @@ impl<'a> Checked<'a> {
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    /// From when deadline and bound of a triggered operation count.
+    /// The start of the deadline and bound of a triggered operation.
     fn counted_from(&self, one: &OperationReport) -> String {
         let operation = self.system.operation(one.operation);
         let root = |id: &OperationId| self.system.operation(*id).name.as_str();
@@ -350,7 +349,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// What is proved if a processor with two strategies never leaves the one or the other, and if it does.
+    /// With two strategies: what is proved for each alone, and across switches.
     fn strategy_table(&self, look: TerminalStyle) -> Option<String> {
         let columns = [
             column("operation"),
@@ -413,8 +412,8 @@ impl<'a> Checked<'a> {
                 vec![
                     CellValue::words(&chain.name),
                     CellValue::words(demand(chain.requirement)),
-                    CellValue::figure(nanos(chain.limit_ns)),
-                    CellValue::figure(chain.bound_ns.map_or(String::new(), nanos)),
+                    CellValue::time(chain.limit_ns),
+                    CellValue::time_if_known(chain.bound_ns),
                     slack(chain.slack_ns, true),
                     CellValue::words(chain.verdict.word()),
                     CellValue::words(place(worst.scene, &chain.verdict, regions)),
@@ -459,9 +458,9 @@ impl<'a> Checked<'a> {
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
 
-    /// What the classic bounds say of processors that they apply to, once for all scenes.
+    /// The utilisation bounds of processors that they apply to, once for all scenes.
     fn utilisation_bounds(&self) -> String {
-        let mut said: Vec<String> = Vec::new();
+        let mut lines: Vec<String> = Vec::new();
         for one in self.report.scenes.iter().flat_map(|scene| &scene.processors) {
             let test = |bound: &UtilisationBound| match bound {
                 UtilisationBound::Yes { bound_ppm, met, .. } => Some((*bound_ppm, *met)),
@@ -471,7 +470,7 @@ impl<'a> Checked<'a> {
             else {
                 continue;
             };
-            let word = |met: bool| if met { "proves it" } else { "does not tell" };
+            let word = |met: bool| if met { "proves it" } else { "is inconclusive" };
             let line = format!(
                 "  {}: Liu and Layland's bound, {}, {}; the hyperbolic bound {}\n",
                 printable(&one.name),
@@ -479,14 +478,14 @@ impl<'a> Checked<'a> {
                 word(liu_layland),
                 word(hyperbolic)
             );
-            if !said.contains(&line) {
-                said.push(line);
+            if !lines.contains(&line) {
+                lines.push(line);
             }
         }
-        let more = said.len().saturating_sub(4);
-        said.truncate(4);
-        said.extend((more > 0).then(|| format!("  … and {more} more: --format json has all of them\n")));
-        said.concat()
+        let more = lines.len().saturating_sub(4);
+        lines.truncate(4);
+        lines.extend((more > 0).then(|| format!("  … and {more} more: --format json lists all\n")));
+        lines.concat()
     }
 
     fn assumptions(&self) -> String {
@@ -545,7 +544,7 @@ fn slack(slack_ns: Option<i64>, counts: bool) -> CellValue {
         Some(..0) => Tone::Worry,
         _ => Tone::Plain,
     };
-    CellValue::Figure(slack_ns.map_or(String::new(), signed), tone)
+    slack_ns.map_or(CellValue::figure(""), CellValue::signed_time).in_tone(tone)
 }
 
 fn reason(verdict: &Verdict) -> Option<String> {

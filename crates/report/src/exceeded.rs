@@ -1,4 +1,4 @@
-//! What took longer than was proved, and what was seen of what the proofs take for granted.
+//! Observed times beyond their bounds, and observed violations of the proof's assumptions.
 
 use hyoshi_sched::Outcome;
 
@@ -9,9 +9,9 @@ use crate::summary::{AnalysisSummary, ChainSummary, ExceededSummary, OperationSu
 /// Names that a note has room for.
 const MOST_NAMED: usize = 3;
 /// Of a file with programs alone.
-const NO_OPERATIONS: &str = "there are no operations: `hyoshi check` tells what is admitted of the programs";
+const NO_OPERATIONS: &str = "the file has no operations; `hyoshi check` lists the admitted programs";
 
-/// What is proved, and which of it was exceeded.
+/// The result of the analysis, and exceeded bounds.
 pub(crate) fn analysis(
     account: &ReportInput<'_>,
     operations: &[OperationSummary],
@@ -58,34 +58,34 @@ pub(crate) fn analysis(
 }
 
 impl AnalysisSummary {
-    /// What is proved, in a sentence, beside whether what was seen holds. What is proved cannot fail while
-    /// its premises are kept: where it did, the sentence says so.
+    /// The result of the analysis in a sentence; `holds`: whether the observed run met its requirements. If a proved
+    /// requirement failed, an assumption of the proof was violated.
     pub(crate) fn words(&self, holds: bool) -> String {
         match (self.outcome, &self.left_out) {
             (Some(Outcome::Holds), _) if !self.exceeded.is_empty() => {
-                "Proved for the declared worst cases; what was seen went beyond them: see the note.".into()
+                "Proved, but some times exceed their bounds: see the note.".into()
             }
             (Some(Outcome::Holds), _) if !holds => {
-                "Proved for what the file declares: where a deadline was missed, something did not keep to it.".into()
+                "Proved for what the file declares, so something violated its declaration.".into()
             }
-            (Some(Outcome::Holds), _) => "Proved: what counts holds in the worst case, too.".into(),
+            (Some(Outcome::Holds), _) => "Proved: holds in the worst case, too.".into(),
             (Some(Outcome::DoesNotHold), _) => {
-                "In the worst case it does not hold: `hyoshi check` names what fails.".into()
+                "Does not hold in the worst case: `hyoshi check` shows what fails.".into()
             }
             (Some(Outcome::Unknown), _) => {
-                "Not proved for the worst case: `hyoshi check` names what is missing.".into()
+                "Not proved for the worst case: `hyoshi check` shows what is missing.".into()
             }
-            (None, why) => format!("Not analysed: {}.", why.as_deref().unwrap_or("nobody asked")),
+            (None, why) => format!("Not analysed: {}.", why.as_deref().unwrap_or("not requested")),
         }
     }
 }
 
-/// What was seen that a proof assumes away: it can explain a time beyond its bound.
+/// Observed violations of the proof's assumptions, which can explain a time beyond its bound.
 fn seen(account: &ReportInput<'_>) -> Vec<String> {
     let mut seen = to_act_on(account);
     for (processor, split) in account.system.processors.iter().zip(&account.figures.time) {
         if !split.stolen.is_zero() {
-            seen.push(format!("the host took {} of the CPU of {}", time(split.stolen), processor.name));
+            seen.push(format!("the host used {} of the CPU of {}", time(split.stolen), processor.name));
         }
     }
     seen.extend(account.notes.iter().filter(|note| note.topic == LATE_RELEASES).map(|note| note.text.clone()));
@@ -95,10 +95,10 @@ fn seen(account: &ReportInput<'_>) -> Vec<String> {
     seen
 }
 
-/// The bounds of a run leave out what scheduling costs.
-const UNCALIBRATED: &str = "the bounds leave out what scheduling costs: `hyoshi calibrate` measures it";
+/// The bounds of a run ignore scheduling costs.
+const UNCALIBRATED: &str = "the bounds ignore scheduling costs; `hyoshi calibrate` measures them";
 
-/// Of these, what the user can change.
+/// Those that the user can change.
 fn to_act_on(account: &ReportInput<'_>) -> Vec<String> {
     let mut seen = Vec::new();
     let overran = account.figures.stats.counts(None, |_| true).overran;
@@ -114,7 +114,7 @@ fn to_act_on(account: &ReportInput<'_>) -> Vec<String> {
     seen
 }
 
-/// The same as a note. It is worth no more than knowing if the file and the kernel kept to what the proof assumes, and
+/// The same as a note. It is only information if the file and the kernel complied with the assumptions, and
 /// something from outside explains the excess.
 pub(crate) fn note(account: &ReportInput<'_>, analysis: &AnalysisSummary) -> Option<ReportNote> {
     let all = &analysis.exceeded;
@@ -123,7 +123,7 @@ pub(crate) fn note(account: &ReportInput<'_>, analysis: &AnalysisSummary) -> Opt
     }
     let named = all.iter().take(MOST_NAMED).map(|one| {
         let region = one.epoch.as_ref().map_or(String::new(), |epoch| format!(" in {epoch}"));
-        format!("{}{region} took {} (bound {})", one.what, nanos(one.seen_ns), nanos(one.bound_ns))
+        format!("{}{region}: {} (bound {})", one.what, nanos(one.seen_ns), nanos(one.bound_ns))
     });
     let mut text = named.collect::<Vec<_>>().join("; ");
     if all.len() > MOST_NAMED {
@@ -133,17 +133,17 @@ pub(crate) fn note(account: &ReportInput<'_>, analysis: &AnalysisSummary) -> Opt
         // No bound knows of interrupts, other threads and the host.
         [] if account.verb == "run" => (
             NoteLevel::Info,
-            "nothing seen explains it: interrupts, other threads or the host may have had the CPU; `--record FILE` and \
-             `hyoshi why` show it"
+            "no cause observed; interrupts, other threads or the host may have used the CPU; `--record FILE` and \
+             `hyoshi why` show more"
                 .into(),
         ),
-        [] => (NoteLevel::Degraded, "nothing seen explains it: please report this as a fault of the analysis".into()),
+        [] => (NoteLevel::Degraded, "no cause observed; please report this as a fault of the analysis".into()),
         seen => {
             let level = if to_act_on(account).is_empty() { NoteLevel::Info } else { NoteLevel::Degraded };
             (level, format!("possible causes: {}", seen.join("; ")))
         }
     };
-    Some(ReportNote { level, topic: "beyond its bound".into(), text, remedy: Some(remedy) })
+    Some(ReportNote { level, topic: "bound exceeded".into(), text, remedy: Some(remedy) })
 }
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
             programs: Vec::new(),
         };
         let notes = account.summary().notes;
-        notes.into_iter().find(|note| note.topic == "beyond its bound").unwrap()
+        notes.into_iter().find(|note| note.topic == "bound exceeded").unwrap()
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
         let (ms, costs) = (Span::from_millis, "costs = { timer = \"1us\" }\n");
         let stolen = noted("run", costs, ms(1), ms(2));
         assert_eq!(stolen.level, NoteLevel::Info);
-        assert!(stolen.remedy.unwrap().contains("the host took 1ms of the CPU of main"));
+        assert!(stolen.remedy.unwrap().contains("the host used 1ms of the CPU of main"));
         let uncalibrated = noted("run", "", Span::ZERO, ms(2));
         assert_eq!(uncalibrated.level, NoteLevel::Info);
         assert!(uncalibrated.remedy.unwrap().contains("hyoshi calibrate"));

@@ -1,4 +1,4 @@
-//! Figures as people read them: three digits and a unit, thousands apart.
+//! Figures for people: three significant digits and a unit, thousands separated by commas.
 
 use hyoshi_model::{Lateness, Span};
 
@@ -39,21 +39,63 @@ pub fn signed(value: i64) -> String {
 
 /// Nanoseconds to three digits, in the unit an engineer would use.
 pub fn nanos(nanos: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-    if nanos == 0 {
-        return "0".into();
-    }
-    for (size, unit) in UNITS {
-        // What rounds up to the next unit is shown in it: 999.9us is 1ms.
-        if nanos >= size - size / 2_000 {
-            let value = nanos as f64 / size as f64;
-            let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-            let text = format!("{value:.decimals$}");
-            let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-            return format!("{text}{unit}");
+    Unit::of([nanos]).text(nanos)
+}
+
+/// A unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    nanos: u64,
+    name: &'static str,
+}
+
+impl Unit {
+    const ALL: [Unit; 4] = [
+        Unit { nanos: 1_000_000_000, name: "s" },
+        Unit { nanos: 1_000_000, name: "ms" },
+        Unit { nanos: 1_000, name: "us" },
+        Unit { nanos: 1, name: "ns" },
+    ];
+
+    /// One unit for several times: the largest in which the shortest is at least a tenth, or a larger one if the longest
+    /// would have five digits.
+    pub fn of(times: impl IntoIterator<Item = u64>) -> Unit {
+        let times = times.into_iter().filter(|nanos| *nanos > 0);
+        let (shortest, longest) = times.fold((u64::MAX, 0), |(least, most), one| (least.min(one), most.max(one)));
+        // A time that rounds up to the next unit is shown in it: 999.9us is 1ms.
+        let fits = |unit: &Unit| longest >= unit.nanos - unit.nanos / 2_000 && shortest >= unit.nanos / 10;
+        let mut place = Unit::ALL.iter().position(fits).unwrap_or(Unit::ALL.len() - 1);
+        while place > 0
+            && longest / Unit::ALL[place].nanos >= 10_000
+            && shortest >= Unit::ALL[place - 1].nanos / 100_000
+        {
+            place -= 1;
         }
+        Unit::ALL[place]
     }
-    format!("{nanos}ns")
+
+    /// Nanoseconds in this unit, to three significant digits: `12.3ms`, `0.045ms`, `1,230ms`.
+    pub fn text(self, nanos: u64) -> String {
+        if nanos == 0 {
+            return "0".into();
+        }
+        let value = nanos as f64 / self.nanos as f64;
+        if value >= 999.5 {
+            let step = 10_u64.pow((value.log10().floor() as u32).saturating_sub(2));
+            return format!("{}{}", count((value / step as f64).round() as u64 * step), self.name);
+        }
+        let decimals = match value {
+            99.95.. => 0,
+            9.995.. => 1,
+            0.9995.. => 2,
+            0.09995.. => 3,
+            0.009995.. => 4,
+            _ => 5,
+        };
+        let text = format!("{value:.decimals$}");
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        format!("{text}{}", self.name)
+    }
 }
 
 /// Parts per million as a percentage: `97.5 %`.
@@ -86,7 +128,19 @@ mod tests {
         let shown: Vec<String> =
             [0, 999, 1_000, 1_234, 12_345, 999_900, 123_456_789, 999_999_999, 61_000_000_000].map(nanos).into();
         assert_eq!(shown, ["0", "999ns", "1us", "1.23us", "12.3us", "1ms", "123ms", "1s", "61s"]);
+        assert_eq!([nanos(999_600_000_000), nanos(12_345_000_000_000)], ["1,000s", "12,300s"]);
         assert_eq!((signed(-8_000_000), signed(1_200_000), signed(0)), ("-8ms".into(), "+1.2ms".into(), "0".into()));
+    }
+
+    #[test]
+    fn times_beside_each_other_have_one_unit() {
+        let unit = |times: &[u64]| times.iter().map(|ns| Unit::of(times.iter().copied()).text(*ns)).collect::<Vec<_>>();
+        assert_eq!(unit(&[14_312_000, 45_600, 0]), ["14.3ms", "0.0456ms", "0"]);
+        assert_eq!(unit(&[14_312_000, 300]), ["14.3ms", "0.0003ms"]);
+        assert_eq!(unit(&[1_000_000_000, 25_000_000]), ["1,000ms", "25ms"]);
+        assert_eq!(unit(&[1_000_000_000, 2_000]), ["1,000ms", "0.002ms"]);
+        assert_eq!(unit(&[10_000_000_000, 1]), ["10,000,000us", "0.001us"]);
+        assert_eq!(unit(&[]), [""; 0]);
     }
 
     #[test]

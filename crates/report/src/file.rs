@@ -1,4 +1,4 @@
-//! Writes a report file so that an old one is lost only for a whole new one.
+//! Writes a report file in one step: an old one is only replaced by a complete new one.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -19,13 +19,15 @@ impl fmt::Display for SaveError {
         write!(f, "cannot write the report {}: {}; ", self.path.display(), self.source)?;
         f.write_str(match self.source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                "name a file in a folder that you may write to"
+                "name a file in a directory that you may write to"
             }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "free some space, or name a file on another disk"
             }
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "make its folder first, or name another file",
-            io::ErrorKind::IsADirectory => "that is a folder: name a file in it",
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                "create its directory first, or name another file"
+            }
+            io::ErrorKind::IsADirectory => "name a file in this directory",
             _ => "name another file",
         })
     }
@@ -56,7 +58,7 @@ pub fn save(path: &Path, text: &str) -> Result<(), SaveError> {
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(text.as_bytes())?;
-    // Some file systems tell of a full disk only now.
+    // Some file systems report a full disk only now.
     file.sync_all()
 }
 
@@ -97,18 +99,18 @@ mod tests {
         let folder = folder("errors");
         let said = |path: &Path| save(path, "text").unwrap_err().to_string();
         let missing = said(&folder.join("no/such/report.html"));
-        assert!(missing.contains("no/such/report.html") && missing.contains("make its folder"), "{missing}");
+        assert!(missing.contains("no/such/report.html") && missing.contains("create its directory"), "{missing}");
         let is_folder = said(&folder);
-        assert!(is_folder.contains("name a file in it"), "{is_folder}");
+        assert!(is_folder.contains("name a file in this directory"), "{is_folder}");
         // Root may write anywhere but here.
         let refused = said(Path::new("/proc/report.html"));
-        assert!(refused.contains("/proc/report.html") && refused.contains("folder"), "{refused}");
+        assert!(refused.contains("/proc/report.html") && refused.contains("directory"), "{refused}");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
-    fn a_full_device_is_told_of() {
+    fn a_full_device_is_an_error() {
         let full = save(Path::new("/dev/full"), "text").unwrap_err().to_string();
         assert!(full.contains("free some space"), "{full}");
     }

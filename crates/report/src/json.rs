@@ -1,4 +1,4 @@
-//! A report for other programs; `docs/json.md` tells every field.
+//! The JSON form of a report; `docs/json.md` describes every field.
 
 use crate::summary::Summary;
 

@@ -1,7 +1,6 @@
-//! Turns what was seen of a run or simulation into what people and programs read: tables for the
-//! terminal, a live table, JSON, and one self-contained HTML file.
+//! Reports of a run or simulation: tables for the terminal, a live table, JSON, and one self-contained HTML file.
 //!
-//! All of them derive from one [`ReportInput`], through its [`Summary`], so that they cannot disagree.
+//! All of them derive from one [`ReportInput`], through its [`Summary`], and therefore agree.
 //!
 //! ```
 //! use hyoshi_model::{Instant, Span, read};
@@ -21,7 +20,7 @@
 //!     system: &system,
 //!     plan: &plan,
 //!     figures: observer.figures(Instant::ZERO + Span::from_secs(1)),
-//!     analysis: Analysis::LeftOut("nobody asked for it"),
+//!     analysis: Analysis::LeftOut("not requested"),
 //!     queueing: Vec::new(),
 //!     duration: Span::from_secs(1),
 //!     asked: Span::from_secs(1),
@@ -67,4 +66,4 @@ pub use file::{SaveError, save};
 pub use live::LiveTable;
 pub use programs::{ProgramStretch, ProgramSummary};
 pub use summary::Summary;
-pub use terminal::TerminalStyle;
+pub use terminal::{ColourChoice, Detail, TerminalStyle};

@@ -1,6 +1,6 @@
-//! Progress while a run goes on: a table that redraws itself in a terminal, a line a second elsewhere.
+//! Progress of a run: a table that redraws itself in a terminal, a line per second elsewhere.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use crossterm::cursor::MoveToPreviousLine;
 use crossterm::queue;
@@ -10,7 +10,7 @@ use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::{Counts, Stats};
 
 use crate::figures::{count, nanos, percent, printable, share};
-use crate::terminal::TerminalStyle;
+use crate::terminal::{TerminalStyle, can_redraw, cut};
 
 /// A terminal is drawn anew this often, at most.
 pub const REDRAW: Span = Span::from_millis(200);
@@ -18,7 +18,7 @@ pub const REDRAW: Span = Span::from_millis(200);
 /// Other output gets a line this often.
 pub const LINE: Span = Span::from_secs(1);
 
-/// Shows how a run goes.
+/// Shows the progress of a run.
 #[derive(Debug)]
 pub struct LiveTable<W> {
     to: W,
@@ -26,7 +26,7 @@ pub struct LiveTable<W> {
     redraws: bool,
     asked: Span,
     shown: Option<Instant>,
-    /// Lines on the screen that the next table takes the place of.
+    /// Lines on the screen that the next table replaces.
     lines: u16,
     /// CPU time of each processor when it was last shown, for the utilisation since then.
     consumed: Vec<Span>,
@@ -34,9 +34,9 @@ pub struct LiveTable<W> {
 }
 
 impl LiveTable<io::Stdout> {
-    /// On standard output, as it wants it.
+    /// On standard output: a table that redraws itself if the terminal can, else lines.
     pub fn of_stdout(system: &System, asked: Span) -> Self {
-        LiveTable::new(io::stdout(), TerminalStyle::of_stdout(), io::stdout().is_terminal(), system, asked)
+        LiveTable::new(io::stdout(), TerminalStyle::of_stdout(), can_redraw(&io::stdout()), system, asked)
     }
 }
 
@@ -62,8 +62,7 @@ impl<W: Write> LiveTable<W> {
         self.shown.is_none_or(|shown| now.since(shown) >= every)
     }
 
-    /// Shows how things are at `now`. What cannot be shown is no reason to end a run: errors are
-    /// for the caller to ignore.
+    /// Shows the state at `now`. The caller ignores errors: a run continues without its display.
     pub fn show(&mut self, now: Instant, system: &System, stats: &Stats, lost_events: u64) -> io::Result<()> {
         self.measure(now, system, stats);
         self.shown = Some(now);
@@ -83,7 +82,7 @@ impl<W: Write> LiveTable<W> {
         self.to.flush()
     }
 
-    /// Takes the table from the screen, so that the final report stands in its place.
+    /// Removes the table from the screen, for the final report.
     pub fn finish(&mut self) -> io::Result<()> {
         if self.redraws {
             self.clear()?;
@@ -135,7 +134,7 @@ impl<W: Write> LiveTable<W> {
         if lost_events > 0 {
             line.push_str(&format!("  {} events lost", count(lost_events)));
         }
-        printable(&line) + "\n"
+        self.look.wrap(&(printable(&line) + "\n"))
     }
 
     fn table(&self, now: Instant, system: &System, stats: &Stats, lost_events: u64) -> String {
@@ -144,7 +143,7 @@ impl<W: Write> LiveTable<W> {
         let done = u128::from(now.as_nanos()) * 1_000_000 / u128::from(self.asked.as_nanos().max(1));
         let region = self.region(now, system);
         let time = format!("{:>5} of {}  {region}", nanos(now.as_nanos()), nanos(self.asked.as_nanos()));
-        let name: String = system.name.chars().take(24).collect();
+        let name = cut(&system.name, 24);
         let room = width.saturating_sub(name.chars().count() + time.chars().count() + 4).clamp(4, 40);
         lines.push((format!("{name}  {}  {time}", bar(done.min(1_000_000) as u64, room)), None));
         lines.push((String::new(), None));
@@ -162,21 +161,21 @@ impl<W: Write> LiveTable<W> {
         let longest =
             system.processors.iter().map(|processor| processor.name.chars().count()).max().unwrap_or(0).min(24);
         for id in system.processor_ids().take(MOST_PROCESSORS) {
-            let (name, used) = (&system.processor(id).name, self.used_ppm[id.index()]);
-            lines.push((format!("  {name:<longest$.24}  {}  {:>8}", bar(used, 24), percent(used)), None));
+            let (name, used) = (cut(&system.processor(id).name, 24), self.used_ppm[id.index()]);
+            lines.push((format!("  {name:<longest$}  {}  {:>8}", bar(used, 24), percent(used)), None));
         }
         if let Some(more @ 1..) = system.processors.len().checked_sub(MOST_PROCESSORS) {
-            lines.push((format!("  … and {more} processors more"), None));
+            lines.push((format!("  … and {more} more processors"), None));
         }
         if lost_events > 0 {
-            lines.push((format!("  {} events lost: a ring was full", count(lost_events)), Some(Color::Yellow)));
+            lines.push((format!("  {} events lost, because a ring was full", count(lost_events)), Some(Color::Yellow)));
         }
         lines.into_iter().map(|(line, colour)| self.fitted(&line, width, colour)).collect()
     }
 
-    /// A line that wraps would take two, and the next table would not find its place.
+    /// A line that fits the width: a wrapped line would shift the next table.
     fn fitted(&self, line: &str, width: usize, colour: Option<Color>) -> String {
-        let line = printable(&line.chars().take(width).collect::<String>());
+        let line = cut(&printable(line), width);
         match colour.filter(|_| self.look.colour) {
             Some(colour) => format!("{}\n", line.with(colour)),
             None => format!("{line}\n"),

@@ -12,7 +12,7 @@ pub fn template(name: &str) -> &str {
     }
 }
 
-/// Operations that one row can stand for.
+/// Operations that share one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateGroup {
     /// The template's name, or that of a single operation.

@@ -1,4 +1,4 @@
-//! What became of programs under the CPU broker, in figures.
+//! Figures of programs under the CPU broker.
 
 use hyoshi_model::{HostId, ProgramId, System};
 use serde::Serialize;
@@ -14,11 +14,11 @@ pub struct ProgramSummary {
     pub host: String,
     /// Its period.
     pub period_ns: u64,
-    /// How soon in it its time is to be had.
+    /// Its deadline, from the start of the period.
     pub deadline_ns: u64,
     /// How important it is.
     pub importance: u32,
-    /// Periods that were looked at: in a simulation all that ended, in a run those that the broker reported.
+    /// Observed periods: in a simulation all that ended, in a run those that the broker reported.
     pub periods: u64,
     /// Of them, those whose cycle ended in time; `None` in a run: only the program knows.
     pub met: Option<u64>,

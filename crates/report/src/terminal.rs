@@ -1,17 +1,18 @@
-//! The final report in a terminal: the verdict, what a reader must know, and tables from the
-//! whole to the single late job.
+//! The final report in a terminal: the verdict, notes, and tables, from classes of jobs to single late jobs.
 
 pub mod grid;
 mod programs;
 mod time;
 
+use std::cmp::Reverse;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
-use crossterm::style::{Attribute, Color, Stylize};
+use crossterm::style::{Attribute, Color, Stylize, force_color_output};
 
 use crate::ReportNote;
 use crate::account::NoteLevel;
-use crate::figures::{count, nanos, percent, printable, share, signed};
+use crate::figures::{count, nanos, percent, printable, share};
 use crate::names::label;
 use crate::summary::{BoundSummary, ChainSummary, CountsSummary, OperationSummary, Summary, TimesSummary};
 use grid::{CellValue, Tone, column, grid};
@@ -21,6 +22,69 @@ pub(crate) const MOST_ROWS: usize = 40;
 
 /// Late jobs that the terminal shows.
 const MOST_MISSES: usize = 8;
+
+/// The maximum number of lines for notes, unless all are wanted.
+const MOST_NOTE_LINES: usize = 5;
+
+/// When to print in colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColourChoice {
+    /// On a terminal that supports it: not if `NO_COLOR` is set, or if `TERM` is `dumb`.
+    #[default]
+    Auto,
+    /// In files and pipes, too.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+/// The choice of this process.
+static CHOICE: OnceLock<ColourChoice> = OnceLock::new();
+
+impl ColourChoice {
+    /// Makes it the choice of the process. Only the first call counts.
+    pub fn apply(self) {
+        if CHOICE.set(self).is_ok() && self == ColourChoice::Always {
+            // Else crossterm would still follow `NO_COLOR`.
+            force_color_output(true);
+        }
+    }
+
+    /// Whether output to `stream` is coloured.
+    pub fn colours(stream: &impl IsTerminal) -> bool {
+        match CHOICE.get().copied().unwrap_or_default() {
+            ColourChoice::Auto => {
+                can_redraw(stream) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }
+            ColourChoice::Always => true,
+            ColourChoice::Never => false,
+        }
+    }
+}
+
+/// Whether `stream` is a terminal that understands escape sequences.
+pub fn can_redraw(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// The width of a terminal; elsewhere that of `COLUMNS`, if it is set.
+pub fn width_of(stream: &impl IsTerminal) -> Option<u16> {
+    let of_terminal = || crossterm::terminal::window_size().ok().map(|size| size.columns);
+    let width = if stream.is_terminal() { of_terminal() } else { None };
+    // Some terminals do not know their width and report 0.
+    let known = width.filter(|width| *width > 0);
+    known.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width > 0))
+}
+
+/// How many notes a text shows; the other forms have all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// The most important ones, in five lines at most.
+    #[default]
+    Brief,
+    /// All.
+    Verbose,
+}
 
 /// How wide the terminal is, and whether it may be coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,24 +96,26 @@ pub struct TerminalStyle {
 }
 
 impl TerminalStyle {
-    /// Without colour and as wide as it gets: for files, pipes and comparison.
+    /// Without colour and of any width: for files, pipes and comparison.
     pub const PLAIN: TerminalStyle = TerminalStyle { colour: false, width: None };
 
-    /// As standard output wants it: plain unless it is a terminal, uncoloured where `NO_COLOR` is set.
+    /// Of standard output.
     pub fn of_stdout() -> TerminalStyle {
-        if !std::io::stdout().is_terminal() {
-            return TerminalStyle::PLAIN;
-        }
-        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        // Some terminals do not know their width and say 0.
-        let width = crossterm::terminal::size().ok().map(|(width, _)| width).filter(|width| *width > 0);
-        TerminalStyle { colour: !set("NO_COLOR") && !dumb, width }
+        TerminalStyle::of(&std::io::stdout())
     }
 
-    /// Lines wrapped at the width: the rest of a line goes below its words, or a little further in.
+    /// Of standard error.
+    pub fn of_stderr() -> TerminalStyle {
+        TerminalStyle::of(&std::io::stderr())
+    }
+
+    fn of(stream: &impl IsTerminal) -> TerminalStyle {
+        TerminalStyle { colour: ColourChoice::colours(stream), width: width_of(stream) }
+    }
+
+    /// Lines wrapped at the width: the rest of a line is indented below its last column, or a little further in.
     ///
-    /// Columns of a line are two spaces apart. Escape sequences count for nothing.
+    /// Columns of a line are two spaces apart. Escape sequences have no width.
     pub fn wrap(self, text: &str) -> String {
         let Some(width) = self.width.map(usize::from) else { return text.into() };
         text.split_inclusive('\n').map(|line| wrapped(line, width)).collect()
@@ -60,12 +126,12 @@ impl TerminalStyle {
         if self.colour { text.attribute(Attribute::Bold).to_string() } else { text.into() }
     }
 
-    /// Held back.
+    /// In grey.
     pub fn quiet(self, text: &str) -> String {
         if self.colour { text.with(Color::DarkGrey).to_string() } else { text.into() }
     }
 
-    /// Emphasised as a cell of that tone is.
+    /// In the colour of a tone.
     pub fn in_tone(self, text: &str, tone: Tone) -> String {
         match tone {
             Tone::Plain => self.bold(text),
@@ -78,6 +144,15 @@ impl TerminalStyle {
     pub(crate) fn toned(self, text: &str, colour: Color) -> String {
         if self.colour { text.with(colour).attribute(Attribute::Bold).to_string() } else { text.into() }
     }
+}
+
+/// A text of at most `width` characters; `…` marks what was cut.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width == 0 { kept } else { kept + "…" }
 }
 
 /// One line as several of at most `width` characters, if its words allow it.
@@ -117,27 +192,54 @@ fn wrapped(line: &str, width: usize) -> String {
     text + &line[begun..]
 }
 
-/// What a reader must know, a line each.
-pub(crate) fn notes(notes: &[ReportNote], look: TerminalStyle) -> String {
-    let mut text = String::new();
-    for note in notes {
-        let word = match note.level {
-            NoteLevel::Info => look.quiet("note"),
-            NoteLevel::Degraded => look.toned("degraded", Color::Yellow),
-            NoteLevel::Refused => look.toned("refused", Color::Yellow),
-            NoteLevel::Failed => look.toned("failed", Color::Red),
-        };
-        let remedy = note.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
-        let said = printable(&format!("{}: {}{remedy}", note.topic, note.text));
-        text.push_str(&format!("  {word}: {said}\n"));
+/// Notes, the most important first. If they are not all shown, the last line has the number of the others.
+pub(crate) fn notes(notes: &[ReportNote], look: TerminalStyle, detail: Detail) -> String {
+    let mut sorted: Vec<&ReportNote> = notes.iter().collect();
+    sorted.sort_by_key(|note| Reverse(note.level));
+    let all: Vec<Vec<String>> = sorted.iter().map(|note| lines_of(note, look)).collect();
+    let lines: usize = all.iter().map(Vec::len).sum();
+    if detail == Detail::Verbose || lines <= MOST_NOTE_LINES {
+        return all.concat().concat();
     }
-    look.wrap(&text)
+    let (mut text, mut room, mut shown, mut is_cut) = (String::new(), MOST_NOTE_LINES - 1, 0, false);
+    for lines in &all {
+        if room == 0 {
+            break;
+        }
+        text.extend(lines.iter().take(room).map(String::as_str));
+        is_cut = lines.len() > room;
+        (room, shown) = (room.saturating_sub(lines.len()), shown + 1);
+    }
+    if is_cut {
+        text.truncate(text.trim_end().len());
+        text.push_str(" …\n");
+    }
+    let more = match (all.len() - shown, is_cut) {
+        (0, _) => "the rest of this note".to_owned(),
+        (more, true) => format!("the rest of this note, and {more} more"),
+        (1, false) => "1 more note".to_owned(),
+        (more, false) => format!("{more} more notes"),
+    };
+    text + &format!("  {}\n", look.quiet(&format!("… {more}: --verbose")))
+}
+
+/// The lines of a note.
+fn lines_of(note: &ReportNote, look: TerminalStyle) -> Vec<String> {
+    let word = match note.level {
+        NoteLevel::Info => look.quiet("note"),
+        NoteLevel::Degraded => look.toned("degraded", Color::Yellow),
+        NoteLevel::Refused => look.toned("refused", Color::Yellow),
+        NoteLevel::Failed => look.toned("failed", Color::Red),
+    };
+    let remedy = note.remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}"));
+    let text = printable(&format!("{}: {}{remedy}", note.topic, note.text));
+    look.wrap(&format!("  {word}: {text}\n")).split_inclusive('\n').map(str::to_owned).collect()
 }
 
 impl Summary {
     /// The report for a terminal.
-    pub fn terminal(&self, look: TerminalStyle) -> String {
-        let mut text = self.heading(look);
+    pub fn terminal(&self, look: TerminalStyle, detail: Detail) -> String {
+        let mut text = self.heading(look, detail);
         let mut section = |title: &str, body: Option<String>| {
             if let Some(body) = body {
                 text.push_str(&format!("\n{}\n{body}", look.bold(title)));
@@ -147,14 +249,14 @@ impl Summary {
         section("Operations", Some(self.operation_table(look)));
         section("Regions", (self.epochs.len() > 1).then(|| self.epoch_table(look)));
         section("Processors", Some(self.processor_table(look)));
-        section("Where the time went", self.time_table(look, MOST_ROWS));
+        section("CPU time by use", self.time_table(look, MOST_ROWS));
         section("Chains", (!self.chains.is_empty()).then(|| self.chain_table(look)));
         section("Programs under the CPU broker", (!self.programs.is_empty()).then(|| self.program_table(look)));
         section("Worst misses", (!self.misses.is_empty()).then(|| self.miss_table(look)));
         text
     }
 
-    fn heading(&self, look: TerminalStyle) -> String {
+    fn heading(&self, look: TerminalStyle, detail: Detail) -> String {
         let Summary { hyoshi, system, verdict, .. } = self;
         let (ran, asked) = (nanos(self.duration_ns), nanos(self.asked_ns));
         let ran = if self.duration_ns < self.asked_ns { format!("{ran} of {asked}") } else { ran };
@@ -168,8 +270,8 @@ impl Summary {
         let colour = if verdict.holds { Color::Green } else { Color::Red };
         text.push_str(&format!("  {}\n", look.toned(&printable(&verdict.sentence), colour)));
         text.push_str(&format!("  {}\n", look.quiet(&printable(&self.analysis.words(self.verdict.holds)))));
-        let title = format!("{}  {}\n\n", look.bold(&printable(&system.name)), look.quiet(&about));
-        title + &look.wrap(&text) + &notes(&self.notes, look)
+        let title = format!("{}  {}\n", look.bold(&printable(&system.name)), look.quiet(&about));
+        format!("{}\n{}{}", look.wrap(&title), look.wrap(&text), notes(&self.notes, look, detail))
     }
 
     fn class_table(&self, look: TerminalStyle) -> String {
@@ -223,7 +325,7 @@ impl Summary {
         ];
         let mut groups: Vec<&OperationSummary> = self.groups.iter().collect();
         if groups.len() > MOST_ROWS {
-            // Where not all can be shown, those with something to show.
+            // If not all fit, those with misses first.
             let not_made = |group: &OperationSummary| group.counts.released - group.counts.made;
             groups.sort_by_key(|group| (!group.critical, std::cmp::Reverse(not_made(group))));
         }
@@ -234,13 +336,13 @@ impl Summary {
                 CellValue::words(label(&group.name, group.instances)),
                 CellValue::words(if several { group.processor.as_str() } else { "" }),
                 CellValue::words(class),
-                CellValue::figure(range(group.period_ns, group.period_max_ns)),
+                CellValue::times(group.period_ns, group.period_max_ns),
                 CellValue::Count(group.counts.released, Tone::Plain),
             ];
             row.extend(outcomes(&group.counts, group.critical));
             row.extend(response(group.response.as_ref()));
             row.push(bound(&group.bound));
-            row.push(CellValue::figure(range(group.deadline_ns, group.deadline_max_ns)));
+            row.push(CellValue::times(group.deadline_ns, group.deadline_max_ns));
             row.push(worst(group.lateness.as_ref(), group.critical));
             row
         });
@@ -256,23 +358,23 @@ impl Summary {
             column("critical made"),
             column("missed"),
             column("lost").if_any(),
-            column("others made"),
+            column("other made"),
             column("missed"),
             column("cancelled").if_any(),
             column("lost").if_any(),
         ];
         let rows = self.epochs.iter().map(|epoch| {
-            // Of several processors the fullest one decides how a region fares.
+            // The processor with the highest load represents the region.
             let most = |of: fn(&crate::summary::LoadSummary) -> u64| epoch.processors.iter().map(of).max().unwrap_or(0);
             let (declared, used) = (most(|load| load.declared_ppm), most(|load| load.used_ppm));
             let (critical, other) = (&epoch.critical, &epoch.non_critical);
             let lost = |counts: &CountsSummary| counts.stopped + counts.dropped();
             let reached = epoch.until_ns > epoch.at_ns;
-            // Of a region that was not reached nothing was counted: it has no zeros.
+            // A region that was not reached has empty cells, not zeros.
             let count = |count, tone| if reached { CellValue::Count(count, tone) } else { CellValue::figure("") };
             vec![
                 CellValue::words(if reached { epoch.name.clone() } else { format!("{} (not reached)", epoch.name) }),
-                CellValue::figure(nanos(epoch.at_ns)),
+                CellValue::time(epoch.at_ns),
                 CellValue::Figure(percent(declared), if declared > 1_000_000 { Tone::Worry } else { Tone::Plain }),
                 CellValue::figure(if reached { percent(used) } else { String::new() }),
                 count(critical.made, Tone::Plain),
@@ -303,7 +405,7 @@ impl Summary {
         ];
         let rows = self.processors.iter().map(|processor| {
             let cost = |times: &Option<TimesSummary>, of: fn(&TimesSummary) -> i64| {
-                CellValue::figure(times.as_ref().map_or(String::new(), |times| signless(of(times))))
+                CellValue::time_if_known(times.as_ref().map(|times| signless(of(times))))
             };
             vec![
                 CellValue::words(&processor.name),
@@ -354,7 +456,7 @@ impl Summary {
             ];
             row.extend(response(chain.latency.as_ref()));
             row.push(bound(&chain.latency_bound));
-            row.push(CellValue::figure(chain.reaction.map_or(String::new(), |reaction| signless(reaction.max_ns))));
+            row.push(CellValue::time_if_known(chain.reaction.map(|reaction| signless(reaction.max_ns))));
             let demanded_of_it = chain.max_reaction_ns.is_some();
             row.push(if demanded_of_it { bound(&chain.reaction_bound) } else { CellValue::figure("") });
             row.push(CellValue::words(demanded(chain)));
@@ -378,7 +480,7 @@ impl Summary {
             vec![
                 CellValue::words(&miss.job),
                 CellValue::words(if miss.critical { "critical" } else { "" }),
-                CellValue::Figure(signed(miss.lateness_ns), if miss.critical { Tone::Bad } else { Tone::Worry }),
+                CellValue::signed_time(miss.lateness_ns).in_tone(if miss.critical { Tone::Bad } else { Tone::Worry }),
                 CellValue::words(if regions { miss.epoch.as_str() } else { "" }),
                 CellValue::figure(seconds(miss.release_at_ns)),
                 CellValue::words(&miss.explanation),
@@ -389,7 +491,7 @@ impl Summary {
     }
 }
 
-/// What a chain's file entry demands.
+/// The requirements of a chain.
 pub(crate) fn demanded(chain: &ChainSummary) -> String {
     let demands = [("deadline", chain.deadline_ns), ("age", chain.max_age_ns), ("reaction", chain.max_reaction_ns)];
     let demands = demands.into_iter().filter_map(|(what, limit)| Some(format!("{what} {}", nanos(limit?))));
@@ -415,15 +517,22 @@ fn outcomes(counts: &CountsSummary, critical: bool) -> Vec<CellValue> {
 }
 
 fn response(times: Option<&TimesSummary>) -> [CellValue; 3] {
-    let figure =
-        |of: fn(&TimesSummary) -> i64| CellValue::figure(times.map_or(String::new(), |times| signless(of(times))));
+    let figure = |of: fn(&TimesSummary) -> i64| CellValue::time_if_known(times.map(|times| signless(of(times))));
     [figure(|times| times.p50_ns), figure(|times| times.p99_ns), figure(|times| times.max_ns)]
 }
 
-/// What is proved: everywhere it ran, in some regions, or nowhere; with a mark where more was seen.
+/// What is proved: everywhere it ran, in some regions, or nowhere; with a mark if a longer time was observed.
 fn bound(bound: &BoundSummary) -> CellValue {
-    let text = bound_words(bound);
-    if bound.exceeded { CellValue::Figure(format!("{text} !"), Tone::Bad) } else { CellValue::figure(text) }
+    let value = match bound.bound_ns {
+        Some(known) if bound.of > 0 => CellValue::time(known).followed_by(&bound_regions(bound)),
+        _ => CellValue::figure(bound_words(bound)),
+    };
+    if bound.exceeded { value.followed_by(" !").in_tone(Tone::Bad) } else { value }
+}
+
+/// In how many of the regions a bound is known, if not in all.
+fn bound_regions(bound: &BoundSummary) -> String {
+    if bound.known == bound.of { String::new() } else { format!(" ({}/{})", bound.known, bound.of) }
 }
 
 /// A bound in a few letters.
@@ -431,12 +540,11 @@ pub(crate) fn bound_words(bound: &BoundSummary) -> String {
     match bound.bound_ns {
         _ if bound.of == 0 => String::new(),
         None => "unknown".into(),
-        Some(known) if bound.known == bound.of => nanos(known),
-        Some(known) => format!("{} ({}/{})", nanos(known), bound.known, bound.of),
+        Some(known) => nanos(known) + &bound_regions(bound),
     }
 }
 
-/// One time, or the two that others lie between.
+/// One time, or a range.
 pub(crate) fn range(least: u64, most: u64) -> String {
     if least == most { nanos(least) } else { format!("{}–{}", nanos(least), nanos(most)) }
 }
@@ -448,11 +556,11 @@ fn worst(lateness: Option<&TimesSummary>, critical: bool) -> CellValue {
         (true, true) => Tone::Bad,
         (true, false) => Tone::Worry,
     };
-    CellValue::Figure(signed(lateness.max_ns), tone)
+    CellValue::signed_time(lateness.max_ns).in_tone(tone)
 }
 
-fn signless(value: i64) -> String {
-    nanos(value.max(0).unsigned_abs())
+fn signless(value: i64) -> u64 {
+    value.max(0).unsigned_abs()
 }
 
 #[cfg(test)]
@@ -472,6 +580,35 @@ mod tests {
         );
         assert_eq!(NARROW.wrap("short\n\nlines\n"), "short\n\nlines\n");
         assert_eq!(TerminalStyle::PLAIN.wrap(note), note);
+    }
+
+    #[test]
+    fn notes_have_five_lines_unless_all_are_wanted() {
+        let note = |level, text: &str| ReportNote { level, topic: "topic".into(), text: text.into(), remedy: None };
+        let mut all: Vec<ReportNote> = (0..6).map(|number| note(NoteLevel::Info, &number.to_string())).collect();
+        all.push(note(NoteLevel::Refused, "first"));
+        let brief = notes(&all, TerminalStyle::PLAIN, Detail::Brief);
+        assert!(brief.starts_with("  refused: topic: first\n  note: topic: 0\n"), "{brief}");
+        assert!(brief.ends_with("  note: topic: 2\n  … 3 more notes: --verbose\n"), "{brief}");
+        assert_eq!(brief.lines().count(), MOST_NOTE_LINES);
+        assert_eq!(notes(&all, TerminalStyle::PLAIN, Detail::Verbose).lines().count(), 7);
+        assert_eq!(notes(&all[..5], TerminalStyle::PLAIN, Detail::Brief).lines().count(), 5);
+        // Wrapped lines count, and a long note is not left out.
+        let narrow = TerminalStyle { colour: false, width: Some(40) };
+        for words in [10, 40, 80] {
+            let text = notes(
+                &[note(NoteLevel::Failed, "words ".repeat(words).trim_end()), all[0].clone()],
+                narrow,
+                Detail::Brief,
+            );
+            assert!(text.lines().count() <= MOST_NOTE_LINES && text.contains("failed"), "{text}");
+            assert!(words < 40 || text.contains('…'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cut_is_marked() {
+        assert_eq!([cut("names", 5), cut("names", 4), cut("names", 1), cut("names", 0)], ["names", "nam…", "…", ""]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Whether what the file demands was kept.
+//! Whether the requirements of the file were met.
 
 use crate::account::{ReportInput, RunVerdict};
 use crate::figures::{count, jobs, time};
 
 impl ReportInput<'_> {
-    /// Whether what the file demands was kept: the rule is at [`RunVerdict`].
+    /// Whether the requirements of the file were met: see [`RunVerdict`].
     pub fn verdict(&self) -> RunVerdict {
         verdict(self)
     }
@@ -24,7 +24,7 @@ fn verdict(account: &ReportInput<'_>) -> RunVerdict {
     }
     for (chain, seen) in system.chains.iter().zip(stats.chains()) {
         if let Some(why) = seen.unmeasured {
-            // Not kept and not known are different things; only the first turns the verdict.
+            // Only a violation changes the verdict, not an unknown result.
             debug_assert!(!seen.violated(), "{why}");
             continue;
         }
@@ -41,25 +41,22 @@ fn verdict(account: &ReportInput<'_>) -> RunVerdict {
         }
     }
     if account.lost_events > 0 {
-        reasons.push(format!("{} events were lost: what they said is not known", count(account.lost_events)));
+        reasons.push(format!("{} events were lost, so some outcomes are unknown", count(account.lost_events)));
     }
     let alone = system.operations.is_empty() && !account.programs.is_empty();
     if alone {
         return of_programs(account, reasons);
     }
-    // A run that was interrupted, or a recording that was cut off, says nothing of the rest.
+    // The rest of an interrupted run or truncated recording is unknown.
     let partial = account.duration < account.asked;
     if partial && counted.released() == 0 && reasons.is_empty() {
         reasons.push(format!("no {what}job ended"));
-        let sentence = format!(
-            "Nothing can be judged: no {what}job ended in the {} of {} that there are.",
-            time(account.duration),
-            time(account.asked)
-        );
+        let sentence =
+            format!("No verdict: no {what}job ended within {} of {}.", time(account.duration), time(account.asked));
         return RunVerdict { holds: false, sentence, reasons };
     }
     let holds = reasons.is_empty();
-    let so_far = if partial { " as far as it goes" } else { "" };
+    let so_far = if partial { " so far" } else { "" };
     let sentence = match (holds, counted.released()) {
         (true, 0) => format!("Holds, but no {what}job ended in this time."),
         (true, released) => format!("Holds{so_far}: all {} {what}met their deadlines.", jobs(released)),
@@ -71,7 +68,7 @@ fn verdict(account: &ReportInput<'_>) -> RunVerdict {
     RunVerdict { holds, sentence, reasons }
 }
 
-/// Where there are no operations: programs' cycles, as far as somebody counted them, and how programs ended.
+/// Without operations: counted cycles of programs, and how programs ended.
 fn of_programs(account: &ReportInput<'_>, mut reasons: Vec<String>) -> RunVerdict {
     let (mut met, mut missed) = (0, 0);
     for program in &account.programs {

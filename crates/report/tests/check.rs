@@ -37,7 +37,7 @@ deadline = '20ms'
 fn a_system_that_holds_shows_bounds_and_slack() {
     let text = shown(FITS);
     assert!(text.contains("Holds: every critical operation and chain is proved"), "{text}");
-    assert!(text.contains("nav (3)") && text.contains("see") && text.contains("It rests on"), "{text}");
+    assert!(text.contains("nav (3)") && text.contains("see") && text.contains("This rests on"), "{text}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flight::{Flight, flight};
 use hyoshi_model::Instant;
-use hyoshi_report::{LiveTable, TerminalStyle};
+use hyoshi_report::{Detail, LiveTable, TerminalStyle};
 use serde_json::Value;
 
 fn compare(name: &str, found: &str) {
@@ -21,13 +21,13 @@ fn compare(name: &str, found: &str) {
 
 #[test]
 fn the_final_table() {
-    compare("report.txt", &flight().account().summary().terminal(TerminalStyle::PLAIN));
+    compare("report.txt", &flight().account().summary().terminal(TerminalStyle::PLAIN, Detail::Verbose));
 }
 
 #[test]
 fn the_final_table_of_a_narrow_coloured_terminal() {
     let look = TerminalStyle { colour: true, width: Some(80) };
-    compare("report-80.ansi", &flight().account().summary().terminal(look));
+    compare("report-80.ansi", &flight().account().summary().terminal(look, Detail::Brief));
 }
 
 /// Of each list the first element, and how many more there are: the rest has the same fields.

@@ -55,8 +55,13 @@ fn a_system_of_which_nothing_was_seen_has_a_report() {
     flight.stats = hyoshi_trace::Stats::new(&flight.system);
     flight.system = flight.system.with(|system| system.epochs.truncate(1));
     let account = flight.account();
-    assert!(account.html().contains("Nothing can be judged: no critical job ended in the "));
-    assert!(account.summary().terminal(hyoshi_report::TerminalStyle::PLAIN).contains("Nothing can be judged"));
+    assert!(account.html().contains("No verdict: no critical job ended within "));
+    assert!(
+        account
+            .summary()
+            .terminal(hyoshi_report::TerminalStyle::PLAIN, hyoshi_report::Detail::Brief)
+            .contains("No verdict")
+    );
 }
 
 /// The pictures of a class, without the rest of the page.

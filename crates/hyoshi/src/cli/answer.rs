@@ -1,4 +1,4 @@
-//! What a broker or a node answers: one, or several beside each other.
+//! The answer of a broker or a node as text and JSON, or those of several in one table.
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::{Failure, Format, Held, head, streams};
 
-/// What a verb has to tell.
+/// The output of a verb.
 pub(super) struct Answer {
-    /// To people.
+    /// For people.
     pub told: Told,
-    /// To programs: an object's members.
+    /// For programs: an object's members.
     pub json: Json,
 }
 
 /// See [`Answer`].
 pub(super) enum Told {
-    /// It was done.
+    /// No output: the request was executed.
     Nothing,
     /// Lines.
     Lines(String),
@@ -31,17 +31,19 @@ pub(super) enum Told {
 pub(super) struct Table {
     pub columns: &'static [Column],
     pub rows: Vec<Vec<CellValue>>,
-    /// What is said when there are none.
+    /// Printed instead of a table without rows.
     pub empty: &'static str,
 }
 
 impl Answer {
-    /// As one broker's.
+    /// Prints the answer of one broker.
     pub fn print(self, verb: &str, format: Format) -> Result<Held, Failure> {
         match (format, self.told) {
             (Format::Json, _) => streams::out(format_args!("{:#}\n", with("hyoshi", head(verb), self.json)))?,
             (Format::Text, Told::Nothing) => {}
-            (Format::Text, Told::Lines(lines)) => streams::out(printable_lines(&lines))?,
+            (Format::Text, Told::Lines(lines)) => {
+                streams::out(TerminalStyle::of_stdout().wrap(&printable_lines(&lines)))?
+            }
             (Format::Text, Told::Table(table)) if table.rows.is_empty() => streams::out(table.empty)?,
             (Format::Text, Told::Table(table)) => {
                 streams::out(grid(TerminalStyle::of_stdout(), table.columns, &table.rows, usize::MAX))?;
@@ -51,7 +53,7 @@ impl Answer {
     }
 }
 
-/// Several brokers' answers, each with the name of whose it is in the first column.
+/// The answers of several brokers, with the host's name in the first column.
 pub(super) fn beside(answers: Vec<(&str, Told)>, look: TerminalStyle) -> String {
     let width = answers.iter().map(|(host, _)| host.chars().count()).max().unwrap_or(0);
     let (mut text, mut columns, mut rows) = (String::new(), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! `hyoshi attach`: what runs already comes under the broker: a process, a control group, a systemd unit, a container.
+//! `hyoshi attach`: puts running programs under the broker: a process, a control group, a systemd unit, a container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use hyoshi_os::process::{Process, ProcessIdentity};
 use serde_json::json;
 
 use super::broker::{At, Here, ended, task_json};
-use super::exec::{Asked, add, task_name};
+use super::exec::{TaskRequest, add, task_name};
 use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("whom").required(true).args(["pid", "cgroup", "unit", "container"]),
-    after_help = "It ends with the last of its processes, or with `hyoshi broker detach NAME`.\n  \
+    after_help = "The task ends with its last process, or with `hyoshi broker detach NAME`.\n  \
                   hyoshi attach 4242 --name player --period 33ms\n  \
                   hyoshi attach --unit nginx --period auto\n  \
                   hyoshi attach --container web --period 20ms --importance 5"
@@ -28,41 +28,46 @@ use super::{Failure, Format, Held, head, streams};
 pub(super) struct Attach {
     /// The process, with its children
     pid: Option<u32>,
-    /// All processes of a control group, also later ones: its folder, or its path as /proc/PID/cgroup has it
+    /// All processes of a control group, also later ones: its directory, or its path in /proc/PID/cgroup
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
     /// All processes of a systemd unit, such as cron.service
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
-    /// All processes of a container, by its number or the beginning of it, or by its name for Docker or Podman
+    /// All processes of a container: its ID, a prefix of it, or its name in Docker or Podman
     #[arg(long, value_name = "CONTAINER")]
     container: Option<String>,
     #[command(flatten)]
-    asked: Asked,
+    asked: TaskRequest,
     #[command(flatten)]
     at: At,
     #[command(flatten)]
     here: Here,
 }
 
-/// Whose time is to be reserved, and what to call the task if nobody says.
-enum Whom {
+/// The processes of the task, and the task's default name.
+enum AttachTarget {
     Process(ProcessIdentity, String),
     Group(PathBuf, String),
 }
 
 impl Attach {
-    fn whom(&self) -> Result<Whom, RequestError> {
+    fn target(&self) -> Result<AttachTarget, RequestError> {
         Ok(match (self.pid, &self.cgroup, &self.unit, &self.container) {
             (Some(pid), ..) => {
                 let process = Process::open(pid)?;
-                Whom::Process(process.identity(), task_name(Path::new(process.name())))
+                AttachTarget::Process(process.identity(), task_name(Path::new(process.name())))
             }
-            (_, Some(path), ..) => Whom::Group(unlinked(path), task_name(Path::new(path))),
-            (_, _, Some(unit), _) => Whom::Group(of_unit(unit)?, task_name(Path::new(unit))),
-            (_, _, _, Some(container)) => Whom::Group(folder_of(container)?, task_name(Path::new(container))),
+            (_, Some(path), ..) => AttachTarget::Group(unlinked(path), task_name(Path::new(path))),
+            (_, _, Some(unit), _) => AttachTarget::Group(of_unit(unit)?, task_name(Path::new(unit))),
+            (_, _, _, Some(container)) => AttachTarget::Group(group_of(container)?, task_name(Path::new(container))),
             // The command line has one of them.
-            (None, None, None, None) => return Err(RequestError::refused("nobody is named", "name a process")),
+            (None, None, None, None) => {
+                return Err(RequestError::refused(
+                    "no process is named",
+                    "name a process, --cgroup, --unit or --container",
+                ));
+            }
         })
     }
 }
@@ -70,15 +75,15 @@ impl Attach {
 pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure> {
     arguments.here.check()?;
     let attached = || {
-        let whom = arguments.whom().map_err(BrokerClientError::Request)?;
-        let (Whom::Process(_, name) | Whom::Group(_, name)) = &whom;
+        let target = arguments.target().map_err(BrokerClientError::Request)?;
+        let (AttachTarget::Process(_, name) | AttachTarget::Group(_, name)) = &target;
         let joining = arguments.asked.joining(name)?;
         let client = BrokerClient::connect(arguments.at.socket.as_deref())?;
         let task = client.join(&joining)?;
-        match &whom {
-            Whom::Process(process, _) => add(&task, *process)?,
-            Whom::Group(folder, _) => task.add_control_group(&folder.to_string_lossy()).map_err(|error| {
-                // What nobody is in ends by itself, later.
+        match &target {
+            AttachTarget::Process(process, _) => add(&task, *process)?,
+            AttachTarget::Group(folder, _) => task.add_control_group(&folder.to_string_lossy()).map_err(|error| {
+                // The broker ends a task without processes later.
                 let _ = task.leave();
                 BrokerClientError::from(error)
             })?,
@@ -100,21 +105,21 @@ pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure
     Ok(Held::Yes)
 }
 
-/// Without links, such as version 1's `cpu` to `cpu,cpuacct`: the broker follows none.
+/// Resolves links, such as `cpu` to `cpu,cpuacct` in version 1: the broker follows none.
 fn unlinked(path: &str) -> PathBuf {
     let mounted = Path::new(path).starts_with("/sys/fs/cgroup");
     mounted.then(|| fs::canonicalize(path).ok()).flatten().unwrap_or_else(|| PathBuf::from(path))
 }
 
-/// By the number, else by the name, which only the container's runtime knows.
-fn folder_of(container: &str) -> Result<PathBuf, NoGroup> {
+/// The control group of a container by ID, else by name, which only the container's runtime knows.
+fn group_of(container: &str) -> Result<PathBuf, NoGroup> {
     of_container(container).or_else(|error| match error {
-        NoGroup::Container(_) => number_of(container).map_or(Err(error), |number| of_container(&number)),
+        NoGroup::Container(_) => id_of(container).map_or(Err(error), |id| of_container(&id)),
         other => Err(other),
     })
 }
 
-fn number_of(name: &str) -> Option<String> {
+fn id_of(name: &str) -> Option<String> {
     ["docker", "podman"].iter().find_map(|runtime| {
         let mut inspect = Command::new(runtime);
         inspect.args(["container", "inspect", "--format", "{{.Id}}", "--", name]);

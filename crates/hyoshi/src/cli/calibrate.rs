@@ -1,17 +1,17 @@
-//! `hyoshi calibrate`: what scheduling costs on this machine.
+//! `hyoshi calibrate`: measures scheduling costs on this machine.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Args;
 use hyoshi_model::MeasuredCosts;
-use hyoshi_report::save;
+use hyoshi_report::{TerminalStyle, save};
 use hyoshi_runtime::{Calibration, RunNote};
 use serde_json::{Value, json};
 
 use super::output::{cannot_write, try_out, unix_now};
+use super::progress::ProgressLine;
 use super::{Failure, Format, Held, costs, head, streams};
 
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, F
         Some(path) => path.clone(),
         None => {
             let path = costs::default_path().ok_or_else(|| {
-                Failure::new("neither XDG_CONFIG_HOME nor HOME says where to store what is measured")
+                Failure::new("no directory for the costs: neither XDG_CONFIG_HOME nor HOME is an absolute path")
                     .help("name a file: `hyoshi calibrate --output costs.toml`")
             })?;
             let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
@@ -34,19 +34,13 @@ pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, F
             path
         }
     };
-    // What takes ten seconds should not fail at its end.
+    // Checked before ten seconds of measuring.
     try_out("the costs", &path, "")?;
-    let progress = format == Format::Text && std::io::stderr().is_terminal();
-    let calibration = Calibration::measure(|what, percent| {
-        if progress {
-            streams::err(format_args!("\r\x1b[Kmeasuring {what} ({percent} %)"));
-        }
-    });
-    if progress {
-        streams::err("\r\x1b[K");
-    }
+    let mut progress = ProgressLine::new(format);
+    let calibration = Calibration::measure(|what, percent| progress.step(&format!("measuring {what} ({percent} %)")));
+    progress.clear();
     let calibration = calibration.map_err(|error| {
-        Failure::new(error).help("try again when this machine has less to do; `hyoshi doctor` tells what it grants")
+        Failure::new(error).help("try again with less load on this machine; `hyoshi doctor` lists what it permits")
     })?;
     let measured = MeasuredCosts {
         costs: calibration.high(),
@@ -59,7 +53,10 @@ pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, F
     let text = measured.to_toml();
     save(&path, &text).map_err(|error| cannot_write("the costs", &error.path, &error.source))?;
     match format {
-        Format::Text => streams::out(format_args!("{}\nstored: {}\n", table(&calibration, &measured), path.display()))?,
+        Format::Text => {
+            let text = format!("{}\nstored: {}\n", table(&calibration, &measured), path.display());
+            streams::out(TerminalStyle::of_stdout().wrap(&text))?;
+        }
         Format::Json => {
             streams::out(format_args!("{:#}\n", object(&calibration, &measured, &path.display().to_string())))?
         }
@@ -69,18 +66,18 @@ pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, F
 
 const NAME_ONE: &str = "name a file that you may write to: `hyoshi calibrate --output costs.toml`";
 
-/// How the figures came about, in a line; docs/calibrating.md has more.
-const HOW: &str = "p99.9 of each (the largest of fewer than 1000), as a lane that only reads the clock lost the CPU; \
-                   the longest that make up what the host took are left out";
+/// The method in one line; docs/calibrating.md has more.
+const HOW: &str = "p99.9 of each (the maximum below 1000 samples), from the gaps of a lane that only reads the clock; \
+                   the longest gaps are left out, up to the time that the host used";
 
-/// What each cost is for, as the table says it.
+/// The meaning of each cost in the table.
 const MEANINGS: [(&str, &str); 6] = [
     ("timer", "a release timer expires: interrupt, release thread, next timer"),
     ("enqueue", "a job enters its queue"),
-    ("dequeue", "a lane completes a job and takes the next"),
+    ("dequeue", "a lane completes a job and dequeues the next"),
     ("cancel", "a job is found late and cancelled"),
-    ("switch", "the CPU goes from one lane to another"),
-    ("watchdog", "one look, every 50 ms"),
+    ("switch", "the CPU switches from one lane to another"),
+    ("watchdog", "one check, every 50 ms"),
 ];
 
 fn table(calibration: &Calibration, measured: &MeasuredCosts) -> String {
@@ -93,14 +90,17 @@ fn table(calibration: &Calibration, measured: &MeasuredCosts) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {name:<9} {median:>9} {p99:>9} {high:>9} {:>7}  {meaning}", figures.count);
     }
-    text += "\nStored is p99.9, or the largest of fewer than 1000: `check` bounds with it, `sim` spends it.\n";
+    text += "\nThe stored value is p99.9, or the maximum below 1000 samples; `check` and `sim` use it.\n";
     let (gaps, stolen) = calibration.stolen;
     if gaps > 0 {
-        let _ = writeln!(text, "Left out: the {gaps} longest, {stolen} in all, for the host took the CPU for as long.");
+        let _ = writeln!(
+            text,
+            "Left out: the {gaps} longest gaps, {stolen} in total, because the host used the CPU for as long."
+        );
     }
     if !calibration.real_time {
-        text += "Not at real-time priority: other work came between, and the figures are of no use for promises \
-                 (`hyoshi doctor` tells why, and what to do).\n";
+        text += "Measured without real-time priority: other programs interrupted, so do not use these figures for \
+                 proofs. `hyoshi doctor` shows the reason and a remedy.\n";
     }
     for note in told(calibration) {
         let _ = writeln!(text, "  note: {note}");

@@ -1,4 +1,4 @@
-//! `hyoshi call`: an operation of an object, with the IDL at hand.
+//! `hyoshi call`: calls an operation of an object, with types from an IDL file.
 
 mod raised;
 mod shown;
@@ -16,14 +16,14 @@ use hyoshi_wire::ior::{IorEndpoint, Reference};
 use serde_json::{Value as Json, json};
 
 use super::load::span;
-use super::tls::Tls;
+use super::tls::ClientTls;
 use super::{Failure, Format, Held, head, streams};
 use raised::Raised;
-use shown::Shown;
+use shown::OrderedJson;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Arguments are JSON, each a word of its own; texts and names of enumerators need no quotes, octets are 0x1f2e:\n  \
+    after_help = "Each argument is one JSON value. Strings and enumerators need no quotes; octets are 0x1f2e:\n  \
                         hyoshi call corbaloc:iiop:1.2@host:2809/Tracker locate 7 --idl tracker.idl\n  \
                         hyoshi call file:tracker.ior correct '{\"x\": 1.5, \"y\": 2}' --idl tracker.idl"
 )]
@@ -33,34 +33,34 @@ pub(super) struct Arguments {
     reference: String,
     /// The operation, or an attribute; `_set_NAME` sets one
     operation: String,
-    /// What is passed, in order: `in` and `inout` parameters
+    /// Values of the `in` and `inout` parameters, in order
     #[arg(allow_negative_numbers = true)]
     arguments: Vec<String>,
     /// The file that declares the interface
     #[arg(long, value_name = "FILE")]
     idl: Option<PathBuf>,
-    /// Look for included files there, too
+    /// Also search this directory for included files
     #[arg(short = 'I', long = "include", value_name = "DIR", requires = "idl")]
     includes: Vec<PathBuf>,
-    /// The interface, such as Tracking::Tracker [default: the reference's; else the object's among those of the file
-    /// with the operation]
+    /// The interface, such as Tracking::Tracker [default: the reference's; else the first of the file that has the
+    /// operation and that the object supports]
     #[arg(long, value_name = "NAME", requires = "idl")]
     interface: Option<String>,
-    /// Give up after so long
+    /// Timeout of the call
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     timeout: Span,
     #[command(flatten)]
-    tls: Tls,
+    tls: ClientTls,
 }
 
-/// What is to be called.
+/// An operation, with the types that its messages contain.
 struct Called {
     /// On the wire.
     name: String,
     oneway: bool,
-    /// What goes there: name, type, direction.
+    /// Parameters of the request: name and type.
     sent: Vec<(String, TypeCode)>,
-    /// What comes back, in order.
+    /// Values of the reply, in order.
     back: Vec<(String, TypeCode)>,
     /// Exceptions that it declares.
     raises: Vec<TypeCode>,
@@ -71,14 +71,14 @@ pub(super) fn call(arguments: &Arguments, format: Format) -> Result<Held, Failur
         .tls
         .client(Orb::builder())?
         .build()
-        .map_err(|error| Failure::new(format!("the ORB cannot be set up: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot start the ORB: {error}")))?;
     let reference = super::ior::text(&arguments.reference)?;
     let reference = reference.trim();
     if let Err(error) = reference.parse::<Reference>() {
         return Err(super::ior::refusal(reference, &error, format));
     }
     let object = orb.resolve_unchecked::<dyn Object>(reference).map_err(|raised| {
-        Failure::new(format!("`{reference}` cannot be resolved: {raised}")).help(raised::help(&raised))
+        Failure::new(format!("cannot resolve `{reference}`: {raised}")).help(raised::help(&raised))
     })?;
     let object = object.as_ref().within(arguments.timeout);
     let specification = match &arguments.idl {
@@ -92,7 +92,7 @@ pub(super) fn call(arguments: &Arguments, format: Format) -> Result<Held, Failur
         Some(specification) => {
             match interface(specification, &object, arguments)? {
                 Ok(interface) => known(specification, interface, &arguments.operation)?,
-                // It could not be asked: what it raised is the answer.
+                // The object raised instead of reporting its interface.
                 Err(raised) => return answer(&unknown(&arguments.operation)?, Err(raised.into()), &object, format),
             }
         }
@@ -101,13 +101,13 @@ pub(super) fn call(arguments: &Arguments, format: Format) -> Result<Held, Failur
     let values = passed(&called, &arguments.arguments, specification.as_ref())?;
     let (outcome, left) = invoke(&object, &called, &values);
     if left > 0 && specification.is_none() {
-        streams::err(format_args!("the reply holds {left} octets; --idl FILE tells what they mean\n"));
+        streams::err(format_args!("the reply contains {left} octets; --idl FILE decodes them\n"));
     }
     answer(&called, outcome, &object, format)
 }
 
-/// The interface meant: as asked for, else as the reference says, else the only one that has the operation; of several,
-/// the one that the object says it has.
+/// The interface of the object: that of `--interface`, else that of the reference, else the only one of the file. Of
+/// several with the operation, the object is asked which it supports.
 fn interface(
     all: &Specification,
     object: &ObjectRef,
@@ -125,12 +125,9 @@ fn interface(
         return match (named.as_slice(), of_id(wanted)) {
             ([one], _) => Ok(Ok(*one)),
             (_, Some(one)) => Ok(Ok(one)),
-            ([], None) => {
-                Err(Failure::new(format!("the file declares no interface `{wanted}`"))
-                    .help(format!("it has {}", names())))
-            }
-            _ => Err(Failure::new(format!("several interfaces are called `{wanted}`"))
-                .help(format!("say which of {}", names()))),
+            ([], None) => Err(Failure::new(format!("the file declares no interface `{wanted}`"))
+                .help(format!("it declares {}", names()))),
+            _ => Err(Failure::new(format!("ambiguous interface `{wanted}`")).help(format!("write one of {}", names()))),
         };
     }
     let said = &object.as_ref().ior().type_id;
@@ -140,7 +137,8 @@ fn interface(
     match interfaces.as_slice() {
         [one] => return Ok(Ok(*one)),
         [] => {
-            return Err(Failure::new("the file declares no interface").help("name the file that declares the object's"));
+            return Err(Failure::new("the file declares no interface")
+                .help("name the IDL file that declares the object's interface"));
         }
         _ => {}
     }
@@ -164,8 +162,10 @@ fn interface(
         }
     }
     let able = able.iter().map(|id| scoped(all, *id)).collect::<Vec<_>>().join(", ");
-    Err(Failure::new(format!("the object has none of the file's interfaces with an operation `{operation}`: {able}"))
-        .help("name the IDL file that the server was made from, or insist with --interface"))
+    Err(Failure::new(format!(
+        "the object supports none of the file's interfaces with an operation `{operation}`: {able}"
+    ))
+    .help("name the IDL file that the server was built from, or force one with --interface"))
 }
 
 fn scoped(all: &Specification, id: DefinitionId) -> String {
@@ -173,7 +173,7 @@ fn scoped(all: &Specification, id: DefinitionId) -> String {
     definition.scope.iter().chain([&definition.name]).cloned().collect::<Vec<_>>().join("::")
 }
 
-/// The interface and what it inherits from.
+/// The interface and its bases.
 fn lineage(all: &Specification, id: DefinitionId) -> Vec<&Interface> {
     let (mut next, mut seen, mut found) = (vec![id], Vec::new(), Vec::new());
     while let Some(id) = next.pop() {
@@ -247,7 +247,7 @@ fn known(all: &Specification, id: DefinitionId, wanted: &str) -> Result<Called, 
     Err(Failure::new(format!("{} has no operation `{wanted}`", scoped(all, id))).help(help))
 }
 
-/// What every object answers to.
+/// Operations of every object.
 fn of_every_object(wanted: &str) -> Result<Called, ()> {
     let simple = |kind| TypeCode::build(|types| types.simple(kind));
     let (sent, back) = match wanted {
@@ -260,14 +260,14 @@ fn of_every_object(wanted: &str) -> Result<Called, ()> {
     Ok(Called { name: wanted.to_owned(), oneway: false, sent, back, raises: Vec::new() })
 }
 
-/// Without IDL: what every object has, or something that takes and answers nothing.
+/// Without IDL: an operation of every object, or one without parameters and result.
 fn unknown(wanted: &str) -> Result<Called, Failure> {
     if let Ok(called) = of_every_object(wanted) {
         return Ok(called);
     }
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if wanted.is_empty() || !wanted.chars().all(is_name) {
-        return Err(Failure::new(format!("`{wanted}` is no name of an operation"))
+        return Err(Failure::new(format!("invalid operation name `{wanted}`"))
             .help("write it as the IDL does, without its scope"));
     }
     Ok(Called { name: wanted.to_owned(), oneway: false, sent: Vec::new(), back: Vec::new(), raises: Vec::new() })
@@ -275,32 +275,31 @@ fn unknown(wanted: &str) -> Result<Called, Failure> {
 
 /// The arguments as values of their types.
 fn passed(called: &Called, texts: &[String], specification: Option<&Specification>) -> Result<Vec<Value>, Failure> {
-    let takes = || {
+    let parameters = || {
         let all: Vec<_> = called.sent.iter().map(|(name, of)| format!("{name} ({of})")).collect();
         if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
     };
     if texts.len() != called.sent.len() {
         if specification.is_none() && called.sent.is_empty() {
-            return Err(Failure::new(format!("what `{}` takes is not known without its IDL", called.name)).help(
-                "name the file: --idl FILE; without --idl FILE only operations without arguments can be called",
-            ));
+            return Err(Failure::new(format!("the parameters of `{}` are unknown without its IDL", called.name))
+                .help("name the file with --idl FILE; without it, only operations without arguments can be called"));
         }
         let (count, wanted) = (texts.len(), called.sent.len());
         let plural = if wanted == 1 { "" } else { "s" };
         let help = match called.name.strip_prefix("_get_") {
-            Some(attribute) => format!("it tells the attribute; `_set_{attribute}` sets one that is not readonly"),
-            None => format!("it takes {}", takes()),
+            Some(attribute) => format!("it returns the attribute; `_set_{attribute}` sets one that is not readonly"),
+            None => format!("its parameters: {}", parameters()),
         };
-        return Err(Failure::new(format!("`{}` takes {wanted} argument{plural}, not {count}", called.name)).help(help));
+        return Err(Failure::new(format!("`{}` needs {wanted} argument{plural}, not {count}", called.name)).help(help));
     }
     let named = |name: &str| specification.and_then(|all| type_named(all, name)).or_else(|| basic(name));
     let read = texts.iter().zip(&called.sent).enumerate().map(|(at, (text, (name, of)))| {
         values::from_text(text, of, &named).map_err(|wrong| {
             let place = if wrong.place.is_empty() { String::new() } else { format!(" at `{name}{}`", wrong.place) };
             Failure::new(format!("argument {}, `{name}` ({of}){place}: {}", at + 1, wrong.message)).help(format!(
-                "`{}` takes {}; structs are JSON objects, sequences lists",
+                "parameters of `{}`: {}; structs are JSON objects, sequences are arrays",
                 called.name,
-                takes()
+                parameters()
             ))
         })
     });
@@ -376,7 +375,7 @@ fn answer(
                     let mut text = String::new();
                     for (name, value) in &back {
                         let shown = match value {
-                            Shown::Plain(Json::String(plain)) => plain.clone(),
+                            OrderedJson::Plain(Json::String(plain)) => plain.clone(),
                             other => other.lines(),
                         };
                         if back.len() > 1 {
@@ -388,7 +387,7 @@ fn answer(
                     streams::out(text)?;
                 }
                 Format::Json => {
-                    streams::out(answered(called, "reply", Shown::Members(back)))?;
+                    streams::out(answered(called, "reply", OrderedJson::Members(back)))?;
                 }
             }
             Ok(Held::Yes)
@@ -404,14 +403,14 @@ fn answer(
     }
 }
 
-/// What programs are told.
-fn answered(called: &Called, what: &str, outcome: Shown) -> String {
+/// The JSON form of an outcome.
+fn answered(called: &Called, what: &str, outcome: OrderedJson) -> String {
     let head = [("hyoshi", json!(head("call"))), ("operation", json!(called.name))];
     let head = head.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-    Shown::Members(head.chain([(what.to_owned(), outcome)]).collect()).lines() + "\n"
+    OrderedJson::Members(head.chain([(what.to_owned(), outcome)]).collect()).lines() + "\n"
 }
 
-/// Where the reference says that the object is.
+/// The addresses in the reference.
 fn places(object: &ObjectRef) -> Vec<String> {
     let told = |endpoint| match endpoint {
         IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } if host.contains(':') => {

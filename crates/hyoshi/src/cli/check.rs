@@ -1,12 +1,11 @@
-//! `hyoshi check`: what can be proved before deployment.
+//! `hyoshi check`: proves deadlines and admits programs before deployment.
 
 use std::cell::RefCell;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant as WallClock};
+use std::time::Duration;
 
 use clap::Args;
 use hyoshi_control::file::admit;
@@ -18,9 +17,10 @@ use hyoshi_sim::refute;
 
 use super::costs::CostsFrom;
 use super::counterexample;
-use super::load::{Changes, Ready, load};
-use super::notes::{note, warning};
+use super::load::{Changes, LoadedSystem, load};
+use super::notes::{Verbose, note, warning};
 use super::output::command_line;
+use super::progress::ProgressLine;
 use super::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
@@ -31,23 +31,25 @@ pub(super) struct Arguments {
     changes: Changes,
     #[command(flatten)]
     costs: CostsFrom,
-    /// If it does not hold: write a system in which that is seen, for `hyoshi sim`
+    /// If it does not hold: write a system that shows the miss in a simulation
     #[arg(long, value_name = "FILE")]
     counterexample: Option<PathBuf>,
-    /// How much longer each operation could run and how much faster it could come; what breaks first
+    /// Show how much longer and how much more often each operation could run, and what breaks first
     #[arg(long)]
     sensitivity: bool,
-    /// Calculate all response bounds of levels by deadline or laxity, however long it takes
+    /// Calculate all response bounds of levels by deadline or laxity, which can be slow
     #[arg(long)]
     bounds: bool,
-    /// Name each analysis with its source, and what the verdicts rest on
+    /// List each analysis with its source, and the assumptions
     #[arg(long)]
     explain: bool,
+    #[command(flatten)]
+    verbose: Verbose,
 }
 
 pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     let ready = load(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
-    let mut line = Line::new(format);
+    let mut line = ProgressLine::new(format);
     let bounds = if arguments.bounds { Bounds::All } else { Bounds::Quick };
     let mut report = {
         let line = RefCell::new(&mut line);
@@ -84,6 +86,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         sensitivity: margins.as_ref(),
         admissions: &admissions,
         explain: arguments.explain,
+        detail: arguments.verbose.detail(),
         ..Checked::new(&command, &ready.system, &report)
     };
     match format {
@@ -98,15 +101,15 @@ fn none(report: &Report, path: &Path) -> String {
     let path = path.display();
     match report.outcome {
         Outcome::Unknown => format!(
-            "nothing that counts is known to fail, only not proved: there is no behaviour to show, and {path} is not \
-             written; hyoshi sim tells what to expect"
+            "{path} is not written: some requirements are not proved, but none is known to fail; hyoshi sim shows what \
+             to expect"
         ),
-        Outcome::Holds | Outcome::DoesNotHold => format!("nothing that counts fails: {path} is not written"),
+        Outcome::Holds | Outcome::DoesNotHold => format!("{path} is not written: no requirement that counts fails"),
     }
 }
 
-/// All margins, found by as many threads as there are CPUs; this one tells how far they are.
-fn margins(ready: &Ready, strategies: &Strategies, report: &Report, line: &mut Line) -> Sensitivity {
+/// All margins, searched by one thread per CPU; this thread shows the progress.
+fn margins(ready: &LoadedSystem, strategies: &Strategies, report: &Report, line: &mut ProgressLine) -> Sensitivity {
     let search = SensitivitySearch::new(&ready.system, strategies, report);
     let (next, done, of) = (AtomicUsize::new(0), AtomicUsize::new(0), ready.system.operations.len());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(search.parts());
@@ -133,31 +136,4 @@ fn margins(ready: &Ready, strategies: &Strategies, report: &Report, line: &mut L
         }
     });
     search.join(parts.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// A line on the terminal that says how far it is, for what takes more than a moment.
-struct Line {
-    shown: WallClock,
-    visible: bool,
-    wanted: bool,
-}
-
-impl Line {
-    fn new(format: Format) -> Self {
-        let wanted = format == Format::Text && std::io::stderr().is_terminal();
-        Line { shown: WallClock::now(), visible: false, wanted }
-    }
-
-    fn show(&mut self, text: impl Fn() -> String) {
-        if self.wanted && self.shown.elapsed() > Duration::from_millis(300) {
-            streams::err(format_args!("\r\x1b[K{}", text()));
-            (self.shown, self.visible) = (WallClock::now(), true);
-        }
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.visible) {
-            streams::err("\r\x1b[K");
-        }
-    }
 }

@@ -12,8 +12,8 @@ use hyoshi_trace::agreement::{self, Difference, RunComparison, TOLERANCE};
 use hyoshi_trace::{JobEnd, JobOutcome, Signal};
 use serde_json::{Value, json};
 
-use super::journeys::Journeys;
 use super::recorded::{Left, Recorded};
+use super::recorded_signals::RecordedSignals;
 use super::{Failure, Format, Held, head, streams};
 
 /// Near-ties and their like that a person is told of, each.
@@ -22,7 +22,7 @@ const MOST_TOLD: usize = 10;
 pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
     let system = &recorded.system;
     let mut run = Observer::new(system).keeping_ends(true);
-    let mut journeys = Journeys::new(system, &recorded.header);
+    let mut journeys = RecordedSignals::new(system, &recorded.header);
     let Left { lost, last, part, .. } = recorded.events(|processor, at, event| {
         journeys.event(processor, at, &event);
         run.event(processor, at, &event);

@@ -1,5 +1,5 @@
-//! What scheduling costs, for `check`, `sim` and the bounds of `run`: from the command line, else from the
-//! system's file, else as `hyoshi calibrate` measured it on this machine.
+//! Scheduling costs for `check`, `sim` and the bounds of `run`: from the command line, else from the system's file,
+//! else as measured by `hyoshi calibrate` on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -11,122 +11,125 @@ use hyoshi_report::{NoteLevel, ReportNote};
 use super::Failure;
 use super::notes::note;
 
-/// Names another file than the usual one for what was measured on this machine; `none`: there is
-/// to be none, so that results do not depend on the machine.
+/// The file of measured costs; `none` for no file, which makes results independent of the machine.
 const VARIABLE: &str = "HYOSHI_COSTS";
 
-/// The topic of what is said of costs.
+/// The topic of notes on costs.
 const TOPIC: &str = "costs";
 
-/// The name under which a recording keeps costs that the command line gave.
+/// The name under which a recording stores costs of the command line.
 const RECORDED: &str = "costs of the command line";
 
-/// The name under which a recording keeps the costs measured on its machine.
+/// The name under which a recording stores the costs measured on its machine.
 const MEASURED: &str = "costs measured on the machine";
 
-/// The measured costs that a recording keeps, for systems whose file gives none.
+/// The measured costs in a recording, for systems without costs of their own.
 pub(super) fn recalled_instead(files: &[(String, String)]) -> Result<Option<Costs>, Failure> {
     let Some((name, text)) = files.iter().find(|(kept, _)| kept == MEASURED) else { return Ok(None) };
     let read = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?;
     Ok(Some(read.costs))
 }
 
-/// Which costs to reckon with.
+/// Which costs to use.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct CostsFrom {
-    /// What scheduling costs: none, measured (on this machine, by `hyoshi calibrate`), or a file
-    /// that `hyoshi calibrate` wrote. Left out: what the system's file says, else measured, else none
+    /// Scheduling costs: none, measured (on this machine, by `hyoshi calibrate`), or a file that `hyoshi calibrate`
+    /// wrote [default: those of the system's file, else measured, else none]
     #[arg(long, value_name = "none|measured|FILE")]
     pub costs: Option<String>,
 }
 
-/// Costs that the system's file does not give, and where they come from.
+/// Costs from outside the system's file.
 #[derive(Debug)]
-pub(super) enum Found {
-    /// The command line gave them: whatever the file says.
-    Given { costs: Costs, said: String },
-    /// They were measured on this machine: where the file says nothing.
-    Stored { costs: Costs, said: String },
-    /// Nobody has measured.
+pub(super) enum CostSource {
+    /// From the command line: they override the file.
+    Given { costs: Costs, text: String },
+    /// Measured on this machine: for processors without costs in the file.
+    Stored { costs: Costs, text: String },
+    /// Not measured.
     Nowhere,
 }
 
 impl CostsFrom {
-    /// What a recording was made with, if it says so; `files` are the texts that it keeps.
+    /// Applies the costs of the command line that made a recording; `files` are the texts in it.
     pub fn recalled(&self, files: &[(String, String)], system: &mut Contents) -> Result<(), Failure> {
         let Some(name) = &self.costs else { return Ok(()) };
         let kept = files.iter().find(|(kept, _)| kept == name);
-        let (name, text) = kept.ok_or_else(|| Failure::new(format!("the recording lacks `{name}`, which it names")))?;
+        let (name, text) =
+            kept.ok_or_else(|| Failure::new(format!("the recording refers to `{name}`, but does not contain it")))?;
         let costs = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?.costs;
         system.processors.iter_mut().for_each(|processor| processor.costs = costs);
         Ok(())
     }
 
-    pub fn find(&self) -> Result<Found, Failure> {
+    pub fn find(&self) -> Result<CostSource, Failure> {
         match self.costs.as_deref() {
-            Some("none") => Ok(Found::Given { costs: Costs::NONE, said: "overheads left out, as asked".into() }),
+            Some("none") => {
+                Ok(CostSource::Given { costs: Costs::NONE, text: "overheads ignored (--costs none)".into() })
+            }
             Some("measured") => {
                 let stored = stored()?.ok_or_else(|| {
                     let wanted =
-                        stored_path().map_or(String::new(), |path| format!(": {} is not there", path.display()));
-                    Failure::new(format!("nothing was measured on this machine{wanted}"))
-                        .help("`hyoshi calibrate` measures what scheduling costs, in some seconds")
+                        stored_path().map_or(String::new(), |path| format!(": {} does not exist", path.display()));
+                    Failure::new(format!("no measured costs on this machine{wanted}"))
+                        .help("measure them with `hyoshi calibrate`, which needs some seconds")
                 })?;
-                Ok(Found::Given { costs: stored.costs, said: measured_here(&stored) })
+                Ok(CostSource::Given { costs: stored.costs, text: measured_here(&stored) })
             }
             Some(file) => {
                 let read = read_costs_file(file).map_err(Failure::File)?;
                 let date = if read.date.is_empty() { String::new() } else { format!(", measured {}", read.date) };
-                let said = format!("costs: of {file}{date} {}", list(&read.costs));
-                Ok(Found::Given { costs: read.costs, said })
+                let text = format!("costs: from {file}{date} {}", list(&read.costs));
+                Ok(CostSource::Given { costs: read.costs, text })
             }
             None => match stored()? {
-                Some(stored) => Ok(Found::Stored { costs: stored.costs, said: measured_here(&stored) }),
-                None => Ok(Found::Nowhere),
+                Some(stored) => Ok(CostSource::Stored { costs: stored.costs, text: measured_here(&stored) }),
+                None => Ok(CostSource::Nowhere),
             },
         }
     }
 }
 
-impl Found {
-    /// What a recording must keep to be simulated with the same: a text with its name, and the
-    /// argument that would give it, if it was given.
+impl CostSource {
+    /// The costs as a named text for a recording, and the argument that selects them.
     pub fn to_record(&self) -> Option<((String, String), Option<String>)> {
         let text = |costs| MeasuredCosts { costs, ..MeasuredCosts::default() }.to_toml();
         match self {
-            Found::Given { costs, .. } => Some(((RECORDED.into(), text(*costs)), Some(format!("--costs={RECORDED}")))),
-            Found::Stored { costs, .. } => Some(((MEASURED.into(), text(*costs)), None)),
-            Found::Nowhere => None,
+            CostSource::Given { costs, .. } => {
+                Some(((RECORDED.into(), text(*costs)), Some(format!("--costs={RECORDED}"))))
+            }
+            CostSource::Stored { costs, .. } => Some(((MEASURED.into(), text(*costs)), None)),
+            CostSource::Nowhere => None,
         }
     }
 
-    /// Costs for where the system's file says nothing.
+    /// Costs for processors without costs in the file.
     pub fn instead(&self) -> Option<Costs> {
         match self {
-            Found::Stored { costs, .. } => Some(*costs),
-            Found::Given { .. } | Found::Nowhere => None,
+            CostSource::Stored { costs, .. } => Some(*costs),
+            CostSource::Given { .. } | CostSource::Nowhere => None,
         }
     }
 
-    /// Puts what the command line gave into the system, and says what holds now.
+    /// Applies the costs of the command line to the system. Returns notes on the costs in use.
     pub fn settle(self, system: &mut Contents, by_file: bool) -> Vec<ReportNote> {
-        let said = match self {
-            Found::Given { costs, said } => {
+        let text = match self {
+            CostSource::Given { costs, text } => {
                 system.processors.iter_mut().for_each(|processor| processor.costs = costs);
-                said
+                text
             }
             _ if by_file => of_the_file(system),
-            Found::Stored { costs, said } => match system.processors.iter().all(|one| one.costs == costs) {
-                true => said,
-                false => format!("{said}; where the system's file gives others, those"),
+            CostSource::Stored { costs, text } => match system.processors.iter().all(|one| one.costs == costs) {
+                true => text,
+                false => format!("{text}; costs of the system's file override these"),
             },
-            Found::Nowhere => match system.processors.iter().all(|one| one.costs.is_none()) {
-                true => "overheads left out: `hyoshi calibrate` measures them".into(),
-                false => format!("{}; none where it gives none", of_the_file(system)),
+            CostSource::Nowhere => match system.processors.iter().all(|one| one.costs.is_none()) {
+                true => "overheads ignored; `hyoshi calibrate` measures them".into(),
+                false => format!("{}; none for processors without costs", of_the_file(system)),
             },
         };
-        let said = said.strip_prefix("costs: ").map_or(said.clone(), str::to_owned);
-        let mut notes = vec![note(NoteLevel::Info, TOPIC, said)];
+        let text = text.strip_prefix("costs: ").map_or(text.clone(), str::to_owned);
+        let mut notes = vec![note(NoteLevel::Info, TOPIC, text)];
         notes.extend(larger_than_operations(system));
         notes
     }
@@ -136,12 +139,12 @@ fn of_the_file(system: &Contents) -> String {
     let mut all = system.processors.iter().map(|processor| processor.costs);
     match all.next() {
         Some(first) if first.is_none() && all.all(|other| other == first) => {
-            "overheads left out, as the system's file says".into()
+            "overheads ignored, as the system's file requests".into()
         }
         Some(first) if system.processors.iter().all(|one| one.costs == first) => {
-            format!("costs: of the system's file {}", list(&first))
+            format!("costs: from the system's file {}", list(&first))
         }
-        _ => "costs: of the system's file, processor by processor".into(),
+        _ => "costs: from the system's file, by processor".into(),
     }
 }
 
@@ -150,17 +153,21 @@ fn measured_here(measured: &MeasuredCosts) -> String {
     let priority = if measured.real_time == Some(false) { ", without real-time priority" } else { "" };
     let now = hyoshi_os::machine::kernel();
     let changed = !measured.kernel.is_empty() && measured.kernel != now;
-    let kernel = if changed { format!(", under {}: measure again", measured.kernel) } else { String::new() };
+    let kernel = if changed {
+        format!(", with kernel {}; run `hyoshi calibrate` again", measured.kernel)
+    } else {
+        String::new()
+    };
     format!("costs: measured on this machine{date}{priority}{kernel} {}", list(&measured.costs))
 }
 
-/// Every cost, as short as a line wants it.
+/// All costs, in one line.
 fn list(costs: &Costs) -> String {
     let each = costs.named().map(|(name, span)| format!("{name} {}", short(span)));
     format!("({})", each.join(", "))
 }
 
-/// Two figures are enough to know which costs these are.
+/// Two significant digits identify the costs.
 pub(super) fn short(span: Span) -> String {
     match span.as_nanos() {
         nanos @ 0..1_000 => format!("{nanos}ns"),
@@ -169,8 +176,7 @@ pub(super) fn short(span: Span) -> String {
     }
 }
 
-/// A warning where scheduling a job takes longer than the job may: there is little point in what
-/// then follows, and more often a unit is wrong.
+/// A note if scheduling a job costs more than its execution: most often, a unit is wrong.
 fn larger_than_operations(system: &Contents) -> Option<ReportNote> {
     let per_job = |costs: &Costs| {
         let Costs { timer, enqueue, dequeue, cancel, switch, watchdog: _ } = *costs;
@@ -185,21 +191,21 @@ fn larger_than_operations(system: &Contents) -> Option<ReportNote> {
     });
     let smaller: Vec<_> = smaller.collect();
     let (operation, least, overhead) = smaller.first()?;
-    let others = match smaller.len() - 1 {
+    let more = match smaller.len() - 1 {
         0 => String::new(),
-        1 => "; so it is for one more".into(),
-        more => format!("; so it is for {more} more"),
+        1 => "; so does one more operation".into(),
+        more => format!("; so do {more} more operations"),
     };
     let text = format!(
-        "a job of `{}` takes at most {least}, and what it costs to schedule it up to {}{others}",
+        "a job of `{}` costs up to {} to schedule, but executes for at most {least}{more}",
         operation.name,
         short(*overhead)
     );
-    let remedy = Some("give it more to do less often, or correct the costs if a unit is wrong".into());
+    let remedy = Some("check the units of the costs, or do more work in fewer jobs".into());
     Some(ReportNote { remedy, ..note(NoteLevel::Info, TOPIC, text) })
 }
 
-/// What was measured on this machine, if anybody has.
+/// The costs measured on this machine.
 fn stored() -> Result<Option<MeasuredCosts>, Failure> {
     let Some(path) = stored_path() else { return Ok(None) };
     let named = secure_var_os(VARIABLE).is_some();
@@ -209,7 +215,7 @@ fn stored() -> Result<Option<MeasuredCosts>, Failure> {
     read_costs_file(&path).map(Some).map_err(Failure::File)
 }
 
-/// Where it is: `HYOSHI_COSTS`, else where `hyoshi calibrate` leaves it.
+/// Their file: `HYOSHI_COSTS`, else where `hyoshi calibrate` stores it.
 fn stored_path() -> Option<PathBuf> {
     match secure_var_os(VARIABLE) {
         Some(none) if none == "none" => None,
@@ -218,8 +224,7 @@ fn stored_path() -> Option<PathBuf> {
     }
 }
 
-/// Where `hyoshi calibrate` leaves what it measured (XDG base directory specification: a relative
-/// XDG_CONFIG_HOME is to be ignored).
+/// Where `hyoshi calibrate` stores costs (XDG base directory specification: a relative XDG_CONFIG_HOME is ignored).
 pub(super) fn default_path() -> Option<PathBuf> {
     let absolute = |name| secure_var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".config"));

@@ -1,4 +1,4 @@
-//! A behaviour in which what fails is seen to miss, as a file for `hyoshi sim`.
+//! Counterexamples: a system file whose simulation shows a miss.
 
 use std::cell::RefCell;
 use std::fs;
@@ -13,22 +13,22 @@ use hyoshi_sim::simulate;
 use hyoshi_trace::{DispatchDecision, JobEnd, Probe, Stats, TraceEvent};
 
 use super::Failure;
-use super::load::{Ready, plan};
+use super::load::{LoadedSystem, plan};
 use super::output::{cannot_write, try_out};
 
-/// Simulations of one counterexample may take so long together.
+/// Limit for all simulations of one counterexample.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The first thing that counts and fails, if there is one.
-pub(super) fn first(ready: &Ready, report: &Report) -> Option<Counterexample> {
+/// The first requirement that counts and fails.
+pub(super) fn first(ready: &LoadedSystem, report: &Report) -> Option<Counterexample> {
     counterexamples(&ready.system, report).next().filter(|one| one.counts)
 }
 
-/// Simulates the counterexample until it misses, and writes it down for others to do the same.
+/// Simulates the counterexample until it misses, and writes it to a file.
 pub(super) fn save(
     mut example: Counterexample,
     path: &Path,
-    ready: &Ready,
+    ready: &LoadedSystem,
     strategies: &Strategies,
 ) -> Result<CounterexampleSummary, Failure> {
     try_out("the counterexample", path, &ready.file)?;
@@ -39,22 +39,22 @@ pub(super) fn save(
             None if started.elapsed() < PATIENCE && example.lengthen() => {}
             None => {
                 return Err(Failure::new(format!(
-                    "{} fails, but misses nothing within {} of simulated time: {}",
+                    "no counterexample: {} fails ({}), but misses nothing within {} of simulated time",
                     example.subject.name(),
-                    example.system.duration,
-                    example.why
+                    example.why,
+                    example.system.duration
                 ))
-                .help("it is too little by which it fails: worst cases must pile up for longer than that"));
+                .help("rely on the analysis; it fails by so little that worst cases must add up for longer"));
             }
         }
     };
-    // A whole millisecond behind the miss there is nothing more to see.
+    // The file ends at the next whole millisecond after the miss.
     let end = miss.end.since(Instant::ZERO).as_nanos().div_ceil(1_000_000).saturating_mul(1_000_000);
     let shorter = example.system.duration.min(Span::from_nanos(end.max(1_000_000)));
     example.system = example.system.with(|system| system.duration = shorter);
     let job = format!("{}#{}", example.system.operation(miss.job.operation).name, miss.job.number);
     let text = format!(
-        "# A behaviour that {} allows and in which {} misses: {}.\n# It misses with {job}, at {}: hyoshi sim {}\n\n{}",
+        "# A behaviour that {} allows, in which {} misses: {}.\n# {job} misses at {}: hyoshi sim {}\n\n{}",
         ready.file.replace(char::is_control, " "),
         example.subject.name(),
         example.why,
@@ -71,7 +71,7 @@ pub(super) fn save(
     })
 }
 
-/// What is to be told of a counterexample that nobody has simulated.
+/// A counterexample before its simulation.
 pub(super) fn seen(example: &Counterexample) -> CounterexampleSummary {
     CounterexampleSummary {
         of: example.subject.name().into(),
@@ -85,27 +85,27 @@ pub(super) fn seen(example: &Counterexample) -> CounterexampleSummary {
     }
 }
 
-/// The first job that shows the miss, unless that takes too long.
+/// The first job that misses; `None` if the simulation runs out of time.
 fn miss(example: &Counterexample, strategies: &Strategies, started: WallClock) -> Result<Option<JobEnd>, Failure> {
-    let (system, watch) = (&example.system, RefCell::new(Watch::new(example)));
+    let (system, watch) = (&example.system, RefCell::new(MissFinder::new(example)));
     let plan = plan(system, strategies)?;
     let go_on = |_| watch.borrow().missed.is_none() && started.elapsed() < PATIENCE;
-    simulate(system, &plan, Instant::ZERO + system.duration, |_| WatchProbe(&watch), go_on);
+    simulate(system, &plan, Instant::ZERO + system.duration, |_| MissProbe(&watch), go_on);
     Ok(watch.into_inner().missed)
 }
 
-/// Looks for the subject's first miss.
-struct Watch<'a> {
+/// Finds the first miss of the subject.
+struct MissFinder<'a> {
     subject: &'a Subject,
     system: &'a System,
     stats: Stats,
     missed: Option<JobEnd>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> MissFinder<'a> {
     fn new(example: &'a Counterexample) -> Self {
         let system = &example.system;
-        Watch { subject: &example.subject, system, stats: Stats::new(system), missed: None }
+        MissFinder { subject: &example.subject, system, stats: Stats::new(system), missed: None }
     }
 
     fn end(&mut self, end: &JobEnd) {
@@ -128,9 +128,9 @@ impl<'a> Watch<'a> {
     }
 }
 
-struct WatchProbe<'w, 'a>(&'w RefCell<Watch<'a>>);
+struct MissProbe<'w, 'a>(&'w RefCell<MissFinder<'a>>);
 
-impl Probe for WatchProbe<'_, '_> {
+impl Probe for MissProbe<'_, '_> {
     fn event(&mut self, _: Instant, event: TraceEvent) {
         if let TraceEvent::Decision(DispatchDecision::End(end)) = &event {
             self.0.borrow_mut().end(end);

@@ -1,11 +1,13 @@
-//! `hyoshi doctor`: what this machine grants, and what to do about each refusal.
+//! `hyoshi doctor`: lists what this machine permits, with a remedy for each refusal.
 
 use std::fmt::Write;
 
 use hyoshi_model::printable_lines;
 use hyoshi_os::doctor::{DoctorFinding, DoctorVerdict, probe};
+use hyoshi_report::TerminalStyle;
+use hyoshi_report::terminal::grid::Tone;
 
-use super::{Failure, Format, Held, colours, head, streams};
+use super::{Failure, Format, Held, head, streams};
 
 #[cfg(feature = "broker")]
 mod broker;
@@ -16,7 +18,7 @@ pub(super) fn doctor(format: Format) -> Result<Held, Failure> {
     let findings: Vec<DoctorFinding> = findings.into_iter().chain([broker::finding()]).collect();
     let holds = findings.iter().all(|finding| finding.verdict != DoctorVerdict::Refused);
     match format {
-        Format::Text => streams::out(text(&findings, colours(&std::io::stdout())))?,
+        Format::Text => streams::out(text(&findings, TerminalStyle::of_stdout()))?,
         Format::Json => {
             let object = serde_json::json!({ "hyoshi": head("doctor"), "holds": holds, "findings": findings });
             streams::out(format_args!("{object:#}\n"))?;
@@ -25,35 +27,40 @@ pub(super) fn doctor(format: Format) -> Result<Held, Failure> {
     Ok(Held::when(holds))
 }
 
-/// One finding a line; what follows and what to do below those that are not as a run wishes.
-fn text(findings: &[DoctorFinding], colours: bool) -> String {
+/// A line for each finding; below those that are degraded or refused the consequence and a remedy.
+fn text(findings: &[DoctorFinding], look: TerminalStyle) -> String {
     let width = findings.iter().map(|finding| finding.topic.len()).max().unwrap_or(0);
+    let indent = width + 12;
     let mut text = String::new();
-    for finding in findings {
-        let (word, colour) = match finding.verdict {
-            DoctorVerdict::Granted => ("granted ", "32"),
-            DoctorVerdict::Degraded => ("degraded", "33"),
-            DoctorVerdict::Refused => ("refused ", "31"),
-            DoctorVerdict::Info => ("        ", "0"),
-        };
-        let word = if colours { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() };
-        let more = matches!(finding.verdict, DoctorVerdict::Degraded | DoctorVerdict::Refused);
-        let indent = width + 12;
-        let below = |text: &str, by: usize| printable_lines(text).replace('\n', &format!("\n{:by$}", ""));
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{word}  {:width$}  {}", finding.topic, below(&finding.found, indent));
-        if more {
-            let _ = writeln!(text, "{:indent$}{}", "", below(&finding.consequence, indent));
+    let mut add = |first: &str, indent: usize, paragraph: &str| {
+        for (number, line) in printable_lines(paragraph).lines().enumerate() {
+            let line = if number == 0 { format!("{first}{line}\n") } else { format!("{:indent$}{line}\n", "") };
+            text.push_str(&look.wrap(&line));
         }
-        if let (true, Some(remedy)) = (more, &finding.remedy) {
-            let _ = writeln!(text, "{:indent$}-> {}", "", below(remedy, indent + 3));
+    };
+    for finding in findings {
+        let word = match finding.verdict {
+            DoctorVerdict::Granted => look.in_tone("granted ", Tone::Good),
+            DoctorVerdict::Degraded => look.in_tone("degraded", Tone::Worry),
+            DoctorVerdict::Refused => look.in_tone("refused ", Tone::Bad),
+            DoctorVerdict::Info => "        ".to_owned(),
+        };
+        add(&format!("{word}  {:width$}  ", finding.topic), indent, &finding.found);
+        if matches!(finding.verdict, DoctorVerdict::Degraded | DoctorVerdict::Refused) {
+            add(&format!("{:indent$}", ""), indent, &finding.consequence);
+            if let Some(remedy) = &finding.remedy {
+                add(&format!("{:indent$}-> ", ""), indent + 3, remedy);
+            }
         }
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    // Writing to a String cannot fail.
     let _ = match (count(DoctorVerdict::Refused), count(DoctorVerdict::Degraded)) {
-        (0, 0) => writeln!(text, "\nEverything a run wishes for is granted."),
-        (0, degraded) => writeln!(text, "\nNothing is refused; {degraded} less than a run wishes for."),
-        (refused, _) => writeln!(text, "\n{refused} refused: a run goes on without; with --strict it does not start."),
+        (0, 0) => writeln!(text, "\nEverything that a run needs is granted."),
+        (0, degraded) => writeln!(text, "\nNothing is refused; {degraded} degraded."),
+        (refused, _) => {
+            writeln!(text, "\n{refused} refused: a run continues without; with --strict it does not start.")
+        }
     };
     text
 }
@@ -71,8 +78,11 @@ mod tests {
             consequence: "follows".into(),
             remedy: Some("sudo something".into()),
         };
-        let text = text(&[finding("good", DoctorVerdict::Granted), finding("bad", DoctorVerdict::Refused)], false);
+        let text = text(
+            &[finding("good", DoctorVerdict::Granted), finding("bad", DoctorVerdict::Refused)],
+            TerminalStyle::PLAIN,
+        );
         assert_eq!(text.matches("-> sudo something").count(), 1);
-        assert!(text.ends_with("1 refused: a run goes on without; with --strict it does not start.\n"), "{text}");
+        assert!(text.ends_with("1 refused: a run continues without; with --strict it does not start.\n"), "{text}");
     }
 }

@@ -1,13 +1,12 @@
 //! `hyoshi exec`: a program under the broker.
 //!
-//! `exec` joins the broker with its own process and then becomes the program (execve(2)): signals, the terminal, job
-//! control and the exit status are the program's own, for nobody stands in between. A process beside it, not among its
-//! children, sees whether the broker lives:
+//! `exec` joins the broker with its own process and then becomes the program (execve(2)). Signals, the terminal, job
+//! control and the exit status are therefore the program's own. A process that is not its child watches the broker:
 //!
 //! ```text
 //!   hyoshi exec ── join, add process ──► broker
-//!        │ starts, in a group of its own, with nothing of the program's but its standard error
-//!        ├───────► exec-watch ── waits for either to end; says that the broker has, and when the next has the program
+//!        │ starts, in a group of its own, sharing only standard error with the program
+//!        ├───────► exec-watch ── waits until either ends; reports the end of the broker, and its successor
 //!        ▼ becomes
 //!     PROGRAM
 //! ```
@@ -30,18 +29,18 @@ use hyoshi_os::process::{Process, ProcessIdentity, identity, set_no_new_privileg
 use super::broker::{At, Here, Period, settled};
 use super::{Failure, Format, Held, streams};
 
-/// How `exec` ends if it could not even try, as env(1), nice(1) and timeout(1) do.
+/// The exit code before the program is started, as of env(1), nice(1) and timeout(1).
 const NOT_TRIED: u8 = 125;
-/// The program is there and cannot be run, or is not there (the same manual pages).
+/// The program exists but cannot be executed, or does not exist (the same manual pages).
 const NOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// How often it is looked for the next broker when one has ended.
+/// How often to look for the next broker after one has ended.
 const NEXT: Span = Span::from_millis(500);
 
-/// What a task asks for.
+/// What a task requests.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct TaskRequest {
     /// The task's name [default: the program's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -54,23 +53,23 @@ pub(super) struct Asked {
     /// Budget in each period until its consumption is known
     #[arg(long, value_name = "TIME")]
     budget: Option<Span>,
-    /// Least useful budget in each period; with less it gets nothing
+    /// Least useful budget in each period; below it the task gets none
     #[arg(long, value_name = "TIME")]
     least: Option<Span>,
-    /// Cap it at its reservation, even when the CPU is idle. Except for root, setuid files then add no rights
+    /// Cap the program at its reservation, even if the CPU is idle. Except for root, setuid files then add no rights
     /// (no_new_privs)
     #[arg(long)]
     hard: bool,
-    /// Importance; larger is more; the limit of each user is 1 by default
+    /// Importance: larger is more important; the default limit of each user is 1
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     importance: u32,
-    /// Weight for policy weighted; the larger, the less is taken away
+    /// Weight for policy weighted: a task with a larger weight loses less
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     weight: u32,
     /// Its group, for policy partition
     #[arg(long, value_name = "GROUP", default_value = "")]
     group: String,
-    /// An advocate, with its parameters: "max-decay --reports 10"; several times for a chain [default: max-decay]
+    /// An advocate with its parameters, such as "max-decay --reports 10"; repeat for a chain [default: max-decay]
     #[arg(long, value_name = "ADVOCATE")]
     advocate: Vec<String>,
 }
@@ -82,7 +81,7 @@ pub(super) struct Asked {
 )]
 pub(super) struct Exec {
     #[command(flatten)]
-    asked: Asked,
+    asked: TaskRequest,
     #[command(flatten)]
     at: At,
     #[command(flatten)]
@@ -95,26 +94,26 @@ pub(super) struct Exec {
     program: Vec<std::ffi::OsString>,
 }
 
-/// What the process beside a program is told.
+/// The process that watches the broker for a program.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Watch {
+pub(super) struct WatchArguments {
     program: u32,
     broker: u32,
     name: String,
-    /// When they started, so that no others are taken for them.
+    /// Start times, because process IDs are reused.
     #[arg(long)]
     program_start: u64,
     #[arg(long)]
     broker_start: u64,
-    /// The broker's, and the next one's.
+    /// The socket of the broker, and of its successor.
     #[arg(long)]
     socket: PathBuf,
-    /// Start another such process and end, so that it is not the program's child.
+    /// Start a second such process and exit; it is not a child of the program.
     #[arg(long)]
     aside: bool,
 }
 
-impl Asked {
+impl TaskRequest {
     pub(super) fn joining(&self, name: &str) -> Result<TaskSpec, BrokerClientError> {
         let mut joining = TaskSpec::new(self.name.as_deref().unwrap_or(name), self.period.0);
         (joining.deadline, joining.initial_budget, joining.min_budget) = (self.deadline, self.budget, self.least);
@@ -139,7 +138,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
         && Credentials::own().uid != 0
         && let Err(error) = set_no_new_privileges()
     {
-        Failure::new(format_args!("cannot rule out setuid programs (no_new_privs): {error}"))
+        Failure::new(format_args!("cannot set no_new_privs: {error}"))
             .help("run it without --hard")
             .print("exec", format);
         return ExitCode::from(NOT_TRIED);
@@ -148,7 +147,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
     let joined = match joined(arguments, &name) {
         Ok(joined) => Some(joined),
         Err(error) if arguments.anyway => {
-            streams::err(printable_lines(&format!("hyoshi exec: it runs without a reservation: {error}\n")));
+            streams::err(printable_lines(&format!("hyoshi exec: running without a reservation: {error}\n")));
             None
         }
         Err(error) => {
@@ -158,13 +157,13 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
     };
     let error = Command::new(program).args(rest).exec();
     if let Some((_client, task)) = joined {
-        // It ends with this process in any case.
+        // The task ends with this process in any case.
         let _ = task.leave();
     }
     let there = error.kind() != io::ErrorKind::NotFound;
     let failure = Failure::new(format_args!("cannot run {}: {error}", program.display()));
     let failure = match there {
-        true => failure.help("it must be a program, with permission to run it"),
+        true => failure.help("name an executable file"),
         false => failure.help("name a program of PATH, or its path"),
     };
     failure.print("exec", format);
@@ -180,51 +179,52 @@ fn help(error: &BrokerClientError) -> String {
 
 fn joined(arguments: &Exec, name: &str) -> Result<(BrokerClient, TaskStub), BrokerClientError> {
     let joining = arguments.asked.joining(name)?;
-    // Looked up once: while a user's own broker is away, the machine's is at the usual place.
+    // Resolved once: while a user's own broker is away, the default is the machine's broker.
     let socket = arguments.at.socket.clone().unwrap_or_else(cpu_broker::to_ask_here);
     let client = BrokerClient::connect(Some(&socket))?;
     let task = client.join(&joining)?;
     let program = identity(std::process::id()).map_err(|why| BrokerClientError::Request(why.into()))?;
-    // Before this process belongs to the task: what it starts from then on belongs to it, too.
-    let watch = client.process().ok_or_else(|| io::Error::other("it cannot be seen from here")).and_then(|broker| {
-        Ok(Watch {
-            program: program.number,
-            broker: broker.number,
-            name: joining.name.clone(),
-            program_start: program.start,
-            broker_start: broker.start,
-            socket: std::path::absolute(&socket)?,
-            aside: true,
-        })
-    });
+    // Before this process belongs to the task: later children would belong to it, too.
+    let watch =
+        client.process().ok_or_else(|| io::Error::other("its process is not visible from here")).and_then(|broker| {
+            Ok(WatchArguments {
+                program: program.number,
+                broker: broker.number,
+                name: joining.name.clone(),
+                program_start: program.start,
+                broker_start: broker.start,
+                socket: std::path::absolute(&socket)?,
+                aside: true,
+            })
+        });
     beside(watch);
     add(&task, program)?;
     Ok((client, task))
 }
 
-/// With its start: where the broker has other numbers for processes, it takes no other for this one.
+/// Adds a process with its start time, because a broker in another namespace has other process IDs.
 pub(super) fn add(task: &TaskStub, process: ProcessIdentity) -> Result<(), BrokerClientError> {
     task.add_process(process.number, process.start).map_err(|error| {
-        // What nobody is in ends by itself, later.
+        // The broker ends a task without processes later.
         let _ = task.leave();
         error.into()
     })
 }
 
-/// Starts what sees whether the broker lives. Without it nobody says so if it does not; the program runs all the same.
-fn beside(watch: io::Result<Watch>) {
+/// Starts the process that watches the broker. The program also runs without it.
+fn beside(watch: io::Result<WatchArguments>) {
     let started = watch.and_then(|watch| {
-        // Of the terminal's signals none is for it.
+        // Its own group: it receives no signals of the terminal.
         watch.command()?.process_group(0).spawn()?.wait()
     });
     match started {
         Ok(status) if status.success() => {}
-        Ok(status) => streams::err(format_args!("hyoshi exec: nobody will say if the broker ends: {status}\n")),
-        Err(error) => streams::err(format_args!("hyoshi exec: nobody will say if the broker ends: {error}\n")),
+        Ok(status) => streams::err(format_args!("hyoshi exec: cannot watch the broker: {status}\n")),
+        Err(error) => streams::err(format_args!("hyoshi exec: cannot watch the broker: {error}\n")),
     }
 }
 
-impl Watch {
+impl WatchArguments {
     fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["exec-watch", &self.program.to_string(), &self.broker.to_string(), &self.name]);
@@ -234,27 +234,27 @@ impl Watch {
         if self.aside {
             command.arg("--aside");
         }
-        // It keeps nothing open that the program closes, but for standard error, which it ends with the program.
+        // It keeps only standard error open, until the program ends.
         command.stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
         Ok(command)
     }
 
-    /// Which broker answers, if it can be seen from here, and whether the program is in its task there.
+    /// The process of the answering broker, if it is visible, and whether the program is in its task there.
     fn ask(&self) -> Option<(Option<ProcessIdentity>, bool)> {
         let client = BrokerClient::connect(Some(&self.socket)).ok()?;
-        // One that answers has found all tasks again that it finds.
+        // A broker that answers has restored its tasks.
         client.broker().status().ok()?;
         let task = client.broker().task_status(&self.name);
         Some((client.process(), task.is_ok_and(|task| task.processes.contains(&self.program))))
     }
 }
 
-pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
-    let failed = |error: io::Error| Failure::new(format_args!("nobody will say if the broker ends: {error}"));
+pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
+    let failed = |error: io::Error| Failure::new(format_args!("cannot watch the broker: {error}"));
     if watch.aside {
-        // Whatever else the program was given (locks, pipes) is the program's alone.
+        // Other inherited files (locks, pipes) are for the program alone.
         hyoshi_os::process::close_on_exec_from(3).map_err(failed)?;
-        let mut own = Watch { aside: false, ..watch.clone() }.command().map_err(failed)?;
+        let mut own = WatchArguments { aside: false, ..watch.clone() }.command().map_err(failed)?;
         own.spawn().map_err(failed)?;
         return Ok(Held::Yes);
     }
@@ -262,8 +262,8 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
     let Ok(program) = Process::open_same(meant) else { return Ok(Held::Yes) };
     let mut broker = Some(ProcessIdentity { number: watch.broker, start: watch.broker_start });
     let mut reserved = true;
-    let who = format!("{} (process {})", watch.name, watch.program);
-    // Where the next broker cannot be seen, nobody can say that it ends.
+    let program_name = format!("{} (process {})", watch.name, watch.program);
+    // If the next broker is not visible, its end cannot be watched.
     while let Some(serves) = broker {
         if let Ok(serves) = Process::open_same(serves)
             && wait_for_either(&program, &serves).map_err(failed)? == 0
@@ -274,7 +274,9 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
             return Ok(Held::Yes);
         }
         if std::mem::take(&mut reserved) {
-            streams::err(format_args!("hyoshi: the broker has ended: {who} goes on without a reservation\n"));
+            streams::err(format_args!(
+                "hyoshi: the broker has ended; {program_name} continues without a reservation\n"
+            ));
         }
         let next = loop {
             if let Some(next) = watch.ask() {
@@ -286,13 +288,13 @@ pub(super) fn watch(watch: &Watch) -> Result<Held, Failure> {
         };
         (broker, reserved) = next;
         if reserved {
-            streams::err(format_args!("hyoshi: a broker is there again: {who} is reserved for as before\n"));
+            streams::err(format_args!("hyoshi: a broker runs again; {program_name} has its reservation again\n"));
         }
     }
     Ok(Held::Yes)
 }
 
-/// A task's name made of a program's.
+/// The name of a task, from that of its program.
 pub(super) fn task_name(program: &Path) -> String {
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let good = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };

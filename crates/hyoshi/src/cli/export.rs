@@ -1,4 +1,4 @@
-//! `hyoshi trace export`: a recording for other programs' viewers.
+//! `hyoshi trace export`: converts a recording for Perfetto.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -14,7 +14,7 @@ use super::output::{cannot_write, open};
 use super::recorded::{Left, Recorded};
 use super::{Failure, Format, Held, head, streams};
 
-/// What errors call it.
+/// Its name in errors.
 const WHAT: &str = "the export";
 
 /// Writes a recording for Perfetto; beside the recording if no other file is named.
@@ -28,14 +28,14 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
         Format::Text => {
             let ExportCounts { jobs, runs, flows, .. } = exported;
             streams::out(format_args!(
-                "{}: {jobs} jobs, {runs} stretches in which they ran, {flows} arrows; open it at https://ui.perfetto.dev\n",
+                "{}: {jobs} jobs, {runs} intervals of execution, {flows} arrows; open it at https://ui.perfetto.dev\n",
                 path.display()
             ))?;
             if let Some(torn) = left.as_ref().and_then(|left| left.torn.as_ref()) {
                 streams::out(format_args!("degraded: the export is marked as partial: {torn}\n"))?;
             }
             if let Some(part) = left.as_ref().and_then(|left| left.part.as_ref()) {
-                streams::out(format_args!("the recording is a part: {part}\n"))?;
+                streams::out(format_args!("the recording is partial: {part}\n"))?;
             }
             if let Some(lost) = left.as_ref().map(|left| left.lost).filter(|lost| *lost > 0) {
                 streams::out(format_args!("degraded: {lost} events were lost while recording\n"))?;
@@ -49,7 +49,7 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
                 "torn": left.as_ref().and_then(|left| left.torn.as_ref()),
                 "part": left.as_ref().and_then(|left| left.part.as_ref()),
             });
-            // What cannot be read on is told in the object that tells the failure.
+            // The object with the failure reports damage.
             if broken.is_none() {
                 streams::out(format_args!("{object:#}\n"))?;
             }
@@ -88,7 +88,7 @@ fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Writ
     })
 }
 
-/// What is in each lane.
+/// The labels of the lanes.
 fn labels(plan: &ProcessorPlan) -> Vec<String> {
     let label = |levels: std::ops::Range<u8>| {
         let levels = plan.levels.get(usize::from(levels.start)..usize::from(levels.end)).unwrap_or_default();

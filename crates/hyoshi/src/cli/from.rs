@@ -1,9 +1,8 @@
-//! A recording as the source of a simulation: the incident again, perhaps under another policy.
-//! Jobs take what they took and come when they came; the rest is as the system's file says.
+//! Simulates a recording, unchanged or with another policy. Jobs have recorded execution times and releases; the rest
+//! is as in the system's file.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +10,9 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use hyoshi_model::{Instant, JobId, ProcessorId, Span, System, Trigger, execution_time};
 use hyoshi_replay::{Figures, Observer};
-use hyoshi_report::NoteLevel;
-use hyoshi_report::figures::time;
+use hyoshi_report::figures::{count, printable, time};
+use hyoshi_report::terminal::grid::{CellValue, Column, column, grid};
+use hyoshi_report::{NoteLevel, TerminalStyle};
 use hyoshi_sched::Strategies;
 use hyoshi_sim::LinkCounts;
 use hyoshi_trace::agreement::{RunComparison, TOLERANCE};
@@ -21,11 +21,11 @@ use hyoshi_trace::{DispatchDecision, Input, JobEnd, JobOutcome, TraceEvent};
 use serde_json::{Value, json};
 
 use super::costs::CostsFrom;
-use super::journeys::Journeys;
-use super::load::{Changes, Ready};
+use super::load::{Changes, LoadedSystem};
 use super::notes::note;
-use super::output::Again;
+use super::output::Resimulation;
 use super::recorded::{Left, Recorded};
+use super::recorded_signals::RecordedSignals;
 use super::{Failure, compare};
 
 /// The source of delays and losses of signals.
@@ -38,42 +38,42 @@ pub(super) enum Links {
     Recorded,
 }
 
-/// What a simulation takes from a recording.
+/// The input of a simulation from a recording.
 pub(super) struct Incident {
     file: String,
     verb: String,
-    times: RefCell<Times>,
+    times: RefCell<RecordedTimes>,
     /// Recorded delays and losses of signals, if requested.
-    pub journeys: Option<Journeys>,
+    pub journeys: Option<RecordedSignals>,
     /// Recorded requests and late starts of hosts.
     pub inputs: Vec<(Instant, ProcessorId, Input)>,
-    /// Releases that came otherwise than declared.
+    /// Releases that were later than declared.
     pub late: Arc<BTreeMap<JobId, Span>>,
     drawn: Cell<u64>,
     known: Cell<u64>,
-    /// What the recording says.
+    /// The recorded figures.
     before: Observer<'static>,
-    /// The same settings are simulated: then both must agree.
+    /// The simulation has the same settings, so both must agree.
     compares: bool,
     until: Instant,
 }
 
-/// What jobs took, by operation, number and leg.
+/// Recorded execution times, by operation, number and leg.
 #[derive(Debug)]
-struct Times(Vec<Vec<Took>>);
+struct RecordedTimes(Vec<Vec<RecordedTime>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Took {
+struct RecordedTime {
     number: u64,
     leg: u16,
-    /// It was stopped: it would have taken more.
+    /// The job was stopped: it would have executed longer.
     stopped: bool,
     used: bool,
     consumed: Span,
 }
 
-impl Times {
-    /// What a job took; of jobs with one number, each once, in the order in which they ended.
+impl RecordedTimes {
+    /// The execution time of a job. Jobs with one number are used once each, in the order of their ends.
     fn take(&mut self, job: JobId, drawn: Span) -> Option<Span> {
         let times = self.0.get_mut(job.operation.index())?;
         let key = (job.number, job.leg);
@@ -94,17 +94,17 @@ impl Incident {
         changes: &Changes,
         costs: &CostsFrom,
         strategies: &Strategies,
-    ) -> Result<(Incident, Ready), Failure> {
+    ) -> Result<(Incident, LoadedSystem), Failure> {
         let recorded = Recorded::open(path, strategies)?;
         let system = &recorded.system;
         let same = changes.arguments().iter().all(|word| word.starts_with("--duration")) && costs.costs.is_none();
-        let mut times = Times(vec![Vec::new(); system.operations.len()]);
+        let mut times = RecordedTimes(vec![Vec::new(); system.operations.len()]);
         let mut late = BTreeMap::new();
-        let mut journeys = Journeys::new(system, &recorded.header);
+        let mut journeys = RecordedSignals::new(system, &recorded.header);
         let mut before = Observer::new(system).keeping_ends(same);
         let mut last = Instant::ZERO;
         let Left { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
-            // What the kernel tells of afterwards is no part of it.
+            // Later reports of the kernel are not part of the incident.
             if !matches!(event, TraceEvent::Cpu(_)) {
                 last = last.max(at);
             }
@@ -112,12 +112,12 @@ impl Incident {
             journeys.event(processor, at, &event);
             let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return ControlFlow::Continue(()) };
             if let Some(times) = times.0.get_mut(end.job.operation.index()) {
-                // The end of a run tells nothing of what is unfinished.
+                // At the end of a run the demand of unfinished jobs is unknown.
                 let told = end.outcome.finished() && (end.outcome == JobOutcome::Made || !end.consumed.is_zero());
                 let stopped = end.outcome == JobOutcome::Stopped;
                 if told || stopped {
                     let JobId { number, leg, .. } = end.job;
-                    times.push(Took { number, leg, stopped, used: false, consumed: end.consumed });
+                    times.push(RecordedTime { number, leg, stopped, used: false, consumed: end.consumed });
                 }
                 if let Some(by) = unlike_declared(system, &end) {
                     late.insert(end.job, by);
@@ -128,7 +128,7 @@ impl Incident {
         times.0.iter_mut().for_each(|times| times.sort_by_key(|took| (took.number, took.leg)));
         let mut notes = Vec::new();
         if lost > 0 {
-            let text = format!("{lost} events were lost while recording: of some jobs it does not know what they took");
+            let text = format!("{lost} events were lost while recording: some execution times are unknown");
             notes.push(note(NoteLevel::Degraded, "recording", text));
             journeys.doubt();
         }
@@ -164,12 +164,12 @@ impl Incident {
         Ok((incident, ready))
     }
 
-    /// Until when the recording goes.
+    /// The end of the recording.
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// What a job takes.
+    /// The execution time of a job: recorded, else as drawn.
     pub fn takes(&self, job: JobId, drawn: Span) -> Span {
         let known = self.times.borrow_mut().take(job, drawn);
         let count = if known.is_some() { &self.known } else { &self.drawn };
@@ -182,8 +182,8 @@ impl Incident {
         self.compares
     }
 
-    /// What became of the incident.
-    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[LinkCounts]) -> Again {
+    /// Compares the simulation with the recording.
+    pub fn outcome(mut self, system: &System, after: &Figures<'_>, carried: &[LinkCounts]) -> Resimulation {
         let before = self.before.figures(self.until);
         let classes = [("critical", true), ("non-critical", false)];
         let classes = classes.map(|(name, critical)| {
@@ -191,7 +191,7 @@ impl Incident {
             (name, of(&before), of(after))
         });
         let agreements = self.compares.then(|| compare::agreements(system, after, &before, self.until));
-        let both = Both {
+        let both = IncidentComparison {
             file: self.file.clone(),
             verb: self.verb.clone(),
             known: self.known.get(),
@@ -205,11 +205,11 @@ impl Incident {
             classes,
             agreements,
         };
-        Again { text: both.text(system), json: both.json(system) }
+        Resimulation { text: both.text(system), json: both.json(system) }
     }
 }
 
-/// How late a periodic release came, if that is not as the file declares it, by more than a run's
+/// The lateness of a periodic release, if it differs from the declared one by more than a run's
 /// usual overhead.
 fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
     let periodic = system.operation(end.job.operation).trigger == Trigger::Periodic;
@@ -224,7 +224,7 @@ fn unlike_declared(system: &System, end: &JobEnd) -> Option<Span> {
 }
 
 /// An incident and its simulation, side by side.
-struct Both<'a> {
+struct IncidentComparison<'a> {
     file: String,
     verb: String,
     known: u64,
@@ -236,34 +236,39 @@ struct Both<'a> {
     agreements: Option<Vec<(&'a str, RunComparison)>>,
 }
 
-impl Both<'_> {
+impl IncidentComparison<'_> {
     fn text(&self, system: &System) -> String {
-        let Both { file, verb, known, drawn, late, .. } = self;
-        let mut text = format!("\nagain from {file} (a {verb}): {known} jobs take what they took");
-        // Writing to a String cannot fail.
+        let IncidentComparison { file, verb, known, drawn, late, .. } = self;
+        let mut prose = format!("simulated from {file} (a {verb}): {} jobs use recorded times", count(*known));
         if *drawn > 0 {
-            let _ = write!(text, ", {drawn} what the system's file says (of them it tells nothing)");
+            let plural = if *drawn == 1 { "one uses" } else { "ones use" };
+            prose += &format!(", {} unrecorded {plural} the file's", count(*drawn));
         }
         if *late > 0 {
-            let _ = write!(text, "; {late} releases come as late as they came");
+            prose += &format!("; {} releases are late as recorded", count(*late));
         }
         if let Some((recorded, declared)) = self.signals {
-            let _ = write!(text, "; {recorded} signals arrive or are lost as recorded");
+            prose += &format!("; {} signals arrive or are lost as recorded", count(recorded));
             if declared > 0 {
-                let _ = write!(text, ", {declared} as declared (missing from the recording)");
+                prose += &format!(", {} as declared (missing from the recording)", count(declared));
             }
         }
-        let _ = write!(text, "\n\n{:<14}", "then → now");
-        for (name, ..) in columns(&Counts::default()) {
-            let _ = write!(text, "{name:>20}");
-        }
-        for (class, before, after) in &self.classes {
-            let _ = write!(text, "\n{class:<14}");
-            for ((_, then), (_, now)) in columns(before).into_iter().zip(columns(after)) {
-                let _ = write!(text, "{:>20}", format!("{then} → {now}"));
-            }
-        }
-        text.push('\n');
+        let rows = self.classes.iter().map(|(class, before, after)| {
+            let pairs = outcomes(before).into_iter().zip(outcomes(after));
+            let cells = pairs.enumerate().map(|(place, ((_, then), (_, now)))| {
+                let all = self.classes.iter().flat_map(|(_, before, after)| [outcomes(before), outcomes(after)]);
+                let any = all.into_iter().any(|outcomes| outcomes[place].1 > 0);
+                CellValue::figure(if any || !OPTIONAL.contains(&place) {
+                    format!("{} → {}", count(then), count(now))
+                } else {
+                    String::new()
+                })
+            });
+            [CellValue::words(*class)].into_iter().chain(cells).collect()
+        });
+        let look = TerminalStyle::of_stdout();
+        let mut text = format!("\n{}\n", look.wrap(&format!("{}\n", printable(&prose))));
+        text += &grid(look, &COLUMNS, &rows.collect::<Vec<_>>(), usize::MAX);
         for (name, agreement) in self.agreements.iter().flatten() {
             text.push('\n');
             text.push_str(&compare::text(system, name, agreement));
@@ -272,7 +277,8 @@ impl Both<'_> {
     }
 
     fn json(&self, system: &System) -> Value {
-        let counts = |counts: &Counts| columns(counts).into_iter().map(|(name, count)| (name.to_owned(), json!(count)));
+        let counts =
+            |counts: &Counts| outcomes(counts).into_iter().map(|(name, count)| (name.to_owned(), json!(count)));
         let object = |counts_of: &Counts| Value::Object(counts(counts_of).collect());
         let classes = self
             .classes
@@ -291,7 +297,18 @@ impl Both<'_> {
     }
 }
 
-fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
+/// The outcomes without a column if there are none.
+const OPTIONAL: std::ops::Range<usize> = 3..5;
+const COLUMNS: [Column; 6] = [
+    column("then → now"),
+    column("made"),
+    column("missed"),
+    column("cancelled"),
+    column("stopped").if_any(),
+    column("dropped").if_any(),
+];
+
+fn outcomes(counts: &Counts) -> [(&'static str, u64); 5] {
     [
         ("made", counts.made()),
         ("missed", counts.missed()),

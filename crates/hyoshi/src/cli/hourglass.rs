@@ -1,8 +1,8 @@
-//! `hyoshi hourglass`: a synthetic real-time program, which tells from its own view whether it had its time.
+//! `hyoshi hourglass`: a synthetic real-time program that measures whether it had its CPU time.
 //!
 //! After the application of that name in J. Regehr, "Inferring scheduling behavior with Hourglass" (USENIX FREENIX
 //! 2002), with which the CPU Broker's paper makes its figures 4 and 5. A period's work is CPU time by the threads' own
-//! clocks; what is not done at the end of the period is given up, so that one period's trouble is not the next one's.
+//! clocks. Work that is unfinished at the end of a period is dropped, and does not delay the next period.
 
 mod demand;
 mod tally;
@@ -13,42 +13,43 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
+use hyoshi_report::TerminalStyle;
 use serde_json::json;
 
 use super::load::span;
 use super::{Failure, Format, Held, head, streams};
-use demand::{Demand, Length, Phase, Spike};
-use tally::{Cycle, Tally};
+use demand::{Spike, WorkLength, WorkPhase, WorkPlan};
+use tally::{PeriodOutcome, Tally};
 use work::Crew;
 
 #[derive(Debug, Args)]
-#[command(after_help = "It ends after --for, or when it is interrupted; then it says how it all went.\n  \
+#[command(after_help = "It ends after --for or on an interrupt, and prints a summary.\n  \
                         hyoshi hourglass --period 33ms --work 10ms --for 10s\n  \
                         hyoshi hourglass --period 300ms --work 100ms --phase 10:150ms --phase 20:200ms --repeat 30\n  \
                         hyoshi exec --period 33ms -- hyoshi hourglass --period 33ms --work 10ms --spike 12:25ms")]
 pub(super) struct Hourglass {
-    /// How often the work comes round: 33ms for 30 times a second
+    /// Period of the work: 33ms for 30 times a second
     #[arg(long, value_name = "TIME", value_parser = span)]
     period: Span,
-    /// CPU time that it takes in each period, of all threads together
+    /// CPU time of the work in each period, for all threads together
     #[arg(long, value_name = "TIME", value_parser = demand::time)]
     work: Span,
-    /// From then on (a time, or a number of periods) it takes that; may be given several times
+    /// The work from then on (a time, or a number of periods); can be repeated
     #[arg(long, value_name = "FROM:WORK")]
-    phase: Vec<Phase>,
-    /// After so long, a time or a number of periods, the phases begin again
+    phase: Vec<WorkPhase>,
+    /// Repeat the phases after this time or number of periods
     #[arg(long, value_name = "LENGTH", requires = "phase")]
-    repeat: Option<Length>,
-    /// One of so many periods takes that instead; may be given several times
+    repeat: Option<WorkLength>,
+    /// The work of one in so many periods; can be repeated
     #[arg(long, value_name = "EVERY:WORK")]
     spike: Vec<Spike>,
-    /// So many threads share the work of each period
+    /// Threads that share the work of each period
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
     threads: u32,
-    /// How long it runs [default: until it is interrupted]
+    /// How long to run [default: until interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     length: Option<Span>,
-    /// Tell of each period, not of each second
+    /// Print a line for each period, not for each second
     #[arg(long)]
     each: bool,
     /// Exit with 1 if a deadline was missed
@@ -57,46 +58,45 @@ pub(super) struct Hourglass {
 }
 
 const MOST_THREADS: i64 = 1_024;
-/// As short as a reservation's may be.
+/// The shortest period of a reservation.
 const SHORTEST_PERIOD: Span = Span::from_micros(100);
 const LONGEST_PERIOD: Span = Span::from_secs(3_600);
 const SECOND: Span = Span::from_secs(1);
 
 impl Hourglass {
-    /// What it is to do, if that makes sense.
-    fn demand(&self) -> Result<Demand, Failure> {
+    /// The work of all periods, after checks of the flags.
+    fn demand(&self) -> Result<WorkPlan, Failure> {
         let Hourglass { period, threads, .. } = *self;
         if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
-            return Err(Failure::new(format!("a period of {period} cannot be kept"))
-                .help(format!("--period takes {SHORTEST_PERIOD} to {LONGEST_PERIOD}")));
+            return Err(Failure::new(format!("--period {period} is out of range"))
+                .help(format!("use {SHORTEST_PERIOD} to {LONGEST_PERIOD}")));
         }
-        if self.length.is_some_and(|length| length < period) {
-            return Err(Failure::new("it ends before its first period does").help("give a longer --for, or none"));
+        if let Some(length) = self.length.filter(|length| *length < period) {
+            return Err(Failure::new(format!("--for {length} is shorter than one period of {period}"))
+                .help("use a longer --for, or none"));
         }
         let phases: Vec<_> = self.phase.iter().map(|phase| (phase.from.periods(period), phase.work)).collect();
         if let Some(pair) = phases.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
             let (first, then) = (pair[0].0, pair[1].0);
-            return Err(Failure::new(format!(
-                "a phase from period {then} on cannot follow one from period {first} on"
-            ))
-            .help("give phases in the order in which they begin, each at least a period long"));
+            return Err(Failure::new(format!("--phase from period {then} cannot follow one from period {first}"))
+                .help("order phases by their start; each lasts at least one period"));
         }
         let repeat = self.repeat.map(|repeat| repeat.periods(period));
         if let (Some(round), Some((last, _))) = (repeat, phases.last())
             && round <= *last
         {
             return Err(Failure::new(format!(
-                "a round of {round} periods ends before the phase from period {last} on begins"
+                "--repeat of {round} periods ends before the phase from period {last} begins"
             ))
-            .help("give --repeat the length of the whole round"));
+            .help("set --repeat to the length of all phases together"));
         }
         let repeat = repeat.and_then(std::num::NonZeroU64::new);
-        let demand = Demand { work: self.work, phases, repeat, spikes: self.spike.clone() };
+        let demand = WorkPlan { work: self.work, phases, repeat, spikes: self.spike.clone() };
         let (most, greatest) = (period.as_nanos() * u64::from(threads), demand.greatest());
         if greatest.as_nanos() > most {
             let crew = if threads == 1 { "one thread".into() } else { format!("{threads} threads") };
-            return Err(Failure::new(format!("{greatest} of work are more than {crew} can do in {period}"))
-                .help("give less work, a longer --period, or more --threads"));
+            return Err(Failure::new(format!("{greatest} of work exceed what {crew} can do in {period}"))
+                .help("use less work, a longer --period, or more --threads"));
         }
         Ok(demand)
     }
@@ -113,35 +113,35 @@ pub(super) fn hourglass(arguments: &Hourglass, format: Format) -> Result<Held, F
         for number in 1..arguments.threads {
             let thread = std::thread::Builder::new().name(format!("hourglass-{number}"));
             if let Err(error) = thread.spawn_scoped(scope, || crew.join_in()) {
-                // Those that are there wait for the others, who will never come.
+                // The started threads would wait for the missing ones for ever.
                 Failure::new(format!("cannot start thread {number}: {error}"))
-                    .help("give fewer --threads, or allow more of them (ulimit -u)")
+                    .help("use fewer --threads, or raise `ulimit -u`")
                     .print("hourglass", format);
                 std::process::exit(2);
             }
         }
-        let told = play(arguments, &demand, &crew, &Time { clock, wake: &wake, interrupt: &interrupt }, format);
+        let total = play(arguments, &demand, &crew, &Time { clock, wake: &wake, interrupt: &interrupt }, format);
         crew.dismiss();
-        told
+        total
     })?;
     match format {
-        Format::Text => streams::out(total.closing())?,
+        Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&total.closing()))?,
         Format::Json => streams::out(format_args!("{}\n", json!({ "hyoshi": head("hourglass"), "total": total })))?,
     }
     Ok(Held::when(!arguments.strict || total.missed == 0))
 }
 
-/// The clock, and who may end it all.
+/// The clock, and the interrupt that ends the program.
 struct Time<'a> {
     clock: MonotonicClock,
     wake: &'a Wake,
     interrupt: &'a Interrupt,
 }
 
-/// One period after the other, to the end.
+/// Executes all periods.
 fn play(
     arguments: &Hourglass,
-    demand: &Demand,
+    demand: &WorkPlan,
     crew: &Crew<'_>,
     time: &Time<'_>,
     format: Format,
@@ -166,13 +166,13 @@ fn play(
             break;
         }
         let met = obtained >= demanded && ended <= deadline;
-        let cycle = Cycle { number, release, ended, demanded, obtained, met };
+        let cycle = PeriodOutcome { number, release, ended, demanded, obtained, met };
         total.add(&cycle);
         since.add(&cycle);
         if each {
-            read = tell(format, || cycle.line(), || cycle.json())?;
+            read = print(format, || cycle.line(), || cycle.json())?;
         }
-        // What has passed altogether meanwhile is missed; what has begun may still be met.
+        // Periods that have passed are missed; the current one may still be met.
         number += 1;
         let now = (ended.as_nanos() / period.as_nanos()).min(periods);
         while number < now {
@@ -182,7 +182,7 @@ fn play(
         }
         let until = start(number);
         if !each && (until >= next_line || number >= periods) {
-            read = tell(format, || since.line(until), || second(until, &since))?;
+            read = print(format, || since.line(until), || second(until, &since))?;
             since = Tally::default();
             while next_line <= until {
                 next_line += SECOND;
@@ -192,12 +192,12 @@ fn play(
     Ok(total)
 }
 
-/// Says who it is: others may want to attach it, or to know when its time began.
+/// Prints the process ID and the start time, for `attach` and for comparisons.
 fn open(arguments: &Hourglass, clock: MonotonicClock, format: Format) -> Result<bool, Failure> {
     let Hourglass { period, work, threads, .. } = *arguments;
     let process = std::process::id();
     let threads_too = if threads == 1 { String::new() } else { format!(", {threads} threads") };
-    tell(
+    print(
         format,
         || format!("process {process}: {work} of each {period}{threads_too}\n"),
         || json!({ "process": process, "origin_ns": clock.origin(), "period_ns": period.as_nanos(), "threads": threads }),
@@ -210,8 +210,8 @@ fn second(until: Instant, since: &Tally) -> serde_json::Value {
     line
 }
 
-/// One line, at once: somebody may be waiting for it. False if nobody is any more.
-fn tell(
+/// Prints one line at once. Returns false if the reader has closed the pipe.
+fn print(
     format: Format,
     text: impl FnOnce() -> String,
     json: impl FnOnce() -> serde_json::Value,

@@ -1,4 +1,4 @@
-//! `hyoshi idl`: Rust from an IDL file.
+//! `hyoshi idl`: generates Rust from an IDL file.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,22 +15,22 @@ use super::{Failure, Format, Held, head, output, streams};
 pub(super) struct Arguments {
     /// The IDL file
     file: PathBuf,
-    /// Write the Rust there instead of to standard output
+    /// Write the Rust to this file instead of standard output
     #[arg(short, long = "out", value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Look for included files there, too
+    /// Also search this directory for included files
     #[arg(short = 'I', long = "include", value_name = "DIR")]
     includes: Vec<PathBuf>,
     /// Define a macro before the file begins
     #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
     defines: Vec<String>,
-    /// Where the generated code finds the ORB
+    /// Rust path of the ORB in the generated code
     #[arg(long, value_name = "PATH", default_value = "::hyoshi::orb")]
     root: String,
-    /// An included module has its Rust elsewhere: refer to it there
+    /// Rust path of an included module that is generated elsewhere
     #[arg(long = "extern", value_name = "MODULE=PATH")]
     externals: Vec<String>,
-    /// Write nothing; say whether the output is what the IDL asks for
+    /// Write nothing; check whether the output is up to date
     #[arg(long, requires = "output")]
     check: bool,
 }
@@ -59,16 +59,17 @@ pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure
         Ok(text) => Some(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            return Err(Failure::new(format!("cannot read {}: {error}", to.display()))
-                .help("name a file of Rust, or one that is not there yet"));
+            return Err(
+                Failure::new(format!("cannot read {}: {error}", to.display())).help("name a text file, or a new file")
+            );
         }
     };
-    // Without `rustfmt` here, it may have been there before.
+    // An earlier call may have had `rustfmt`, or not.
     let current = before.as_deref().is_some_and(|before| before == rust || before == generated.rust);
     if !arguments.check && !current {
         if before.as_deref().is_some_and(|before| !before.starts_with(HEAD)) {
             return Err(Failure::new(format!("{} was not written by `hyoshi idl`", to.display()))
-                .help("nothing was changed; name another file, or remove it first"));
+                .help("name another file, or remove this one first"));
         }
         write(to, &rust).map_err(|error| output::cannot_write("the generated Rust to", to, &error))?;
     }
@@ -106,7 +107,7 @@ fn building(arguments: &Arguments) -> Result<Build, Failure> {
         })
     };
     let no_path = |flag: &str, path: &str| {
-        Failure::new(format!("`{path}` is no Rust path, which {flag} takes"))
+        Failure::new(format!("{flag} `{path}` is not a Rust path"))
             .help("write one such as ::hyoshi::orb, ::hyoshi_orb or crate::orb")
     };
     if !is_path(&arguments.root) {
@@ -122,22 +123,22 @@ fn building(arguments: &Arguments) -> Result<Build, Failure> {
     }
     for external in &arguments.externals {
         let Some((module, path)) = external.split_once('=') else {
-            return Err(Failure::new(format!("--extern {external} names no path"))
-                .help("write the module and where its Rust is, such as --extern Common=crate::common"));
+            return Err(Failure::new(format!("--extern `{external}` has no path"))
+                .help("write MODULE=PATH, such as --extern Common=crate::common"));
         };
         if !is_path(path) {
             return Err(no_path("--extern", path));
         }
         if module.contains("::") {
-            return Err(Failure::new(format!("--extern takes outermost modules, `{module}` is within one"))
-                .help("name the outermost one: what is in it goes along"));
+            return Err(Failure::new(format!("--extern `{module}` is not an outermost module"))
+                .help("name the outermost module; inner modules follow it"));
         }
         build = build.external(module, path);
     }
     Ok(build)
 }
 
-/// As the user's own code is laid out, if `rustfmt` is there to do it.
+/// Formatted by the user's `rustfmt`, if it is installed.
 fn formatted(rust: &str, directory: &Path) -> String {
     let run = || -> io::Result<Option<String>> {
         let mut child = Command::new("rustfmt")
@@ -148,7 +149,7 @@ fn formatted(rust: &str, directory: &Path) -> String {
             .stderr(Stdio::null())
             .spawn()?;
         let mut input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        // It reads everything before it writes anything, so that neither waits for the other.
+        // `rustfmt` reads all input before it writes: no deadlock.
         input.write_all(rust.as_bytes())?;
         drop(input);
         let done = child.wait_with_output()?;
@@ -157,7 +158,7 @@ fn formatted(rust: &str, directory: &Path) -> String {
     run().ok().flatten().unwrap_or_else(|| rust.to_owned())
 }
 
-/// Puts the new text in the old one's place at once, so that a build never sees half of it.
+/// Replaces the file in one step: a build never reads half of it.
 fn write(to: &Path, text: &str) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(to.file_name().ok_or(io::ErrorKind::IsADirectory)?);
@@ -165,7 +166,7 @@ fn write(to: &Path, text: &str) -> io::Result<()> {
     let beside = to.with_file_name(name);
     let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, to));
     if written.is_err() {
-        // Whatever was in the way, no half file stays behind.
+        // No half-written file remains.
         drop(fs::remove_file(&beside));
     }
     written

@@ -1,4 +1,4 @@
-//! `hyoshi ior`: object references, told in words.
+//! `hyoshi ior`: decodes object references.
 
 mod describe;
 mod table;
@@ -8,12 +8,13 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use clap::{Args, Subcommand};
+use hyoshi_report::TerminalStyle;
 use hyoshi_wire::ior::{Reference, ReferenceError};
 
 use self::describe::Described;
 use super::{Failure, Format, Held, head, streams};
 
-/// More than any reference that is one.
+/// Octets of the longest accepted reference.
 const MOST: u64 = 4 << 20;
 
 #[derive(Debug, Args)]
@@ -24,7 +25,7 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Tell all that a reference says: addresses, key, code sets, policies, the ORB that made it
+    /// Show what a reference contains: addresses, key, code sets, policies, its ORB
     Decode {
         /// The reference (IOR:..., corbaloc:..., corbaname:...), a file that holds one, or - for standard input
         #[arg(value_name = "REFERENCE|FILE|-")]
@@ -33,7 +34,7 @@ enum Verb {
 }
 
 impl Arguments {
-    /// What the verb is called.
+    /// The name of the verb.
     pub fn name(&self) -> &'static str {
         match &self.verb {
             Verb::Decode { .. } => "ior decode",
@@ -53,7 +54,7 @@ fn decode(from: &str, format: Format) -> Result<Held, Failure> {
     let reference: Reference = text.parse().map_err(|error| refusal(text, &error, format))?;
     let described = Described::of(&reference);
     match format {
-        Format::Text => streams::out(table::table(&described))?,
+        Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&table::table(&described)))?,
         Format::Json => {
             let whole = Decoded { hyoshi: head("ior decode"), holds: described.is_sound(), reference: &described };
             let object = serde_json::to_value(&whole).map_err(Failure::new)?;
@@ -63,7 +64,7 @@ fn decode(from: &str, format: Format) -> Result<Held, Failure> {
     Ok(Held::when(described.is_sound()))
 }
 
-/// What `--format json` prints.
+/// The JSON form.
 #[derive(serde::Serialize)]
 struct Decoded<'a> {
     hyoshi: serde_json::Value,
@@ -71,7 +72,7 @@ struct Decoded<'a> {
     reference: &'a Described,
 }
 
-/// The reference itself, or what holds it.
+/// The text of a reference: the argument, or the content of a file.
 pub(super) fn text(from: &str) -> Result<String, Failure> {
     let scheme = from.trim_start().split_once(':').map_or("", |(scheme, _)| scheme);
     if ["IOR", "corbaloc", "corbaname"].iter().any(|known| known.eq_ignore_ascii_case(scheme)) {
@@ -89,14 +90,17 @@ pub(super) fn text(from: &str) -> Result<String, Failure> {
     let text = read.map_err(|error| {
         let failure = Failure::new(format!("cannot read {what}: {error}"));
         match error.kind() {
-            io::ErrorKind::NotFound => failure
-                .help("a reference begins with IOR:, corbaloc: or corbaname:, all else names a file that holds one"),
-            io::ErrorKind::InvalidData => failure.help("a reference is text: IOR:..., corbaloc:... or corbaname:..."),
+            io::ErrorKind::NotFound => {
+                failure.help("write IOR:..., corbaloc:... or corbaname:..., or the name of a file that contains one")
+            }
+            io::ErrorKind::InvalidData => {
+                failure.help("write the reference as text: IOR:..., corbaloc:... or corbaname:...")
+            }
             _ => failure,
         }
     })?;
     if text.trim().is_empty() {
-        return Err(Failure::new(format!("{what} is empty")).help("has the server written its reference yet?"));
+        return Err(Failure::new(format!("{what} is empty")).help("start the server, which writes its reference"));
     }
     Ok(text)
 }
@@ -105,7 +109,7 @@ fn limited(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(MOST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MOST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "far too long for a reference"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too long for a reference"));
     }
     Ok(text)
 }

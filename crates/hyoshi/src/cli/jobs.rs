@@ -1,4 +1,4 @@
-//! Every job as a line of CSV, in integer nanoseconds.
+//! Writes every job as a line of CSV, in integer nanoseconds.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -9,10 +9,10 @@ use hyoshi_trace::{DispatchDecision, JobEnd, TraceEvent};
 use serde::Serialize;
 
 use super::Failure;
-use super::load::Ready;
+use super::load::LoadedSystem;
 use super::output::{cannot_write, open};
 
-/// What errors call it.
+/// Its name in errors.
 const WHAT: &str = "the list of jobs";
 
 /// A CSV file of jobs, in the order in which they ended.
@@ -23,9 +23,9 @@ pub(super) struct Jobs<W: Write> {
     processors: Vec<String>,
 }
 
-/// One line. Empty fields: it did not come to that.
+/// One line. Fields are empty for instants that the job did not reach.
 #[derive(Serialize)]
-struct Line<'a> {
+struct JobRow<'a> {
     operation: &'a str,
     number: u64,
     leg: u16,
@@ -44,7 +44,7 @@ struct Line<'a> {
 }
 
 impl Jobs<BufWriter<File>> {
-    pub fn create(path: &Path, ready: &Ready) -> Result<Self, Failure> {
+    pub fn create(path: &Path, ready: &LoadedSystem) -> Result<Self, Failure> {
         let file = open(path, &ready.file, WHAT)?;
         // Devices and pipes have no length to set.
         drop(file.set_len(0));
@@ -71,10 +71,10 @@ impl<W: Write> Jobs<W> {
     }
 }
 
-fn line<'a>(end: &JobEnd, names: &'a [String], processors: &'a [String]) -> Line<'a> {
+fn line<'a>(end: &JobEnd, names: &'a [String], processors: &'a [String]) -> JobRow<'a> {
     let operation = end.job.operation.index();
     let happened = |instant: Instant| (instant != Instant::NEVER).then(|| instant.as_nanos());
-    Line {
+    JobRow {
         operation: names.get(operation).map_or("", String::as_str),
         number: end.job.number,
         leg: end.job.leg,

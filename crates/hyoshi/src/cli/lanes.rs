@@ -1,5 +1,5 @@
-//! The CPU broker of this machine, if there is one, is told what a run's lanes may take of each CPU: its windows are
-//! below them.
+//! Promises to this machine's CPU broker how much of each CPU a run's lanes use at most: the broker's windows run below
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,62 +19,62 @@ use hyoshi_report::{NoteLevel, ReportNote};
 
 use super::notes::note;
 
-/// It is told again this often: one that has been started since knows nothing of it.
+/// The promise is repeated this often, because a new broker does not know it.
 const AGAIN: Duration = Duration::from_secs(2);
-/// A run waits this long for its answer, when it begins and when it ends: a broker that is stopped stops no run.
+/// How long a run waits for the broker at its start and end: a stopped broker does not stop a run.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A run's lanes, as long as the broker counts on them. Dropped, they are taken back.
+/// The promise of a run to the broker. Dropping it withdraws the promise.
 #[derive(Default)]
-pub(super) struct Lanes {
-    /// CPUs whose lanes the hard cap has paused: they take more than they declare.
+pub(super) struct LanePromises {
+    /// CPUs whose lanes the hard cap has paused: they use more than they declare.
     paused: Arc<Mutex<BTreeMap<u32, Span>>>,
-    told: Option<Teller>,
+    told: Option<PromiseThread>,
     notes: Vec<ReportNote>,
 }
 
-/// The thread that tells the broker; it alone may have to wait for it.
-struct Teller {
-    /// Gone, the lanes are over.
+/// The thread that calls the broker; only it waits for answers.
+struct PromiseThread {
+    /// Closed at the end of the lanes.
     over: Sender<()>,
-    /// Gone, that was said.
+    /// Closed after the broker knows of the end.
     said: Receiver<Said>,
 }
 
 type Said = Result<(String, bool), BrokerClientError>;
 
-impl Lanes {
-    /// Tells the broker at the socket, or at the usual place, of a run whose processors are on these CPUs. It has
-    /// answered when this returns, or takes too long.
-    pub fn tell(system: &System, placed: &[(ProcessorId, u32)], socket: Option<&Path>) -> Lanes {
+impl LanePromises {
+    /// Sends the promise to the broker at the socket, or at the default place. Waits a moment for the answer.
+    pub fn send(system: &System, placed: &[(ProcessorId, u32)], socket: Option<&Path>) -> LanePromises {
         let promises = promises_of_run(system, placed);
         if promises.is_empty() || !above_windows() {
-            return Lanes::default();
+            return LanePromises::default();
         }
         let named = socket.is_some();
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let paused: Arc<Mutex<BTreeMap<u32, Span>>> = Arc::default();
         let beyond = paused.clone();
-        let voice = Voice { name: named_as(&system.name), what: wire(&promises), beyond, socket, client: None };
+        let sender =
+            PromiseSender { name: named_as(&system.name), what: wire(&promises), beyond, socket, client: None };
         let (over, is_over) = channel();
         let (says, said) = channel();
-        let teller = thread::Builder::new().name("lanes".into()).spawn(move || voice.tell(&says, &is_over));
+        let teller = thread::Builder::new().name("lanes".into()).spawn(move || sender.send(&says, &is_over));
         let answer = match teller {
             Ok(_) => said.recv_timeout(PATIENCE).ok(),
             Err(error) => {
                 let notes = vec![not_counted(format_args!("no thread: {error}"))];
-                return Lanes { paused, told: None, notes };
+                return LanePromises { paused, told: None, notes };
             }
         };
         let notes = match answer {
             Some(answer) => told(answer, &promises, named).into_iter().collect(),
             None => {
-                let late = format_args!("it has not answered within {} ms, and is told again", PATIENCE.as_millis());
-                let remedy = "is it stopped? `hyoshi broker show` asks it for longer".to_owned();
+                let late = format_args!("no answer within {} ms; the report is repeated", PATIENCE.as_millis());
+                let remedy = "check the broker with `hyoshi broker show`".to_owned();
                 vec![ReportNote { remedy: Some(remedy), ..not_counted(late) }]
             }
         };
-        Lanes { paused, told: Some(Teller { over, said }), notes }
+        LanePromises { paused, told: Some(PromiseThread { over, said }), notes }
     }
 
     /// The hard cap has paused the lanes of a CPU: report the full hard cap to the broker from now on.
@@ -82,35 +82,35 @@ impl Lanes {
         self.paused.lock().unwrap_or_else(PoisonError::into_inner).insert(cpu, budget);
     }
 
-    /// They are over; what the run's reader must know of them.
+    /// Withdraws the promise. Returns notes for the report.
     pub fn end(mut self) -> Vec<ReportNote> {
         std::mem::take(&mut self.notes)
     }
 }
 
-impl Drop for Lanes {
+impl Drop for LanePromises {
     fn drop(&mut self) {
-        if let Some(Teller { over, said }) = self.told.take() {
+        if let Some(PromiseThread { over, said }) = self.told.take() {
             drop(over);
-            // Unheard, it ends with this process, as the lanes do for the broker.
+            // If the broker does not answer, the promise ends with this process.
             while said.recv_timeout(PATIENCE).is_ok() {}
         }
     }
 }
 
-/// Whether this process gets real-time priorities: without them its lanes are above nobody.
+/// Whether this process may use real-time priorities: without them its lanes are not above windows.
 fn above_windows() -> bool {
     let probe = Spawn::new("lanes").policy(ThreadPolicy::Fifo(priority::RELEASE)).spawn(|| ());
     probe.is_ok_and(|probe| {
         let granted = probe.granted.in_full();
-        // It does nothing that could panic.
+        // The thread cannot panic.
         drop(probe.join());
         granted
     })
 }
 
-/// Speaks to the broker, whenever there is one.
-struct Voice {
+/// Calls the broker, if there is one.
+struct PromiseSender {
     name: String,
     what: Vec<LanePromise>,
     beyond: Arc<Mutex<BTreeMap<u32, Span>>>,
@@ -118,17 +118,17 @@ struct Voice {
     client: Option<BrokerClient>,
 }
 
-impl Voice {
-    /// Until `over` is gone. The first answer is sent.
-    fn tell(mut self, first: &Sender<Said>, over: &Receiver<()>) {
+impl PromiseSender {
+    /// Repeats the promise until `over` is closed. Sends the first answer.
+    fn send(mut self, first: &Sender<Said>, over: &Receiver<()>) {
         let said = self.say().and_then(|()| self.heard());
         let refused = matches!(said, Err(BrokerClientError::Request(_)));
-        // Nobody waits any more for one that comes late.
+        // The receiver does not wait for a late answer.
         let _ = first.send(said);
         if refused {
             return;
         }
-        // A broker that is started later knows nothing.
+        // A broker that starts later does not know the promise.
         while over.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
             drop(self.say());
         }
@@ -162,7 +162,7 @@ impl Voice {
         Ok(client.broker().promise_lanes(&self.name, &what)?)
     }
 
-    /// By whom, and whether it counts there.
+    /// The broker's address, and whether it observes the promise.
     fn heard(&self) -> Said {
         let Some(client) = &self.client else { return Ok((String::new(), false)) };
         let (runs, own) = (client.broker().status()?.runs, std::process::id());
@@ -170,19 +170,17 @@ impl Voice {
     }
 }
 
-/// What a reader must know: nothing, where there is no broker and none was named.
+/// A note on the broker's answer; none if there is no broker and none was named.
 fn told(said: Said, promises: &Promises, named: bool) -> Option<ReportNote> {
     Some(match said {
         Ok((place, true)) => {
             let takes: Vec<String> =
                 promises.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes))).collect();
-            let text = format!("the broker at {place} counts on them: they may take {}", takes.join(", "));
+            let text = format!("the broker at {place} leaves room for them: {}", takes.join(", "));
             note(NoteLevel::Info, "lanes", text)
         }
         Ok((place, false)) => {
-            let text = format!(
-                "the broker at {place} does not reserve by windows, which are below them: it counts without them"
-            );
+            let text = format!("the broker at {place} leaves no room for them, because it does not reserve by windows");
             note(NoteLevel::Info, "lanes", text)
         }
         Err(BrokerClientError::NoBroker { .. }) if !named => return None,
@@ -194,7 +192,7 @@ fn told(said: Said, promises: &Promises, named: bool) -> Option<ReportNote> {
 }
 
 fn not_counted(why: fmt::Arguments<'_>) -> ReportNote {
-    let text = format!("the broker does not count on them, so that its windows may get less than it says: {why}");
+    let text = format!("the broker leaves no room for them, so its windows may get less than reserved: {why}");
     note(NoteLevel::Info, "lanes", text)
 }
 
@@ -215,7 +213,7 @@ fn share(lanes: &[hyoshi_control::window::placement::Promise]) -> Share {
     lanes.iter().map(|lane| lane.share()).sum()
 }
 
-/// As the broker takes it.
+/// A name that the broker accepts.
 fn named_as(name: &str) -> String {
     let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
     if name.is_empty() { "run".to_owned() } else { name }

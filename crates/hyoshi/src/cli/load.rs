@@ -1,4 +1,4 @@
-//! From a file and the command line's changes to a system and its plan.
+//! Reads a system's file, applies the changes of the command line, and makes the plan.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,45 +8,45 @@ use hyoshi_control::file;
 use hyoshi_model::{
     Contents, Diagnostic, Laws, Overload, Preemption, ReadContext, Span, System, quantity, read_file_with,
 };
-use hyoshi_report::ReportNote;
+use hyoshi_report::{ColourChoice, ReportNote};
 use hyoshi_sched::{Plan, Strategies};
 
 use super::costs::CostsFrom;
-use super::{Failure, Format, colours, streams};
+use super::{Failure, Format, streams};
 
-/// The CPU broker's laws, to which a file's reservations are held.
+/// The CPU broker's rules for reservations in a file.
 const LAWS: Laws =
     Laws { advocate: file::advocate, policy: |text| file::policy(text).map(|policy| file::groups(&policy)) };
 
-/// What the command line may change of a file.
+/// Changes to the system's file.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct Changes {
-    /// Another strategy, on every processor; of two, RMS,RMS+MLF, the second rules in overload
+    /// The strategy of every processor; of two, such as RMS,RMS+MLF, the second is used in overload
     #[arg(long, value_name = "NAME")]
     pub strategy: Option<String>,
-    /// Cancel non-critical jobs that can no longer finish in time, or do not
+    /// Whether to cancel non-critical jobs that can no longer finish in time
     #[arg(long, value_name = "BOOL")]
     pub cancel: Option<bool>,
     /// Which jobs may interrupt which: none, levels or full
     #[arg(long, value_name = "WHICH", value_parser = preemption)]
     pub preemption: Option<Preemption>,
-    /// Another seed for every pseudo-random sequence
+    /// The seed of all pseudo-random sequences
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = seed)]
     pub seed: Option<u64>,
     /// How long to simulate or run, such as 10s or 5min
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub duration: Option<Span>,
-    /// Another cap on what lanes may use of their CPU, such as 94%; 100% for none
+    /// Cap on the CPU share of lanes, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub cap: Option<u32>,
-    /// Another hard cap, on critical work too, such as 94%; 100% for none
+    /// Hard cap, which also limits critical work, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = hard_share)]
     pub hard_cap: Option<u32>,
 }
 
 pub(super) fn span(text: &str) -> Result<Span, String> {
     match quantity::span(text) {
-        Ok(Span::ZERO) => Err(format!("{text:?} is zero; write a time greater than that, such as \"10s\"")),
+        Ok(Span::ZERO) => Err(format!("{text:?} must not be zero; write a time such as \"10s\"")),
         Ok(span) => Ok(span),
         Err(error) => Err(format!("{text:?} {error}; {}", error.remedy(text))),
     }
@@ -57,7 +57,7 @@ fn share(text: &str) -> Result<u32, String> {
     if (1..=1_000_000).contains(&ppm) {
         Ok(ppm)
     } else {
-        Err(format!("{text:?} is zero: nothing would ever run; write a percentage up to \"100%\" (no cap)"))
+        Err(format!("{text:?} must not be zero; write a percentage up to \"100%\" (no cap)"))
     }
 }
 
@@ -69,7 +69,7 @@ fn hard_share(text: &str) -> Result<u32, String> {
 }
 
 pub(super) fn seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text:?} is no seed; write a whole number from 0 to {}", u64::MAX))
+    text.parse().map_err(|_| format!("{text:?} is not a seed; write a whole number from 0 to {}", u64::MAX))
 }
 
 fn preemption(text: &str) -> Result<Preemption, String> {
@@ -77,16 +77,16 @@ fn preemption(text: &str) -> Result<Preemption, String> {
         "none" => Ok(Preemption::None),
         "levels" => Ok(Preemption::Levels),
         "full" => Ok(Preemption::Full),
-        other => Err(format!("{other:?} is no preemption; write none, levels or full")),
+        other => Err(format!("unknown preemption {other:?}; known: none, levels, full")),
     }
 }
 
-/// When two strategies change, unless the file says.
+/// Defaults for switching between two strategies.
 const MARGIN: Span = Span::ZERO;
 const CALM: Span = Span::from_secs(1);
 
 impl Changes {
-    /// The names that `--strategy` gives: one, or two with a comma between.
+    /// The names in `--strategy`: one, or two separated by a comma.
     fn strategies(&self) -> Option<(&str, Option<&str>)> {
         let named = self.strategy.as_deref()?;
         let pair = named.split_once(',').map(|(first, second)| (first.trim(), Some(second.trim())));
@@ -98,7 +98,7 @@ impl Changes {
         for processor in &mut system.processors {
             if let Some((first, second)) = self.strategies() {
                 processor.strategy = first.to_owned();
-                // The file may say when; else as where it says nothing.
+                // The file's thresholds, else the defaults.
                 let (margin, calm) =
                     processor.overload.as_ref().map_or((MARGIN, CALM), |file| (file.margin, file.calm));
                 processor.overload = second.map(|name| Overload { strategy: name.to_owned(), margin, calm });
@@ -112,7 +112,7 @@ impl Changes {
         system.duration = self.duration.unwrap_or(system.duration);
     }
 
-    /// The changes as the command line would give them; a recording keeps them.
+    /// The changes as arguments of the command line, for a recording.
     pub fn arguments(&self) -> Vec<String> {
         let preemption = self.preemption.map(|preemption| match preemption {
             Preemption::None => "none",
@@ -133,33 +133,33 @@ impl Changes {
 }
 
 /// A system that is ready to be simulated or run.
-pub(super) struct Ready {
+pub(super) struct LoadedSystem {
     /// The file as the user named it.
     pub file: String,
     /// Its text.
     pub source: String,
-    /// The files that it names, with their texts.
+    /// The files that it refers to, with their texts.
     pub files: Vec<(String, String)>,
     pub system: Arc<System>,
     pub plan: Arc<Plan>,
     pub warnings: Vec<Diagnostic>,
-    /// What scheduling costs, where that plays a part.
+    /// Notes on scheduling costs.
     pub notes: Vec<ReportNote>,
-    /// What the command line changed, as it would be given again.
+    /// The changes as arguments of the command line.
     pub changes: Vec<String>,
 }
 
 /// Reads a file, applies the changes and the costs, and makes the plan. Warnings are printed at once on standard
-/// error, if people read the results; the notes say which costs are used.
+/// error, if people read the results; the notes name the costs in use.
 pub(super) fn load(
     path: &Path,
     changes: &Changes,
     costs: &CostsFrom,
     strategies: &Strategies,
     format: Format,
-) -> Result<Ready, Failure> {
+) -> Result<LoadedSystem, Failure> {
     known_strategy(changes, strategies)?;
-    // One that the command line replaces may be what it likes.
+    // A strategy that the command line replaces is not checked.
     let named = changes.strategy.is_none().then(|| strategies.names());
     let costs = costs.find()?;
     let known = ReadContext {
@@ -182,10 +182,10 @@ pub(super) fn load(
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {
-            streams::err(format_args!("{}\n\n", warning.render(colours(&std::io::stderr()))));
+            streams::err(format_args!("{}\n\n", warning.render(ColourChoice::colours(&std::io::stderr()))));
         }
     }
-    Ok(Ready {
+    Ok(LoadedSystem {
         file: path.display().to_string(),
         source: loaded.text,
         files,
@@ -197,18 +197,18 @@ pub(super) fn load(
     })
 }
 
-/// Whether the command line's strategy is one, or two.
+/// Checks the strategies of the command line: one, or two.
 pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Result<(), Failure> {
     let pair = changes.strategies();
     if let Some((first, Some(second))) = pair {
         let refused = match second {
-            _ if second.contains(',') => Some("names more than two strategies: at most two"),
+            _ if second.contains(',') => Some("names more than two strategies"),
             _ if first.trim().eq_ignore_ascii_case(second) => Some("names one strategy twice"),
             _ => None,
         };
         if let Some(message) = refused {
             return Err(Failure::new(format!("`--strategy` {message}"))
-                .help("name two, RMS,RMS+MLF: the second rules in overload"));
+                .help("name two, such as RMS,RMS+MLF; the second is used in overload"));
         }
     }
     let names = pair.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten();
@@ -221,11 +221,10 @@ pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Resu
 pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Failure> {
     Plan::new(system, strategies).map_err(|unknown| {
         let (processor, name) = (unknown.processor, unknown.name);
-        Failure::new(format!("processor `{processor}` asks for the strategy `{name}`, which nobody knows"))
-            .help(known(strategies))
+        Failure::new(format!("unknown strategy `{name}` of processor `{processor}`")).help(known(strategies))
     })
 }
 
 fn known(strategies: &Strategies) -> String {
-    format!("known: {}; a program's own are given to `hyoshi::cli`", strategies.names().join(", "))
+    format!("known: {}; a program adds its own in `hyoshi::cli`", strategies.names().join(", "))
 }

@@ -1,5 +1,5 @@
-//! `hyoshi completion` and `hyoshi man`: every verb and option, for shells and for man(1). Both are made of what the command
-//! line itself is read by, so that they cannot differ from it.
+//! `hyoshi completion` and `hyoshi man`: completion scripts and manual pages, generated from the definition of the
+//! command line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,16 +28,16 @@ pub(super) struct Completion {
 pub(super) struct Manual {
     /// The verb that the page is about; none for the command as a whole
     verb: Vec<String>,
-    /// Write all pages to this directory instead, a file each
+    /// Write all pages to this directory, one file each
     #[arg(long, value_name = "DIR", conflicts_with = "verb")]
     dir: Option<PathBuf>,
 }
 
-/// The command line as it is typed: a user's own binary has all verbs, and its own name.
+/// The command line under the name of this binary: a user's own binary has another.
 fn command() -> Command {
     let called = std::env::args_os().next().and_then(|path| {
         let name = Path::new(&path).file_name()?.to_str()?;
-        // Names go into file names and scripts.
+        // The name becomes part of file names and scripts.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         (!name.is_empty() && name.chars().all(plain)).then(|| name.to_owned())
     });
@@ -76,19 +76,19 @@ fn find<'a>(command: &'a Command, verb: &[String]) -> Result<&'a Command, Failur
             let names: Vec<_> = verbs(within).map(Command::get_name).collect();
             let failure = Failure::new(format_args!("`{}` has no verb `{}`", called(within), word.escape_debug()));
             match names.as_slice() {
-                [] => failure.help(format_args!("it has none; `{} --help` tells of its flags", called(within))),
+                [] => failure.help(format_args!("it has none; `{} --help` lists its flags", called(within))),
                 names => failure.help(format_args!("it has {}", names.join(", "))),
             }
         })
     })
 }
 
-/// As it is typed: `hyoshi broker set`.
+/// The command as typed: `hyoshi broker set`.
 fn called(command: &Command) -> &str {
     command.get_bin_name().unwrap_or(command.get_name())
 }
 
-/// Those that people type.
+/// All except hidden ones.
 fn verbs(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|verb| !verb.is_hide_set())
 }

@@ -1,7 +1,7 @@
-//! The command line: one verb a file, and what they share.
+//! The command line: one file per verb, and their common parts.
 //!
-//! Exit codes: 0 what was asked for holds, 1 it does not, 2 the input was bad (a file, a flag, a
-//! missing privilege under `--strict`), 3 a run or simulation held until it was interrupted.
+//! Exit codes: 0 the system holds or the request succeeded, 1 it does not hold, 2 bad input (a file, a flag, a missing
+//! privilege under `--strict`), 3 a run or simulation held until it was interrupted.
 
 #[cfg(feature = "orb")]
 #[cfg_attr(not(feature = "broker"), expect(dead_code, reason = "the broker's verbs use the rest"))]
@@ -28,7 +28,7 @@ mod idl;
 #[cfg(feature = "orb")]
 mod ior;
 mod jobs;
-mod journeys;
+
 #[cfg(feature = "broker")]
 mod lanes;
 mod load;
@@ -42,8 +42,10 @@ mod node;
 mod notes;
 mod output;
 mod programs;
+mod progress;
 mod proved;
 mod recorded;
+mod recorded_signals;
 #[cfg(feature = "reproduce")]
 mod reproduce;
 mod run;
@@ -60,7 +62,7 @@ mod unbrokered;
 mod why;
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::stderr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -68,6 +70,7 @@ use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use hyoshi_model::printable_lines;
 use hyoshi_report::summary::SCHEMA;
+use hyoshi_report::{ColourChoice, TerminalStyle};
 use hyoshi_sched::Strategies;
 
 use crate::bodies::Bodies;
@@ -83,6 +86,9 @@ struct Cli {
     /// How results and errors are printed
     #[arg(long, value_enum, default_value_t, global = true)]
     format: Format,
+    /// When to print in colour
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
+    color: Color,
 }
 
 #[derive(Debug, Subcommand)]
@@ -136,11 +142,11 @@ enum Verb {
     /// Show the broker's tasks live
     #[cfg(feature = "broker")]
     Top(top::Top),
-    /// What `exec` leaves beside the program
+    /// Watch the broker for a program of `exec`
     #[cfg(feature = "broker")]
     #[command(hide = true)]
-    ExecWatch(exec::Watch),
-    /// What `run` leaves beside its programs
+    ExecWatch(exec::WatchArguments),
+    /// End the programs of a killed run
     #[cfg(feature = "broker")]
     #[command(hide = true)]
     RunWatch,
@@ -182,6 +188,49 @@ fn command() -> Command {
     command.help_template(template + "Options:\n{options}{after-help}")
 }
 
+/// When output is coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Color {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    #[default]
+    Auto,
+    /// In files and pipes, too
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl Color {
+    /// The choice on the command line before it is parsed, for help and errors.
+    fn before_parsing() -> Color {
+        let words: Vec<_> = std::env::args_os().take_while(|word| word != "--").collect();
+        let value = words.iter().enumerate().find_map(|(at, word)| match word.to_str()?.strip_prefix("--color")? {
+            "" => words.get(at + 1)?.to_str(),
+            value => value.strip_prefix('='),
+        });
+        value.and_then(|value| Color::from_str(value, false).ok()).unwrap_or_default()
+    }
+
+    /// As clap names it, which does not observe `TERM=dumb` everywhere.
+    fn of_help(self) -> clap::ColorChoice {
+        match self {
+            Color::Auto if std::env::var_os("TERM").is_some_and(|term| term == "dumb") => clap::ColorChoice::Never,
+            Color::Auto => clap::ColorChoice::Auto,
+            Color::Always => clap::ColorChoice::Always,
+            Color::Never => clap::ColorChoice::Never,
+        }
+    }
+
+    fn apply(self) {
+        let choice = match self {
+            Color::Auto => ColourChoice::Auto,
+            Color::Always => ColourChoice::Always,
+            Color::Never => ColourChoice::Never,
+        };
+        choice.apply();
+    }
+}
+
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -192,12 +241,12 @@ enum Format {
     Json,
 }
 
-/// How a verb ended, if it ended well.
+/// The result of a verb without errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Yes,
     No,
-    /// Until it was interrupted.
+    /// It held until it was interrupted.
     Interrupted,
 }
 
@@ -207,7 +256,7 @@ impl Held {
     }
 }
 
-/// Why a verb could not do its work: bad input, told to people or programs.
+/// An error of a verb: bad input.
 #[derive(Debug)]
 enum Failure {
     /// The system's file is wrong.
@@ -215,9 +264,9 @@ enum Failure {
     /// An IDL file is wrong.
     #[cfg(feature = "orb")]
     Idl(hyoshi_idl::Diagnostics),
-    /// Anything else, with what to do about it.
+    /// Another error, with a remedy.
     Other { message: String, help: Option<String> },
-    /// The verb has told of it, within its result.
+    /// Already reported, within the verb's result.
     Told,
 }
 
@@ -246,18 +295,21 @@ impl Failure {
     fn print(&self, verb: &str, format: Format) {
         match (format, self) {
             (_, Failure::Told) => {}
-            (Format::Text, Failure::File(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
+            (Format::Text, Failure::File(errors)) => streams::err(errors.render(ColourChoice::colours(&stderr()))),
             #[cfg(feature = "orb")]
-            (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(colours(&std::io::stderr()))),
+            (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(ColourChoice::colours(&stderr()))),
             (Format::Text, Failure::Other { message, help }) => {
-                streams::err(printable_lines(&format!("error: {message}\n")));
+                let look = TerminalStyle::of_stderr();
+                // A message of several lines shows a place in a text.
+                let wrap = |text: String| if message.contains('\n') { text } else { look.wrap(&text) };
+                streams::err(wrap(printable_lines(&format!("error: {message}\n"))));
                 if let Some(help) = help {
-                    streams::err(printable_lines(&format!("help: {help}\n")));
+                    streams::err(look.wrap(&printable_lines(&format!("help: {help}\n"))));
                 }
             }
             (Format::Json, _) => {
                 let errors = serde_json::json!({ "hyoshi": head(verb), "errors": self.json() });
-                // Should even that fail, the exit code says it.
+                // If printing fails, the exit code still reports the error.
                 drop(streams::out(format_args!("{errors:#}\n")));
             }
         }
@@ -294,17 +346,12 @@ impl Failure {
     }
 }
 
-/// What every JSON object begins with.
+/// The first member of every JSON object.
 fn head(verb: &str) -> serde_json::Value {
     serde_json::json!({ "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"), "verb": verb })
 }
 
-/// Whether to colour what goes to `stream`.
-fn colours(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none()
-}
-
-/// Runs the command line of this process: every verb, with the bodies and strategies given.
+/// Runs the command line of this process: every verb, with these bodies and strategies.
 ///
 /// A user's own binary calls this from `main`; operations without a body do built-in work.
 ///
@@ -317,11 +364,13 @@ fn colours(stream: &impl IsTerminal) -> bool {
 /// }
 /// ```
 pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
-    let matches = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    let Cli { verb, format } = match matches {
+    let command = command().color(Color::before_parsing().of_help());
+    let matches = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let Cli { verb, format, color } = match matches {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    color.apply();
     let (name, ended) = match verb {
         Verb::Check(arguments) => ("check", check::check(&arguments, &strategies, format)),
         Verb::Sim(arguments) => ("sim", sim::sim(&arguments, &strategies, format)),
@@ -372,7 +421,7 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
     }
 }
 
-/// Answers a command line that is none, or that asks for help.
+/// Prints help, or the errors of a command line that cannot be parsed.
 fn refuse(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let json = words.iter().any(|word| word == "--format=json")
@@ -387,13 +436,13 @@ fn refuse(error: &clap::Error) -> ExitCode {
             .help("`hyoshi help` lists every verb and flag")
             .print("", Format::Json);
     } else {
-        // Nobody is left to tell that it cannot be told.
+        // A failure to print cannot be reported.
         drop(error.print());
     }
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }
 
-/// `hyoshi strategies`: what a file may name.
+/// `hyoshi strategies`: lists the known strategies.
 fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     let known = strategies.names().into_iter().filter_map(|name| {
         let summary = strategies.find(&name)?.summary().to_owned();
@@ -402,7 +451,7 @@ fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     match format {
         Format::Text => {
             let lines: String = known.map(|(name, summary)| format!("{name:<10} {summary}\n")).collect();
-            streams::out(lines)?;
+            streams::out(TerminalStyle::of_stdout().wrap(&lines))?;
         }
         Format::Json => {
             let all = known.map(|(name, summary)| serde_json::json!({ "name": name, "summary": summary }));
@@ -416,7 +465,7 @@ fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     Ok(Held::Yes)
 }
 
-/// Where a verb writes its HTML report.
+/// The default file of a verb's HTML report.
 fn default_report(system: &str, verb: &str) -> PathBuf {
     let name: String = system.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '-' }).collect();
     PathBuf::from(format!("{name}-{verb}-report.html"))

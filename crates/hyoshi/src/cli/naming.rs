@@ -1,4 +1,4 @@
-//! `hyoshi naming`: a CosNaming service, and what its clients do from the shell.
+//! `hyoshi naming`: a CosNaming service, and its clients.
 
 mod client;
 
@@ -12,66 +12,66 @@ use hyoshi_orb::{IorEndpoint, Orb};
 use hyoshi_os::{Hangup, Interrupt, Wake};
 use serde_json::json;
 
-use super::tls::TlsService;
+use super::tls::ServerTls;
 use super::{Failure, Format, Held, head, streams};
 
-/// Where naming services listen.
+/// The default endpoint.
 const LISTEN: &str = "iiop://127.0.0.1:2809";
 
 #[derive(Debug, Args)]
-#[command(after_help = "A service for this machine, and one for all that reach it:\n  \
+#[command(after_help = "A service for this machine, for the network, and over TLS:\n  \
                   hyoshi naming\n  \
                   hyoshi naming --listen iiop://0.0.0.0:2809 --store /var/lib/hyoshi/naming --ior /run/naming.ior\n  \
                   hyoshi naming --listen ssliop://0.0.0.0:2810 --tls-cert naming.pem --tls-key naming.key --tls-clients plant.pem\n\
-                  Its clients, of whatever ORB:\n  \
+                  Clients, with any ORB:\n  \
                   hyoshi naming bind --contexts plant/tracker file:tracker.ior\n  \
                   hyoshi call corbaname::127.0.0.1#plant/tracker locate 7 --idl tracker.idl\n  \
                   omniorb-program -ORBInitRef NameService=corbaloc::127.0.0.1/NameService")]
 pub(super) struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// Serve there: iiop://HOST:PORT (port 0: any), ssliop://HOST:PORT (TLS), unix:/PATH; several times for several [default:
-    /// iiop://127.0.0.1:2809]
+    /// Endpoint to serve: iiop://HOST:PORT (port 0: any), ssliop://HOST:PORT (TLS) or unix:/PATH; can be repeated
+    /// [default: iiop://127.0.0.1:2809]
     #[arg(long, value_name = "ENDPOINT")]
     listen: Vec<String>,
-    /// The host that references name, if others reach this one under another name
+    /// The host name in references, if clients use another name for this host
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
-    /// Keep the names in this directory [default: hyoshi/naming where XDG_STATE_HOME or ~/.local/state is]
+    /// Store the names in this directory [default: hyoshi/naming in XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR", conflicts_with = "memory")]
     store: Option<PathBuf>,
-    /// Keep no names beyond this run
+    /// Keep the names in memory only
     #[arg(long)]
     memory: bool,
     /// Write the reference of the root context to this file
     #[arg(long, value_name = "FILE")]
     ior: Option<PathBuf>,
-    /// Names that can be bound at most, in all contexts together [default: 100000]
+    /// Maximum number of bindings, in all contexts together [default: 100000]
     #[arg(long, value_name = "COUNT")]
     bindings: Option<usize>,
-    /// Contexts at most [default: 10000]
+    /// Maximum number of contexts [default: 10000]
     #[arg(long, value_name = "COUNT")]
     contexts: Option<usize>,
     #[command(flatten)]
-    tls: TlsService,
+    tls: ServerTls,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List what a context has bound
-    List(client::List),
-    /// Tell the reference that a name is bound to
-    Resolve(client::Resolve),
+    /// List the bindings of a context
+    List(client::ListArguments),
+    /// Print the reference that is bound to a name
+    Resolve(client::ResolveArguments),
     /// Bind an object to a name
-    Bind(client::Bind),
-    /// Unbind a name; what it was bound to goes on to exist
-    Unbind(client::Unbind),
-    /// Make a context and bind it to a name
-    Context(client::Context),
+    Bind(client::BindArguments),
+    /// Unbind a name; the object itself remains
+    Unbind(client::UnbindArguments),
+    /// Create a context and bind it to a name
+    Context(client::ContextArguments),
 }
 
 impl Arguments {
-    /// What the verb is called.
+    /// The name of the verb.
     pub fn name(&self) -> &'static str {
         match &self.verb {
             None => "naming",
@@ -84,7 +84,7 @@ impl Arguments {
     }
 }
 
-/// The flag of a service that was given, if any.
+/// The first flag of the service on the command line.
 fn of_service(arguments: &Arguments) -> Option<&'static str> {
     let given = [
         ("--listen", !arguments.listen.is_empty()),
@@ -102,10 +102,10 @@ pub(super) fn naming(arguments: &Arguments, format: Format) -> Result<Held, Fail
     // Not clap's `args_conflicts_with_subcommands`, which refuses `--format` before a verb too.
     if let (Some(flag), Some(_)) = (of_service(arguments), &arguments.verb) {
         return Err(Failure::new(format!(
-            "{flag} before `{}` says how to serve",
+            "{flag} before `{}` is a flag of the service",
             arguments.name().replace("naming ", "")
         ))
-        .help(format!("`hyoshi naming {flag} ...` serves; flags of `hyoshi {}` stand behind it", arguments.name())));
+        .help(format!("write the flags of `hyoshi {}` after it", arguments.name())));
     }
     match &arguments.verb {
         None => serve(arguments, format),
@@ -122,11 +122,11 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
         (_, true) => None,
         (Some(store), _) => Some(store.clone()),
         (None, _) => Some(default_store().ok_or_else(|| {
-            Failure::new("neither XDG_STATE_HOME nor HOME says where to keep the names")
-                .help("say where with --store DIR, or keep none beyond this run with --memory")
+            Failure::new("no directory for the names: neither XDG_STATE_HOME nor HOME is an absolute path")
+                .help("name one with --store DIR, or use --memory")
         })?),
     };
-    // Before anything else: a request to end may come at any time.
+    // First: a signal may arrive at any time.
     let ended = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(ended.clone())
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
@@ -138,12 +138,12 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
         builder = builder.listen(endpoint).map_err(Failure::new)?;
     }
     let (mut builder, renewal) = arguments.tls.server(builder, listen)?;
-    renewal.start(hangup, |said| streams::err(format_args!("hyoshi naming: {said}\n")))?;
+    renewal.start(hangup, |message| streams::err(format_args!("hyoshi naming: {message}\n")))?;
     if let Some(host) = &arguments.advertise {
         builder = builder.advertise(host);
     }
     let orb = builder.build().map_err(|error| {
-        Failure::new(&error).help("another naming service may listen there; say --listen iiop://HOST:PORT for another")
+        Failure::new(&error).help("another service may use this address; choose one with --listen iiop://HOST:PORT")
     })?;
     let mut limits = NamingLimits::default();
     limits.bindings = arguments.bindings.unwrap_or(limits.bindings);
@@ -158,7 +158,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     if let Some(path) = &arguments.ior {
         write(path, &reference)?;
     }
-    tell(&service, &orb, &reference, store.as_deref(), format)?;
+    report(&service, &orb, &reference, store.as_deref(), format)?;
     while !interrupt.requested() {
         ended.wait();
     }
@@ -166,7 +166,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     Ok(Held::Yes)
 }
 
-/// Where names are kept if nobody says where (XDG base directory specification: relative paths are to be ignored).
+/// The default directory of names (XDG base directory specification: relative paths are ignored).
 fn default_store() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".local/state"));
@@ -175,13 +175,15 @@ fn default_store() -> Option<PathBuf> {
 
 fn refused(error: NamingServiceError) -> Failure {
     let help = match &error {
-        NamingServiceError::Store(StoreError::Io { .. }) => "--store DIR names another directory, --memory keeps none",
+        NamingServiceError::Store(StoreError::Io { .. }) => {
+            "choose another directory with --store DIR, or use --memory"
+        }
         _ => return Failure::new(error),
     };
     Failure::new(&error).help(help)
 }
 
-/// Whole or not at all: whoever waits for the file reads it at once.
+/// Writes the file in one step, because programs may wait for it.
 fn write(path: &Path, reference: &str) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -189,11 +191,11 @@ fn write(path: &Path, reference: &str) -> Result<(), Failure> {
     written.map_err(|error| {
         drop(fs::remove_file(&beside));
         Failure::new(format!("cannot write the reference to {}: {error}", path.display()))
-            .help("the directory must be there, and be writable")
+            .help("create the directory, or make it writable")
     })
 }
 
-fn tell(
+fn report(
     service: &NamingService,
     orb: &Orb,
     reference: &str,
@@ -212,13 +214,13 @@ fn tell(
             text += &match store {
                 Some(store) => {
                     format!(
-                        "{} in {}, kept in {}\n",
+                        "{} in {}, stored in {}\n",
                         count(bindings, "name"),
                         count(contexts, "context"),
                         store.display()
                     )
                 }
-                None => "names are kept in memory: they end with this run\n".to_owned(),
+                None => "names are kept in memory only\n".to_owned(),
             };
             streams::out(text)
         }

@@ -1,4 +1,4 @@
-//! `hyoshi new`: a system to begin from, and a Rust program with the bodies of its operations.
+//! `hyoshi new`: creates a system's file, and a Rust program with the bodies of its operations.
 
 use std::fs;
 use std::io;
@@ -10,31 +10,31 @@ use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The directory to make; its last part is the system's name
+    /// The directory to create; its last part is the system's name
     name: PathBuf,
     /// Where the program finds the library: path (the sources this command was built from), git=URL, or version (the
-    /// published one) [default: path, or version if the sources are gone]
+    /// published one) [default: path, or version without the sources]
     #[arg(long, value_name = "path|git=URL|version", value_parser = source)]
-    source: Option<Source>,
+    source: Option<LibrarySource>,
 }
 
 /// Where a new program finds the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum LibrarySource {
     Path,
     Git(String),
     Version,
 }
 
-fn source(text: &str) -> Result<Source, String> {
+fn source(text: &str) -> Result<LibrarySource, String> {
     match text.split_once('=').unwrap_or((text, "")) {
-        ("path", "") => Ok(Source::Path),
-        ("version", "") => Ok(Source::Version),
+        ("path", "") => Ok(LibrarySource::Path),
+        ("version", "") => Ok(LibrarySource::Version),
         ("git", "") if env!("CARGO_PKG_REPOSITORY").is_empty() => {
             Err("`git` needs the repository; write git=URL".to_owned())
         }
-        ("git", "") => Ok(Source::Git(env!("CARGO_PKG_REPOSITORY").to_owned())),
-        ("git", url) if !url.contains(char::is_control) => Ok(Source::Git(url.to_owned())),
+        ("git", "") => Ok(LibrarySource::Git(env!("CARGO_PKG_REPOSITORY").to_owned())),
+        ("git", url) if !url.contains(char::is_control) => Ok(LibrarySource::Git(url.to_owned())),
         _ => Err(format!("unknown source {text:?}; known: path, git=URL, version")),
     }
 }
@@ -44,17 +44,17 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
     let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(valid) {
-        return Err(Failure::new(format!("`{}` is no name for a system", directory.display()))
-            .help("use letters, digits, `-` and `_`, with a letter first, such as `hyoshi new drone`"));
+        return Err(Failure::new(format!("`{}` is not a valid name of a system", directory.display()))
+            .help("use letters, digits, `-` and `_`, a letter first, such as `hyoshi new drone`"));
     }
     if TAKEN.contains(&name) {
-        return Err(Failure::new(format!("`{name}` is a name that Rust programs cannot have"))
-            .help("nothing was made; choose another name, such as `hyoshi new drone`"));
+        return Err(Failure::new(format!("`{name}` cannot be the name of a Rust program"))
+            .help("choose another name, such as `hyoshi new drone`"));
     }
-    // A link that leads nowhere is there, too.
+    // A broken link exists, too.
     if directory.symlink_metadata().is_ok() {
-        return Err(Failure::new(format!("`{}` is there already", directory.display()))
-            .help("nothing was changed; choose another name, or remove it first"));
+        return Err(Failure::new(format!("`{}` exists already", directory.display()))
+            .help("choose another name, or remove it first"));
     }
     let dependency = dependency(arguments.source.as_ref())?;
     let files = [
@@ -72,10 +72,10 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
     let at = directory.display();
     match format {
         Format::Text => streams::out(format_args!(
-            "made {at}/system.toml, {at}/Cargo.toml and {at}/src/main.rs\n\n  \
+            "created {at}/system.toml, {at}/Cargo.toml and {at}/src/main.rs\n\n  \
              hyoshi check {at}/system.toml    what can be proved\n  \
              hyoshi run {at}/system.toml      with built-in work\n  \
-             cd {at} && cargo run --release -- run system.toml    with the bodies in src/main.rs\n"
+             cd {at} && cargo run --release -- run system.toml    with src/main.rs\n"
         ))?,
         Format::Json => {
             let made = files.map(|(file, _)| directory.join(file));
@@ -89,15 +89,15 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
 const TAKEN: [&str; 9] = ["hyoshi", "std", "core", "alloc", "test", "build", "deps", "examples", "incremental"];
 
 /// The line of the manifest that names the library, with a comment where it is only good on this machine.
-fn dependency(source: Option<&Source>) -> Result<String, Failure> {
+fn dependency(source: Option<&LibrarySource>) -> Result<String, Failure> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let there = sources.join("Cargo.toml").exists();
     let from = match source {
-        None | Some(Source::Path) if there => format!("path = {sources:?}"),
-        None | Some(Source::Version) => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
-        Some(Source::Git(url)) => format!("git = {url:?}"),
-        Some(Source::Path) => {
-            return Err(Failure::new("the sources that this command was built from are gone")
+        None | Some(LibrarySource::Path) if there => format!("path = {sources:?}"),
+        None | Some(LibrarySource::Version) => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
+        Some(LibrarySource::Git(url)) => format!("git = {url:?}"),
+        Some(LibrarySource::Path) => {
+            return Err(Failure::new("the sources of this command no longer exist")
                 .help("name another source: --source version, or --source git=URL"));
         }
     };

@@ -1,13 +1,28 @@
-//! What reports note besides.
+//! Notes of reports.
 
+use clap::Args;
 use hyoshi_model::Diagnostic;
-use hyoshi_report::{NoteLevel, ReportNote};
+use hyoshi_report::{Detail, NoteLevel, ReportNote};
 use hyoshi_trace::recording::{Fact, FactLevel};
+
+/// How many notes are printed.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Verbose {
+    /// Print all notes, not only the most important ones
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl Verbose {
+    pub fn detail(self) -> Detail {
+        if self.verbose { Detail::Verbose } else { Detail::Brief }
+    }
+}
 
 /// The topic of the reader's warnings.
 pub(super) const WARNING: &str = "file";
 
-/// Something worth knowing.
+/// A note without a remedy.
 pub(super) fn note(level: NoteLevel, topic: &str, text: impl ToString) -> ReportNote {
     ReportNote { level, topic: topic.into(), text: text.to_string(), remedy: None }
 }

@@ -1,4 +1,4 @@
-//! What verbs leave behind: the account in three forms, and a recording.
+//! The output of verbs: the account as text, JSON and HTML, and a recording.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -9,17 +9,17 @@ use clap::Args;
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
 use hyoshi_replay::causes::CauseAnalysis;
 use hyoshi_report::summary::Summary;
-use hyoshi_report::{ReportInput, TerminalStyle, save};
+use hyoshi_report::{Detail, ReportInput, TerminalStyle, save};
 use hyoshi_runtime::ThreadNames;
 use hyoshi_sched::Plan;
 use hyoshi_trace::recording::{Fact, RecordingHeader, RecordingWriter, WriteError};
 use hyoshi_trace::{CpuEvent, CpuUser, TraceEvent};
 use serde::Serialize;
 
-use super::load::Ready;
+use super::load::LoadedSystem;
 use super::{Failure, Format, Held, notes, streams};
 
-/// Where the HTML report goes.
+/// The HTML report.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct ReportTo {
     /// Write an HTML report: one file that opens without a network
@@ -28,13 +28,13 @@ pub(super) struct ReportTo {
 }
 
 impl ReportTo {
-    /// Whether the report can be written at all: what takes a minute should not fail at its end.
+    /// Checks that the report can be written, before a long computation.
     pub fn try_out(&self, source: &str) -> Result<(), Failure> {
         self.report.as_deref().map_or(Ok(()), |path| try_out("the report", path, source))
     }
 }
 
-/// Whether `what` can be written to `path`, which is not to be `source`.
+/// Checks that `what` can be written to `path`, which must not be `source`.
 pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failure> {
     not_over(path, source)?;
     let fail = |error| Err(cannot_write(what, path, &error));
@@ -42,7 +42,7 @@ pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failu
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Ok(());
     }
-    // A report is written beside the old one, and takes its place when it is whole.
+    // A report is written beside the old one, which it replaces when it is complete.
     let mut trial = std::ffi::OsString::from(".");
     trial.push(name);
     trial.push(format!(".{}", std::process::id()));
@@ -50,20 +50,22 @@ pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failu
     File::create(&trial).and_then(|_| fs::remove_file(&trial)).or_else(fail)
 }
 
-/// Opens a file to write to it. What is in it is lost only with [`File::set_len`] or the first
-/// write: a run that does not start takes nothing away.
+/// Opens a file for writing. Its content remains until [`File::set_len`] or the first write: a run that does not start
+/// destroys nothing.
 pub(super) fn open(path: &Path, source: &str, what: &str) -> Result<File, Failure> {
     not_over(path, source)?;
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.map_err(|error| cannot_write(what, path, &error))
 }
 
-/// What could not be written, why, and what to do about it.
+/// An error of writing, with a remedy.
 pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failure {
     let help = match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => "make its folder first, or name another file",
-        ErrorKind::IsADirectory => "that is a folder: name a file in it",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "name a file in a folder that you may write to",
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "create its directory first, or name another file",
+        ErrorKind::IsADirectory => "name a file in this directory",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "name a file in a directory that you may write to"
+        }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
             "free some space, or name a file on another disk"
         }
@@ -72,42 +74,43 @@ pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failur
     Failure::new(format!("cannot write {what} {}: {error}", path.display())).help(help)
 }
 
-/// Refuses to write results over what they are made from.
+/// Rejects a file that the results are computed from.
 fn not_over(path: &Path, source: &str) -> Result<(), Failure> {
     match (path.canonicalize(), Path::new(source).canonicalize()) {
         (Ok(real), Ok(same)) if real == same && same.is_file() => {
-            Err(Failure::new(format!("{} would be overwritten: the results are made from it", path.display()))
+            Err(Failure::new(format!("cannot overwrite {}: the results are computed from it", path.display()))
                 .help("name another file"))
         }
         _ => Ok(()),
     }
 }
 
-/// Prints the account and writes the report; whether the system held. `failures` are what else
-/// could not be done on the way: they are told with the account, for it is worth having anyway.
+/// Prints the account and writes the report. `failures` are earlier errors, which are printed with the account.
 pub(super) fn publish(
     account: &ReportInput<'_>,
     report: Option<&Path>,
     format: Format,
+    detail: Detail,
     failures: Vec<Failure>,
 ) -> Result<Held, Failure> {
-    publish_with(account, None, report, format, failures)
+    publish_with(account, None, report, format, detail, failures)
 }
 
-/// What a simulation of a recording has to tell beside its account.
-pub(super) struct Again {
+/// The comparison of a simulation with its recording.
+pub(super) struct Resimulation {
     /// For the terminal.
     pub text: String,
     /// The same for programs.
     pub json: serde_json::Value,
 }
 
-/// As [`publish`], with what a simulation of a recording has beside it.
+/// As [`publish`], with the comparison of a simulation with its recording.
 pub(super) fn publish_with(
     account: &ReportInput<'_>,
-    again: Option<Again>,
+    again: Option<Resimulation>,
     report: Option<&Path>,
     format: Format,
+    detail: Detail,
     mut failures: Vec<Failure>,
 ) -> Result<Held, Failure> {
     let saved = report.map(|path| save(path, &account.html()).map(|()| path));
@@ -122,13 +125,13 @@ pub(super) fn publish_with(
             summary.notes.retain(|note| note.topic != notes::WARNING);
             let report = saved.map_or(String::new(), |path| format!("\nreport: {}\n", path.display()));
             let again = again.map_or(String::new(), |again| again.text);
-            streams::out(format_args!("{}{again}{report}", summary.terminal(TerminalStyle::of_stdout())))?;
+            streams::out(format_args!("{}{again}{report}", summary.terminal(TerminalStyle::of_stdout(), detail)))?;
             failures.iter().for_each(|failure| failure.print(account.verb, format));
         }
         Format::Json => {
             let errors: Vec<_> = failures.iter().flat_map(Failure::json).collect();
             let again = again.map(|again| again.json);
-            let told = Told { summary: &summary, again, errors };
+            let told = SummaryJson { summary: &summary, again, errors };
             let object = serde_json::to_string_pretty(&told).map_err(Failure::new)?;
             streams::out(format_args!("{object}\n"))?;
         }
@@ -140,9 +143,9 @@ pub(super) fn publish_with(
     }
 }
 
-/// A summary, and what could not be done besides.
+/// A summary with errors.
 #[derive(Serialize)]
-struct Told<'a> {
+struct SummaryJson<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,8 +154,7 @@ struct Told<'a> {
     errors: Vec<serde_json::Value>,
 }
 
-/// Looks at every event for causes of lateness and, for an HTML report, windows to draw; nothing where
-/// neither is shown.
+/// An observer of all events, for causes of lateness and the windows of an HTML report; `None` if neither is shown.
 pub(super) fn cause_analysis<'a>(
     system: &'a System,
     plan: &'a Plan,
@@ -165,12 +167,12 @@ pub(super) fn cause_analysis<'a>(
     wanted.then(|| CauseAnalysis::new(system, plan, exact, report, apart))
 }
 
-/// How far behind each other the events of a run's processors come.
+/// The greatest delay between events of different processors of a run.
 const APART: Span = Span::from_millis(150);
 
 pub(super) fn command_line() -> String {
     let words = std::env::args_os().enumerate().map(|(position, word)| match position {
-        // Where the binary lay is nobody's business.
+        // The directory of the binary is private.
         0 => Path::new(&word).file_name().unwrap_or(&word).to_string_lossy().into_owned(),
         _ => word.to_string_lossy().into_owned(),
     });
@@ -181,24 +183,24 @@ pub(super) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// A file for a recording, with what was in it before.
+/// A file for a recording, not yet overwritten.
 pub(super) struct RecordTo {
     file: File,
     path: PathBuf,
 }
 
 impl RecordTo {
-    pub fn open(path: &Path, ready: &Ready) -> Result<Self, Failure> {
+    pub fn open(path: &Path, ready: &LoadedSystem) -> Result<Self, Failure> {
         let file = open(path, &ready.file, "the recording")?;
         Ok(RecordTo { file, path: path.into() })
     }
 
-    /// Begins the recording: the system's text comes first, so that the file explains itself.
+    /// Begins the recording with the system's text, which makes the file self-contained.
     /// `run` identifies the run.
     /// It contains one host, or all.
     pub fn begin(
         self,
-        ready: &Ready,
+        ready: &LoadedSystem,
         verb: &str,
         host: Option<HostId>,
         run: [u8; 16],
@@ -238,12 +240,12 @@ pub(super) struct Recorder {
     flushed: Instant,
 }
 
-/// What a recording may lack after SIGKILL.
+/// The time that a recording may lack after SIGKILL.
 pub(super) const FLUSH: Span = Span::from_millis(500);
 
-/// Refuses a file that two results would go to: the second would take the first away.
+/// Rejects a file for two results: the second would overwrite the first.
 pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
-    // A file that is not there yet is known by its folder.
+    // A new file is identified by its directory.
     let real = |path: &Path| {
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -258,10 +260,7 @@ pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
         named.filter(|(_, path)| is_file(path)).map(|(option, path)| (option, path, real(path))).collect();
     for (index, (option, path, file)) in named.iter().enumerate() {
         if let Some((other, ..)) = named[..index].iter().find(|(_, _, earlier)| earlier == file) {
-            let message = format!(
-                "{} is named by {other} and by {option}: one would take the place of the other",
-                path.display()
-            );
+            let message = format!("{other} and {option} name the same file, {}", path.display());
             return Err(Failure::new(message).help("name two files"));
         }
     }
@@ -269,7 +268,7 @@ pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
 }
 
 impl Recorder {
-    /// Where the names of other threads come from.
+    /// Sets the source of names of other threads.
     pub fn names(mut self, names: ThreadNames) -> Self {
         self.names = Some(names);
         self
@@ -288,7 +287,7 @@ impl Recorder {
         self.writer.event(processor, now, event).map_err(Failure::new)
     }
 
-    /// Writes everything now and then by virtual time; `now` is that of the next event of any processor.
+    /// Flushes at intervals of virtual time; `now` is the time of the next event of any processor.
     pub fn keep_up(&mut self, processors: usize, now: Instant) -> Result<(), Failure> {
         if now.since(self.flushed) < FLUSH {
             return Ok(());
@@ -298,10 +297,10 @@ impl Recorder {
         self.writer.flush_until(processors, before).map_err(Failure::new)
     }
 
-    /// Hands everything to the operating system, so that it survives the end of this process, and says that it is
-    /// everything until `told`, of processors that were idle, too.
+    /// Flushes to the operating system, with the statement that all events until `told` are recorded. The data then
+    /// survives the end of this process.
     pub fn flush_until(&mut self, processors: usize, told: Instant) -> Result<(), Failure> {
-        // Of one alone its events tell.
+        // With one processor its events suffice.
         let flushed = if processors > 1 { self.writer.flush_until(processors, told) } else { self.writer.flush() };
         flushed.map_err(Failure::new)
     }

@@ -17,9 +17,20 @@ mod started;
 #[cfg(feature = "broker")]
 pub(super) use guard::watch;
 #[cfg(feature = "broker")]
-pub(super) use started::Programs;
+pub(super) use started::RunningPrograms;
 
-/// What a simulation's reader must know of programs.
+/// The outcome of a run's programs.
+#[derive(Default)]
+pub(super) struct ProgramsOutcome {
+    /// In the file's order.
+    pub summaries: Vec<ProgramSummary>,
+    /// Notes on them.
+    pub notes: Vec<ReportNote>,
+    /// Whether one ended by itself with an error.
+    pub failed: bool,
+}
+
+/// Notes on programs in a simulation.
 pub(super) fn notes(system: &System) -> Vec<ReportNote> {
     let of = |which: &dyn Fn(&Program) -> bool| {
         let names =
@@ -34,17 +45,21 @@ pub(super) fn notes(system: &System) -> Vec<ReportNote> {
     let idle = of(&|program| program.execution_times.is_empty());
     let elsewhere = of(&has_external_advocate);
     let all = [
-        told(idle, "the file does not say what they take, so they do nothing here", "write `takes` in their sections"),
+        told(
+            idle,
+            "programs without declared execution times are idle in a simulation",
+            "set `takes` in their sections",
+        ),
         told(
             elsewhere,
-            "their advocates in other processes and libraries are not asked here, and pass on what the ones before them ask",
-            "`hyoshi run` asks them",
+            "advocates in other processes and libraries are skipped in a simulation",
+            "`hyoshi run` uses them",
         ),
     ];
     all.into_iter().flatten().collect()
 }
 
-/// What became of a program in a simulation.
+/// The summary of a program in a simulation.
 pub(super) fn played(system: &System, played: &ProgramResults) -> ProgramSummary {
     let all = &played.all;
     let consumed = all.consumed.as_nanos();

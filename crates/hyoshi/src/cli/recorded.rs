@@ -1,4 +1,4 @@
-//! A recording as verbs read it: the system that it is of, and its events.
+//! Reads a recording: its system and its events.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -17,20 +17,19 @@ use hyoshi_trace::recording::{RangeCheck, RangeError, ReadError, RecordingHeader
 
 use super::Failure;
 use super::costs::{self, CostsFrom};
-use super::load::{Changes, Ready, known_strategy, plan};
+use super::load::{Changes, LoadedSystem, known_strategy, plan};
 
-/// A recording with the system it is of. Its events are read when they are asked for: memory does
-/// not grow with them.
+/// A recording with its system. Events are read on demand: memory does not grow with them.
 pub(super) struct Recorded {
     pub path: PathBuf,
     pub header: RecordingHeader,
     pub system: Arc<System>,
     pub plan: Arc<Plan>,
-    /// Known once it was read.
+    /// Known after reading.
     cut: OnceCell<Option<Instant>>,
 }
 
-/// The changes that a recording names, read as the command line was.
+/// The changes in a recording.
 #[derive(Parser)]
 struct Recalled {
     #[command(flatten)]
@@ -49,8 +48,9 @@ impl Recorded {
         let known = ReadContext { files: header.files.clone(), costs, ..ReadContext::default() };
         let mut system = read_with(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
-        let recalled = Recalled::try_parse_from(words)
-            .map_err(|error| Failure::new(format!("the recording names a change that is none: {error}")))?;
+        let recalled = Recalled::try_parse_from(words).map_err(|error| {
+            Failure::new(format!("the recording {} contains an invalid change: {error}", path.display()))
+        })?;
         recalled.changes.apply(&mut system);
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;
@@ -72,7 +72,7 @@ impl Recorded {
         costs: &CostsFrom,
         mut notes: Vec<ReportNote>,
         strategies: &Strategies,
-    ) -> Result<Ready, Failure> {
+    ) -> Result<LoadedSystem, Failure> {
         known_strategy(changes, strategies)?;
         let mut system = Contents::clone(&self.system);
         changes.apply(&mut system);
@@ -81,7 +81,7 @@ impl Recorded {
         }
         let system = System::new(system);
         let plan = plan(&system, strategies)?;
-        Ok(Ready {
+        Ok(LoadedSystem {
             file: self.path.display().to_string(),
             source: self.header.system.clone(),
             files: self.header.files.clone(),
@@ -93,7 +93,7 @@ impl Recorded {
         })
     }
 
-    /// Hands every event to `each`, until it says stop. Damage is an error.
+    /// Passes every event to `each`, until it stops. Damage is an error.
     pub fn events(
         &self,
         each: impl FnMut(ProcessorId, Instant, TraceEvent) -> ControlFlow<()>,
@@ -121,7 +121,7 @@ impl Recorded {
                 }
             };
             fits.check(&entry).map_err(|misfit| self.does_not_fit(&misfit))?;
-            // What one processor did is not to be judged without what the others did at the time.
+            // Later events lack those of the other processors.
             if entry.now > until {
                 continue;
             }
@@ -134,7 +134,7 @@ impl Recorded {
         let torn = reader.torn().map(|torn| {
             let common = cut.map(|cut| {
                 format!(
-                    "; all processors are told of until {}, what some tell of later is left out",
+                    "; the part after {} is left out, because it lacks some processors",
                     time(cut.since(Instant::ZERO))
                 )
             });
@@ -158,7 +158,7 @@ impl Recorded {
             let names = hosts.iter().map(|host| format!("`{}`", system.hosts[*host as usize].name));
             names.collect::<Vec<_>>().join(", ")
         };
-        (!missing.is_empty()).then(|| format!("it contains {} only, nothing of {}", names(here), names(missing)))
+        (!missing.is_empty()).then(|| format!("it contains only {}, not {}", names(here), names(missing)))
     }
 
     /// The reference host of its times: the first that it contains.
@@ -168,11 +168,11 @@ impl Recorded {
     }
 
     pub fn does_not_fit(&self, misfit: &RangeError) -> Failure {
-        Failure::new(format!("the recording {} is not of the system in it: {misfit}", self.path.display()))
+        Failure::new(format!("the recording {} does not match the system in it: {misfit}", self.path.display()))
     }
 
-    /// Until when a recording that was cut off tells of all processors; `None` where it tells of the
-    /// end of each, or only of one.
+    /// The last instant for which a truncated recording has events of all processors; `None` if it is complete, or has
+    /// one processor.
     fn cut(&self) -> Result<Option<Instant>, Failure> {
         let processors = &self.header.processors;
         if processors.len() < 2 {
@@ -182,7 +182,7 @@ impl Recorded {
             return Ok(*known);
         }
         let mut reader = reader(&self.path)?;
-        // What is damaged is told where events are read for good.
+        // Damage is reported by the second reading.
         while let Some(Ok(_)) = reader.next() {}
         let all = processors.iter().map(|processor| reader.complete_until(ProcessorId(*processor)));
         let cut = all.min().filter(|least| *least != Instant::NEVER);
@@ -190,17 +190,17 @@ impl Recorded {
     }
 }
 
-/// What a recording leaves to say when its events were read.
+/// The state of a recording after its events were read.
 pub(super) struct Left {
     /// Events that were lost while recording.
     pub lost: u64,
-    /// How it ends within a block, if it does.
+    /// How it ends within a block.
     pub torn: Option<String>,
-    /// The last instant at which it tells of all processors, if it was cut off.
+    /// The last instant with events of all processors, if it is truncated.
     pub cut: Option<Instant>,
-    /// The same; of a whole recording, the time of its last event.
+    /// The same; of a complete recording, the time of its last event.
     pub last: Instant,
-    /// Why the rest could not be read, if it could not.
+    /// Why the rest could not be read.
     pub damaged: Option<Failure>,
     /// The names of other threads.
     pub names: Vec<String>,
@@ -213,17 +213,17 @@ pub(super) fn reader(path: &Path) -> Result<RecordingReader<BufReader<File>>, Fa
     RecordingReader::new(BufReader::with_capacity(READ, file)).map_err(|error| cannot_read(path, error))
 }
 
-/// A file is read in pieces of this size: a block and then some.
+/// The size of read buffers: more than a block.
 const READ: usize = 128 << 10;
 
 pub(super) fn cannot_read(path: &Path, error: ReadError) -> Failure {
     match error {
         ReadError::Io(error) => {
             let help = match error.kind() {
-                ErrorKind::NotFound => "check the name; `hyoshi run FILE --record NAME` makes a recording",
-                ErrorKind::IsADirectory => "name a file in it",
+                ErrorKind::NotFound => "check the name; `hyoshi run FILE --record NAME` writes a recording",
+                ErrorKind::IsADirectory => "name a file in this directory",
                 ErrorKind::PermissionDenied => "make it readable for this user: chmod +r",
-                _ => "check that it can be read: cat",
+                _ => "check that other programs can read the file",
             };
             Failure::new(format!("cannot read {}: {error}", path.display())).help(help)
         }

@@ -1,11 +1,10 @@
-//! `hyoshi reproduce`: the papers' experiments, run again and judged.
+//! `hyoshi reproduce`: reruns the papers' experiments, and rates their claims.
 
 mod broker;
 mod kokyu;
 
-use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Args, Subcommand};
 use hyoshi_os::signals::Interrupt;
@@ -16,6 +15,7 @@ use hyoshi_reproduce::{ExperimentControl, Judgement, Stopped};
 use serde::Serialize;
 
 use super::output::{cannot_write, command_line};
+use super::progress::ProgressLine;
 use super::{Failure, Format, Held, head, streams};
 
 #[derive(Debug, Args)]
@@ -27,9 +27,9 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Paper {
     /// Multiparadigm scheduling of a flight program (Gill, Cytron and Schmidt 2003): claims K1 to K13
-    Kokyu(kokyu::Kokyu),
-    /// Dynamic CPU management by a broker (Eide, Stack, Regehr and Lepreau 2004): claims B1 to B7 but for B5
-    Broker(broker::Broker),
+    Kokyu(kokyu::Arguments),
+    /// Dynamic CPU management by a broker (Eide, Stack, Regehr and Lepreau 2004): claims B1 to B7 except B5
+    Broker(broker::Arguments),
 }
 
 pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
@@ -39,29 +39,24 @@ pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<Held, F
     }
 }
 
-/// Does something that takes a while: tells a terminal of its steps, and ends when it is interrupted.
+/// Runs a long computation: shows its steps on a terminal, and ends on an interrupt.
 fn watched<R>(format: Format, work: impl FnOnce(ExperimentControl<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
     let interrupt = Interrupt::on_signals(Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
-    let tells = format == Format::Text && std::io::stderr().is_terminal();
-    let step = |what: &str| {
-        if tells {
-            streams::err(format_args!("\r\x1b[K{what} ..."));
-        }
-    };
+    let line = Mutex::new(ProgressLine::new(format));
+    let line = || line.lock().unwrap_or_else(PoisonError::into_inner);
+    let step = |what: &str| line().step(&format!("{what} ..."));
     let done = work(ExperimentControl { step: &step, stop: &|| interrupt.requested() })?;
-    if tells {
-        streams::err("\r\x1b[K");
-    }
+    line().clear();
     Ok(done)
 }
 
 fn stopped(_: Stopped) -> Failure {
-    Failure::new("interrupted: nothing was judged")
+    Failure::new("interrupted before the claims were rated")
 }
 
-/// What people get of a paper.
-struct Pieces<'a> {
+/// The output of a paper for people.
+struct PaperOutput<'a> {
     paper: &'static str,
     claims: &'a [Judgement],
     heading: &'a dyn Fn(TerminalStyle) -> String,
@@ -69,17 +64,17 @@ struct Pieces<'a> {
     page: &'a dyn Fn(&str) -> String,
 }
 
-/// What programs get.
+/// The output for programs.
 #[derive(Serialize)]
-struct Told<'a, R> {
+struct ReproducedJson<'a, R> {
     hyoshi: serde_json::Value,
     paper: &'static str,
     #[serde(flatten)]
     reproduced: &'a R,
 }
 
-fn tell<R: Serialize>(
-    pieces: &Pieces<'_>,
+fn print<R: Serialize>(
+    pieces: &PaperOutput<'_>,
     reproduced: &R,
     report: Option<&Path>,
     format: Format,
@@ -99,7 +94,7 @@ fn tell<R: Serialize>(
         Format::Json => {
             let mut hyoshi = head("reproduce");
             hyoshi["command"] = command.into();
-            let object = serde_json::to_string_pretty(&Told { hyoshi, paper: pieces.paper, reproduced });
+            let object = serde_json::to_string_pretty(&ReproducedJson { hyoshi, paper: pieces.paper, reproduced });
             streams::out(format_args!("{}\n", object.map_err(Failure::new)?))?;
         }
     }

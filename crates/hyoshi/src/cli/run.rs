@@ -15,6 +15,7 @@ use hyoshi_os::signals::Interrupt;
 use hyoshi_os::switches::SwitchVisibility;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
+use hyoshi_report::figures::time;
 use hyoshi_report::{LiveTable, NoteLevel, ReportInput, ReportNote};
 use hyoshi_runtime::{EndedBy, Finished, Node, RunNote, RunningNode, StartError};
 use hyoshi_sched::Strategies;
@@ -24,22 +25,22 @@ use hyoshi_trace::{DispatchDecision, TraceEvent};
 
 use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
-use super::lanes::Lanes;
-use super::load::{Changes, Ready, load};
-use super::notes::{note, recorded_level, warning};
+use super::lanes::LanePromises;
+use super::load::{Changes, LoadedSystem, load};
+use super::notes::{Verbose, note, recorded_level, warning};
 use super::output::{
     FLUSH, RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish, try_out, unix_now,
 };
 #[cfg(feature = "broker")]
-use super::programs::Programs;
+use super::programs::RunningPrograms;
 use super::proved::Analysing;
 #[cfg(not(feature = "broker"))]
-use super::unbrokered::{Lanes, Programs};
+use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPrograms};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
 use hosts::{HostArguments, Joined};
 
-/// The rings are emptied this often; the live table is drawn as often as it wants.
+/// The rings are read this often.
 const POLL: Duration = Duration::from_millis(40);
 
 #[derive(Debug, Args)]
@@ -50,10 +51,10 @@ pub(super) struct Arguments {
     changes: Changes,
     #[command(flatten)]
     costs: CostsFrom,
-    /// Do not start unless everything asked of the kernel is granted
+    /// Do not start unless the kernel grants every request
     #[arg(long)]
     strict: bool,
-    /// Run on CPUs that other runs, or other programs' real-time threads, have too
+    /// Allow CPUs that other runs or real-time threads use, too
     #[arg(long)]
     share_cpu: bool,
     #[command(flatten)]
@@ -63,25 +64,27 @@ pub(super) struct Arguments {
     /// Write no HTML report
     #[arg(long, conflicts_with = "report")]
     no_report: bool,
-    /// Record every input and decision; what is recorded survives SIGKILL
+    /// Record every input and decision; the recording survives SIGKILL
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// The socket of the CPU broker, which starts the file's programs and counts on its lanes [default: as of `hyoshi broker`]
+    /// The socket of the CPU broker, for the file's programs and lanes [default: that of `hyoshi broker`]
     #[cfg(feature = "broker")]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    verbose: Verbose,
 }
 
-/// What comes out of the rings goes here, on this command's own thread, below every lane.
-struct Watching<'a> {
+/// Receives the events from the rings, on this command's own thread, below every lane.
+struct RunEvents<'a> {
     observer: Observer<'a>,
     recorder: Option<Recorder>,
     failed: Option<Failure>,
-    /// Processors whose lanes the hard cap has paused, until the broker knows.
+    /// Processors whose lanes the hard cap has paused.
     paused: Vec<ProcessorId>,
 }
 
-impl Watching<'_> {
+impl RunEvents<'_> {
     fn event(&mut self, processor: ProcessorId, now: Instant, event: TraceEvent) {
         self.observer.event(processor, now, &event);
         if let TraceEvent::Decision(DispatchDecision::Pause { on: true }) = &event
@@ -95,7 +98,7 @@ impl Watching<'_> {
         self.forget_failed_recorder();
     }
 
-    /// Everything that happened until `told` was handed over.
+    /// All events until `told` were passed on.
     fn flush(&mut self, processors: usize, told: Instant) {
         if let Some(recorder) = &mut self.recorder {
             self.failed = recorder.flush_until(processors, told).err();
@@ -103,7 +106,7 @@ impl Watching<'_> {
         self.forget_failed_recorder();
     }
 
-    /// A disk that is full ends the recording, not the run.
+    /// A full disk ends the recording, not the run.
     fn forget_failed_recorder(&mut self) {
         if self.failed.is_some() {
             self.recorder = None;
@@ -127,9 +130,8 @@ pub(super) fn run(
     if let Some(path) = &report {
         try_out("the report", path, &ready.file).map_err(|failure| match arguments.report.report {
             Some(_) => failure,
-            None => failure.help(
-                "start it in a folder that you may write to; `--report FILE` names another place, `--no-report` writes none",
-            ),
+            None => failure
+                .help("name a file that you may write to with `--report FILE`, or write no report with `--no-report`"),
         })?;
     }
     let record_to = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
@@ -143,11 +145,11 @@ pub(super) fn run(
     };
     let node = node.strict(arguments.strict).interrupt(interrupt.clone());
     let node = node.share_cpu(arguments.share_cpu);
-    // Without a recording nobody asks who had the CPU.
+    // Only recordings contain context switches.
     let node = node.watch(record_to.is_some());
     let mut node = bodies.install(&ready.system, node).map_err(Failure::new)?;
     let not_started = |error: StartError| {
-        Failure::new(error).help("`hyoshi doctor` tells what this machine grants, and what to do about each refusal")
+        Failure::new(error).help("`hyoshi doctor` lists what this machine permits, with a remedy for each refusal")
     };
     #[cfg(feature = "broker")]
     let socket = arguments.socket.as_deref();
@@ -155,8 +157,8 @@ pub(super) fn run(
     let socket = None;
     // First: programs are admitted beside the lanes.
     let cpus = node.cpus().map_err(not_started)?;
-    let mut lanes = Lanes::tell(&ready.system, &cpus, socket);
-    let programs = Programs::start(&ready.system, host, socket)?;
+    let mut lanes = LanePromises::send(&ready.system, &cpus, socket);
+    let programs = RunningPrograms::start(&ready.system, host, socket)?;
     let mut prepared = node.prepare().map_err(not_started)?;
     let joined =
         host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
@@ -171,8 +173,8 @@ pub(super) fn run(
     };
     let ordinary = |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, KernelRequest::Policy(_)));
     if running.notes().iter().any(ordinary) {
-        // Without priorities they are above nobody.
-        lanes = Lanes::default();
+        // Without real-time priorities the lanes are not above windows.
+        lanes = LanePromises::default();
     }
 
     let recorder =
@@ -181,17 +183,17 @@ pub(super) fn run(
     let recorder = recorder.map(|recorder| recorder.names(names.clone()));
     let causes = cause_analysis(&ready.system, &ready.plan, false, format, report.is_some());
     let observer = Observer::new(&ready.system).with_causes(causes);
-    let mut watching = Watching { observer, recorder, failed: None, paused: Vec::new() };
+    let mut watching = RunEvents { observer, recorder, failed: None, paused: Vec::new() };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
     let hosts = joined.map(Joined::end).unwrap_or_default();
-    let programs = programs.map(Programs::end).unwrap_or_default();
-    // What cannot be recorded is told with the figures, which are worth having anyway.
+    let programs = programs.map(RunningPrograms::end).unwrap_or_default();
+    // A failed recording is reported with the figures.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
     let unrecorded = watching.failed.take().or(recorded.err());
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
-    // Not before: a run wants the machine for itself.
+    // After the run, which needs the machine's CPUs.
     let proved = Analysing::begin(&ready.system, &ready.plan).end();
     let end = Instant::ZERO + finished.elapsed;
     watching.observer.close(end);
@@ -216,11 +218,12 @@ pub(super) fn run(
         programs: programs.summaries,
     };
     if account.verdict().holds {
-        // Nothing has to be done about a disturbance that cost no deadline that counts.
+        // A disturbance without a missed deadline needs no action.
         let disturbances = account.notes.iter_mut().filter(|note| [MACHINE, STEAL].contains(&note.topic.as_str()));
         disturbances.for_each(|note| note.level = NoteLevel::Info);
     }
-    let held = publish(&account, report.as_deref(), format, unrecorded.into_iter().collect())?;
+    let held =
+        publish(&account, report.as_deref(), format, arguments.verbose.detail(), unrecorded.into_iter().collect())?;
     match finished.ended_by {
         EndedBy::Runaway { .. } | EndedBy::Panicked { .. } | EndedBy::Broken { .. } | EndedBy::Overloaded { .. } => {
             Ok(Held::No)
@@ -230,12 +233,12 @@ pub(super) fn run(
     }
 }
 
-/// Empties the rings and shows how it goes, until it is over.
+/// Reads the rings and shows the progress, until the run ends.
 fn watch(
     mut running: RunningNode,
     system: &System,
-    watching: &mut Watching<'_>,
-    lanes: &Lanes,
+    watching: &mut RunEvents<'_>,
+    lanes: &LanePromises,
     joined: Option<&Joined>,
     format: Format,
 ) -> Finished {
@@ -260,7 +263,7 @@ fn watch(
             flushed = now;
         }
         if let Some(live) = live.as_mut().filter(|live| live.is_due(now)) {
-            // A terminal that is gone is no reason to end the run.
+            // A closed terminal does not end the run.
             let _ = live.show(now, system, watching.observer.stats(), running.lost_events());
         }
     }
@@ -295,22 +298,22 @@ fn facts(running: &RunningNode, system: &System) -> Vec<Fact> {
 /// The topic of release threads that woke up late.
 const MACHINE: &str = "machine";
 
-/// The topic of CPU time that the hypervisor took.
+/// The topic of CPU time used by the hypervisor.
 const STEAL: &str = "steal";
 
-/// The topic of what is seen of context switches.
+/// The topic of recorded context switches.
 pub(super) const SWITCHES: &str = "switches";
 
 fn seen(processor: &str, visibility: SwitchVisibility) -> String {
     let seen = match visibility {
-        SwitchVisibility::Everything => "every switch of its CPU is seen",
-        SwitchVisibility::OwnThreads => "it is seen when its lanes lose their CPU, not to whom",
-        SwitchVisibility::Nothing => "no switch of its CPU is seen: what jobs lack is inferred from their CPU time",
+        SwitchVisibility::Everything => "every context switch of its CPU is recorded",
+        SwitchVisibility::OwnThreads => "preemptions of its lanes are recorded, without the preempting thread",
+        SwitchVisibility::Nothing => "no context switches are recorded; preemption is inferred from CPU times",
     };
     format!("{processor}: {seen}")
 }
 
-/// How much a note matters, and what it is about.
+/// The level and the topic of a note.
 fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
     match note {
         RunNote::Refused { .. } | RunNote::RefusedLater { .. } => (NoteLevel::Refused, "kernel"),
@@ -324,8 +327,8 @@ fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
     }
 }
 
-/// Everything a reader must know to judge the figures.
-fn notes(finished: &Finished, ready: &Ready) -> Vec<ReportNote> {
+/// All notes of the run.
+fn notes(finished: &Finished, ready: &LoadedSystem) -> Vec<ReportNote> {
     let mut notes: Vec<ReportNote> = ready.warnings.iter().map(warning).collect();
     notes.extend(ready.notes.iter().cloned());
     for run in &finished.notes {
@@ -341,7 +344,7 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<ReportNote> {
     match &finished.ended_by {
         EndedBy::Duration | EndedBy::Stopped => {}
         EndedBy::Interrupted => {
-            notes.push(note(NoteLevel::Info, "end", "interrupted: the figures are of the time until then"))
+            notes.push(note(NoteLevel::Info, "end", "interrupted: the figures cover the time before"))
         }
         ended @ (EndedBy::Runaway { .. }
         | EndedBy::Panicked { .. }
@@ -349,21 +352,20 @@ fn notes(finished: &Finished, ready: &Ready) -> Vec<ReportNote> {
         | EndedBy::Overloaded { .. }) => notes.push(note(NoteLevel::Failed, "end", ended)),
     }
     if finished.lost.signals > 0 {
-        let text = format!("{} completions for other processors were lost: a link was full", finished.lost.signals);
+        let text =
+            format!("{} completions for other processors were lost, because a link was full", finished.lost.signals);
         notes.push(note(NoteLevel::Degraded, "link", text));
     }
     if finished.lost.switches > 0 {
-        let text = format!(
-            "{} records of the kernel's switches were lost: who had a CPU is not known for a while",
-            finished.lost.switches
-        );
+        let text =
+            format!("{} records of context switches were lost: some use of CPUs is unknown", finished.lost.switches);
         notes.push(note(NoteLevel::Info, SWITCHES, text));
     }
     for (processor, cpu, stolen) in &finished.stolen {
         let stolen = stolen.unwrap_or_default();
         if stolen > Span::from_millis(10) {
             let name = &ready.system.processor(*processor).name;
-            let text = format!("the host took {stolen:.3} of CPU {cpu} (processor {name}) during the run");
+            let text = format!("the host used {} of CPU {cpu} (processor {name}) during the run", time(stolen));
             notes.push(note(NoteLevel::Degraded, STEAL, text));
         }
     }

@@ -1,10 +1,10 @@
-//! `hyoshi sim`: the system in virtual time.
+//! `hyoshi sim`: simulates a system in virtual time.
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal};
+use std::io::BufWriter;
 use std::path::PathBuf;
-use std::time::{Duration, Instant as WallClock};
+use std::time::Instant as WallClock;
 
 use clap::Args;
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
@@ -21,18 +21,18 @@ use super::costs::CostsFrom;
 use super::from::{Incident, Links};
 use super::jobs::Jobs;
 use super::load::{Changes, load};
-use super::notes::{note, warning};
+use super::notes::{Verbose, note, warning};
 use super::output::{RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish_with};
+use super::progress::ProgressLine;
 use super::proved::Analysing;
-use super::{Failure, Format, Held, streams};
+use super::{Failure, Format, Held};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The system's file
     #[arg(required_unless_present = "from", conflicts_with = "from")]
     file: Option<PathBuf>,
-    /// Simulate what was recorded: its system, the execution times and releases of its jobs, as
-    /// they were or with changes
+    /// Simulate a recording: its system, execution times and releases, unchanged or with changes
     #[arg(long, value_name = "RECORDING", conflicts_with_all = ["seed", "record"])]
     from: Option<PathBuf>,
     /// With --from: the source of delays and losses of signals between processors [default: declared]
@@ -50,26 +50,28 @@ pub(super) struct Arguments {
     /// Record every input and decision
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    #[command(flatten)]
+    verbose: Verbose,
 }
 
-/// What the probes of all processors write to. A simulation has one thread.
-struct Sink<'a> {
+/// The outputs that the probes of all processors share. A simulation has one thread.
+struct SimulationOutputs<'a> {
     observer: Observer<'a>,
     jobs: Option<Jobs<BufWriter<File>>>,
     recorder: Option<Recorder>,
     processors: usize,
-    /// The first thing that could not be written; the simulation ends there.
+    /// The first error of writing, which ends the simulation.
     failed: Option<Failure>,
 }
 
-struct SinkProbe<'a, 's> {
+struct OutputProbe<'a, 's> {
     processor: ProcessorId,
-    sink: &'a RefCell<Sink<'s>>,
-    /// Files want events that are not counted, too.
+    sink: &'a RefCell<SimulationOutputs<'s>>,
+    /// Files need all events, not only those that are counted.
     everything: bool,
 }
 
-impl Probe for SinkProbe<'_, '_> {
+impl Probe for OutputProbe<'_, '_> {
     #[inline]
     fn event(&mut self, now: Instant, event: TraceEvent) {
         if self.everything || Observer::counts(&event) {
@@ -82,7 +84,7 @@ impl Probe for SinkProbe<'_, '_> {
     }
 }
 
-impl Sink<'_> {
+impl SimulationOutputs<'_> {
     fn write(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) {
         if self.failed.is_some() {
             return;
@@ -129,11 +131,12 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let everything = jobs.is_some() || recorder.is_some() || causes.is_some();
     let compares = incident.as_ref().is_some_and(Incident::compares);
     let observer = Observer::new(system).with_causes(causes).keeping_ends(compares);
-    let sink = RefCell::new(Sink { observer, jobs, recorder, processors: system.processors.len(), failed: None });
+    let sink =
+        RefCell::new(SimulationOutputs { observer, jobs, recorder, processors: system.processors.len(), failed: None });
     let interrupt = Interrupt::on_signals(std::sync::Arc::new(Wake::new()))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let until = incident.as_ref().map_or(Instant::ZERO + system.duration, Incident::until);
-    let mut progress = Progress::new(until, format);
+    let mut progress = ProgressLine::new(format);
     let analysing = Analysing::begin(&ready.system, &ready.plan);
     let started = WallClock::now();
     let mut end = until;
@@ -156,9 +159,9 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         until,
         given,
         programs.as_mut(),
-        |processor| SinkProbe { processor, sink: &sink, everything },
+        |processor| OutputProbe { processor, sink: &sink, everything },
         |now| {
-            progress.show(now);
+            progress.show(|| simulated_until(now, until));
             let go_on = !interrupt.requested() && sink.borrow().failed.is_none();
             if !go_on {
                 end = now;
@@ -184,10 +187,10 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     notes.extend(ready.notes);
     if let Some(late) = incident.as_ref().map(|incident| incident.late.len()).filter(|late| *late > 0) {
         let releases = if late == 1 { "release" } else { "releases" };
-        notes.push(note(NoteLevel::Info, LATE_RELEASES, format!("{late} {releases} came later than declared")));
+        notes.push(note(NoteLevel::Info, LATE_RELEASES, format!("{late} {releases} later than declared")));
     }
     if end < until {
-        notes.push(note(NoteLevel::Info, "end", "interrupted: the figures are of the time until then"));
+        notes.push(note(NoteLevel::Info, "end", "interrupted: the figures cover the time before"));
     }
     notes.extend(losses.into_iter().map(|(name, text)| note(NoteLevel::Degraded, &name, text)));
     for (id, ((times, paused), relegated)) in system.processor_ids().zip(capped) {
@@ -224,10 +227,10 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         programs: programs.iter().map(|one| super::programs::played(system, one)).collect(),
     };
     let again = incident.map(|incident| incident.outcome(system, &account.figures, &carried));
-    publish_with(&account, again, arguments.report.report.as_deref(), format, Vec::new())
+    publish_with(&account, again, arguments.report.report.as_deref(), format, arguments.verbose.detail(), Vec::new())
 }
 
-/// Losses on links and on hosts that went off, in words.
+/// Losses on links and on hosts that were switched off.
 fn losses<P>(system: &System, simulated: &Simulated<P>) -> Vec<(String, String)> {
     let mut losses = Vec::new();
     let signals = |count: u64| if count == 1 { "1 signal".to_string() } else { format!("{count} signals") };
@@ -246,7 +249,7 @@ fn losses<P>(system: &System, simulated: &Simulated<P>) -> Vec<(String, String)>
             text += &format!(", {refused} sent to a host that was off");
         }
         if in_flight > 0 {
-            text += &format!(", {in_flight} on the way at the end");
+            text += &format!(", {in_flight} in transit at the end");
         }
         losses.push((name, text));
     }
@@ -255,40 +258,18 @@ fn losses<P>(system: &System, simulated: &Simulated<P>) -> Vec<(String, String)>
         let lost: u64 = here.map(|(_, simulated)| simulated.lost_jobs).sum();
         if lost > 0 {
             let jobs = if lost == 1 { "1 job was" } else { &format!("{lost} jobs were") };
-            losses
-                .push((format!("host {}", host.name), format!("{jobs} lost when it went off (counted as cancelled)")));
+            losses.push((
+                format!("host {}", host.name),
+                format!("{jobs} lost when it was switched off (counted as cancelled)"),
+            ));
         }
     }
     losses
 }
 
-/// A line on the terminal that says how far it is, for simulations that take more than a moment.
-struct Progress {
-    until: Instant,
-    shown: WallClock,
-    visible: bool,
-    wanted: bool,
-}
-
-impl Progress {
-    fn new(until: Instant, format: Format) -> Self {
-        let wanted = format == Format::Text && std::io::stderr().is_terminal();
-        Progress { until, shown: WallClock::now(), visible: false, wanted }
-    }
-
-    fn show(&mut self, now: Instant) {
-        if self.wanted && self.shown.elapsed() > Duration::from_millis(300) {
-            let share = now.as_nanos() as f64 / self.until.as_nanos().max(1) as f64 * 100.0;
-            let seconds = |instant: Instant| instant.as_nanos() as f64 / 1e9;
-            let (done, all) = (seconds(now), seconds(self.until));
-            streams::err(format_args!("\r\x1b[Ksimulated {done:.1} s of {all:.1} s ({share:.0} %)"));
-            (self.shown, self.visible) = (WallClock::now(), true);
-        }
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.visible) {
-            streams::err("\r\x1b[K");
-        }
-    }
+/// How far a simulation is.
+fn simulated_until(now: Instant, until: Instant) -> String {
+    let seconds = |instant: Instant| instant.as_nanos() as f64 / 1e9;
+    let (done, all) = (seconds(now), seconds(until));
+    format!("simulated {done:.1} s of {all:.1} s ({:.0} %)", done / all.max(1e-9) * 100.0)
 }

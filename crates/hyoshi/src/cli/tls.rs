@@ -14,7 +14,7 @@ use super::Failure;
 
 /// TLS of verbs that call objects.
 #[derive(Debug, Args)]
-pub(super) struct Tls {
+pub(super) struct ClientTls {
     /// Use TLS where references offer it; trust servers with a certificate from one of the authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     tls_roots: Option<PathBuf>,
@@ -35,8 +35,8 @@ pub(super) struct Tls {
     strict: bool,
 }
 
-impl Tls {
-    /// The ORB that these flags ask for.
+impl ClientTls {
+    /// The ORB that these flags request.
     pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, Failure> {
         let builder = if self.tls_only { builder.tls_only() } else { builder };
         let files = Files {
@@ -54,7 +54,7 @@ impl Tls {
 
 /// TLS of a server, with its clients and with other servers.
 #[derive(Debug, Args)]
-pub(super) struct TlsService {
+pub(super) struct ServerTls {
     /// The certificate of endpoints over TLS, ssliop://HOST:PORT (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
@@ -75,8 +75,8 @@ pub(super) struct TlsService {
     strict: bool,
 }
 
-impl TlsService {
-    /// The flags, and which were given.
+impl ServerTls {
+    /// The flags, and which were set.
     pub fn flags(&self) -> [(&'static str, bool); 6] {
         [
             ("--tls-only", self.tls_only),
@@ -226,7 +226,7 @@ fn calling(builder: OrbBuilder, client: Option<TlsClient>) -> Result<OrbBuilder,
     }
 }
 
-/// What to do about an exception that TLS raised, if it did.
+/// A remedy for an exception of TLS.
 pub(super) fn help(raised: &SystemException) -> Option<&'static str> {
     Some(match raised.minor {
         minor::TLS_UNKNOWN_CA => "--tls-roots must contain the authority that signed the server's certificate",

@@ -1,12 +1,11 @@
-//! `hyoshi top`: the broker's tasks as they are now. In a terminal a table that is drawn anew in its place, elsewhere a block
-//! of text or an object a time.
+//! `hyoshi top`: shows the broker's tasks live. In a terminal a table is redrawn; elsewhere each sample is a block of
+//! text or a JSON object.
 //!
-//! A thread asks the broker, so that keys and signals wait for no answer; the other shows what came.
+//! One thread queries the broker; another handles keys and signals, and shows the samples.
 
 mod screen;
 mod view;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
@@ -16,12 +15,13 @@ use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::Span;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake};
 use hyoshi_report::TerminalStyle;
+use hyoshi_report::terminal::can_redraw;
 use serde_json::json;
 
 use super::broker::{At, Ended, Whom, ended, status_json, task_json};
 use super::{Failure, Format, Held, head, streams};
 use screen::Screen;
-use view::{Looked, Order, View};
+use view::{BrokerSample, SortKey, View};
 
 #[derive(Debug, Args)]
 #[command(
@@ -31,13 +31,13 @@ use view::{Looked, Order, View};
                         hyoshi top --once --format json"
 )]
 pub(super) struct Top {
-    /// How often to look
+    /// Time between samples
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: Span,
-    /// What to sort by
+    /// The column to sort by
     #[arg(long, value_enum, value_name = "COLUMN", default_value_t)]
-    sort: Order,
-    /// Look twice, `--every` apart, tell, and end
+    sort: SortKey,
+    /// Print one sample and exit
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -46,13 +46,13 @@ pub(super) struct Top {
     whom: Whom,
 }
 
-/// How often keys are looked for.
+/// How often keys are read.
 const KEYS: Span = Span::from_millis(50);
 
 pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
     if top.every < Span::from_millis(100) {
-        let failure = Failure::new(format_args!("--every {} is too often", top.every));
-        return Err(failure.help("100ms is the least: each look costs the broker time"));
+        let failure = Failure::new(format_args!("--every {} is too short", top.every));
+        return Err(failure.help("use at least 100ms, because each sample costs CPU time"));
     }
     let (wake, clock) = (Arc::new(Wake::new()), MonotonicClock::start());
     let interrupt = Interrupt::on_signals(wake.clone());
@@ -63,21 +63,24 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
         Err(Ended::Broker(error)) => return ended("top", &error, format),
     };
     let mut view = View::new(client.place(), top.sort);
-    let looks = looks(client, clock, top.every);
-    let drawn = std::io::stdout().is_terminal() && format == Format::Text && !top.once;
+    let samples = samples(client, clock, top.every);
+    let drawn = can_redraw(&std::io::stdout()) && format == Format::Text && !top.once;
     let mut screen = drawn.then(Screen::enter).transpose().map_err(|error| {
-        Failure::new(format_args!("the terminal cannot be drawn on: {error}")).help("`hyoshi top | cat` needs none")
+        Failure::new(format_args!("cannot draw on the terminal: {error}"))
+            .help("print plain text instead: `hyoshi top | cat`")
     })?;
     let mut seen = 0;
     while !interrupt.requested() {
-        let news = match looks.try_recv() {
+        let news = match samples.try_recv() {
             Ok(looked) => {
                 seen += 1;
                 view.take(looked);
                 true
             }
             Err(TryRecvError::Empty) => false,
-            Err(TryRecvError::Disconnected) => return Err(Failure::new("the thread that asks the broker has ended")),
+            Err(TryRecvError::Disconnected) => {
+                return Err(Failure::new("the thread that queries the broker has ended"));
+            }
         };
         match &mut screen {
             Some(screen) => {
@@ -85,11 +88,11 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
                     break;
                 }
                 let shown = screen.show(&view);
-                shown.map_err(|error| Failure::new(format_args!("the terminal cannot be drawn on: {error}")))?;
+                shown.map_err(|error| Failure::new(format_args!("cannot draw on the terminal: {error}")))?;
             }
-            // The first look has nothing to compare with: nobody knows yet who uses how much.
+            // The use of CPUs needs two samples.
             None if news && seen > 1 => {
-                told(&view, top.once, format)?;
+                print(&view, top.once, format)?;
                 if top.once {
                     break;
                 }
@@ -100,10 +103,10 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
     Ok(Held::when(!top.once || view.is_there()))
 }
 
-/// Looks at the broker again and again, and sends what it saw.
-fn looks(client: BrokerClient, clock: MonotonicClock, every: Span) -> Receiver<Looked> {
-    // A reader that is slow sees fewer.
-    let (send, looks) = sync_channel(1);
+/// Samples the broker at intervals, and sends the samples.
+fn samples(client: BrokerClient, clock: MonotonicClock, every: Span) -> Receiver<BrokerSample> {
+    // A slow receiver sees fewer samples.
+    let (send, samples) = sync_channel(1);
     std::thread::spawn(move || {
         loop {
             let broker = client.broker();
@@ -111,20 +114,20 @@ fn looks(client: BrokerClient, clock: MonotonicClock, every: Span) -> Receiver<L
                 broker.status().map_err(BrokerClientError::from).and_then(|status| Ok((status, client.tasks()?)));
             let seen = seen.map_err(|error| error.to_string());
             let at = clock.now();
-            if send.send(Looked { at, seen }).is_err() {
+            if send.send(BrokerSample { at, seen }).is_err() {
                 return;
             }
             clock.sleep_until(at + every);
         }
     });
-    looks
+    samples
 }
 
-/// Elsewhere than in a terminal.
-fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
+/// Prints a sample outside of a terminal.
+fn print(view: &View, once: bool, format: Format) -> Result<(), Failure> {
     if format == Format::Text {
         let end = if once { "" } else { "\n" };
-        return streams::out(format_args!("{}{end}", view.text(TerminalStyle::PLAIN, None)));
+        return streams::out(format_args!("{}{end}", view.text(TerminalStyle::of_stdout(), None)));
     }
     let mut answer = json!({ "hyoshi": head("top"), "at": view.place() });
     match view.seen() {
@@ -141,7 +144,7 @@ fn told(view: &View, once: bool, format: Format) -> Result<(), Failure> {
     }
     match once {
         true => streams::out(format_args!("{answer:#}\n")),
-        // One object a line: what reads it need not wait for an end.
+        // One object per line, for readers of a stream.
         false => streams::out(format_args!("{answer}\n")),
     }
 }

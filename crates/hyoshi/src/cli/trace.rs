@@ -1,4 +1,4 @@
-//! `hyoshi trace`: what a recording says.
+//! `hyoshi trace`: reads, compares, merges, converts and replays recordings.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_replay::Observer;
 use hyoshi_replay::Replay;
 use hyoshi_report::figures::time;
-use hyoshi_report::{NoteLevel, ReportInput, ReportNote};
+use hyoshi_report::{Detail, NoteLevel, ReportInput, ReportNote};
 use hyoshi_sched::Strategies;
 
 use super::compare::compare;
 use super::export::perfetto;
 use super::merge::merge;
-use super::notes::{note, recorded as recorded_note};
+use super::notes::{Verbose, note, recorded as recorded_note};
 use super::output::{ReportTo, cause_analysis, command_line, publish};
 use super::proved::Analysing;
 use super::recorded::{Left, Recorded};
@@ -28,14 +28,16 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Account for a recording: the tables, JSON or report of the run it was made of
+    /// Print the results of a recorded run: tables, JSON or an HTML report
     Summary {
         /// The recording
         file: PathBuf,
         #[command(flatten)]
         report: ReportTo,
+        #[command(flatten)]
+        verbose: Verbose,
     },
-    /// Simulate the same system, and compare order and outcome; near-ties are told apart
+    /// Simulate the same system, and compare order and outcome; near-ties are counted apart
     Compare {
         /// The recording of a run
         file: PathBuf,
@@ -49,14 +51,14 @@ enum Verb {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Write a recording for the viewer of another program
+    /// Convert a recording for the viewer of another program
     Export {
         /// For Perfetto: open the file at <https://ui.perfetto.dev>
         #[arg(long, required = true)]
         perfetto: bool,
         /// The recording
         file: PathBuf,
-        /// Where to; left out, beside the recording
+        /// The output [default: a file beside the recording]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -68,7 +70,7 @@ enum Verb {
 }
 
 impl Arguments {
-    /// What the verb is called.
+    /// The name of the verb.
     pub fn name(&self) -> &'static str {
         match &self.verb {
             Verb::Summary { .. } => "trace summary",
@@ -82,9 +84,9 @@ impl Arguments {
 
 pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
     match &arguments.verb {
-        Verb::Summary { file, report } => {
+        Verb::Summary { file, report, verbose } => {
             report.try_out(&file.display().to_string())?;
-            summary(&Recorded::open(file, strategies)?, report, format)
+            summary(&Recorded::open(file, strategies)?, report, format, verbose.detail())
         }
         Verb::Compare { file } => compare(&Recorded::open(file, strategies)?, format),
         Verb::Merge { files, output } => merge(files, output, strategies, format),
@@ -95,7 +97,7 @@ pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Form
     }
 }
 
-fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Held, Failure> {
+fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detail) -> Result<Held, Failure> {
     let analysing = Analysing::begin(&recorded.system, &recorded.plan);
     let exact = recorded.header.verb == "sim";
     let causes = cause_analysis(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
@@ -108,17 +110,15 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
     let mut notes: Vec<ReportNote> = header.facts.iter().map(recorded_note).collect();
     notes.extend(left.part.as_ref().map(|part| note(NoteLevel::Info, "recording", part)));
     let asked = recorded.system.duration;
-    // The last lane may be told of the end a little after it.
+    // The last events may be a little after the end.
     let duration = left.last.since(Instant::ZERO).min(asked);
     if left.damaged.is_some() {
-        let text =
-            format!("it is damaged after {} of {}: the figures are of what was read", time(duration), time(asked));
+        let text = format!("damaged after {} of {}: the figures cover the part before", time(duration), time(asked));
         notes.push(note(NoteLevel::Degraded, "recording", text));
     } else if let Some(torn) = &left.torn {
         notes.push(note(NoteLevel::Degraded, "recording", torn));
     } else if duration < asked {
-        let text =
-            format!("it ends after {} of {}: interrupted, or its writer was killed", time(duration), time(asked));
+        let text = format!("ends after {} of {}: the run was interrupted or killed", time(duration), time(asked));
         notes.push(note(NoteLevel::Info, "recording", text));
     }
     observer.close(left.last);
@@ -136,16 +136,16 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format) -> Result<Hel
         duration,
         asked,
         interrupted: false,
-        // How long a simulation took is in no recording.
+        // Recordings do not contain the time of a simulation.
         took: if exact { Span::ZERO } else { duration },
         started_unix_ns: Some(header.started_unix_ns),
         threads: &left.names,
         lost_events: left.lost,
         notes,
-        // What became of programs is in no recording.
+        // Recordings do not contain programs.
         programs: Vec::new(),
     };
-    publish(&account, report.report.as_deref(), format, left.damaged.take().into_iter().collect())
+    publish(&account, report.report.as_deref(), format, detail, left.damaged.take().into_iter().collect())
 }
 
 fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
@@ -163,7 +163,7 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
         })?;
         cut = cut.or(torn);
         if lost > 0 {
-            let message = format!("{lost} events were lost while recording: a replay cannot follow");
+            let message = format!("cannot replay: {lost} events were lost while recording");
             return Err(Failure::new(message).help("record again with less load on the machine"));
         }
         if let Some(diverged) = diverged {
@@ -181,10 +181,10 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
         Format::Json => {}
     }
     if let (Format::Text, Some(part)) = (format, recorded.part()) {
-        streams::out(format_args!("the recording is a part: {part}\n"))?;
+        streams::out(format_args!("the recording is partial: {part}\n"))?;
     }
     match (format, &cut) {
-        (Format::Text, Some(torn)) => streams::out(format_args!("the recording ends in mid-run: {torn}\n"))?,
+        (Format::Text, Some(torn)) => streams::out(format_args!("the recording ends during the run: {torn}\n"))?,
         (Format::Text, None) => {}
         (Format::Json, _) => {
             let object = serde_json::json!({

@@ -1,20 +1,21 @@
-//! A run without the feature `broker`: it refuses reservations, and tells no broker of its lanes.
+//! A run without the feature `broker`: it rejects reservations, and sends no promises.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use hyoshi_model::{HostId, ProcessorId, Span, System};
-use hyoshi_report::{ProgramSummary, ReportNote};
+use hyoshi_report::ReportNote;
 
 use super::Failure;
+use super::programs::ProgramsOutcome;
 
-/// The lanes of a run, of which no broker knows.
+/// The promises of a run: none.
 #[derive(Default)]
-pub(super) struct Lanes(());
+pub(super) struct NoLanePromises(());
 
-impl Lanes {
-    pub fn tell(_: &System, _: &[(ProcessorId, u32)], _: Option<&Path>) -> Lanes {
-        Lanes(())
+impl NoLanePromises {
+    pub fn send(_: &System, _: &[(ProcessorId, u32)], _: Option<&Path>) -> NoLanePromises {
+        NoLanePromises(())
     }
 
     /// No broker reserves time beside them.
@@ -26,19 +27,11 @@ impl Lanes {
 }
 
 /// Programs under the broker: none.
-pub(super) enum Programs {}
+pub(super) enum NoPrograms {}
 
-/// What became of them: nothing.
-#[derive(Default)]
-pub(super) struct Told {
-    pub summaries: Vec<ProgramSummary>,
-    pub notes: Vec<ReportNote>,
-    pub failed: bool,
-}
-
-impl Programs {
-    /// Refuses a file with reservations.
-    pub fn start(system: &Arc<System>, _: Option<HostId>, _: Option<&Path>) -> Result<Option<Programs>, Failure> {
+impl NoPrograms {
+    /// Rejects a file with reservations.
+    pub fn start(system: &Arc<System>, _: Option<HostId>, _: Option<&Path>) -> Result<Option<NoPrograms>, Failure> {
         match system.brokered.programs.len() {
             0 => Ok(None),
             count => Err(Failure::new(format!("the file has {count} reservations, which this program cannot start"))
@@ -46,7 +39,7 @@ impl Programs {
         }
     }
 
-    pub fn end(self) -> Told {
+    pub fn end(self) -> ProgramsOutcome {
         match self {}
     }
 }

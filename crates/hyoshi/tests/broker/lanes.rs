@@ -1,4 +1,4 @@
-//! Lanes of `hyoshi run` are above windows, and the broker counts on them: with real-time priorities, else it says that it skips.
+//! Lanes of `hyoshi run` are above windows, and the broker leaves room for them: with real-time priorities, else it says that it skips.
 
 use super::*;
 
@@ -87,7 +87,8 @@ fn windows_give_way_to_the_lanes_of_a_run_for_as_long_as_it_lives_and_explain_na
     // It is taken back, and the report tells of it.
     let report = run.ends();
     let notes = report["notes"].as_array().unwrap();
-    let told = notes.iter().any(|note| note["topic"] == "lanes" && note["text"].to_string().contains("counts on them"));
+    let told =
+        notes.iter().any(|note| note["topic"] == "lanes" && note["text"].to_string().contains("leaves room for them"));
     assert!(told, "{notes:#?}");
     assert_eq!((counted(&place), budgets(&place)), (None, whole.clone()));
 
@@ -118,6 +119,6 @@ fn a_broker_that_is_stopped_holds_up_no_run_and_the_report_tells() {
     let mut run = Run(command.arg(place.path().join("run/broker.sock")).stdout(Stdio::piped()).spawn().unwrap());
     let report: Value = serde_json::from_str(&Said::by(run.0.stdout.take().unwrap()).rest()).unwrap();
     let note = report["notes"].as_array().unwrap().iter().find(|note| note["topic"] == "lanes").unwrap();
-    assert!(note["text"].to_string().contains("it has not answered within 500 ms"), "{note}");
+    assert!(note["text"].to_string().contains("no answer within 500 ms"), "{note}");
     drop(broker);
 }

@@ -77,12 +77,12 @@ fn beside_a_program_it_is_said_when_the_next_broker_has_it_and_nothing_when_that
     };
     for _ in 0..2 {
         broker.ends("-KILL");
-        says("the broker has ended: steady");
+        says("the broker has ended; steady");
         broker = Broker::start(&place, "");
-        says("a broker is there again: steady");
+        says("a broker runs again; steady");
     }
     broker.ends("-KILL");
-    says("the broker has ended: steady");
+    says("the broker has ended; steady");
     let broker = Broker::start(&place, "--forget");
     wait_for(|| is_watched(&program, &broker)).expect("it is seen who serves now");
     drop(program.0.stdin.take());

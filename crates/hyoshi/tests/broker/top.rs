@@ -26,7 +26,10 @@ fn once_it_tells_how_tasks_stand_and_what_they_use() {
     let a = &json["tasks"][0];
     assert!(a["name"] == "a" && a["cpu_millionths"].as_u64() > Some(0) && a["total_ns"].as_u64() > Some(0), "{json}");
     let often = Ended::of("top", &place.command("top --every 1ms").output().unwrap()).exits(2).err;
-    assert_eq!(often, "error: --every 1ms is too often\nhelp: 100ms is the least: each look costs the broker time\n");
+    assert_eq!(
+        often,
+        "error: --every 1ms is too short\nhelp: use at least 100ms, because each sample costs CPU time\n"
+    );
 }
 
 #[test]

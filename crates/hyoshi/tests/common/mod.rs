@@ -133,7 +133,8 @@ impl Place {
     /// The same with these words and no others.
     pub fn exactly(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hyoshi"));
-        command.args(words.split_whitespace()).current_dir(&self.0).stdin(Stdio::null()).env_remove("NO_COLOR");
+        command.args(words.split_whitespace()).current_dir(&self.0).stdin(Stdio::null());
+        command.env_remove("NO_COLOR").env_remove("COLUMNS");
         // Ignore costs measured on this machine: figures must be the same on all.
         command.env("HYOSHI_COSTS", "none");
         command

@@ -1,15 +1,15 @@
-//! How much could change before something that is proved is not.
+//! Margins: how much worst cases and rates may grow before a proof fails.
 
 use std::collections::BTreeMap;
 
 use hyoshi_sched::analysis::{OperationMargin, Scaling, Sensitivity};
 
-use crate::figures::{nanos, percent};
+use crate::figures::percent;
 use crate::names::{label, template};
 use crate::terminal::grid::{CellValue, column, grid};
 use crate::terminal::{MOST_ROWS, TerminalStyle};
 
-/// In sentences what all together could do, in a table each operation.
+/// Sentences for all operations together, and a table of each operation.
 pub(super) fn table(sensitivity: &Sensitivity, look: TerminalStyle) -> String {
     let mut text = String::new();
     let scalings = [("worst cases", &sensitivity.worst_cases), ("rates", &sensitivity.rates)];
@@ -17,9 +17,7 @@ pub(super) fn table(sensitivity: &Sensitivity, look: TerminalStyle) -> String {
         let sentence = match scaling {
             Some(Scaling { factor_ppm: 0, first, .. }) => {
                 let first = first.as_deref().unwrap_or_default();
-                format!(
-                    "All {what} together: no factor was found at which all is proved; {first} is not proved as it is."
-                )
+                format!("All {what} together: no factor was found at which all is proved; {first} is not proved.")
             }
             Some(scaling) => all_together(what, scaling),
             None => format!("All {what} together: not searched."),
@@ -32,11 +30,11 @@ pub(super) fn table(sensitivity: &Sensitivity, look: TerminalStyle) -> String {
         column("worst case").spare(3),
         column("at most"),
         column("factor"),
-        column("by itself").spare(2),
+        column("alone").spare(2),
         column("period").spare(3),
         column("at least"),
         column("rate"),
-        column("by itself").spare(2),
+        column("alone").spare(2),
         column("breaks first").if_any(),
     ];
     // Of a template the instance with the least room.
@@ -63,11 +61,11 @@ fn all_together(what: &str, scaling: &Scaling) -> String {
     let next = scaling.first.as_ref().map_or(String::new(), |first| format!("; {first} breaks first"));
     match scaling.factor_ppm {
         1_000_000.. => format!("All {what} together: up to {factor}; {full}{next}."),
-        _ => format!("All {what} together: too much, {factor} would do; {full}{next}."),
+        _ => format!("All {what} together: too much, {factor} would hold; {full}{next}."),
     }
 }
 
-/// How much longer, in parts per million; of what is not proved nothing.
+/// The possible growth of the worst case, in parts per million; zero if it is not proved.
 fn room(one: &OperationMargin) -> u64 {
     if !one.proved {
         return 0;
@@ -79,34 +77,34 @@ fn ratio(one: u64, other: u64) -> u64 {
     u64::try_from(u128::from(one) * 1_000_000 / u128::from(other.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Rounded down: what is said is proved.
+/// Three digits, rounded down so that they are proved.
 fn times(ppm: u64) -> String {
     match ppm {
-        0..100_000_000 => format!("{}.{:03} x", ppm / 1_000_000, ppm % 1_000_000 / 1_000),
+        0..10_000_000 => format!("{}.{:02} x", ppm / 1_000_000, ppm % 1_000_000 / 10_000),
+        10_000_000..100_000_000 => format!("{}.{} x", ppm / 1_000_000, ppm % 1_000_000 / 100_000),
         _ => format!("{} x", ppm / 1_000_000),
     }
 }
 
 fn row(one: &OperationMargin, many: usize) -> Vec<CellValue> {
     let name = if many > 1 { template(&one.name) } else { &one.name };
-    // What it leaves to others is no room of its own.
+    // Without a proof its margin is only for other operations.
     let shown = |value: Option<u64>| value.filter(|_| one.proved);
     let (longest, shortest) = (shown(one.longest_wcet_ns), shown(one.shortest_period_ns));
-    let first = if one.proved { one.first.clone().unwrap_or_default() } else { "not proved as it is".into() };
-    let figure = |value: Option<u64>| CellValue::figure(value.map_or(String::new(), nanos));
+    let first = if one.proved { one.first.clone().unwrap_or_default() } else { "not proved".into() };
     let longer = longest.map_or(String::new(), |longest| times(ratio(longest, one.wcet_ns)));
     let faster = shortest.map_or(String::new(), |shortest| times(ratio(one.period_ns, shortest)));
     vec![
         CellValue::words(label(name, many)),
         CellValue::words(if one.critical { "critical" } else { "" }),
-        CellValue::figure(nanos(one.wcet_ns)),
-        figure(longest),
+        CellValue::time(one.wcet_ns),
+        CellValue::time_if_known(longest),
         CellValue::figure(longer),
-        figure(one.own_longest_wcet_ns),
-        CellValue::figure(nanos(one.period_ns)),
-        figure(shortest),
+        CellValue::time_if_known(one.own_longest_wcet_ns),
+        CellValue::time(one.period_ns),
+        CellValue::time_if_known(shortest),
         CellValue::figure(faster),
-        figure(one.own_shortest_period_ns),
+        CellValue::time_if_known(one.own_shortest_period_ns),
         CellValue::words(first),
     ]
 }

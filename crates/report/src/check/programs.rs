@@ -1,11 +1,11 @@
-//! What `check` says of programs under the CPU broker: what is admitted, where, and if not, because of whom.
+//! The admission of programs under the CPU broker, with reasons for refusals.
 
 use hyoshi_control::file::{AdmissionVerdict, Admitted, HostAdmission, has_external_advocate};
 use hyoshi_control::{Limit, Reason};
 use hyoshi_model::{Share, Span, System};
 use serde::Serialize;
 
-use crate::figures::{nanos, printable};
+use crate::figures::printable;
 use crate::programs::host_name;
 use crate::terminal::grid::{CellValue, Tone, column, grid};
 use crate::terminal::{MOST_ROWS, TerminalStyle};
@@ -96,7 +96,7 @@ fn word(verdict: AdmissionVerdict) -> &'static str {
     }
 }
 
-/// The first program that cannot rely on what it needs, and why.
+/// The first refused program, and why.
 pub(super) fn refused(system: &System, admissions: &[HostAdmission]) -> Option<String> {
     admissions.iter().find_map(|admission| {
         let one = admission.programs.iter().find(|one| one.verdict() == AdmissionVerdict::Refused)?;
@@ -108,15 +108,15 @@ pub(super) fn refused(system: &System, admissions: &[HostAdmission]) -> Option<S
 /// Holders that are named one by one.
 const NAMED: usize = 3;
 
-/// Why it holds less than it comes to ask; nothing if it does not.
+/// Why it holds less than it may ask.
 fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<String> {
     if one.verdict() == AdmissionVerdict::Admitted {
         return None;
     }
     let asked = one.asked;
     let most = match one.held {
-        Some(held) => format!("of the {asked} that it may ask, {} is the most that fits", held.budget()),
-        None => format!("of the {asked} that it may ask, nothing fits"),
+        Some(held) => format!("may ask {asked}, of which {} fits", held.budget()),
+        None => format!("may ask {asked}, of which nothing fits"),
     };
     let limit = |limit: Limit| match limit {
         Limit::Cap(cap) => format!("the cap of {cap}"),
@@ -126,16 +126,18 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     let why = match one.reason {
         Reason::Granted | Reason::Scheduler => {
             let lanes = admission.lanes.iter().filter(|(_, lanes)| !lanes.is_zero());
-            let lanes = lanes.map(|(cpu, lanes)| format!("lanes take {} of CPU {cpu}", about(*lanes)));
+            let lanes = lanes.map(|(cpu, lanes)| format!("lanes use {} of CPU {cpu}", about(*lanes)));
             let lanes: Vec<String> = lanes.take(NAMED).collect();
             let beside = if lanes.is_empty() { String::new() } else { format!("; {}", lanes.join(", ")) };
             format!("by response time on its CPU{beside}")
         }
         Reason::Cut(of) | Reason::NothingLeft(of) => format!("within {}", limit(of)),
-        Reason::BelowLeast(of, left) => format!("{} leaves {}, less than is of use to it", limit(of), about(left)),
-        Reason::NoGroup(_) => "its group has no part of the CPU".to_string(),
+        Reason::BelowLeast(of, left) => {
+            format!("{} leaves {}, less than its least useful budget", limit(of), about(left))
+        }
+        Reason::NoGroup(_) => "its group has no share of the CPU".to_string(),
         Reason::Policy => "the policy granted no more".to_string(),
-        Reason::Unanswered => "the policy gave no answer".to_string(),
+        Reason::Unanswered => "the policy did not answer".to_string(),
     };
     let named = one.because.iter().take(NAMED);
     let mut holders: Vec<String> =
@@ -146,7 +148,7 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     let holders = if holders.is_empty() { String::new() } else { format!("; {}", holders.join(", ")) };
     let unknown = match one.known || has_external_advocate(system.program(one.program)) {
         true => "",
-        false => "; without `takes` it may ask for anything: say what it takes, or `cap` it",
+        false => "; without `takes` its demand is unlimited: set `takes` or `cap`",
     };
     Some(format!("{most}, {why}{holders}{unknown}"))
 }
@@ -165,10 +167,11 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Termina
         column("may ask"),
         column("holds"),
         column("CPU").if_any(),
-        column("has it within"),
+        column("response"),
         column("deadline").spare(1),
         column("verdict"),
     ];
+    let line = |text: &str| look.wrap(&format!("{}\n", printable(text)));
     let mut text = String::new();
     for admission in admissions {
         let rows = admission.programs.iter().map(|one| {
@@ -181,12 +184,14 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Termina
             vec![
                 CellValue::words(&program.name),
                 CellValue::Count(program.importance.into(), Tone::Plain),
-                CellValue::figure(nanos(one.asked.period().as_nanos())),
-                CellValue::figure(nanos(one.asked.budget().as_nanos())),
-                CellValue::Figure(one.held.map_or("nothing".into(), |held| nanos(held.budget().as_nanos())), tone),
+                CellValue::time(one.asked.period().as_nanos()),
+                CellValue::time(one.asked.budget().as_nanos()),
+                one.held
+                    .map_or(CellValue::figure("nothing"), |held| CellValue::time(held.budget().as_nanos()))
+                    .in_tone(tone),
                 CellValue::figure(one.seat.map_or(String::new(), |seat| seat.cpu.to_string())),
-                CellValue::figure(one.response.map_or(String::new(), |response| nanos(response.as_nanos()))),
-                CellValue::figure(nanos(one.asked.deadline().as_nanos())),
+                CellValue::time_if_known(one.response.map(Span::as_nanos)),
+                CellValue::time(one.asked.deadline().as_nanos()),
                 CellValue::words(word(one.verdict())),
             ]
         });
@@ -194,25 +199,22 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Termina
         // Below the table: in a column of it they would make every line as long.
         for one in admission.programs.iter().take(MOST_ROWS) {
             let Some(reason) = reason(system, admission, one) else { continue };
-            text.push_str(&printable(&format!("  {}: {reason}", system.program(one.program).name)));
-            text.push('\n');
+            text.push_str(&line(&format!("  {}: {reason}", system.program(one.program).name)));
         }
         let HostAdmission { policy, cap, reserved, .. } = admission;
         let host = host_name(system, admission.host);
         let reserved = about(*reserved);
-        text.push_str(&printable(&format!("  {host}: policy {policy}, {reserved} reserved of a cap of {cap}")));
-        text.push('\n');
+        text.push_str(&line(&format!("  {host}: policy {policy}, {reserved} reserved of a cap of {cap}")));
         let programs = admission.programs.iter().map(|one| system.program(one.program));
         for program in programs.filter(|program| has_external_advocate(program)) {
             let counts = match program.least {
-                Some(least) => format!("its least, {least}, counts"),
-                None => "what it declares counts; `least` says what it needs".to_owned(),
+                Some(least) => format!("its `least` of {least} is used"),
+                None => "its declaration is used; set `least` to what it needs".to_owned(),
             };
             let name = &program.name;
-            let line =
-                format!("  {name}: what its advocates in other processes and libraries ask is not known: {counts}");
-            text.push_str(&printable(&line));
-            text.push('\n');
+            text.push_str(&line(&format!(
+                "  {name}: requests of advocates in other processes and libraries are unknown; {counts}"
+            )));
         }
     }
     (!admissions.is_empty()).then_some(text)

@@ -1,12 +1,14 @@
-//! A table of a report: figures to the right, columns of nothing but zeros left out, colour for
-//! what is bad.
+//! A table of a report: figures to the right, one unit per column, columns of zeros left out, colour for what is bad.
+//! If a terminal is too narrow, whole columns are left out and named below the table.
 
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, LineStyle, Row, Table, TableStyle};
+use comfy_table::{
+    Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Row, Table, TableStyle, Width,
+};
 
 use super::TerminalStyle;
-use crate::figures::{count, printable};
+use crate::figures::{Unit, count, printable};
 
-/// What a cell says.
+/// The content of a cell.
 #[derive(Clone, Debug)]
 pub enum CellValue {
     /// Words, to the left.
@@ -15,6 +17,25 @@ pub enum CellValue {
     Figure(String, Tone),
     /// A number; zero is quiet.
     Count(u64, Tone),
+    /// A time, in the unit of its column.
+    Time(TimeCell, Tone),
+}
+
+/// A time in a table, or a range of times.
+#[derive(Clone, Debug)]
+pub struct TimeCell {
+    ns: u64,
+    /// The end of a range.
+    to: Option<u64>,
+    sign: &'static str,
+    suffix: String,
+}
+
+impl TimeCell {
+    fn text(&self, unit: Unit) -> String {
+        let to = self.to.map_or(String::new(), |to| format!("–{}", unit.text(to)));
+        format!("{}{}{to}{}", self.sign, unit.text(self.ns), self.suffix)
+    }
 }
 
 /// Words may wrap beyond this.
@@ -25,11 +46,11 @@ const WORDS: usize = 24;
 pub enum Tone {
     /// As it is.
     Plain,
-    /// What was hoped for.
+    /// Good.
     Good,
     /// Worth a look.
     Worry,
-    /// What should not be.
+    /// Bad.
     Bad,
 }
 
@@ -44,28 +65,79 @@ impl CellValue {
         CellValue::Figure(figure.into(), Tone::Plain)
     }
 
+    /// Nanoseconds, shown with three digits.
+    pub fn time(ns: u64) -> CellValue {
+        CellValue::times(ns, ns)
+    }
+
+    /// Nanoseconds; an empty cell if they are unknown.
+    pub fn time_if_known(ns: Option<u64>) -> CellValue {
+        ns.map_or(CellValue::figure(""), CellValue::time)
+    }
+
+    /// One time, or the range of several.
+    pub fn times(least: u64, most: u64) -> CellValue {
+        let to = (least != most).then_some(most);
+        CellValue::Time(TimeCell { ns: least, to, sign: "", suffix: String::new() }, Tone::Plain)
+    }
+
+    /// Nanoseconds with their sign.
+    pub fn signed_time(ns: i64) -> CellValue {
+        let sign = match ns {
+            ..0 => "-",
+            0 => "",
+            1.. => "+",
+        };
+        CellValue::Time(TimeCell { ns: ns.unsigned_abs(), to: None, sign, suffix: String::new() }, Tone::Plain)
+    }
+
+    /// The same figure with a text after it.
+    pub fn followed_by(self, text: &str) -> CellValue {
+        match self {
+            CellValue::Time(cell, tone) => CellValue::Time(TimeCell { suffix: cell.suffix + text, ..cell }, tone),
+            CellValue::Figure(figure, tone) => CellValue::Figure(figure + text, tone),
+            other => other,
+        }
+    }
+
+    /// The same figure in another tone.
+    pub fn in_tone(self, tone: Tone) -> CellValue {
+        match self {
+            CellValue::Words(text) => CellValue::Words(text),
+            CellValue::Figure(text, _) => CellValue::Figure(text, tone),
+            CellValue::Count(number, _) => CellValue::Count(number, tone),
+            CellValue::Time(cell, _) => CellValue::Time(cell, tone),
+        }
+    }
+
     fn is_nothing(&self) -> bool {
         match self {
             CellValue::Words(text) | CellValue::Figure(text, _) => text.is_empty(),
             CellValue::Count(number, _) => *number == 0,
+            CellValue::Time(..) => false,
         }
     }
 
-    /// What it needs at least.
-    fn width(&self) -> usize {
+    fn text(&self, unit: Unit) -> String {
         match self {
-            CellValue::Words(text) => text.chars().count().min(WORDS),
-            CellValue::Figure(text, _) => text.chars().count(),
-            CellValue::Count(number, _) => count(*number).chars().count(),
+            CellValue::Words(text) | CellValue::Figure(text, _) => text.clone(),
+            CellValue::Count(number, _) => count(*number),
+            CellValue::Time(cell, _) => cell.text(unit),
         }
     }
 
-    fn cell(&self) -> Cell {
-        let (text, tone, right) = match self {
-            CellValue::Words(text) => (text.clone(), Tone::Plain, false),
-            CellValue::Figure(text, tone) => (text.clone(), *tone, true),
-            CellValue::Count(number, tone) => (count(*number), *tone, true),
+    /// The least width.
+    fn width(&self, unit: Unit) -> usize {
+        let width = self.text(unit).chars().count();
+        if matches!(self, CellValue::Words(_)) { width.min(WORDS) } else { width }
+    }
+
+    fn cell(&self, unit: Unit) -> Cell {
+        let (tone, right) = match self {
+            CellValue::Words(_) => (Tone::Plain, false),
+            CellValue::Figure(_, tone) | CellValue::Count(_, tone) | CellValue::Time(_, tone) => (*tone, true),
         };
+        let text = self.text(unit);
         let cell = Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
         match tone {
             _ if self.is_nothing() => cell.fg(Color::DarkGrey),
@@ -77,7 +149,7 @@ impl CellValue {
     }
 }
 
-/// A column, and what becomes of it where there is too little to say or to say it in.
+/// A column, and when it is left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
@@ -104,7 +176,8 @@ impl Column {
 
 /// Draws the rows, indented by one; at most `most` of them, and how many there are besides.
 pub fn grid(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>], most: usize) -> String {
-    let shown = shown(look, columns, rows);
+    let units: Vec<Unit> = (0..columns.len()).map(|place| unit(rows, place)).collect();
+    let shown = shown(look, columns, rows, &units);
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─')));
     match look.width {
@@ -118,28 +191,52 @@ pub fn grid(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>], mo
         false => table.force_no_tty(),
     };
     let title = |place: &usize| {
-        let right = rows.first().is_some_and(|row| !matches!(row[*place], CellValue::Words(_)));
-        let alignment = if right { CellAlignment::Right } else { CellAlignment::Left };
+        let alignment = if is_figures(rows, *place) { CellAlignment::Right } else { CellAlignment::Left };
         Cell::new(columns[*place].title).set_alignment(alignment)
     };
     table.set_header(Row::from(shown.iter().map(title).collect::<Vec<_>>()));
     for row in rows.iter().take(most) {
-        table.add_row(Row::from(shown.iter().map(|place| row[*place].cell()).collect::<Vec<_>>()));
+        table.add_row(Row::from(shown.iter().map(|place| row[*place].cell(units[*place])).collect::<Vec<_>>()));
+    }
+    // Texts and titles wrap between words; figures and words stay whole.
+    for (position, place) in shown.iter().enumerate() {
+        if let Some(column) = table.column_mut(position) {
+            let least = if is_figures(rows, *place) {
+                least_width(columns, rows, &units, *place)
+            } else {
+                longest_word(columns, rows, *place)
+            };
+            let least = u16::try_from(least).unwrap_or(u16::MAX);
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+        }
     }
     let mut text = String::new();
     for line in table.lines() {
         text.push_str(&format!("{:indent$}{}\n", "", line.trim_end(), indent = usize::from(INDENT)));
     }
     if rows.len() > most {
-        text.push_str(&format!("  … and {} more: --format json has all of them\n", count((rows.len() - most) as u64)));
+        text.push_str(&format!("  … and {} more: --format json lists all\n", count((rows.len() - most) as u64)));
     }
     text + &left_out(look, columns, &shown, rows)
 }
 
-/// A line that names the columns that had no room.
+fn is_figures(rows: &[Vec<CellValue>], place: usize) -> bool {
+    rows.first().is_some_and(|row| !matches!(row[place], CellValue::Words(_)))
+}
+
+/// The unit of a column.
+fn unit(rows: &[Vec<CellValue>], place: usize) -> Unit {
+    let times = rows.iter().filter_map(|row| match &row[place] {
+        CellValue::Time(cell, _) => Some([cell.ns, cell.to.unwrap_or(cell.ns)]),
+        _ => None,
+    });
+    Unit::of(times.flatten())
+}
+
+/// A line that names the columns without room.
 fn left_out(look: TerminalStyle, columns: &[Column], shown: &[usize], rows: &[Vec<CellValue>]) -> String {
     let mut titles: Vec<&str> = Vec::new();
-    for place in with_something_to_say(columns, rows).filter(|place| !shown.contains(place)) {
+    for place in not_empty(columns, rows).filter(|place| !shown.contains(place)) {
         if !titles.contains(&columns[place].title) {
             titles.push(columns[place].title);
         }
@@ -151,7 +248,7 @@ fn left_out(look: TerminalStyle, columns: &[Column], shown: &[usize], rows: &[Ve
 }
 
 /// Columns that are not left out for having nothing in them.
-fn with_something_to_say(columns: &[Column], rows: &[Vec<CellValue>]) -> impl Iterator<Item = usize> {
+fn not_empty(columns: &[Column], rows: &[Vec<CellValue>]) -> impl Iterator<Item = usize> {
     (0..columns.len())
         .filter(|place| !columns[*place].optional || rows.iter().any(|row| !row[*place].is_nothing()))
         .collect::<Vec<_>>()
@@ -160,28 +257,80 @@ fn with_something_to_say(columns: &[Column], rows: &[Vec<CellValue>]) -> impl It
 
 const INDENT: u16 = 1;
 
-/// Columns with something to say, as many as fit.
-fn shown(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>]) -> Vec<usize> {
-    let mut shown: Vec<usize> = with_something_to_say(columns, rows).collect();
+/// Columns that are not empty, as many as fit. Spare columns are left out first, then figures from the right.
+fn shown(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>], units: &[Unit]) -> Vec<usize> {
+    let mut shown: Vec<usize> = not_empty(columns, rows).collect();
     let Some(width) = look.width.map(|width| usize::from(width.saturating_sub(INDENT))) else { return shown };
-    let needed = |place: &usize| {
-        let cells = rows.iter().map(|row| row[*place].width());
-        // Title and padding; words may wrap, figures must not.
-        cells.chain([columns[*place].title.chars().count()]).max().unwrap_or(0) + 2
-    };
-    while shown.iter().map(needed).sum::<usize>() > width {
+    while shown.iter().map(|place| least_width(columns, rows, units, *place)).sum::<usize>() > width {
         let spare = shown.iter().enumerate().max_by_key(|(_, place)| columns[**place].spare);
-        match spare {
-            Some((position, place)) if columns[*place].spare > 0 => drop(shown.remove(position)),
-            _ => break,
+        let spare = spare.filter(|(_, place)| columns[**place].spare > 0).map(|(position, _)| position);
+        let figures = || shown.iter().rposition(|place| is_figures(rows, *place)).filter(|position| *position > 0);
+        match spare.or_else(figures) {
+            Some(position) => drop(shown.remove(position)),
+            None => break,
         }
     }
     shown
 }
 
+/// The width without which a column's figures or single words do not fit, with padding.
+fn least_width(columns: &[Column], rows: &[Vec<CellValue>], units: &[Unit], place: usize) -> usize {
+    let cells = rows.iter().map(|row| row[place].width(units[place]));
+    let title = columns[place].title.split(' ').map(|word| word.chars().count());
+    cells.chain(title).max().unwrap_or(0) + 2
+}
+
+/// The width of a text column's longest word, with padding.
+fn longest_word(columns: &[Column], rows: &[Vec<CellValue>], place: usize) -> usize {
+    let words = rows.iter().filter_map(|row| match &row[place] {
+        CellValue::Words(text) => text.split(' ').map(|word| word.chars().count()).max(),
+        _ => None,
+    });
+    let title = columns[place].title.split(' ').map(|word| word.chars().count());
+    words.map(|width| width.min(WORDS)).chain(title).max().unwrap_or(0) + 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_column_has_one_unit() {
+        let row = |bound: u64, slack: i64| {
+            vec![
+                CellValue::words("a"),
+                CellValue::time(bound).followed_by(" !"),
+                CellValue::signed_time(slack),
+                CellValue::times(bound, 2 * bound),
+            ]
+        };
+        let rows = [row(14_312_000, -500), row(1_000, 30_000), row(0, 0)];
+        let columns = [column("name"), column("bound"), column("slack"), column("period")];
+        let text = grid(TerminalStyle::PLAIN, &columns, &rows, 9);
+        let cells: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[0], ["a", "14.3ms", "!", "-0.5us", "14.3ms–28.6ms"]);
+        assert_eq!(cells[1], ["a", "0.001ms", "!", "+30us", "0.001ms–0.002ms"]);
+        assert_eq!(cells[2], ["a", "0", "!", "0", "0"]);
+    }
+
+    #[test]
+    fn figures_are_never_cut() {
+        let columns = [column("name"), column("first"), column("second"), column("why")];
+        let row = vec![
+            CellValue::words("a-long-name"),
+            CellValue::time(1_230_000),
+            CellValue::figure("4,560,000"),
+            CellValue::words("it is"),
+        ];
+        for width in 20..60 {
+            let text =
+                grid(TerminalStyle { colour: false, width: Some(width) }, &columns, std::slice::from_ref(&row), 9);
+            let left_out = text.split("no room for:").nth(1).unwrap_or_default();
+            for (title, figure) in [("first", "1.23ms"), ("second", "4,560,000")] {
+                assert!(text.contains(figure) || left_out.contains(title), "{width}:\n{text}");
+            }
+        }
+    }
 
     #[test]
     fn columns_without_room_are_named_below_the_table() {

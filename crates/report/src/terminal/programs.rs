@@ -2,7 +2,7 @@
 
 use super::grid::{CellValue, Tone, column, grid};
 use super::{MOST_ROWS, TerminalStyle};
-use crate::figures::{nanos, share};
+use crate::figures::share;
 use crate::summary::Summary;
 
 impl Summary {
@@ -27,10 +27,10 @@ impl Summary {
             vec![
                 CellValue::words(&program.name),
                 CellValue::Count(program.importance.into(), Tone::Plain),
-                CellValue::figure(nanos(program.period_ns)),
-                CellValue::figure(nanos(program.asked_ns)),
-                CellValue::Figure(nanos(program.held_ns), held),
-                CellValue::figure(nanos(program.consumed_ns)),
+                CellValue::time(program.period_ns),
+                CellValue::time(program.asked_ns),
+                CellValue::time(program.held_ns).in_tone(held),
+                CellValue::time(program.consumed_ns),
                 CellValue::figure(program.over_ppm.map_or(String::new(), |over| share(over, 1_000_000))),
                 CellValue::Count(program.periods, Tone::Plain),
                 CellValue::Count(program.met.unwrap_or(0), Tone::Good),

@@ -1,4 +1,4 @@
-//! The table of where each processor's time went.
+//! The table of the use of each processor's time.
 
 use super::TerminalStyle;
 use super::grid::{CellValue, column, grid};
@@ -7,24 +7,24 @@ use crate::summary::{ProcessorSummary, Summary};
 use crate::time::TimeSummary;
 
 impl Summary {
-    /// `None` if nothing is known that the processors' utilisation does not tell.
+    /// `None` if the table would only repeat the processors' utilisation.
     pub(crate) fn time_table(&self, look: TerminalStyle, most: usize) -> Option<String> {
         let columns = [
             column("processor"),
             column("jobs"),
             column("scheduling"),
             column("held").if_any(),
-            column("others").if_any(),
+            column("other threads").if_any(),
             column("idle").if_any(),
-            column("idle or others").if_any(),
+            column("idle or other").if_any(),
             column("preempted").if_any().spare(5),
-            column("most by").if_any().spare(6),
+            column("mainly").if_any().spare(6),
         ];
-        let told = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::tells);
+        let known = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::tells);
         let rows: Vec<_> = self
             .processors
             .iter()
-            .filter_map(|processor| Some((processor, told(processor)?)))
+            .filter_map(|processor| Some((processor, known(processor)?)))
             .map(|(processor, time)| {
                 let of = |part: u64| match part {
                     0 => String::new(),

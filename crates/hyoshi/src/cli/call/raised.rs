@@ -1,4 +1,4 @@
-//! Exceptions in words: what an operation declares, and what an ORB raises.
+//! Exceptions as text and JSON: those that an operation declares, and system exceptions.
 
 use hyoshi_orb::{
     ByteOrder, CharSet, Completed, DecodeError, Decoder, EncodeError, Encoder, Raises, SystemException, SystemKind,
@@ -6,23 +6,23 @@ use hyoshi_orb::{
 };
 use serde_json::{Value as Json, json};
 
-use super::shown::{self, Shown};
+use super::shown::{self, OrderedJson};
 use crate::cli::tls;
 
-/// What came instead of a reply.
+/// An exception in place of a reply.
 #[derive(Debug)]
 pub(super) enum Raised {
     System(SystemException),
-    /// Its id, and its members as they lie in the message.
+    /// Its ID, and its members as encoded in the message.
     User {
         id: String,
-        members: Members,
+        members: RawMembers,
     },
 }
 
-/// Octets that begin where alignment is counted from, with those before the members left out.
+/// Encoded members. `skipped` octets before them keep the alignment.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(super) struct RawMembers {
     octets: Vec<u8>,
     skipped: usize,
     order: ByteOrder,
@@ -32,11 +32,11 @@ pub(super) struct Members {
 
 impl Raises for Raised {
     fn decode(id: &str, from: &mut Decoder<'_>) -> Option<Result<Self, DecodeError>> {
-        // Members are aligned as the message is, to eight octets at most.
+        // RawMembers are aligned as the message is, to eight octets at most.
         let skipped = from.at() % 8;
         let octets = [&[0; 8][..skipped], from.rest()].concat();
         let (order, version, chars) = (from.order(), from.version(), from.chars());
-        Some(Ok(Raised::User { id: id.to_owned(), members: Members { octets, skipped, order, version, chars } }))
+        Some(Ok(Raised::User { id: id.to_owned(), members: RawMembers { octets, skipped, order, version, chars } }))
     }
 
     fn id(&self) -> &'static str {
@@ -48,7 +48,7 @@ impl Raises for Raised {
     }
 
     fn encode(&self, _: &mut Encoder) -> Result<(), EncodeError> {
-        Err(EncodeError::Value("an exception that was received is not raised again"))
+        Err(EncodeError::Value("a received exception cannot be raised again"))
     }
 
     fn system(&self) -> Option<&SystemException> {
@@ -61,28 +61,28 @@ impl Raises for Raised {
 
 /// An exception with its members.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum ReadException {
     System(SystemException),
-    User { id: String, name: String, members: Option<Shown>, declared: bool },
+    User { id: String, name: String, members: Option<OrderedJson>, declared: bool },
 }
 
 impl Raised {
-    /// As one of those that the operation declares.
-    pub fn read(self, declared: &[TypeCode]) -> Told {
+    /// Decodes the members, if the operation declares the exception.
+    pub fn read(self, declared: &[TypeCode]) -> ReadException {
         let (id, members) = match self {
-            Raised::System(raised) => return Told::System(raised),
+            Raised::System(raised) => return ReadException::System(raised),
             Raised::User { id, members } => (id, members),
         };
         let name = id.trim_start_matches("IDL:").rsplit_once(':').map_or(id.as_str(), |(name, _)| name).to_owned();
         let name = name.rsplit('/').next().unwrap_or_default().to_owned();
         let Some(code) = declared.iter().find(|code| code.id() == id) else {
-            return Told::User { id, name, members: None, declared: false };
+            return ReadException::User { id, name, members: None, declared: false };
         };
         let mut from = Decoder::new(&members.octets, members.order);
         from.speak(members.version, members.chars);
         let read = from.raw(members.skipped).and_then(|_| read(code, &mut from));
         let members = read.ok().map(|value| shown::shown(&value, code));
-        Told::User { id, name, members, declared: true }
+        ReadException::User { id, name, members, declared: true }
     }
 }
 
@@ -92,15 +92,15 @@ fn read(code: &TypeCode, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
     members.map(|(_, of)| Value::decode_as(&of, from)).collect::<Result<_, _>>().map(Value::Struct)
 }
 
-impl Told {
+impl ReadException {
     pub fn text(&self, places: &[String]) -> String {
         match self {
-            Told::System(raised) => {
+            ReadException::System(raised) => {
                 let mut text = format!("raised {raised}\n");
                 if raised.meaning().is_some() {
                     text += &format!("{}\n", raised.kind.description());
                 } else if raised.minor != 0 && raised.vendor().is_none() {
-                    text += &format!("minor code: {:#x} is of a vendor that is not known here\n", raised.minor);
+                    text += &format!("minor code: {:#x}, of an unknown vendor\n", raised.minor);
                 }
                 let of_connection = [SystemKind::Transient, SystemKind::CommFailure, SystemKind::Timeout];
                 if of_connection.contains(&raised.kind) && raised.peer.is_none() && !places.is_empty() {
@@ -108,26 +108,23 @@ impl Told {
                 }
                 text + &format!("help: {}\n", help(raised))
             }
-            Told::User { id, name, members, declared } => {
+            ReadException::User { id, name, members, declared } => {
                 let mut text = format!("raised {name} ({id})\n");
                 match members {
-                    Some(Shown::Members(members)) => {
+                    Some(OrderedJson::Members(members)) => {
                         members.iter().for_each(|(name, value)| text += &format!("  {name}: {}\n", value.line()));
                     }
-                    _ if *declared => text += "its members cannot be read: the server has another version of it\n",
-                    _ => {
-                        text +=
-                            "help: the operation does not declare it, or --idl is missing: its members are not known\n"
-                    }
+                    _ if *declared => text += "its members cannot be decoded: the server uses another version of it\n",
+                    _ => text += "help: pass with --idl a file in which the operation declares this exception\n",
                 }
                 text
             }
         }
     }
 
-    pub fn json(self) -> Shown {
+    pub fn json(self) -> OrderedJson {
         match self {
-            Told::System(raised) => json!({
+            ReadException::System(raised) => json!({
                 "kind": "system", "id": raised.kind.id(), "name": raised.kind.name(), "minor": raised.minor,
                 "meaning": raised.meaning(), "server": raised.peer, "help": help(&raised),
                 "completed": match raised.completed {
@@ -137,58 +134,58 @@ impl Told {
                 },
             })
             .into(),
-            Told::User { id, name, members, .. } => {
+            ReadException::User { id, name, members, .. } => {
                 let told = [("kind", json!("user")), ("id", json!(id)), ("name", json!(name))];
                 let told = told.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-                let members = ("members".to_owned(), members.unwrap_or(Shown::Plain(Json::Null)));
-                Shown::Members(told.chain([members]).collect())
+                let members = ("members".to_owned(), members.unwrap_or(OrderedJson::Plain(Json::Null)));
+                OrderedJson::Members(told.chain([members]).collect())
             }
         }
     }
 }
 
-/// What to do about it.
+/// A remedy for a system exception.
 pub(super) fn help(raised: &SystemException) -> &'static str {
     if let Some(help) = tls::help(raised) {
         return help;
     }
     match raised.kind {
         SystemKind::Transient if raised.minor == minor::NO_USABLE_PROFILE => {
-            "no address of the reference is of a kind that can be used here: see `hyoshi ior decode`"
+            "use a reference with a supported kind of address; `hyoshi ior decode` lists them"
         }
         SystemKind::Transient if raised.minor == minor::HOST_UNKNOWN => {
-            "see that the reference names the right host, and that this machine can resolve it: `getent hosts NAME`"
+            "check the reference's host name; `getent hosts NAME` must resolve it"
         }
         SystemKind::Transient => {
-            "try again later; see that the server runs and listens where the reference says (`hyoshi ior decode`)"
+            "check that the server runs and listens at the reference's address (`hyoshi ior decode`)"
         }
-        SystemKind::CommFailure if raised.completed == Completed::No => "nothing was done: try again",
-        SystemKind::CommFailure => "the server may have done it: look before trying again",
+        SystemKind::CommFailure if raised.completed == Completed::No => {
+            "try again; the server did not execute the call"
+        }
+        SystemKind::CommFailure => "check the server's state before you try again: it may have executed the call",
         SystemKind::ObjectNotExist if raised.minor == minor::NO_USABLE_PROFILE => {
-            "see that the key is what the server publishes, letter for letter, or get a new reference"
+            "compare the key with what the server publishes, or get a new reference"
         }
-        SystemKind::ObjectNotExist => "get a new reference: this one's object is gone for good",
+        SystemKind::ObjectNotExist => "get a new reference: this object was destroyed",
         SystemKind::BadOperation => {
-            "see that --idl and --interface are the server's own; without --idl an attribute is called _get_NAME"
+            "check that --idl and --interface match the server; without --idl an attribute is called _get_NAME"
         }
         SystemKind::Marshal if raised.minor == minor::BAD_REPLY => {
-            "see that a CORBA server listens there, not another protocol; if so, compare the IDL files"
+            "check that a CORBA server listens there; if so, compare the IDL files"
         }
-        SystemKind::Marshal => {
-            "client and server do not agree on the IDL, or a value is beyond a bound: compare the files"
-        }
-        SystemKind::Timeout => "give it longer with --timeout, or find out what the server is busy with",
-        SystemKind::NoPermission => "ask whoever runs the server what the caller may do",
-        SystemKind::InvObjref => "see what the reference says: `hyoshi ior decode`",
-        SystemKind::BadParam => "the server refuses an argument: see what the IDL's comments allow",
-        SystemKind::NoImplement => "the server declares it only: a newer one may have it",
+        SystemKind::Marshal => "compare the IDL files of client and server; or a value exceeds a bound",
+        SystemKind::Timeout => "raise --timeout, or check why the server is busy",
+        SystemKind::NoPermission => "ask the server's operator for the permission",
+        SystemKind::InvObjref => "check the reference with `hyoshi ior decode`",
+        SystemKind::BadParam => "check the arguments against the IDL's comments",
+        SystemKind::NoImplement => "use a newer server: this one does not implement the operation",
         SystemKind::CodesetIncompatible | SystemKind::DataConversion => {
-            "pass texts that the server's character set has"
+            "use only characters of the server's character set"
         }
         SystemKind::ImpLimit | SystemKind::NoResources | SystemKind::NoMemory => {
-            "pass less at once, or give the server higher limits"
+            "pass less data, or raise the server's limits"
         }
-        SystemKind::Unknown => "the server failed in a way that it does not tell: its log may",
-        _ => "the server's log may tell more",
+        SystemKind::Unknown => "check the server's log for the cause",
+        _ => "check the server's log",
     }
 }

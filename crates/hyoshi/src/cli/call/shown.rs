@@ -1,4 +1,4 @@
-//! What came back, as people and programs read it: JSON, with members in the order in which the IDL declares them.
+//! Values of a reply as JSON, with members in the order of the IDL.
 
 use hyoshi_orb::{Ior, TypeCode, TypeKind, Value};
 use hyoshi_wire::any::ObjectValue;
@@ -9,45 +9,45 @@ use serde_json::{Value as Json, json};
 
 /// JSON that keeps the order of members; `serde_json`'s own sorts them by name.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(super) enum OrderedJson {
     Plain(Json),
-    List(Vec<Shown>),
-    Members(Vec<(String, Shown)>),
+    List(Vec<OrderedJson>),
+    Members(Vec<(String, OrderedJson)>),
 }
 
-impl Serialize for Shown {
+impl Serialize for OrderedJson {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
-            Shown::Plain(json) => json.serialize(to),
-            Shown::List(items) => to.collect_seq(items),
-            Shown::Members(members) => to.collect_map(members.iter().map(|(name, value)| (name, value))),
+            OrderedJson::Plain(json) => json.serialize(to),
+            OrderedJson::List(items) => to.collect_seq(items),
+            OrderedJson::Members(members) => to.collect_map(members.iter().map(|(name, value)| (name, value))),
         }
     }
 }
 
-impl From<Json> for Shown {
+impl From<Json> for OrderedJson {
     fn from(json: Json) -> Self {
-        Shown::Plain(json)
+        OrderedJson::Plain(json)
     }
 }
 
-impl Shown {
+impl OrderedJson {
     /// On one line.
     pub fn line(&self) -> String {
         // Cannot fail: names are texts.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// On as many as it takes.
+    /// On several lines.
     pub fn lines(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }
 
 /// A value, by its type.
-pub(super) fn shown(value: &Value, code: &TypeCode) -> Shown {
+pub(super) fn shown(value: &Value, code: &TypeCode) -> OrderedJson {
     let code = code.unaliased();
-    Shown::Plain(match (value, code.shape()) {
+    OrderedJson::Plain(match (value, code.shape()) {
         (Value::Short(value), _) => json!(value),
         (Value::UShort(value), _) => json!(value),
         (Value::Long(value), _) => json!(value),
@@ -55,7 +55,7 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> Shown {
         (Value::LongLong(value), _) => json!(value),
         (Value::ULongLong(value), _) => json!(value),
         (Value::Octet(value), _) => json!(value),
-        // JSON has no infinity: those are told as texts.
+        // JSON has no infinity: a string instead.
         (Value::Float(value), _) if value.is_finite() => {
             value.to_string().parse::<f64>().map_or(json!(value), |value| json!(value))
         }
@@ -74,10 +74,10 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> Shown {
         }
         (Value::Struct(values), TypeShape::Struct(members) | TypeShape::Exception(members)) => {
             let all = members.zip(values).map(|((name, of), value)| (name.to_owned(), shown(value, &of)));
-            return Shown::Members(all.collect());
+            return OrderedJson::Members(all.collect());
         }
         (Value::Sequence(items), TypeShape::Sequence { of, .. } | TypeShape::Array { of, .. }) => {
-            return Shown::List(items.iter().map(|item| shown(item, &of)).collect());
+            return OrderedJson::List(items.iter().map(|item| shown(item, &of)).collect());
         }
         (Value::Octets(octets), _) => {
             json!(octets.iter().fold("0x".to_owned(), |text, octet| format!("{text}{octet:02x}")))
@@ -86,16 +86,16 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> Shown {
             let cases: Vec<_> = cases.collect();
             let found = cases.iter().find(|(own, _, _)| *own == Some(**label));
             let found = found.or_else(|| cases.iter().find(|(own, _, _)| own.is_none()));
-            let mut members = vec![("_d".to_owned(), Shown::Plain(told_label(**label, &discriminator)))];
+            let mut members = vec![("_d".to_owned(), OrderedJson::Plain(label_json(**label, &discriminator)))];
             if let (Some((_, name, of)), Some(value)) = (found, value) {
                 members.push(((*name).to_owned(), shown(value, of)));
             }
-            return Shown::Members(members);
+            return OrderedJson::Members(members);
         }
         (Value::Any(any), _) => match any.value() {
             Ok(value) => {
                 let (of, value) = (json!(any.type_code().to_string()), shown(&value, any.type_code()));
-                return Shown::Members(vec![("type".to_owned(), of.into()), ("value".to_owned(), value)]);
+                return OrderedJson::Members(vec![("type".to_owned(), of.into()), ("value".to_owned(), value)]);
             }
             Err(error) => json!({ "type": any.type_code().to_string(), "broken": error.to_string() }),
         },
@@ -107,7 +107,7 @@ pub(super) fn shown(value: &Value, code: &TypeCode) -> Shown {
 }
 
 /// A discriminator, by its type.
-pub(super) fn told_label(label: i128, of: &TypeCode) -> Json {
+pub(super) fn label_json(label: i128, of: &TypeCode) -> Json {
     match of.unaliased().shape() {
         TypeShape::Enum(mut members) => {
             let named = usize::try_from(label).ok().and_then(|place| members.nth(place));

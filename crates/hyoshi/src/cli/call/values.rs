@@ -1,4 +1,4 @@
-//! Values as people write them, and as programs do: JSON, read by type.
+//! Arguments of a call: JSON, read by their types.
 
 use hyoshi_orb::{Any, FixedDecimal, LongDouble, TypeCode, TypeKind, Value, WChar, WString};
 use hyoshi_wire::any::ObjectValue;
@@ -6,9 +6,9 @@ use hyoshi_wire::ior::Reference;
 use hyoshi_wire::typecode::TypeShape;
 use serde_json::Value as Json;
 
-use super::shown::told_label;
+use super::shown::label_json;
 
-/// What is wrong with an argument, and where in it: `.position.x`, `[3]`.
+/// An error in an argument, with the place in it: `.position.x`, `[3]`.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub place: String,
@@ -46,19 +46,19 @@ pub(super) fn from_text(text: &str, code: &TypeCode, named: Named<'_>) -> Result
     }
     match serde_json::from_str(text) {
         Ok(json) => from_json(&json, code, named),
-        Err(error) => Err(Wrong::new(format!("`{text}` is no JSON: {error}"))),
+        Err(error) => Err(Wrong::new(format!("`{text}` is not JSON: {error}"))),
     }
 }
 
 pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Result<Value, Wrong> {
     let code = code.unaliased();
-    let other = |wanted: &str| Err(Wrong::new(format!("{wanted} is wanted, not {json}")));
+    let other = |wanted: &str| Err(Wrong::new(format!("expected {wanted}, not {json}")));
     macro_rules! integer {
         ($variant:ident) => {
             match json.as_i64().map(i128::from).or(json.as_u64().map(i128::from)).map(TryFrom::try_from) {
                 Some(Ok(value)) => Ok(Value::$variant(value)),
                 Some(Err(_)) => Err(Wrong::new(format!("{json} does not fit into {code}"))),
-                None => other(&format!("a number, {code},")),
+                None => other(&format!("a number ({code})")),
             }
         };
     }
@@ -89,7 +89,7 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
                 match (characters.next(), characters.next()) {
                     (Some(one), None) if kind == TypeKind::Char => Ok(Value::Char(one)),
                     (Some(one), None) => Ok(Value::WChar(WChar(one))),
-                    _ => other("a text of one character"),
+                    _ => other("a string of one character"),
                 }
             }
             TypeKind::Any => any(json, named).map(|any| Value::Any(Box::new(any))),
@@ -98,10 +98,12 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
                 None => other("the name of a type"),
             },
             TypeKind::Null | TypeKind::Void if json.is_null() => Ok(Value::Null),
-            _ => Err(Wrong::new(format!("there is no way to write {code} here"))),
+            _ => Err(Wrong::new(format!("a value of type {code} cannot be written on the command line"))),
         },
-        TypeShape::String(_) => text().map_or_else(|| other("a text"), |text| Ok(Value::String(text.to_owned()))),
-        TypeShape::WString(_) => text().map_or_else(|| other("a text"), |text| Ok(Value::WString(WString::from(text)))),
+        TypeShape::String(_) => text().map_or_else(|| other("a string"), |text| Ok(Value::String(text.to_owned()))),
+        TypeShape::WString(_) => {
+            text().map_or_else(|| other("a string"), |text| Ok(Value::WString(WString::from(text))))
+        }
         TypeShape::Fixed { digits, scale } => {
             let written = text().map_or_else(|| json.to_string(), str::to_owned);
             let read = written.parse::<FixedDecimal>().and_then(|value| value.rescaled(digits, scale));
@@ -124,14 +126,14 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
         }
         TypeShape::Sequence { of, most } => match json.as_array() {
             Some(items) if most > 0 && items.len() > most as usize => {
-                Err(Wrong::new(format!("{} elements where {code} allows {most}", items.len())))
+                Err(Wrong::new(format!("{} elements, but {code} allows {most}", items.len())))
             }
             Some(items) => elements(items, &of, named),
-            None => other("a list"),
+            None => other("an array"),
         },
         TypeShape::Array { of, length } => match json.as_array() {
             Some(items) if items.len() == length as usize => elements(items, &of, named),
-            _ => other(&format!("a list of {length}")),
+            _ => other(&format!("an array of {length}")),
         },
         TypeShape::Struct(members) | TypeShape::Exception(members) => {
             let members: Vec<_> = members.collect();
@@ -140,7 +142,7 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
             };
             if let Some(unknown) = object.keys().find(|key| members.iter().all(|(name, _)| name != key)) {
                 let known = listed(members.iter().map(|(name, _)| *name));
-                return Err(Wrong::new(format!("{} has no `{unknown}`: it has {known}", code.name())));
+                return Err(Wrong::new(format!("{} has no member `{unknown}`; it has {known}", code.name())));
             }
             let values = members.iter().map(|(name, of)| match object.get(*name) {
                 Some(member) => from_json(member, of, named).map_err(|wrong| wrong.within(&format!(".{name}"))),
@@ -152,7 +154,7 @@ pub(super) fn from_json(json: &Json, code: &TypeCode, named: Named<'_>) -> Resul
             union(json, &code, &discriminator, &cases.collect::<Vec<_>>(), named)
         }
         TypeShape::Named(TypeKind::Object) => reference(json).map(|object| Value::Object(Box::new(object))),
-        _ => Err(Wrong::new(format!("there is no way to write {code} here"))),
+        _ => Err(Wrong::new(format!("a value of type {code} cannot be written on the command line"))),
     }
 }
 
@@ -170,17 +172,17 @@ fn octets(json: &Json) -> Result<Value, Wrong> {
     let digits = json.as_str().and_then(|text| text.strip_prefix("0x")).map(str::as_bytes);
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let read = digits.filter(|digits| digits.len() % 2 == 0).and_then(|digits| digits.chunks(2).map(pair).collect());
-    read.map(Value::Octets).ok_or_else(|| Wrong::new(format!("octets are wanted, 0x1f2e or [31, 46], not {json}")))
+    read.map(Value::Octets).ok_or_else(|| Wrong::new(format!("expected octets, 0x1f2e or [31, 46], not {json}")))
 }
 
 /// `{"type": "long", "value": 7}`.
 fn any(json: &Json, named: Named<'_>) -> Result<Any, Wrong> {
     let (Some(name), Some(value)) = (json.get("type").and_then(Json::as_str), json.get("value")) else {
-        return Err(Wrong::new(format!("an any is written {{\"type\": \"long\", \"value\": 7}}, not {json}")));
+        return Err(Wrong::new(format!("expected an any, {{\"type\": \"long\", \"value\": 7}}, not {json}")));
     };
     let code = named(name).ok_or_else(|| {
-        let takes = "a basic type as IDL writes it (`unsigned long`, `string`), or one that the IDL file names";
-        Wrong::new(format!("there is no type `{name}`: {takes}")).within(".type")
+        let known = "basic types such as `unsigned long` and `string`, and types of the IDL file";
+        Wrong::new(format!("unknown type `{name}`; known: {known}")).within(".type")
     })?;
     let value = from_json(value, &code, named).map_err(|wrong| wrong.within(".value"))?;
     Any::new(code, &value).map_err(|error| Wrong::new(error.to_string()).within(".value"))
@@ -195,7 +197,7 @@ fn union(json: &Json, code: &TypeCode, by: &TypeCode, cases: &[Case<'_>], named:
         let mut names: Vec<_> = cases.iter().map(|(_, name, _)| *name).collect();
         names.dedup();
         let names = listed(names.into_iter());
-        Wrong::new(format!("{code} is written {{\"MEMBER\": VALUE}} with one of {names}, and \"_d\": LABEL if need be"))
+        Wrong::new(format!("expected {code}: {{\"MEMBER\": VALUE}} with one of {names}, and \"_d\": LABEL if needed"))
     };
     let object = json.as_object().ok_or_else(wanted)?;
     let label = match object.get("_d") {
@@ -215,7 +217,7 @@ fn union(json: &Json, code: &TypeCode, by: &TypeCode, cases: &[Case<'_>], named:
             let fits = cases.iter().find(|(own, _, _)| *own == Some(label));
             let fits = fits.or_else(|| cases.iter().find(|(own, _, _)| own.is_none()));
             if fits.is_none_or(|(_, own, _)| own != name) {
-                return Err(Wrong::new(format!("{} is no label of `{name}`", told_label(label, by))).within("._d"));
+                return Err(Wrong::new(format!("{} is not a label of `{name}`", label_json(label, by))).within("._d"));
             }
             let value = from_json(value, of, named).map_err(|wrong| wrong.within(&format!(".{name}")))?;
             (label, Some(Box::new(value)))
@@ -246,7 +248,7 @@ fn number(value: &Value) -> Option<i128> {
 
 /// `IOR:...` or `corbaloc:...`; `null` and `nil` are the nil reference.
 fn reference(json: &Json) -> Result<ObjectValue, Wrong> {
-    let wrong = |why: String| Wrong::new(format!("a reference is wanted, IOR:, corbaloc: or null, not {json}{why}"));
+    let wrong = |why: String| Wrong::new(format!("expected a reference (IOR:, corbaloc: or null), not {json}{why}"));
     match json.as_str() {
         None if json.is_null() => Ok(ObjectValue::default()),
         Some("nil") => Ok(ObjectValue::default()),
@@ -257,7 +259,9 @@ fn reference(json: &Json) -> Result<ObjectValue, Wrong> {
                 Reference::Corbaloc(address) => {
                     address.ior("").ok().flatten().ok_or_else(|| wrong(": it has no address".to_owned()))?
                 }
-                Reference::Corbaname(_) => return Err(wrong(": a name has to be looked up first".to_owned())),
+                Reference::Corbaname(_) => {
+                    return Err(wrong(": resolve the name first, with `hyoshi naming resolve`".to_owned()));
+                }
             };
             let profiles = ior.profiles.iter().map(|profile| (profile.tag, profile.data.to_vec())).collect();
             Ok(ObjectValue { id: ior.type_id, profiles })

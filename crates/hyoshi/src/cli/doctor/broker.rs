@@ -1,4 +1,4 @@
-//! What the CPU broker could do on this machine.
+//! The abilities of the CPU broker on this machine.
 
 use hyoshi_broker::machine::proxies;
 use hyoshi_broker::platform::ProxyInfo;
@@ -7,7 +7,7 @@ use hyoshi_os::doctor::{DoctorFinding, DoctorVerdict};
 use hyoshi_os::meter::{Meter, MeterSource};
 use hyoshi_os::process::Process;
 
-/// What the CPU broker could do here.
+/// The abilities of the CPU broker here.
 pub(super) fn finding() -> DoctorFinding {
     let mut meter = Meter::new();
     if let Ok(own) = Process::open(std::process::id()) {
@@ -17,10 +17,10 @@ pub(super) fn finding() -> DoctorFinding {
 }
 
 fn judge(proxies: &[ProxyInfo], meter: MeterSource, groups: Option<CgroupVersion>) -> DoctorFinding {
-    // What reserves nothing can always be had.
+    // Proxies that reserve nothing are always usable.
     let reserves = |proxy: &&ProxyInfo| proxy.usable && !["none", "simulated"].contains(&proxy.name);
     let usable: Vec<_> = proxies.iter().filter(reserves).map(|proxy| proxy.name).collect();
-    let usable = if usable.is_empty() { "nothing to reserve with".to_owned() } else { usable.join(", ") };
+    let usable = if usable.is_empty() { "no way to reserve CPU time".to_owned() } else { usable.join(", ") };
     let meter = match meter {
         MeterSource::TaskClock => "metered by the task clock",
         MeterSource::CpuClock => "metered by CPU clocks, a tick behind",
@@ -39,10 +39,11 @@ fn judge(proxies: &[ProxyInfo], meter: MeterSource, groups: Option<CgroupVersion
             finding(DoctorVerdict::Granted, format!("`hyoshi broker` uses {}: {}", used.name, used.reason), None)
         }
         used => {
-            let used = used.map_or_else(String::new, |used| format!("it uses {}: {}; ", used.name, used.reason));
+            let used =
+                used.map_or_else(String::new, |used| format!("`hyoshi broker` uses {}: {}; ", used.name, used.reason));
             let why = window.map_or("", |window| window.reason.as_str());
-            let remedy = "run it as root, or raise RLIMIT_RTPRIO to 39 for its user".to_owned();
-            finding(DoctorVerdict::Degraded, format!("{used}windows are not to be had: {why}"), Some(remedy))
+            let remedy = "run `hyoshi broker` as root, or raise RLIMIT_RTPRIO to 39 for its user".to_owned();
+            finding(DoctorVerdict::Degraded, format!("{used}windows are not available: {why}"), Some(remedy))
         }
     }
 }
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_broker_could_do_is_told_and_what_it_lacks() {
+    fn the_abilities_of_the_broker_and_their_limits_are_listed() {
         let proxy = |name, usable, used| ProxyInfo { name, usable, used, reason: format!("why {name}") };
         let all = [proxy("window", true, true), proxy("weights", true, false), proxy("none", true, false)];
         let finding = judge(&all, MeterSource::TaskClock, Some(CgroupVersion::Two));
@@ -60,8 +61,11 @@ mod tests {
         assert_eq!((finding.verdict, finding.remedy), (DoctorVerdict::Granted, None));
         let some = [proxy("window", false, false), proxy("weights", false, false), proxy("none", true, true)];
         let finding = judge(&some, MeterSource::CpuClock, None);
-        assert_eq!(finding.found, "nothing to reserve with; metered by CPU clocks, a tick behind; no control groups");
-        assert_eq!(finding.consequence, "it uses none: why none; windows are not to be had: why window");
+        assert_eq!(
+            finding.found,
+            "no way to reserve CPU time; metered by CPU clocks, a tick behind; no control groups"
+        );
+        assert_eq!(finding.consequence, "`hyoshi broker` uses none: why none; windows are not available: why window");
         assert!(finding.verdict == DoctorVerdict::Degraded && finding.remedy.is_some());
     }
 }

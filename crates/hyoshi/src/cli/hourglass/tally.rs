@@ -1,4 +1,4 @@
-//! What became of periods, from the program's own view.
+//! Counts met and missed periods of the program.
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_report::figures::{count, nanos, share};
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 /// One period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cycle {
+pub(super) struct PeriodOutcome {
     /// From 0.
     pub number: u64,
     /// Its start.
     pub release: Instant,
-    /// When its work was done, or given up.
+    /// When its work was finished or dropped.
     pub ended: Instant,
-    /// CPU time that it takes.
+    /// CPU time of its work.
     pub demanded: Span,
-    /// CPU time that all threads had for it.
+    /// CPU time that all threads obtained.
     pub obtained: Span,
-    /// The work was done by the end of the period.
+    /// The work was finished by the end of the period.
     pub met: bool,
 }
 
-impl Cycle {
+impl PeriodOutcome {
     /// From its start to the end of its work.
     fn took(&self) -> Span {
         self.ended.since(self.release)
@@ -68,7 +68,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub fn add(&mut self, cycle: &Cycle) {
+    pub fn add(&mut self, cycle: &PeriodOutcome) {
         self.obtained_ns += cycle.obtained.as_nanos();
         self.longest_ns = self.longest_ns.max(cycle.took().as_nanos());
         self.count(cycle.demanded, cycle.met);
@@ -89,7 +89,7 @@ impl Tally {
         self.missed_in_a_row = self.missed_in_a_row.max(self.row);
     }
 
-    /// A line for what happened until then.
+    /// A line for the time until then.
     pub fn line(&self, until: Instant) -> String {
         format!(
             "{:>8}  met {} of {}  CPU {} of {}  longest {}\n",
@@ -102,7 +102,7 @@ impl Tally {
         )
     }
 
-    /// How it all went.
+    /// The summary.
     pub fn closing(&self) -> String {
         let skipped = if self.skipped > 0 { format!(", {} skipped", count(self.skipped)) } else { String::new() };
         let missed = match self.missed {
@@ -130,10 +130,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn cycle(number: u64, met: bool) -> Cycle {
+    fn cycle(number: u64, met: bool) -> PeriodOutcome {
         let release = Instant::ZERO + Span::from_millis(10 * number);
         let (demanded, obtained) = (Span::from_millis(4), Span::from_millis(if met { 4 } else { 3 }));
-        Cycle { number, release, ended: release + Span::from_millis(5), demanded, obtained, met }
+        PeriodOutcome { number, release, ended: release + Span::from_millis(5), demanded, obtained, met }
     }
 
     proptest! {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_say_what_became_of_it() {
+    fn lines_show_met_and_missed_periods() {
         assert_eq!(cycle(2, false).line(), "     2  at 20ms     MISSED  3ms of 4ms after 5ms\n");
         let mut tally = Tally::default();
         [cycle(0, true), cycle(1, false)].iter().for_each(|cycle| tally.add(cycle));

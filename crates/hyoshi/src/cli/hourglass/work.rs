@@ -1,4 +1,4 @@
-//! Threads that compute for a given CPU time, all together, one period after the other.
+//! Threads that together use a fixed CPU time in each period.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -14,16 +14,16 @@ pub(super) struct Crew<'a> {
     clock: MonotonicClock,
     interrupt: &'a Interrupt,
     size: u32,
-    /// What to do next; `None`: nothing any more.
-    order: Mutex<Option<Order>>,
-    /// All meet before and after the work of a period.
+    /// The work of the current period; `None` ends the threads.
+    order: Mutex<Option<WorkShare>>,
+    /// All threads wait here before and after the work of a period.
     meet: Barrier,
     obtained: AtomicU64,
 }
 
-/// A thread's part of a period's work, and until when it makes sense.
+/// One thread's part of a period's work, and its deadline.
 #[derive(Clone, Copy)]
-struct Order {
+struct WorkShare {
     each: Span,
     deadline: Instant,
 }
@@ -34,11 +34,11 @@ impl<'a> Crew<'a> {
         Crew { clock, interrupt, size, order: Mutex::new(None), meet, obtained: AtomicU64::new(0) }
     }
 
-    /// Has the work done by the deadline, or given up then. What was obtained, and when that was over.
+    /// Works until the deadline at most. Returns the obtained CPU time, and the end.
     pub fn work(&self, demanded: Span, deadline: Instant) -> (Span, Instant) {
         let each = Span::from_nanos(demanded.as_nanos().div_ceil(u64::from(self.size)));
-        let order = Order { each, deadline };
-        self.give(Some(order));
+        let order = WorkShare { each, deadline };
+        self.assign(Some(order));
         self.obtained.store(0, Ordering::Relaxed);
         self.meet.wait();
         self.compute(order);
@@ -46,13 +46,13 @@ impl<'a> Crew<'a> {
         (Span::from_nanos(self.obtained.load(Ordering::Relaxed)), self.clock.now())
     }
 
-    /// Lets the others end.
+    /// Ends the other threads.
     pub fn dismiss(&self) {
-        self.give(None);
+        self.assign(None);
         self.meet.wait();
     }
 
-    /// The life of every thread but the caller's.
+    /// The loop of every thread except the caller's.
     pub fn join_in(&self) {
         loop {
             self.meet.wait();
@@ -63,11 +63,11 @@ impl<'a> Crew<'a> {
         }
     }
 
-    fn give(&self, order: Option<Order>) {
+    fn assign(&self, order: Option<WorkShare>) {
         *self.order.lock().unwrap_or_else(PoisonError::into_inner) = order;
     }
 
-    fn compute(&self, Order { each, deadline }: Order) {
+    fn compute(&self, WorkShare { each, deadline }: WorkShare) {
         let begun = own_cpu_time();
         let mut had = Span::ZERO;
         while had < each && self.clock.now() < deadline && !self.interrupt.requested() {

@@ -1,4 +1,4 @@
-//! What a reference says, as `--format json` gives it and the table shows it.
+//! The content of a reference, for JSON and for the table.
 
 use hyoshi_wire::giop::{CodeSet, CodeSets, Offer, Transmission};
 use hyoshi_wire::ior::{
@@ -15,20 +15,20 @@ pub(super) enum Described {
     Ior {
         type_id: String,
         nil: bool,
-        profiles: Vec<ProfileSays>,
+        profiles: Vec<ProfileDescription>,
     },
-    Corbaloc(Place),
+    Corbaloc(Location),
     Corbaname {
-        context: Place,
+        context: Location,
         /// Steps, each as a naming service writes it.
         name: Vec<String>,
     },
 }
 
-/// What `corbaloc:` says.
+/// The content of a `corbaloc:` reference.
 #[derive(Debug, Serialize)]
-pub(super) struct Place {
-    pub endpoints: Vec<Where>,
+pub(super) struct Location {
+    pub endpoints: Vec<EndpointDescription>,
     pub key: Octets,
     /// Whether the ORB's own initial references are meant (`rir:`).
     pub initial: bool,
@@ -38,7 +38,7 @@ pub(super) struct Place {
 #[derive(Debug, Serialize)]
 pub(super) struct Octets {
     pub length: usize,
-    /// If all of it can be printed.
+    /// The octets as text, if all of them are printable.
     pub text: Option<String>,
     pub hex: String,
     #[serde(skip)]
@@ -56,22 +56,22 @@ impl Octets {
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "transport", rename_all = "lowercase")]
-pub(super) enum Where {
+pub(super) enum EndpointDescription {
     Tcp { host: String, port: u16, priority: Option<i16>, version: Option<String> },
     Tls { host: String, port: u16, requires: Vec<&'static str>, version: Option<String> },
     Unix { path: String, host: Option<String> },
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct ProfileSays {
+pub(super) struct ProfileDescription {
     pub tag: u32,
     pub name: Option<&'static str>,
     #[serde(flatten)]
     pub iiop: Option<Iiop>,
-    pub components: Vec<ComponentSays>,
-    /// Of a profile that is not known here.
+    pub components: Vec<ComponentDescription>,
+    /// The content of an unknown profile.
     pub data: Option<Octets>,
-    /// Why it cannot be read.
+    /// The decoding error.
     pub broken: Option<String>,
 }
 
@@ -81,17 +81,17 @@ pub(super) struct Iiop {
     pub host: String,
     pub port: u16,
     pub key: Octets,
-    pub endpoints: Vec<Where>,
+    pub endpoints: Vec<EndpointDescription>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct ComponentSays {
+pub(super) struct ComponentDescription {
     pub tag: u32,
     pub name: Option<&'static str>,
     #[serde(flatten)]
-    pub says: Option<Says>,
+    pub says: Option<ComponentValue>,
     pub data: Octets,
-    /// Why it cannot be read.
+    /// The decoding error.
     pub broken: Option<String>,
 }
 
@@ -102,10 +102,10 @@ pub(super) struct Chosen {
     pub wchar: String,
 }
 
-/// What a component says that is known.
+/// The content of a known component.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Says {
+pub(super) enum ComponentValue {
     Orb {
         name: Option<&'static str>,
         id: Octets,
@@ -113,10 +113,10 @@ pub(super) enum Says {
     CodeSets {
         char: Sets,
         wchar: Sets,
-        /// What this ORB would speak with the server; none if they share nothing.
+        /// The sets that this ORB would use with the server; none if they share none.
         chosen: Option<Chosen>,
     },
-    Policies(Vec<Policy>),
+    Policies(Vec<PolicyDescription>),
     Address {
         host: String,
         port: u16,
@@ -126,7 +126,7 @@ pub(super) enum Says {
         supports: Vec<&'static str>,
         requires: Vec<&'static str>,
     },
-    Endpoints(Vec<Where>),
+    Endpoints(Vec<EndpointDescription>),
     Unix {
         path: String,
         host: String,
@@ -141,7 +141,7 @@ pub(super) struct Sets {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Policy {
+pub(super) struct PolicyDescription {
     pub r#type: u32,
     pub name: Option<&'static str>,
     /// In words, if it is known.
@@ -173,38 +173,44 @@ impl Described {
         })
     }
 
-    /// The ORB that made it, if it says so and is known.
+    /// The ORB that created it, if it is known.
     pub(super) fn orb(&self) -> Option<&'static str> {
         let Described::Ior { profiles, .. } = self else { return None };
         profiles.iter().flat_map(|profile| &profile.components).find_map(|component| match component.says {
-            Some(Says::Orb { name, .. }) => name,
+            Some(ComponentValue::Orb { name, .. }) => name,
             _ => None,
         })
     }
 }
 
-fn place(corbaloc: &Corbaloc) -> Place {
+fn place(corbaloc: &Corbaloc) -> Location {
     let endpoints = corbaloc.addresses.iter().filter_map(|address| {
         Some(match address {
             CorbalocAddress::Rir => return None,
-            CorbalocAddress::Iiop { version, host, port } => {
-                Where::Tcp { host: host.clone(), port: *port, priority: None, version: Some(version.to_string()) }
-            }
-            CorbalocAddress::Ssliop { version, host, port } => {
-                Where::Tls { host: host.clone(), port: *port, requires: Vec::new(), version: Some(version.to_string()) }
-            }
-            CorbalocAddress::Unix { path } => Where::Unix { path: path.clone(), host: None },
+            CorbalocAddress::Iiop { version, host, port } => EndpointDescription::Tcp {
+                host: host.clone(),
+                port: *port,
+                priority: None,
+                version: Some(version.to_string()),
+            },
+            CorbalocAddress::Ssliop { version, host, port } => EndpointDescription::Tls {
+                host: host.clone(),
+                port: *port,
+                requires: Vec::new(),
+                version: Some(version.to_string()),
+            },
+            CorbalocAddress::Unix { path } => EndpointDescription::Unix { path: path.clone(), host: None },
         })
     });
-    Place {
+    Location {
         endpoints: endpoints.collect(),
         key: Octets::of(&corbaloc.key),
         initial: corbaloc.addresses.contains(&CorbalocAddress::Rir),
     }
 }
 
-fn profile(profile: &Profile) -> ProfileSays {
-    let mut says = ProfileSays {
+fn profile(profile: &Profile) -> ProfileDescription {
+    let mut says = ProfileDescription {
         tag: profile.tag,
         name: ior::profile_name(profile.tag),
         iiop: None,
@@ -234,11 +240,14 @@ fn profile(profile: &Profile) -> ProfileSays {
 
 fn iiop(profile: &IiopProfile<'_>) -> Iiop {
     let endpoints = profile.endpoints().into_iter().map(|endpoint| match endpoint {
-        IorEndpoint::Tcp { host, port, priority } => Where::Tcp { host, port, priority, version: None },
-        IorEndpoint::Tls { host, port, requires } => {
-            Where::Tls { host, port, requires: ior::association_options(requires).collect(), version: None }
-        }
-        IorEndpoint::Unix { host, path } => Where::Unix { path, host: Some(host) },
+        IorEndpoint::Tcp { host, port, priority } => EndpointDescription::Tcp { host, port, priority, version: None },
+        IorEndpoint::Tls { host, port, requires } => EndpointDescription::Tls {
+            host,
+            port,
+            requires: ior::association_options(requires).collect(),
+            version: None,
+        },
+        IorEndpoint::Unix { host, path } => EndpointDescription::Unix { path, host: Some(host) },
     });
     Iiop {
         version: format!("1.{}", profile.minor),
@@ -249,16 +258,16 @@ fn iiop(profile: &IiopProfile<'_>) -> Iiop {
     }
 }
 
-fn components(list: &TaggedList<'_>) -> Vec<ComponentSays> {
+fn components(list: &TaggedList<'_>) -> Vec<ComponentDescription> {
     list.clone().map(component).collect()
 }
 
-fn component(tagged: Tagged<'_>) -> ComponentSays {
+fn component(tagged: Tagged<'_>) -> ComponentDescription {
     let (says, broken) = match Component::decode(tagged) {
         Ok(component) => (known(&component), None),
         Err(error) => (None, Some(error.to_string())),
     };
-    ComponentSays {
+    ComponentDescription {
         tag: tagged.tag,
         name: ior::component_name(tagged.tag),
         says,
@@ -267,33 +276,37 @@ fn component(tagged: Tagged<'_>) -> ComponentSays {
     }
 }
 
-fn known(component: &Component<'_>) -> Option<Says> {
+fn known(component: &Component<'_>) -> Option<ComponentValue> {
     Some(match component {
-        Component::OrbType(orb) => Says::Orb { name: ior::orb_name(*orb), id: Octets::of(&orb.to_be_bytes()) },
+        Component::OrbType(orb) => {
+            ComponentValue::Orb { name: ior::orb_name(*orb), id: Octets::of(&orb.to_be_bytes()) }
+        }
         Component::CodeSets(sets) => code_sets(sets),
-        Component::Policies(policies) => Says::Policies(policies.clone().map(policy).collect()),
-        Component::AlternateAddress { host, port } => Says::Address { host: (*host).to_owned(), port: *port },
-        Component::Ssl(ssl) => Says::Tls {
+        Component::Policies(policies) => ComponentValue::Policies(policies.clone().map(policy).collect()),
+        Component::AlternateAddress { host, port } => ComponentValue::Address { host: (*host).to_owned(), port: *port },
+        Component::Ssl(ssl) => ComponentValue::Tls {
             port: ssl.port,
             supports: ior::association_options(ssl.supports).collect(),
             requires: ior::association_options(ssl.requires).collect(),
         },
         Component::TaoEndpoints(endpoints) => {
-            let one = |endpoint: &ior::TaoEndpoint<'_>| Where::Tcp {
+            let one = |endpoint: &ior::TaoEndpoint<'_>| EndpointDescription::Tcp {
                 host: endpoint.host.to_owned(),
                 port: endpoint.port,
                 priority: (endpoint.priority >= 0).then_some(endpoint.priority),
                 version: None,
             };
-            Says::Endpoints(endpoints.iter().map(one).collect())
+            ComponentValue::Endpoints(endpoints.iter().map(one).collect())
         }
-        Component::OmniUnix { host, path } => Says::Unix { path: (*path).to_owned(), host: (*host).to_owned() },
-        Component::OmniBidir(from) => Says::CallsBackFrom((*from).to_owned()),
+        Component::OmniUnix { host, path } => {
+            ComponentValue::Unix { path: (*path).to_owned(), host: (*host).to_owned() }
+        }
+        Component::OmniBidir(from) => ComponentValue::CallsBackFrom((*from).to_owned()),
         _ => return None,
     })
 }
 
-fn code_sets(sets: &CodeSets) -> Says {
+fn code_sets(sets: &CodeSets) -> ComponentValue {
     let offer = |offer: &Offer| Sets {
         native: offer.native.to_string(),
         converts: offer.conversions.iter().map(CodeSet::to_string).collect(),
@@ -301,10 +314,10 @@ fn code_sets(sets: &CodeSets) -> Says {
     let chosen = Transmission::choose(sets)
         .map(|chosen| Chosen { char: chosen.narrow.to_string(), wchar: chosen.wide.to_string() })
         .ok();
-    Says::CodeSets { char: offer(&sets.narrow), wchar: offer(&sets.wide), chosen }
+    ComponentValue::CodeSets { char: offer(&sets.narrow), wchar: offer(&sets.wide), chosen }
 }
 
-fn policy(policy: Tagged<'_>) -> Policy {
+fn policy(policy: Tagged<'_>) -> PolicyDescription {
     let model = PriorityModel::read(policy).ok().flatten().map(|model| {
         let who = if model.client_propagated { "client propagated" } else { "server declared" };
         format!("{who}, priority {}", model.priority)
@@ -313,7 +326,7 @@ fn policy(policy: Tagged<'_>) -> Policy {
         let bands: Vec<_> = bands.iter().map(|[low, high]| format!("{low} to {high}")).collect();
         bands.join(", ")
     });
-    Policy {
+    PolicyDescription {
         r#type: policy.tag,
         name: ior::policy_name(policy.tag),
         says: model.or(bands),

@@ -1,17 +1,20 @@
-//! What a reference says, for people: a word at the left, what it is at the right.
+//! The content of a reference as lines of a label and a value.
 
 use std::fmt::Write;
 
-use super::describe::{Chosen, ComponentSays, Described, Octets, Place, ProfileSays, Says, Sets, Where};
+use super::describe::{
+    Chosen, ComponentDescription, ComponentValue, Described, EndpointDescription, Location, Octets, ProfileDescription,
+    Sets,
+};
 
-/// Octets shown at most as hexadecimal digits; all of them are in JSON.
+/// Maximum number of octets in a line; JSON has all.
 const SHOWN: usize = 32;
 
 /// The left column's width.
 const WIDTH: usize = 13;
 
 pub(super) fn table(described: &Described) -> String {
-    let mut lines = Lines(String::new());
+    let mut lines = ReferenceText(String::new());
     match described {
         Described::Ior { type_id, nil, profiles } => {
             lines.line("type", if type_id.is_empty() { "(none)" } else { type_id });
@@ -39,15 +42,15 @@ pub(super) fn table(described: &Described) -> String {
     lines.0
 }
 
-struct Lines(String);
+struct ReferenceText(String);
 
-impl Lines {
+impl ReferenceText {
     fn line(&mut self, word: &str, what: impl AsRef<str>) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.0, "{word:WIDTH$} {}", clean(what.as_ref()));
     }
 
-    fn place(&mut self, place: &Place) {
+    fn place(&mut self, place: &Location) {
         if place.initial {
             self.line("where", "the ORB's own initial references");
         }
@@ -55,17 +58,17 @@ impl Lines {
         self.line("key", key(&place.key));
     }
 
-    fn endpoints(&mut self, endpoints: &[Where]) {
+    fn endpoints(&mut self, endpoints: &[EndpointDescription]) {
         for (at, endpoint) in endpoints.iter().enumerate() {
             self.line(if at == 0 { "where" } else { "" }, place(endpoint));
         }
     }
 
-    fn profile(&mut self, number: usize, profile: &ProfileSays) {
+    fn profile(&mut self, number: usize, profile: &ProfileDescription) {
         let name = match (profile.name, &profile.iiop) {
             (Some(name), Some(iiop)) => format!("{name} {}", iiop.version),
             (Some(name), None) => name.to_owned(),
-            (None, _) => format!("with tag {:#x}, which is not known here", profile.tag),
+            (None, _) => format!("with unknown tag {:#x}", profile.tag),
         };
         self.0.push('\n');
         self.line(&format!("profile {number}"), name);
@@ -85,7 +88,7 @@ impl Lines {
         profile.components.iter().for_each(|component| self.component(component));
     }
 
-    fn component(&mut self, component: &ComponentSays) {
+    fn component(&mut self, component: &ComponentDescription) {
         let name = match component.name {
             Some(name) => name.to_owned(),
             None => format!("tag {:#x}", component.tag),
@@ -95,32 +98,37 @@ impl Lines {
             return;
         }
         match &component.says {
-            Some(Says::Orb { name: None, id }) => {
-                self.line("made by", format!("an ORB not known here: {}", octets(id)))
+            Some(ComponentValue::Orb { name: None, id }) => {
+                self.line("made by", format!("an unknown ORB: {}", octets(id)))
             }
-            Some(Says::CodeSets { char, wchar, chosen }) => {
+            Some(ComponentValue::CodeSets { char, wchar, chosen }) => {
                 self.line("char", sets(char));
                 self.line("wchar", sets(wchar));
                 match chosen {
-                    Some(Chosen { char, wchar }) => self.line("", format!("Hyoshi would speak {char} and {wchar}")),
-                    None => self.line("", "Hyoshi shares none of them: calls end in CODESET_INCOMPATIBLE"),
+                    Some(Chosen { char, wchar }) => self.line("", format!("Hyoshi would use {char} and {wchar}")),
+                    None => self.line("", "Hyoshi supports none of them: calls raise CODESET_INCOMPATIBLE"),
                 }
             }
-            Some(Says::Policies(policies)) => {
+            Some(ComponentValue::Policies(policies)) => {
                 for policy in policies {
                     let name = policy.name.map_or_else(|| format!("type {}", policy.r#type), str::to_owned);
                     let says = policy.says.clone().unwrap_or_else(|| octets(&policy.value));
                     self.line("policy", format!("{name}: {says}"));
                 }
             }
-            // Told already.
-            Some(Says::Orb { .. } | Says::Address { .. } | Says::Unix { .. } | Says::Endpoints(_)) => {}
-            Some(Says::Tls { port, supports, requires }) => {
+            // Printed already.
+            Some(
+                ComponentValue::Orb { .. }
+                | ComponentValue::Address { .. }
+                | ComponentValue::Unix { .. }
+                | ComponentValue::Endpoints(_),
+            ) => {}
+            Some(ComponentValue::Tls { port, supports, requires }) => {
                 self.line("TLS", format!("port {port}"));
                 self.line("  supports", options(supports));
                 self.line("  requires", options(requires));
             }
-            Some(Says::CallsBackFrom(from)) => {
+            Some(ComponentValue::CallsBackFrom(from)) => {
                 self.line("calls back", format!("over the client's connection, from {from}"))
             }
             None => self.line("also", format!("{name}: {}", octets(&component.data))),
@@ -128,7 +136,7 @@ impl Lines {
     }
 }
 
-fn place(endpoint: &Where) -> String {
+fn place(endpoint: &EndpointDescription) -> String {
     let address = |host: &str, port: u16| match host {
         "" => format!("this machine, port {port}"),
         host if host.contains(':') => format!("[{host}]:{port}"),
@@ -136,13 +144,17 @@ fn place(endpoint: &Where) -> String {
     };
     let version = |version: &Option<String>| version.as_ref().map_or(String::new(), |v| format!(", IIOP {v}"));
     match endpoint {
-        Where::Tcp { host, port, priority, version: v } => {
+        EndpointDescription::Tcp { host, port, priority, version: v } => {
             let priority = priority.map_or(String::new(), |priority| format!(", priority {priority}"));
             format!("TCP {}{priority}{}", address(host, *port), version(v))
         }
-        Where::Tls { host, port, version: v, .. } => format!("TLS {}{}", address(host, *port), version(v)),
-        Where::Unix { path, host: Some(host) } if !host.is_empty() => format!("Unix socket {path} on {host}"),
-        Where::Unix { path, .. } => format!("Unix socket {path}"),
+        EndpointDescription::Tls { host, port, version: v, .. } => {
+            format!("TLS {}{}", address(host, *port), version(v))
+        }
+        EndpointDescription::Unix { path, host: Some(host) } if !host.is_empty() => {
+            format!("Unix socket {path} on {host}")
+        }
+        EndpointDescription::Unix { path, .. } => format!("Unix socket {path}"),
     }
 }
 
@@ -150,7 +162,7 @@ fn key(key: &Octets) -> String {
     match &key.text {
         Some(text) => format!("\"{text}\""),
         None if key.length == 0 => "(empty)".to_owned(),
-        // Most keys are text with a few other octets.
+        // Most keys are text with a few other octets in them.
         None => format!("\"{}\", {}", key.octets[..key.length.min(SHOWN)].escape_ascii(), octets(key)),
     }
 }
@@ -177,7 +189,7 @@ fn options(names: &[&str]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 
-/// A reference comes from anyone: what it says must not steer the terminal.
+/// Makes control characters visible: a reference is untrusted input.
 fn clean(text: &str) -> String {
     hyoshi_model::printable(text)
 }

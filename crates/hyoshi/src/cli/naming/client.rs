@@ -1,4 +1,4 @@
-//! What clients of a naming service do from the shell.
+//! Clients of a naming service: list, resolve, bind, unbind, create contexts.
 
 use clap::Args;
 use hyoshi_model::Span;
@@ -7,94 +7,94 @@ use hyoshi_orb::{Object, Orb, SystemException, SystemKind, Timeouts, minor};
 use serde_json::{Value as Json, json};
 
 use crate::cli::load::span;
-use crate::cli::tls::{self, Tls};
+use crate::cli::tls::{self, ClientTls};
 use crate::cli::{Failure, Format, Held, head, streams};
 
-/// Where a naming service is if nobody says where.
+/// The default naming service.
 const HERE: &str = "corbaloc:iiop:1.2@127.0.0.1:2809/NameService";
 
-/// The service that is asked.
+/// The naming service to query.
 #[derive(Debug, Args)]
-pub(super) struct At {
+pub(super) struct ServiceOptions {
     /// The service, or a context in one: corbaloc:..., corbaname:..., IOR:... or file:PATH [default: NameService of
     /// the environment's ORBInitRef, else corbaloc:iiop:1.2@127.0.0.1:2809/NameService]
     #[arg(long, value_name = "REFERENCE")]
     at: Option<String>,
-    /// Give up after so long
+    /// Timeout of each call
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     timeout: Span,
     #[command(flatten)]
-    tls: Tls,
+    tls: ClientTls,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
-    /// The context, such as plant/sensors; else the one that is asked
+pub(super) struct ListArguments {
+    /// The context, such as plant/sensors [default: that of --at]
     name: Option<String>,
-    /// List contexts within it, too
+    /// ListArguments nested contexts, too
     #[arg(long, short)]
     recursive: bool,
-    /// List so many names at most
+    /// Maximum number of names
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     most: usize,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Resolve {
+pub(super) struct ResolveArguments {
     /// The name, such as plant/tracker.service
     name: String,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Bind {
+pub(super) struct BindArguments {
     /// The name, such as plant/tracker.service
     name: String,
-    /// The object: IOR:..., corbaloc:..., corbaname:... or file:PATH; it is not asked
+    /// The object: IOR:..., corbaloc:..., corbaname:... or file:PATH; it is not contacted
     reference: String,
-    /// In place of what is bound, if it is an object
+    /// Replace the name's binding to an object
     #[arg(long)]
     replace: bool,
-    /// Make the contexts on the way that are not there
+    /// Create missing contexts on the path
     #[arg(long, short = 'p')]
     contexts: bool,
-    /// Bind it as a context that names lead through
+    /// BindArguments it as a context, for paths that continue in it
     #[arg(long, conflicts_with = "replace")]
     as_context: bool,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Unbind {
+pub(super) struct UnbindArguments {
     /// The name
     name: String,
-    /// End the context that is bound to it, too; it must be empty
+    /// Also destroy the bound context, which must be empty
     #[arg(long)]
     destroy: bool,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Context {
+pub(super) struct ContextArguments {
     /// The name
     name: String,
-    /// Make the contexts on the way that are not there
+    /// Create missing contexts on the path
     #[arg(long, short = 'p')]
     contexts: bool,
     #[command(flatten)]
-    at: At,
+    at: ServiceOptions,
 }
 
-impl At {
+impl ServiceOptions {
     fn open(&self) -> Result<(Orb, Naming), Failure> {
         let timeouts = Timeouts { connect: self.timeout, round_trip: Some(self.timeout), reply: None };
         let orb = self.tls.client(Orb::builder().timeouts(timeouts))?.build();
-        let orb = orb.map_err(|error| Failure::new(format!("the ORB cannot be set up: {error}")))?;
+        let orb = orb.map_err(|error| Failure::new(format!("cannot start the ORB: {error}")))?;
         let naming = match &self.at {
             Some(at) => Naming::at(&orb, at).map_err(|error| unreadable(at, &error))?,
             None => match Naming::initial(&orb) {
@@ -108,36 +108,36 @@ impl At {
         Ok((orb, naming))
     }
 
-    fn told(&self) -> &str {
+    fn service(&self) -> &str {
         self.at.as_deref().unwrap_or("the naming service")
     }
 
-    /// Why it could not be done: names are answered with exit code 1, what is no name or cannot be asked with 2.
+    /// Reports an error: exit code 1 for answers of the service, 2 for invalid names and failed calls.
     fn ended(&self, verb: &str, error: NameError, format: Format) -> Result<Held, Failure> {
         let help = match &error {
             NameError::NotFound { .. } => {
-                "`hyoshi naming list` shows what is bound; `--contexts` makes the way to a name"
+                "`hyoshi naming list` shows the bindings; `--contexts` creates missing contexts"
             }
             NameError::AlreadyBound(_) => "`--replace` binds it to another object",
             NameError::NotEmpty(_) => "`hyoshi naming list` shows its bindings",
-            NameError::CannotProceed { .. } => "the naming service of that context does not answer: is it running?",
+            NameError::CannotProceed { .. } => "start the naming service of that context, which does not answer",
             NameError::Text { .. } => {
                 return Err(Failure::new(error).help(
-                    "write id.kind, with / between the steps, and \\ before a dot, slash or backslash within one",
+                    "write id.kind with / between the steps; put \\ before a dot, slash or backslash within a step",
                 ));
             }
             NameError::System(exception) => {
-                let failure = Failure::new(format!("{} answers: {exception}", self.told()));
+                let failure = Failure::new(format!("{} answers: {exception}", self.service()));
                 if let Some(help) = tls::help(exception) {
                     return Err(failure.help(help));
                 }
                 let unreached = [SystemKind::Transient, SystemKind::CommFailure, SystemKind::Timeout];
                 return Err(match unreached.contains(&exception.kind) {
-                    true => failure.help("is it running there? --at names another, `hyoshi naming` starts one"),
+                    true => failure.help("start one with `hyoshi naming`, or name another with --at"),
                     false => failure,
                 });
             }
-            _ => "`hyoshi naming list` shows what is bound",
+            _ => "`hyoshi naming list` shows the bindings",
         };
         match format {
             Format::Text => streams::err(format_args!("error: {error}\nhelp: {help}\n")),
@@ -151,34 +151,33 @@ impl At {
 }
 
 fn unreadable(at: &str, error: &SystemException) -> Failure {
-    let failure = Failure::new(format!("`{at}` leads to no object: {error}"));
+    let failure = Failure::new(format!("cannot resolve `{at}`: {error}"));
     if let Some(help) = tls::help(error) {
         return failure.help(help);
     }
     match error.minor {
-        minor::NAME_UNBOUND => failure.help("`hyoshi naming list` shows what is bound"),
-        minor::NO_INITIAL => failure.help("ORBInitRef=NAME=ADDRESS in the environment tells it"),
-        minor::NOT_RESOLVED => failure.help(
-            "write corbaloc:iiop:1.2@HOST:PORT/KEY, IOR:... or file:PATH; `hyoshi ior decode` tells what is wrong",
-        ),
-        _ => failure.help("see that the server runs and listens there"),
+        minor::NAME_UNBOUND => failure.help("`hyoshi naming list` shows the bindings"),
+        minor::NO_INITIAL => failure.help("set ORBInitRef=NAME=ADDRESS in the environment"),
+        minor::NOT_RESOLVED => failure
+            .help("write corbaloc:iiop:1.2@HOST:PORT/KEY, IOR:... or file:PATH; `hyoshi ior decode` shows the mistake"),
+        _ => failure.help("check that the server runs and listens there"),
     }
 }
 
-pub(super) fn list(arguments: &List, format: Format) -> Result<Held, Failure> {
+pub(super) fn list(arguments: &ListArguments, format: Format) -> Result<Held, Failure> {
     let (_orb, naming) = arguments.at.open()?;
     match collect(arguments, naming) {
         Err(error) => arguments.at.ended("naming list", error, format),
         Ok((found, more)) => {
             match format {
                 Format::Text => {
-                    // A slash at the end is not part of a context's name, but tells that it is one.
+                    // A slash at the end marks a context; it is not part of the name.
                     let mut text: String = found
                         .iter()
                         .map(|(name, context)| format!("{name}{}\n", if *context { "/" } else { "" }))
                         .collect();
                     if more {
-                        text += "... and more: --most\n";
+                        text += "... and more: raise --most\n";
                     }
                     streams::out(text)?;
                 }
@@ -194,8 +193,8 @@ pub(super) fn list(arguments: &List, format: Format) -> Result<Held, Failure> {
     }
 }
 
-/// Names and whether they are contexts, in order; each context once, as they may form circles.
-fn collect(arguments: &List, naming: Naming) -> Result<(Vec<(String, bool)>, bool), NameError> {
+/// Names and whether they are contexts, in order; each context once, because contexts can form cycles.
+fn collect(arguments: &ListArguments, naming: Naming) -> Result<(Vec<(String, bool)>, bool), NameError> {
     let start = match &arguments.name {
         Some(name) => naming.enter(name)?,
         None => naming,
@@ -213,7 +212,7 @@ fn collect(arguments: &List, naming: Naming) -> Result<(Vec<(String, bool)>, boo
             }
             let name = format!("{path}{}", one.name);
             if arguments.recursive && one.is_context {
-                // One that does not answer is listed all the same.
+                // A context that does not answer is listed, too.
                 if let Some(inner) = context.enter(&one.name).ok().filter(|inner| !seen.contains(&inner.to_string())) {
                     seen.push(inner.to_string());
                     left.push((format!("{name}/"), inner));
@@ -226,7 +225,7 @@ fn collect(arguments: &List, naming: Naming) -> Result<(Vec<(String, bool)>, boo
     Ok((found, more))
 }
 
-pub(super) fn resolve(arguments: &Resolve, format: Format) -> Result<Held, Failure> {
+pub(super) fn resolve(arguments: &ResolveArguments, format: Format) -> Result<Held, Failure> {
     let (_orb, naming) = arguments.at.open()?;
     match naming.resolve::<dyn Object>(&arguments.name) {
         Err(error) => arguments.at.ended("naming resolve", error, format),
@@ -247,7 +246,7 @@ pub(super) fn resolve(arguments: &Resolve, format: Format) -> Result<Held, Failu
     }
 }
 
-pub(super) fn bind(arguments: &Bind, format: Format) -> Result<Held, Failure> {
+pub(super) fn bind(arguments: &BindArguments, format: Format) -> Result<Held, Failure> {
     let (orb, naming) = arguments.at.open()?;
     let bound = if arguments.as_context {
         let context =
@@ -264,7 +263,7 @@ pub(super) fn bind(arguments: &Bind, format: Format) -> Result<Held, Failure> {
     done(bound, &arguments.at, "naming bind", &arguments.name, format)
 }
 
-pub(super) fn unbind(arguments: &Unbind, format: Format) -> Result<Held, Failure> {
+pub(super) fn unbind(arguments: &UnbindArguments, format: Format) -> Result<Held, Failure> {
     let (_orb, naming) = arguments.at.open()?;
     let unbound = match arguments.destroy {
         true => naming.remove_context(&arguments.name),
@@ -273,7 +272,7 @@ pub(super) fn unbind(arguments: &Unbind, format: Format) -> Result<Held, Failure
     done(unbound, &arguments.at, "naming unbind", &arguments.name, format)
 }
 
-pub(super) fn context(arguments: &Context, format: Format) -> Result<Held, Failure> {
+pub(super) fn context(arguments: &ContextArguments, format: Format) -> Result<Held, Failure> {
     let (_orb, naming) = arguments.at.open()?;
     let made = way(&naming, &arguments.name, arguments.contexts);
     let made = made.and_then(|()| naming.new_context(&arguments.name).map(drop));
@@ -284,7 +283,13 @@ fn way(naming: &Naming, name: &str, make: bool) -> Result<(), NameError> {
     if make { naming.make_way(name) } else { Ok(()) }
 }
 
-fn done(done: Result<(), NameError>, at: &At, verb: &str, name: &str, format: Format) -> Result<Held, Failure> {
+fn done(
+    done: Result<(), NameError>,
+    at: &ServiceOptions,
+    verb: &str,
+    name: &str,
+    format: Format,
+) -> Result<Held, Failure> {
     match done {
         Err(error) => at.ended(verb, error, format),
         Ok(()) => {

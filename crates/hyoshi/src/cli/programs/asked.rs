@@ -1,4 +1,4 @@
-//! What a run asks of the broker and the machine for its programs.
+//! Requests of a run to the broker for its programs.
 
 use std::env;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::cli::Failure;
 use crate::cli::broker::settled;
 use crate::cli::notes::note;
 
-/// Where a program is, as execvp(3) finds it.
+/// The path of a program, as found by execvp(3).
 pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {
     let word = program.words.first().map_or("", String::as_str);
     let is_program =
@@ -27,8 +27,8 @@ pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {
         env::split_paths(&path).map(|folder| folder.join(word)).find(|path| is_program(path))
     };
     found.ok_or_else(|| {
-        Failure::new(format!("reservation {}: there is no program {word:?} that can be run", program.name))
-            .help("`program` takes a program of PATH, or its path from where the run is started")
+        Failure::new(format!("reservation {}: no executable program {word:?}", program.name))
+            .help("set `program` to a name in PATH, or to a path from the working directory")
     })
 }
 
@@ -50,7 +50,7 @@ pub(super) fn joining(program: &Program) -> Result<TaskSpec, Failure> {
     })
 }
 
-/// Where the broker's policy is not that of the file's hosts, it counts: it is for all of the machine's tasks.
+/// Notes on differences between the broker's policy, which applies to all tasks, and the file's.
 pub(super) fn differing(system: &System, status: &BrokerStatus) -> Vec<ReportNote> {
     let hosts = (0..).map(HostId).zip(&system.hosts).zip(&system.brokered.brokers);
     let with_programs = hosts.filter(|((id, _), _)| system.programs_on(*id).next().is_some());
@@ -59,11 +59,11 @@ pub(super) fn differing(system: &System, status: &BrokerStatus) -> Vec<ReportNot
         !same || asked.cap.as_millionths() != status.cap
     };
     let differing = with_programs.filter(|(_, asked)| differs(asked)).map(|((_, host), asked)| {
-        let holds = Share::from_millionths(status.cap);
-        let whose =
+        let cap = Share::from_millionths(status.cap);
+        let declarer =
             if system.hosts.len() > 1 { format!("the file's host {}", host.name) } else { "the file".to_owned() };
         let text = format!(
-            "the broker has policy {} with a cap of {holds}, {whose} {} with {}: the broker's counts",
+            "the broker uses policy {} with a cap of {cap}; {declarer} declares {} with {}",
             status.policy, asked.policy, asked.cap
         );
         let remedy = Some(format!("hyoshi broker policy set \"{}\" --cap {}", asked.policy, asked.cap));

@@ -1,9 +1,9 @@
-//! What ends a run's programs where the run itself no longer can: it was killed, or the kernel took its memory back.
+//! A process that ends a run's programs if the run was killed.
 //!
 //! ```text
 //!   hyoshi run ── a pipe: each program as it starts, `over` ──► run-watch
-//!        │ starts, each in a group of its own                       │ the pipe ends with the run; if it did not say that
-//!        ▼                                                          ▼ all is over, whoever is left is ended
+//!        │ starts, each in a group of its own                       │ the pipe closes with the run; without `over`
+//!        ▼                                                          ▼ before, it ends the remaining programs
 //!     programs
 //! ```
 
@@ -19,48 +19,48 @@ use crate::cli::{Failure, Held, streams};
 
 /// How long programs have to end after SIGTERM.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// What the run says when it has ended its programs itself.
+/// Sent by the run after it has ended its programs itself.
 const OVER: &str = "over";
 
-/// The process beside a run. It ends when this goes: dropped before the run [is over](Guard::over), after the programs
+/// The process beside a run. It ends when this goes: dropped before the run [is over](ProgramGuard::over), after the programs
 /// that are left.
-pub(super) struct Guard {
+pub(super) struct ProgramGuard {
     process: Child,
     pipe: Option<ChildStdin>,
 }
 
-impl Guard {
-    /// Of nobody yet.
-    pub fn start() -> io::Result<Guard> {
+impl ProgramGuard {
+    /// Without programs.
+    pub fn start() -> io::Result<ProgramGuard> {
         let mut command = Command::new(std::env::current_exe()?);
-        // Of the terminal's signals none is for it. Standard error is where it tells; programs have that, too.
+        // Its own group: it receives no signals of the terminal. Standard error is for its message.
         command.arg("run-watch").current_dir("/").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut process = command.spawn()?;
         let pipe = process.stdin.take();
-        Ok(Guard { process, pipe })
+        Ok(ProgramGuard { process, pipe })
     }
 
-    /// This program, too, which nobody has waited for yet: until then its number is nobody else's.
+    /// Adds a program. It must not have been waited for: until then its process ID is not reused.
     pub fn guard(&mut self, program: &Child) -> io::Result<()> {
         let ProcessIdentity { number, start } = identity(program.id()).map_err(io::Error::other)?;
         self.pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{number} {start}"))
     }
 
-    /// The run has ended its programs: what they had started may take a moment yet to be gone.
+    /// The run has ended its programs.
     pub fn over(mut self) {
-        // A guard that is gone ends nobody.
+        // Without a guard nothing is ended.
         let _ = self.pipe.as_mut().map(|pipe| writeln!(pipe, "{OVER}"));
     }
 }
 
-impl Drop for Guard {
+impl Drop for ProgramGuard {
     fn drop(&mut self) {
         drop(self.pipe.take());
         drop(self.process.wait());
     }
 }
 
-/// `hyoshi run-watch`: a line for each program on standard input, whose end is the run's.
+/// `hyoshi run-watch`: reads a line for each program from standard input, until the run closes it.
 pub(in crate::cli) fn watch() -> Result<Held, Failure> {
     let mut programs: Vec<ProcessIdentity> = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -76,24 +76,23 @@ pub(in crate::cli) fn watch() -> Result<Held, Failure> {
     if programs.is_empty() {
         return Ok(Held::Yes);
     }
-    let programs_left =
-        if programs.len() == 1 { "program is".into() } else { format!("{} programs are", programs.len()) };
-    streams::err(format_args!("hyoshi: the run was killed: its {programs_left} ended\n"));
+    let left = if programs.len() == 1 { "program".into() } else { format!("{} programs", programs.len()) };
+    streams::err(format_args!("hyoshi: the run was killed; ending its {left}\n"));
     let asked = Instant::now();
     while programs.iter().any(|program| Process::open_same(*program).is_ok()) && asked.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
     for program in programs {
         if is_left(program) {
-            // They may have ended by themselves just now.
+            // The group may have ended by now.
             drop(end_group(program.number, true));
         }
     }
     Ok(Held::Yes)
 }
 
-/// Whether a group can be the program's still: it is named by the program's number, which is nobody else's as long as
-/// anybody is in the group, also when the program itself is gone.
+/// Whether a group is still the program's: its ID is the program's process ID, which is not reused while the group has
+/// a process.
 fn is_left(program: ProcessIdentity) -> bool {
     match identity(program.number) {
         Ok(found) => found == program,

@@ -1,4 +1,4 @@
-//! The programs of a run: each joins the CPU broker, is started, looked after, and ended with the run.
+//! The programs of a run: each joins the CPU broker, is started, watched, and ended with the run.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,36 +16,25 @@ use hyoshi_report::{NoteLevel, ProgramSummary, ReportNote};
 use hyoshi_sim::programs::{Period, ProgramResults};
 
 use super::asked::{differing, find, joining};
-use super::guard::{Guard, PATIENCE};
-use super::played;
+use super::guard::{PATIENCE, ProgramGuard};
+use super::{ProgramsOutcome, played};
 use crate::cli::Failure;
 use crate::cli::notes::note;
 
-/// How often the broker is asked how programs stand.
+/// How often the broker is asked for the status of programs.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Programs that run under the broker. Dropped, they are ended.
-pub(in crate::cli) struct Programs {
+/// Programs that run under the broker. Dropping ends them.
+pub(in crate::cli) struct RunningPrograms {
     stop: Arc<AtomicBool>,
-    watcher: Option<JoinHandle<Told>>,
-}
-
-/// What became of programs in a run.
-#[derive(Default)]
-pub(in crate::cli) struct Told {
-    /// In the file's order.
-    pub summaries: Vec<ProgramSummary>,
-    /// What a reader must know of them.
-    pub notes: Vec<ReportNote>,
-    /// Whether one ended by itself, and not well.
-    pub failed: bool,
+    watcher: Option<JoinHandle<ProgramsOutcome>>,
 }
 
 /// A program of the run.
-struct Running {
+struct StartedProgram {
     id: ProgramId,
     child: Child,
-    /// Sees whether it has ended, and leaves it to be waited for; `None`: it has.
+    /// Reports its end without waiting for it; `None` after its end.
     process: Option<Process>,
     task: TaskStub,
     status: Option<ExitStatus>,
@@ -54,11 +43,11 @@ struct Running {
     seen: ProgramResults,
     reports: u64,
     because: String,
-    /// The broker has no such task any more.
+    /// The broker no longer has the task.
     detached: bool,
 }
 
-impl Programs {
+impl RunningPrograms {
     /// Starts all programs of the file, or those of one host, through the broker: nothing, if there are none.
     ///
     /// Everything that can be refused is refused before the first program starts.
@@ -66,21 +55,21 @@ impl Programs {
         system: &Arc<System>,
         host: Option<HostId>,
         socket: Option<&Path>,
-    ) -> Result<Option<Programs>, Failure> {
+    ) -> Result<Option<RunningPrograms>, Failure> {
         let here = |program: &&Program| host.is_none_or(|host| program.host == host);
         let count = system.brokered.programs.iter().filter(here).count();
         if count == 0 {
             return Ok(None);
         }
-        // Those of other hosts are not looked for.
+        // Programs of other hosts are not searched.
         let find = |program| if here(&program) { find(program) } else { Ok(PathBuf::new()) };
         let found = system.brokered.programs.iter().map(find).collect::<Result<Vec<PathBuf>, Failure>>()?;
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let client = BrokerClient::connect(socket.as_deref()).map_err(|error| {
             let programs = if count == 1 { "1 reservation".into() } else { format!("{count} reservations") };
-            Failure::new(format!("the file has {programs}: {error}")).help(match &error {
+            Failure::new(format!("cannot start {programs} of the file: {error}")).help(match &error {
                 BrokerClientError::NoBroker { .. } => {
-                    "`hyoshi broker` starts one; `--socket PATH` names another's socket".to_owned()
+                    "start one with `hyoshi broker`, or name its socket with `--socket PATH`".to_owned()
                 }
                 other => other.remedy(),
             })
@@ -88,8 +77,8 @@ impl Programs {
         let status = client.broker().status().map_err(|error| refused(&error.into()))?;
         let notes = differing(system, &status);
         let joined = join_all(system, host, &client)?;
-        let alone = |error| Failure::new(format!("cannot look after programs: {error}"));
-        let mut guard = Guard::start().map_err(alone)?;
+        let alone = |error| Failure::new(format!("cannot watch programs: {error}"));
+        let mut guard = ProgramGuard::start().map_err(alone)?;
         let running = match begin_all(system, &joined, &found, &mut guard) {
             Ok(running) => running,
             Err(failure) => {
@@ -102,23 +91,23 @@ impl Programs {
         let watching = move || watch(&system, client, running, notes, &stopped, guard);
         let watcher = thread::Builder::new().name("programs".into()).spawn(watching);
         let watcher = watcher.map_err(alone)?;
-        Ok(Some(Programs { stop, watcher: Some(watcher) }))
+        Ok(Some(RunningPrograms { stop, watcher: Some(watcher) }))
     }
 
-    /// Ends those that still run, and tells what became of all.
-    pub fn end(mut self) -> Told {
+    /// Ends running programs. Returns the outcome of all.
+    pub fn end(mut self) -> ProgramsOutcome {
         self.join()
     }
 
-    fn join(&mut self) -> Told {
+    fn join(&mut self) -> ProgramsOutcome {
         self.stop.store(true, Ordering::Release);
-        let Some(watcher) = self.watcher.take() else { return Told::default() };
+        let Some(watcher) = self.watcher.take() else { return ProgramsOutcome::default() };
         watcher.thread().unpark();
         watcher.join().unwrap_or_default()
     }
 }
 
-impl Drop for Programs {
+impl Drop for RunningPrograms {
     fn drop(&mut self) {
         self.join();
     }
@@ -138,7 +127,7 @@ fn join_all(
         match client.join(&joining) {
             Ok(task) => joined.push((id, task)),
             Err(error) => {
-                // What nobody is in ends by itself, later.
+                // The broker ends a task without processes later.
                 joined.iter().for_each(|(_, task)| drop(task.leave()));
                 return Err(refused(&error));
             }
@@ -152,9 +141,9 @@ fn begin_all(
     system: &System,
     joined: &[(ProgramId, TaskStub)],
     found: &[PathBuf],
-    guard: &mut Guard,
-) -> Result<Vec<Running>, Failure> {
-    let mut running: Vec<Running> = Vec::new();
+    guard: &mut ProgramGuard,
+) -> Result<Vec<StartedProgram>, Failure> {
+    let mut running: Vec<StartedProgram> = Vec::new();
     for (at, (id, task)) in joined.iter().enumerate() {
         match begin(system, *id, &found[id.index()], task, guard) {
             Ok(one) => running.push(one),
@@ -172,51 +161,68 @@ fn refused(error: &BrokerClientError) -> Failure {
     Failure::new(error).help(error.remedy())
 }
 
-fn begin(system: &System, id: ProgramId, path: &Path, task: &TaskStub, guard: &mut Guard) -> Result<Running, Failure> {
+fn begin(
+    system: &System,
+    id: ProgramId,
+    path: &Path,
+    task: &TaskStub,
+    guard: &mut ProgramGuard,
+) -> Result<StartedProgram, Failure> {
     let program = system.program(id);
     let mut command = Command::new(path);
     command.args(program.words.iter().skip(1)).stdin(Stdio::null());
-    // Standard output is the report's.
+    // Standard output is for the report.
     command.stdout(std::io::stderr()).process_group(0);
     let started = command.spawn();
     let mut child = started.map_err(|error| {
         Failure::new(format!("reservation {}: cannot run {}: {error}", program.name, path.display()))
-            .help("it must be a program, with permission to run it")
+            .help("name an executable file")
     })?;
     if let Err(error) = guard.guard(&child) {
         end_one(&mut child);
-        return Err(Failure::new(format!("cannot look after programs: {error}")));
+        return Err(Failure::new(format!("cannot watch programs: {error}")));
     }
     if let Err(error) = task.add_process(child.id(), 0) {
         let error = BrokerClientError::from(error);
         return Err(match end_one(&mut child) {
-            Some(status) => Failure::new(format!("reservation {}: it ended at once, {status}", program.name))
-                .help("see what it says for itself, without the broker"),
+            Some(status) => Failure::new(format!("reservation {}: the program ended at once: {status}", program.name))
+                .help("run the program without the broker to see its messages"),
             None => Failure::new(format!("reservation {}: {error}", program.name)).help(error.remedy()),
         });
     }
     let (task, process) = (task.clone(), Process::open(child.id()).ok());
     let (seen, because) = (ProgramResults::new(id), String::new());
-    Ok(Running { id, child, process, task, status: None, ended: false, seen, reports: 0, because, detached: false })
+    Ok(StartedProgram {
+        id,
+        child,
+        process,
+        task,
+        status: None,
+        ended: false,
+        seen,
+        reports: 0,
+        because,
+        detached: false,
+    })
 }
 
-/// Ends a program that is in no task, with whatever it has started; how it had ended itself, if it had.
+/// Ends a program without a task, and its children. Returns its exit status if it had ended by itself.
 fn end_one(child: &mut Child) -> Option<ExitStatus> {
     let had_ended = Process::open(child.id()).map_or(true, |process| process.has_ended());
-    // Before it is waited for: until then its number is nobody else's.
+    // Before waiting: until then its process ID is not reused.
     drop(end_group(child.id(), true));
     child.wait().ok().filter(|_| had_ended)
 }
 
-/// Looks after programs until the run ends or they have.
+/// Watches programs until the run ends.
 fn watch(
     system: &System,
     client: BrokerClient,
-    mut running: Vec<Running>,
+    mut running: Vec<StartedProgram>,
     mut notes: Vec<ReportNote>,
     stop: &AtomicBool,
-    guard: Guard,
-) -> Told {
+    guard: ProgramGuard,
+) -> ProgramsOutcome {
     let started = WallClock::now();
     let (mut last, mut gone) = (Instant::ZERO, false);
     loop {
@@ -232,7 +238,7 @@ fn watch(
         thread::park_timeout(LOOK);
     }
     if gone {
-        let text = "it ended, or did not answer: from then on programs ran without reservations";
+        let text = "it ended or did not answer; afterwards programs ran without reservations";
         notes.push(note(NoteLevel::Degraded, "broker", text));
     }
     end(&mut running);
@@ -241,7 +247,7 @@ fn watch(
     let mut failed = false;
     for one in running.iter().filter(|one| one.detached) {
         let name = &system.program(one.id).name;
-        let text = format!("{name} was taken from the broker: from then on it ran without a reservation");
+        let text = format!("{name} was detached from the broker; afterwards it ran without a reservation");
         notes.push(note(NoteLevel::Degraded, "reservations", text));
     }
     for one in running.iter().filter(|one| !one.ended) {
@@ -252,36 +258,36 @@ fn watch(
         }
     }
     running.sort_by_key(|one| one.id);
-    let summaries = running.into_iter().map(|one| one.told(system)).collect();
-    Told { summaries, notes, failed }
+    let summaries = running.into_iter().map(|one| one.summary(system)).collect();
+    ProgramsOutcome { summaries, notes, failed }
 }
 
-/// Ends those that still run, and whatever programs have started and left behind in their groups.
-fn end(running: &mut [Running]) {
+/// Ends running programs, and processes that remain in the groups of programs.
+fn end(running: &mut [StartedProgram]) {
     for one in running.iter_mut() {
         one.ended = one.lives();
-        // Nobody may be in the group any more.
+        // The group may be empty.
         drop(end_group(one.child.id(), false));
     }
     let asked = WallClock::now();
-    while running.iter().any(Running::lives) && asked.elapsed() < PATIENCE {
+    while running.iter().any(StartedProgram::lives) && asked.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
     for one in running.iter_mut() {
-        // Before it is waited for: until then its number is nobody else's.
+        // Before waiting: until then its process ID is not reused.
         drop(end_group(one.child.id(), true));
         one.status = one.child.wait().ok();
-        // The broker may be gone, or have seen that the task is over.
+        // The broker, or the task, may have ended.
         drop(one.task.leave());
     }
 }
 
-impl Running {
+impl StartedProgram {
     fn lives(&self) -> bool {
         self.process.as_ref().is_some_and(|process| !process.has_ended())
     }
 
-    /// Asks the broker how it stands, unless that is gone; an error if it does not answer.
+    /// Asks the broker for the status, unless it has ended; an error if it does not answer.
     fn look(&mut self, last: Instant, now: Instant, gone: bool) -> Result<(), ()> {
         if !self.lives() || gone || self.detached {
             return Ok(());
@@ -312,23 +318,23 @@ impl Running {
         Ok(())
     }
 
-    fn told(mut self, system: &System) -> ProgramSummary {
+    fn summary(mut self, system: &System) -> ProgramSummary {
         let ended = (!self.ended).then_some(self.status).flatten();
-        let mut told = played(system, &self.seen);
-        // Deadlines only the program knows; what lies between two looks is not counted.
-        (told.met, told.missed, told.over_ppm) = (None, None, None);
-        told.over_time.iter_mut().for_each(|stretch| stretch.missed = None);
+        let mut summary = played(system, &self.seen);
+        // Only the program knows its deadlines; periods between two samples are not counted.
+        (summary.met, summary.missed, summary.over_ppm) = (None, None, None);
+        summary.over_time.iter_mut().for_each(|stretch| stretch.missed = None);
         ProgramSummary {
             periods: self.reports,
             ended: ended.map(|status| status.to_string()),
             because: std::mem::take(&mut self.because),
-            ..told
+            ..summary
         }
     }
 }
 
-impl Drop for Running {
-    /// Whatever else failed, no program stays that nobody looks after.
+impl Drop for StartedProgram {
+    /// No program continues without a watcher, whatever else failed.
     fn drop(&mut self) {
         if self.status.is_none() {
             drop(end_group(self.child.id(), true));

@@ -6,19 +6,19 @@ use clap::{Args, ValueEnum};
 use hyoshi_reproduce::broker::kernel::{self, Length};
 use hyoshi_reproduce::broker::{self, BrokerReproduction};
 
-use super::{Pieces, stopped, tell, watched};
+use super::{PaperOutput, print, stopped, watched};
 use crate::cli::output::try_out;
 use crate::cli::{Failure, Format, Held};
 
 #[derive(Debug, Args)]
-pub(super) struct Broker {
-    /// How long the experiments on the kernel are
+pub(super) struct Arguments {
+    /// Length of the experiments on the kernel
     #[arg(long, value_enum, default_value_t)]
-    length: How,
-    /// Leave the kernel out
+    length: KernelLength,
+    /// Skip the experiments on the kernel
     #[arg(long, conflicts_with = "length")]
     sim_only: bool,
-    /// Where the page with the charts goes
+    /// The HTML page with the charts
     #[arg(long, value_name = "FILE", default_value = "broker-reproduced.html")]
     report: PathBuf,
     /// Write no page
@@ -27,7 +27,7 @@ pub(super) struct Broker {
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum How {
+enum KernelLength {
     /// Half a minute: enough to see that it works
     Short,
     /// Three quarters of a minute
@@ -37,30 +37,30 @@ enum How {
     Paper,
 }
 
-pub(super) fn broker(arguments: &Broker, format: Format) -> Result<Held, Failure> {
+pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     let report = (!arguments.no_report).then_some(arguments.report.as_path());
     report.map_or(Ok(()), |path| try_out("the page", path, ""))?;
     let figures = watched(format, |watch| {
         let mut figures = broker::run(watch).map_err(stopped)?;
         if !arguments.sim_only {
             let hyoshi = std::env::current_exe()
-                .map_err(|error| Failure::new(format!("cannot tell where this program lies: {error}")))?;
+                .map_err(|error| Failure::new(format!("cannot find the file of this program: {error}")))?;
             let length = match arguments.length {
-                How::Short => Length::Short,
-                How::Usual => Length::Usual,
-                How::Paper => Length::Paper,
+                KernelLength::Short => Length::Short,
+                KernelLength::Usual => Length::Usual,
+                KernelLength::Paper => Length::Paper,
             };
             figures.kernel = Some(kernel::run(&hyoshi, length, watch).map_err(stopped)?);
         }
         Ok(figures)
     })?;
     let reproduced = BrokerReproduction::judge(figures);
-    let pieces = Pieces {
+    let pieces = PaperOutput {
         paper: "broker",
         claims: &reproduced.claims,
         heading: &|look| reproduced.heading(look),
         tables: &|look| reproduced.tables(look),
         page: &|command| reproduced.html(command),
     };
-    tell(&pieces, &reproduced, report, format)
+    print(&pieces, &reproduced, report, format)
 }

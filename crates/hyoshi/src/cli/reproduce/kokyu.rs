@@ -7,27 +7,26 @@ use hyoshi_model::Span;
 use hyoshi_reproduce::kokyu::kernel::{self, KernelError};
 use hyoshi_reproduce::kokyu::{self, Reproduced, Setup};
 
-use super::{Pieces, stopped, tell, watched};
+use super::{PaperOutput, print, stopped, watched};
 use crate::cli::load::{seed, span};
 use crate::cli::output::try_out;
 use crate::cli::{Failure, Format, Held};
 
 #[derive(Debug, Args)]
-pub(super) struct Kokyu {
+pub(super) struct Arguments {
     /// How long each of the twelve regions lasts in simulation; 150s in the paper
     #[arg(long, value_name = "SPAN", default_value = "150s", value_parser = span)]
     region: Span,
-    /// Start of every draw, the same for every strategy
+    /// The seed of all draws, the same for every strategy
     #[arg(long, value_name = "NUMBER", default_value = "1", allow_negative_numbers = true, value_parser = seed)]
     seed: u64,
-    /// Time for the trials on the kernel, whose regions are shortened to fit; 2min where real-time
-    /// priority is granted, none elsewhere
+    /// Time for the trials on the kernel, with shorter regions to fit [default: 2min with real-time priority, else none]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     kernel: Option<Span>,
-    /// Leave the kernel out
+    /// Skip the trials on the kernel
     #[arg(long, conflicts_with = "kernel")]
     sim_only: bool,
-    /// Where the page with the charts goes
+    /// The HTML page with the charts
     #[arg(long, value_name = "FILE", default_value = "kokyu-reproduced.html")]
     report: PathBuf,
     /// Write no page
@@ -35,7 +34,7 @@ pub(super) struct Kokyu {
     no_report: bool,
 }
 
-pub(super) fn kokyu(arguments: &Kokyu, format: Format) -> Result<Held, Failure> {
+pub(super) fn kokyu(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     let report = (!arguments.no_report).then_some(arguments.report.as_path());
     report.map_or(Ok(()), |path| try_out("the page", path, ""))?;
     let setup = Setup { region: arguments.region, seed: arguments.seed };
@@ -46,7 +45,7 @@ pub(super) fn kokyu(arguments: &Kokyu, format: Format) -> Result<Held, Failure> 
                 Ok(kernel) => figures.kernel = Some(kernel),
                 Err(KernelError::Stopped) => return Err(stopped(hyoshi_reproduce::Stopped)),
                 Err(error @ KernelError::Start(_)) => {
-                    return Err(Failure::new(error).help("`--sim-only` leaves the kernel out"));
+                    return Err(Failure::new(error).help("skip the kernel with `--sim-only`"));
                 }
             },
             Ok(None) => {}
@@ -55,30 +54,28 @@ pub(super) fn kokyu(arguments: &Kokyu, format: Format) -> Result<Held, Failure> 
         Ok(figures)
     })?;
     let reproduced = Reproduced::judge(figures);
-    let pieces = Pieces {
+    let pieces = PaperOutput {
         paper: "kokyu",
         claims: &reproduced.claims,
         heading: &|look| reproduced.heading(look),
         tables: &|look| reproduced.tables(look),
         page: &|command| reproduced.html(command),
     };
-    tell(&pieces, &reproduced, report, format)
+    print(&pieces, &reproduced, report, format)
 }
 
-/// How long the trials on the kernel may take, if there are to be any; or why there are none,
-/// though nobody said so: without real-time priorities they would tell of the machine's other work.
-fn budget(arguments: &Kokyu) -> Result<Option<Span>, String> {
+/// The time for trials on the kernel, if any. An error is the reason to skip them: without real-time priorities they
+/// would measure the machine's other work.
+fn budget(arguments: &Arguments) -> Result<Option<Span>, String> {
     match (arguments.kernel, arguments.sim_only) {
         (Some(asked), _) => Ok(Some(asked)),
         (None, true) => Ok(None),
         (None, false) if kernel::grants_real_time() => Ok(Some(KERNEL)),
-        (None, false) => {
-            Err("nothing was run on the kernel, which grants no real-time priority (`hyoshi doctor` says \
-                              what to do); `--kernel 2min` runs it all the same"
-                .into())
-        }
+        (None, false) => Err("no trials on the kernel, which grants no real-time priority (see `hyoshi doctor`); \
+                 `--kernel 2min` runs them anyway"
+            .into()),
     }
 }
 
-/// The trials on the kernel take so long unless told otherwise.
+/// The default time for trials on the kernel.
 const KERNEL: Span = Span::from_secs(120);

@@ -28,14 +28,14 @@ pub(super) struct Files {
 
 /// What the files contain.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct TlsSettings {
     /// The certificate that a server shows, and the clients it trusts.
     pub(super) server: Option<TlsServer>,
     /// The servers that a client trusts, and the certificate it shows.
     pub(super) client: Option<TlsClient>,
 }
 
-impl Settings {
+impl TlsSettings {
     /// Each once: a server's certificate may also be its own as a client.
     fn warnings(&self) -> Vec<TlsWarning> {
         let mut all = self.server.as_ref().map(TlsServer::warnings).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Settings {
 
 impl Files {
     /// Reads all of them at the start, and prints warnings.
-    pub(super) fn load(&self, serves: bool) -> Result<Settings, Failure> {
+    pub(super) fn load(&self, serves: bool) -> Result<TlsSettings, Failure> {
         let settings = self.read(serves)?;
         for warning in settings.warnings() {
             if self.strict && is_grave(&warning) {
@@ -62,7 +62,7 @@ impl Files {
     }
 
     /// Reads each of them once. A server needs a certificate, a client authorities.
-    fn read(&self, serves: bool) -> Result<Settings, Failure> {
+    fn read(&self, serves: bool) -> Result<TlsSettings, Failure> {
         // Before any of them is read.
         for (flag, path) in [("--tls-cert", &self.cert), ("--tls-key", &self.key), ("--tls-clients", &self.clients)] {
             path.as_ref().map(|path| self.path(flag, path)).transpose()?;
@@ -70,7 +70,7 @@ impl Files {
         let own = self.identity()?;
         let server = own.clone().filter(|_| serves).map(|own| self.server(own)).transpose()?;
         let client = self.roots.as_ref().map(|roots| self.client(roots, own)).transpose()?;
-        Ok(Settings { server, client })
+        Ok(TlsSettings { server, client })
     }
 
     fn server(&self, own: TlsIdentity) -> Result<TlsServer, Failure> {
@@ -142,38 +142,38 @@ fn is_grave(warning: &TlsWarning) -> bool {
 #[derive(Debug)]
 pub(in crate::cli) struct Renewal {
     pub(super) files: Files,
-    pub(super) used: Settings,
+    pub(super) used: TlsSettings,
 }
 
 impl Renewal {
     /// Of a service without TLS.
     pub fn none() -> Renewal {
-        Renewal { files: Files::default(), used: Settings::default() }
+        Renewal { files: Files::default(), used: TlsSettings::default() }
     }
 
-    /// From now on SIGHUP reloads the files, on a separate thread. `say` is called with messages for the operator, and
+    /// From now on SIGHUP reloads the files, on a separate thread. `report` is called with messages for the operator, and
     /// each day with certificates that expire soon.
     ///
     /// # Errors
     ///
     /// If no thread can be started.
-    pub fn start(self, hangup: Hangup, say: impl Fn(String) + Send + 'static) -> Result<(), Failure> {
+    pub fn start(self, hangup: Hangup, report: impl Fn(String) + Send + 'static) -> Result<(), Failure> {
         let work = move || {
             let clock = MonotonicClock::start();
             let mut next = clock.now() + DAILY;
             loop {
                 if hangup.wait_until(&clock, next) {
                     match self.renew() {
-                        Ok(what) => say(format!("SIGHUP: {what}")),
+                        Ok(what) => report(format!("SIGHUP: {what}")),
                         Err(why) => {
-                            say(format!("SIGHUP: old files kept: {why}"));
+                            report(format!("SIGHUP: old files kept: {why}"));
                             continue;
                         }
                     }
                 }
                 next = clock.now() + DAILY;
                 for warning in self.used.warnings() {
-                    say(format!("{warning}: {}", warning.remedy()));
+                    report(format!("{warning}: {}", warning.remedy()));
                 }
             }
         };
@@ -183,7 +183,7 @@ impl Renewal {
 
     /// All files or none.
     fn renew(&self) -> Result<&'static str, String> {
-        let Settings { server, client } = &self.used;
+        let TlsSettings { server, client } = &self.used;
         let next = self.files.read(server.is_some()).map_err(|failure| failure.message())?;
         // If peers refuse the new set, the old one is better.
         let bad = |warning: &TlsWarning| match warning {
@@ -310,7 +310,7 @@ mod tests {
         place.write(&authority, &authority.papers_with(&["ann"], days(20)));
         let used = place.files().read(false).unwrap();
         assert!(used.server.is_none());
-        let said = |used: &Settings| used.warnings().iter().map(ToString::to_string).collect::<Vec<_>>();
+        let said = |used: &TlsSettings| used.warnings().iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(said(&used), ["the certificate of \"yard\" expires in 20 days"]);
         let renewal = Renewal { files: place.files(), used };
         place.write(&authority, &authority.papers_with(&["ann"], days(10)));

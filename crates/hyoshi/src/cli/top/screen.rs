@@ -1,4 +1,4 @@
-//! A terminal that is taken for a while, and given back as it was however that ends.
+//! Draws on the alternate screen of a terminal, and restores the terminal in every case.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -16,21 +16,21 @@ use super::view::View;
 
 /// See the module.
 pub(super) struct Screen {
-    /// False where nobody types: standard input is no terminal, or has ended.
+    /// False if standard input is not a terminal, or has ended.
     keys: bool,
     shown: String,
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Switches to the alternate screen.
     pub fn enter() -> io::Result<Screen> {
         let keys = io::stdin().is_terminal();
         if keys {
-            // Keys come one by one, and Control-C as one of them.
+            // Keys arrive one by one, including Control-C.
             enable_raw_mode()?;
         }
         let screen = Screen { keys, shown: String::new() };
-        // What a panic says must not go with the screen that it is said on.
+        // The message of a panic must not vanish with the alternate screen.
         let others = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             leave();
@@ -40,7 +40,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// What was typed. Waits no longer than `most`, or until `wake` is posted by a signal.
+    /// Typed keys. Waits for `most` at most, or until a signal posts `wake`.
     pub fn keys(&mut self, most: Span, wake: &Wake, clock: &MonotonicClock) -> Vec<u8> {
         if !self.keys {
             wake.wait_until(clock, clock.now() + most);
@@ -52,15 +52,15 @@ impl Screen {
         let mut stdin = io::stdin().lock();
         let typed = stdin.fill_buf().unwrap_or_default().to_vec();
         stdin.consume(typed.len());
-        // At the end of input it would be ready to be read for ever.
+        // At its end, input would stay readable for ever.
         self.keys = !typed.is_empty();
-        // Arrows and the like come as several octets, of which none is meant.
+        // Arrow keys arrive as several octets; they have no meaning here.
         if typed.first() == Some(&0x1b) { Vec::new() } else { typed }
     }
 
-    /// Draws it, if it is not there already.
+    /// Draws the text, if it has changed.
     pub fn show(&mut self, view: &View) -> io::Result<()> {
-        // Some terminals do not know their size and say 0.
+        // Some terminals do not know their size and report 0.
         let (_, height) = size().ok().filter(|(_, height)| *height > 0).unwrap_or((80, 24));
         let text = view.text(TerminalStyle::of_stdout(), Some(height.into()));
         if text == self.shown {
@@ -69,7 +69,7 @@ impl Screen {
         let mut out = io::stdout().lock();
         queue!(out, BeginSynchronizedUpdate, MoveTo(0, 0))?;
         for (place, line) in text.lines().enumerate() {
-            // Lines end by themselves only where keys are not read one by one.
+            // In raw mode a line needs its own carriage return.
             let end = if place == 0 { "" } else { "\r\n" };
             write!(out, "{end}")?;
             queue!(out, Clear(ClearType::CurrentLine))?;
@@ -82,7 +82,7 @@ impl Screen {
     }
 }
 
-/// Gives the terminal back. Should that fail, there is nobody left to tell.
+/// Restores the terminal. Errors cannot be reported.
 fn leave() {
     let _ = execute!(io::stdout(), EndSynchronizedUpdate, Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();
@@ -92,7 +92,7 @@ impl Drop for Screen {
     fn drop(&mut self) {
         leave();
         if !std::thread::panicking() {
-            // The hook that gives it back.
+            // The hook that restores it.
             drop(std::panic::take_hook());
         }
     }

@@ -1,4 +1,4 @@
-//! What `hyoshi top` shows: pure, but for what it is given.
+//! The text of `hyoshi top`, computed from samples and keys.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,16 @@ use hyoshi_broker::idl::cpu_broker::{BrokerStatus, Reservation, TaskStatus};
 use hyoshi_model::{Instant, Reservation as Reserved, Span};
 use hyoshi_report::TerminalStyle;
 use hyoshi_report::figures::{nanos, percent, printable};
+use hyoshi_report::terminal::cut;
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
 
 use crate::cli::broker::share;
 
-/// A look at the broker.
+/// A sample of the broker.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct BrokerSample {
     pub at: Instant,
-    /// Or why it did not answer.
+    /// The status, or why the broker did not answer.
     pub seen: Result<(BrokerStatus, Vec<TaskStatus>), String>,
 }
 
@@ -26,9 +27,9 @@ pub(super) struct Using {
     pub cpu: Option<u64>,
 }
 
-/// What the table is sorted by: names from A on, all else from the most down.
+/// The column to sort by: names ascending, figures descending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Order {
+pub(super) enum SortKey {
     /// Name
     Name,
     /// Importance
@@ -50,16 +51,16 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct View {
     place: String,
-    order: Order,
+    order: SortKey,
     reversed: bool,
     looked: Result<BrokerStatus, String>,
     tasks: Vec<Using>,
-    /// By name: how each was when it had reported last.
-    before: BTreeMap<String, Before>,
+    /// By name: the last report of each task.
+    before: BTreeMap<String, PreviousSample>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct PreviousSample {
     at: Instant,
     total: u64,
     reports: u64,
@@ -82,9 +83,9 @@ const COLUMNS: [Column; 10] = [
 const KEYS: &str = "q quit  n name  i importance  p period  a asks  h holds  c cpu  r reports";
 
 impl View {
-    /// Of a broker at whom nobody has looked yet.
-    pub fn new(place: &str, order: Order) -> View {
-        let looked = Err("it has not answered yet".to_owned());
+    /// Before the first sample.
+    pub fn new(place: &str, order: SortKey) -> View {
+        let looked = Err("no answer yet".to_owned());
         View { place: place.to_owned(), order, reversed: false, looked, tasks: Vec::new(), before: BTreeMap::new() }
     }
 
@@ -93,18 +94,18 @@ impl View {
         &self.place
     }
 
-    /// True if it answered last.
+    /// True if the broker answered the last request.
     pub fn is_there(&self) -> bool {
         self.looked.is_ok()
     }
 
-    /// What was seen last, or why nothing was.
+    /// The last sample, or why there is none.
     pub fn seen(&self) -> Result<(&BrokerStatus, &[Using]), &str> {
         self.looked.as_ref().map(|status| (status, &self.tasks[..])).map_err(String::as_str)
     }
 
-    /// A look at the broker.
-    pub fn take(&mut self, looked: Looked) {
+    /// A sample of the broker.
+    pub fn take(&mut self, looked: BrokerSample) {
         self.tasks.clear();
         self.looked = looked.seen.map(|(status, tasks)| {
             let known = std::mem::take(&mut self.before);
@@ -118,17 +119,17 @@ impl View {
         self.sort();
     }
 
-    /// What a key means; false if it means the end. Control-C is a key where the terminal is read key by key.
+    /// Handles a key; false to quit. Control-C arrives as a key.
     pub fn key(&mut self, key: u8) -> bool {
         let order = match key {
             b'q' | b'Q' | 0x03 => return false,
-            b'n' => Order::Name,
-            b'i' => Order::Importance,
-            b'p' => Order::Period,
-            b'a' => Order::Asks,
-            b'h' => Order::Holds,
-            b'c' => Order::Cpu,
-            b'r' => Order::Reports,
+            b'n' => SortKey::Name,
+            b'i' => SortKey::Importance,
+            b'p' => SortKey::Period,
+            b'a' => SortKey::Asks,
+            b'h' => SortKey::Holds,
+            b'c' => SortKey::Cpu,
+            b'r' => SortKey::Reports,
             _ => return true,
         };
         self.reversed = self.order == order && !self.reversed;
@@ -139,13 +140,13 @@ impl View {
 
     fn sort(&mut self) {
         let by = |Using { task, cpu }: &Using| match self.order {
-            Order::Name => 0,
-            Order::Importance => u64::from(task.importance),
-            Order::Period => task.period,
-            Order::Asks => millionths(&task.granted.requested),
-            Order::Holds => millionths(&task.granted.reserved),
-            Order::Cpu => cpu.unwrap_or(0),
-            Order::Reports => task.reports,
+            SortKey::Name => 0,
+            SortKey::Importance => u64::from(task.importance),
+            SortKey::Period => task.period,
+            SortKey::Asks => millionths(&task.granted.requested),
+            SortKey::Holds => millionths(&task.granted.reserved),
+            SortKey::Cpu => cpu.unwrap_or(0),
+            SortKey::Reports => task.reports,
         };
         self.tasks.sort_by(|one, other| by(other).cmp(&by(one)).then_with(|| one.task.name.cmp(&other.task.name)));
         if self.reversed {
@@ -153,22 +154,22 @@ impl View {
         }
     }
 
-    /// In lines, of which no more than that: the last ones tell of keys then.
+    /// The text; with a `height`, at most that many lines, of which the last lists the keys.
     pub fn text(&self, look: TerminalStyle, height: Option<usize>) -> String {
         let text = match &self.looked {
-            Err(why) => format!("waits for the broker at {}: {}\n", printable(&self.place), printable(why)),
-            Ok(status) => format!("{}\n{}", self.head(status), self.table(look, height)),
+            Err(why) => format!("waiting for the broker at {}: {}\n", printable(&self.place), printable(why)),
+            Ok(status) => format!("{}\n{}", self.head(status, look, height), self.table(look, height)),
         };
         let Some(height) = height else { return text };
-        let fits = |line: &str| look.width.map_or(line.to_owned(), |width| line.chars().take(width.into()).collect());
+        let fits = |line: &str| look.width.map_or(line.to_owned(), |width| cut(line, width.into()));
         let mut lines: Vec<String> = text.lines().take(height.saturating_sub(1)).map(str::to_owned).collect();
-        // Cells are cut to fit already; colours must not be cut.
+        // The table fits already, and escape sequences must not be cut.
         lines.iter_mut().filter(|line| !line.contains('\x1b')).for_each(|line| *line = fits(line));
         lines.push(look.quiet(&fits(KEYS)));
         lines.join("\n")
     }
 
-    fn head(&self, status: &BrokerStatus) -> String {
+    fn head(&self, status: &BrokerStatus, look: TerminalStyle, height: Option<usize>) -> String {
         let tasks = if status.tasks == 1 { "task" } else { "tasks" };
         let used: Vec<_> = status.proxies.iter().filter(|proxy| proxy.used).map(|proxy| proxy.name.as_str()).collect();
         let cpu = self.tasks.iter().filter_map(|using| using.cpu).sum();
@@ -182,12 +183,14 @@ impl View {
             share(status.cap),
             percent(cpu),
         );
-        text.lines().map(|line| format!(" {}\n", printable(line))).collect()
+        let lines = text.lines().map(|line| format!(" {}\n", printable(line)));
+        // On a screen each line is one.
+        lines.map(|line| if height.is_some() { line } else { look.wrap(&line) }).collect()
     }
 
     fn table(&self, look: TerminalStyle, height: Option<usize>) -> String {
         if self.tasks.is_empty() {
-            return " no tasks: `hyoshi exec` and `hyoshi attach` bring programs under the broker\n".to_owned();
+            return " no tasks: start one with `hyoshi exec` or `hyoshi attach`\n".to_owned();
         }
         // Three lines of the head, two of the table's, one of columns without room, and one of keys.
         let most = height.map_or(usize::MAX, |height| height.saturating_sub(8).max(1));
@@ -196,16 +199,16 @@ impl View {
     }
 }
 
-/// How much it used since it had reported last; as before, if it has not reported since.
-fn before(task: &TaskStatus, at: Instant, known: Option<&Before>) -> Before {
-    let now = Before { at, total: task.total, reports: task.reports, cpu: None };
+/// The use of CPU since the last report; unchanged without a new report.
+fn before(task: &TaskStatus, at: Instant, known: Option<&PreviousSample>) -> PreviousSample {
+    let now = PreviousSample { at, total: task.total, reports: task.reports, cpu: None };
     match known {
         Some(before) if before.reports == task.reports && before.total == task.total => *before,
-        // One with more behind it was of another broker.
+        // A lower count is of another broker.
         Some(before) if before.reports < task.reports && before.total <= task.total => {
             let used =
                 u128::from(task.total - before.total) * 1_000_000 / u128::from(at.since(before.at).as_nanos().max(1));
-            Before { cpu: Some(u64::try_from(used).unwrap_or(u64::MAX)), ..now }
+            PreviousSample { cpu: Some(u64::try_from(used).unwrap_or(u64::MAX)), ..now }
         }
         _ => now,
     }
@@ -218,13 +221,13 @@ fn row(task: &TaskStatus, cpu: Option<u64>) -> Vec<CellValue> {
         budget if budget < asked.budget => Tone::Worry,
         _ => Tone::Plain,
     };
-    let deadline = if held.deadline < held.period { nanos(held.deadline) } else { String::new() };
+    let deadline = (held.deadline < held.period).then_some(held.deadline);
     vec![
         CellValue::words(&task.name),
         CellValue::Count(task.processes.len() as u64, Tone::Plain),
         CellValue::Count(task.importance.into(), Tone::Plain),
-        CellValue::figure(nanos(task.period)),
-        CellValue::figure(deadline),
+        CellValue::time(task.period),
+        CellValue::time_if_known(deadline),
         CellValue::figure(reserved(asked)),
         CellValue::Figure(reserved(held), tone),
         CellValue::figure(cpu.map_or(String::new(), percent)),
@@ -263,7 +266,7 @@ mod tests {
         TaskStatus { name, importance, period, granted, processes: vec![7], ..TaskStatus::default() }
     }
 
-    fn look(at_ms: u64, tasks: &[TaskStatus]) -> Looked {
+    fn look(at_ms: u64, tasks: &[TaskStatus]) -> BrokerSample {
         let status = BrokerStatus {
             process: 42,
             policy: "strict".to_owned(),
@@ -272,7 +275,7 @@ mod tests {
             tasks: tasks.len() as u32,
             ..BrokerStatus::default()
         };
-        Looked { at: Instant::from_nanos(at_ms * 1_000_000), seen: Ok((status, tasks.to_vec())) }
+        BrokerSample { at: Instant::from_nanos(at_ms * 1_000_000), seen: Ok((status, tasks.to_vec())) }
     }
 
     fn reported(task: TaskStatus, reports: u64, total_ms: u64) -> TaskStatus {
@@ -280,7 +283,7 @@ mod tests {
     }
 
     fn view() -> View {
-        View::new("/run/b.sock", Order::Name)
+        View::new("/run/b.sock", SortKey::Name)
     }
 
     fn cpu(view: &View) -> Vec<Option<u64>> {
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_uses_is_what_its_reports_tell_over_the_time_between_them() {
+    fn the_use_of_a_task_is_its_consumption_between_reports() {
         let (mut view, slow) = (view(), task("slow", 1, 1, 1));
         view.take(look(1_000, &[reported(slow.clone(), 1, 100)]));
         assert_eq!(cpu(&view), [None]);
@@ -300,7 +303,7 @@ mod tests {
         view.take(look(4_000, &[reported(slow.clone(), 3, 350)]));
         assert_eq!(cpu(&view), [Some(0)], "over two seconds");
         // The next broker counts anew.
-        view.take(Looked { at: Instant::from_nanos(5_000_000_000), seen: Err("nobody listens".into()) });
+        view.take(BrokerSample { at: Instant::from_nanos(5_000_000_000), seen: Err("nobody listens".into()) });
         view.take(look(6_000, &[reported(slow.clone(), 1, 10)]));
         assert_eq!(cpu(&view), [None]);
     }
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_its_terminal_and_says_why_less_is_held() {
+    fn a_table_fits_its_terminal_and_has_reasons() {
         let mut view = view();
         let tasks: Vec<_> = (0..30).map(|n| task(&format!("task-{n:02}"), n, 20_000_000, 10_000_000)).collect();
         view.take(look(0, &tasks));
@@ -341,9 +344,9 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{width} x {height}:\n{text}");
             assert!(text.lines().last().unwrap().starts_with('q'));
         }
-        view.take(Looked { at: Instant::ZERO, seen: Err("nobody\x1b listens".into()) });
+        view.take(BrokerSample { at: Instant::ZERO, seen: Err("nobody\x1b listens".into()) });
         assert!(!view.is_there());
         let text = view.text(TerminalStyle::PLAIN, None);
-        assert_eq!(text, "waits for the broker at /run/b.sock: nobody\\u{1b} listens\n");
+        assert_eq!(text, "waiting for the broker at /run/b.sock: nobody\\u{1b} listens\n");
     }
 }
