@@ -1,20 +1,26 @@
 //! Do a run and a simulation of the same system agree on order and outcome?
 //!
-//! Timers fire at the same instants in both, starts and completions do not quite: a run has
-//! overheads that a simulation has not. So where one falls within the tolerance of something timed
-//! (another release, a deadline, the last instant at which a job can still be begun), the two may part
-//! without either being wrong, and stay apart until the processor is idle. Such busy periods are
-//! listed as near-ties; busy periods during which the run's processor was held up by something
-//! else than its jobs (stolen by the host, taken by other threads) are listed as disturbed; what
-//! differs elsewhere is a disagreement.
+//! Timers fire at the same instants in both; starts and completions do not, because a run has overheads that a
+//! simulation does not have. If one of them falls within the tolerance of something timed (another release, a deadline,
+//! the last instant at which a job can start), both orders are right, and they may differ until the processor is idle:
+//! a near-tie. If something else than the processor's jobs used it (a hypervisor, other threads), the run was
+//! disturbed, and stays behind until it has worked its backlog off. Any other difference is a disagreement.
+//!
+//! ```text
+//!   simulation   ██ ██    █          one group: the run was busy throughout
+//!   run          █░░░░█ ██ ███       ░ used by something else
+//! ```
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 use hyoshi_model::{Instant, JobId, Span};
 
 use crate::event::{JobEnd, Outcome};
 
-/// How far apart decision points must be for a run and a simulation to agree by promise.
+/// The least distance of decision points at which a run and a simulation must agree.
 pub const TOLERANCE: Span = Span::from_micros(200);
 
 /// The comparison of one processor, busy period by busy period.
@@ -24,11 +30,12 @@ pub struct Agreement {
     pub agreeing: u64,
     /// Jobs in them.
     pub jobs: u64,
-    /// Busy periods that differ, and that a near-tie explains.
+    /// Busy periods that differ because of a near-tie in them, or before them and without idle time since.
     pub near_ties: Vec<NearTie>,
-    /// Busy periods that differ, and in which the processor did something else.
+    /// Busy periods that differ because the processor did something else during them, or before them and without idle
+    /// time since.
     pub disturbed: Vec<Disturbed>,
-    /// Busy periods that differ, and should not.
+    /// Other busy periods that differ, and jobs that only the run has.
     pub disagreements: Vec<Difference>,
 }
 
@@ -39,16 +46,16 @@ pub struct NearTie {
     pub completion: Instant,
     /// Something timed that is close to it.
     pub timed: Instant,
-    /// What came of it.
+    /// Its consequence.
     pub difference: Difference,
 }
 
 /// Time that went neither to jobs nor to idling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disturbed {
-    /// How much of it, beyond what the simulation leaves unused.
+    /// How much of it, beyond the time that the simulation leaves unused.
     pub lost: Span,
-    /// What came of it.
+    /// Its consequence.
     pub difference: Difference,
 }
 
@@ -57,42 +64,90 @@ pub struct Disturbed {
 pub struct Difference {
     /// When, in the simulation.
     pub at: Instant,
-    /// The job that the simulation has there, and what became of it.
+    /// The job that the simulation has there, and its outcome.
     pub simulated: Option<(JobId, Outcome)>,
-    /// The job that the run has there, and what became of it.
+    /// The job that the run has there, and its outcome.
     pub run: Option<(JobId, Outcome)>,
 }
 
 /// Compares the job ends of one processor. Jobs that end after `until` are left out.
 pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: Span) -> Agreement {
     let of_run: BTreeMap<JobId, &JobEnd> = run.iter().map(|end| (end.job, end)).collect();
+    let known: BTreeSet<JobId> = simulated.iter().map(|end| end.job).collect();
     let mut agreement = Agreement::default();
+    let (mut periods, mut judged) = (Vec::new(), until);
     for period in busy_periods(simulated, tolerance) {
-        let last = period.iter().map(|end| end.end).max().unwrap_or_default();
-        if last.saturating_add(tolerance) >= until {
+        if end_of(&period).saturating_add(tolerance) >= until {
+            // The run may not have finished it.
+            judged = judged.min(begin_of(&period));
             break;
         }
-        let theirs: Vec<&JobEnd> = period.iter().filter_map(|end| of_run.get(&end.job).copied()).collect();
-        let Some(difference) = first_difference(&period, &theirs, &of_run) else {
-            agreement.agreeing += 1;
-            agreement.jobs += period.len() as u64;
-            continue;
+        periods.push(period);
+    }
+    for Group { simulated, run } in groups(periods, busy_periods(run, tolerance)) {
+        let lost = unused(&run).saturating_sub(unused(&simulated.concat()));
+        let mut differences = Vec::new();
+        for period in &simulated {
+            let theirs: Vec<&JobEnd> = period.iter().filter_map(|end| of_run.get(&end.job).copied()).collect();
+            match first_difference(period, &theirs, &of_run) {
+                Some(difference) => differences.push(difference),
+                None => {
+                    agreement.agreeing += 1;
+                    agreement.jobs += period.len() as u64;
+                }
+            }
+        }
+        let is_extra = |end: &&JobEnd| {
+            let in_time = begin(end) < judged && end.end.saturating_add(tolerance) < until;
+            in_time && !known.contains(&end.job)
         };
-        let begun = period.iter().map(begin).min().unwrap_or_default();
-        let lost = unused(&theirs, begun).saturating_sub(unused(&period.iter().collect::<Vec<_>>(), begun));
-        if lost > tolerance {
-            agreement.disturbed.push(Disturbed { lost, difference });
-        } else if let Some((completion, timed)) = near_tie(&period, difference.at, tolerance) {
-            agreement.near_ties.push(NearTie { completion, timed, difference });
-        } else {
-            agreement.disagreements.push(difference);
+        let extra = run.iter().filter(is_extra).min_by_key(|end| end.end);
+        differences.extend(extra.map(|end| Difference {
+            at: end.end,
+            simulated: None,
+            run: Some((end.job, end.outcome)),
+        }));
+        for difference in differences {
+            if lost > tolerance {
+                agreement.disturbed.push(Disturbed { lost, difference });
+            } else if let Some((completion, timed)) = near_tie(&simulated.concat(), difference.at, tolerance) {
+                agreement.near_ties.push(NearTie { completion, timed, difference });
+            } else {
+                agreement.disagreements.push(difference);
+            }
         }
     }
     agreement
 }
 
-/// Jobs grouped by the stretches of time in which something was ready or running; stretches less
-/// than the tolerance apart are one.
+/// Busy periods of a simulation, and the run's jobs from the first to the last of them. The run was never idle between
+/// them, or there is only one.
+struct Group {
+    simulated: Vec<Vec<JobEnd>>,
+    run: Vec<JobEnd>,
+}
+
+/// Busy periods of a simulation and a run that overlap, together.
+fn groups(simulated: Vec<Vec<JobEnd>>, run: Vec<Vec<JobEnd>>) -> Vec<Group> {
+    let simulated = simulated.into_iter().map(|period| (begin_of(&period), end_of(&period), period, true));
+    let run = run.into_iter().map(|period| (begin_of(&period), end_of(&period), period, false));
+    let mut all: Vec<_> = simulated.chain(run).collect();
+    all.sort_by_key(|(begin, end, _, is_simulated)| (*begin, *end, !is_simulated));
+    let mut groups: Vec<Group> = Vec::new();
+    let mut until = None;
+    for (begin, end, period, is_simulated) in all {
+        if until.is_none_or(|until| begin > until) {
+            groups.push(Group { simulated: Vec::new(), run: Vec::new() });
+        }
+        until = until.max(Some(end));
+        if let Some(group) = groups.last_mut() {
+            if is_simulated { group.simulated.push(period) } else { group.run.extend(period) }
+        }
+    }
+    groups
+}
+
+/// Jobs grouped by the intervals in which some job was ready or ran. Intervals less than the tolerance apart are one.
 fn busy_periods(ends: &[JobEnd], tolerance: Span) -> Vec<Vec<JobEnd>> {
     let mut sorted = ends.to_vec();
     sorted.sort_by_key(|end| (begin(end), end.start, end.end, end.job));
@@ -106,6 +161,14 @@ fn busy_periods(ends: &[JobEnd], tolerance: Span) -> Vec<Vec<JobEnd>> {
         until = until.max(end.end);
     }
     periods
+}
+
+fn begin_of(period: &[JobEnd]) -> Instant {
+    period.iter().map(begin).min().unwrap_or_default()
+}
+
+fn end_of(period: &[JobEnd]) -> Instant {
+    period.iter().map(|end| end.end).max().unwrap_or_default()
 }
 
 fn begin(end: &JobEnd) -> Instant {
@@ -162,11 +225,18 @@ fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant,
         .min_by_key(|tie| distance(tie.0, at))
 }
 
-/// Of the time from `begun` to the last end, what no job used. A job that waited in vain until it was too late counts, too.
-fn unused(ends: &[&JobEnd], begun: Instant) -> Span {
-    let last = ends.iter().map(|end| end.end).max().unwrap_or(begun);
+/// The time in which some job was ready or ran, and none used the processor. Jobs that waited until they were
+/// cancelled count, too.
+fn unused(ends: &[JobEnd]) -> Span {
+    let mut intervals: Vec<(Instant, Instant)> = ends.iter().map(|end| (begin(end), end.end)).collect();
+    intervals.sort_unstable();
+    let (mut busy, mut until) = (Span::ZERO, Instant::ZERO);
+    for (begin, end) in intervals {
+        busy += end.since(begin.max(until));
+        until = until.max(end);
+    }
     let ran = ends.iter().filter(|end| end.start != Instant::NEVER);
-    last.since(begun).saturating_sub(ran.map(|end| end.consumed).sum())
+    busy.saturating_sub(ran.map(|end| end.consumed).sum())
 }
 
 #[cfg(test)]
@@ -239,6 +309,72 @@ mod tests {
         let agreement = compared(&[simulated[0], job(1, 0, 2_000, 3_000, 20_000)], &[late, other]);
         assert_eq!(agreement.disturbed.len(), 1, "{agreement:?}");
         assert_eq!(agreement.disturbed[0].lost, Span::from_millis(10));
+    }
+
+    /// A job that waited, `lost` of the time from its start on.
+    fn interrupted(operation: u32, release: u64, start: u64, end: u64, lost: u64) -> JobEnd {
+        let whole = job(operation, release, start, end, release + 90_000);
+        JobEnd { consumed: whole.consumed.saturating_sub(Span::from_micros(lost)), ..whole }
+    }
+
+    #[test]
+    fn a_job_that_only_the_run_has_is_a_disagreement_and_hides_none() {
+        let simulated = [job(0, 0, 0, 2_000, 9_000), job(1, 0, 2_000, 5_000, 9_000)];
+        // In between ran a job that the simulation does not have: its time was not lost.
+        let run = [job(1, 0, 0, 3_000, 9_000), job(7, 3_000, 3_000, 5_000, 9_000), job(0, 0, 5_000, 7_000, 9_000)];
+        let agreement = compared(&simulated, &run);
+        assert_eq!((agreement.disturbed.len(), agreement.disagreements.len()), (0, 2), "{agreement:?}");
+        let extra = agreement.disagreements.iter().find(|difference| difference.simulated.is_none()).unwrap();
+        assert_eq!(extra.run.unwrap().0.operation, OperationId(7));
+        // The simulation was idle.
+        let agreement = compared(&simulated, &[simulated[0], simulated[1], job(7, 50_000, 50_000, 51_000, 90_000)]);
+        assert_eq!((agreement.agreeing, agreement.disagreements.len()), (1, 1), "{agreement:?}");
+    }
+
+    #[test]
+    fn a_job_of_another_busy_period_that_ran_meanwhile_is_no_lost_time() {
+        // The first job takes longer, so that one of the next busy period runs before the second.
+        let simulated =
+            [job(0, 0, 0, 2_000, 90_000), job(1, 0, 2_000, 3_000, 4_000), job(2, 4_000, 4_000, 6_000, 90_000)];
+        let run = [job(0, 0, 0, 5_000, 90_000), job(2, 4_000, 5_000, 7_000, 90_000), job(1, 0, 7_000, 8_000, 4_000)];
+        let agreement = compared(&simulated, &run);
+        assert_eq!((agreement.disturbed.len(), agreement.disagreements.len()), (0, 1), "{agreement:?}");
+    }
+
+    #[test]
+    fn the_backlog_of_a_disturbance_is_disturbed_until_the_run_is_idle() {
+        let simulated = [
+            job(0, 0, 0, 2_000, 9_000),
+            job(1, 10_000, 10_000, 12_000, 19_000),
+            job(2, 12_500, 12_500, 13_000, 14_000),
+            job(0, 40_000, 40_000, 42_000, 49_000),
+            job(1, 40_000, 42_000, 43_000, 49_000),
+        ];
+        // 15 ms were lost in the first job; what follows is late, and the job that misses has lost nothing itself.
+        let first = JobEnd { outcome: Outcome::Missed, ..interrupted(0, 0, 0, 17_000, 15_000) };
+        let run = [
+            first,
+            job(1, 10_000, 17_000, 19_000, 19_000),
+            job(2, 12_500, 19_000, 19_500, 14_000),
+            job(1, 40_000, 40_000, 41_000, 49_000),
+            job(0, 40_000, 41_000, 43_000, 49_000),
+        ];
+        let agreement = compared(&simulated, &run);
+        assert_eq!((agreement.agreeing, agreement.disturbed.len()), (1, 2), "{agreement:?}");
+        assert!(agreement.disturbed.iter().all(|disturbed| disturbed.lost == Span::from_millis(15)));
+        // After idle time nothing excuses the run.
+        assert_eq!(agreement.disagreements.len(), 1, "{agreement:?}");
+        assert_eq!(agreement.disagreements[0].at, at(40_000));
+    }
+
+    #[test]
+    fn a_job_that_the_run_has_not_finished_at_the_end_is_compared_if_the_simulation_has() {
+        let simulated = [job(0, 0, 0, 2_000, 9_000), job(1, 500_000, 500_000, 501_000, 510_000)];
+        let unfinished = JobEnd { outcome: Outcome::Missed, ..interrupted(1, 500_000, 500_000, 1_000_000, 499_500) };
+        let agreement = compared(&simulated, &[simulated[0], unfinished]);
+        assert_eq!((agreement.agreeing, agreement.disturbed.len()), (1, 1), "{agreement:?}");
+        let busy = JobEnd { outcome: Outcome::Missed, ..interrupted(1, 500_000, 500_000, 1_000_000, 0) };
+        assert_eq!(compared(&simulated, &[simulated[0], busy]).disagreements.len(), 1);
     }
 
     #[test]
