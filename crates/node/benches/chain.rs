@@ -230,7 +230,7 @@ fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&Event) -> Option<u64
     let Agreed { clock, .. } = peers.agree(|_| ()).expect("the other node");
     let mut times = Vec::new();
     node.begin(clock).wait(&mut |_, at, event| {
-        times.extend(pick(&event).map(|number| (number, clock.origin() + at.as_nanos())));
+        times.extend(pick(&event).map(|number| (number, clock.origin() as u64 + at.as_nanos())));
     });
     Times(times)
 }
@@ -351,7 +351,7 @@ fn wake_lane(system: &Arc<System>, samples: u64) {
     let mut started = Vec::new();
     running.wait(&mut |_, at, event| {
         if let Event::Decision(Decision::Run { job, .. }) = event {
-            started.push((job.number, clock.origin() + at.as_nanos()));
+            started.push((job.number, clock.origin() as u64 + at.as_nanos()));
         }
     });
     let delivered: Vec<_> = deliverer.expect("a thread").join().expect("no panic").into_iter().flatten().collect();

@@ -393,7 +393,7 @@ impl Prepared {
     }
 
     /// Requests for operations of this processor are read by its lanes' threads from `reader`. Those that no job serves are
-    /// refused at `refuse`. When the run is over, nothing is read any more: end the source of the requests then.
+    /// refused at `refuse`. When the run is over, the lanes read nothing ([`Refuse::over`]).
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
-use hyoshi_os::{Clock, Interrupt, Policy, Scheduled, Sight, StealReader, Thread, Wake};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Policy, Scheduled, Sight, StealReader, Thread, Wake};
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Event, RingDrain, Who};
 
@@ -15,6 +15,7 @@ use crate::ended::{EndedBy, Finished, Lost, Note};
 use crate::lookout::{Lookout, Names, Pending, merge, settled};
 use crate::meters::Meters;
 use crate::processor::Processor;
+use crate::requests::Requests;
 use crate::watchdog::Late;
 
 /// Bodies that are running when the run ends have so long to return until they are left behind.
@@ -49,6 +50,11 @@ impl Running {
     /// Until when everything that happened has been handed over, of processors with nothing to tell, too.
     pub fn told_until(&self) -> Instant {
         self.parts.told_until
+    }
+
+    /// The run's clock.
+    pub fn clock(&self) -> MonotonicClock {
+        *self.parts.common.clock()
     }
 
     /// The present instant on the run's clock; 0 until the common start.
@@ -273,6 +279,7 @@ impl Parts {
                 posts.deliver();
             }));
             part.processor.poke_reader();
+            part.processor.requests.get().into_iter().for_each(Requests::over);
             part.processor.background.post();
         }
         common.releases.iter().for_each(|release| release.wake.post());

@@ -84,6 +84,7 @@ codes! {
     HYOSHI + 0x48 TLS_INCOMPATIBLE "Client and server have no common TLS version or cipher (COMM_FAILURE)."
     HYOSHI + 0x49 TRANSPORT_RULE "The transport rules (ORBclientTransportRule) forbid every way to the object (NO_PERMISSION)."
     HYOSHI + 0x4a NOT_RUN "The server's program discarded the request before it was carried out (TRANSIENT)."
+    HYOSHI + 0x4b RUN_OVER "The run of the server's node is over (TRANSIENT)."
     HYOSHI + 0x50 BROKER_NAME "The caller's certificate has no name that may do this (NO_PERMISSION)."
     HYOSHI + 0x51 BROKER_BUSY "This user asks the broker more often than its limits in /etc/hyoshi/broker.toml allow: ask again later (TRANSIENT)."
 }
