@@ -28,11 +28,11 @@ mod past;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span, System};
+use hyoshi_model::{HostId, Instant, JobId, OperationId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome, Seen, Wait};
 
-pub use arrival::counted_from;
+pub use arrival::{Crossing, counted_from};
 pub use cpu::Cpu;
 pub use culprits::{Culprits, Delay, Delays};
 pub use fold::MOST_STRETCHES;
@@ -55,6 +55,11 @@ pub enum Kind {
     Legs,
     /// The link from its predecessor's processor.
     Link,
+    /// Between its sending on another host and its arrival.
+    Network {
+        /// False if the error of the clocks exceeds this time: it may have been spent before the sending.
+        known: bool,
+    },
     /// The declared offset after its trigger.
     Offset,
     /// Declared jitter of its release.
@@ -204,6 +209,10 @@ pub struct Account {
     pub timeline: Vec<Stretch>,
     /// The job that triggered it, if that is known.
     pub by: Option<JobId>,
+    /// The way of its trigger from another host, if that was recorded.
+    pub crossing: Option<Crossing>,
+    /// How far the clock of [`Blame::by_clock_of`] was ahead of the processor's when it ended, in ns.
+    pub ahead: i64,
     /// How long its guard held it before its response began to count.
     pub held_before: Span,
     /// Its declared worst case.
@@ -294,6 +303,8 @@ pub struct Blame<'a> {
     switches: bool,
     /// Jobs whose accounts are open, and how many may be.
     open: (usize, usize),
+    /// The host whose clock is the reference, and its lead over the processor's clock, in ns.
+    clock: Option<(HostId, i64)>,
 }
 
 impl<'a> Blame<'a> {
@@ -309,7 +320,14 @@ impl<'a> Blame<'a> {
             overruns: Overruns::default(),
             switches: false,
             open: (0, usize::MAX),
+            clock: None,
         }
+    }
+
+    /// Accounts say how far this host's clock was ahead of the processor's.
+    pub fn by_clock_of(mut self, host: HostId) -> Self {
+        self.clock = Some((host, 0));
+        self
     }
 
     /// Before the first event: what [`Replay::release_late`](crate::Replay::release_late) takes.
@@ -324,6 +342,11 @@ impl<'a> Blame<'a> {
         self
     }
 
+    /// Before the event of a signal that came over a network: its way. `None` if its sending was not recorded.
+    pub fn crosses(&mut self, crossing: Option<Crossing>) {
+        self.cpu.arrivals.crosses(crossing);
+    }
+
     /// The next event of the processor; the account of the job that ends with it, if it is wanted.
     pub fn event(&mut self, now: Instant, event: &Event) -> Option<Account> {
         self.event_watched(now, event, |_| ())
@@ -333,6 +356,11 @@ impl<'a> Blame<'a> {
     pub fn event_watched(&mut self, now: Instant, event: &Event, mut watch: impl FnMut(&Mark)) -> Option<Account> {
         self.pools.event(event);
         self.switches |= matches!(event, Event::Seen(Seen::Switch { .. }));
+        if let (Event::Seen(Seen::Clock { host, offset, .. }), Some((reference, ahead))) = (event, &mut self.clock)
+            && host == reference
+        {
+            *ahead = *offset;
+        }
         if self.log.len() >= LOG {
             self.book();
         }
@@ -464,6 +492,7 @@ impl<'a> Blame<'a> {
             (false, false) => Basis::Inferred,
         };
         let held_before = arrival::held_before(arrival, end);
+        let ahead = self.clock.map_or(0, |(_, ahead)| ahead);
         let culprits = spans.iter().filter_map(|(kind, _)| kind.culprit()).filter_map(|who| {
             let (number, leg) = who.job?;
             Some(JobId { operation: who.operation, number, leg })
@@ -474,7 +503,19 @@ impl<'a> Blame<'a> {
             let involved: BTreeSet<JobId> = culprits.chain([end.job]).collect();
             involved.into_iter().filter_map(|job| self.overruns.of(job)).collect()
         };
-        Account { end: *end, from, parts: spans, timeline, by: arrival.by, held_before, wcet, overruns, basis }
+        Account {
+            end: *end,
+            from,
+            parts: spans,
+            timeline,
+            by: arrival.by,
+            held_before,
+            wcet,
+            overruns,
+            basis,
+            crossing: arrival.crossing,
+            ahead,
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub const GROUPS: [(&str, &str); 8] = [
 /// The group of a cause.
 pub(crate) fn group(kind: Kind) -> usize {
     match kind {
-        Kind::Upstream | Kind::Legs | Kind::Link => 0,
+        Kind::Upstream | Kind::Legs | Kind::Link | Kind::Network { .. } => 0,
         Kind::Offset | Kind::Jitter | Kind::Guard | Kind::TimerLate => 1,
         Kind::Waited { .. } => 2,
         Kind::Preempted { .. } => 3,
@@ -198,6 +198,10 @@ fn told(system: &System, kind: Kind, threads: &[String], who: impl Fn(Culprit) -
         Kind::Upstream => "came before it: the jobs that led to it".into(),
         Kind::Legs => "came before it: the legs of its chain".into(),
         Kind::Link => "on the link to its processor".into(),
+        Kind::Network { known: true } => "on the network, from another host".into(),
+        Kind::Network { known: false } => {
+            "unknown: on the network or before it; the hosts' clocks may differ by more than this".into()
+        }
         Kind::Offset => "its declared offset".into(),
         Kind::Jitter => "released late: its declared jitter".into(),
         Kind::Guard => "held by its release guard".into(),

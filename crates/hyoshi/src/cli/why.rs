@@ -2,6 +2,7 @@
 
 mod job;
 mod json;
+mod network;
 mod path;
 mod text;
 
@@ -23,6 +24,7 @@ use super::proved::Analysing;
 use super::recorded::{Left, Recorded};
 use super::{Failure, Format, Held, streams};
 use job::Asked;
+use network::Way;
 use path::Path;
 
 /// Misses that are listed.
@@ -183,7 +185,7 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
     let mut concerned = vec![of.is_none(); system.operations.len()];
     of.iter().flat_map(|(_, operations)| *operations).for_each(|id| concerned[id.index()] = true);
     let is_concerned = |id: OperationId| concerned.get(id.index()).copied().unwrap_or(false);
-    let law = |plan| Blame::new(system, plan, exact, Interest::NotMade);
+    let law = |plan| Blame::new(system, plan, exact, Interest::NotMade).by_clock_of(recorded.clock());
     let mut laws: Vec<Blame<'_>> = recorded.plan.processors.iter().map(law).collect();
     let mut worst: Vec<Account> = Vec::new();
     let (mut count, mut ended) = (0u64, 0u64);
@@ -192,8 +194,13 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
         let end = &account.end;
         (Reverse((end.critical, end.end.lateness(end.deadline))), end.release, end.job)
     };
-    let left = recorded.events(|processor, at, event| {
-        let account = laws.get_mut(processor.index()).and_then(|law| law.event(at, &event));
+    let left = network::events(recorded, |processor, at, event, way| {
+        let account = laws.get_mut(processor.index()).and_then(|law| {
+            if let Some(Way::Network(crossing)) = way {
+                law.crosses(crossing);
+            }
+            law.event(at, &event)
+        });
         let Event::Decision(Decision::End(end)) = event else { return ControlFlow::Continue(()) };
         if !is_concerned(end.job.operation) {
             return ControlFlow::Continue(());

@@ -18,6 +18,8 @@ fn key(kind: Kind) -> &'static str {
         Kind::Upstream => "upstream",
         Kind::Legs => "legs",
         Kind::Link => "link",
+        Kind::Network { known: true } => "network",
+        Kind::Network { known: false } => "unknown",
         Kind::Offset => "offset",
         Kind::Jitter => "jitter",
         Kind::Guard => "guard",
@@ -98,6 +100,12 @@ fn account_json(system: &System, account: &Account, names: &[String]) -> Value {
         object
     };
     let parts = account.parts.iter().map(|(kind, span)| with(*kind, json!({ "span_ns": span.as_nanos() })));
+    let crossing = account.crossing.map(|crossing| {
+        json!({
+            "sent_at_ns": crossing.sent.as_nanos(), "received_at_ns": crossing.received.as_nanos(),
+            "clock_error_ns": crossing.error.as_nanos(),
+        })
+    });
     let basis = match account.basis {
         Basis::Exact => "exact",
         Basis::Switches => "switches",
@@ -111,7 +119,7 @@ fn account_json(system: &System, account: &Account, names: &[String]) -> Value {
         "deadline_at_ns": end.deadline.as_nanos(), "response_ns": account.response().as_nanos(),
         "lateness_ns": end.end.lateness(end.deadline).as_nanos(), "consumed_ns": end.consumed.as_nanos(),
         "wcet_ns": account.wcet.as_nanos(), "held_before_ns": account.held_before.as_nanos(),
-        "basis": basis, "parts": parts.collect::<Vec<_>>(),
+        "crossing": crossing, "basis": basis, "parts": parts.collect::<Vec<_>>(),
         "together": together(system, account).iter().map(|part| together_json(system, part, names)).collect::<Vec<_>>(),
     })
 }

@@ -10,6 +10,7 @@ use hyoshi_trace::Event;
 
 use super::super::Failure;
 use super::super::recorded::{Left, Recorded};
+use super::network::{self, Way};
 
 /// Legs of one operation that are followed along a path.
 const MOST_LEGS: u16 = 64;
@@ -66,13 +67,17 @@ pub(super) fn accounts(
     let concerned: BTreeSet<ProcessorId> = wanted.iter().map(|job| system.operation(job.operation).on).collect();
     let mut laws: BTreeMap<ProcessorId, Blame<'_>> = BTreeMap::new();
     for plan in recorded.plan.processors.iter().filter(|plan| concerned.contains(&plan.processor)) {
-        let law = Blame::new(system, plan, exact, Interest::Jobs(wanted.clone()));
+        let law = Blame::new(system, plan, exact, Interest::Jobs(wanted.clone())).by_clock_of(recorded.clock());
         laws.insert(plan.processor, law);
     }
     let mut found = BTreeMap::new();
-    let left = recorded.events(|processor, at, event| {
+    let left = network::events(recorded, |processor, at, event, way| {
         each(processor, at, &event);
-        if let Some(account) = laws.get_mut(&processor).and_then(|law| law.event(at, &event)) {
+        let Some(law) = laws.get_mut(&processor) else { return ControlFlow::Continue(()) };
+        if let Some(Way::Network(crossing)) = way {
+            law.crosses(crossing);
+        }
+        if let Some(account) = law.event(at, &event) {
             found.entry(account.end.job).or_insert(account);
         }
         ControlFlow::Continue(())

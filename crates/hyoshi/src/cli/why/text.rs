@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use hyoshi_model::{Deadline, Instant, Span, System};
-use hyoshi_replay::blame::{Account, Basis, Kind, Stretch};
+use hyoshi_model::{Deadline, Instant, JobId, Span, System};
+use hyoshi_replay::blame::{Account, Basis, Crossing, Kind, Stretch};
 use hyoshi_report::blamed::{GROUPS, because, chief, name_of, together, words_of};
 use hyoshi_report::figures::{share, time};
 use hyoshi_report::lateness::LatenessSummary;
@@ -28,6 +28,9 @@ pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>)
     let _ = writeln!(text, "{}\n", circumstances(system, account));
     if let Some(bar) = bar(account) {
         let _ = writeln!(text, "{bar}");
+    }
+    if let Some(crossing) = account.crossing {
+        crossed(&mut text, system, account, crossing);
     }
     let _ = writeln!(text, "where its {} went", time(account.response()));
     parts(&mut text, system, account, &answer.left.names);
@@ -277,7 +280,8 @@ fn sign(kind: Kind) -> char {
         Kind::Waited { .. } => '░',
         Kind::Preempted { .. } => '▒',
         Kind::Resource { .. } | Kind::Cap { .. } | Kind::Demoted { .. } => 'x',
-        Kind::Upstream | Kind::Legs | Kind::Link | Kind::Offset | Kind::Jitter | Kind::Guard | Kind::TimerLate => '·',
+        Kind::Upstream | Kind::Legs | Kind::Link | Kind::Network { .. } => '·',
+        Kind::Offset | Kind::Jitter | Kind::Guard | Kind::TimerLate => '·',
         _ => 'o',
     }
 }
@@ -293,16 +297,18 @@ fn parts(text: &mut String, system: &System, account: &Account, names: &[String]
 }
 
 fn path(text: &mut String, system: &System, hops: &[Account], names: &[String]) {
-    let origin = hops.first().map_or(Instant::ZERO, |hop| hop.end.release);
+    // All on one clock: hops may be on several hosts.
+    let origin = hops.first().map_or(Instant::ZERO, |hop| hop.end.release.by_clock_ahead(hop.ahead));
     let mut reached = origin;
     for hop in hops {
         // From the end of the one before to its own end: the hop's share of the whole.
-        let share = hop.end.end.since(reached);
+        let end = hop.end.end.by_clock_ahead(hop.ahead);
+        let share = end.since(reached);
         let on = &system.processor(system.operation(hop.end.job.operation).on).name;
         let ran = hop.total(|kind| matches!(kind, Kind::Executed | Kind::Overran));
         let chief = together(system, hop).into_iter().find(|part| !part.kind.is_own() && !is_earlier(part.kind));
         let chief = chief.map_or(String::new(), |part| format!("; {} {}", time(part.span), part.words(system, names)));
-        let at = format!("+{}", time(hop.end.end.since(origin)));
+        let at = format!("+{}", time(end.since(origin)));
         let _ = writeln!(
             text,
             "{at:>12}{:>10}  {} on {on}: {} executing{chief}",
@@ -310,8 +316,28 @@ fn path(text: &mut String, system: &System, hops: &[Account], names: &[String]) 
             name_of(system, hop.end.job),
             time(ran)
         );
-        reached = hop.end.end;
+        reached = end;
     }
+}
+
+/// The way of a job's trigger from another host.
+fn crossed(text: &mut String, system: &System, account: &Account, crossing: Crossing) {
+    let host = |job: JobId| {
+        let processor = system.operation(job.operation).on;
+        &system.hosts[system.processor(processor).host.index()].name
+    };
+    let instant = |at: Instant| format!("{:.6}s", at.as_nanos() as f64 / 1e9);
+    let _ = writeln!(text, "its trigger crossed hosts (times on the clock of {})", host(account.end.job));
+    let by = account.by.map_or(String::new(), |by| format!("  by {} on {}", name_of(system, by), host(by)));
+    let _ = writeln!(text, "{:>12}{:>13}{by}", "sent", instant(crossing.sent));
+    let _ = writeln!(
+        text,
+        "{:>12}{:>13}  {} later; clock error at most {}\n",
+        "received",
+        instant(crossing.received),
+        time(crossing.took()),
+        time(crossing.error)
+    );
 }
 
 fn since(at: Instant, from: Instant) -> String {
