@@ -27,8 +27,8 @@ pub enum Progress {
 pub struct Run {
     /// Its number.
     pub id: [u8; 16],
-    /// Instant 0 on the clock of the reporting node, in ns.
-    pub origin: u64,
+    /// Instant 0 on the clock of the reporting node, in ns. Negative if its machine was started later.
+    pub origin: i64,
 }
 
 /// Another host that is present.

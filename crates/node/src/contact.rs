@@ -126,6 +126,7 @@ pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
                 Some(because) => shared.stands(peer, Link::Refused, &because),
                 None => {
                     pause = FIRST_PAUSE;
+                    peer.known.lock().answers_as(welcome.who.incarnation);
                     peer.sends_at.store(endpoint, Ordering::Release);
                     // Without permission, the thread keeps ordinary priority.
                     let _ = set_own_policy(Policy::Fifo(RELEASE));
@@ -206,7 +207,7 @@ fn compare(shared: &Shared, at: usize, dial: &Dial, endpoint: usize, session: u6
             Err(ExchangeError::Refused(refused)) => return (Link::Refused, explain(shared, dial, &refused)),
             Err(ExchangeError::System(error)) => return (Link::Lost, error.to_string()),
         };
-        if answer.state.origin > answer.sent.saturating_add(MOST_LEAD.as_nanos()) {
+        if i128::from(answer.state.origin) > i128::from(answer.sent) + i128::from(MOST_LEAD.as_nanos()) {
             return (Link::Refused, "its instant 0 is too far in the future".to_owned());
         }
         let trip = RoundTrip { sent, received: answer.received, answered: answer.sent, back };

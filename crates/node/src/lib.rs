@@ -21,6 +21,7 @@ mod contact;
 mod control;
 pub mod jobs;
 pub mod offset;
+mod operators;
 mod peer;
 mod peers;
 mod served;
@@ -28,7 +29,8 @@ mod shared;
 
 pub use contact::corbaloc;
 pub use control::{Client, ClientError, KEY, folder, sockets};
-pub use jobs::{BindError, JobOrder};
+pub use jobs::{BindError, JobOrder, Serving};
+pub use operators::WholeSystem;
 pub use peer::Link;
 pub use peers::{Agreed, NodeError, Peers, Settings, Tls};
 pub use served::ENDED;

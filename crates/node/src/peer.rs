@@ -78,6 +78,8 @@ pub(crate) struct Known {
     pub progress: Option<Progress>,
     /// The number of this start of its node; 0 if it never joined.
     pub incarnation: u64,
+    /// The same, from its last answer to an introduction: `clock` is of that start.
+    pub answered_as: u64,
     /// The time of the last call with its session, on the own clock.
     pub heard: u64,
     pub clock: ClockOffset,
@@ -136,6 +138,7 @@ impl Peer {
             since: now,
             progress: None,
             incarnation: 0,
+            answered_as: 0,
             heard: 0,
             clock: ClockOffset::new(),
             sent_before: 0,
@@ -204,6 +207,14 @@ impl Known {
     /// Whether it called or answered within a span.
     pub fn is_alive(&self, now: u64, within: Span) -> bool {
         self.incarnation != 0 && self.heard != 0 && now.saturating_sub(self.heard) < within.as_nanos()
+    }
+
+    /// Notes which start of its node answers. A restarted node's clock is measured anew: its machine may have rebooted,
+    /// and CLOCK_MONOTONIC begins with the machine.
+    pub fn answers_as(&mut self, incarnation: u64) {
+        if self.answered_as != incarnation {
+            (self.answered_as, self.clock) = (incarnation, ClockOffset::new());
+        }
     }
 
     /// True if the clock has jumped.

@@ -3,28 +3,25 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, HostId, Span, System};
-use hyoshi_orb::{
-    AdapterError, EndpointError, LaneOptions, Orb, OrbBuilder, OrbError, Policy, ServerLimits, TlsClient, TlsServer,
-};
+use hyoshi_orb::{AdapterError, EndpointError, LaneOptions, Orb, OrbError, Policy, ServerLimits, TlsClient, TlsServer};
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::trusted::{Folder, Mistrust};
+use hyoshi_os::trusted::Mistrust;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, Thread};
 use hyoshi_runtime::Prepared;
 
 use crate::agreement::{Patience, Progress, Run, Step, step};
 use crate::contact::{self, Dial};
-use crate::control;
 use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
+use crate::operators::{self, Access, ForOperators, build, close_to_others, make_folder};
 use crate::peer::{Link, Peer};
-use crate::served::{ALIVE, ForOperators, ForPeers, standing};
-use crate::shared::{Event, Shared, random, taking_part};
+use crate::served::{ALIVE, ForPeers, node_standing, standing};
+use crate::shared::{Event, Shared, random, since_origin, taking_part};
 
 /// From the proposal of instant 0 to instant 0: all nodes receive the proposal in that time.
 const LEAD: Span = Span::from_millis(300);
@@ -108,11 +105,6 @@ pub enum NodeError {
         /// One of them.
         host: String,
     },
-    /// This machine was started after instant 0: its clock does not go back so far.
-    Rebooted {
-        /// A host of the run.
-        host: String,
-    },
     /// Interrupted before the run began.
     Interrupted,
 }
@@ -132,10 +124,6 @@ impl fmt::Display for NodeError {
                 write!(f, "hosts {one:?} and {other:?} run apart: each began without the other")
             }
             NodeError::Ended { host } => write!(f, "the run of host {host:?} is over"),
-            NodeError::Rebooted { host } => write!(
-                f,
-                "this machine was started after instant 0 of the run of host {host:?}, and its clock begins with the machine"
-            ),
             NodeError::Interrupted => f.write_str("interrupted before the run began"),
         }
     }
@@ -159,7 +147,7 @@ impl NodeError {
             }
             NodeError::Socket { error, .. } => return Mistrust::of(error).map(Mistrust::remedy),
             NodeError::Apart(..) => "stop the nodes of one of them, then restart them".to_owned(),
-            NodeError::Ended { .. } | NodeError::Rebooted { .. } => "start all nodes again".to_owned(),
+            NodeError::Ended { .. } => "start all nodes again".to_owned(),
             _ => return None,
         })
     }
@@ -198,8 +186,7 @@ impl Peers {
         if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
         }
-        let rights = tls.as_ref().map(|tls| (tls.operators.clone(), tls.readers.clone()));
-        let shared = Arc::new(Shared::new(system.clone(), host, text, interrupt, rights));
+        let shared = Arc::new(Shared::new(system.clone(), host, text, interrupt, tls.is_some()));
         for arrivals in node.take_arrivals() {
             if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {
                 peer.inbox.lock().arrivals = Some(arrivals);
@@ -208,7 +195,8 @@ impl Peers {
         let mut peers = Peers { shared, wait, threads: Vec::new(), senders: Vec::new(), orbs: Vec::new() };
         peers.listen(cpu, tls.as_ref())?;
         if let Some(socket) = control {
-            peers.serve_control(socket)?;
+            let operators = peers.operators(Access::User);
+            peers.orbs.push(operators::serve(&socket, operators)?);
         }
         let mut departures = node.take_departures();
         for at in 0..peers.shared.peers.len() {
@@ -290,7 +278,13 @@ impl Peers {
             }
             .map_err(NodeError::Endpoint)?;
         }
-        let orb = self.serve(builder, &[contact::KEY, control::KEY], false)?;
+        let orb = build(builder)?;
+        let adapter = orb.adapter("node").persistent().build().map_err(NodeError::Adapter)?;
+        let object = adapter.activate_as::<dyn wire::Peer>("peer", Arc::new(ForPeers(self.shared.clone())));
+        object.and_then(|object| orb.publish(contact::KEY, &object)).map_err(NodeError::Adapter)?;
+        let (operators, readers) =
+            tls.map_or_else(Default::default, |tls| (tls.operators.clone(), tls.readers.clone()));
+        operators::publish(&orb, self.operators(Access::Certificates { operators, readers }))?;
         for endpoint in endpoints {
             if let Endpoint::Unix(path) = endpoint {
                 close_to_others(Path::new(path))?;
@@ -301,38 +295,11 @@ impl Peers {
         Ok(())
     }
 
-    /// Serves operators of this user at a separate socket.
-    fn serve_control(&mut self, socket: PathBuf) -> Result<(), NodeError> {
-        make_folder(&socket)?;
-        let lane = LaneOptions { name: "control".to_owned(), threads: 4, brief: true, ..LaneOptions::default() };
-        let limits = ServerLimits { connections: 32, message: 64 << 10, ..ServerLimits::default() };
-        let builder = Orb::builder().server_limits(limits).lane(lane);
-        let builder = builder.listen(&format!("unix:{}", socket.display())).map_err(NodeError::Endpoint)?;
-        let orb = self.serve(builder, &[control::KEY], true)?;
-        close_to_others(&socket)?;
-        orb.ready();
-        self.orbs.push(orb);
-        Ok(())
-    }
-
-    fn serve(&self, builder: OrbBuilder, keys: &[&str], local: bool) -> Result<Orb, NodeError> {
-        let orb = builder.build().map_err(NodeError::Orb)?;
-        let adapter = orb.adapter("node").persistent().build().map_err(NodeError::Adapter)?;
-        for key in keys {
-            let published = match *key {
-                contact::KEY => {
-                    let object = adapter.activate_as::<dyn wire::Peer>("peer", Arc::new(ForPeers(self.shared.clone())));
-                    object.and_then(|object| orb.publish(key, &object))
-                }
-                _ => {
-                    let servant = Arc::new(ForOperators { shared: self.shared.clone(), local });
-                    let object = adapter.activate_as::<dyn wire::Control>("control", servant);
-                    object.and_then(|object| orb.publish(key, &object))
-                }
-            };
-            published.map_err(NodeError::Adapter)?;
-        }
-        Ok(orb)
+    /// The object for operators.
+    fn operators(&self, access: Access) -> ForOperators {
+        let shared = self.shared.clone();
+        let standing = Box::new(move || node_standing(&shared));
+        ForOperators { standing, interrupt: self.shared.interrupt.clone(), access }
     }
 
     /// Waits for the other hosts, and agrees on instant 0 with those present. Calls `report` for each event meanwhile.
@@ -364,7 +331,7 @@ impl Peers {
             match step(shared.host, shared.peers.len() + 1, patience, arriving, &present) {
                 Step::Wait => shared.clock.sleep_until(shared.clock.now() + LOOK),
                 Step::Propose => {
-                    let run = Run { id: random(), origin: shared.now() + LEAD.as_nanos() };
+                    let run = Run { id: random(), origin: (shared.now() + LEAD.as_nanos()) as i64 };
                     return Ok(self.begin(run, false));
                 }
                 Step::Join(host, run) => {
@@ -375,15 +342,13 @@ impl Peers {
                         shared.clock.sleep_until(shared.clock.now() + LOOK);
                         continue;
                     };
-                    let origin = i128::from(run.origin) - i128::from(offset);
-                    let Ok(origin) = u64::try_from(origin) else {
-                        return Err(NodeError::Rebooted { host: name(host) });
-                    };
-                    let running = Span::from_nanos(now.saturating_sub(origin));
+                    // Negative if this machine was started after instant 0, for example again.
+                    let run = Run { id: run.id, origin: run.origin.saturating_sub(offset) };
+                    let running = since_origin(now, &Progress::Running(run));
                     if running >= shared.system.duration {
                         return Err(NodeError::Ended { host: name(host) });
                     }
-                    return Ok(self.begin(Run { id: run.id, origin }, origin <= now));
+                    return Ok(self.begin(run, running > Span::ZERO));
                 }
                 Step::Apart(one, other) => return Err(NodeError::Apart(name(one), name(other))),
             }
@@ -425,16 +390,4 @@ impl Drop for Peers {
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
         self.orbs.iter().for_each(Orb::shutdown);
     }
-}
-
-/// The directory of a Unix socket, in which no other user can replace it.
-fn make_folder(socket: &Path) -> Result<(), NodeError> {
-    let failed = |error| NodeError::Socket { path: socket.to_owned(), error };
-    let folder = socket.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-    Folder::make(folder, 0o700).map(drop).map_err(|mistrust| failed(mistrust.into()))
-}
-
-fn close_to_others(socket: &Path) -> Result<(), NodeError> {
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
-        .map_err(|error| NodeError::Socket { path: socket.to_owned(), error })
 }

@@ -1,11 +1,11 @@
-//! The objects of a node, for other nodes and for its operator.
+//! The object of a node for other nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyoshi_model::{OperationId, Span};
-use hyoshi_orb::{SystemException, SystemKind, certificate_names, current, minor};
+use hyoshi_model::{OperationId, ProcessorId, Span};
+use hyoshi_orb::{SystemException, certificate_names, current};
 use hyoshi_trace::Signal;
 
 use crate::agreement::Progress;
@@ -19,20 +19,13 @@ pub(crate) const ALIVE: Span = Span::from_secs(2);
 
 /// The delay of each call of a client that is not a peer or exceeds its rate. Its connection has one thread, above the
 /// lanes.
-const PENALTY: Duration = Duration::from_millis(10);
+pub(crate) const PENALTY: Duration = Duration::from_millis(10);
 
 /// The reason for losing a host that ended normally.
 pub const ENDED: &str = "it ended";
 
 /// The object for other nodes.
 pub(crate) struct ForPeers(pub(crate) Arc<Shared>);
-
-/// The object for operators.
-pub(crate) struct ForOperators {
-    pub shared: Arc<Shared>,
-    /// True at the socket that only this user can open; elsewhere certificates decide.
-    pub local: bool,
-}
 
 fn refused(why: Reason, detail: impl Into<String>) -> Refused {
     std::thread::sleep(PENALTY);
@@ -180,57 +173,21 @@ impl wire::Peer for ForPeers {
     }
 }
 
-impl ForOperators {
-    /// The names in the caller's certificate; empty at the own socket.
-    fn caller(&self) -> Result<Vec<String>, SystemException> {
-        let certificate = current::peer_certificate();
-        let denied = || SystemKind::NoPermission.not_done(minor::BROKER_NAME);
-        match certificate {
-            _ if self.local => Ok(Vec::new()),
-            Some(certificate) => certificate_names(&certificate).map_err(|_| denied()),
-            None => Err(denied()),
-        }
-    }
-
-    fn check(&self, may_stop: bool) -> Result<(), SystemException> {
-        if !self.local {
-            std::thread::sleep(PENALTY);
-        }
-        let names = self.caller()?;
-        let Shared { operators, readers, .. } = &*self.shared;
-        let operates = names.iter().any(|name| operators.contains(name));
-        let reads = readers.as_ref().is_none_or(|readers| names.iter().any(|name| readers.contains(name)));
-        match self.local || operates || (!may_stop && reads) {
-            true => Ok(()),
-            false => Err(SystemKind::NoPermission.not_done(minor::BROKER_NAME)),
-        }
-    }
-}
-
-impl wire::Control for ForOperators {
-    fn standing(&self) -> Result<wire::NodeStanding, SystemException> {
-        self.check(false)?;
-        let (shared, now) = (&self.shared, self.shared.now());
-        let progress = *shared.progress.lock();
-        let here = |id: &hyoshi_model::ProcessorId| shared.system.processor(*id).host == shared.host;
-        let processors = shared.system.processor_ids().filter(here);
-        Ok(wire::NodeStanding {
-            system: shared.system.name.clone(),
-            host: shared.name().to_owned(),
-            process: std::process::id(),
-            gathering: matches!(progress, Progress::Gathering { .. }),
-            run: wire::Progress::from(&progress).run,
-            running: since_origin(now, &progress).as_nanos(),
-            duration: shared.system.duration.as_nanos(),
-            processors: processors.map(|id| shared.system.processor(id).name.clone()).collect(),
-            peers: shared.peers.iter().map(|peer| standing(peer, now, &progress)).collect(),
-        })
-    }
-
-    fn stop(&self) -> Result<(), SystemException> {
-        self.check(true)?;
-        self.shared.interrupt.request();
-        Ok(())
+/// The state of a node.
+pub(crate) fn node_standing(shared: &Shared) -> wire::NodeStanding {
+    let (now, progress) = (shared.now(), *shared.progress.lock());
+    let here = |id: &ProcessorId| shared.system.processor(*id).host == shared.host;
+    let processors = shared.system.processor_ids().filter(here);
+    wire::NodeStanding {
+        system: shared.system.name.clone(),
+        host: shared.name().to_owned(),
+        process: std::process::id(),
+        gathering: matches!(progress, Progress::Gathering { .. }),
+        run: wire::Progress::from(&progress).run,
+        running: since_origin(now, &progress).as_nanos(),
+        duration: shared.system.duration.as_nanos(),
+        processors: processors.map(|id| shared.system.processor(id).name.clone()).collect(),
+        peers: shared.peers.iter().map(|peer| standing(peer, now, &progress)).collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! State shared by all threads of a node.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,9 +34,6 @@ pub(crate) struct Shared {
     pub interrupt: Interrupt,
     /// Peers show certificates, unless they come over a Unix socket.
     pub uses_tls: bool,
-    /// Certificates that may end the run, and those that may look; all may if `None`.
-    pub operators: BTreeSet<String>,
-    pub readers: Option<BTreeSet<String>>,
     /// Each wakes one thread at the end.
     pub wakes: Vec<Arc<Wake>>,
     events: PiMutex<VecDeque<Event>>,
@@ -100,15 +97,7 @@ impl fmt::Display for Event {
 }
 
 impl Shared {
-    pub fn new(
-        system: Arc<System>,
-        host: HostId,
-        text: String,
-        interrupt: Interrupt,
-        rights: Option<(BTreeSet<String>, Option<BTreeSet<String>>)>,
-    ) -> Shared {
-        let uses_tls = rights.is_some();
-        let (operators, readers) = rights.unwrap_or_default();
+    pub fn new(system: Arc<System>, host: HostId, text: String, interrupt: Interrupt, uses_tls: bool) -> Shared {
         let clock = MonotonicClock::from_origin(0);
         let now = clock.now().as_nanos();
         let others = taking_part(&system).filter(|other| *other != host);
@@ -131,8 +120,6 @@ impl Shared {
             over: AtomicBool::new(false),
             interrupt,
             uses_tls,
-            operators,
-            readers,
             wakes,
             events: PiMutex::new(VecDeque::new()),
         }
@@ -264,6 +251,6 @@ impl From<wire::Progress> for Progress {
 pub(crate) fn since_origin(now: u64, progress: &Progress) -> Span {
     match progress {
         Progress::Gathering { .. } => Span::ZERO,
-        Progress::Running(run) => Instant::from_nanos(now).since(Instant::from_nanos(run.origin)),
+        Progress::Running(run) => MonotonicClock::from_origin(run.origin).instant_of(now).since(Instant::ZERO),
     }
 }

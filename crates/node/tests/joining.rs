@@ -2,13 +2,16 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 use hyoshi_model::Span;
-use hyoshi_node::{Event, NodeError, Settings};
+use hyoshi_node::{Event, NodeError, Settings, WholeSystem};
+use hyoshi_orb::{Orb, OrbError};
+use hyoshi_os::{Interrupt, MonotonicClock, Wake};
 use hyoshi_trace::{Decision, Event as Traced, Input, Outcome};
 
-use crate::common::{DRONE, Host, STATION, finish, folder, text, until, unused_address};
+use crate::common::{DRONE, Host, STATION, finish, folder, system, text, until, unused_address};
 
 /// Over TCP on loopback, and over Unix sockets.
 fn both_ways(duration: &str) -> [String; 2] {
@@ -185,6 +188,31 @@ fn a_node_uses_another_endpoint_than_an_untrusted_unix_socket() {
     let drone = Host::start(&with_both, DRONE, Span::ZERO).unwrap();
     until("the station has joined", || drone.peers.standing()[0].state == "joined");
     drop((drone, station));
+}
+
+#[test]
+fn an_operator_sees_and_stops_a_run_of_all_hosts() {
+    let [text, _] = both_ways("60s");
+    let (system, folder) = (system(&text), folder());
+    let (socket, interrupt) = (folder.join("uav.sock"), Interrupt::manual(Arc::new(Wake::new())));
+    let all = WholeSystem::serve(system.clone(), &socket, interrupt.clone()).unwrap();
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let again = WholeSystem::serve(system, &socket, interrupt.clone());
+    assert!(matches!(again, Err(NodeError::Orb(OrbError::Listen { .. }))), "the second run of a system needs another");
+    let operator = hyoshi_node::Client::new(Orb::builder(), &format!("unix:{}", socket.display())).unwrap();
+    let standing = operator.standing().unwrap();
+    assert_eq!((standing.system.as_str(), standing.host.as_str(), standing.gathering), ("uav", "", true));
+    assert_eq!((standing.processors, standing.running), (vec!["airframe".to_owned(), "ground".to_owned()], 0));
+    all.begin(MonotonicClock::start(), [7; 16]);
+    until("it runs", || operator.standing().unwrap().running > 0);
+    let standing = operator.standing().unwrap();
+    assert_eq!((standing.gathering, standing.run, standing.peers.len()), (false, [7; 16], 0));
+    assert!(!interrupt.requested());
+    operator.stop().unwrap();
+    assert!(interrupt.requested());
+    drop(all);
+    assert!(!socket.exists());
+    std::fs::remove_dir(folder).unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use hyoshi_node::corbaloc;
 use hyoshi_node::idl::hyoshi_node::{self as wire, IntroduceError, Peer, PeerStub, Reason};
 use hyoshi_orb::{Orb, Scope};
 
-use crate::common::{DRONE, Host, text, until, unused_address};
+use crate::common::{DRONE, Host, digest, text, until, unused_address};
 
 fn alone() -> (Host, String) {
     let text = text(&format!("tcp/{}", unused_address()), &format!("tcp/{}", unused_address()), "60s");
@@ -23,10 +23,7 @@ fn stub(orb: &Orb, drone: &Host) -> PeerStub {
 }
 
 fn introduction(drone: &Host) -> wire::Introduction {
-    let digest = {
-        use ring::digest::{SHA256, digest};
-        digest(&SHA256, hyoshi_model::write(&drone.system).as_bytes()).as_ref().try_into().unwrap()
-    };
+    let digest = digest(&drone.system);
     wire::Introduction { version: 1, system: "uav".into(), host: "station".into(), digest, incarnation: 7 }
 }
 

@@ -35,7 +35,7 @@ use super::proved::Analysing;
 use super::unbrokered::{Lanes, Programs};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
-use hosts::{HostArguments, Joined};
+use hosts::{Control, HostArguments, Joined};
 
 /// The rings are emptied this often; the live table is drawn as often as it wants.
 const POLL: Duration = Duration::from_millis(40);
@@ -156,6 +156,10 @@ pub(super) fn run(
     let mut lanes = Lanes::tell(&ready.system, &cpus, socket);
     let programs = Programs::start(&ready.system, host, socket)?;
     let mut prepared = node.prepare().map_err(not_started)?;
+    let control = match host {
+        Some(_) => Control::default(),
+        None => arguments.hosts.control(&ready.system, interrupt.clone())?,
+    };
     let joined =
         host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
     let run = match &joined {
@@ -167,6 +171,7 @@ pub(super) fn run(
         Some(joined) => prepared.begin(joined.clock()),
         None => prepared.start(),
     };
+    control.begin(running.clock(), run);
     let ordinary =
         |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, Asked::Policy(_)));
     if running.notes().iter().any(ordinary) {
@@ -185,6 +190,7 @@ pub(super) fn run(
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
     let hosts = joined.map(Joined::end).unwrap_or_default();
+    let control = control.end();
     let programs = programs.map(Programs::end).unwrap_or_default();
     // What cannot be recorded is told with the figures, which are worth having anyway.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
@@ -211,7 +217,13 @@ pub(super) fn run(
         started_unix_ns: Some(started_unix_ns),
         threads: &names.since(0),
         lost_events: finished.lost.events,
-        notes: notes(&finished, &ready).into_iter().chain(lanes).chain(hosts).chain(programs.notes).collect(),
+        notes: notes(&finished, &ready)
+            .into_iter()
+            .chain(lanes)
+            .chain(hosts)
+            .chain(control)
+            .chain(programs.notes)
+            .collect(),
         programs: programs.summaries,
     };
     if account.verdict().holds {

@@ -66,6 +66,12 @@ pub fn system(text: &str) -> Arc<System> {
     Arc::new(read(text, "uav.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
 }
 
+/// The digest by which nodes of a system know each other.
+pub fn digest(system: &System) -> [u8; 32] {
+    use ring::digest::{SHA256, digest};
+    digest(&SHA256, write(system).as_bytes()).as_ref().try_into().unwrap()
+}
+
 /// The node of one host.
 pub struct Host {
     pub system: Arc<System>,

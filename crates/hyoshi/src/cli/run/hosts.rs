@@ -1,13 +1,14 @@
-//! A run of one host of several: the other hosts run elsewhere, and this node joins theirs.
+//! Hosts of a run: one of them, whose node joins the nodes of the others, or all in this process.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::PeerStanding;
-use hyoshi_node::{Agreed, ENDED, Event, NodeError, Peers, Settings, Tls, folder};
+use hyoshi_node::{Agreed, ENDED, Event, NodeError, Peers, Settings, Tls, WholeSystem, folder};
+use hyoshi_orb::OrbError;
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::{Level, Note};
 use hyoshi_runtime::Prepared;
@@ -24,8 +25,8 @@ pub(in crate::cli) struct HostArguments {
     /// How long to wait for the other hosts before the run begins without them
     #[arg(long, value_name = "SPAN", default_value = "30s", requires = "host", value_parser = wait)]
     wait: Span,
-    /// Where `hyoshi node` reaches this node [default: a socket in the directory of this user's nodes]
-    #[arg(long, value_name = "SOCKET", requires = "host")]
+    /// Where `hyoshi node` reaches this run [default: a socket in the directory of this user's nodes]
+    #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
     /// Over TLS, authenticate as this host with this certificate for the host's name (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE", requires_all = ["host", "tls_roots"])]
@@ -74,6 +75,33 @@ impl HostArguments {
         Ok(Some(host))
     }
 
+    /// Serves the control object of a run of all hosts. It is not worth the run: only a socket that the caller named
+    /// must work.
+    pub fn control(&self, system: &Arc<System>, interrupt: Interrupt) -> Result<Control, Failure> {
+        let serve = |socket: &Path| WholeSystem::serve(system.clone(), socket, interrupt.clone());
+        if let Some(socket) = &self.control {
+            return Ok(Control { object: Some(serve(socket).map_err(failed)?), unreachable: None });
+        }
+        let name = file_name(&system.name);
+        let Some(socket) = default_socket(&name) else { return Ok(Control::default()) };
+        let object = serve(&socket).or_else(|error| match error {
+            // Another run of the same system.
+            NodeError::Orb(OrbError::Listen { .. }) => {
+                serve(&socket.with_file_name(format!("{name}+{}.sock", std::process::id())))
+            }
+            error => Err(error),
+        });
+        Ok(match object {
+            Ok(object) => Control { object: Some(object), unreachable: None },
+            Err(error) => {
+                let text = format!("`hyoshi node` cannot reach this run: {error}");
+                let remedy = error.remedy().unwrap_or_else(|| "--control SOCKET names another socket".to_owned());
+                let unreachable = Note { remedy: Some(remedy), ..note(Level::Info, "control", text) };
+                Control { object: None, unreachable: Some(unreachable) }
+            }
+        })
+    }
+
     /// Joins the nodes of the other hosts, and waits until instant 0 is agreed.
     pub fn join(
         &self,
@@ -83,13 +111,6 @@ impl HostArguments {
         node: &mut Prepared,
         interrupt: Interrupt,
     ) -> Result<Joined, Failure> {
-        let failed = |error: NodeError| {
-            let failure = Failure::new(&error);
-            match error.remedy() {
-                Some(remedy) => failure.help(remedy),
-                None => failure,
-            }
-        };
         let name = &system.hosts[host.index()].name;
         let uses_tls = system.hosts.iter().flat_map(|host| &host.endpoints).any(|one| matches!(one, Endpoint::Tls(_)));
         let tls = match &self.tls_cert {
@@ -110,8 +131,7 @@ impl HostArguments {
             }
             None => None,
         };
-        let control =
-            self.control.clone().or_else(|| Some(folder()?.join(format!("{}.{name}.sock", file_name(&system.name)))));
+        let control = self.control.clone().or_else(|| default_socket(&format!("{}.{name}", file_name(&system.name))));
         let settings = Settings {
             system: system.clone(),
             text: write(&without_costs(system)),
@@ -129,6 +149,40 @@ impl HostArguments {
         let agreed = peers.agree(say).map_err(failed)?;
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
         Ok(Joined { peers, agreed, first })
+    }
+}
+
+fn failed(error: NodeError) -> Failure {
+    let failure = Failure::new(&error);
+    match error.remedy() {
+        Some(remedy) => failure.help(remedy),
+        None => failure,
+    }
+}
+
+/// The control socket in the directory of this user's nodes; `None` without a directory.
+fn default_socket(name: &str) -> Option<PathBuf> {
+    Some(folder()?.join(format!("{name}.sock")))
+}
+
+/// The control object of a run of all hosts, or the reason why `hyoshi node` cannot reach the run.
+#[derive(Default)]
+pub(super) struct Control {
+    object: Option<WholeSystem>,
+    unreachable: Option<Note>,
+}
+
+impl Control {
+    /// The run has begun.
+    pub fn begin(&self, clock: MonotonicClock, run: [u8; 16]) {
+        if let Some(object) = &self.object {
+            object.begin(clock, run);
+        }
+    }
+
+    /// Closes the socket. Returns the note about it for the report.
+    pub fn end(self) -> Option<Note> {
+        self.unreachable
     }
 }
 
