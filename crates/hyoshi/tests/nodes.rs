@@ -1,8 +1,6 @@
 //! One system in two processes, each with a host of its own.
 
 mod agreement;
-#[path = "../../node/tests/common/loopback.rs"]
-mod loopback;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
@@ -11,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::authority::{Authority, Papers};
+use crate::common::loopback::unused_address;
 use crate::common::{Ended, Place, alone, missing, real_time};
-use loopback::unused_address;
 
 /// The CPU of the second host: one of its own where there are two.
 fn second_cpu() -> usize {

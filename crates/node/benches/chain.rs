@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use hyoshi_model::{HostId, Instant, OperationId, Span, System, read, write};
 use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError, Peer as _};
-use hyoshi_node::{Agreed, Peers, Settings};
+use hyoshi_node::{Agreed, NodePeers, NodeSettings};
 use hyoshi_orb::{LaneOptions, Orb, Scope, SystemException, SystemKind};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::RELEASE;
@@ -216,7 +216,7 @@ fn measure_chain(samples: u64) -> Vec<u64> {
 /// Runs the node of one host to its end. Returns the times of the events that `pick` selects.
 fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&Event) -> Option<u64>) -> Times {
     let mut node = prepare(system, host);
-    let settings = Settings {
+    let settings = NodeSettings {
         system: system.clone(),
         text: write(system),
         host: HostId(host),
@@ -226,7 +226,7 @@ fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&Event) -> Option<u64
         control: None,
         interrupt: Interrupt::manual(Arc::new(Wake::new())),
     };
-    let peers = Peers::start(settings, &mut node).expect("free ports");
+    let peers = NodePeers::start(settings, &mut node).expect("free ports");
     let Agreed { clock, .. } = peers.agree(|_| ()).expect("the other node");
     let mut times = Vec::new();
     node.begin(clock).wait(&mut |_, at, event| {

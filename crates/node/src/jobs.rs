@@ -6,7 +6,7 @@
 //!                                                        └─ refused, dropped or cancelled ─► TRANSIENT
 //! ```
 //!
-//! Requests that arrive after the run get TRANSIENT, too, with the minor code `RUN_OVER`, as long as [`Serving`] exists.
+//! Requests that arrive after the run get TRANSIENT, too, with the minor code `RUN_OVER`, as long as [`ServedLane`] exists.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -57,10 +57,10 @@ use hyoshi_runtime::{Arrived, Node, Prepared, Reader, Refuse, waiting};
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
 #[derive(Clone, Debug)]
-pub struct JobOrder(Arc<Shared>);
+pub struct JobOrder(Arc<OrderState>);
 
 #[derive(Debug)]
-struct Shared {
+struct OrderState {
     system: Arc<System>,
     processor: ProcessorId,
     bindings: PiMutex<Vec<Binding>>,
@@ -85,13 +85,13 @@ struct AfterRun {
 /// dropped, nothing reads the lane any more: shut the ORB down then.
 #[derive(Debug)]
 #[must_use = "requests that arrive after the run are answered only while it exists"]
-pub struct Serving {
+pub struct ServedLane {
     dropped: Arc<AtomicBool>,
     wake: Alarms,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Serving {
+impl Drop for ServedLane {
     fn drop(&mut self) {
         self.dropped.store(true, Ordering::Release);
         self.wake.poke();
@@ -161,7 +161,7 @@ impl JobOrder {
     pub fn new(system: &Arc<System>, processor: ProcessorId, requests: usize) -> Self {
         let most = u32::try_from(requests.max(1)).unwrap_or(u32::MAX);
         let held = Held { requests: (0..most).map(|_| None).collect(), free: (0..most).rev().collect() };
-        JobOrder(Arc::new(Shared {
+        JobOrder(Arc::new(OrderState {
             system: system.clone(),
             processor,
             bindings: PiMutex::new(Vec::new()),
@@ -216,13 +216,13 @@ impl JobOrder {
     }
 
     /// Threads of the node's lanes read the requests of this lane of an ORB from now on, until the run ends; then an
-    /// ordinary thread answers further ones, until [`Serving`] is dropped. Requests to objects that are not bound to the
+    /// ordinary thread answers further ones, until [`ServedLane`] is dropped. Requests to objects that are not bound to the
     /// order run on the thread that reads: they must not wait.
     ///
     /// # Errors
     ///
     /// If the node does not run the processor, it has no called operation, or the kernel refuses a descriptor or a thread.
-    pub fn serve(&self, node: &mut Prepared, lane: OwnedLane) -> io::Result<Serving> {
+    pub fn serve(&self, node: &mut Prepared, lane: OwnedLane) -> io::Result<ServedLane> {
         let (wake, dropped) = (Alarms::new()?, Arc::new(AtomicBool::new(false)));
         let reader = LaneReader { lane: lane.clone(), shared: self.0.clone() };
         node.read_requests(self.0.processor, Box::new(reader), self.0.clone())?;
@@ -232,7 +232,7 @@ impl JobOrder {
         let thread = Builder::new().name("after-run".to_owned()).spawn(answer)?;
         // A job that calls another object lets its lane go on meanwhile.
         around_waits(|wait| waiting(wait));
-        Ok(Serving { dropped, wake, thread: Some(thread) })
+        Ok(ServedLane { dropped, wake, thread: Some(thread) })
     }
 
     /// The number of requests that arrived after the run.
@@ -264,7 +264,7 @@ impl Order for JobOrder {
     }
 }
 
-impl Shared {
+impl OrderState {
     /// A number for a request; `None` if all are in use: then it is dropped, which refuses it.
     fn put(&self, request: Request) -> Option<u32> {
         let mut held = self.held.lock();
@@ -283,7 +283,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl OrderState {
     /// Answers a request that arrived after the run.
     fn refuse_after_run(&self, request: Request) {
         self.after.refused.fetch_add(1, Ordering::Relaxed);
@@ -307,7 +307,7 @@ impl Shared {
     }
 }
 
-impl Refuse for Shared {
+impl Refuse for OrderState {
     fn over(&self) {
         self.after.over.store(true, Ordering::Release);
         self.after.wakes.lock().iter().for_each(Alarms::poke);
@@ -323,7 +323,7 @@ impl Refuse for Shared {
 /// Reads a lane of an ORB.
 struct LaneReader {
     lane: OwnedLane,
-    shared: Arc<Shared>,
+    shared: Arc<OrderState>,
 }
 
 impl Reader for LaneReader {

@@ -15,23 +15,25 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock};
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
 use crate::peers::NodeError;
-use crate::served::PENALTY;
+use crate::strangers::{PENALTY, Strangers};
 
 /// The object for operators.
 pub(crate) struct ForOperators {
     pub standing: Box<dyn Fn() -> wire::NodeStanding + Send + Sync>,
     /// Requested when an operator stops the run.
     pub interrupt: Interrupt,
-    pub access: Access,
+    pub access: OperatorAccess,
 }
 
 /// The operators of a node.
 #[derive(Clone, Debug)]
-pub(crate) enum Access {
+pub(crate) enum OperatorAccess {
     /// The user of its process: the object is at a socket that no other user can open.
     User,
     /// Holders of certificates.
     Certificates {
+        /// Counts and delays the others.
+        strangers: Arc<Strangers>,
         /// May end the run.
         operators: BTreeSet<String>,
         /// May read its state, besides operators; `None`: all may.
@@ -41,14 +43,21 @@ pub(crate) enum Access {
 
 impl ForOperators {
     fn check(&self, may_stop: bool) -> Result<(), SystemException> {
-        let Access::Certificates { operators, readers } = &self.access else { return Ok(()) };
-        std::thread::sleep(PENALTY);
-        let denied = || SystemKind::NoPermission.not_done(minor::BROKER_NAME);
+        let OperatorAccess::Certificates { strangers, operators, readers } = &self.access else { return Ok(()) };
+        let now = MonotonicClock::from_origin(0).now().as_nanos();
+        let denied = || {
+            strangers.refuse(now);
+            SystemKind::NoPermission.not_done(minor::BROKER_NAME)
+        };
         let certificate = current::peer_certificate().ok_or_else(denied)?;
         let names = certificate_names(&certificate).map_err(|_| denied())?;
         let operates = names.iter().any(|name| operators.contains(name));
         let reads = readers.as_ref().is_none_or(|readers| names.iter().any(|name| readers.contains(name)));
-        if operates || (!may_stop && reads) { Ok(()) } else { Err(denied()) }
+        if !operates && (may_stop || !reads) {
+            return Err(denied());
+        }
+        std::thread::sleep(PENALTY);
+        Ok(())
     }
 }
 
@@ -120,7 +129,7 @@ impl WholeSystem {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
         let seen = begun.clone();
         let standing = move || whole(&system, seen.get());
-        let operators = ForOperators { standing: Box::new(standing), interrupt, access: Access::User };
+        let operators = ForOperators { standing: Box::new(standing), interrupt, access: OperatorAccess::User };
         Ok(WholeSystem { begun, orb: serve(socket, operators)? })
     }
 
@@ -146,6 +155,7 @@ fn whole(system: &System, begun: Option<&(MonotonicClock, [u8; 16])>) -> wire::N
         run: begun.map_or([0; 16], |(_, run)| *run),
         running: begun.map_or(0, |(clock, _)| clock.now().as_nanos()),
         duration: system.duration.as_nanos(),
+        refused: 0,
         processors: system.processors.iter().map(|processor| processor.name.clone()).collect(),
         peers: Vec::new(),
     }

@@ -14,14 +14,14 @@ use hyoshi_os::trusted::Mistrust;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, Thread};
 use hyoshi_runtime::Prepared;
 
-use crate::agreement::{Patience, Progress, Run, Step, step};
-use crate::contact::{self, Dial};
+use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
+use crate::contact::{self, PeerStubs};
 use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
-use crate::operators::{self, Access, ForOperators, build, close_to_others, make_folder};
-use crate::peer::{Link, Peer};
+use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_others, make_folder};
+use crate::peer::{OtherHost, PeerLink};
 use crate::served::{ALIVE, ForPeers, node_standing, standing};
-use crate::shared::{Event, Shared, random, since_origin, taking_part};
+use crate::shared::{NodeState, PeerEvent, random, since_origin, taking_part};
 
 /// From the proposal of instant 0 to instant 0: all nodes receive the proposal in that time.
 const LEAD: Span = Span::from_millis(300);
@@ -32,7 +32,7 @@ const MESSAGE: usize = 256 << 10;
 
 /// The settings of a node for joining the other hosts.
 #[derive(Debug)]
-pub struct Settings {
+pub struct NodeSettings {
     /// The system. All hosts need endpoints.
     pub system: Arc<System>,
     /// Its text, the same on all hosts: without measurements of one machine.
@@ -43,7 +43,7 @@ pub struct Settings {
     pub wait: Span,
     /// The CPU of the threads that send and receive; `None` for any.
     pub cpu: Option<u32>,
-    /// Settings for endpoints over TLS.
+    /// NodeSettings for endpoints over TLS.
     pub tls: Option<Tls>,
     /// The path of its control socket.
     pub control: Option<PathBuf>,
@@ -155,8 +155,8 @@ impl NodeError {
 
 /// A node's connection to the nodes of the other hosts. Dropping it leaves the run.
 #[derive(Debug)]
-pub struct Peers {
-    shared: Arc<Shared>,
+pub struct NodePeers {
+    shared: Arc<NodeState>,
     wait: Span,
     threads: Vec<Thread<()>>,
     senders: Vec<Arc<hyoshi_os::Wake>>,
@@ -174,28 +174,28 @@ pub struct Agreed {
     pub late: bool,
 }
 
-impl Peers {
+impl NodePeers {
     /// Listens at the host's endpoints, and connects to the other hosts.
     ///
     /// # Errors
     ///
     /// If it cannot listen there, or the system refuses threads.
-    pub fn start(settings: Settings, node: &mut Prepared) -> Result<Peers, NodeError> {
-        let Settings { system, text, host, wait, cpu, tls, control, interrupt } = settings;
+    pub fn start(settings: NodeSettings, node: &mut Prepared) -> Result<NodePeers, NodeError> {
+        let NodeSettings { system, text, host, wait, cpu, tls, control, interrupt } = settings;
         let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
         if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
         }
-        let shared = Arc::new(Shared::new(system.clone(), host, text, interrupt, tls.is_some()));
+        let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some()));
         for arrivals in node.take_arrivals() {
             if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {
                 peer.inbox.lock().arrivals = Some(arrivals);
             }
         }
-        let mut peers = Peers { shared, wait, threads: Vec::new(), senders: Vec::new(), orbs: Vec::new() };
+        let mut peers = NodePeers { shared, wait, threads: Vec::new(), senders: Vec::new(), orbs: Vec::new() };
         peers.listen(cpu, tls.as_ref())?;
         if let Some(socket) = control {
-            let operators = peers.operators(Access::User);
+            let operators = peers.operators(OperatorAccess::User);
             peers.orbs.push(operators::serve(&socket, operators)?);
         }
         let mut departures = node.take_departures();
@@ -205,7 +205,7 @@ impl Peers {
             if let Some(endpoint) = endpoints.iter().find(|one| matches!(one, Endpoint::Tls(_)) && tls.is_none()) {
                 return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
             }
-            let dial = Dial::new(endpoints, &name, tls.as_ref().map(|tls| &tls.client)).map_err(NodeError::Orb)?;
+            let dial = PeerStubs::new(endpoints, &name, tls.as_ref().map(|tls| &tls.client)).map_err(NodeError::Orb)?;
             let dial = Arc::new(dial.map_err(|_| NodeError::Name { host: name.clone() })?);
             let (shared, dialled) = (peers.shared.clone(), dial.clone());
             peers.spawn(format!("{name:.7}-contact"), cpu, Policy::Other, move || {
@@ -256,8 +256,9 @@ impl Peers {
             unfinished: 4 << 20,
             in_flight: 1,
             ending: Span::from_secs(1),
-            // Peers are heard of several times a second.
+            // NodePeers call several times a second, and send a message at once.
             silent: Span::from_secs(5),
+            stalled: Span::from_secs(2),
             ..ServerLimits::default()
         };
         let mut builder = Orb::builder().server_limits(limits).lane(lane);
@@ -284,7 +285,8 @@ impl Peers {
         object.and_then(|object| orb.publish(contact::KEY, &object)).map_err(NodeError::Adapter)?;
         let (operators, readers) =
             tls.map_or_else(Default::default, |tls| (tls.operators.clone(), tls.readers.clone()));
-        operators::publish(&orb, self.operators(Access::Certificates { operators, readers }))?;
+        let strangers = self.shared.strangers.clone();
+        operators::publish(&orb, self.operators(OperatorAccess::Certificates { strangers, operators, readers }))?;
         for endpoint in endpoints {
             if let Endpoint::Unix(path) = endpoint {
                 close_to_others(Path::new(path))?;
@@ -296,7 +298,7 @@ impl Peers {
     }
 
     /// The object for operators.
-    fn operators(&self, access: Access) -> ForOperators {
+    fn operators(&self, access: OperatorAccess) -> ForOperators {
         let shared = self.shared.clone();
         let standing = Box::new(move || node_standing(&shared));
         ForOperators { standing, interrupt: self.shared.interrupt.clone(), access }
@@ -307,7 +309,7 @@ impl Peers {
     /// # Errors
     ///
     /// If the other hosts began separate runs, their run is over, or this one was interrupted.
-    pub fn agree(&self, mut report: impl FnMut(&Event)) -> Result<Agreed, NodeError> {
+    pub fn agree(&self, mut report: impl FnMut(&PeerEvent)) -> Result<Agreed, NodeError> {
         let (shared, began) = (&self.shared, self.shared.clock.now());
         loop {
             shared.take_events().iter().for_each(&mut report);
@@ -315,26 +317,26 @@ impl Peers {
                 return Err(NodeError::Interrupted);
             }
             let patience = match shared.clock.now().since(began) {
-                waited if waited >= self.wait + ALIVE => Patience::Exhausted,
-                waited if waited >= self.wait => Patience::Over,
-                _ => Patience::Waits,
+                waited if waited >= self.wait + ALIVE => WaitState::Exhausted,
+                waited if waited >= self.wait => WaitState::Over,
+                _ => WaitState::Waits,
             };
-            *shared.progress.lock() = Progress::Gathering { impatient: patience != Patience::Waits };
+            *shared.progress.lock() = NodeProgress::Gathering { impatient: patience != WaitState::Waits };
             let present: Vec<_> = shared.peers.iter().filter_map(|peer| peer.present()).collect();
             let name = |host: HostId| shared.system.hosts[host.index()].name.clone();
             let now = shared.now();
-            let arrives = |peer: &Peer| {
+            let arrives = |peer: &OtherHost| {
                 let known = peer.known.lock();
-                !matches!(known.link, Link::Joined | Link::Refused) && known.is_alive(now, ALIVE)
+                !matches!(known.link, PeerLink::Joined | PeerLink::Refused) && known.is_alive(now, ALIVE)
             };
             let arriving = shared.peers.iter().any(arrives);
             match step(shared.host, shared.peers.len() + 1, patience, arriving, &present) {
-                Step::Wait => shared.clock.sleep_until(shared.clock.now() + LOOK),
-                Step::Propose => {
-                    let run = Run { id: random(), origin: (shared.now() + LEAD.as_nanos()) as i64 };
+                AgreementStep::Wait => shared.clock.sleep_until(shared.clock.now() + LOOK),
+                AgreementStep::Propose => {
+                    let run = AgreedRun { id: random(), origin: (shared.now() + LEAD.as_nanos()) as i64 };
                     return Ok(self.begin(run, false));
                 }
-                Step::Join(host, run) => {
+                AgreementStep::Join(host, run) => {
                     let peer = shared.peers.iter().find(|peer| peer.host == host);
                     let now = shared.now();
                     let known = peer.and_then(|peer| peer.known.lock().clock.estimate(now));
@@ -343,26 +345,26 @@ impl Peers {
                         continue;
                     };
                     // Negative if this machine was started after instant 0, for example again.
-                    let run = Run { id: run.id, origin: run.origin.saturating_sub(offset) };
-                    let running = since_origin(now, &Progress::Running(run));
+                    let run = AgreedRun { id: run.id, origin: run.origin.saturating_sub(offset) };
+                    let running = since_origin(now, &NodeProgress::Running(run));
                     if running >= shared.system.duration {
                         return Err(NodeError::Ended { host: name(host) });
                     }
                     return Ok(self.begin(run, running > Span::ZERO));
                 }
-                Step::Apart(one, other) => return Err(NodeError::Apart(name(one), name(other))),
+                AgreementStep::Apart(one, other) => return Err(NodeError::Apart(name(one), name(other))),
             }
         }
     }
 
-    fn begin(&self, run: Run, late: bool) -> Agreed {
-        *self.shared.progress.lock() = Progress::Running(run);
+    fn begin(&self, run: AgreedRun, late: bool) -> Agreed {
+        *self.shared.progress.lock() = NodeProgress::Running(run);
         self.shared.wakes.iter().for_each(|wake| wake.post());
         Agreed { clock: MonotonicClock::from_origin(run.origin), run: run.id, late }
     }
 
     /// Events since the last call.
-    pub fn take_events(&self) -> Vec<Event> {
+    pub fn take_events(&self) -> Vec<PeerEvent> {
         self.shared.take_events()
     }
 
@@ -371,9 +373,14 @@ impl Peers {
         let (now, own) = (self.shared.now(), *self.shared.progress.lock());
         self.shared.peers.iter().filter_map(move |peer| {
             let known = peer.known.lock();
-            let ahead = (known.link == Link::Joined).then(|| known.ahead(now, Some(&own))).flatten()?;
+            let ahead = (known.link == PeerLink::Joined).then(|| known.ahead(now, Some(&own))).flatten()?;
             Some((peer.host, ahead))
         })
+    }
+
+    /// Refused calls of clients that are neither peers nor operators.
+    pub fn refused(&self) -> u64 {
+        self.shared.strangers.refused()
     }
 
     /// The states of the other hosts.
@@ -383,7 +390,7 @@ impl Peers {
     }
 }
 
-impl Drop for Peers {
+impl Drop for NodePeers {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
         self.shared.wakes.iter().chain(&self.senders).for_each(|wake| wake.post());

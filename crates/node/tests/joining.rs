@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use hyoshi_model::Span;
-use hyoshi_node::{Event, NodeError, Settings, WholeSystem};
+use hyoshi_node::{NodeError, NodeSettings, PeerEvent, WholeSystem};
 use hyoshi_orb::{Orb, OrbError};
 use hyoshi_os::{Interrupt, MonotonicClock, Wake};
 use hyoshi_trace::{Decision, Event as Traced, Input, Outcome};
@@ -82,7 +82,7 @@ fn a_node_alone_begins_after_its_wait_and_one_that_comes_later_keeps_its_instant
     let theirs = station.begin(&late);
     until("completions arrive", || station.peers.standing()[0].received > 20);
     let events = drone.peers.take_events();
-    assert_eq!(events, [Event::Joined { host: "station".into(), before: 0 }]);
+    assert_eq!(events, [PeerEvent::Joined { host: "station".into(), before: 0 }]);
     // It ends and starts again.
     theirs.stop(&mut |_, _, _| ());
     drop(station);
@@ -95,8 +95,8 @@ fn a_node_alone_begins_after_its_wait_and_one_that_comes_later_keeps_its_instant
     let theirs = station.begin(&again);
     until("completions arrive again", || station.peers.standing()[0].received > 20);
     let events = drone.peers.take_events();
-    let lost = Event::Lost { host: "station".into(), because: "it ended".into() };
-    assert_eq!(events, [lost, Event::Joined { host: "station".into(), before: 1 }]);
+    let lost = PeerEvent::Lost { host: "station".into(), because: "it ended".into() };
+    assert_eq!(events, [lost, PeerEvent::Joined { host: "station".into(), before: 1 }]);
     let standing = &drone.peers.standing()[0];
     assert_eq!((standing.joined, standing.state.as_str()), (2, "joined"));
     drop((running, theirs));
@@ -199,7 +199,7 @@ fn an_operator_sees_and_stops_a_run_of_all_hosts() {
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     let again = WholeSystem::serve(system, &socket, interrupt.clone());
     assert!(matches!(again, Err(NodeError::Orb(OrbError::Listen { .. }))), "the second run of a system needs another");
-    let operator = hyoshi_node::Client::new(Orb::builder(), &format!("unix:{}", socket.display())).unwrap();
+    let operator = hyoshi_node::NodeClient::new(Orb::builder(), &format!("unix:{}", socket.display())).unwrap();
     let standing = operator.standing().unwrap();
     assert_eq!((standing.system.as_str(), standing.host.as_str(), standing.gathering), ("uav", "", true));
     assert_eq!((standing.processors, standing.running), (vec!["airframe".to_owned(), "ground".to_owned()], 0));
@@ -220,9 +220,9 @@ fn an_operator_sees_how_a_node_stands_and_stops_it() {
     let [text, _] = both_ways("60s");
     let socket = folder().join("uav.drone.sock");
     let control = socket.clone();
-    let with_control = |settings| Settings { control: Some(control), wait: Span::ZERO, ..settings };
+    let with_control = |settings| NodeSettings { control: Some(control), wait: Span::ZERO, ..settings };
     let mut drone = Host::with(&text, DRONE, with_control).unwrap();
-    let client = |at: &str| hyoshi_node::Client::new(hyoshi_orb::Orb::builder(), at).unwrap();
+    let client = |at: &str| hyoshi_node::NodeClient::new(hyoshi_orb::Orb::builder(), at).unwrap();
     let operator = client(&format!("unix:{}", socket.display()));
     let standing = operator.standing().unwrap();
     assert_eq!((standing.host.as_str(), standing.gathering, standing.running), ("drone", true, 0));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use hyoshi_model::{Endpoint, Instant, Span, System};
 use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError, Peer, Reason, Refused};
-use hyoshi_node::{Event, corbaloc};
+use hyoshi_node::{PeerEvent, corbaloc};
 use hyoshi_orb::{Orb, SystemException};
 use hyoshi_os::{Clock, MonotonicClock};
 use hyoshi_trace::{Decision, Event as Traced, Input};
@@ -179,9 +179,9 @@ fn a_rebooted_host_is_measured_anew_and_no_jump_is_reported() {
     let standing = compared();
     assert!(standing.offset.unsigned_abs() <= standing.error, "both count since the same instant 0: {standing:?}");
     let events = drone.peers.take_events();
-    let jumps = events.iter().filter(|event| matches!(event, Event::ClockJumped { .. }));
+    let jumps = events.iter().filter(|event| matches!(event, PeerEvent::ClockJumped { .. }));
     assert_eq!(jumps.count(), 0, "{events:?}");
-    let returned = Event::Joined { host: "station".into(), before: 1 };
+    let returned = PeerEvent::Joined { host: "station".into(), before: 1 };
     assert!(events.contains(&returned), "{events:?}");
     drop(running);
     orb.shutdown();

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_model::{Instant, ProcessorId, System, read};
-use hyoshi_node::{BindError, JobOrder, Serving};
+use hyoshi_node::{BindError, JobOrder, ServedLane};
 use hyoshi_orb::{LaneOptions, Orb, Reference, SystemException, SystemKind, minor};
 use hyoshi_runtime::{Node, Prepared, Running};
 use hyoshi_sched::{Plan, Strategies};
@@ -94,7 +94,7 @@ struct Server {
     plan: Arc<Plan>,
     servant: Arc<Gated>,
     order: JobOrder,
-    serving: Serving,
+    serving: ServedLane,
     orb: Orb,
     reference: String,
     /// The same servant, of which all requests are jobs of `reset`.

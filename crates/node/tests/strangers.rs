@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
@@ -9,7 +11,7 @@ use hyoshi_node::corbaloc;
 use hyoshi_node::idl::hyoshi_node::{self as wire, IntroduceError, Peer, PeerStub, Reason};
 use hyoshi_orb::{Orb, Scope};
 
-use crate::common::{DRONE, Host, digest, text, until, unused_address};
+use crate::common::{DRONE, Host, STATION, digest, text, until, unused_address};
 
 fn alone() -> (Host, String) {
     let text = text(&format!("tcp/{}", unused_address()), &format!("tcp/{}", unused_address()), "60s");
@@ -60,6 +62,45 @@ fn an_introduction_that_is_not_of_a_host_of_this_system_is_refused_with_the_reas
     let mine = wire::Progress { gathering: true, impatient: false, run: [0; 16], origin: 0 };
     assert!(peer.exchange(welcome.session, &mine).is_err());
     assert!(peer.exchange(again.session, &mine).unwrap().state.gathering);
+}
+
+#[test]
+fn calls_of_strangers_are_counted_and_a_peer_joins_beside_them() {
+    let (drone, text) = alone();
+    let at = corbaloc(&drone.system.hosts[0].endpoints[0], "hyoshi-peer");
+    let over = AtomicBool::new(false);
+    let mine = wire::Progress { gathering: true, impatient: false, run: [0; 16], origin: 0 };
+    let refused = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // Each has connections of its own.
+                let orb = Orb::client().unwrap();
+                let stub = orb.resolve_unchecked::<dyn Peer>(&at).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    assert!(stub.exchange(99, &mine).is_err());
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let ends = Ends(&over);
+        let station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
+        let joined = |host: &Host| host.peers.standing()[0].state == "joined";
+        until("the station joins", || joined(&drone) && joined(&station));
+        until("strangers call", || refused.load(Ordering::Relaxed) > 300);
+        assert!(joined(&drone) && joined(&station), "{:?}", drone.peers.take_events());
+        drop(ends);
+    });
+    assert!(drone.peers.refused() >= refused.load(Ordering::Relaxed));
+}
+
+/// Ends a loop, even if its test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: 
         }
         periods.push(period);
     }
-    for Group { simulated, run } in groups(periods, busy_periods(run, tolerance)) {
+    for BusyGroup { simulated, run } in groups(periods, busy_periods(run, tolerance)) {
         let lost = unused(&run).saturating_sub(unused(&simulated.concat()));
         let mut differences = Vec::new();
         for period in &simulated {
@@ -122,22 +122,22 @@ pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: 
 
 /// Busy periods of a simulation, and the run's jobs from the first to the last of them. The run was never idle between
 /// them, or there is only one.
-struct Group {
+struct BusyGroup {
     simulated: Vec<Vec<JobEnd>>,
     run: Vec<JobEnd>,
 }
 
 /// Busy periods of a simulation and a run that overlap, together.
-fn groups(simulated: Vec<Vec<JobEnd>>, run: Vec<Vec<JobEnd>>) -> Vec<Group> {
+fn groups(simulated: Vec<Vec<JobEnd>>, run: Vec<Vec<JobEnd>>) -> Vec<BusyGroup> {
     let simulated = simulated.into_iter().map(|period| (begin_of(&period), end_of(&period), period, true));
     let run = run.into_iter().map(|period| (begin_of(&period), end_of(&period), period, false));
     let mut all: Vec<_> = simulated.chain(run).collect();
     all.sort_by_key(|(begin, end, _, is_simulated)| (*begin, *end, !is_simulated));
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<BusyGroup> = Vec::new();
     let mut until = None;
     for (begin, end, period, is_simulated) in all {
         if until.is_none_or(|until| begin > until) {
-            groups.push(Group { simulated: Vec::new(), run: Vec::new() });
+            groups.push(BusyGroup { simulated: Vec::new(), run: Vec::new() });
         }
         until = until.max(Some(end));
         if let Some(group) = groups.last_mut() {

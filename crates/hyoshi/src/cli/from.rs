@@ -21,7 +21,7 @@ use hyoshi_trace::{Decision, Event, Input, JobEnd, Outcome};
 use serde_json::{Value, json};
 
 use super::costs::CostsFrom;
-use super::journeys::Journeys;
+use super::journeys::RecordedJourneys;
 use super::load::{Changes, Ready};
 use super::notes::note;
 use super::output::Again;
@@ -44,7 +44,7 @@ pub(super) struct Incident {
     verb: String,
     times: RefCell<Times>,
     /// Recorded delays and losses of signals, if requested.
-    pub journeys: Option<Journeys>,
+    pub journeys: Option<RecordedJourneys>,
     /// Recorded requests and late starts of hosts.
     pub inputs: Vec<(Instant, ProcessorId, Input)>,
     /// Releases that came otherwise than declared.
@@ -100,7 +100,7 @@ impl Incident {
         let same = changes.arguments().iter().all(|word| word.starts_with("--duration")) && costs.costs.is_none();
         let mut times = Times(vec![Vec::new(); system.operations.len()]);
         let mut late = BTreeMap::new();
-        let mut journeys = Journeys::new(system, &recorded.header);
+        let mut journeys = RecordedJourneys::new(system, &recorded.header);
         let mut before = Observer::new(system).keeping_ends(same);
         let mut last = Instant::ZERO;
         let Left { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {

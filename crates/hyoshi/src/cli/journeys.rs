@@ -13,7 +13,7 @@ type Key = (OperationId, u16, u64);
 
 /// Every signal of a recording.
 #[derive(Debug, Default)]
-pub(super) struct Journeys {
+pub(super) struct RecordedJourneys {
     /// The times of sending and of arrival, each on that host's clock.
     known: HashMap<Key, (Option<Instant>, Option<Instant>)>,
     /// Operations on processors that the recording contains.
@@ -22,10 +22,10 @@ pub(super) struct Journeys {
     inputs: Vec<(Instant, ProcessorId, Input)>,
 }
 
-impl Journeys {
-    pub fn new(system: &System, header: &Header) -> Journeys {
+impl RecordedJourneys {
+    pub fn new(system: &System, header: &Header) -> RecordedJourneys {
         let contained = system.operations.iter().map(|operation| header.contains(operation.on));
-        Journeys { known: HashMap::new(), contained: contained.collect(), inputs: Vec::new() }
+        RecordedJourneys { known: HashMap::new(), contained: contained.collect(), inputs: Vec::new() }
     }
 
     /// The next event of the recording.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use hyoshi_model::Span;
 use hyoshi_node::idl::hyoshi_node::{NodeStanding, PeerStanding};
-use hyoshi_node::{Client, ClientError, folder, sockets};
+use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
 use hyoshi_report::terminal::grid::{Column, Tone, Value, column};
 use serde_json::{Value as Json, json};
@@ -101,13 +101,13 @@ fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, Failure> 
     Ok(nodes)
 }
 
-fn connect(arguments: &Arguments, at: &str) -> Result<Client, Failure> {
+fn connect(arguments: &Arguments, at: &str) -> Result<NodeClient, Failure> {
     let builder = arguments.tls.client(Orb::builder())?;
-    Client::new(builder, at).map_err(|error| Failure::new(&error).help(error.remedy()))
+    NodeClient::new(builder, at).map_err(|error| Failure::new(&error).help(error.remedy()))
 }
 
 /// The selected node.
-fn find(arguments: &Arguments) -> Result<(Client, String), Failure> {
+fn find(arguments: &Arguments) -> Result<(NodeClient, String), Failure> {
     let at = match &arguments.at {
         Some(at) => at.clone(),
         None => {
@@ -182,7 +182,11 @@ fn show(node: &NodeStanding, at: &str) -> Answer {
         ("running", running(node)),
         ("run", if node.gathering { "not agreed".to_owned() } else { run }),
         ("at", at.to_owned()),
+        ("strangers", format!("{} calls refused", node.refused)),
     ] {
+        if what == "strangers" && node.refused == 0 {
+            continue;
+        }
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{what:<12}{value}");
     }
@@ -228,6 +232,7 @@ fn node_json(node: &NodeStanding, at: &Path) -> Json {
         "gathering": node.gathering,
         "running_ns": node.running,
         "duration_ns": node.duration,
+        "refused_calls": node.refused,
         "at": at,
         "peers": peers,
     })

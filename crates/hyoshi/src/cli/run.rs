@@ -35,7 +35,7 @@ use super::proved::Analysing;
 use super::unbrokered::{Lanes, Programs};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
-use hosts::{Control, HostArguments, Joined};
+use hosts::{HostArguments, JoinedHost, RunControl};
 
 /// The rings are emptied this often; the live table is drawn as often as it wants.
 const POLL: Duration = Duration::from_millis(40);
@@ -157,7 +157,7 @@ pub(super) fn run(
     let programs = Programs::start(&ready.system, host, socket)?;
     let mut prepared = node.prepare().map_err(not_started)?;
     let control = match host {
-        Some(_) => Control::default(),
+        Some(_) => RunControl::default(),
         None => arguments.hosts.control(&ready.system, interrupt.clone())?,
     };
     let joined =
@@ -189,7 +189,7 @@ pub(super) fn run(
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
-    let hosts = joined.map(Joined::end).unwrap_or_default();
+    let hosts = joined.map(JoinedHost::end).unwrap_or_default();
     let control = control.end();
     let programs = programs.map(Programs::end).unwrap_or_default();
     // What cannot be recorded is told with the figures, which are worth having anyway.
@@ -247,7 +247,7 @@ fn watch(
     system: &System,
     watching: &mut Watching<'_>,
     lanes: &Lanes,
-    joined: Option<&Joined>,
+    joined: Option<&JoinedHost>,
     format: Format,
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
@@ -264,7 +264,7 @@ fn watch(
             joined.report();
         }
         if now.since(flushed) >= FLUSH {
-            for (processor, clock) in joined.into_iter().flat_map(Joined::clocks) {
+            for (processor, clock) in joined.into_iter().flat_map(JoinedHost::clocks) {
                 watching.event(processor, running.told_until(), clock);
             }
             watching.flush(system.processors.len(), running.told_until());

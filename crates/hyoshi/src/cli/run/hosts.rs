@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::PeerStanding;
-use hyoshi_node::{Agreed, ENDED, Event, NodeError, Peers, Settings, Tls, WholeSystem, folder};
+use hyoshi_node::{Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, Tls, WholeSystem, folder};
 use hyoshi_orb::OrbError;
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::{Level, Note};
@@ -50,8 +50,8 @@ fn wait(text: &str) -> Result<Span, String> {
 }
 
 /// A node that has joined the others.
-pub(super) struct Joined {
-    peers: Peers,
+pub(super) struct JoinedHost {
+    peers: NodePeers,
     agreed: Agreed,
     /// Clock offsets are recorded under it.
     first: ProcessorId,
@@ -77,13 +77,13 @@ impl HostArguments {
 
     /// Serves the control object of a run of all hosts. It is not worth the run: only a socket that the caller named
     /// must work.
-    pub fn control(&self, system: &Arc<System>, interrupt: Interrupt) -> Result<Control, Failure> {
+    pub fn control(&self, system: &Arc<System>, interrupt: Interrupt) -> Result<RunControl, Failure> {
         let serve = |socket: &Path| WholeSystem::serve(system.clone(), socket, interrupt.clone());
         if let Some(socket) = &self.control {
-            return Ok(Control { object: Some(serve(socket).map_err(failed)?), unreachable: None });
+            return Ok(RunControl { object: Some(serve(socket).map_err(failed)?), unreachable: None });
         }
         let name = file_name(&system.name);
-        let Some(socket) = default_socket(&name) else { return Ok(Control::default()) };
+        let Some(socket) = default_socket(&name) else { return Ok(RunControl::default()) };
         let object = serve(&socket).or_else(|error| match error {
             // Another run of the same system.
             NodeError::Orb(OrbError::Listen { .. }) => {
@@ -92,12 +92,12 @@ impl HostArguments {
             error => Err(error),
         });
         Ok(match object {
-            Ok(object) => Control { object: Some(object), unreachable: None },
+            Ok(object) => RunControl { object: Some(object), unreachable: None },
             Err(error) => {
                 let text = format!("`hyoshi node` cannot reach this run: {error}");
                 let remedy = error.remedy().unwrap_or_else(|| "--control SOCKET names another socket".to_owned());
                 let unreachable = Note { remedy: Some(remedy), ..note(Level::Info, "control", text) };
-                Control { object: None, unreachable: Some(unreachable) }
+                RunControl { object: None, unreachable: Some(unreachable) }
             }
         })
     }
@@ -110,7 +110,7 @@ impl HostArguments {
         cpus: &[(ProcessorId, u32)],
         node: &mut Prepared,
         interrupt: Interrupt,
-    ) -> Result<Joined, Failure> {
+    ) -> Result<JoinedHost, Failure> {
         let name = &system.hosts[host.index()].name;
         let uses_tls = system.hosts.iter().flat_map(|host| &host.endpoints).any(|one| matches!(one, Endpoint::Tls(_)));
         let tls = match &self.tls_cert {
@@ -132,7 +132,7 @@ impl HostArguments {
             None => None,
         };
         let control = self.control.clone().or_else(|| default_socket(&format!("{}.{name}", file_name(&system.name))));
-        let settings = Settings {
+        let settings = NodeSettings {
             system: system.clone(),
             text: write(&without_costs(system)),
             host,
@@ -142,13 +142,13 @@ impl HostArguments {
             control,
             interrupt,
         };
-        let peers = Peers::start(settings, node).map_err(failed)?;
+        let peers = NodePeers::start(settings, node).map_err(failed)?;
         let others = system.hosts.iter().filter(|other| other.name != *name).map(|other| other.name.as_str());
         let others = others.collect::<Vec<_>>().join(", ");
         streams::err(format_args!("hyoshi run: host {name} waits for {others}, for at most {}\n", self.wait));
         let agreed = peers.agree(say).map_err(failed)?;
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
-        Ok(Joined { peers, agreed, first })
+        Ok(JoinedHost { peers, agreed, first })
     }
 }
 
@@ -167,12 +167,12 @@ fn default_socket(name: &str) -> Option<PathBuf> {
 
 /// The control object of a run of all hosts, or the reason why `hyoshi node` cannot reach the run.
 #[derive(Default)]
-pub(super) struct Control {
+pub(super) struct RunControl {
     object: Option<WholeSystem>,
     unreachable: Option<Note>,
 }
 
-impl Control {
+impl RunControl {
     /// The run has begun.
     pub fn begin(&self, clock: MonotonicClock, run: [u8; 16]) {
         if let Some(object) = &self.object {
@@ -186,7 +186,7 @@ impl Control {
     }
 }
 
-fn say(event: &Event) {
+fn say(event: &PeerEvent) {
     streams::err(format_args!("hyoshi run: {event}\n"));
 }
 
@@ -203,7 +203,7 @@ fn file_name(name: &str) -> String {
     name.chars().take(40).map(|letter| if usual(letter) { letter } else { '-' }).collect()
 }
 
-impl Joined {
+impl JoinedHost {
     /// The number of the run that the nodes share.
     pub fn run(&self) -> [u8; 16] {
         self.agreed.run

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::super::head;
 use super::path::{Earlier, Path};
 use super::text::{decided, ended};
-use super::{Answer, Decided, List};
+use super::{Decided, JobAnswer, MissList};
 
-/// What programs call a cause.
+/// The key of a cause in JSON.
 fn key(kind: Kind) -> &'static str {
     match kind {
         Kind::Upstream => "upstream",
@@ -40,7 +40,7 @@ fn key(kind: Kind) -> &'static str {
     }
 }
 
-/// What a body waited for, if the kernel said so.
+/// What a body waited for, if the kernel showed it.
 fn wait(kind: Kind) -> Option<Wait> {
     match kind {
         Kind::Asleep(wait) => wait,
@@ -48,7 +48,7 @@ fn wait(kind: Kind) -> Option<Wait> {
     }
 }
 
-/// A cause, on whom it is blamed, and by how much that one overran.
+/// A cause, the job that is blamed for it, and that job's overrun.
 fn cause(system: &System, account: &Account, kind: Kind, names: &[String]) -> Value {
     let who = kind.culprit().map(|who| {
         let name = system.operations.get(who.operation.index()).map(|operation| operation.name.clone());
@@ -87,7 +87,7 @@ fn together_json(system: &System, part: &Part, names: &[String]) -> Value {
     })
 }
 
-/// A job and where its time went.
+/// A job and the parts of its time.
 fn account_json(system: &System, account: &Account, names: &[String]) -> Value {
     let end = &account.end;
     let operation = system.operation(end.job.operation);
@@ -125,7 +125,7 @@ fn account_json(system: &System, account: &Account, names: &[String]) -> Value {
 }
 
 /// The whole answer for programs.
-pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>) -> Value {
+pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, String>) -> Value {
     let account = &answer.account;
     let names = &answer.left.names;
     let timeline = account.timeline.iter().map(|Stretch { from, to, kind }| {
@@ -152,7 +152,7 @@ pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>)
 }
 
 /// The jobs that did not make their deadlines.
-pub(super) fn list(system: &System, list: &List<'_>) -> Value {
+pub(super) fn list(system: &System, list: &MissList<'_>) -> Value {
     let names = &list.left.names;
     let miss = |path: &Path| {
         let mut object = account_json(system, path.hops.last()?, names);

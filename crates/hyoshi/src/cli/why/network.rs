@@ -36,14 +36,14 @@ struct Network<'a> {
     reference: HostId,
     /// The receivers' clocks, by processor.
     clocks: Vec<Lead>,
-    senders: HashMap<ProcessorId, Sender<'a>>,
+    senders: HashMap<ProcessorId, SendingProcessor<'a>>,
     /// When signals were sent, on the reference's clock.
     sent: HashMap<Key, (Instant, Option<Span>)>,
     order: VecDeque<Key>,
 }
 
 /// The events of a processor that sends to other hosts.
-struct Sender<'a> {
+struct SendingProcessor<'a> {
     events: Box<dyn FnMut() -> Result<Option<(Instant, Event)>, Failure> + 'a>,
     lead: Lead,
     /// The time of its last event, on the reference's clock.
@@ -54,7 +54,7 @@ struct Sender<'a> {
 /// Hands every event to `each`, as [`Recorded::events`] does; a signal with its way.
 pub(super) fn events(
     recorded: &Recorded,
-    mut each: impl FnMut(ProcessorId, Instant, Event, Option<Way>) -> ControlFlow<()>,
+    mut each: impl FnMut(ProcessorId, Instant, Event, Option<SignalWay>) -> ControlFlow<()>,
 ) -> Result<Left, Failure> {
     let (mut network, mut failed) = (Network::of(recorded), None);
     let left = recorded.events(|processor, at, event| match network.event(processor, at, &event) {
@@ -68,7 +68,7 @@ pub(super) fn events(
 }
 
 /// How a signal came to its processor.
-pub(super) enum Way {
+pub(super) enum SignalWay {
     /// Within one process.
     Link,
     /// Over a network; `None` if the recording does not contain its sending.
@@ -88,7 +88,7 @@ impl<'a> Network<'a> {
     }
 
     /// The next event of the recording. `Some` for a signal.
-    fn event(&mut self, processor: ProcessorId, at: Instant, event: &Event) -> Result<Option<Way>, Failure> {
+    fn event(&mut self, processor: ProcessorId, at: Instant, event: &Event) -> Result<Option<SignalWay>, Failure> {
         match event {
             Event::Seen(Seen::Clock { host, offset, error }) if *host == self.reference => {
                 if let Some(lead) = self.clocks.get_mut(processor.index()) {
@@ -101,15 +101,15 @@ impl<'a> Network<'a> {
         }
     }
 
-    fn way(&mut self, processor: ProcessorId, at: Instant, signal: &Signal) -> Result<Way, Failure> {
+    fn way(&mut self, processor: ProcessorId, at: Instant, signal: &Signal) -> Result<SignalWay, Failure> {
         let system = &self.recorded.system;
         let from = system.operation(signal.from).on;
         let crosses = system.processor(from).host != system.processor(processor).host;
         if !crosses || self.recorded.header.verb == "sim" {
-            return Ok(Way::Link);
+            return Ok(SignalWay::Link);
         }
         if !self.recorded.header.contains(from) {
-            return Ok(Way::Network(None));
+            return Ok(SignalWay::Network(None));
         }
         let own = self.clocks.get(processor.index()).copied().unwrap_or_default();
         let received = signal.due.min(at);
@@ -118,13 +118,13 @@ impl<'a> Network<'a> {
         let measured = own.error.is_some() || self.senders.get(&from).is_some_and(|sender| sender.lead.error.is_some());
         Ok(match found {
             // One process ran all hosts, on one clock.
-            _ if !measured => Way::Link,
-            None => Way::Network(None),
+            _ if !measured => SignalWay::Link,
+            None => SignalWay::Network(None),
             Some((sent, error)) => {
                 let error =
                     own.error.unwrap_or_default().as_nanos().saturating_add(error.unwrap_or_default().as_nanos());
                 let sent = sent.by_clock_ahead(own.ahead.saturating_neg()).min(received);
-                Way::Network(Some(Crossing { sent, received, error: Span::from_nanos(error) }))
+                SignalWay::Network(Some(Crossing { sent, received, error: Span::from_nanos(error) }))
             }
         })
     }
@@ -132,7 +132,7 @@ impl<'a> Network<'a> {
     /// Reads the sendings of a processor up to `wanted`, at most until its receipt.
     fn read(&mut self, from: ProcessorId, wanted: &Key, received: Instant) -> Result<(), Failure> {
         if !self.senders.contains_key(&from) {
-            let sender = Sender::open(self.recorded, from)?;
+            let sender = SendingProcessor::open(self.recorded, from)?;
             self.senders.insert(from, sender);
         }
         let Some(sender) = self.senders.get_mut(&from) else { return Ok(()) };
@@ -164,8 +164,8 @@ impl<'a> Network<'a> {
     }
 }
 
-impl<'a> Sender<'a> {
-    fn open(recorded: &'a Recorded, processor: ProcessorId) -> Result<Sender<'a>, Failure> {
+impl<'a> SendingProcessor<'a> {
+    fn open(recorded: &'a Recorded, processor: ProcessorId) -> Result<SendingProcessor<'a>, Failure> {
         let mut reader = reader(&recorded.path)?.only(processor);
         let path = &recorded.path;
         let events = move || match reader.next() {
@@ -174,7 +174,7 @@ impl<'a> Sender<'a> {
             None => Ok(None),
         };
         let (lead, read_until) = (Lead::default(), Instant::ZERO);
-        Ok(Sender { events: Box::new(events), lead, read_until, over: false })
+        Ok(SendingProcessor { events: Box::new(events), lead, read_until, over: false })
     }
 }
 
