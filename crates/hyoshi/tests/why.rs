@@ -107,7 +107,7 @@ fn what_is_not_in_the_recording_is_told_with_what_is() {
         ("why late.hyo lov#1", "did you mean `low`?"),
         ("why late.hyo nothing#1", "it has high, low, after"),
         ("why late.hyo low#77", "it has low#0 to low#1"),
-        ("why late.hyo low#0.3", "but of no such leg"),
+        ("why late.hyo low#0.3", "but no such leg"),
         ("why late.hyo low#x", "no release number"),
         ("why late.hyo --worst hgh", "did you mean `high`?"),
         ("why late.hyo LOW", "did you mean `low`?"),

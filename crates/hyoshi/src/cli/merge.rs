@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, write};
+use hyoshi_report::figures::time;
 use hyoshi_sched::Strategies;
 use hyoshi_trace::merge::{Conflict, Merge, Merged, Offsets, Stream};
 use hyoshi_trace::recording::{Fact, Fits, Header, WriteError};
@@ -119,7 +120,7 @@ fn tell(parts: &[HostRecording], output: &Path, events: u64, clocks: &[u64], for
                         "{}: {} offsets in use, measured within {}\n",
                         name(part),
                         clocks[index],
-                        error(parts, index)
+                        time(error(parts, index))
                     ),
                     false => {
                         format!("degraded: {}: its clock was not measured; its times are unchanged\n", name(part))
