@@ -43,7 +43,7 @@ pub struct NodeSettings {
     pub wait: Span,
     /// The CPU of the threads that send and receive; `None` for any.
     pub cpu: Option<u32>,
-    /// NodeSettings for endpoints over TLS.
+    /// Settings for endpoints over TLS.
     pub tls: Option<Tls>,
     /// The path of its control socket.
     pub control: Option<PathBuf>,
@@ -242,8 +242,8 @@ impl NodePeers {
         let endpoints = &self.shared.system.hosts[self.shared.host.index()].endpoints;
         // A peer has two connections, and one that it has lost may be still open. Each has a thread of its own.
         let connections = 3 * self.shared.peers.len() + 12;
-        let lane = LaneOptions {
-            name: "node".to_owned(),
+        let lane = |name: &str| LaneOptions {
+            name: name.to_owned(),
             threads: connections + 1,
             policy: Policy::Fifo(RELEASE),
             cpu,
@@ -256,16 +256,23 @@ impl NodePeers {
             unfinished: 4 << 20,
             in_flight: 1,
             ending: Span::from_secs(1),
-            // NodePeers call several times a second, and send a message at once.
+            // Peers call several times a second, and send a message at once.
             silent: Span::from_secs(5),
             stalled: Span::from_secs(2),
             ..ServerLimits::default()
         };
-        let mut builder = Orb::builder().server_limits(limits).lane(lane);
+        let (mut builder, mut begun) = (Orb::builder().server_limits(limits), None);
         if let Some(tls) = tls {
             builder = builder.tls_server(tls.server.clone());
         }
-        for endpoint in endpoints {
+        // Strangers at `tcp/` endpoints take no connections of the others: each lane has its own limits.
+        let (open, proved): (Vec<_>, Vec<_>) = endpoints.iter().partition(|one| matches!(one, Endpoint::Tcp(_)));
+        let groups = [("node", proved), ("node-tcp", open)];
+        for (name, endpoint) in groups.iter().flat_map(|(name, group)| group.iter().map(move |one| (*name, *one))) {
+            if begun != Some(name) {
+                builder = builder.lane(lane(name));
+                begun = Some(name);
+            }
             builder = match endpoint {
                 Endpoint::Tls(_) if tls.is_none() => {
                     return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });

@@ -11,7 +11,7 @@ use hyoshi_node::corbaloc;
 use hyoshi_node::idl::hyoshi_node::{self as wire, IntroduceError, Peer, PeerStub, Reason};
 use hyoshi_orb::{Orb, Scope};
 
-use crate::common::{DRONE, Host, STATION, digest, text, until, unused_address};
+use crate::common::{DRONE, Host, STATION, digest, folder, text, until, unused_address};
 
 fn alone() -> (Host, String) {
     let text = text(&format!("tcp/{}", unused_address()), &format!("tcp/{}", unused_address()), "60s");
@@ -92,6 +92,38 @@ fn calls_of_strangers_are_counted_and_a_peer_joins_beside_them() {
         drop(ends);
     });
     assert!(drone.peers.refused() >= refused.load(Ordering::Relaxed));
+}
+
+/// More connections than the drone accepts at `tcp/`, all of which call again and again.
+#[test]
+fn strangers_who_take_all_connections_of_a_tcp_endpoint_keep_no_peer_from_another_endpoint() {
+    let (tcp, unix) = (unused_address(), folder().join("drone"));
+    let both = format!("tcp/{tcp}\", \"unix/{}", unix.display());
+    let text = text(&both, &format!("tcp/{}", unused_address()), "60s");
+    let drone = Host::start(&text, DRONE, Span::ZERO).unwrap();
+    let at = corbaloc(&drone.system.hosts[0].endpoints[0], "hyoshi-peer");
+    let (over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mine = wire::Progress { gathering: true, impatient: false, run: [0; 16], origin: 0 };
+    thread::scope(|scope| {
+        let ends = Ends(&over);
+        for _ in 0..40 {
+            scope.spawn(|| {
+                let orb = Orb::client().unwrap();
+                let stub = orb.resolve_unchecked::<dyn Peer>(&at).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    // Those that find no connection try again.
+                    let _ = stub.as_ref().within(Span::from_secs(1)).exchange(99, &mine);
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        until("strangers call", || calls.load(Ordering::Relaxed) > 100);
+        let station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
+        let joined = |host: &Host| host.peers.standing()[0].state == "joined";
+        until("the station joins", || joined(&drone) && joined(&station));
+        drop(ends);
+    });
+    assert!(drone.peers.refused() > 0);
 }
 
 /// Ends a loop, even if its test fails.
