@@ -9,7 +9,7 @@ use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError,
 use hyoshi_node::{PeerEvent, corbaloc};
 use hyoshi_orb::{Orb, SystemException};
 use hyoshi_os::{Clock, MonotonicClock};
-use hyoshi_trace::{Decision, Event as Traced, Input};
+use hyoshi_trace::{DispatchDecision, Input, TraceEvent as Traced};
 
 use crate::common::{DRONE, Host, STATION, digest, system, text, until, unused_address};
 
@@ -132,8 +132,7 @@ fn a_host_whose_machine_started_after_instant_0_joins_and_starts_at_its_next_rel
 
     let mut events = Vec::new();
     let ended = |events: &[Traced], operation: u32, count: usize| {
-        let ends =
-            |event: &&Traced| matches!(event, Traced::Decision(Decision::End(end)) if end.job.operation.0 == operation);
+        let ends = |event: &&Traced| matches!(event, Traced::Decision(DispatchDecision::End(end)) if end.job.operation.0 == operation);
         events.iter().filter(ends).count() >= count
     };
     let waiting = std::time::Instant::now();
@@ -146,7 +145,7 @@ fn a_host_whose_machine_started_after_instant_0_joins_and_starts_at_its_next_rel
     let period = 5_000_000;
     for event in &events {
         match event {
-            Traced::Decision(Decision::End(end)) if end.job.operation.0 == 2 => {
+            Traced::Decision(DispatchDecision::End(end)) if end.job.operation.0 == 2 => {
                 assert!(end.release.as_nanos() % period == 0 && end.release >= began, "{end:?}");
                 assert_eq!(end.job.number, end.release.as_nanos() / period, "numbers count from instant 0");
             }

@@ -467,9 +467,9 @@ mod tests {
             let mut told = vec![0; hosts];
             for one in merged(&streams, all) {
                 prop_assert_eq!(one.at, one.local);
-                if let Event::Seen(seen) = one.event {
+                if let TraceEvent::Cpu(seen) = one.event {
                     let error = Span::from_micros(1) + QUANTUM;
-                    prop_assert_eq!(seen, Seen::Clock { host: HostId(0), offset: 0, error });
+                    prop_assert_eq!(seen, CpuEvent::Clock { host: HostId(0), offset: 0, error });
                     told[one.stream] += 1;
                 }
             }
