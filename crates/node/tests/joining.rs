@@ -62,7 +62,7 @@ fn two_nodes_agree_on_instant_0_and_a_chain_runs_through_both() {
         let theirs = &station.peers.standing()[0];
         assert_eq!((theirs.rejected, theirs.joined), (0, 1));
         let (_, clock) = drone.peers.clocks().next().expect("clocks were compared");
-        let truth = one.clock.origin() as i64 - other.clock.origin() as i64;
+        let truth = one.clock.origin() - other.clock.origin();
         assert!((clock.offset - truth).unsigned_abs() <= clock.error, "{clock:?}, in truth {truth}");
     }
 }
