@@ -137,3 +137,33 @@ impl Signer for KeySigner {
         self.scheme
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_sec_1_is_the_same_as_in_pkcs_8() {
+        for algorithm in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384] {
+            let pkcs8 = rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_der();
+            let (_, sec1) = Elements(inside(&pkcs8).unwrap()).find(|(tag, _)| *tag == 0x04).unwrap();
+            // Version and private key; OpenSSL adds the curve before the public key.
+            let parts = Vec::from_iter(Elements(inside(sec1).unwrap()));
+            let element = |(tag, content): (u8, &[u8])| [&[tag, content.len() as u8], content].concat();
+            let [version, private, public] = parts[..] else { panic!("{} parts", parts.len()) };
+            let curve = (0xa0, &[0x06, 0x01, 0x2a][..]);
+            let named = [version, private, curve, public].map(element).concat();
+            let named = [&[0x30, 0x81, named.len() as u8], &named[..]].concat();
+            let read = |kind, der: &[u8]| PrivateKey::read(kind, der).unwrap();
+            let known = read(PemKind::Key, &pkcs8).unwrap();
+            for der in [sec1, &named] {
+                assert_eq!(read(PemKind::EcKey, der).unwrap().public_key(), known.public_key());
+                // A key that is cut off, or has another public key, is refused.
+                assert!((0..der.len()).all(|length| read(PemKind::EcKey, &der[..length]).is_none()));
+                let mut other = der.to_vec();
+                *other.last_mut().unwrap() ^= 1;
+                assert!(read(PemKind::EcKey, &other).is_none());
+            }
+        }
+    }
+}
