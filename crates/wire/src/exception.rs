@@ -275,7 +275,7 @@ mod tests {
                 "COMM_FAILURE (minor 0x41540001 of omniORB, perhaps done): The connection was lost after the request \
                  was sent",
             ),
-            (SystemKind::NoPermission.done(0), "NO_PERMISSION (minor 0x0, done): The caller may not"),
+            (SystemKind::NoPermission.done(0), "NO_PERMISSION (minor 0x0, done): The caller lacks permission"),
         ] {
             assert_eq!(format!("{exception}"), text);
         }
