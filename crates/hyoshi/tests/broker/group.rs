@@ -164,7 +164,7 @@ fn what_is_no_group_to_take_is_refused_and_nothing_is_left() {
     refused("--container 0123456789abcdef", "no control group belongs to a container 0123456789abcdef");
     refused("--cgroup /", "is the root of all control groups");
     if let Some(group) = Group::new(&format!("hyoshi-empty-{}", std::process::id()), true) {
-        refused(&format!("--cgroup {}", group.0.display()), "nobody is in the control group");
+        refused(&format!("--cgroup {}", group.0.display()), "is empty");
         group.take("", broker.child.id());
         refused(&format!("--cgroup {}", group.0.display()), "the broker itself is in");
         drop(broker);
