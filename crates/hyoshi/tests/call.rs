@@ -128,7 +128,11 @@ fn exceptions_are_told_in_words() {
     orb.shutdown();
     drop(orb);
     let raised = typed(&place, &["locate", "7", "--timeout", "5s"]).exits(1);
-    assert!(raised.err.contains("TRANSIENT") && raised.err.contains("No server listens at the address"), "{}", raised.err);
+    assert!(
+        raised.err.contains("TRANSIENT") && raised.err.contains("No server listens at the address"),
+        "{}",
+        raised.err
+    );
 }
 
 #[test]
