@@ -128,7 +128,11 @@ fn exceptions_are_told_in_words() {
     orb.shutdown();
     drop(orb);
     let raised = typed(&place, &["locate", "7", "--timeout", "5s"]).exits(1);
-    assert!(raised.err.contains("TRANSIENT") && raised.err.contains("Nobody listens at the address"), "{}", raised.err);
+    assert!(
+        raised.err.contains("TRANSIENT") && raised.err.contains("No server listens at the address"),
+        "{}",
+        raised.err
+    );
 }
 
 #[test]
@@ -206,5 +210,5 @@ fn a_reference_is_taken_from_a_file_and_told_where_it_is_wrong() {
     orb.shutdown();
     drop(orb);
     let dead = place.hyoshi("call tracker.ior fly").exits(1);
-    assert!(dead.err.contains(&format!(" at 127.0.0.1:{port}: Nobody listens")), "{}", dead.err);
+    assert!(dead.err.contains(&format!(" at 127.0.0.1:{port}: No server listens")), "{}", dead.err);
 }

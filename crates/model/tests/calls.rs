@@ -76,7 +76,7 @@ const TWO: &str = r#"
 
     [[epoch]]
     at  = "1s"
-    set = { "operation.plan.wcet" = "5ms", "operation.plan.execution_time" = "4ms", "operation.plan.rate" = "10Hz" }
+    set = { "operation.plan.wcet" = "5ms", "operation.plan.takes" = "4ms", "operation.plan.rate" = "10Hz" }
     [[epoch]]
     at  = "2s"
     set = { "operation.plan.deadline" = "90ms", "operation.locate.wcet" = "6ms", "operation.locate@note.wcet" = "5ms" }

@@ -224,8 +224,7 @@ fn exceptions_tell_whose_they_are() {
     assert_eq!(
         call(&format!("corbaloc:iiop:1.2@{closed}/x")).to_string(),
         format!(
-            "TRANSIENT (minor 0x4859001d, not done) at {closed}: Nobody listens at the address: the connection \
-             was refused, or there is no such socket"
+            "TRANSIENT (minor 0x4859001d, not done) at {closed}: No server listens at the address: the connection was refused, or there is no such socket"
         )
     );
     assert_eq!(call("corbaloc:iiop:1.2@nowhere.invalid:1/x").peer, Some("nowhere.invalid:1"));

@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn exceptions_say_what_their_codes_mean_for_them_and_where_they_are_from() {
         let refused = SystemKind::Transient.not_done(minor::REFUSED);
-        let text = "TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:2809: Nobody listens at the address: the \
+        let text = "TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:2809: No server listens at the address: the \
                     connection was refused, or there is no such socket";
         assert_eq!(format!("{}", refused.at(Some("127.0.0.1:2809"))), text);
         assert_eq!(format!("{:?}", refused.at(Some("127.0.0.1:2809"))), text);
@@ -268,14 +268,14 @@ mod tests {
             (
                 SystemKind::CodesetIncompatible.not_done(minor::OMG + 2),
                 "CODESET_INCOMPATIBLE (minor 0x4f4d0002, not done): the client chose a code set that the server does \
-                 not speak",
+                 not support",
             ),
             (
                 SystemKind::CommFailure.maybe_done(0x4154_0001),
                 "COMM_FAILURE (minor 0x41540001 of omniORB, perhaps done): The connection was lost after the request \
                  was sent",
             ),
-            (SystemKind::NoPermission.done(0), "NO_PERMISSION (minor 0x0, done): The caller may not"),
+            (SystemKind::NoPermission.done(0), "NO_PERMISSION (minor 0x0, done): The caller lacks permission"),
         ] {
             assert_eq!(format!("{exception}"), text);
         }

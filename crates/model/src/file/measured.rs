@@ -141,7 +141,7 @@ mod tests {
     fn what_no_scheduling_costs_is_refused_with_its_line() {
         let absurd = measured().to_toml().replace("9.832us", "1h");
         let errors = read_costs(&absurd, "costs.toml").unwrap_err().to_string();
-        assert!(errors.contains("`timer` is more than 100ms") && errors.contains("^^^^"), "{errors}");
+        assert!(errors.contains("`timer` is above 100ms") && errors.contains("^^^^"), "{errors}");
         let unknown = measured().to_toml().replace("dequeue", "dequeued");
         let errors = read_costs(&unknown, "costs.toml").unwrap_err().to_string();
         assert!(errors.contains("did you mean `dequeue`?"), "{errors}");
