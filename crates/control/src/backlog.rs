@@ -11,9 +11,9 @@ use crate::task::{Confirmation, TaskId};
 ///
 /// ```text
 ///             add              carry_out        ┌─ Held ────► confirmed
-///   Decision ─────► in the ─────────────────────┼─ Pending ─► whoever carries it out answers for it
+///   Decision ─────► in the ─────────────────────┼─ Pending ─► its executor reports the result
 ///            ┌────► backlog                     └─ Refused ─┐
-///            └───── the arbiter settles anew ◄──────────────┘◄─ refused, of what was pending
+///            └───── the arbiter decides again ◄─────────────┘◄─ refused, of what was pending
 /// ```
 #[derive(Debug, Default)]
 pub struct Backlog(VecDeque<BacklogStep>);

@@ -56,7 +56,7 @@ fn advocates_from_elsewhere_are_read_with_what_they_need() {
     assert_eq!(read("external", &[("", "IOR:00")]), Ok(()));
     assert_eq!(read("external", &[("object", "IOR:00"), ("timeout", "20ms")]), Ok(()));
     assert_eq!(read("library", &[("path", "/a.so"), ("margin", "20")]), Ok(()));
-    let needs = "`library` needs its `path`: give the library's absolute path: \"/DIR/NAME.so\"";
+    let needs = "`library` needs its `path`: add the library's absolute path: \"/DIR/NAME.so\"";
     assert_eq!(read("library", &[]), Err(needs.to_owned()));
     let stray = "`external` has no parameter `patience`: its parameters are object, timeout";
     assert_eq!(read("external", &[("", "IOR:00"), ("patience", "5ms")]), Err(stray.to_owned()));

@@ -362,7 +362,7 @@ fn several_brokers_are_directed_from_one_place_and_one_that_is_silent_hides_no_o
     let watch = Running::start(&mut place.command(&words));
     watch.says("mill  steady");
     ask("detach steady --hosts two.hosts --broker mill", 0);
-    assert!(watch.says("mill  steady").contains("has left"));
+    assert!(watch.says("mill  steady").contains("ended"));
 }
 
 /// The sum of a member of a log's lines.

@@ -81,6 +81,17 @@ fn recorded(words: &str, ahead: i64) -> Place {
 }
 
 fn part(place: &Place, file: &str, processors: Vec<u32>, ahead: i64, change: impl Fn(&mut RecordingHeader)) {
+    part_within(place, file, processors, (ahead, 50), change);
+}
+
+/// The same with this error of the clocks in us.
+fn part_within(
+    place: &Place,
+    file: &str,
+    processors: Vec<u32>,
+    (ahead, error): (i64, u64),
+    change: impl Fn(&mut RecordingHeader),
+) {
     let reader = RecordingReader::new(fs::File::open(place.path().join("all.hyo")).unwrap()).unwrap();
     let mut header = RecordingHeader { processors: processors.clone(), ..reader.header().clone() };
     change(&mut header);
@@ -89,7 +100,7 @@ fn part(place: &Place, file: &str, processors: Vec<u32>, ahead: i64, change: imp
     let mut next = Instant::ZERO;
     for entry in reader.map(Result::unwrap).filter(|entry| processors.contains(&entry.processor.0)) {
         if entry.now >= next && !processors.contains(&0) {
-            let clock = CpuEvent::Clock { host: HostId(0), offset: ahead, error: Span::from_micros(50) };
+            let clock = CpuEvent::Clock { host: HostId(0), offset: ahead, error: Span::from_micros(error) };
             writer.event(entry.processor, entry.now, &TraceEvent::Cpu(clock)).unwrap();
             next = entry.now + Span::from_millis(100);
         }
@@ -119,6 +130,52 @@ fn what_hosts_recorded_with_exact_clocks_merges_to_what_one_process_would_have_r
     assert!(exported.contains("arrows"), "{exported}");
     let why = |file: &str| place.hyoshi(&format!("why {file} track")).out;
     assert_eq!(why("merged.hyo"), why("all.hyo"));
+}
+
+/// A job of `track` that was not lost on its way, as `why` explains it in a recording.
+fn why_track(place: &Place, file: &str) -> (serde_json::Value, String) {
+    for number in 0..20 {
+        let explained = place.hyoshi(&format!("why {file} track#{number} --format json"));
+        if explained.code < 2 {
+            let text = place.hyoshi(&format!("why {file} track#{number}"));
+            return (explained.json()["job"].clone(), text.out);
+        }
+    }
+    panic!("{file} has no job of track");
+}
+
+#[test]
+fn why_shows_the_recorded_time_on_the_network_or_that_the_clocks_do_not_tell() {
+    for (error, cause) in [(50, "network"), (5_000, "unknown")] {
+        let place = recorded("", 0);
+        // As if nodes had recorded them.
+        let run = |header: &mut RecordingHeader| header.verb = "run".into();
+        part_within(&place, "drone.hyo", vec![0], (400_000, error), run);
+        part_within(&place, "station.hyo", vec![1, 2], (400_000, error), run);
+        place.hyoshi(MERGE).exits(0);
+        let (job, text) = why_track(&place, "merged.hyo");
+        let at = |field: &str| job["crossing"][field].as_u64().unwrap();
+        let took = at("received_at_ns") - at("sent_at_ns");
+        assert_eq!(at("clock_error_ns"), error * 1_000 + 1_000, "{job:#}");
+        // The link's delay, by clocks that differ by 0.4 ms.
+        assert!((1_300_000..3_500_000).contains(&took), "{job:#}");
+        let parts = job["parts"].as_array().unwrap();
+        let of = |cause: &str| parts.iter().find(|part| part["cause"] == cause).map(|part| part["span_ns"].clone());
+        assert_eq!(of(cause), Some(took.into()), "{job:#}");
+        let sum: u64 = parts.iter().map(|part| part["span_ns"].as_u64().unwrap()).sum();
+        assert_eq!(Some(sum), job["response_ns"].as_u64());
+        assert!(text.contains("its trigger crossed hosts (times on the clock of station)"), "{text}");
+        assert!(text.contains(" by sense#") && text.contains("clock error at most"), "{text}");
+        // One host's recording has no sending, and the file's delay is not in it.
+        let (job, _) = why_track(&place, "station.hyo");
+        assert!(job["crossing"].is_null());
+        let causes: Vec<&str> =
+            job["parts"].as_array().unwrap().iter().map(|part| part["cause"].as_str().unwrap()).collect();
+        assert!(
+            causes.contains(&"upstream") && !causes.contains(&"link") && !causes.contains(&"network"),
+            "{causes:?}"
+        );
+    }
 }
 
 #[test]

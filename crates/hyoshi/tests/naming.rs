@@ -2,11 +2,12 @@
 
 use crate::common;
 
-use std::net::TcpListener;
+use std::net::SocketAddrV4;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::broker::wait_for;
+use common::loopback::unused_address;
 use common::said::Said;
 use common::{Ended, Place};
 use hyoshi_naming::naming_context::NotFoundReason;
@@ -23,9 +24,9 @@ struct Service {
 }
 
 impl Service {
-    /// Listens at a port, and keeps its names in `names`.
-    fn start(place: &Place, port: u16, more: &str) -> Service {
-        let mut command = place.command(&format!("naming --listen iiop://127.0.0.1:{port} {more}"));
+    /// Listens at an address, and keeps its names in `names`.
+    fn start(place: &Place, address: SocketAddrV4, more: &str) -> Service {
+        let mut command = place.command(&format!("naming --listen iiop://{address} {more}"));
         if !more.contains("--memory") {
             command.args(["--store", "names"]);
         }
@@ -33,21 +34,20 @@ impl Service {
         let said = Said::by(child.stdout.take().unwrap());
         let at = said.line().unwrap_or_default();
         let reference = said.line().unwrap_or_default();
-        assert!(at.starts_with("corbaloc:iiop:1.2@127.0.0.1:") && at.ends_with("/NameService"), "{at}");
+        assert_eq!(at, format!("corbaloc:iiop:1.2@{address}/NameService"));
         assert!(reference.starts_with("IOR:"), "{reference}");
         Service { child, at, reference }
     }
 
-    fn port(&self) -> u16 {
-        self.at.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
+    fn address(&self) -> SocketAddrV4 {
+        self.at.trim_start_matches("corbaloc:iiop:1.2@").trim_end_matches("/NameService").parse().unwrap()
     }
 
-    /// At once, whatever it was doing.
-    fn kill(mut self) -> u16 {
-        let port = self.port();
+    /// At once, whatever it was doing. Another one can listen at its address.
+    fn kill(mut self) -> SocketAddrV4 {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        port
+        self.address()
     }
 
     fn ask(&self, place: &Place, words: &str) -> Ended {
@@ -95,7 +95,7 @@ fn nowhere(orb: &Orb) -> ObjectRef {
 #[test]
 fn names_are_bound_listed_resolved_and_unbound_from_the_shell() {
     let place = Place::new();
-    let service = Service::start(&place, 0, "--ior root.ior");
+    let service = Service::start(&place, unused_address(), "--ior root.ior");
     assert_eq!(place.read("root.ior").trim(), service.reference);
     let refused = service.ask(&place, &format!("bind plant/tracker.service {NOWHERE}")).exits(1);
     assert!(refused.err.contains("nothing is bound to the first part of `plant/tracker.service`"), "{}", refused.err);
@@ -130,10 +130,10 @@ fn names_are_bound_listed_resolved_and_unbound_from_the_shell() {
 #[test]
 fn nothing_that_was_answered_is_lost_when_the_service_is_killed() {
     let place = Place::new();
-    let mut port = 0;
+    let mut address = unused_address();
     let mut kept: Option<String> = None;
     for round in 0..4 {
-        let service = Service::start(&place, port, "");
+        let service = Service::start(&place, address, "");
         // Connections to the one that was killed are not to be met: what was sent over them may have been done.
         let orb = Orb::client().unwrap();
         let names = service.names(&orb);
@@ -150,9 +150,9 @@ fn nothing_that_was_answered_is_lost_when_the_service_is_killed() {
         for number in 0..10 {
             names.bind(&format!("plant.kind/{}", 10 * round + number), &nowhere(&orb)).unwrap();
         }
-        port = service.kill();
+        address = service.kill();
     }
-    let service = Service::start(&place, port, "");
+    let service = Service::start(&place, address, "");
     let orb = Orb::client().unwrap();
     let (listed, more) = service.names(&orb).enter("plant.kind").unwrap().list(1000).unwrap();
     assert_eq!((listed.len(), more), (40, false));
@@ -161,7 +161,7 @@ fn nothing_that_was_answered_is_lost_when_the_service_is_killed() {
 #[test]
 fn a_service_killed_amid_operations_keeps_what_it_confirmed() {
     let place = Place::new();
-    let service = Service::start(&place, 0, "");
+    let service = Service::start(&place, unused_address(), "");
     let at = service.at.clone();
     let (confirmed, told) = std::sync::mpsc::channel();
     let client = std::thread::spawn(move || {
@@ -177,10 +177,10 @@ fn a_service_killed_amid_operations_keeps_what_it_confirmed() {
     while last < 50 {
         last = told.recv_timeout(Duration::from_secs(60)).unwrap();
     }
-    let port = service.kill();
+    let address = service.kill();
     client.join().unwrap();
     let confirmed = told.try_iter().last().unwrap_or(last) + 1;
-    let service = Service::start(&place, port, "");
+    let service = Service::start(&place, address, "");
     let found = service.names(&Orb::client().unwrap()).list(1_000_000).unwrap().0.len();
     // The one whose answer was on its way may be there.
     assert!(found == confirmed || found == confirmed + 1, "{confirmed} confirmed, {found} found");
@@ -189,10 +189,10 @@ fn a_service_killed_amid_operations_keeps_what_it_confirmed() {
 #[test]
 fn it_ends_cleanly_when_asked_to_and_a_second_one_is_refused() {
     let place = Place::new();
-    let mut service = Service::start(&place, 0, "");
+    let mut service = Service::start(&place, unused_address(), "");
     let second = place.hyoshi("naming --listen iiop://127.0.0.1:0 --store names").exits(2);
     assert!(second.err.contains("another naming service uses names"), "{}", second.err);
-    let taken = place.hyoshi(&format!("naming --memory --listen iiop://127.0.0.1:{}", service.port())).exits(2);
+    let taken = place.hyoshi(&format!("naming --memory --listen iiop://{}", service.address())).exits(2);
     assert!(taken.err.contains("cannot listen at"), "{}", taken.err);
     assert!(Command::new("kill").args(["-TERM", &service.child.id().to_string()]).status().unwrap().success());
     assert!(service.child.wait().unwrap().success());
@@ -227,7 +227,7 @@ fn on_a_full_disk_changes_are_refused_and_nothing_is_lost() {
     let Some(disk) = Disk::new(&place, "names") else {
         return common::missing("root, to mount a small file system");
     };
-    let service = Service::start(&place, 0, "");
+    let service = Service::start(&place, unused_address(), "");
     let orb = Orb::client().unwrap();
     let names = service.names(&orb);
     names.bind("first", &nowhere(&orb)).unwrap();
@@ -245,8 +245,8 @@ fn on_a_full_disk_changes_are_refused_and_nothing_is_lost() {
     assert!(names.bind("second", &nowhere(&orb)).is_err());
     std::fs::remove_file(disk.0.join("ballast")).unwrap();
     names.bind("second", &nowhere(&orb)).unwrap();
-    let port = service.kill();
-    let service = Service::start(&place, port, "");
+    let address = service.kill();
+    let service = Service::start(&place, address, "");
     assert_eq!(service.names(&Orb::client().unwrap()).list(1000).unwrap().0.len(), bound + 1);
     drop(service);
 }
@@ -254,11 +254,11 @@ fn on_a_full_disk_changes_are_refused_and_nothing_is_lost() {
 #[test]
 fn corbanames_and_initial_references_lead_through_it() {
     let place = Place::new();
-    let service = Service::start(&place, 0, "--memory");
+    let service = Service::start(&place, unused_address(), "--memory");
     let orb = Orb::builder().initial("NameService", &service.at).build().unwrap();
     let names = Naming::initial(&orb).unwrap();
     names.make_way("a.b/c/d").unwrap();
-    let host = format!("127.0.0.1:{}", service.port());
+    let host = service.address();
     let found = orb.resolve::<dyn NamingContext>(&format!("corbaname:iiop:{host}#a.b/c")).unwrap();
     assert_eq!(found, *names.enter("a.b/c").unwrap().context());
     assert_eq!(orb.resolve::<dyn NamingContext>("corbaname:rir:#a.b/c").unwrap(), found);
@@ -272,7 +272,8 @@ fn corbanames_and_initial_references_lead_through_it() {
 #[test]
 fn names_lead_into_another_service_and_back() {
     let place = Place::new();
-    let (one, other) = (Service::start(&place, 0, "--memory"), Service::start(&place, 0, "--memory"));
+    let (one, other) =
+        (Service::start(&place, unused_address(), "--memory"), Service::start(&place, unused_address(), "--memory"));
     let orb = Orb::client().unwrap();
     let (names, far) = (one.names(&orb), other.names(&orb));
     names.bind_context("far", &far).unwrap();
@@ -293,7 +294,7 @@ fn names_lead_into_another_service_and_back() {
 #[test]
 fn listings_go_on_with_iterators_and_text_is_made_of_names() {
     let place = Place::new();
-    let service = Service::start(&place, 0, "--memory");
+    let service = Service::start(&place, unused_address(), "--memory");
     let orb = Orb::client().unwrap();
     let names = service.names(&orb);
     for number in 0..25 {
@@ -329,7 +330,7 @@ fn listings_go_on_with_iterators_and_text_is_made_of_names() {
 #[test]
 fn whatever_is_wrong_is_told_with_what_to_do() {
     let place = Place::new();
-    let service = Service::start(&place, 0, "--memory --bindings 2 --contexts 2");
+    let service = Service::start(&place, unused_address(), "--memory --bindings 2 --contexts 2");
     let orb = Orb::client().unwrap();
     let names = service.names(&orb);
     names.new_context("c").unwrap();
@@ -342,8 +343,8 @@ fn whatever_is_wrong_is_told_with_what_to_do() {
     assert!(root.destroy().is_err(), "it has bindings");
     assert!(root.bind(&[], Some(&nowhere(&orb))).is_err());
     assert!(root.rebind_context(&[], None).is_err());
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let nobody = place.hyoshi(&format!("naming list --at corbaloc::127.0.0.1:{closed}/NameService")).exits(2);
+    let closed = unused_address();
+    let nobody = place.hyoshi(&format!("naming list --at corbaloc::{closed}/NameService")).exits(2);
     assert!(nobody.err.contains("help: "), "{}", nobody.err);
 }
 
@@ -374,8 +375,8 @@ fn nameclt_of_omniorb_works_with_it() {
         return;
     }
     let place = Place::new();
-    let service = Service::start(&place, 0, "");
-    let old = format!("corbaloc::127.0.0.1:{}/NameService", service.port());
+    let service = Service::start(&place, unused_address(), "");
+    let old = format!("corbaloc::{}/NameService", service.address());
     for at in [&service.reference, &old] {
         let works = |words: &[&str]| {
             let (well, said) = nameclt(at, words);
@@ -414,13 +415,13 @@ fn omninames_is_asked_from_the_shell_and_bound_into_ours() {
         return;
     }
     let place = Place::new();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = unused_address();
     std::fs::create_dir(place.path().join("omni")).unwrap();
     let mut command = Command::new("omniNames");
-    command.args(["-start", &port.to_string(), "-datadir"]).arg(place.path().join("omni"));
-    command.args(["-ORBendPoint", &format!("giop:tcp:127.0.0.1:{port}")]);
+    command.args(["-start", &address.port().to_string(), "-datadir"]).arg(place.path().join("omni"));
+    command.args(["-ORBendPoint", &format!("giop:tcp:{address}")]);
     let _omni = OmniNames(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let at = format!("corbaloc:iiop:1.2@127.0.0.1:{port}/NameService");
+    let at = format!("corbaloc:iiop:1.2@{address}/NameService");
     let orb = Orb::client().unwrap();
     let names = Naming::at(&orb, &at).unwrap();
     wait_for(|| names.list(1).is_ok()).expect("omniNames answers");
@@ -435,7 +436,7 @@ fn omninames_is_asked_from_the_shell_and_bound_into_ours() {
     let (some, more) = plant.list(10).unwrap();
     assert_eq!((some.len(), more), (10, true));
     assert_eq!(plant.list(100).unwrap().0.len(), 31);
-    let service = Service::start(&place, 0, "");
+    let service = Service::start(&place, unused_address(), "");
     service.ask(&place, &format!("bind omni {at} --as-context")).exits(0);
     service.ask(&place, "unbind omni/plant/n07").exits(0);
     assert_eq!(service.ask(&place, "list omni/plant").exits(0).out.lines().count(), 30);

@@ -1,8 +1,6 @@
 //! One system in two processes, each with a host of its own.
 
 mod agreement;
-#[path = "../../node/tests/common/loopback.rs"]
-mod loopback;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
@@ -11,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::authority::{Authority, Papers};
-use crate::common::{Ended, Place, alone, real_time};
-use loopback::unused_address;
+use crate::common::loopback::unused_address;
+use crate::common::{Ended, Place, alone, missing, real_time};
 
 /// The CPU of the second host: one of its own where there are two.
 fn second_cpu() -> usize {
@@ -189,6 +187,107 @@ fn a_node_that_is_stopped_ends_its_run_and_its_host_cannot_run_twice() {
     place.hyoshi(&format!("node stop --at unix:{}/s.sock", place.path().display())).exits(0);
     let ended = running.end(&words).exits(3);
     assert!(ended.out.contains("interrupted"), "{}", ended.out);
+}
+
+#[test]
+fn a_run_of_all_hosts_is_listed_shown_and_stopped_as_a_node_is() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("uav.toml", uav("60s"));
+    let words = format!("run uav.toml --control {}/all.sock --no-report", place.path().display());
+    let running = start(&place, &words);
+    let node = until("it runs", || show(&place, "all.sock").filter(|node| count(node, "running_ns") > 0));
+    assert_eq!((&node["host"], &node["gathering"]), (&Value::Null, &Value::Bool(false)));
+    assert_eq!(node["processors"].as_array().unwrap().len(), 2);
+    let mode = std::fs::metadata(place.path().join("all.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let at = format!("--at unix:{}/all.sock", place.path().display());
+    let shown = place.hyoshi(&format!("node show {at}")).exits(0);
+    assert!(shown.out.contains("host        all"), "{}", shown.out);
+    assert!(shown.out.lines().all(|line| line.chars().count() <= 80), "{}", shown.out);
+    place.hyoshi(&format!("node stop {at}")).exits(0);
+    let ended = running.end(&words).exits(3);
+    assert!(ended.out.contains("interrupted"), "{}", ended.out);
+    assert_eq!(place.names(), ["uav.toml"], "the socket goes with its run");
+    let failed = place.hyoshi(&words.replace("all.sock", "uav.toml/all.sock")).exits(2);
+    assert!(failed.err.contains("cannot listen at"), "{}", failed.err);
+}
+
+/// The default sockets are in a directory of the user. Two runs of one system have different ones.
+#[test]
+fn runs_without_control_are_listed() {
+    let _alone = alone();
+    let place = Place::new();
+    let name = format!("listed {}", std::process::id());
+    place.write("uav.toml", uav("60s").replace("\"uav\"", &format!("\"{name}\"")));
+    let command = |words: &str| {
+        let mut command = place.command(words);
+        command.env("XDG_RUNTIME_DIR", place.path());
+        command
+    };
+    let words = "run uav.toml --no-report";
+    let spawn = || Running(command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let running = [spawn(), spawn()];
+    let listed = || {
+        let ended = Ended::of("node list", &command("node list --format json").output().unwrap());
+        let nodes = ended.exits(0).json()["nodes"].as_array().unwrap().clone();
+        // Some jobs have ended.
+        let runs = |node: &Value| node["system"] == name.as_str() && count(node, "running_ns") > 200_000_000;
+        nodes.into_iter().filter(runs).collect::<Vec<_>>()
+    };
+    let nodes = until("both are listed", || Some(listed()).filter(|nodes| nodes.len() == 2));
+    let sockets: Vec<&str> = nodes.iter().map(|node| node["at"].as_str().unwrap()).collect();
+    let processes: Vec<u64> = nodes.iter().map(|node| count(node, "process")).collect();
+    for run in &running {
+        assert!(processes.contains(&run.0.id().into()), "{nodes:?}");
+    }
+    assert_ne!(sockets[0], sockets[1]);
+    for socket in &sockets {
+        place.hyoshi(&format!("node stop --at unix:{socket}")).exits(0);
+    }
+    running.into_iter().for_each(|run| drop(run.end(words).exits(3)));
+}
+
+/// The station's clock starts at its boot, after instant 0: a time namespace (time_namespaces(7)) instead of a second
+/// machine.
+#[test]
+fn a_host_that_was_rebooted_takes_part_in_the_run_again() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("uav.toml", uav("60s"));
+    let control = place.path().display();
+    let words = format!("run uav.toml --host drone --wait 0s --control {control}/drone.sock --no-report");
+    let drone = start(&place, &words);
+    let node = until("it runs", || show(&place, "drone.sock").filter(|node| count(node, "running_ns") > 3_000_000_000));
+    assert_eq!(node["peers"][0]["state"], "waiting");
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: u64 = uptime.split('.').next().unwrap().parse().unwrap();
+    let rebooted = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--time", "--monotonic", &format!("-{}", seconds - 1), "--kill-child"]).args(words);
+        command.current_dir(place.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    if !rebooted(&["true"]).status().is_ok_and(|status| status.success()) {
+        return missing("root, unshare(1) and time namespaces");
+    }
+    let words =
+        format!("run --share-cpu uav.toml --host station --control {control}/station.sock --no-report --format json");
+    let words: Vec<&str> = [env!("CARGO_BIN_EXE_hyoshi")].into_iter().chain(words.split(' ')).collect();
+    let station = Running(rebooted(&words).env("HYOSHI_COSTS", "none").spawn().unwrap());
+    let peer = |host: &str| show(&place, &format!("{host}.sock")).map(|node| node["peers"][0].clone());
+    until("completions arrive", || peer("drone").filter(|peer| count(peer, "received") > 20));
+    let node = show(&place, "station.sock").unwrap();
+    assert!(count(&node, "running_ns") > 3_000_000_000, "it counts from the same instant 0: {node}");
+    let (offset, error) = (&node["peers"][0]["clock_ahead_ns"], &node["peers"][0]["clock_error_ns"]);
+    assert!(offset.as_i64().unwrap().unsigned_abs() < 2 * error.as_u64().unwrap() + 1_000_000, "{node}");
+    place.hyoshi(&format!("node stop --at unix:{control}/station.sock")).exits(0);
+    let ended = station.end("station").exits(3);
+    let summary = ended.json();
+    let operations = summary["operations"].as_array().unwrap();
+    let command = operations.iter().find(|one| one["name"] == "command").unwrap();
+    assert!(command["counts"]["made"].as_u64().unwrap() > 20, "{summary:#}");
+    drop(drone);
 }
 
 /// Certificate and key in `NAME.pem`, for its owner only.

@@ -62,8 +62,8 @@ what the dispatcher decided
                   +4ms  begins, in lane 1
                  +18ms  ends
 
-proved: at most 19ms, however the rest behaves within its declarations; 18ms were seen
-of a simulation: every instant is known
+took 18ms (proved bound 19ms)
+from a simulation: every instant is known
 ";
     assert_eq!(why.out, expected);
     let worst = place.hyoshi("why late.hyo --worst low").exits(1);
@@ -107,8 +107,8 @@ fn what_is_not_in_the_recording_is_told_with_what_is() {
     for (words, said) in [
         ("why late.hyo lov#1", "did you mean `low`?"),
         ("why late.hyo nothing#1", "it has high, low, after"),
-        ("why late.hyo low#77", "it tells of low#0 to low#1"),
-        ("why late.hyo low#0.3", "but of no such leg"),
+        ("why late.hyo low#77", "it has low#0 to low#1"),
+        ("why late.hyo low#0.3", "but no such leg"),
         ("why late.hyo low#x", "no release number"),
         ("why late.hyo --worst hgh", "did you mean `high`?"),
         ("why late.hyo LOW", "did you mean `low`?"),

@@ -58,7 +58,7 @@ fn comments_before_and_beside_become_docs() {
     let text = "
         // A licence.
 
-        /** DefinitionSort it is.
+        /** What it is.
          *
          *  Indented. */
         struct S {

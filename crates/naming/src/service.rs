@@ -106,7 +106,7 @@ impl NamingService {
 
     /// The part of the file on disk that was cut off, if any: zeros that a loss of power left, or an empty file.
     pub fn repaired(&self) -> Option<String> {
-        self.service.store.lock().as_ref()?.repaired().map(str::to_owned)
+        self.service.store.lock().as_ref()?.repaired.clone()
     }
 
     /// The numbers of bindings and of contexts.
@@ -171,7 +171,7 @@ impl NamingState {
         let mut store = self.store.lock();
         let decided = decide(&self.tree.lock())?;
         if let Some(store) = store.as_mut() {
-            let reported = store.is_doubtful();
+            let reported = store.doubtful;
             self.store(store, decided.as_ref()).map_err(|unstored| {
                 let (raised, error) = match unstored {
                     Unstored::Nothing(error) => (SystemKind::PersistStore.not_done(minor::NAMING_STORE), error),

@@ -87,9 +87,9 @@ pub(crate) struct Store {
     /// Above that length it is rewritten.
     due: u64,
     /// A write failed: the octets behind `length` are unknown.
-    doubtful: bool,
+    pub(crate) doubtful: bool,
     /// A description of what was cut off when it was opened.
-    repaired: Option<String>,
+    pub(crate) repaired: Option<String>,
 }
 
 /// The reason why changes were not stored.
@@ -143,14 +143,6 @@ impl Store {
         };
         let directory = directory.to_owned();
         Ok(Store { directory, _lock: lock, log, length, due: SMALL.max(4 * length), doubtful: false, repaired })
-    }
-
-    pub(crate) fn repaired(&self) -> Option<&str> {
-        self.repaired.as_deref()
-    }
-
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.doubtful
     }
 
     /// True if the log must be rewritten before the next change: a write failed, or it is too long.
@@ -273,17 +265,12 @@ fn replay(log: &File, path: &Path, tree: &mut NamingTree) -> Result<(u64, u64), 
 
 /// Reads to the end.
 fn only_zeros(from: &mut impl BufRead) -> io::Result<bool> {
-    loop {
-        let octets = from.fill_buf()?;
-        if octets.is_empty() {
-            return Ok(true);
-        }
-        if octets.iter().any(|octet| *octet != 0) {
+    for octet in from.bytes() {
+        if octet? != 0 {
             return Ok(false);
         }
-        let count = octets.len();
-        from.consume(count);
     }
+    Ok(true)
 }
 
 fn encoder() -> Encoder {
@@ -497,11 +484,11 @@ mod tests {
             let (store, again) = place.open();
             same(&tree, &again);
             // Fewer octets than a record's head may be the start of a record that was cut off.
-            assert_eq!(store.repaired().is_some(), zeros >= HEAD, "{zeros}");
-            assert!(store.repaired().is_none_or(|what| what.contains(&format!("{zeros} octets of zeros"))));
+            assert_eq!(store.repaired.is_some(), zeros >= HEAD, "{zeros}");
+            assert!(store.repaired.as_ref().is_none_or(|what| what.contains(&format!("{zeros} octets of zeros"))));
             drop(store);
             assert_eq!(place.log(), log);
-            assert_eq!(place.open().0.repaired(), None, "once");
+            assert_eq!(place.open().0.repaired, None, "once");
         }
         // A writer added octets after them: that is damage.
         place.set_log(&[log, vec![0; 4096], vec![1]].concat());
@@ -514,12 +501,12 @@ mod tests {
         drop(place.open());
         place.set_log(b"");
         let (mut store, mut tree) = place.open();
-        assert!(store.repaired().unwrap().contains("was empty"));
+        assert!(store.repaired.as_ref().unwrap().contains("was empty"));
         keep(&mut store, &mut tree, &[bind("a")]);
         drop(store);
         let (store, again) = place.open();
         same(&tree, &again);
-        assert_eq!(store.repaired(), None);
+        assert_eq!(store.repaired, None);
     }
 
     #[test]

@@ -144,9 +144,6 @@ pub(crate) struct NamingTree {
     next: ContextId,
 }
 
-/// A context of this service, and the last component of a name.
-type Place<'a> = (ContextId, &'a NameComponent);
-
 impl NamingTree {
     pub(crate) fn new(limits: NamingLimits) -> NamingTree {
         NamingTree {
@@ -294,8 +291,12 @@ impl NamingTree {
         self.contexts.get(&context)?.get(name)
     }
 
-    /// Follows a name to its last component.
-    fn walk<'a>(&self, from: ContextId, name: &'a [NameComponent]) -> Result<Place<'a>, NamingRefusal> {
+    /// Follows a name to the context of its last component.
+    fn walk<'a>(
+        &self,
+        from: ContextId,
+        name: &'a [NameComponent],
+    ) -> Result<(ContextId, &'a NameComponent), NamingRefusal> {
         let [way @ .., last] = name else { return Err(NamingRefusal::InvalidName(InvalidName)) };
         if name.len() > self.limits.depth {
             return Err(NamingRefusal::Limit("depth"));

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use hyoshi_model::{HostId, Instant, OperationId, Span, System, read, write};
 use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError, Peer as _};
-use hyoshi_node::{Agreed, Peers, Settings};
+use hyoshi_node::{Agreed, NodePeers, NodeSettings};
 use hyoshi_orb::{LaneOptions, Orb, SyncScope, SystemException, SystemKind};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::RELEASE;
@@ -216,7 +216,7 @@ fn measure_chain(samples: u64) -> Vec<u64> {
 /// Runs the node of one host to its end. Returns the times of the events that `pick` selects.
 fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Option<u64>) -> Times {
     let mut node = prepare(system, host);
-    let settings = Settings {
+    let settings = NodeSettings {
         system: system.clone(),
         text: write(system),
         host: HostId(host),
@@ -226,11 +226,11 @@ fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Optio
         control: None,
         interrupt: Interrupt::manual(Arc::new(Wake::new())),
     };
-    let peers = Peers::start(settings, &mut node).expect("free ports");
+    let peers = NodePeers::start(settings, &mut node).expect("free ports");
     let Agreed { clock, .. } = peers.agree(|_| ()).expect("the other node");
     let mut times = Vec::new();
     node.begin(clock).wait(&mut |_, at, event| {
-        times.extend(pick(&event).map(|number| (number, clock.origin() + at.as_nanos())));
+        times.extend(pick(&event).map(|number| (number, clock.origin() as u64 + at.as_nanos())));
     });
     Times(times)
 }
@@ -351,7 +351,7 @@ fn wake_lane(system: &Arc<System>, samples: u64) {
     let mut started = Vec::new();
     running.wait(&mut |_, at, event| {
         if let TraceEvent::Decision(DispatchDecision::Run { job, .. }) = event {
-            started.push((job.number, clock.origin() + at.as_nanos()));
+            started.push((job.number, clock.origin() as u64 + at.as_nanos()));
         }
     });
     let delivered: Vec<_> = deliverer.expect("a thread").join().expect("no panic").into_iter().flatten().collect();

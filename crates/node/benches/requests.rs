@@ -37,7 +37,7 @@ fn main() {
     let adapter = orb.adapter("a").build().expect("an adapter");
     let object = adapter.activate_ordered::<dyn Tracker>("x", Arc::new(Yard::default()), binding).expect("activated");
     let in_node = AsRef::<Reference<dyn Tracker>>::as_ref(&object).ior().to_string();
-    order.serve(&mut node, orb.owned_lane("requests").expect("no threads")).expect("read by the node");
+    let _serving = order.serve(&mut node, orb.owned_lane("requests").expect("no threads")).expect("read by the node");
     orb.ready();
     let running = node.start();
 

@@ -12,12 +12,12 @@ use hyoshi_os::trusted::{Folder, UntrustedPath};
 use hyoshi_os::{Clock, ThreadPolicy, set_own_policy};
 use hyoshi_runtime::OutgoingCompletions;
 
-use crate::agreement::Progress;
+use crate::agreement::NodeProgress;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Peer as _, PeerStub, Reason, Refused};
 use crate::offset::RoundTrip;
-use crate::peer::{COMPARED, Link, Peer};
-use crate::shared::{Event, Shared};
+use crate::peer::{COMPARED, OtherHost, PeerLink};
+use crate::shared::{NodeState, PeerEvent};
 
 /// The key of the object for other nodes.
 pub(crate) const KEY: &str = "hyoshi-peer";
@@ -39,7 +39,7 @@ const BATCH: usize = 64;
 
 /// A peer's object at each of its endpoints. Each peer has its own ORB: a slow peer delays no other.
 #[derive(Debug)]
-pub(crate) struct Dial {
+pub(crate) struct PeerStubs {
     pub orb: Orb,
     pub endpoints: Vec<(Endpoint, PeerStub)>,
 }
@@ -53,7 +53,7 @@ pub fn corbaloc(endpoint: &Endpoint, key: &str) -> String {
     }
 }
 
-impl Dial {
+impl PeerStubs {
     /// # Errors
     ///
     /// If the system has no thread left, or the peer's name cannot be in a certificate.
@@ -61,7 +61,7 @@ impl Dial {
         endpoints: &[Endpoint],
         name: &str,
         tls: Option<&TlsClient>,
-    ) -> Result<Result<Dial, SystemException>, OrbError> {
+    ) -> Result<Result<PeerStubs, SystemException>, OrbError> {
         let timeouts = Timeouts { connect: PATIENCE, round_trip: Some(PATIENCE), reply: None };
         let limits = ClientLimits { connections: 1, message: 4 << 20, backlog: 256 << 10, ..ClientLimits::default() };
         let mut builder = Orb::builder().timeouts(timeouts).client_limits(limits);
@@ -76,11 +76,11 @@ impl Dial {
             orb.resolve_unchecked::<dyn wire::Peer>(&corbaloc(endpoint, KEY)).map(|stub| (endpoint.clone(), stub))
         };
         let endpoints = endpoints.iter().map(reference).collect::<Result<Vec<_>, _>>();
-        Ok(endpoints.map(|endpoints| Dial { orb, endpoints }))
+        Ok(endpoints.map(|endpoints| PeerStubs { orb, endpoints }))
     }
 
     /// Introduces this node at the first reachable endpoint. Skips Unix sockets that another user could replace.
-    fn introduce(&self, shared: &Shared) -> Result<(usize, wire::Welcome), NotIntroduced> {
+    fn introduce(&self, shared: &NodeState) -> Result<(usize, wire::Welcome), NotIntroduced> {
         let mut last = NotIntroduced::Error(SystemKind::Transient.not_done(0).into());
         for (at, (endpoint, stub)) in self.endpoints.iter().enumerate() {
             if let Some(because) = distrust_socket(endpoint) {
@@ -118,14 +118,15 @@ fn distrust_socket(endpoint: &Endpoint) -> Option<String> {
 }
 
 /// Exchanges state with a peer until the node ends.
-pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
+pub(crate) fn keep(shared: &NodeState, at: usize, dial: &PeerStubs) {
     let (peer, mut pause) = (&shared.peers[at], FIRST_PAUSE);
     while !shared.is_over() {
         match dial.introduce(shared) {
             Ok((endpoint, welcome)) => match unwelcome(shared, peer, &welcome) {
-                Some(because) => shared.stands(peer, Link::Refused, &because),
+                Some(because) => shared.stands(peer, PeerLink::Refused, &because),
                 None => {
                     pause = FIRST_PAUSE;
+                    peer.known.lock().answers_as(welcome.who.incarnation);
                     peer.sends_at.store(endpoint, Ordering::Release);
                     // Without permission, the thread keeps ordinary priority.
                     let _ = set_own_policy(ThreadPolicy::Fifo(RELEASE));
@@ -140,18 +141,18 @@ pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
                     shared.stands(peer, link, &because);
                 }
             },
-            Err(NotIntroduced::Untrusted(because)) => shared.stands(peer, Link::Refused, &because),
+            Err(NotIntroduced::Untrusted(because)) => shared.stands(peer, PeerLink::Refused, &because),
             Err(NotIntroduced::Error(IntroduceError::Refused(refused))) => {
                 let because = explain(shared, dial, &refused);
-                shared.stands(peer, Link::Refused, &because);
+                shared.stands(peer, PeerLink::Refused, &because);
             }
             Err(NotIntroduced::Error(IntroduceError::System(error))) => match distrust(&error, &peer.name) {
-                Some(because) => shared.stands(peer, Link::Refused, &because),
+                Some(because) => shared.stands(peer, PeerLink::Refused, &because),
                 // Its node has not started yet, or has ended.
                 None => {
                     let mut known = peer.known.lock();
-                    if known.link == Link::Waiting || known.link == Link::Refused {
-                        (known.link, known.because) = (Link::Waiting, error.to_string());
+                    if known.link == PeerLink::Waiting || known.link == PeerLink::Refused {
+                        (known.link, known.because) = (PeerLink::Waiting, error.to_string());
                     }
                 }
             },
@@ -162,7 +163,7 @@ pub(crate) fn keep(shared: &Shared, at: usize, dial: &Dial) {
 }
 
 /// The reason why the node at a peer's endpoint is not that peer.
-fn unwelcome(shared: &Shared, peer: &Peer, welcome: &wire::Welcome) -> Option<String> {
+fn unwelcome(shared: &NodeState, peer: &OtherHost, welcome: &wire::Welcome) -> Option<String> {
     let who = &welcome.who;
     (who.host != peer.name || who.system != shared.system.name || who.digest != shared.digest)
         .then(|| format!("a node of host {:?} of system {:?} answers at its endpoint", who.host, who.system))
@@ -190,7 +191,7 @@ fn distrust(error: &SystemException, peer: &str) -> Option<String> {
 }
 
 /// Compares clocks and progress until the peer fails to answer. Returns the reason.
-fn compare(shared: &Shared, at: usize, dial: &Dial, endpoint: usize, session: u64) -> (Link, String) {
+fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, session: u64) -> (PeerLink, String) {
     let (peer, stub, mut exceeds) = (&shared.peers[at], &dial.endpoints[endpoint].1, false);
     let oneways = stub.as_ref().oneways(SyncScope::None);
     loop {
@@ -201,19 +202,19 @@ fn compare(shared: &Shared, at: usize, dial: &Dial, endpoint: usize, session: u6
         let answer = match answer {
             Ok(answer) => answer,
             Err(ExchangeError::Refused(Refused { why: Reason::NoSession, .. })) => {
-                return (Link::Lost, "it was started again".to_owned());
+                return (PeerLink::Lost, "it was started again".to_owned());
             }
-            Err(ExchangeError::Refused(refused)) => return (Link::Refused, explain(shared, dial, &refused)),
-            Err(ExchangeError::System(error)) => return (Link::Lost, error.to_string()),
+            Err(ExchangeError::Refused(refused)) => return (PeerLink::Refused, explain(shared, dial, &refused)),
+            Err(ExchangeError::System(error)) => return (PeerLink::Lost, error.to_string()),
         };
-        if answer.state.origin > answer.sent.saturating_add(MOST_LEAD.as_nanos()) {
-            return (Link::Refused, "its instant 0 is too far in the future".to_owned());
+        if i128::from(answer.state.origin) > i128::from(answer.sent) + i128::from(MOST_LEAD.as_nanos()) {
+            return (PeerLink::Refused, "its instant 0 is too far in the future".to_owned());
         }
         let trip = RoundTrip { sent, received: answer.received, answered: answer.sent, back };
-        let its = Progress::from(answer.state);
+        let its = NodeProgress::from(answer.state);
         let (jumped, error, ready) = {
             let mut known = peer.known.lock();
-            let Ok(jumped) = known.measure(trip) else { return (Link::Refused, "impossible times".to_owned()) };
+            let Ok(jumped) = known.measure(trip) else { return (PeerLink::Refused, "impossible times".to_owned()) };
             known.progress = Some(its);
             known.confirmed = known.confirmed.max(answer.arrived);
             let ahead = known.ahead(back, Some(&mine));
@@ -222,39 +223,42 @@ fn compare(shared: &Shared, at: usize, dial: &Dial, endpoint: usize, session: u6
             }
             (jumped, ahead.map(|ahead| ahead.error), known.clock.samples() >= COMPARED)
         };
-        if let (Progress::Running(own), Progress::Running(run)) = (&mine, &its) {
+        if let (NodeProgress::Running(own), NodeProgress::Running(run)) = (&mine, &its) {
             if own.id != run.id {
-                return (Link::Refused, "it runs apart: it began without this host; restart one of the two".to_owned());
+                return (
+                    PeerLink::Refused,
+                    "it runs apart: it began without this host; restart one of the two".to_owned(),
+                );
             }
             peer.sends_as.store(session, Ordering::Release);
         } else {
             peer.sends_as.store(0, Ordering::Release);
         }
-        shared.stands(peer, Link::Joined, "");
+        shared.stands(peer, PeerLink::Joined, "");
         if jumped {
-            shared.report(Event::ClockJumped { host: peer.name.clone() });
+            shared.report(PeerEvent::ClockJumped { host: peer.name.clone() });
         }
         if let (Some(error), Some(declared)) = (error, shared.declared_error(peer.host)) {
             let (error, before) = (Span::from_nanos(error), exceeds);
             exceeds = ready && error > declared;
             if exceeds && !before {
-                shared.report(Event::ClockError { host: peer.name.clone(), error, declared });
+                shared.report(PeerEvent::ClockError { host: peer.name.clone(), error, declared });
             }
         }
         // Completions use a separate connection. This call opens it before the first completion and keeps it from
         // becoming idle.
         let _ = oneways.keep(session);
         dial.orb.flush();
-        let settled = ready && matches!((mine, its), (Progress::Running(_), Progress::Running(_)));
+        let settled = ready && matches!((mine, its), (NodeProgress::Running(_), NodeProgress::Running(_)));
         sleep(shared, at, if settled { LATER } else { SOON });
         if shared.is_over() {
-            return (Link::Lost, String::new());
+            return (PeerLink::Lost, String::new());
         }
     }
 }
 
 /// The reason of a refusal, with details.
-fn explain(shared: &Shared, dial: &Dial, refused: &Refused) -> String {
+fn explain(shared: &NodeState, dial: &PeerStubs, refused: &Refused) -> String {
     if refused.why == Reason::OtherSystem
         && let Some(text) = dial.endpoints.iter().find_map(|(_, stub)| stub.describe().ok())
     {
@@ -292,13 +296,13 @@ pub(crate) fn difference(own: &str, its: &str) -> String {
     }
 }
 
-fn sleep(shared: &Shared, at: usize, span: Span) {
+fn sleep(shared: &NodeState, at: usize, span: Span) {
     let now = shared.clock.now();
     shared.wakes[at].wait_until(&shared.clock, now + span);
 }
 
 /// Sends completions to a peer until the node ends. Completions present at one wake-up are sent together.
-pub(crate) fn send(shared: &Arc<Shared>, at: usize, dial: &Dial, mut departures: OutgoingCompletions) {
+pub(crate) fn send(shared: &Arc<NodeState>, at: usize, dial: &PeerStubs, mut departures: OutgoingCompletions) {
     let peer = &shared.peers[at];
     let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
     let stubs: Vec<PeerStub> = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();

@@ -17,7 +17,7 @@ const PATIENCE: Span = Span::from_secs(5);
 
 /// A connection to a node.
 #[derive(Debug)]
-pub struct Client {
+pub struct NodeClient {
     // Dropping it ends its calls.
     _orb: Orb,
     control: wire::ControlStub,
@@ -71,13 +71,13 @@ impl ClientError {
     }
 }
 
-impl Client {
+impl NodeClient {
     /// The node at an address: `unix:/PATH`, `ssliop://HOST:PORT`, or a reference. `builder` contains the TLS settings.
     ///
     /// # Errors
     ///
     /// If it is no address, or the ORB cannot be set up. Nothing is sent.
-    pub fn new(builder: OrbBuilder, at: &str) -> Result<Client, ClientError> {
+    pub fn new(builder: OrbBuilder, at: &str) -> Result<NodeClient, ClientError> {
         let reference = match (at.strip_prefix("unix:"), at.strip_prefix("ssliop://")) {
             (Some(path), _) => format!("corbaloc:omniunix:{path}:/{KEY}"),
             (_, Some(address)) => format!("corbaloc:ssliop:1.2@{address}/{KEY}"),
@@ -86,7 +86,7 @@ impl Client {
         let orb = builder.build().map_err(ClientError::Orb)?;
         let control = orb.resolve_unchecked::<dyn wire::Control>(&reference);
         let control = control.map_err(|_| ClientError::Address { given: at.to_owned() })?;
-        Ok(Client { control: control.as_ref().within(PATIENCE), _orb: orb })
+        Ok(NodeClient { control: control.as_ref().within(PATIENCE), _orb: orb })
     }
 
     /// The state of the node.

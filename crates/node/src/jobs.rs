@@ -6,6 +6,8 @@
 //!                                                        └─ refused, dropped or cancelled ─► TRANSIENT
 //! ```
 //!
+//! Requests that arrive after the run get TRANSIENT, too, with the minor code `RUN_OVER`, as long as [`ServedLane`] exists.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use hyoshi_model::{ProcessorId, read};
@@ -33,10 +35,11 @@
 //! let orb = builder.listen("iiop://127.0.0.1:0")?.build()?;
 //! // adapter.activate_ordered("tracker", servant, binding)?;
 //! # let _ = binding;
-//! order.serve(&mut node, orb.owned_lane("requests").expect("it has no threads"))?;
+//! let serving = order.serve(&mut node, orb.owned_lane("requests").expect("it has no threads"))?;
 //! orb.ready();
 //! let running = node.start();
 //! # drop(running);
+//! drop(serving);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -44,24 +47,57 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle};
 
 use hyoshi_model::{OperationId, ProcessorId, System};
 use hyoshi_orb::{Order, OrderedRequest, OwnedLane, SystemKind, around_waits, minor};
-use hyoshi_os::PiMutex;
+use hyoshi_os::{Alarms, PiMutex};
 use hyoshi_runtime::{ArrivedRequest, Node, Prepared, Refuse, RequestReader, waiting};
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
 #[derive(Clone, Debug)]
-pub struct JobOrder(Arc<Shared>);
+pub struct JobOrder(Arc<OrderState>);
 
 #[derive(Debug)]
-struct Shared {
+struct OrderState {
     system: Arc<System>,
     processor: ProcessorId,
     bindings: PiMutex<Vec<Binding>>,
     held: PiMutex<Held>,
     /// Requests read in the present turn.
     arrived: PiMutex<Vec<ArrivedRequest>>,
+    after: AfterRun,
+}
+
+/// The state of a run's end.
+#[derive(Debug, Default)]
+struct AfterRun {
+    /// The run is over.
+    over: AtomicBool,
+    /// Requests that arrived after it.
+    refused: AtomicU64,
+    /// Wakes the thread that answers them.
+    wakes: PiMutex<Vec<Alarms>>,
+}
+
+/// A lane that is read for a node. After the run, its thread answers further requests with an exception. When it is
+/// dropped, nothing reads the lane any more: shut the ORB down then.
+#[derive(Debug)]
+#[must_use = "requests that arrive after the run are answered only while it exists"]
+pub struct ServedLane {
+    dropped: Arc<AtomicBool>,
+    wake: Alarms,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ServedLane {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Release);
+        self.wake.poke();
+        // It does nothing that could panic.
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
 }
 
 /// The operations that serve an object.
@@ -125,12 +161,13 @@ impl JobOrder {
     pub fn new(system: &Arc<System>, processor: ProcessorId, requests: usize) -> Self {
         let most = u32::try_from(requests.max(1)).unwrap_or(u32::MAX);
         let held = Held { requests: (0..most).map(|_| None).collect(), free: (0..most).rev().collect() };
-        JobOrder(Arc::new(Shared {
+        JobOrder(Arc::new(OrderState {
             system: system.clone(),
             processor,
             bindings: PiMutex::new(Vec::new()),
             held: PiMutex::new(held),
             arrived: PiMutex::new(Vec::with_capacity(TURN)),
+            after: AfterRun::default(),
         }))
     }
 
@@ -178,23 +215,38 @@ impl JobOrder {
         })
     }
 
-    /// Threads of the node's lanes read the requests of this lane of an ORB from now on, until the run ends. Shut the ORB down
-    /// then. Requests to objects that are not bound to the order run on the thread that reads: they must not wait.
+    /// Threads of the node's lanes read the requests of this lane of an ORB from now on, until the run ends; then an
+    /// ordinary thread answers further ones, until [`ServedLane`] is dropped. Requests to objects that are not bound to the
+    /// order run on the thread that reads: they must not wait.
     ///
     /// # Errors
     ///
-    /// If the node does not run the processor, it has no called operation, or the kernel refuses a descriptor.
-    pub fn serve(&self, node: &mut Prepared, lane: OwnedLane) -> io::Result<()> {
-        let reader = LaneReader { lane, shared: self.0.clone() };
+    /// If the node does not run the processor, it has no called operation, or the kernel refuses a descriptor or a thread.
+    pub fn serve(&self, node: &mut Prepared, lane: OwnedLane) -> io::Result<ServedLane> {
+        let (wake, dropped) = (Alarms::new()?, Arc::new(AtomicBool::new(false)));
+        let reader = LaneReader { lane: lane.clone(), shared: self.0.clone() };
         node.read_requests(self.0.processor, Box::new(reader), self.0.clone())?;
+        self.0.after.wakes.lock().push(wake.clone());
+        let (shared, ended, wakes) = (self.0.clone(), dropped.clone(), wake.clone());
+        let answer = move || shared.answer_after_run(&lane, &wakes, &ended);
+        let thread = Builder::new().name("after-run".to_owned()).spawn(answer)?;
         // A job that calls another object lets its lane go on meanwhile.
         around_waits(|wait| waiting(wait));
-        Ok(())
+        Ok(ServedLane { dropped, wake, thread: Some(thread) })
+    }
+
+    /// The number of requests that arrived after the run.
+    pub fn refused_after_run(&self) -> u64 {
+        self.0.after.refused.load(Ordering::Relaxed)
     }
 }
 
 impl Order for JobOrder {
     fn arrived(&self, binding: u32, request: OrderedRequest) {
+        if self.0.after.over.load(Ordering::Acquire) {
+            self.0.refuse_after_run(request);
+            return;
+        }
         let operation = {
             let bindings = self.0.bindings.lock();
             // The binding is not from `bind`: the request is dropped, which refuses it.
@@ -212,7 +264,7 @@ impl Order for JobOrder {
     }
 }
 
-impl Shared {
+impl OrderState {
     /// A number for a request; `None` if all are in use: then it is dropped, which refuses it.
     fn put(&self, request: OrderedRequest) -> Option<u32> {
         let mut held = self.held.lock();
@@ -231,7 +283,36 @@ impl Shared {
     }
 }
 
-impl Refuse for Shared {
+impl OrderState {
+    /// Answers a request that arrived after the run.
+    fn refuse_after_run(&self, request: OrderedRequest) {
+        self.after.refused.fetch_add(1, Ordering::Relaxed);
+        request.refuse(SystemKind::Transient.not_done(minor::RUN_OVER));
+    }
+
+    /// Reads the lane from the end of the run until `dropped`.
+    fn answer_after_run(&self, lane: &OwnedLane, wake: &Alarms, dropped: &AtomicBool) {
+        let is_dropped = || dropped.load(Ordering::Acquire);
+        while !is_dropped() && !self.after.over.load(Ordering::Acquire) {
+            wake.wait(None);
+        }
+        // Without a descriptor for it, nothing is read.
+        if is_dropped() || wake.watch(lane.as_fd()).is_err() {
+            return;
+        }
+        while !is_dropped() {
+            lane.turn();
+            wake.wait(None);
+        }
+    }
+}
+
+impl Refuse for OrderState {
+    fn over(&self) {
+        self.after.over.store(true, Ordering::Release);
+        self.after.wakes.lock().iter().for_each(Alarms::poke);
+    }
+
     fn refuse(&self, call: u32) {
         if let Some(request) = self.take(call) {
             request.refuse(SystemKind::Transient.not_done(minor::NOT_RUN));
@@ -242,7 +323,7 @@ impl Refuse for Shared {
 /// Reads a lane of an ORB.
 struct LaneReader {
     lane: OwnedLane,
-    shared: Arc<Shared>,
+    shared: Arc<OrderState>,
 }
 
 impl RequestReader for LaneReader {

@@ -1,6 +1,6 @@
 //! One node per host: a system over several processes, usually on several machines.
 //!
-//! [`Peers`] connects the node of one host, made with [`hyoshi_runtime::Node::for_host`], to the nodes of the other
+//! [`NodePeers`] connects the node of one host, made with [`hyoshi_runtime::Node::for_host`], to the nodes of the other
 //! hosts. They agree on instant 0 ([`agreement`]), compare their clocks ([`offset`]), and send each other completions
 //! over IIOP (`idl/node.idl`). If a host is late, lost or restarted, the others report it and continue. `docs/node.md`
 //! is the tour.
@@ -10,9 +10,9 @@
 //!                                contact's thread ═ introduce, exchange ═► thread of the ORB
 //! ```
 //!
-//! The threads of the ORB and the senders are above the lanes, at the priority of release threads: what they do for one
-//! completion takes some microseconds, and what a peer may send is bounded by twice the rates in the file. Calls without a
-//! session take 10 ms each, on a thread of their connection.
+//! The threads of the ORB and the senders are above the lanes, at the priority of release threads: their work for
+//! one completion takes some microseconds, and a peer may send twice the rates in the file. Calls of clients that are not
+//! peers are delayed (`strangers`).
 
 #![forbid(unsafe_code)]
 
@@ -21,18 +21,21 @@ mod contact;
 mod control;
 pub mod jobs;
 pub mod offset;
+mod operators;
 mod peer;
 mod peers;
 mod served;
 mod shared;
+mod strangers;
 
 pub use contact::corbaloc;
-pub use control::{Client, ClientError, KEY, folder, sockets};
-pub use jobs::{BindError, JobOrder};
-pub use peer::Link;
-pub use peers::{Agreed, NodeError, Peers, Settings, Tls};
+pub use control::{ClientError, KEY, NodeClient, folder, sockets};
+pub use jobs::{BindError, JobOrder, ServedLane};
+pub use operators::WholeSystem;
+pub use peer::PeerLink;
+pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, Tls};
 pub use served::ENDED;
-pub use shared::Event;
+pub use shared::PeerEvent;
 
 /// The nodes' interfaces in Rust, from `idl/node.idl`.
 pub mod idl {

@@ -15,7 +15,7 @@ use hyoshi_model::{HostId, Instant, Span};
 use hyoshi_os::PiMutex;
 use hyoshi_runtime::IncomingCompletions;
 
-use crate::agreement::{Present, Progress};
+use crate::agreement::{NodeProgress, Present};
 use crate::offset::{ClockOffset, Estimate, Impossible, RoundTrip};
 
 /// Round trips before instant 0 is converted from another clock.
@@ -23,7 +23,7 @@ pub(crate) const COMPARED: usize = 8;
 
 /// The state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum PeerLink {
     /// It has never joined.
     Waiting,
     /// It answers.
@@ -34,24 +34,24 @@ pub enum Link {
     Refused,
 }
 
-impl Link {
+impl PeerLink {
     /// As `hyoshi node show` prints it.
     pub fn word(self) -> &'static str {
         match self {
-            Link::Waiting => "waiting",
-            Link::Joined => "joined",
-            Link::Lost => "lost",
-            Link::Refused => "refused",
+            PeerLink::Waiting => "waiting",
+            PeerLink::Joined => "joined",
+            PeerLink::Lost => "lost",
+            PeerLink::Refused => "refused",
         }
     }
 }
 
 /// One other host.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct OtherHost {
     pub host: HostId,
     pub name: String,
-    pub known: PiMutex<Known>,
+    pub known: PiMutex<PeerState>,
     /// The session of sent completions; 0 while none can be sent.
     pub sends_as: AtomicU64,
     /// The endpoint of that session.
@@ -70,14 +70,16 @@ pub(crate) struct Peer {
 
 /// The known state of a peer.
 #[derive(Debug)]
-pub(crate) struct Known {
-    pub link: Link,
+pub(crate) struct PeerState {
+    pub link: PeerLink,
     pub because: String,
     /// The start of that state, on the own clock.
     pub since: u64,
-    pub progress: Option<Progress>,
+    pub progress: Option<NodeProgress>,
     /// The number of this start of its node; 0 if it never joined.
     pub incarnation: u64,
+    /// The same, from its last answer to an introduction: `clock` is of that start.
+    pub answered_as: u64,
     /// The time of the last call with its session, on the own clock.
     pub heard: u64,
     pub clock: ClockOffset,
@@ -93,16 +95,19 @@ pub(crate) struct Inbox {
     pub arrivals: Option<IncomingCompletions>,
     /// Of this session.
     pub arrived: u64,
+    /// Twice the file's rate.
     pub allowance: Allowance,
     /// How often it may compare clocks.
     pub exchanges: Allowance,
 }
 
-/// The number of completions that a peer may send: twice the file's rate, and a burst (a token bucket).
+/// A rate limit (a token bucket).
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     /// A second.
-    pub rate: u64,
+    rate: u64,
+    /// At once.
+    burst: u64,
     tokens: u64,
     at: u64,
 }
@@ -114,12 +119,16 @@ const EXCHANGES: u64 = 100;
 const BURST: u64 = 1024;
 
 impl Allowance {
+    pub fn new(rate: u64, burst: u64) -> Self {
+        Allowance { rate, burst, ..Allowance::default() }
+    }
+
     /// Whether one more may arrive at `now`, in ns.
     pub fn take(&mut self, now: u64) -> bool {
         let since = now.saturating_sub(self.at);
         let more = u128::from(since) * u128::from(self.rate) / 1_000_000_000;
         if more > 0 || self.at == 0 {
-            let full = if self.at == 0 { BURST } else { self.tokens.saturating_add(more as u64).min(BURST) };
+            let full = if self.at == 0 { self.burst } else { self.tokens.saturating_add(more as u64).min(self.burst) };
             (self.tokens, self.at) = (full, now);
         }
         let some = self.tokens > 0;
@@ -128,24 +137,25 @@ impl Allowance {
     }
 }
 
-impl Peer {
+impl OtherHost {
     pub fn new(host: HostId, name: String, rate: u64, now: u64) -> Self {
-        let known = Known {
-            link: Link::Waiting,
+        let known = PeerState {
+            link: PeerLink::Waiting,
             because: String::new(),
             since: now,
             progress: None,
             incarnation: 0,
+            answered_as: 0,
             heard: 0,
             clock: ClockOffset::new(),
             sent_before: 0,
             confirmed: 0,
             joined: 0,
         };
-        let of = |rate| Allowance { rate, ..Allowance::default() };
+        let of = |rate| Allowance::new(rate, BURST);
         let inbox = Inbox { allowance: of(rate), exchanges: of(EXCHANGES), ..Inbox::default() };
         let none = || AtomicU64::new(0);
-        Peer {
+        OtherHost {
             host,
             name,
             known: PiMutex::new(known),
@@ -165,7 +175,7 @@ impl Peer {
     /// Its view for the agreement on instant 0, if it is present.
     pub fn present(&self) -> Option<Present> {
         let known = self.known.lock();
-        let progress = known.progress.filter(|_| known.link == Link::Joined)?;
+        let progress = known.progress.filter(|_| known.link == PeerLink::Joined)?;
         Some(Present { host: self.host, progress, compared: known.clock.samples() >= COMPARED })
     }
 
@@ -180,7 +190,7 @@ impl Peer {
     }
 
     /// Counts of the completions of this peer's session and of earlier ones.
-    pub fn session_over(&self, known: &mut Known) {
+    pub fn session_over(&self, known: &mut PeerState) {
         self.sends_as.store(0, Ordering::Release);
         let sent = self.sent.load(Ordering::Relaxed);
         let open = sent.saturating_sub(known.sent_before).saturating_sub(known.confirmed);
@@ -189,11 +199,11 @@ impl Peer {
     }
 }
 
-impl Known {
+impl PeerState {
     /// Its clock compared to the own one: both since instant 0, if both are in a run.
-    pub fn ahead(&self, now: u64, own: Option<&Progress>) -> Option<Estimate> {
+    pub fn ahead(&self, now: u64, own: Option<&NodeProgress>) -> Option<Estimate> {
         let Estimate { offset, error } = self.clock.estimate(now)?;
-        let (Some(Progress::Running(own)), Some(Progress::Running(its))) = (own, &self.progress) else {
+        let (Some(NodeProgress::Running(own)), Some(NodeProgress::Running(its))) = (own, &self.progress) else {
             return None;
         };
         // (its clock - its origin) - (own clock - own origin)
@@ -204,6 +214,14 @@ impl Known {
     /// Whether it called or answered within a span.
     pub fn is_alive(&self, now: u64, within: Span) -> bool {
         self.incarnation != 0 && self.heard != 0 && now.saturating_sub(self.heard) < within.as_nanos()
+    }
+
+    /// Notes which start of its node answers. A restarted node's clock is measured anew: its machine may have rebooted,
+    /// and CLOCK_MONOTONIC begins with the machine.
+    pub fn answers_as(&mut self, incarnation: u64) {
+        if self.answered_as != incarnation {
+            (self.answered_as, self.clock) = (incarnation, ClockOffset::new());
+        }
     }
 
     /// True if the clock has jumped.
@@ -218,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_peer_may_send_a_burst_and_then_its_rate() {
-        let mut allowance = Allowance { rate: 1_000, ..Allowance::default() };
+        let mut allowance = Allowance::new(1_000, BURST);
         let start = 5_000_000_000;
         assert_eq!((0..3 * BURST).filter(|_| allowance.take(start)).count() as u64, BURST);
         let taken = (1..=1_000_000u64).filter(|step| allowance.take(start + step * 1_000)).count();
@@ -228,7 +246,7 @@ mod tests {
 
     #[test]
     fn instants_of_another_clock_are_shifted_and_stay_within_time() {
-        let peer = Peer::new(HostId(1), "b".into(), 1, 0);
+        let peer = OtherHost::new(HostId(1), "b".into(), 1, 0);
         peer.ahead.store(30, Ordering::Relaxed);
         assert_eq!((peer.to_own(100), peer.to_own(10)), (Instant::from_nanos(70), Instant::ZERO));
         peer.ahead.store(i64::MIN, Ordering::Relaxed);
@@ -237,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_and_not_confirmed_is_counted_when_a_session_ends() {
-        let peer = Peer::new(HostId(1), "b".into(), 1, 0);
+        let peer = OtherHost::new(HostId(1), "b".into(), 1, 0);
         peer.sent.store(10, Ordering::Relaxed);
         peer.known.lock().confirmed = 7;
         peer.session_over(&mut peer.known.lock());

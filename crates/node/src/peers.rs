@@ -3,28 +3,27 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, HostId, Span, System};
 use hyoshi_orb::{
-    AdapterError, LaneOptions, ListenError, Orb, OrbBuilder, OrbError, ServerLimits, ThreadPolicy, TlsClient, TlsServer,
+    AdapterError, LaneOptions, ListenError, Orb, OrbError, ServerLimits, ThreadPolicy, TlsClient, TlsServer,
 };
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::trusted::{Folder, UntrustedPath};
+use hyoshi_os::trusted::UntrustedPath;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, SpawnedThread};
 use hyoshi_runtime::Prepared;
 
-use crate::agreement::{Patience, Progress, Run, Step, step};
-use crate::contact::{self, Dial};
-use crate::control;
+use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
+use crate::contact::{self, PeerStubs};
 use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
-use crate::peer::{Link, Peer};
-use crate::served::{ALIVE, ForOperators, ForPeers, standing};
-use crate::shared::{Event, Shared, random, taking_part};
+use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_others, make_folder};
+use crate::peer::{OtherHost, PeerLink};
+use crate::served::{ALIVE, ForPeers, node_standing, standing};
+use crate::shared::{NodeState, PeerEvent, random, since_origin, taking_part};
 
 /// From the proposal of instant 0 to instant 0: all nodes receive the proposal in that time.
 const LEAD: Span = Span::from_millis(300);
@@ -35,7 +34,7 @@ const MESSAGE: usize = 256 << 10;
 
 /// The settings of a node for joining the other hosts.
 #[derive(Debug)]
-pub struct Settings {
+pub struct NodeSettings {
     /// The system. All hosts need endpoints.
     pub system: Arc<System>,
     /// Its text, the same on all hosts: without measurements of one machine.
@@ -108,11 +107,6 @@ pub enum NodeError {
         /// One of them.
         host: String,
     },
-    /// This machine was started after instant 0: its clock does not go back so far.
-    Rebooted {
-        /// A host of the run.
-        host: String,
-    },
     /// Interrupted before the run began.
     Interrupted,
 }
@@ -132,10 +126,6 @@ impl fmt::Display for NodeError {
                 write!(f, "hosts {one:?} and {other:?} run apart: each began without the other")
             }
             NodeError::Ended { host } => write!(f, "the run of host {host:?} is over"),
-            NodeError::Rebooted { host } => write!(
-                f,
-                "this machine was started after instant 0 of the run of host {host:?}, and its clock begins with the machine"
-            ),
             NodeError::Interrupted => f.write_str("interrupted before the run began"),
         }
     }
@@ -159,7 +149,7 @@ impl NodeError {
             }
             NodeError::Socket { error, .. } => return UntrustedPath::of(error).map(UntrustedPath::remedy),
             NodeError::Apart(..) => "stop the nodes of one of them, then restart them".to_owned(),
-            NodeError::Ended { .. } | NodeError::Rebooted { .. } => "start all nodes again".to_owned(),
+            NodeError::Ended { .. } => "start all nodes again".to_owned(),
             _ => return None,
         })
     }
@@ -167,8 +157,8 @@ impl NodeError {
 
 /// A node's connection to the nodes of the other hosts. Dropping it leaves the run.
 #[derive(Debug)]
-pub struct Peers {
-    shared: Arc<Shared>,
+pub struct NodePeers {
+    shared: Arc<NodeState>,
     wait: Span,
     threads: Vec<SpawnedThread<()>>,
     senders: Vec<Arc<hyoshi_os::Wake>>,
@@ -186,29 +176,29 @@ pub struct Agreed {
     pub late: bool,
 }
 
-impl Peers {
+impl NodePeers {
     /// Listens at the host's endpoints, and connects to the other hosts.
     ///
     /// # Errors
     ///
     /// If it cannot listen there, or the system refuses threads.
-    pub fn start(settings: Settings, node: &mut Prepared) -> Result<Peers, NodeError> {
-        let Settings { system, text, host, wait, cpu, tls, control, interrupt } = settings;
+    pub fn start(settings: NodeSettings, node: &mut Prepared) -> Result<NodePeers, NodeError> {
+        let NodeSettings { system, text, host, wait, cpu, tls, control, interrupt } = settings;
         let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
         if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
         }
-        let rights = tls.as_ref().map(|tls| (tls.operators.clone(), tls.readers.clone()));
-        let shared = Arc::new(Shared::new(system.clone(), host, text, interrupt, rights));
+        let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some()));
         for arrivals in node.take_arrivals() {
             if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {
                 peer.inbox.lock().arrivals = Some(arrivals);
             }
         }
-        let mut peers = Peers { shared, wait, threads: Vec::new(), senders: Vec::new(), orbs: Vec::new() };
+        let mut peers = NodePeers { shared, wait, threads: Vec::new(), senders: Vec::new(), orbs: Vec::new() };
         peers.listen(cpu, tls.as_ref())?;
         if let Some(socket) = control {
-            peers.serve_control(socket)?;
+            let operators = peers.operators(OperatorAccess::User);
+            peers.orbs.push(operators::serve(&socket, operators)?);
         }
         let mut departures = node.take_departures();
         for at in 0..peers.shared.peers.len() {
@@ -217,7 +207,7 @@ impl Peers {
             if let Some(endpoint) = endpoints.iter().find(|one| matches!(one, Endpoint::Tls(_)) && tls.is_none()) {
                 return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
             }
-            let dial = Dial::new(endpoints, &name, tls.as_ref().map(|tls| &tls.client)).map_err(NodeError::Orb)?;
+            let dial = PeerStubs::new(endpoints, &name, tls.as_ref().map(|tls| &tls.client)).map_err(NodeError::Orb)?;
             let dial = Arc::new(dial.map_err(|_| NodeError::Name { host: name.clone() })?);
             let (shared, dialled) = (peers.shared.clone(), dial.clone());
             peers.spawn(format!("{name:.7}-contact"), cpu, ThreadPolicy::Other, move || {
@@ -254,8 +244,8 @@ impl Peers {
         let endpoints = &self.shared.system.hosts[self.shared.host.index()].endpoints;
         // A peer has two connections, and one that it has lost may be still open. Each has a thread of its own.
         let connections = 3 * self.shared.peers.len() + 12;
-        let lane = LaneOptions {
-            name: "node".to_owned(),
+        let lane = |name: &str| LaneOptions {
+            name: name.to_owned(),
             threads: connections + 1,
             policy: ThreadPolicy::Fifo(RELEASE),
             cpu,
@@ -268,15 +258,23 @@ impl Peers {
             unfinished: 4 << 20,
             in_flight: 1,
             ending: Span::from_secs(1),
-            // Peers are heard of several times a second.
+            // Peers call several times a second, and send a message at once.
             silent: Span::from_secs(5),
+            stalled: Span::from_secs(2),
             ..ServerLimits::default()
         };
-        let mut builder = Orb::builder().server_limits(limits).lane(lane);
+        let (mut builder, mut begun) = (Orb::builder().server_limits(limits), None);
         if let Some(tls) = tls {
             builder = builder.tls_server(tls.server.clone());
         }
-        for endpoint in endpoints {
+        // Strangers at `tcp/` endpoints take no connections of the others: each lane has its own limits.
+        let (open, proved): (Vec<_>, Vec<_>) = endpoints.iter().partition(|one| matches!(one, Endpoint::Tcp(_)));
+        let groups = [("node", proved), ("node-tcp", open)];
+        for (name, endpoint) in groups.iter().flat_map(|(name, group)| group.iter().map(move |one| (*name, *one))) {
+            if begun != Some(name) {
+                builder = builder.lane(lane(name));
+                begun = Some(name);
+            }
             builder = match endpoint {
                 Endpoint::Tls(_) if tls.is_none() => {
                     return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
@@ -290,7 +288,14 @@ impl Peers {
             }
             .map_err(NodeError::Endpoint)?;
         }
-        let orb = self.serve(builder, &[contact::KEY, control::KEY], false)?;
+        let orb = build(builder)?;
+        let adapter = orb.adapter("node").persistent().build().map_err(NodeError::Adapter)?;
+        let object = adapter.activate_as::<dyn wire::Peer>("peer", Arc::new(ForPeers(self.shared.clone())));
+        object.and_then(|object| orb.publish(contact::KEY, &object)).map_err(NodeError::Adapter)?;
+        let (operators, readers) =
+            tls.map_or_else(Default::default, |tls| (tls.operators.clone(), tls.readers.clone()));
+        let strangers = self.shared.strangers.clone();
+        operators::publish(&orb, self.operators(OperatorAccess::Certificates { strangers, operators, readers }))?;
         for endpoint in endpoints {
             if let Endpoint::Unix(path) = endpoint {
                 close_to_others(Path::new(path))?;
@@ -301,38 +306,11 @@ impl Peers {
         Ok(())
     }
 
-    /// Serves operators of this user at a separate socket.
-    fn serve_control(&mut self, socket: PathBuf) -> Result<(), NodeError> {
-        make_folder(&socket)?;
-        let lane = LaneOptions { name: "control".to_owned(), threads: 4, brief: true, ..LaneOptions::default() };
-        let limits = ServerLimits { connections: 32, message: 64 << 10, ..ServerLimits::default() };
-        let builder = Orb::builder().server_limits(limits).lane(lane);
-        let builder = builder.listen(&format!("unix:{}", socket.display())).map_err(NodeError::Endpoint)?;
-        let orb = self.serve(builder, &[control::KEY], true)?;
-        close_to_others(&socket)?;
-        orb.ready();
-        self.orbs.push(orb);
-        Ok(())
-    }
-
-    fn serve(&self, builder: OrbBuilder, keys: &[&str], local: bool) -> Result<Orb, NodeError> {
-        let orb = builder.build().map_err(NodeError::Orb)?;
-        let adapter = orb.adapter("node").persistent().build().map_err(NodeError::Adapter)?;
-        for key in keys {
-            let published = match *key {
-                contact::KEY => {
-                    let object = adapter.activate_as::<dyn wire::Peer>("peer", Arc::new(ForPeers(self.shared.clone())));
-                    object.and_then(|object| orb.publish(key, &object))
-                }
-                _ => {
-                    let servant = Arc::new(ForOperators { shared: self.shared.clone(), local });
-                    let object = adapter.activate_as::<dyn wire::Control>("control", servant);
-                    object.and_then(|object| orb.publish(key, &object))
-                }
-            };
-            published.map_err(NodeError::Adapter)?;
-        }
-        Ok(orb)
+    /// The object for operators.
+    fn operators(&self, access: OperatorAccess) -> ForOperators {
+        let shared = self.shared.clone();
+        let standing = Box::new(move || node_standing(&shared));
+        ForOperators { standing, interrupt: self.shared.interrupt.clone(), access }
     }
 
     /// Waits for the other hosts, and agrees on instant 0 with those present. Calls `report` for each event meanwhile.
@@ -340,7 +318,7 @@ impl Peers {
     /// # Errors
     ///
     /// If the other hosts began separate runs, their run is over, or this one was interrupted.
-    pub fn agree(&self, mut report: impl FnMut(&Event)) -> Result<Agreed, NodeError> {
+    pub fn agree(&self, mut report: impl FnMut(&PeerEvent)) -> Result<Agreed, NodeError> {
         let (shared, began) = (&self.shared, self.shared.clock.now());
         loop {
             shared.take_events().iter().for_each(&mut report);
@@ -348,26 +326,26 @@ impl Peers {
                 return Err(NodeError::Interrupted);
             }
             let patience = match shared.clock.now().since(began) {
-                waited if waited >= self.wait + ALIVE => Patience::Exhausted,
-                waited if waited >= self.wait => Patience::Over,
-                _ => Patience::Waits,
+                waited if waited >= self.wait + ALIVE => WaitState::Exhausted,
+                waited if waited >= self.wait => WaitState::Over,
+                _ => WaitState::Waits,
             };
-            *shared.progress.lock() = Progress::Gathering { impatient: patience != Patience::Waits };
+            *shared.progress.lock() = NodeProgress::Gathering { impatient: patience != WaitState::Waits };
             let present: Vec<_> = shared.peers.iter().filter_map(|peer| peer.present()).collect();
             let name = |host: HostId| shared.system.hosts[host.index()].name.clone();
             let now = shared.now();
-            let arrives = |peer: &Peer| {
+            let arrives = |peer: &OtherHost| {
                 let known = peer.known.lock();
-                !matches!(known.link, Link::Joined | Link::Refused) && known.is_alive(now, ALIVE)
+                !matches!(known.link, PeerLink::Joined | PeerLink::Refused) && known.is_alive(now, ALIVE)
             };
             let arriving = shared.peers.iter().any(arrives);
             match step(shared.host, shared.peers.len() + 1, patience, arriving, &present) {
-                Step::Wait => shared.clock.sleep_until(shared.clock.now() + LOOK),
-                Step::Propose => {
-                    let run = Run { id: random(), origin: shared.now() + LEAD.as_nanos() };
+                AgreementStep::Wait => shared.clock.sleep_until(shared.clock.now() + LOOK),
+                AgreementStep::Propose => {
+                    let run = AgreedRun { id: random(), origin: (shared.now() + LEAD.as_nanos()) as i64 };
                     return Ok(self.begin(run, false));
                 }
-                Step::Join(host, run) => {
+                AgreementStep::Join(host, run) => {
                     let peer = shared.peers.iter().find(|peer| peer.host == host);
                     let now = shared.now();
                     let known = peer.and_then(|peer| peer.known.lock().clock.estimate(now));
@@ -375,29 +353,27 @@ impl Peers {
                         shared.clock.sleep_until(shared.clock.now() + LOOK);
                         continue;
                     };
-                    let origin = i128::from(run.origin) - i128::from(offset);
-                    let Ok(origin) = u64::try_from(origin) else {
-                        return Err(NodeError::Rebooted { host: name(host) });
-                    };
-                    let running = Span::from_nanos(now.saturating_sub(origin));
+                    // Negative if this machine was started after instant 0, for example again.
+                    let run = AgreedRun { id: run.id, origin: run.origin.saturating_sub(offset) };
+                    let running = since_origin(now, &NodeProgress::Running(run));
                     if running >= shared.system.duration {
                         return Err(NodeError::Ended { host: name(host) });
                     }
-                    return Ok(self.begin(Run { id: run.id, origin }, origin <= now));
+                    return Ok(self.begin(run, running > Span::ZERO));
                 }
-                Step::Apart(one, other) => return Err(NodeError::Apart(name(one), name(other))),
+                AgreementStep::Apart(one, other) => return Err(NodeError::Apart(name(one), name(other))),
             }
         }
     }
 
-    fn begin(&self, run: Run, late: bool) -> Agreed {
-        *self.shared.progress.lock() = Progress::Running(run);
+    fn begin(&self, run: AgreedRun, late: bool) -> Agreed {
+        *self.shared.progress.lock() = NodeProgress::Running(run);
         self.shared.wakes.iter().for_each(|wake| wake.post());
         Agreed { clock: MonotonicClock::from_origin(run.origin), run: run.id, late }
     }
 
     /// Events since the last call.
-    pub fn take_events(&self) -> Vec<Event> {
+    pub fn take_events(&self) -> Vec<PeerEvent> {
         self.shared.take_events()
     }
 
@@ -406,9 +382,14 @@ impl Peers {
         let (now, own) = (self.shared.now(), *self.shared.progress.lock());
         self.shared.peers.iter().filter_map(move |peer| {
             let known = peer.known.lock();
-            let ahead = (known.link == Link::Joined).then(|| known.ahead(now, Some(&own))).flatten()?;
+            let ahead = (known.link == PeerLink::Joined).then(|| known.ahead(now, Some(&own))).flatten()?;
             Some((peer.host, ahead))
         })
+    }
+
+    /// Refused calls of clients that are neither peers nor operators.
+    pub fn refused(&self) -> u64 {
+        self.shared.strangers.refused()
     }
 
     /// The states of the other hosts.
@@ -418,23 +399,11 @@ impl Peers {
     }
 }
 
-impl Drop for Peers {
+impl Drop for NodePeers {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
         self.shared.wakes.iter().chain(&self.senders).for_each(|wake| wake.post());
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
         self.orbs.iter().for_each(Orb::shutdown);
     }
-}
-
-/// The directory of a Unix socket, in which no other user can replace it.
-fn make_folder(socket: &Path) -> Result<(), NodeError> {
-    let failed = |error| NodeError::Socket { path: socket.to_owned(), error };
-    let folder = socket.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-    Folder::make(folder, 0o700).map(drop).map_err(|mistrust| failed(mistrust.into()))
-}
-
-fn close_to_others(socket: &Path) -> Result<(), NodeError> {
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
-        .map_err(|error| NodeError::Socket { path: socket.to_owned(), error })
 }

@@ -1,69 +1,62 @@
-//! The objects of a node, for other nodes and for its operator.
+//! The object of a node for other nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use hyoshi_model::{OperationId, Span};
-use hyoshi_orb::{SystemException, SystemKind, certificate_names, current, minor};
+use hyoshi_model::{OperationId, ProcessorId, Span};
+use hyoshi_orb::{SystemException, certificate_names, current};
 use hyoshi_trace::Signal;
 
-use crate::agreement::Progress;
+use crate::agreement::NodeProgress;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Reason, Refused};
-use crate::peer::{Link, Peer};
-use crate::shared::{Shared, random, since_origin};
+use crate::peer::{OtherHost, PeerLink};
+use crate::shared::{NodeState, random, since_origin};
+use crate::strangers::PENALTY;
 
 /// If a node called within this time, no other node can join as its host.
 pub(crate) const ALIVE: Span = Span::from_secs(2);
-
-/// The delay of each call of a client that is not a peer or exceeds its rate. Its connection has one thread, above the
-/// lanes.
-const PENALTY: Duration = Duration::from_millis(10);
 
 /// The reason for losing a host that ended normally.
 pub const ENDED: &str = "it ended";
 
 /// The object for other nodes.
-pub(crate) struct ForPeers(pub(crate) Arc<Shared>);
+pub(crate) struct ForPeers(pub(crate) Arc<NodeState>);
 
-/// The object for operators.
-pub(crate) struct ForOperators {
-    pub shared: Arc<Shared>,
-    /// True at the socket that only this user can open; elsewhere certificates decide.
-    pub local: bool,
-}
-
-fn refused(why: Reason, detail: impl Into<String>) -> Refused {
-    std::thread::sleep(PENALTY);
+fn refused(shared: &NodeState, why: Reason, detail: impl Into<String>) -> Refused {
+    shared.strangers.refuse(shared.now());
     let detail: String = detail.into();
     Refused { why, detail: detail.chars().take(512).collect() }
 }
 
 impl ForPeers {
-    fn check(&self, who: &wire::Introduction) -> Result<&Peer, Refused> {
+    fn check(&self, who: &wire::Introduction) -> Result<&OtherHost, Refused> {
         let shared = &self.0;
         if who.version != wire::VERSION {
             let detail = format!("this node speaks version {} of the protocol, yours {}", wire::VERSION, who.version);
-            return Err(refused(Reason::OtherVersion, detail));
+            return Err(refused(shared, Reason::OtherVersion, detail));
         }
         if who.system != shared.system.name || who.digest != shared.digest {
             let detail = format!("host {} was started with another file", shared.name());
-            return Err(refused(Reason::OtherSystem, detail));
+            return Err(refused(shared, Reason::OtherSystem, detail));
         }
         let Some(peer) = shared.peers.iter().find(|peer| peer.name == who.host) else {
             let detail = format!("this is host {}, and expects no host {:?}", shared.name(), who.host);
-            return Err(refused(Reason::WrongHost, detail));
+            return Err(refused(shared, Reason::WrongHost, detail));
         };
         let certificate = current::peer_certificate();
         if shared.uses_tls && certificate.is_none() && current::peer().is_none() {
-            return Err(refused(Reason::WrongCertificate, "this host takes certificates only, or its Unix socket"));
+            return Err(refused(
+                shared,
+                Reason::WrongCertificate,
+                "this host takes certificates only, or its Unix socket",
+            ));
         }
         if let Some(certificate) = certificate {
             let names = certificate_names(&certificate).unwrap_or_default();
             if !names.contains(&who.host) {
                 let detail = format!("your certificate is of {}, not of host {:?}", names.join(", "), who.host);
-                return Err(refused(Reason::WrongCertificate, detail));
+                return Err(refused(shared, Reason::WrongCertificate, detail));
             }
         }
         Ok(peer)
@@ -72,7 +65,7 @@ impl ForPeers {
 
 impl wire::Peer for ForPeers {
     fn introduce(&self, who: &wire::Introduction) -> Result<wire::Welcome, IntroduceError> {
-        // Also of one that is welcome: who introduces itself again and again is served slowly.
+        // A welcome peer waits, too: it could introduce itself again and again.
         std::thread::sleep(PENALTY);
         let peer = self.check(who)?;
         let now = self.0.now();
@@ -82,7 +75,7 @@ impl wire::Peer for ForPeers {
             if known.incarnation != who.incarnation && known.is_alive(now, ALIVE) {
                 drop(known);
                 let detail = format!("a node of host {:?} is present already", who.host);
-                return Err(refused(Reason::HostTaken, detail).into());
+                return Err(refused(&self.0, Reason::HostTaken, detail).into());
             }
             if known.incarnation != who.incarnation {
                 (known.incarnation, known.progress) = (who.incarnation, None);
@@ -102,7 +95,7 @@ impl wire::Peer for ForPeers {
     fn exchange(&self, session: u64, mine: &wire::Progress) -> Result<wire::Answer, ExchangeError> {
         let received = self.0.now();
         let Some(peer) = self.0.of_session(session) else {
-            return Err(refused(Reason::NoSession, "introduce yourself again").into());
+            return Err(refused(&self.0, Reason::NoSession, "introduce yourself again").into());
         };
         {
             let mut known = peer.known.lock();
@@ -121,7 +114,7 @@ impl wire::Peer for ForPeers {
 
     fn complete(&self, session: u64, what: &wire::Completion, payload: &[u8]) -> Result<(), SystemException> {
         let Some(peer) = self.0.of_session(session) else {
-            std::thread::sleep(PENALTY);
+            self.0.strangers.refuse(self.0.now());
             return Ok(());
         };
         let signal = Signal {
@@ -154,14 +147,14 @@ impl wire::Peer for ForPeers {
 
     fn keep(&self, session: u64) -> Result<(), SystemException> {
         if self.0.of_session(session).is_none() {
-            std::thread::sleep(PENALTY);
+            self.0.strangers.refuse(self.0.now());
         }
         Ok(())
     }
 
     fn leave(&self, session: u64) -> Result<(), SystemException> {
         // A peer leaves once.
-        std::thread::sleep(PENALTY);
+        self.0.strangers.delay(self.0.now());
         if let Some(peer) = self.0.of_session(session) {
             peer.session.store(0, Ordering::Release);
             {
@@ -169,73 +162,38 @@ impl wire::Peer for ForPeers {
                 known.heard = 0;
                 peer.session_over(&mut known);
             }
-            self.0.stands(peer, Link::Lost, ENDED);
+            self.0.stands(peer, PeerLink::Lost, ENDED);
         }
         Ok(())
     }
 
     fn describe(&self) -> Result<String, SystemException> {
-        std::thread::sleep(PENALTY);
+        self.0.strangers.delay(self.0.now());
         Ok(self.0.text.clone())
     }
 }
 
-impl ForOperators {
-    /// The names in the caller's certificate; empty at the own socket.
-    fn caller(&self) -> Result<Vec<String>, SystemException> {
-        let certificate = current::peer_certificate();
-        let denied = || SystemKind::NoPermission.not_done(minor::BROKER_NAME);
-        match certificate {
-            _ if self.local => Ok(Vec::new()),
-            Some(certificate) => certificate_names(&certificate).map_err(|_| denied()),
-            None => Err(denied()),
-        }
-    }
-
-    fn check(&self, may_stop: bool) -> Result<(), SystemException> {
-        if !self.local {
-            std::thread::sleep(PENALTY);
-        }
-        let names = self.caller()?;
-        let Shared { operators, readers, .. } = &*self.shared;
-        let operates = names.iter().any(|name| operators.contains(name));
-        let reads = readers.as_ref().is_none_or(|readers| names.iter().any(|name| readers.contains(name)));
-        match self.local || operates || (!may_stop && reads) {
-            true => Ok(()),
-            false => Err(SystemKind::NoPermission.not_done(minor::BROKER_NAME)),
-        }
-    }
-}
-
-impl wire::Control for ForOperators {
-    fn standing(&self) -> Result<wire::NodeStanding, SystemException> {
-        self.check(false)?;
-        let (shared, now) = (&self.shared, self.shared.now());
-        let progress = *shared.progress.lock();
-        let here = |id: &hyoshi_model::ProcessorId| shared.system.processor(*id).host == shared.host;
-        let processors = shared.system.processor_ids().filter(here);
-        Ok(wire::NodeStanding {
-            system: shared.system.name.clone(),
-            host: shared.name().to_owned(),
-            process: std::process::id(),
-            gathering: matches!(progress, Progress::Gathering { .. }),
-            run: wire::Progress::from(&progress).run,
-            running: since_origin(now, &progress).as_nanos(),
-            duration: shared.system.duration.as_nanos(),
-            processors: processors.map(|id| shared.system.processor(id).name.clone()).collect(),
-            peers: shared.peers.iter().map(|peer| standing(peer, now, &progress)).collect(),
-        })
-    }
-
-    fn stop(&self) -> Result<(), SystemException> {
-        self.check(true)?;
-        self.shared.interrupt.request();
-        Ok(())
+/// The state of a node.
+pub(crate) fn node_standing(shared: &NodeState) -> wire::NodeStanding {
+    let (now, progress) = (shared.now(), *shared.progress.lock());
+    let here = |id: &ProcessorId| shared.system.processor(*id).host == shared.host;
+    let processors = shared.system.processor_ids().filter(here);
+    wire::NodeStanding {
+        system: shared.system.name.clone(),
+        host: shared.name().to_owned(),
+        process: std::process::id(),
+        gathering: matches!(progress, NodeProgress::Gathering { .. }),
+        run: wire::Progress::from(&progress).run,
+        running: since_origin(now, &progress).as_nanos(),
+        duration: shared.system.duration.as_nanos(),
+        refused: shared.strangers.refused(),
+        processors: processors.map(|id| shared.system.processor(id).name.clone()).collect(),
+        peers: shared.peers.iter().map(|peer| standing(peer, now, &progress)).collect(),
     }
 }
 
 /// The state of a peer.
-pub(crate) fn standing(peer: &Peer, now: u64, own: &Progress) -> wire::PeerStanding {
+pub(crate) fn standing(peer: &OtherHost, now: u64, own: &NodeProgress) -> wire::PeerStanding {
     let known = peer.known.lock();
     let ahead = known.ahead(now, Some(own));
     let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! State shared by all threads of a node.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +9,18 @@ use hyoshi_model::{HostId, Instant, Span, System};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::agreement::{Progress, Run};
+use crate::agreement::{AgreedRun, NodeProgress};
 use crate::idl::hyoshi_node as wire;
-use crate::peer::{Link, Peer};
+use crate::peer::{OtherHost, PeerLink};
 use crate::served::ENDED;
+use crate::strangers::Strangers;
 
 /// The most events kept for the caller; older ones are dropped.
 const EVENTS: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct NodeState {
     pub system: Arc<System>,
     pub host: HostId,
     /// The system as text, and its digest.
@@ -28,23 +29,22 @@ pub(crate) struct Shared {
     pub incarnation: u64,
     /// CLOCK_MONOTONIC, which peers compare.
     pub clock: MonotonicClock,
-    pub progress: PiMutex<Progress>,
-    pub peers: Vec<Peer>,
+    pub progress: PiMutex<NodeProgress>,
+    pub peers: Vec<OtherHost>,
+    /// Clients that are not peers.
+    pub strangers: Arc<Strangers>,
     pub over: AtomicBool,
     pub interrupt: Interrupt,
     /// Peers show certificates, unless they come over a Unix socket.
     pub uses_tls: bool,
-    /// Certificates that may end the run, and those that may look; all may if `None`.
-    pub operators: BTreeSet<String>,
-    pub readers: Option<BTreeSet<String>>,
     /// Each wakes one thread at the end.
     pub wakes: Vec<Arc<Wake>>,
-    events: PiMutex<VecDeque<Event>>,
+    events: PiMutex<VecDeque<PeerEvent>>,
 }
 
 /// An event between this node and another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum PeerEvent {
     /// A host joined.
     Joined {
         /// Its name.
@@ -82,57 +82,50 @@ pub enum Event {
     },
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for PeerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Joined { host, before: 0 } => write!(f, "host {host} joined"),
-            Event::Joined { host, .. } => write!(f, "host {host} returned"),
-            Event::Lost { host, because } => write!(f, "host {host} was lost: {because}"),
-            Event::Refused { host, because } => write!(f, "host {host} cannot join: {because}"),
-            Event::ClockJumped { host } => {
+            PeerEvent::Joined { host, before: 0 } => write!(f, "host {host} joined"),
+            PeerEvent::Joined { host, .. } => write!(f, "host {host} returned"),
+            PeerEvent::Lost { host, because } => write!(f, "host {host} was lost: {because}"),
+            PeerEvent::Refused { host, because } => write!(f, "host {host} cannot join: {because}"),
+            PeerEvent::ClockJumped { host } => {
                 write!(f, "the clock of host {host} jumped: one of the two machines was suspended")
             }
-            Event::ClockError { host, error, declared } => {
+            PeerEvent::ClockError { host, error, declared } => {
                 write!(f, "the clock offset of host {host} has an error of {error:.3} (clock_error {declared})")
             }
         }
     }
 }
 
-impl Shared {
-    pub fn new(
-        system: Arc<System>,
-        host: HostId,
-        text: String,
-        interrupt: Interrupt,
-        rights: Option<(BTreeSet<String>, Option<BTreeSet<String>>)>,
-    ) -> Shared {
-        let uses_tls = rights.is_some();
-        let (operators, readers) = rights.unwrap_or_default();
+impl NodeState {
+    pub fn new(system: Arc<System>, host: HostId, text: String, interrupt: Interrupt, uses_tls: bool) -> NodeState {
         let clock = MonotonicClock::from_origin(0);
         let now = clock.now().as_nanos();
         let others = taking_part(&system).filter(|other| *other != host);
-        let peers: Vec<Peer> = others
-            .map(|other| Peer::new(other, system.hosts[other.index()].name.clone(), rate(&system, other, host), now))
+        let peers: Vec<OtherHost> = others
+            .map(|other| {
+                OtherHost::new(other, system.hosts[other.index()].name.clone(), rate(&system, other, host), now)
+            })
             .collect();
         let wakes = peers.iter().map(|_| Arc::default()).collect();
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest.as_ref());
-        Shared {
+        NodeState {
             system,
             host,
             text,
             digest: sha256,
             incarnation: u64::from_ne_bytes(random()).max(1),
             clock,
-            progress: PiMutex::new(Progress::Gathering { impatient: false }),
+            progress: PiMutex::new(NodeProgress::Gathering { impatient: false }),
             peers,
+            strangers: Arc::new(Strangers::new()),
             over: AtomicBool::new(false),
             interrupt,
             uses_tls,
-            operators,
-            readers,
             wakes,
             events: PiMutex::new(VecDeque::new()),
         }
@@ -162,11 +155,11 @@ impl Shared {
     }
 
     /// The peer of a session.
-    pub fn of_session(&self, session: u64) -> Option<&Peer> {
+    pub fn of_session(&self, session: u64) -> Option<&OtherHost> {
         self.peers.iter().find(|peer| session != 0 && peer.session.load(Ordering::Acquire) == session)
     }
 
-    pub fn report(&self, event: Event) {
+    pub fn report(&self, event: PeerEvent) {
         let mut events = self.events.lock();
         if events.len() == EVENTS {
             events.pop_front();
@@ -175,27 +168,27 @@ impl Shared {
     }
 
     /// Events since the last call.
-    pub fn take_events(&self) -> Vec<Event> {
+    pub fn take_events(&self) -> Vec<PeerEvent> {
         self.events.lock().drain(..).collect()
     }
 
     /// Changes the state of a peer. A change is reported once.
-    pub fn stands(&self, peer: &Peer, link: Link, because: &str) {
+    pub fn stands(&self, peer: &OtherHost, link: PeerLink, because: &str) {
         let mut known = peer.known.lock();
-        let ended = known.link == Link::Lost && known.because == ENDED;
+        let ended = known.link == PeerLink::Lost && known.because == ENDED;
         if known.link == link && (known.because == because || ended) {
             return;
         }
         let before = known.joined;
         let host = peer.name.clone();
         let event = match link {
-            Link::Waiting => None,
-            Link::Joined => Some(Event::Joined { host, before }),
-            Link::Lost => Some(Event::Lost { host, because: because.to_owned() }),
-            Link::Refused => Some(Event::Refused { host, because: because.to_owned() }),
+            PeerLink::Waiting => None,
+            PeerLink::Joined => Some(PeerEvent::Joined { host, before }),
+            PeerLink::Lost => Some(PeerEvent::Lost { host, because: because.to_owned() }),
+            PeerLink::Refused => Some(PeerEvent::Refused { host, because: because.to_owned() }),
         };
-        let alike = known.link == link && link == Link::Lost;
-        known.joined += u32::from(link == Link::Joined);
+        let alike = known.link == link && link == PeerLink::Lost;
+        known.joined += u32::from(link == PeerLink::Joined);
         (known.link, known.because, known.since) = (link, because.to_owned(), self.now());
         drop(known);
         event.filter(|_| !alike).into_iter().for_each(|event| self.report(event));
@@ -238,32 +231,32 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     octets
 }
 
-impl From<&Progress> for wire::Progress {
-    fn from(progress: &Progress) -> Self {
+impl From<&NodeProgress> for wire::Progress {
+    fn from(progress: &NodeProgress) -> Self {
         match progress {
-            Progress::Gathering { impatient } => {
+            NodeProgress::Gathering { impatient } => {
                 wire::Progress { gathering: true, impatient: *impatient, run: [0; 16], origin: 0 }
             }
-            Progress::Running(Run { id, origin }) => {
+            NodeProgress::Running(AgreedRun { id, origin }) => {
                 wire::Progress { gathering: false, impatient: false, run: *id, origin: *origin }
             }
         }
     }
 }
 
-impl From<wire::Progress> for Progress {
+impl From<wire::Progress> for NodeProgress {
     fn from(progress: wire::Progress) -> Self {
         match progress.gathering {
-            true => Progress::Gathering { impatient: progress.impatient },
-            false => Progress::Running(Run { id: progress.run, origin: progress.origin }),
+            true => NodeProgress::Gathering { impatient: progress.impatient },
+            false => NodeProgress::Running(AgreedRun { id: progress.run, origin: progress.origin }),
         }
     }
 }
 
 /// Since instant 0 of a run.
-pub(crate) fn since_origin(now: u64, progress: &Progress) -> Span {
+pub(crate) fn since_origin(now: u64, progress: &NodeProgress) -> Span {
     match progress {
-        Progress::Gathering { .. } => Span::ZERO,
-        Progress::Running(run) => Instant::from_nanos(now).since(Instant::from_nanos(run.origin)),
+        NodeProgress::Gathering { .. } => Span::ZERO,
+        NodeProgress::Running(run) => MonotonicClock::from_origin(run.origin).instant_of(now).since(Instant::ZERO),
     }
 }

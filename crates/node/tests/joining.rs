@@ -2,13 +2,16 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 use hyoshi_model::Span;
-use hyoshi_node::{Event, NodeError, Settings};
+use hyoshi_node::{NodeError, NodeSettings, PeerEvent, WholeSystem};
+use hyoshi_orb::{Orb, OrbError};
+use hyoshi_os::{Interrupt, MonotonicClock, Wake};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
 
-use crate::common::{DRONE, Host, STATION, finish, folder, text, until, unused_address};
+use crate::common::{DRONE, Host, STATION, finish, folder, system, text, until, unused_address};
 
 /// Over TCP on loopback, and over Unix sockets.
 fn both_ways(duration: &str) -> [String; 2] {
@@ -79,7 +82,7 @@ fn a_node_alone_begins_after_its_wait_and_one_that_comes_later_keeps_its_instant
     let theirs = station.begin(&late);
     until("completions arrive", || station.peers.standing()[0].received > 20);
     let events = drone.peers.take_events();
-    assert_eq!(events, [Event::Joined { host: "station".into(), before: 0 }]);
+    assert_eq!(events, [PeerEvent::Joined { host: "station".into(), before: 0 }]);
     // It ends and starts again.
     theirs.stop(&mut |_, _, _| ());
     drop(station);
@@ -92,8 +95,8 @@ fn a_node_alone_begins_after_its_wait_and_one_that_comes_later_keeps_its_instant
     let theirs = station.begin(&again);
     until("completions arrive again", || station.peers.standing()[0].received > 20);
     let events = drone.peers.take_events();
-    let lost = Event::Lost { host: "station".into(), because: "it ended".into() };
-    assert_eq!(events, [lost, Event::Joined { host: "station".into(), before: 1 }]);
+    let lost = PeerEvent::Lost { host: "station".into(), because: "it ended".into() };
+    assert_eq!(events, [lost, PeerEvent::Joined { host: "station".into(), before: 1 }]);
     let standing = &drone.peers.standing()[0];
     assert_eq!((standing.joined, standing.state.as_str()), (2, "joined"));
     drop((running, theirs));
@@ -188,13 +191,38 @@ fn a_node_uses_another_endpoint_than_an_untrusted_unix_socket() {
 }
 
 #[test]
+fn an_operator_sees_and_stops_a_run_of_all_hosts() {
+    let [text, _] = both_ways("60s");
+    let (system, folder) = (system(&text), folder());
+    let (socket, interrupt) = (folder.join("uav.sock"), Interrupt::manual(Arc::new(Wake::new())));
+    let all = WholeSystem::serve(system.clone(), &socket, interrupt.clone()).unwrap();
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let again = WholeSystem::serve(system, &socket, interrupt.clone());
+    assert!(matches!(again, Err(NodeError::Orb(OrbError::Listen { .. }))), "the second run of a system needs another");
+    let operator = hyoshi_node::NodeClient::new(Orb::builder(), &format!("unix:{}", socket.display())).unwrap();
+    let standing = operator.standing().unwrap();
+    assert_eq!((standing.system.as_str(), standing.host.as_str(), standing.gathering), ("uav", "", true));
+    assert_eq!((standing.processors, standing.running), (vec!["airframe".to_owned(), "ground".to_owned()], 0));
+    all.begin(MonotonicClock::start(), [7; 16]);
+    until("it runs", || operator.standing().unwrap().running > 0);
+    let standing = operator.standing().unwrap();
+    assert_eq!((standing.gathering, standing.run, standing.peers.len()), (false, [7; 16], 0));
+    assert!(!interrupt.requested());
+    operator.stop().unwrap();
+    assert!(interrupt.requested());
+    drop(all);
+    assert!(!socket.exists());
+    std::fs::remove_dir(folder).unwrap();
+}
+
+#[test]
 fn an_operator_sees_how_a_node_stands_and_stops_it() {
     let [text, _] = both_ways("60s");
     let socket = folder().join("uav.drone.sock");
     let control = socket.clone();
-    let with_control = |settings| Settings { control: Some(control), wait: Span::ZERO, ..settings };
+    let with_control = |settings| NodeSettings { control: Some(control), wait: Span::ZERO, ..settings };
     let mut drone = Host::with(&text, DRONE, with_control).unwrap();
-    let client = |at: &str| hyoshi_node::Client::new(hyoshi_orb::Orb::builder(), at).unwrap();
+    let client = |at: &str| hyoshi_node::NodeClient::new(hyoshi_orb::Orb::builder(), at).unwrap();
     let operator = client(&format!("unix:{}", socket.display()));
     let standing = operator.standing().unwrap();
     assert_eq!((standing.host.as_str(), standing.gathering, standing.running), ("drone", true, 0));

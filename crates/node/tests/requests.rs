@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_model::{Instant, ProcessorId, System, read};
-use hyoshi_node::{BindError, JobOrder};
+use hyoshi_node::{BindError, JobOrder, ServedLane};
 use hyoshi_orb::{LaneOptions, Orb, Reference, SystemException, SystemKind, minor};
 use hyoshi_runtime::{Node, Prepared, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
@@ -93,6 +93,8 @@ struct Server {
     system: Arc<System>,
     plan: Arc<Plan>,
     servant: Arc<Gated>,
+    order: JobOrder,
+    serving: ServedLane,
     orb: Orb,
     reference: String,
     /// The same servant, of which all requests are jobs of `reset`.
@@ -117,9 +119,9 @@ fn server(limit: u32) -> (Server, Prepared) {
     let all = order.bind("reset", &[]).unwrap();
     let stub = adapter.activate_ordered::<dyn Tracker>("urgent", servant.clone(), all).unwrap();
     let urgent = AsRef::<Reference<dyn Tracker>>::as_ref(&stub).ior().to_string();
-    order.serve(&mut node, orb.owned_lane("requests").unwrap()).unwrap();
+    let serving = order.serve(&mut node, orb.owned_lane("requests").unwrap()).unwrap();
     orb.ready();
-    (Server { system, plan, servant, orb, reference, urgent }, node)
+    (Server { system, plan, servant, order, serving, orb, reference, urgent }, node)
 }
 
 impl Server {
@@ -265,9 +267,31 @@ fn a_client_that_dies_costs_nothing_and_the_end_of_the_run_refuses_what_waits() 
     let (_orb, stub) = server.client();
     stub.nothing().unwrap();
     drop(end(running));
-    // No thread reads any more.
-    let raised = stub.as_ref().within(hyoshi_model::Span::from_millis(300)).nothing().unwrap_err();
-    assert!([SystemKind::Timeout, SystemKind::Transient, SystemKind::CommFailure].contains(&raised.kind), "{raised}");
+    assert_eq!(server.order.refused_after_run(), 0);
+}
+
+#[test]
+fn requests_that_arrive_after_the_run_are_answered_and_counted() {
+    let (server, node) = server(2);
+    server.servant.open();
+    let running = node.start();
+    let (_orb, stub) = server.client();
+    let stub = stub.as_ref().within(hyoshi_model::Span::from_secs(30));
+    stub.nothing().unwrap();
+    drop(end(running));
+    let over = |raised: SystemException| {
+        assert_eq!((raised.kind, raised.minor), (SystemKind::Transient, minor::RUN_OVER));
+        assert_eq!(raised.completed, hyoshi_orb::Completed::No);
+    };
+    over(stub.nothing().unwrap_err());
+    // Of a new connection, too, and of the other binding. Retried requests are counted each time.
+    let (_other, urgent) = server.client_of(&server.urgent);
+    let before = server.order.refused_after_run();
+    assert!(before >= 1);
+    over(urgent.as_ref().within(hyoshi_model::Span::from_secs(30)).nothing().unwrap_err());
+    assert!(server.order.refused_after_run() > before);
+    assert_eq!(server.servant.done.lock().unwrap().len(), 1, "none of them was carried out");
+    drop(server.serving);
 }
 
 /// Calls another object of its own node: without giving its lane up it would wait for itself.
@@ -318,7 +342,7 @@ fn a_job_that_calls_another_object_lets_its_lane_go_on_meanwhile() {
     let calls = Orb::client().unwrap();
     let asks = calls.resolve_unchecked::<dyn Tracker>(&inner.as_ref().ior().to_string()).unwrap();
     let outer = adapter.activate_ordered::<dyn Tracker>("outer", Arc::new(Asks(asks)), outer).unwrap();
-    order.serve(&mut node, orb.owned_lane("requests").unwrap()).unwrap();
+    let _serving = order.serve(&mut node, orb.owned_lane("requests").unwrap()).unwrap();
     orb.ready();
     let running = node.start();
     let client = Orb::client().unwrap();

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
@@ -9,7 +11,7 @@ use hyoshi_node::corbaloc;
 use hyoshi_node::idl::hyoshi_node::{self as wire, IntroduceError, Peer, PeerStub, Reason};
 use hyoshi_orb::{Orb, SyncScope};
 
-use crate::common::{DRONE, Host, text, until, unused_address};
+use crate::common::{DRONE, Host, STATION, digest, folder, text, until, unused_address};
 
 fn alone() -> (Host, String) {
     let text = text(&format!("tcp/{}", unused_address()), &format!("tcp/{}", unused_address()), "60s");
@@ -23,10 +25,7 @@ fn stub(orb: &Orb, drone: &Host) -> PeerStub {
 }
 
 fn introduction(drone: &Host) -> wire::Introduction {
-    let digest = {
-        use ring::digest::{SHA256, digest};
-        digest(&SHA256, hyoshi_model::write(&drone.system).as_bytes()).as_ref().try_into().unwrap()
-    };
+    let digest = digest(&drone.system);
     wire::Introduction { version: 1, system: "uav".into(), host: "station".into(), digest, incarnation: 7 }
 }
 
@@ -63,6 +62,77 @@ fn an_introduction_that_is_not_of_a_host_of_this_system_is_refused_with_the_reas
     let mine = wire::Progress { gathering: true, impatient: false, run: [0; 16], origin: 0 };
     assert!(peer.exchange(welcome.session, &mine).is_err());
     assert!(peer.exchange(again.session, &mine).unwrap().state.gathering);
+}
+
+#[test]
+fn calls_of_strangers_are_counted_and_a_peer_joins_beside_them() {
+    let (drone, text) = alone();
+    let at = corbaloc(&drone.system.hosts[0].endpoints[0], "hyoshi-peer");
+    let over = AtomicBool::new(false);
+    let mine = wire::Progress { gathering: true, impatient: false, run: [0; 16], origin: 0 };
+    let refused = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // Each has connections of its own.
+                let orb = Orb::client().unwrap();
+                let stub = orb.resolve_unchecked::<dyn Peer>(&at).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    assert!(stub.exchange(99, &mine).is_err());
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let ends = Ends(&over);
+        let station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
+        let joined = |host: &Host| host.peers.standing()[0].state == "joined";
+        until("the station joins", || joined(&drone) && joined(&station));
+        until("strangers call", || refused.load(Ordering::Relaxed) > 300);
+        assert!(joined(&drone) && joined(&station), "{:?}", drone.peers.take_events());
+        drop(ends);
+    });
+    assert!(drone.peers.refused() >= refused.load(Ordering::Relaxed));
+}
+
+/// More connections than the drone accepts at `tcp/`, all of which call again and again.
+#[test]
+fn strangers_who_take_all_connections_of_a_tcp_endpoint_keep_no_peer_from_another_endpoint() {
+    let (tcp, unix) = (unused_address(), folder().join("drone"));
+    let both = format!("tcp/{tcp}\", \"unix/{}", unix.display());
+    let text = text(&both, &format!("tcp/{}", unused_address()), "60s");
+    let drone = Host::start(&text, DRONE, Span::ZERO).unwrap();
+    let at = corbaloc(&drone.system.hosts[0].endpoints[0], "hyoshi-peer");
+    let (over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mine = wire::Progress { gathering: true, impatient: false, run: [0; 16], origin: 0 };
+    thread::scope(|scope| {
+        let ends = Ends(&over);
+        for _ in 0..40 {
+            scope.spawn(|| {
+                let orb = Orb::client().unwrap();
+                let stub = orb.resolve_unchecked::<dyn Peer>(&at).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    // Those that find no connection try again.
+                    let _ = stub.as_ref().within(Span::from_secs(1)).exchange(99, &mine);
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        until("strangers call", || calls.load(Ordering::Relaxed) > 100);
+        let station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
+        let joined = |host: &Host| host.peers.standing()[0].state == "joined";
+        until("the station joins", || joined(&drone) && joined(&station));
+        drop(ends);
+    });
+    assert!(drone.peers.refused() > 0);
+}
+
+/// Ends a loop, even if its test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

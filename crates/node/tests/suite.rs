@@ -7,6 +7,7 @@ mod common;
 mod joining;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;
+mod reboot;
 mod requests;
 mod strangers;
 mod tls;

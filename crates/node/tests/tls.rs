@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hyoshi_model::Span;
 use hyoshi_node::idl::hyoshi_node::{self as wire, IntroduceError, Peer, Reason};
-use hyoshi_node::{Client, Settings, Tls, corbaloc};
+use hyoshi_node::{NodeClient, NodeSettings, Tls, corbaloc};
 use hyoshi_orb::{Orb, OrbBuilder, SystemKind, TlsClient, TlsRoots, TlsServer, minor};
 
 use crate::authority::{Authority, Papers};
@@ -30,7 +30,7 @@ fn tls(papers: &Papers, roots: &TlsRoots) -> Tls {
 }
 
 fn with_tls(text: &str, host: hyoshi_model::HostId, tls: Tls) -> Host {
-    Host::with(text, host, |settings| Settings { tls: Some(tls), ..settings }).unwrap()
+    Host::with(text, host, |settings| NodeSettings { tls: Some(tls), ..settings }).unwrap()
 }
 
 fn client(papers: Option<&Papers>, roots: &TlsRoots, name: &str) -> OrbBuilder {
@@ -132,10 +132,10 @@ fn certificates_decide_who_may_see_how_a_node_stands_and_who_may_stop_it() {
         let exclusive = readers.is_some();
         let tls = Tls { readers, ..tls(&plant.papers(&["drone"]), &plant.roots()) };
         let drone =
-            Host::with(&text, DRONE, |settings| Settings { tls: Some(tls), wait: Span::ZERO, ..settings }).unwrap();
+            Host::with(&text, DRONE, |settings| NodeSettings { tls: Some(tls), wait: Span::ZERO, ..settings }).unwrap();
         let hyoshi_model::Endpoint::Tls(address) = drone.system.hosts[0].endpoints[0].clone() else { unreachable!() };
         let [ann, bob, eve] = certificates.each_ref().map(|papers| {
-            Client::new(client(Some(papers), &plant.roots(), "drone"), &format!("ssliop://{address}")).unwrap()
+            NodeClient::new(client(Some(papers), &plant.roots(), "drone"), &format!("ssliop://{address}")).unwrap()
         });
         assert_eq!(ann.standing().unwrap().host, "drone");
         assert_eq!(bob.standing().unwrap().peers[0].state, "waiting");

@@ -1,5 +1,6 @@
 //! Calls that share a connection: none keeps another beyond its deadline, and no request is sent in part.
 
+use crate::loopback::{ClosedPort, unused_address};
 use crate::peer;
 use crate::tracking;
 
@@ -208,7 +209,8 @@ fn a_host_that_is_unknown_and_one_where_nobody_listens_are_told_apart() {
     let call = |address: &str| client.resolve_unchecked::<dyn Tracker>(address).unwrap().nothing();
     let transient = |minor| Err::<(), SystemException>(SystemKind::Transient.not_done(minor));
     assert_eq!(call("corbaloc:iiop:1.2@nowhere.invalid:1/x"), transient(minor::HOST_UNKNOWN));
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = ClosedPort::new();
+    let port = closed.number();
     assert_eq!(call(&format!("corbaloc:iiop:1.2@127.0.0.1:{port}/x")), transient(minor::REFUSED));
     assert_eq!(call(&format!("corbaloc:iiop:1.2@localhost:{port}/x")), transient(minor::REFUSED));
     assert_eq!(call("corbaloc:omniunix:/nowhere/socket:/x"), transient(minor::REFUSED));
@@ -218,11 +220,11 @@ fn a_host_that_is_unknown_and_one_where_nobody_listens_are_told_apart() {
 fn exceptions_tell_whose_they_are() {
     let client = Orb::client().unwrap();
     let call = |address: &str| client.resolve_unchecked::<dyn Tracker>(address).unwrap().nothing().unwrap_err();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = unused_address();
     assert_eq!(
-        call(&format!("corbaloc:iiop:1.2@127.0.0.1:{port}/x")).to_string(),
+        call(&format!("corbaloc:iiop:1.2@{closed}/x")).to_string(),
         format!(
-            "TRANSIENT (minor 0x4859001d, not done) at 127.0.0.1:{port}: Nobody listens at the address: the connection \
+            "TRANSIENT (minor 0x4859001d, not done) at {closed}: Nobody listens at the address: the connection \
              was refused, or there is no such socket"
         )
     );

@@ -3,6 +3,8 @@
 
 #[path = "common/authority.rs"]
 mod authority;
+#[path = "../../os/tests/common/loopback.rs"]
+mod loopback;
 #[path = "../../idl/tests/golden/names.rs"]
 mod names_idl;
 #[path = "common/peer.rs"]

@@ -2,6 +2,7 @@
 //! not work; `tls_flood` has those that measure time.
 
 use crate::authority;
+use crate::loopback::{ClosedPort, unused_address};
 use crate::tracking;
 
 use std::net::TcpListener;
@@ -43,11 +44,6 @@ fn port(orb: &Orb, secure: bool) -> u16 {
         _ => None,
     };
     orb.endpoints().iter().find_map(port).unwrap()
-}
-
-/// A port at which nobody listens.
-fn closed_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Listens in plain and counts connections: a client that comes here was brought to speak in plain.
@@ -95,7 +91,8 @@ mod plain_despite_tls {
     fn a_closed_port_of_tls_does_not_lead_to_the_plain_one_and_the_error_says_so() {
         let authority = Authority::new("plant");
         let (plain, trapped) = plain_trap();
-        let closed = closed_port();
+        let closed_port = ClosedPort::new();
+        let closed = closed_port.number();
         for address in [
             format!("corbaloc:ssliop:1.2@127.0.0.1:{closed},iiop:1.2@127.0.0.1:{plain}/Yard"),
             format!("corbaloc:iiop:1.2@127.0.0.1:{plain},ssliop:1.2@127.0.0.1:{closed}/Yard"),
@@ -374,10 +371,10 @@ mod handshakes {
         let at = std::env::temp_dir().join(format!("hyoshi-attacks-{}-{}", std::process::id(), flags.len()));
         std::fs::create_dir_all(&at).unwrap();
         let authority = Authority::new("plant");
-        let own = authority.papers(HERE).file(&at, "yard.pem");
-        let port = closed_port();
+        let address = unused_address();
+        let own = authority.papers(&[&address.ip().to_string()]).file(&at, "yard.pem");
         let mut server = std::process::Command::new("openssl")
-            .args(["s_server", "-quiet", "-accept", &port.to_string(), "-cert"])
+            .args(["s_server", "-quiet", "-accept", &address.to_string(), "-cert"])
             .arg(own)
             .args(flags)
             .stdin(std::process::Stdio::piped())
@@ -385,12 +382,12 @@ mod handshakes {
             .stdout(std::process::Stdio::null())
             .spawn()
             .ok()?;
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while std::net::TcpStream::connect(address).is_err() {
             assert!(server.try_wait().unwrap().is_none(), "it does not serve");
             std::thread::yield_now();
         }
         let client = client(TlsClient::new(&authority.roots()));
-        let address = format!("corbaloc:ssliop:1.2@127.0.0.1:{port}/Yard");
+        let address = format!("corbaloc:ssliop:1.2@{address}/Yard");
         let raised = client.resolve_unchecked::<dyn Tracker>(&address).unwrap().nothing().unwrap_err();
         server.kill().unwrap();
         server.wait().unwrap();

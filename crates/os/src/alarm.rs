@@ -35,7 +35,7 @@ struct AlarmSet {
 /// ```text
 ///   Silent ── set ──► Armed ── the thread has run for so long ──► Silent, reported once
 ///                     │   ▲
-///                     └───┘ set: counts anew
+///                     └───┘ set: counts again
 /// ```
 pub struct Alarm {
     sampler: Sampler,

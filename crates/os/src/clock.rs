@@ -20,39 +20,43 @@ pub trait Clock {
 /// `CLOCK_MONOTONIC` counted from an origin. Copies agree: use one in each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonotonicClock {
-    origin: u64,
+    origin: i64,
 }
 
 impl MonotonicClock {
     /// A clock that starts now.
     pub fn start() -> Self {
-        MonotonicClock { origin: monotonic_nanos() }
+        MonotonicClock { origin: monotonic_nanos() as i64 }
     }
 
     /// A clock that starts `delay` from now and reads zero until then: the time that a run needs to set up its threads
     /// before the first release.
     pub fn start_in(delay: Span) -> Self {
-        MonotonicClock { origin: monotonic_nanos().saturating_add(delay.as_nanos()) }
+        MonotonicClock { origin: (monotonic_nanos() as i64).saturating_add_unsigned(delay.as_nanos()) }
     }
 
-    /// A clock with the given origin in nanoseconds of `CLOCK_MONOTONIC`, from another process.
-    pub const fn from_origin(nanos: u64) -> Self {
+    /// A clock with the given origin in nanoseconds of `CLOCK_MONOTONIC`. It is negative if a run on several machines
+    /// began before this machine was started.
+    pub const fn from_origin(nanos: i64) -> Self {
         MonotonicClock { origin: nanos }
     }
 
     /// The origin in nanoseconds of `CLOCK_MONOTONIC`, to compare with stamps of `perf` and `ftrace`.
-    pub const fn origin(&self) -> u64 {
+    pub const fn origin(&self) -> i64 {
         self.origin
     }
 
     /// The instant on this clock of a reading of `CLOCK_MONOTONIC`, zero if before the origin.
     pub const fn instant_of(&self, monotonic_nanos: u64) -> Instant {
-        Instant::from_nanos(monotonic_nanos.saturating_sub(self.origin))
+        Instant::from_nanos(match self.origin {
+            origin @ 0.. => monotonic_nanos.saturating_sub(origin as u64),
+            before => monotonic_nanos.saturating_add(before.unsigned_abs()),
+        })
     }
 
     /// The kernel's form of an instant, clamped to the latest `timespec`.
     pub(crate) fn timespec(&self, at: Instant) -> Timespec {
-        let nanos = self.origin.saturating_add(at.as_nanos());
+        let nanos = at.as_nanos().saturating_add_signed(self.origin);
         Timespec { tv_sec: (nanos / NANOS) as i64, tv_nsec: (nanos % NANOS) as i64 }
     }
 }
@@ -122,5 +126,19 @@ mod tests {
         assert_eq!((time.tv_sec, time.tv_nsec), (2, 1));
         assert_eq!(clock.instant_of(span_of(time).as_nanos()), Instant::from_nanos(2));
         assert!(clock.timespec(Instant::NEVER).tv_sec > 0);
+    }
+
+    #[test]
+    fn an_origin_before_the_machine_s_start_shifts_instants_and_sleeps() {
+        let hour = Span::from_secs(3_600);
+        let clock = MonotonicClock::from_origin(-(hour.as_nanos() as i64));
+        assert_eq!(clock.instant_of(5), Instant::from_nanos(5) + hour);
+        let time = clock.timespec(Instant::from_nanos(5) + hour);
+        assert_eq!((time.tv_sec, time.tv_nsec), (0, 5));
+        assert_eq!(clock.timespec(Instant::ZERO).tv_sec, 0);
+        assert!(clock.timespec(Instant::NEVER).tv_sec > 1 << 33);
+        let until = clock.now() + Span::from_millis(3);
+        clock.sleep_until(until);
+        assert!(clock.now() >= until && until > Instant::ZERO + hour);
     }
 }

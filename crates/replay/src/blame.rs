@@ -25,11 +25,11 @@ mod recent_cpu;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span, System};
+use hyoshi_model::{HostId, Instant, JobId, OperationId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{CpuEvent, DispatchDecision, Input, JobEnd, JobOutcome, TraceEvent, Wait};
 
-pub use arrival::counted_from;
+pub use arrival::{Crossing, counted_from};
 pub use breakdown::MOST_STRETCHES;
 pub use cpu::CpuTracker;
 pub use cpu_changes::{CpuChange, CpuOccupant, JobTransition, RunningJob};
@@ -52,6 +52,11 @@ pub enum ResponsePart {
     Legs,
     /// The link from its predecessor's processor.
     Link,
+    /// Between its sending on another host and its arrival.
+    Network {
+        /// False if the error of the clocks exceeds this time: it may have been spent before the sending.
+        known: bool,
+    },
     /// The declared offset after its trigger.
     Offset,
     /// Declared jitter of its release.
@@ -204,6 +209,10 @@ pub struct ResponseBreakdown {
     pub timeline: Vec<Stretch>,
     /// The job that triggered it, if known.
     pub by: Option<JobId>,
+    /// The way of its trigger from another host, if that was recorded.
+    pub crossing: Option<Crossing>,
+    /// How far the clock of [`Blame::by_clock_of`] was ahead of the processor's when it ended, in ns.
+    pub ahead: i64,
     /// Time that its guard held it before its response.
     pub held_before: Span,
     /// Its declared worst case.
@@ -293,6 +302,8 @@ pub struct Blame<'a> {
     switches: bool,
     /// Number and maximum of open breakdowns.
     open: (usize, usize),
+    /// The host whose clock is the reference, and its lead over the processor's clock, in ns.
+    clock: Option<(HostId, i64)>,
 }
 
 impl<'a> Blame<'a> {
@@ -308,7 +319,14 @@ impl<'a> Blame<'a> {
             overruns: Overruns::default(),
             switches: false,
             open: (0, usize::MAX),
+            clock: None,
         }
+    }
+
+    /// Breakdowns report how far this host's clock was ahead of the processor's.
+    pub fn by_clock_of(mut self, host: HostId) -> Self {
+        self.clock = Some((host, 0));
+        self
     }
 
     /// Sets late releases before the first event: see [`Replay::release_late`](crate::Replay::release_late).
@@ -320,6 +338,11 @@ impl<'a> Blame<'a> {
     pub fn at_most(mut self, breakdowns: usize) -> Self {
         self.open.1 = breakdowns;
         self
+    }
+
+    /// Before the event of a signal that came over a network: its way. `None` if its sending was not recorded.
+    pub fn crosses(&mut self, crossing: Option<Crossing>) {
+        self.cpu.arrivals.crosses(crossing);
     }
 
     /// The next event of the processor. Returns the breakdown of the job that ends with it, if requested.
@@ -336,6 +359,12 @@ impl<'a> Blame<'a> {
     ) -> Option<ResponseBreakdown> {
         self.untimed.event(event);
         self.switches |= matches!(event, TraceEvent::Cpu(CpuEvent::Switch { .. }));
+        if let (TraceEvent::Cpu(CpuEvent::Clock { host, offset, .. }), Some((reference, ahead))) =
+            (event, &mut self.clock)
+            && host == reference
+        {
+            *ahead = *offset;
+        }
         if self.log.len() >= LOG {
             self.book();
         }
@@ -468,6 +497,7 @@ impl<'a> Blame<'a> {
             (false, false) => BreakdownBasis::Inferred,
         };
         let held_before = arrival::held_before(arrival, end);
+        let ahead = self.clock.map_or(0, |(_, ahead)| ahead);
         let culprits = spans.iter().filter_map(|(kind, _)| kind.culprit()).filter_map(|who| {
             let (number, leg) = who.job?;
             Some(JobId { operation: who.operation, number, leg })
@@ -488,6 +518,8 @@ impl<'a> Blame<'a> {
             wcet,
             overruns,
             basis,
+            crossing: arrival.crossing,
+            ahead,
         }
     }
 }

@@ -25,7 +25,7 @@ pub const GROUPS: [(&str, &str); 8] = [
 /// The group of a cause.
 pub(crate) fn group(kind: ResponsePart) -> usize {
     match kind {
-        ResponsePart::Upstream | ResponsePart::Legs | ResponsePart::Link => 0,
+        ResponsePart::Upstream | ResponsePart::Legs | ResponsePart::Link | ResponsePart::Network { .. } => 0,
         ResponsePart::Offset | ResponsePart::Jitter | ResponsePart::Guard | ResponsePart::TimerLate => 1,
         ResponsePart::Waited { .. } => 2,
         ResponsePart::Preempted { .. } => 3,
@@ -202,6 +202,10 @@ fn phrase(system: &System, kind: ResponsePart, threads: &[String], who: impl Fn(
         ResponsePart::Upstream => "before it: the jobs that triggered it".into(),
         ResponsePart::Legs => "before it: the earlier legs of its chain".into(),
         ResponsePart::Link => "on the link to its processor".into(),
+        ResponsePart::Network { known: true } => "on the network, from another host".into(),
+        ResponsePart::Network { known: false } => {
+            "unknown: on the network or before it; the hosts' clocks may differ by more than this".into()
+        }
         ResponsePart::Offset => "its declared offset".into(),
         ResponsePart::Jitter => "released late: its declared jitter".into(),
         ResponsePart::Guard => "held by its release guard".into(),

@@ -392,7 +392,7 @@ impl Prepared {
     }
 
     /// Lets threads of the processor's lanes read requests from `reader`. Requests that no job serves go to `refuse`.
-    /// After the end of the run nothing is read: end the source of the requests then.
+    /// After the end of the run the lanes read nothing ([`Refuse::over`]).
     ///
     /// # Errors
     ///

@@ -36,6 +36,9 @@ pub trait RequestReader: Send {
 pub trait Refuse: Send + Sync + fmt::Debug {
     /// The operation is off or busy, its queue is full, its job was cancelled, or the run is over. Called outside all locks.
     fn refuse(&self, call: u32);
+
+    /// The run is over: the lanes read no further requests. The reader's source may be read elsewhere from now on.
+    fn over(&self) {}
 }
 
 /// The requests of one processor.
@@ -62,6 +65,11 @@ impl Requests {
     /// No job serves this request.
     pub fn refuse(&self, call: u32) {
         self.refuse.refuse(call);
+    }
+
+    /// The run is over.
+    pub fn over(&self) {
+        self.refuse.over();
     }
 
     /// Waits until requests can be read, or for [`Requests::poke`]. Calls `is_posted` last before waiting.

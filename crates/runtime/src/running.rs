@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
-use hyoshi_os::{Clock, Interrupt, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake};
+use hyoshi_os::{
+    Clock, Interrupt, MonotonicClock, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake,
+};
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{CpuUser, RingDrain, TraceEvent};
 
@@ -15,6 +17,7 @@ use crate::cpu_watch::{CpuWatch, PendingCpuEvents, ThreadNames, merge, settled};
 use crate::ended::{EndedBy, Finished, LostRecords, RunNote};
 use crate::meters::Meters;
 use crate::processor::ProcessorState;
+use crate::requests::Requests;
 use crate::watchdog::LateReleases;
 
 /// The time that bodies have to return at the end of the run, before they are abandoned.
@@ -48,6 +51,11 @@ impl RunningNode {
     /// The time until which all events of all processors were delivered.
     pub fn complete_until(&self) -> Instant {
         self.parts.complete_until
+    }
+
+    /// The run's clock.
+    pub fn clock(&self) -> MonotonicClock {
+        *self.parts.common.clock()
     }
 
     /// The current time of the run's clock; 0 before the common start.
@@ -271,6 +279,7 @@ impl RunThreads {
                 wakeups.deliver();
             }));
             part.processor.poke_reader();
+            part.processor.requests.get().into_iter().for_each(Requests::over);
             part.processor.background.post();
         }
         common.releases.iter().for_each(|release| release.wake.post());

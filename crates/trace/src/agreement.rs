@@ -1,32 +1,41 @@
-//! Compares a run with a simulation of the same system: order of jobs and outcomes, busy period by busy period.
+//! Do a run and a simulation of the same system agree on order and outcome?
 //!
-//! Timers expire at the same instants in both. Starts and completions differ, because a run has overhead. If one of
-//! them lies within the tolerance of a timed event (a release, a deadline, the last possible start of a job), the two
-//! may decide differently, and both are correct. They may then differ until the processor is idle. Such a busy period
-//! counts as a near-tie. If other threads or the hypervisor used the run's processor, the busy period counts as
-//! disturbed. Any other difference is a disagreement.
+//! Timers fire at the same instants in both; starts and completions do not, because a run has overheads that a
+//! simulation does not have. If one of them falls within the tolerance of something timed (another release, a deadline,
+//! the last instant at which a job can start), both orders are right, and they may differ until the processor is idle:
+//! a near-tie. If something else than the processor's jobs used it (a hypervisor, other threads), the run was
+//! disturbed, and stays behind until it has worked its backlog off. Any other difference is a disagreement.
+//!
+//! ```text
+//!   simulation   ██ ██    █          one group: the run was busy throughout
+//!   run          █░░░░█ ██ ███       ░ used by something else
+//! ```
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 use hyoshi_model::{Instant, JobId, Span};
 
 use crate::event::{JobEnd, JobOutcome};
 
-/// Largest distance of two decision points at which a run and a simulation may differ.
+/// The least distance of decision points at which a run and a simulation must agree.
 pub const TOLERANCE: Span = Span::from_micros(200);
 
-/// Result of the comparison for one processor.
+/// The comparison of one processor, busy period by busy period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunComparison {
     /// Busy periods with the same jobs in the same order and with the same outcomes.
     pub agreeing: u64,
     /// Jobs in them.
     pub jobs: u64,
-    /// Differing busy periods that a near-tie explains.
+    /// Busy periods that differ because of a near-tie in them, or before them and without idle time since.
     pub near_ties: Vec<NearTie>,
-    /// Differing busy periods in which other threads or the hypervisor used the processor.
+    /// Busy periods that differ because the processor did something else during them, or before them and without idle
+    /// time since.
     pub disturbed: Vec<Disturbed>,
-    /// Differing busy periods without an explanation.
+    /// Other busy periods that differ, and jobs that only the run has.
     pub disagreements: Vec<Difference>,
 }
 
@@ -35,62 +44,110 @@ pub struct RunComparison {
 pub struct NearTie {
     /// A start or completion in the simulation.
     pub completion: Instant,
-    /// The timed event close to it.
+    /// Something timed that is close to it.
     pub timed: Instant,
-    /// The resulting difference.
+    /// Its consequence.
     pub difference: Difference,
 }
 
-/// Time used neither by jobs nor by idling.
+/// Time that went neither to jobs nor to idling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disturbed {
-    /// Its length, beyond what is unused in the simulation.
+    /// How much of it, beyond the time that the simulation leaves unused.
     pub lost: Span,
-    /// The resulting difference.
+    /// Its consequence.
     pub difference: Difference,
 }
 
 /// The first difference of a busy period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its time in the simulation.
+    /// When, in the simulation.
     pub at: Instant,
-    /// The job at that position in the simulation, and its outcome.
+    /// The job that the simulation has there, and its outcome.
     pub simulated: Option<(JobId, JobOutcome)>,
-    /// The job at that position in the run, and its outcome.
+    /// The job that the run has there, and its outcome.
     pub run: Option<(JobId, JobOutcome)>,
 }
 
-/// Compares the job ends of one processor. Jobs that end after `until` are ignored.
+/// Compares the job ends of one processor. Jobs that end after `until` are left out.
 pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: Span) -> RunComparison {
     let of_run: BTreeMap<JobId, &JobEnd> = run.iter().map(|end| (end.job, end)).collect();
+    let known: BTreeSet<JobId> = simulated.iter().map(|end| end.job).collect();
     let mut agreement = RunComparison::default();
+    let (mut periods, mut judged) = (Vec::new(), until);
     for period in busy_periods(simulated, tolerance) {
-        let last = period.iter().map(|end| end.end).max().unwrap_or_default();
-        if last.saturating_add(tolerance) >= until {
+        if end_of(&period).saturating_add(tolerance) >= until {
+            // The run may not have finished it.
+            judged = judged.min(begin_of(&period));
             break;
         }
-        let theirs: Vec<&JobEnd> = period.iter().filter_map(|end| of_run.get(&end.job).copied()).collect();
-        let Some(difference) = first_difference(&period, &theirs, &of_run) else {
-            agreement.agreeing += 1;
-            agreement.jobs += period.len() as u64;
-            continue;
+        periods.push(period);
+    }
+    for BusyGroup { simulated, run } in groups(periods, busy_periods(run, tolerance)) {
+        let lost = unused(&run).saturating_sub(unused(&simulated.concat()));
+        let mut differences = Vec::new();
+        for period in &simulated {
+            let theirs: Vec<&JobEnd> = period.iter().filter_map(|end| of_run.get(&end.job).copied()).collect();
+            match first_difference(period, &theirs, &of_run) {
+                Some(difference) => differences.push(difference),
+                None => {
+                    agreement.agreeing += 1;
+                    agreement.jobs += period.len() as u64;
+                }
+            }
+        }
+        let is_extra = |end: &&JobEnd| {
+            let in_time = begin(end) < judged && end.end.saturating_add(tolerance) < until;
+            in_time && !known.contains(&end.job)
         };
-        let begun = period.iter().map(begin).min().unwrap_or_default();
-        let lost = unused(&theirs, begun).saturating_sub(unused(&period.iter().collect::<Vec<_>>(), begun));
-        if lost > tolerance {
-            agreement.disturbed.push(Disturbed { lost, difference });
-        } else if let Some((completion, timed)) = near_tie(&period, difference.at, tolerance) {
-            agreement.near_ties.push(NearTie { completion, timed, difference });
-        } else {
-            agreement.disagreements.push(difference);
+        let extra = run.iter().filter(is_extra).min_by_key(|end| end.end);
+        differences.extend(extra.map(|end| Difference {
+            at: end.end,
+            simulated: None,
+            run: Some((end.job, end.outcome)),
+        }));
+        for difference in differences {
+            if lost > tolerance {
+                agreement.disturbed.push(Disturbed { lost, difference });
+            } else if let Some((completion, timed)) = near_tie(&simulated.concat(), difference.at, tolerance) {
+                agreement.near_ties.push(NearTie { completion, timed, difference });
+            } else {
+                agreement.disagreements.push(difference);
+            }
         }
     }
     agreement
 }
 
-/// Groups jobs by busy period: an interval in which some job was ready or running. Intervals closer than the tolerance
-/// are one.
+/// Busy periods of a simulation, and the run's jobs from the first to the last of them. The run was never idle between
+/// them, or there is only one.
+struct BusyGroup {
+    simulated: Vec<Vec<JobEnd>>,
+    run: Vec<JobEnd>,
+}
+
+/// Busy periods of a simulation and a run that overlap, together.
+fn groups(simulated: Vec<Vec<JobEnd>>, run: Vec<Vec<JobEnd>>) -> Vec<BusyGroup> {
+    let simulated = simulated.into_iter().map(|period| (begin_of(&period), end_of(&period), period, true));
+    let run = run.into_iter().map(|period| (begin_of(&period), end_of(&period), period, false));
+    let mut all: Vec<_> = simulated.chain(run).collect();
+    all.sort_by_key(|(begin, end, _, is_simulated)| (*begin, *end, !is_simulated));
+    let mut groups: Vec<BusyGroup> = Vec::new();
+    let mut until = None;
+    for (begin, end, period, is_simulated) in all {
+        if until.is_none_or(|until| begin > until) {
+            groups.push(BusyGroup { simulated: Vec::new(), run: Vec::new() });
+        }
+        until = until.max(Some(end));
+        if let Some(group) = groups.last_mut() {
+            if is_simulated { group.simulated.push(period) } else { group.run.extend(period) }
+        }
+    }
+    groups
+}
+
+/// Jobs grouped by the intervals in which some job was ready or ran. Intervals less than the tolerance apart are one.
 fn busy_periods(ends: &[JobEnd], tolerance: Span) -> Vec<Vec<JobEnd>> {
     let mut sorted = ends.to_vec();
     sorted.sort_by_key(|end| (begin(end), end.start, end.end, end.job));
@@ -106,11 +163,19 @@ fn busy_periods(ends: &[JobEnd], tolerance: Span) -> Vec<Vec<JobEnd>> {
     periods
 }
 
+fn begin_of(period: &[JobEnd]) -> Instant {
+    period.iter().map(begin).min().unwrap_or_default()
+}
+
+fn end_of(period: &[JobEnd]) -> Instant {
+    period.iter().map(|end| end.end).max().unwrap_or_default()
+}
+
 fn begin(end: &JobEnd) -> Instant {
     end.ready.min(end.end)
 }
 
-/// The first difference in outcomes or in the order of starts.
+/// Where outcomes, or the order of starts, first differ.
 fn first_difference(period: &[JobEnd], theirs: &[&JobEnd], of_run: &BTreeMap<JobId, &JobEnd>) -> Option<Difference> {
     let outcome = period.iter().filter(|mine| of_run.get(&mine.job).is_none_or(|run| run.outcome != mine.outcome));
     let outcome = outcome.min_by_key(|mine| mine.end).map(|mine| Difference {
@@ -133,11 +198,11 @@ fn first_difference(period: &[JobEnd], theirs: &[&JobEnd], of_run: &BTreeMap<Job
     [outcome, order].into_iter().flatten().min_by_key(|difference| difference.at)
 }
 
-/// The completion and the timed event of the near-tie closest to `at`. Completions later than `at` plus the tolerance
-/// do not count.
+/// Of the completions up to the tolerance after `at` that fall within the tolerance of something
+/// timed, the one closest to `at`.
 fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant, Instant)> {
     let timed = |end: &JobEnd| {
-        // Released by a timer, unless a completion released it.
+        // Released at a time of its own, unless a completion released it.
         let released = (end.ready == end.release || end.release > end.origin).then_some(end.ready);
         let last_start = end.deadline.saturating_sub(end.consumed);
         [released, Some(end.deadline), Some(last_start)].into_iter().flatten()
@@ -148,10 +213,10 @@ fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant,
     let close = |completion: Instant| {
         let first = times.partition_point(|at| at.saturating_add(tolerance) < completion);
         let near = times[first..].iter().take_while(|at| **at <= completion.saturating_add(tolerance));
-        // Equal instants are not a near-tie: both break the tie alike.
+        // The same instant is no near-tie: both break it alike.
         near.filter(|at| **at != completion).min_by_key(|at| distance(**at, completion)).map(|at| (completion, *at))
     };
-    // A start also ends what ran before.
+    // A start is a completion too, of what ran before.
     let ran = period.iter().filter(|end| end.start != Instant::NEVER);
     let completions = ran.flat_map(|end| [end.start, end.end]).filter(|end| *end <= at.saturating_add(tolerance));
     completions
@@ -160,11 +225,18 @@ fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant,
         .min_by_key(|tie| distance(tie.0, at))
 }
 
-/// Time from `begun` to the last end that no job used. It includes the waiting time of jobs that never started.
-fn unused(ends: &[&JobEnd], begun: Instant) -> Span {
-    let last = ends.iter().map(|end| end.end).max().unwrap_or(begun);
+/// The time in which some job was ready or ran, and none used the processor. Jobs that waited until they were
+/// cancelled count, too.
+fn unused(ends: &[JobEnd]) -> Span {
+    let mut intervals: Vec<(Instant, Instant)> = ends.iter().map(|end| (begin(end), end.end)).collect();
+    intervals.sort_unstable();
+    let (mut busy, mut until) = (Span::ZERO, Instant::ZERO);
+    for (begin, end) in intervals {
+        busy += end.since(begin.max(until));
+        until = until.max(end);
+    }
     let ran = ends.iter().filter(|end| end.start != Instant::NEVER);
-    last.since(begun).saturating_sub(ran.map(|end| end.consumed).sum())
+    busy.saturating_sub(ran.map(|end| end.consumed).sum())
 }
 
 #[cfg(test)]
@@ -218,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_release_just_before_or_after_a_completion_is_a_near_tie() {
-        // In the run the first job ends 30 us later, after the release of a more urgent one.
+        // In the run the first job ends 30 us later, behind the release of a more urgent one.
         let simulated =
             [job(0, 0, 0, 2_000, 9_000), job(1, 0, 2_000, 4_000, 9_000), job(2, 2_020, 4_000, 5_000, 9_000)];
         let run = [job(0, 0, 0, 2_030, 9_000), job(2, 2_020, 2_030, 3_030, 9_000), job(1, 0, 3_030, 5_030, 9_000)];
@@ -239,6 +311,72 @@ mod tests {
         assert_eq!(agreement.disturbed[0].lost, Span::from_millis(10));
     }
 
+    /// A job that waited, `lost` of the time from its start on.
+    fn interrupted(operation: u32, release: u64, start: u64, end: u64, lost: u64) -> JobEnd {
+        let whole = job(operation, release, start, end, release + 90_000);
+        JobEnd { consumed: whole.consumed.saturating_sub(Span::from_micros(lost)), ..whole }
+    }
+
+    #[test]
+    fn a_job_that_only_the_run_has_is_a_disagreement_and_hides_none() {
+        let simulated = [job(0, 0, 0, 2_000, 9_000), job(1, 0, 2_000, 5_000, 9_000)];
+        // In between ran a job that the simulation does not have: its time was not lost.
+        let run = [job(1, 0, 0, 3_000, 9_000), job(7, 3_000, 3_000, 5_000, 9_000), job(0, 0, 5_000, 7_000, 9_000)];
+        let agreement = compared(&simulated, &run);
+        assert_eq!((agreement.disturbed.len(), agreement.disagreements.len()), (0, 2), "{agreement:?}");
+        let extra = agreement.disagreements.iter().find(|difference| difference.simulated.is_none()).unwrap();
+        assert_eq!(extra.run.unwrap().0.operation, OperationId(7));
+        // The simulation was idle.
+        let agreement = compared(&simulated, &[simulated[0], simulated[1], job(7, 50_000, 50_000, 51_000, 90_000)]);
+        assert_eq!((agreement.agreeing, agreement.disagreements.len()), (1, 1), "{agreement:?}");
+    }
+
+    #[test]
+    fn a_job_of_another_busy_period_that_ran_meanwhile_is_no_lost_time() {
+        // The first job takes longer, so that one of the next busy period runs before the second.
+        let simulated =
+            [job(0, 0, 0, 2_000, 90_000), job(1, 0, 2_000, 3_000, 4_000), job(2, 4_000, 4_000, 6_000, 90_000)];
+        let run = [job(0, 0, 0, 5_000, 90_000), job(2, 4_000, 5_000, 7_000, 90_000), job(1, 0, 7_000, 8_000, 4_000)];
+        let agreement = compared(&simulated, &run);
+        assert_eq!((agreement.disturbed.len(), agreement.disagreements.len()), (0, 1), "{agreement:?}");
+    }
+
+    #[test]
+    fn the_backlog_of_a_disturbance_is_disturbed_until_the_run_is_idle() {
+        let simulated = [
+            job(0, 0, 0, 2_000, 9_000),
+            job(1, 10_000, 10_000, 12_000, 19_000),
+            job(2, 12_500, 12_500, 13_000, 14_000),
+            job(0, 40_000, 40_000, 42_000, 49_000),
+            job(1, 40_000, 42_000, 43_000, 49_000),
+        ];
+        // 15 ms were lost in the first job; what follows is late, and the job that misses has lost nothing itself.
+        let first = JobEnd { outcome: JobOutcome::Missed, ..interrupted(0, 0, 0, 17_000, 15_000) };
+        let run = [
+            first,
+            job(1, 10_000, 17_000, 19_000, 19_000),
+            job(2, 12_500, 19_000, 19_500, 14_000),
+            job(1, 40_000, 40_000, 41_000, 49_000),
+            job(0, 40_000, 41_000, 43_000, 49_000),
+        ];
+        let agreement = compared(&simulated, &run);
+        assert_eq!((agreement.agreeing, agreement.disturbed.len()), (1, 2), "{agreement:?}");
+        assert!(agreement.disturbed.iter().all(|disturbed| disturbed.lost == Span::from_millis(15)));
+        // After idle time nothing excuses the run.
+        assert_eq!(agreement.disagreements.len(), 1, "{agreement:?}");
+        assert_eq!(agreement.disagreements[0].at, at(40_000));
+    }
+
+    #[test]
+    fn a_job_that_the_run_has_not_finished_at_the_end_is_compared_if_the_simulation_has() {
+        let simulated = [job(0, 0, 0, 2_000, 9_000), job(1, 500_000, 500_000, 501_000, 510_000)];
+        let unfinished = JobEnd { outcome: JobOutcome::Missed, ..interrupted(1, 500_000, 500_000, 1_000_000, 499_500) };
+        let agreement = compared(&simulated, &[simulated[0], unfinished]);
+        assert_eq!((agreement.agreeing, agreement.disturbed.len()), (1, 1), "{agreement:?}");
+        let busy = JobEnd { outcome: JobOutcome::Missed, ..interrupted(1, 500_000, 500_000, 1_000_000, 0) };
+        assert_eq!(compared(&simulated, &[simulated[0], busy]).disagreements.len(), 1);
+    }
+
     #[test]
     fn a_job_that_the_processor_was_kept_from_until_it_was_too_late_is_not_held_against_the_run() {
         let simulated = job(0, 0, 0, 2_000, 9_000);
@@ -247,7 +385,7 @@ mod tests {
         let agreement = compared(&[simulated], &[cancelled]);
         assert_eq!(agreement.disturbed.len(), 1, "{agreement:?}");
         assert_eq!(agreement.disturbed[0].lost, Span::from_millis(7));
-        // If the processor is busy all that time, no other thread had it.
+        // With the processor busy all that time, somebody else must not have had it.
         let other = job(1, 0, 0, 7_000, 20_000);
         let alone = job(1, 0, 2_000, 9_000, 20_000);
         assert_eq!(compared(&[simulated, alone], &[cancelled, other]).disagreements.len(), 1);

@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use hyoshi_model::{HostId, Instant, OperationId, Span};
+use hyoshi_model::{HostId, Instant, OperationId, Span, time::LONGEST_SPAN};
 
 use crate::event::{CpuEvent, DispatchDecision, Input, Signal, TraceEvent};
 
@@ -88,7 +88,8 @@ impl Offsets {
             }
             (Some(only), None) => (only.offset, only.error),
             (None, Some(only)) => (only.offset, only.error),
-            (None, None) => (0, 0),
+            // Not measured: it may be anything.
+            (None, None) => (0, LONGEST_SPAN.as_nanos()),
         }
     }
 }
@@ -133,7 +134,8 @@ pub struct EventStream<S> {
     sendings: HashMap<Key, u64>,
     read: u64,
     over: bool,
-    shift: i128,
+    /// The last offset handed out, and its error bound; none yet.
+    shift: Option<(i128, u64)>,
     last: Instant,
     pulled: bool,
 }
@@ -148,7 +150,7 @@ impl<S> EventStream<S> {
             sendings: HashMap::new(),
             read: 0,
             over: false,
-            shift: 0,
+            shift: None,
             last: Instant::ZERO,
             pulled: false,
         }
@@ -261,19 +263,20 @@ where
         let stream = &mut self.streams[index];
         stream.ahead.pop_front();
         let shift = |at: Instant| i128::from(at.as_nanos()) - i128::from(local.as_nanos());
-        let as_before = i128::from(local.as_nanos()) + stream.shift;
+        let error = stream.offsets.as_ref().map(|offsets| offsets.at(local).1);
+        let (shifted, known) = stream.shift.unwrap_or_default();
+        let as_before = i128::from(local.as_nanos()) + shifted;
         let most = cap.map_or(i128::MAX, |cap| cap.as_nanos().into());
         let near = (as_before - i128::from(at.as_nanos())).unsigned_abs() <= u128::from(QUANTUM.as_nanos());
-        let at = if near && as_before >= i128::from(least.as_nanos()) && as_before <= most {
+        // The first event of a host says how its clock is known.
+        let known = error.is_none_or(|error| stream.shift.is_some() && error <= known);
+        let at = if known && near && as_before >= i128::from(least.as_nanos()) && as_before <= most {
             Instant::from_nanos(as_before as u64)
         } else {
-            stream.shift = shift(at);
-            let error = stream.offsets.as_ref().map_or(0, |offsets| offsets.at(local).1);
-            let clock = CpuEvent::Clock {
-                host: self.reference,
-                offset: i64::try_from(stream.shift).unwrap_or(i64::MAX),
-                error: Span::from_nanos(error.saturating_add(QUANTUM.as_nanos())),
-            };
+            let error = Span::from_nanos(error.unwrap_or(0).saturating_add(QUANTUM.as_nanos())).min(LONGEST_SPAN);
+            stream.shift = Some((shift(at), error.as_nanos()));
+            let offset = i64::try_from(shift(at)).unwrap_or(i64::MAX);
+            let clock = CpuEvent::Clock { host: self.reference, offset, error };
             (self.out)(Merged { stream: index, at, local, event: TraceEvent::Cpu(clock) }).map_err(Conflict::Failed)?;
             at
         };
@@ -461,10 +464,16 @@ mod tests {
             let streams = streams(&clocks, &signals);
             let mut all = vec![None];
             all.extend(clocks[1..].iter().map(|clock| Some(offsets(*clock, 1_000, &[0; 24]))));
+            let mut told = vec![0; hosts];
             for one in merged(&streams, all) {
                 prop_assert_eq!(one.at, one.local);
-                prop_assert!(!matches!(one.event, TraceEvent::Cpu(_)));
+                if let TraceEvent::Cpu(seen) = one.event {
+                    let error = Span::from_micros(1) + QUANTUM;
+                    prop_assert_eq!(seen, CpuEvent::Clock { host: HostId(0), offset: 0, error });
+                    told[one.stream] += 1;
+                }
             }
+            prop_assert!(told[0] == 0 && told.iter().all(|told| *told <= 1), "the error is stated once");
         }
 
         #[test]

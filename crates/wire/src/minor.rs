@@ -91,6 +91,7 @@ codes! {
     HYOSHI + 0x49 TRANSPORT_RULE "The transport rules (ORBclientTransportRule) forbid every path to the object \
         (NO_PERMISSION)."
     HYOSHI + 0x4a NOT_RUN "The server's program discarded the request before it was carried out (TRANSIENT)."
+    HYOSHI + 0x4b RUN_OVER "The run of the server's node is over (TRANSIENT)."
     HYOSHI + 0x50 BROKER_NAME "The caller's certificate has no name that is allowed to do this (NO_PERMISSION)."
     HYOSHI + 0x51 BROKER_BUSY "This user calls the broker more often than its limits in /etc/hyoshi/broker.toml allow: \
         retry later (TRANSIENT)."

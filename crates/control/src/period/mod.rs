@@ -31,11 +31,11 @@ pub struct PeriodEstimate {
 /// Finds the period of one program, and follows it.
 ///
 /// ```text
-///                  look: a rhythm is certain
-///   Searching ───────────────────────────────► Found ──┐ look: another rhythm is certain (a change of period)
+///                  update: a rhythm is certain
+///   Searching ───────────────────────────────► Found ──┐ update: another rhythm is certain (a change of period)
 ///       ▲                                       │  ▲   │
 ///       └───────────────────────────────────────┘  └───┘
-///         look: it explains the last wake-ups no more
+///         update: it no longer explains the last wake-ups
 /// ```
 ///
 /// It reads no clock. Instants of wake-ups may be of another clock than those of checks.

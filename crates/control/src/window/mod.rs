@@ -56,13 +56,13 @@ impl WindowAlarm {
 /// One task's window.
 ///
 /// ```text
-///              look: budget left             look: budget consumed
+///              check: budget left            check: budget consumed
 ///            ┌───────────────────┐   ┌────────────────────────────────────┐
 ///            ▼                   │   │                                    ▼
 ///   ──────► Raised ──────────────┘───┘                                 Lowered
 ///            ▲   ▲                                                        │
-///            │   └─ look, in a new period: whatever was left is forfeited │
-///            └────────────────────────────────────────────────────────────┘ look, in a new period;
+///            │   └─ check, in a new period: the rest is forfeited         │
+///            └────────────────────────────────────────────────────────────┘ check, in a new period;
 ///                                                                           or a larger reservation
 /// ```
 ///

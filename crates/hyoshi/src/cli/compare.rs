@@ -16,7 +16,7 @@ use super::recorded::{Left, Recorded};
 use super::recorded_signals::RecordedSignals;
 use super::{Failure, Format, Held, head, streams};
 
-/// Near-ties and their like that a person is told of, each.
+/// The most near-ties that are printed; the same for disturbed periods and disagreements.
 const MOST_TOLD: usize = 10;
 
 pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
@@ -32,7 +32,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
         let message = format!("{lost} events were lost while recording: jobs are missing from the comparison");
         return Err(Failure::new(message).help("record again with less load on the machine"));
     }
-    // A busy machine tells its threads of the end a little late: a simulation would go on until then.
+    // On a busy machine the end of the run is detected a little late: do not simulate that time.
     let last = last.min(Instant::ZERO + system.duration);
     let simulated = RefCell::new(Observer::new(system).keeping_ends(true));
     let inputs = journeys.inputs();

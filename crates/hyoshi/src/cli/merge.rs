@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, write};
+use hyoshi_report::figures::time;
 use hyoshi_sched::Strategies;
 use hyoshi_trace::merge::{Conflict, EventStream, Merge, Merged, Offsets};
 use hyoshi_trace::recording::{Fact, RangeCheck, RecordingHeader, WriteError};
@@ -15,7 +16,7 @@ use super::recorded::{Recorded, cannot_read, reader};
 use super::{Failure, Format, Held, head, streams};
 
 /// The recording of one host.
-struct Part {
+struct HostRecording {
     recorded: Recorded,
     host: HostId,
     /// Its measurements of the other hosts' clocks, by host.
@@ -41,7 +42,7 @@ pub(super) fn merge(
     }
     let mut parts = Vec::with_capacity(files.len());
     for file in files {
-        let part = Part::read(Recorded::open(file, strategies)?)?;
+        let part = HostRecording::read(Recorded::open(file, strategies)?)?;
         belong_together(&parts, &part)?;
         parts.push(part);
     }
@@ -102,9 +103,9 @@ pub(super) fn merge(
 }
 
 /// Prints a summary of the merge.
-fn tell(parts: &[Part], output: &Path, events: u64, clocks: &[u64], format: Format) -> Result<(), Failure> {
+fn tell(parts: &[HostRecording], output: &Path, events: u64, clocks: &[u64], format: Format) -> Result<(), Failure> {
     let system = &parts[0].recorded.system;
-    let name = |part: &Part| system.hosts[part.host.index()].name.clone();
+    let name = |part: &HostRecording| system.hosts[part.host.index()].name.clone();
     let measured = |index: usize| index == 0 || offsets(parts, index).is_some_and(|offsets| !offsets.is_empty());
     match format {
         Format::Text => {
@@ -120,7 +121,7 @@ fn tell(parts: &[Part], output: &Path, events: u64, clocks: &[u64], format: Form
                         "{}: {} offsets in use, measured within {}\n",
                         name(part),
                         clocks[index],
-                        error(parts, index)
+                        time(error(parts, index))
                     ),
                     false => {
                         format!("degraded: {}: its clock was not measured; its times are unchanged\n", name(part))
@@ -146,9 +147,9 @@ fn tell(parts: &[Part], output: &Path, events: u64, clocks: &[u64], format: Form
     }
 }
 
-impl Part {
+impl HostRecording {
     /// Reads the data needed before its events.
-    fn read(recorded: Recorded) -> Result<Part, Failure> {
+    fn read(recorded: Recorded) -> Result<HostRecording, Failure> {
         let system = &recorded.system;
         let mut hosts: Vec<HostId> =
             recorded.header.processors.iter().map(|index| system.processors[*index as usize].host).collect();
@@ -170,12 +171,12 @@ impl Part {
             }
         }
         let (names, lost) = (reader.names().to_vec(), reader.lost().to_vec());
-        Ok(Part { host, measured, error: largest, names, lost, recorded })
+        Ok(HostRecording { host, measured, error: largest, names, lost, recorded })
     }
 }
 
 /// The lead of the first part's clock over that of another part; `None` for the first.
-fn offsets(parts: &[Part], index: usize) -> Option<Offsets> {
+fn offsets(parts: &[HostRecording], index: usize) -> Option<Offsets> {
     let (reference, part) = (&parts[0], &parts[index]);
     if index == 0 {
         return None;
@@ -187,7 +188,7 @@ fn offsets(parts: &[Part], index: usize) -> Option<Offsets> {
 }
 
 /// The error bound of a part's offsets.
-fn error(parts: &[Part], index: usize) -> Span {
+fn error(parts: &[HostRecording], index: usize) -> Span {
     match index {
         0 => Span::ZERO,
         _ if parts[index].measured[parts[0].host.index()].is_empty() => parts[0].error,
@@ -196,7 +197,7 @@ fn error(parts: &[Part], index: usize) -> Span {
 }
 
 /// Rejects a part of another run, or of a host that another part contains.
-fn belong_together(parts: &[Part], part: &Part) -> Result<(), Failure> {
+fn belong_together(parts: &[HostRecording], part: &HostRecording) -> Result<(), Failure> {
     let Some(first) = parts.first() else { return Ok(()) };
     let (one, other) = (&first.recorded, &part.recorded);
     let both = format!("{} and {}", one.path.display(), other.path.display());
@@ -223,7 +224,7 @@ fn belong_together(parts: &[Part], part: &Part) -> Result<(), Failure> {
     Ok(())
 }
 
-fn header(parts: &[Part]) -> RecordingHeader {
+fn header(parts: &[HostRecording]) -> RecordingHeader {
     let first = &parts[0].recorded;
     let mut processors: Vec<u32> = parts.iter().flat_map(|part| part.recorded.header.processors.clone()).collect();
     processors.sort_unstable();

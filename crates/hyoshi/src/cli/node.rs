@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use hyoshi_model::Span;
 use hyoshi_node::idl::hyoshi_node::{NodeStanding, PeerStanding};
-use hyoshi_node::{Client, ClientError, folder, sockets};
+use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::{Value as Json, json};
@@ -16,7 +16,7 @@ use super::tls::TlsPapers;
 use super::{Failure, Format, Held};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Nodes are started by `hyoshi run FILE --host NAME`:\n  \
+#[command(after_help = "`hyoshi run FILE` runs all hosts in one node, `hyoshi run FILE --host NAME` only one:\n  \
                   hyoshi node list\n  \
                   hyoshi node show\n  \
                   hyoshi node stop --at ssliop://10.0.0.2:7447 --tls-roots plant.pem --tls-cert ann.pem")]
@@ -101,13 +101,13 @@ fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, Failure> 
     Ok(nodes)
 }
 
-fn connect(arguments: &Arguments, at: &str) -> Result<Client, Failure> {
+fn connect(arguments: &Arguments, at: &str) -> Result<NodeClient, Failure> {
     let builder = arguments.tls.client(Orb::builder())?;
-    Client::new(builder, at).map_err(|error| Failure::new(&error).help(error.remedy()))
+    NodeClient::new(builder, at).map_err(|error| Failure::new(&error).help(error.remedy()))
 }
 
 /// The selected node.
-fn find(arguments: &Arguments) -> Result<(Client, String), Failure> {
+fn find(arguments: &Arguments) -> Result<(NodeClient, String), Failure> {
     let at = match &arguments.at {
         Some(at) => at.clone(),
         None => {
@@ -116,7 +116,7 @@ fn find(arguments: &Arguments) -> Result<(Client, String), Failure> {
                 [(socket, _)] => format!("unix:{}", socket.display()),
                 [] => {
                     return Err(Failure::new("no node of this user runs here")
-                        .help("`hyoshi run FILE --host NAME` starts one; --at ADDRESS names another"));
+                        .help("`hyoshi run FILE` starts one; --at ADDRESS names another"));
                 }
                 several => {
                     let all = several.iter().map(|(socket, _)| format!("unix:{}", socket.display()));
@@ -141,14 +141,18 @@ fn list(arguments: &Arguments) -> Result<VerbOutput, Failure> {
         let joined = node.peers.iter().filter(|peer| peer.state == "joined").count();
         vec![
             CellValue::words(&node.system),
-            CellValue::words(&node.host),
+            CellValue::words(host(node)),
             CellValue::Count(node.process.into(), Tone::Plain),
             CellValue::words(running(node)),
-            CellValue::words(format!("{joined} of {}", node.peers.len())),
+            CellValue::words(if node.peers.is_empty() {
+                String::new()
+            } else {
+                format!("{joined} of {}", node.peers.len())
+            }),
         ]
     };
     let rows = nodes.iter().map(row).collect();
-    let empty = "no nodes: `hyoshi run FILE --host NAME` starts one\n";
+    let empty = "no nodes: `hyoshi run FILE` starts one\n";
     let json = nodes.iter().map(|(socket, node)| node_json(node, socket)).collect::<Vec<_>>();
     Ok(VerbOutput {
         text: OutputText::Table(OutputTable { columns: &NODES, rows, empty }),
@@ -156,9 +160,18 @@ fn list(arguments: &Arguments) -> Result<VerbOutput, Failure> {
     })
 }
 
+/// Its host, or that it runs all.
+fn host(node: &NodeStanding) -> String {
+    if node.host.is_empty() { "all".to_owned() } else { node.host.clone() }
+}
+
 fn running(node: &NodeStanding) -> String {
     let (running, duration) = (Span::from_nanos(node.running), Span::from_nanos(node.duration));
-    if node.gathering { "waits for hosts".to_owned() } else { format!("{running:.3} of {duration}") }
+    match (node.gathering, node.host.is_empty()) {
+        (false, _) => format!("{running:.3} of {duration}"),
+        (true, false) => "waits for hosts".to_owned(),
+        (true, true) => "starts".to_owned(),
+    }
 }
 
 fn show(node: &NodeStanding, at: &str) -> VerbOutput {
@@ -166,13 +179,17 @@ fn show(node: &NodeStanding, at: &str) -> VerbOutput {
     let run: String = node.run.iter().map(|octet| format!("{octet:02x}")).collect();
     for (what, value) in [
         ("system", node.system.clone()),
-        ("host", node.host.clone()),
+        ("host", host(node)),
         ("process", node.process.to_string()),
         ("processors", node.processors.join(", ")),
         ("running", running(node)),
         ("run", if node.gathering { "not agreed".to_owned() } else { run }),
         ("at", at.to_owned()),
+        ("strangers", format!("{} calls refused", node.refused)),
     ] {
+        if what == "strangers" && node.refused == 0 {
+            continue;
+        }
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{what:<12}{value}");
     }
@@ -216,12 +233,13 @@ fn node_json(node: &NodeStanding, at: &Path) -> Json {
     let peers: Vec<Json> = node.peers.iter().map(peer_json).collect();
     json!({
         "system": node.system,
-        "host": node.host,
+        "host": (!node.host.is_empty()).then_some(&node.host),
         "process": node.process,
         "processors": node.processors,
         "gathering": node.gathering,
         "running_ns": node.running,
         "duration_ns": node.duration,
+        "refused_calls": node.refused,
         "at": at,
         "peers": peers,
     })

@@ -38,7 +38,7 @@ use super::proved::Analysing;
 use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPrograms};
 use super::{Failure, Format, Held, default_report};
 use crate::bodies::Bodies;
-use hosts::{HostArguments, Joined};
+use hosts::{HostArguments, JoinedHost, RunControl};
 
 /// The rings are read this often.
 const POLL: Duration = Duration::from_millis(40);
@@ -160,6 +160,10 @@ pub(super) fn run(
     let mut lanes = LanePromises::send(&ready.system, &cpus, socket);
     let programs = RunningPrograms::start(&ready.system, host, socket)?;
     let mut prepared = node.prepare().map_err(not_started)?;
+    let control = match host {
+        Some(_) => RunControl::default(),
+        None => arguments.hosts.control(&ready.system, interrupt.clone())?,
+    };
     let joined =
         host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
     let run = match &joined {
@@ -171,6 +175,7 @@ pub(super) fn run(
         Some(joined) => prepared.begin(joined.clock()),
         None => prepared.start(),
     };
+    control.begin(running.clock(), run);
     let ordinary = |note: &RunNote| matches!(note, RunNote::Refused { refused, .. } if matches!(refused.asked, KernelRequest::Policy(_)));
     if running.notes().iter().any(ordinary) {
         // Without real-time priorities the lanes are not above windows.
@@ -187,7 +192,8 @@ pub(super) fn run(
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
-    let hosts = joined.map(Joined::end).unwrap_or_default();
+    let hosts = joined.map(JoinedHost::end).unwrap_or_default();
+    let control = control.end();
     let programs = programs.map(RunningPrograms::end).unwrap_or_default();
     // A failed recording is reported with the figures.
     let recorded = watching.recorder.take().map_or(Ok(()), Recorder::finish);
@@ -214,7 +220,13 @@ pub(super) fn run(
         started_unix_ns: Some(started_unix_ns),
         threads: &names.since(0),
         lost_events: finished.lost.events,
-        notes: notes(&finished, &ready).into_iter().chain(lanes).chain(hosts).chain(programs.notes).collect(),
+        notes: notes(&finished, &ready)
+            .into_iter()
+            .chain(lanes)
+            .chain(hosts)
+            .chain(control)
+            .chain(programs.notes)
+            .collect(),
         programs: programs.summaries,
     };
     if account.verdict().holds {
@@ -239,7 +251,7 @@ fn watch(
     system: &System,
     watching: &mut RunEvents<'_>,
     lanes: &LanePromises,
-    joined: Option<&Joined>,
+    joined: Option<&JoinedHost>,
     format: Format,
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
@@ -256,7 +268,7 @@ fn watch(
             joined.report();
         }
         if now.since(flushed) >= FLUSH {
-            for (processor, clock) in joined.into_iter().flat_map(Joined::clocks) {
+            for (processor, clock) in joined.into_iter().flat_map(JoinedHost::clocks) {
                 watching.event(processor, running.complete_until(), clock);
             }
             watching.flush(system.processors.len(), running.complete_until());

@@ -2,6 +2,7 @@
 
 mod job;
 mod json;
+mod network;
 mod path;
 mod text;
 
@@ -22,13 +23,14 @@ use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
 use super::proved::Analysing;
 use super::recorded::{Left, Recorded};
 use super::{Failure, Format, Held, streams};
-use job::Asked;
+use job::WhyTarget;
+use network::SignalWay;
 use path::Path;
 
-/// Misses that are listed.
+/// The most misses that are listed.
 const LISTED: usize = 20;
 
-/// Decisions about one job that are told.
+/// The most decisions about one job that are printed.
 const MOST_DECISIONS: usize = 64;
 
 #[derive(Debug, Args)]
@@ -51,9 +53,9 @@ pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format
     let recorded = Recorded::open(&arguments.file, strategies)?;
     let system = &recorded.system;
     let asked = match (&arguments.job, &arguments.worst) {
-        (Some(job), _) => match Asked::parse(system, job)? {
-            Asked::Job(job) => job,
-            Asked::Of(name, operations) => return listed(&recorded, Some((&name, &operations)), format),
+        (Some(job), _) => match WhyTarget::parse(system, job)? {
+            WhyTarget::Job(job) => job,
+            WhyTarget::Of(name, operations) => return listed(&recorded, Some((&name, &operations)), format),
         },
         (None, Some(operation)) => latest(&recorded, operation)?,
         (None, None) => return listed(&recorded, None, format),
@@ -73,22 +75,22 @@ pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format
 }
 
 /// Everything about one job.
-pub(super) struct Answer {
+pub(super) struct JobAnswer {
     account: ResponseBreakdown,
     decisions: Vec<Decided>,
     path: Path,
     left: Left,
 }
 
-/// What is told of a job beside its account.
+/// Decisions about the job, and the numbers of its operation's jobs.
 #[derive(Default)]
-struct Found {
+struct JobDecisions {
     decisions: Vec<Decided>,
     /// The least and greatest number of the operation's jobs.
     numbers: Option<(u64, u64)>,
 }
 
-impl Found {
+impl JobDecisions {
     fn decided(&mut self, at: Instant, decision: &DispatchDecision, wanted: JobId, here: bool) {
         let job = match decision {
             DispatchDecision::Hold { job, .. }
@@ -121,11 +123,11 @@ impl Found {
     }
 }
 
-fn answer(recorded: &Recorded, asked: JobId) -> Result<Answer, Failure> {
+fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, Failure> {
     let system = &recorded.system;
     let on = system.operation(asked.operation).on;
     let wanted = path::with_upstream(system, asked);
-    let mut found = Found::default();
+    let mut found = JobDecisions::default();
     let (accounts, left) = path::accounts(recorded, &wanted, |processor, at, event| {
         if let TraceEvent::Decision(decision) = event {
             found.decided(at, decision, asked, processor == on);
@@ -136,7 +138,7 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<Answer, Failure> {
     };
     let mut paths = path::follow(recorded, std::slice::from_ref(&account), accounts, wanted)?;
     let path = paths.pop().unwrap_or(Path { hops: Vec::new() });
-    Ok(Answer { account, decisions: found.decisions, path, left })
+    Ok(JobAnswer { account, decisions: found.decisions, path, left })
 }
 
 /// The latest job of an operation, or of a template's, by lateness.
@@ -148,7 +150,7 @@ fn latest(recorded: &Recorded, name: &str) -> Result<JobId, Failure> {
             && operations.contains(&end.job.operation)
         {
             let late = (end.outcome != JobOutcome::Made, end.end.lateness(end.deadline).as_nanos());
-            // What did not make its deadline is worse than whatever did.
+            // A job that did not make its deadline is worse than every job that did.
             let rank = if late.0 { late.1.max(0).saturating_add(1) } else { late.1.min(0) };
             if latest.is_none_or(|(worst, _)| rank > worst) {
                 latest = Some((rank, end.job));
@@ -158,21 +160,21 @@ fn latest(recorded: &Recorded, name: &str) -> Result<JobId, Failure> {
     })?;
     match latest {
         Some((_, job)) => Ok(job),
-        None => Err(Failure::new(format!("the recording tells of no job of `{name}`"))
+        None => Err(Failure::new(format!("the recording has no job of `{name}`"))
             .help("it was switched off, or the recording ends before its first release")),
     }
 }
 
-/// Jobs that did not make their deadlines.
-pub(super) struct List<'a> {
-    /// Whose, if not everybody's.
+/// The jobs that did not make their deadlines.
+pub(super) struct MissList<'a> {
+    /// The name of their operation or template, if one was requested.
     of: Option<&'a str>,
-    /// How many of how many.
+    /// Their number, and the number of all jobs that ended.
     count: u64,
     ended: u64,
-    /// The worst first, each with what led to it.
+    /// The worst first, each with the jobs that led to it.
     worst: Vec<Path>,
-    /// What all of them lost their time to.
+    /// The causes of their lateness.
     lost: Option<LatenessSummary>,
     left: Left,
 }
@@ -184,7 +186,7 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
     let mut concerned = vec![of.is_none(); system.operations.len()];
     of.iter().flat_map(|(_, operations)| *operations).for_each(|id| concerned[id.index()] = true);
     let is_concerned = |id: OperationId| concerned.get(id.index()).copied().unwrap_or(false);
-    let law = |plan| Blame::new(system, plan, exact, Interest::NotMade);
+    let law = |plan| Blame::new(system, plan, exact, Interest::NotMade).by_clock_of(recorded.clock());
     let mut laws: Vec<Blame<'_>> = recorded.plan.processors.iter().map(law).collect();
     let mut worst: Vec<ResponseBreakdown> = Vec::new();
     let (mut count, mut ended) = (0u64, 0u64);
@@ -193,8 +195,13 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
         let end = &account.end;
         (Reverse((end.critical, end.end.lateness(end.deadline))), end.release, end.job)
     };
-    let left = recorded.events(|processor, at, event| {
-        let account = laws.get_mut(processor.index()).and_then(|law| law.event(at, &event));
+    let left = network::events(recorded, |processor, at, event, way| {
+        let account = laws.get_mut(processor.index()).and_then(|law| {
+            if let Some(SignalWay::Network(crossing)) = way {
+                law.crosses(crossing);
+            }
+            law.event(at, &event)
+        });
         let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return ControlFlow::Continue(()) };
         if !is_concerned(end.job.operation) {
             return ControlFlow::Continue(());
@@ -212,7 +219,7 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
     })?;
     let lost = lateness(system, &left.names, system.operation_ids().filter_map(|id| culprits.of(id)));
     let worst = with_what_led_to_them(recorded, worst)?;
-    let list = List { of: of.map(|(name, _)| name), count, ended, worst, lost, left };
+    let list = MissList { of: of.map(|(name, _)| name), count, ended, worst, lost, left };
     match format {
         Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&text::list(system, &list)))?,
         Format::Json => streams::out(format_args!("{:#}\n", json::list(system, &list)))?,
@@ -220,7 +227,7 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
     Ok(Held::when(count == 0))
 }
 
-/// Follows those further whose main cause lies before them.
+/// Adds the jobs before those whose main cause lies before them.
 fn with_what_led_to_them(recorded: &Recorded, jobs: Vec<ResponseBreakdown>) -> Result<Vec<Path>, Failure> {
     let earlier =
         |job: &&ResponseBreakdown| chief(&recorded.system, job).is_some_and(|part| path::is_earlier(part.kind));

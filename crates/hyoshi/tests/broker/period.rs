@@ -31,7 +31,7 @@ fn the_period_of_a_program_is_found_within_two_percent_and_told() {
     );
     for verb in ["show", "explain"] {
         let said = ask(&place, &format!("broker {verb} other")).exits(0).out;
-        assert!(said.contains(" % confidence from ") && said.contains("; so for "), "{said}");
+        assert!(said.contains(" % confidence from ") && said.contains("; unchanged for "), "{said}");
     }
 
     // Told, it is what it was told; not any more, it is found again.

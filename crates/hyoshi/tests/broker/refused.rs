@@ -200,7 +200,7 @@ fn a_state_directory_that_is_full_or_read_only_is_an_error_at_the_start() {
     fs::remove_file(full).unwrap();
     disk.read_only();
     let said = not_started(broker(&place, &words));
-    assert!(said.contains("Read-only file system") && said.contains("help: name a directory"), "{said}");
+    assert!(said.contains("Read-only file system") && said.contains("help: use a directory"), "{said}");
     assert!(!place.has("run/broker.sock"));
 }
 

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
 pub mod broker;
+#[path = "../../../os/tests/common/loopback.rs"]
+pub mod loopback;
 #[path = "../../../os/tests/common/privileges.rs"]
 pub mod privileges;
 pub mod said;

@@ -126,7 +126,7 @@ impl Macros {
                     if arguments.len() != parameters.len() && !none {
                         let (takes, given) = (parameters.len(), arguments.len());
                         let error =
-                            IdlDiagnostic::at(place, format!("the macro `{name}` has {takes}, but gets {given}"));
+                            IdlDiagnostic::at(place, format!("the macro `{name}` expects {takes}, but gets {given}"));
                         let error = error.label("number of arguments");
                         return Err(match found.at {
                             Some(at) => error.other(at, "defined here"),

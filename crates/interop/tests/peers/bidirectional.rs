@@ -1,22 +1,26 @@
 //! Calls both ways over one connection (bidirectional GIOP), with each of the others and in both directions.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
+use std::net::Ipv4Addr;
 
 use hyoshi_interop::peers::Peer as PeerInterface;
 use hyoshi_interop::{Able, check_all, serve};
-use hyoshi_orb::{Claims, Orb};
+use hyoshi_orb::{Claims, Ior, Orb};
 
+use crate::loopback::unused_address;
 use crate::orbs::Peer;
 use crate::ours::address_of;
 use crate::process::{self, Server};
 
-/// How many TCP connections of this machine have, or had within the last minute, an end at this port (proc(5)).
-fn connections(port: u16) -> usize {
+/// How many TCP connections of this machine have, or had within the last minute, an end at this port (proc(5)), of this IP
+/// address if it is known.
+fn connections(ip: Option<Ipv4Addr>, port: u16) -> usize {
     const LISTENS: &str = "0A";
     // Java's sockets are of IPv6, whatever they are connected to.
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| std::fs::read_to_string(table).unwrap_or_default());
-    let ended = format!(":{port:04X}");
+    // As the kernel prints it: the octets of the address as a number of this machine. In tcp6 they are the last ones.
+    let ip = ip.map_or(String::new(), |ip| format!("{:08X}", u32::from_ne_bytes(ip.octets())));
+    let ended = format!("{ip}:{port:04X}");
     let ends = tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let (local, remote, state) = (words.next()?, words.next()?, words.next()?);
@@ -28,13 +32,19 @@ fn connections(port: u16) -> usize {
     ends.collect::<BTreeSet<_>>().len()
 }
 
+/// The same for the address in a reference.
+fn connections_to(ior: &Ior) -> usize {
+    let (host, port) = address_of(ior);
+    connections(host.parse().ok(), port)
+}
+
 /// Our client, which listens nowhere: their server can call it over its own connection only.
 fn calls(server: &Server, able: Able) -> usize {
     let orb = Orb::builder().offer_bidirectional().build().unwrap();
     let peer = orb.resolve::<dyn PeerInterface>(&server.reference).unwrap();
     let failed = check_all(&orb, &peer, able);
     assert!(failed.is_empty(), "\n{}\n--- server\n{}", failed.join("\n"), server.log());
-    let made = connections(address_of(peer.ior()).1);
+    let made = connections_to(peer.ior());
     orb.shutdown();
     made
 }
@@ -44,12 +54,12 @@ fn serves(peer: Peer, at: &std::path::Path, arguments: &[&str]) -> (usize, usize
     let orb = Orb::builder().accept_bidirectional(Claims::Own).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     orb.ready();
     let ours = serve(&orb).unwrap();
-    // Free again when the listener goes: the client listens there, and says so.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut client = peer.client_both_ways(at, &ours.ior().to_string(), port);
+    // The client listens there, and says so.
+    let address = unused_address();
+    let mut client = peer.client_both_ways(at, &ours.ior().to_string(), address);
     client.args(arguments);
     process::run(client, String::new);
-    let made = (connections(address_of(ours.ior()).1), connections(port));
+    let made = (connections_to(ours.ior()), connections(Some(*address.ip()), address.port()));
     orb.shutdown();
     made
 }

@@ -6,6 +6,8 @@
 mod agree;
 mod bidirectional;
 mod broker;
+#[path = "../../../os/tests/common/loopback.rs"]
+mod loopback;
 mod naming;
 mod orbs;
 mod ours;

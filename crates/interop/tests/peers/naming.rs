@@ -1,6 +1,6 @@
 //! Names in omniNames: bound by either side, found by the other.
 
-use std::net::TcpListener;
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -8,6 +8,7 @@ use hyoshi_interop::peers::Peer as PeerInterface;
 use hyoshi_naming::{NameComponent, NamingContext, NamingContextExt, naming_context};
 use hyoshi_orb::{ObjectRef, Orb};
 
+use crate::loopback::unused_address;
 use crate::orbs::Peer;
 use crate::ours::served;
 use crate::process::{self, Server};
@@ -16,14 +17,13 @@ use crate::process::{self, Server};
 struct Names {
     server: Option<Server>,
     directory: PathBuf,
-    port: u16,
+    address: SocketAddrV4,
 }
 
 impl Names {
     /// None (and why) if it is not installed.
     fn start() -> Option<Names> {
-        // The port is free again when the listener goes; omniNames cannot choose one by itself.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = unused_address();
         let directory = std::env::temp_dir().join(format!("hyoshi-interop-names-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let mut command = Command::new("omniNames");
@@ -32,13 +32,14 @@ impl Names {
             return None;
         }
         let mut command = Command::new("omniNames");
-        command.args(["-start", &port.to_string(), "-always", "-datadir"]).arg(&directory);
+        command.args(["-start", &address.port().to_string(), "-always", "-datadir"]).arg(&directory);
+        command.args(["-ORBendPoint", &format!("giop:tcp:{address}")]);
         let server = Some(Server::start_until(command, "Checkpointing completed."));
-        Some(Names { server, directory, port })
+        Some(Names { server, directory, address })
     }
 
     fn corbaloc(&self) -> String {
-        format!("corbaloc:iiop:1.2@127.0.0.1:{}/NameService", self.port)
+        format!("corbaloc:iiop:1.2@{}/NameService", self.address)
     }
 }
 
@@ -65,7 +66,7 @@ fn names_are_bound_and_resolved_through_omninames() {
     root.bind(&name("Ours"), Some(&ObjectRef::from(peer.as_ref().widen()))).unwrap();
     let again = root.bind(&name("Ours"), Some(&ObjectRef::from(peer.as_ref().widen())));
     assert!(format!("{again:?}").contains("AlreadyBound"), "{again:?}");
-    let address = format!("corbaname:iiop:1.2@127.0.0.1:{}#Ours", names.port);
+    let address = format!("corbaname:iiop:1.2@{}#Ours", names.address);
     process::run(Peer::OmniOrb.client(omniorb, &address, None), String::new);
 
     // Theirs, found by ours.

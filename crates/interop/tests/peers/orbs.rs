@@ -1,5 +1,6 @@
 //! Where omniORB and JacORB are, built once for all tests, and how their programs are started.
 
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -124,16 +125,20 @@ impl Peer {
         command
     }
 
-    /// Its client, which offers that, and listens at this port.
-    pub fn client_both_ways(self, at: &Path, reference: &str, port: u16) -> Command {
+    /// Its client, which offers that, and listens at this address.
+    pub fn client_both_ways(self, at: &Path, reference: &str, address: SocketAddrV4) -> Command {
         let mut command = match self {
             Peer::OmniOrb => {
                 let mut command = Command::new(at.join("client"));
-                command.args(OMNI_LIMIT).args(["-ORBendPoint", &format!("giop:tcp:127.0.0.1:{port}")]);
+                command.args(OMNI_LIMIT).args(["-ORBendPoint", &format!("giop:tcp:{address}")]);
                 command.args(["-ORBofferBiDirectionalGIOP", "1", "-ORBclientTransportRule", "* tcp,bidir"]);
                 command
             }
-            Peer::JacOrb => java(at, "Client", &[JACORB_BOTH, &format!("-DOAPort={port}")]),
+            Peer::JacOrb => java(
+                at,
+                "Client",
+                &[JACORB_BOTH, &format!("-DOAIAddr={}", address.ip()), &format!("-DOAPort={}", address.port())],
+            ),
         };
         command.arg(reference).arg("--bidir");
         command

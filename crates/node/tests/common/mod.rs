@@ -1,5 +1,6 @@
 //! Two hosts, and nodes of them.
 
+#[path = "../../../os/tests/common/loopback.rs"]
 mod loopback;
 
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, System, read, write};
-use hyoshi_node::{Agreed, NodeError, Peers, Settings};
+use hyoshi_node::{Agreed, NodeError, NodePeers, NodeSettings};
 use hyoshi_os::{Interrupt, Wake};
 use hyoshi_runtime::{Finished, Node, Prepared, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
@@ -66,25 +67,44 @@ pub fn system(text: &str) -> Arc<System> {
     Arc::new(read(text, "uav.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
 }
 
+/// The digest by which nodes of a system know each other.
+pub fn digest(system: &System) -> [u8; 32] {
+    use ring::digest::{SHA256, digest};
+    digest(&SHA256, write(system).as_bytes()).as_ref().try_into().unwrap()
+}
+
 /// The node of one host.
 pub struct Host {
     pub system: Arc<System>,
     pub node: Option<Prepared>,
-    pub peers: Peers,
+    pub peers: NodePeers,
     pub interrupt: Interrupt,
 }
 
-pub fn settings(system: &Arc<System>, host: HostId, wait: Span) -> Settings {
+pub fn settings(system: &Arc<System>, host: HostId, wait: Span) -> NodeSettings {
     let interrupt = Interrupt::manual(Arc::new(Wake::new()));
-    Settings { system: system.clone(), text: write(system), host, wait, cpu: None, tls: None, control: None, interrupt }
+    NodeSettings {
+        system: system.clone(),
+        text: write(system),
+        host,
+        wait,
+        cpu: None,
+        tls: None,
+        control: None,
+        interrupt,
+    }
 }
 
 impl Host {
     pub fn start(text: &str, host: HostId, wait: Span) -> Result<Host, NodeError> {
-        Host::with(text, host, |settings| Settings { wait, ..settings })
+        Host::with(text, host, |settings| NodeSettings { wait, ..settings })
     }
 
-    pub fn with(text: &str, host: HostId, change: impl FnOnce(Settings) -> Settings) -> Result<Host, NodeError> {
+    pub fn with(
+        text: &str,
+        host: HostId,
+        change: impl FnOnce(NodeSettings) -> NodeSettings,
+    ) -> Result<Host, NodeError> {
         let system = system(text);
         let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
         let node = Node::for_host(system.clone(), plan, host);
@@ -99,7 +119,7 @@ impl Host {
         let mut node = node.prepare().unwrap();
         let settings = change(settings(&system, host, Span::from_secs(20)));
         let interrupt = settings.interrupt.clone();
-        let peers = Peers::start(settings, &mut node);
+        let peers = NodePeers::start(settings, &mut node);
         match peers {
             Ok(peers) => Ok(Host { system, node: Some(node), peers, interrupt }),
             Err(error) => {

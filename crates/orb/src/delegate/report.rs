@@ -103,7 +103,7 @@ impl Reporter {
                 settings.period.as_nanos().encode(to)?;
                 settings.importance.encode(to)
             },
-            |from| Option::<ObjectRef>::decode(from),
+            nilable,
         )?;
         let task = task.ok_or_else(|| SystemKind::InvObjref.not_done(0))?;
         if self.warned.take().is_some() {
@@ -130,4 +130,8 @@ impl Reporter {
         }
         Ok(())
     }
+}
+
+fn nilable(from: &mut Decoder<'_>) -> Result<Option<ObjectRef>, DecodeError> {
+    Option::decode(from)
 }

@@ -159,16 +159,20 @@ impl<T: Interface + ?Sized> Reference<T> {
         if let Some(local) = &self.local {
             return Ok(local.slot.servant.is_a(id));
         }
-        self.call(&Operation::new("_is_a"), |to| id.encode(to), |from| bool::decode(from))
+        self.call(&Operation::new("_is_a"), |to| id.encode(to), yes_or_no)
     }
 
     /// True if its server reports that the object does not exist any more. Fails if the server does not answer.
     pub fn non_existent(&self) -> Result<bool, SystemException> {
-        match self.call(&Operation::new("_non_existent"), |_| Ok(()), |from| bool::decode(from)) {
+        match self.call(&Operation::new("_non_existent"), |_| Ok(()), yes_or_no) {
             Err(SystemException { kind: SystemKind::ObjectNotExist, .. }) => Ok(true),
             answer => answer,
         }
     }
+}
+
+fn yes_or_no(from: &mut Decoder<'_>) -> Result<bool, DecodeError> {
+    bool::decode(from)
 }
 
 impl<T: Interface + ?Sized> Local<T> {

@@ -78,7 +78,7 @@ impl Drop for MyTurn {
             changing.turns.remove(&self.id);
         }
         drop(changing);
-        self.turn.end();
+        self.turn.ended.keep(());
     }
 }
 
@@ -138,14 +138,9 @@ impl Core {
     /// The servant for a request to this object.
     pub(crate) fn find(self: &Arc<Self>, id: &[u8], operation: &str) -> Result<Found, Elsewhere> {
         self.gate.pass()?;
-        match self.active(id).and_then(Entered::new) {
-            Some(entered) => Ok(Found::Active(entered)),
-            None => self.look_further(id, operation),
+        if let Some(entered) = self.active(id).and_then(Entered::new) {
+            return Ok(Found::Active(entered));
         }
-    }
-
-    #[cold]
-    fn look_further(self: &Arc<Self>, id: &[u8], operation: &str) -> Result<Found, Elsewhere> {
         if let Some(activator) = &self.activator {
             return self.activated(activator, id).map(Found::Active);
         }
@@ -243,7 +238,7 @@ impl Core {
         }));
         if quiet && own == 0 {
             // Another thread, whose call found the object closed, may be the one that calls the activator.
-            turn.wait(until);
+            let _ = turn.ended.wait(until);
         }
         Ok(())
     }

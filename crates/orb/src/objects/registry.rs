@@ -72,6 +72,12 @@ impl Adapters {
         self.published.pin().remove(key);
     }
 
+    /// Keys of adapters are never published.
+    #[inline]
+    fn published(&self, key: &[u8]) -> Option<Published> {
+        if key.starts_with(&MAGIC) { None } else { self.published.pin().get(key).cloned() }
+    }
+
     /// Runs `with` on the adapter of a key and the object's id in it.
     #[inline]
     fn look_up<'k, R>(
@@ -104,16 +110,11 @@ impl Adapters {
         version: Version,
         with: impl FnOnce(&Found, &[u8]) -> R,
     ) -> Result<R, Elsewhere> {
-        let aliased;
-        let key = if key.starts_with(&MAGIC) {
-            key
-        } else {
-            aliased = self.published.pin().get(key).cloned();
-            match &aliased {
-                Some(Published { here: Some(own), .. }) if version == Version::V1_2 => own,
-                Some(Published { ior, .. }) => return Err(Elsewhere::Forward(Box::new(ior.as_ref().clone()))),
-                None => key,
-            }
+        let published = self.published(key);
+        let key = match &published {
+            Some(Published { here: Some(own), .. }) if version == Version::V1_2 => own,
+            Some(Published { ior, .. }) => return Err(Elsewhere::Forward(Box::new(ior.as_ref().clone()))),
+            None => key,
         };
         // An inactive object may need user code that waits. The table must not be pinned meanwhile.
         let (id, found) = match self.look_up(key, |core, id| core.enter(id).ok_or_else(|| (core.clone(), id)))? {
@@ -129,20 +130,19 @@ impl Adapters {
 
     /// The adapter's key of a published one, if the object is here.
     pub(crate) fn full_key(&self, key: Vec<u8>) -> Vec<u8> {
-        let published = self.published.pin().get(key.as_slice()).and_then(|published| published.here.clone());
-        published.map_or(key, |own| own.to_vec())
+        self.published(&key).and_then(|published| published.here).map_or(key, |own| own.to_vec())
     }
 
     /// The object's binding to an order, if the operation is one of its own.
     pub(crate) fn binding(&self, key: &[u8], operation: &str) -> Option<u32> {
-        let published = if key.starts_with(&MAGIC) { None } else { Some(self.published.pin().get(key)?.here.clone()?) };
-        let key = published.as_deref().unwrap_or(key);
+        let published = self.published(key);
+        let key = published.as_ref().map_or(Some(key), |published| published.here.as_deref())?;
         self.look_up(key, |core, id| core.binding(id, operation)).ok()?
     }
 
     /// Where an object is, without asking its servant.
     pub(crate) fn locate(&self, key: &[u8]) -> Located {
-        let published = self.published.pin().get(key).cloned();
+        let published = self.published(key);
         let key = match &published {
             Some(Published { here: Some(own), .. }) => own,
             Some(Published { ior, .. }) => return Located::Elsewhere(ior.clone()),

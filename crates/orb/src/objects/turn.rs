@@ -25,7 +25,7 @@ use crate::{current, minor};
 pub(super) struct Turn {
     /// The thread that makes or ends it.
     by: AtomicU32,
-    ended: Promise<()>,
+    pub(super) ended: Promise<()>,
 }
 
 impl Turn {
@@ -38,15 +38,6 @@ impl Turn {
     /// The calling thread continues it.
     pub(super) fn take_over(&self) {
         self.by.store(hyoshi_os::own_thread(), Ordering::Relaxed);
-    }
-
-    pub(super) fn end(&self) {
-        self.ended.keep(());
-    }
-
-    /// Waits for its end. False if it has not ended by `until`.
-    pub(super) fn wait(&self, until: Option<Instant>) -> bool {
-        self.ended.wait(until).is_some()
     }
 }
 
@@ -78,9 +69,9 @@ impl TurnLimits {
         let _spared = current::spare_thread().ok_or_else(refused)?;
         let room = |waiting| (waiting < self.most).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).map_err(|_| refused())?;
-        let over = turn.wait(until);
+        let over = turn.ended.wait(until);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
-        if over { Ok(()) } else { Err(SystemKind::Transient.not_done(minor::NOT_MADE)) }
+        over.ok_or(SystemKind::Transient.not_done(minor::NOT_MADE))
     }
 }
 
@@ -99,7 +90,7 @@ mod tests {
             }
             let beyond = scope.spawn(|| turns.wait(&turn, None)).join().unwrap();
             assert_eq!(beyond, Err(SystemKind::Transient.not_done(minor::DISCARDED)));
-            turn.end();
+            turn.ended.keep(());
             waiting.into_iter().for_each(|waiting| assert_eq!(waiting.join().unwrap(), Ok(())));
         });
         let never = Turn::begin();

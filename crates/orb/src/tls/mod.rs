@@ -35,14 +35,16 @@ use verify::{OfClients, OfServers};
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
+/// Called for failed handshakes with the client's address and the reason.
+type OnRefused = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
 /// The certificate of `ssliop://` endpoints, and those that clients need. Clones share the changes of
 /// [`renew`](Self::renew).
 #[must_use]
 #[derive(Clone)]
 pub struct TlsServer {
     settings: Arc<ArcSwap<ServerSettings>>,
-    /// Called for failed handshakes with the client's address and the reason.
-    pub(crate) refused: Option<Arc<dyn Fn(&str, &str) + Send + Sync>>,
+    pub(crate) refused: Option<OnRefused>,
     asks: bool,
     insists: bool,
 }

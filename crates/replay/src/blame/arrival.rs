@@ -1,11 +1,35 @@
-//! The trigger of a job, and the path from its predecessors' completion over the link to its arrival.
+//! The trigger of a job, and the path from its predecessors' completion over the link or the network to its
+//! arrival.
 
 use hyoshi_model::{Deadline, Instant, JobId, Span, System, Trigger, execution_time};
 
 use super::ResponsePart;
 use hyoshi_trace::{JobEnd, Signal};
 
-/// The arrival of a job on its processor.
+/// The way of a completion from another host, as both hosts recorded it. Times are on the receiver's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// When the other host sent it.
+    pub sent: Instant,
+    /// When it arrived.
+    pub received: Instant,
+    /// The error bound of the difference between the two clocks.
+    pub error: Span,
+}
+
+impl Crossing {
+    /// The time on the network.
+    pub fn took(&self) -> Span {
+        self.received.since(self.sent)
+    }
+
+    /// False if the error of the clocks exceeds the time on the network: then nothing is known about it.
+    pub fn is_certain(&self) -> bool {
+        self.error <= self.took()
+    }
+}
+
+/// How a job on its processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrival {
     /// The job that triggered it, if known.
@@ -14,6 +38,8 @@ pub(super) struct Arrival {
     pub at: Option<Instant>,
     /// The delay of the link.
     pub link: Span,
+    /// Instead of the link: the way from another host, if it was recorded.
+    pub crossing: Option<Crossing>,
     /// The end of its delay by a guard or an offset.
     pub held_until: Option<Instant>,
 }
@@ -21,15 +47,24 @@ pub(super) struct Arrival {
 /// The dispatcher's current input, as far as it triggers jobs.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// The signal that arrived last.
+    /// The signal that has just arrived.
     signal: Option<Signal>,
+    /// Its way over the network; `None` for a link within this process, `Some(None)` if its sending was not recorded.
+    crossing: Option<Option<Crossing>>,
+    /// The same for the next signal.
+    next: Option<Option<Crossing>>,
     /// The job that ended last: it triggers jobs that become ready within the same input.
     ended: Option<JobId>,
 }
 
 impl Arrivals {
     pub fn signal(&mut self, signal: &Signal) {
-        *self = Arrivals { signal: Some(*signal), ended: None };
+        *self = Arrivals { signal: Some(*signal), crossing: self.next.take(), ..Arrivals::default() };
+    }
+
+    /// The next signal comes over the network.
+    pub fn crosses(&mut self, crossing: Option<Crossing>) {
+        self.next = Some(crossing);
     }
 
     pub fn tick(&mut self) {
@@ -58,7 +93,12 @@ impl Arrivals {
         Arrival {
             by: Some(JobId { operation: signal.from, number: signal.number, leg: legs.max(1) - 1 }),
             at: Some(signal.due.min(now)),
-            link: system.link_delay((signal.from, signal.to), signal.position, signal.number, signal.due),
+            link: match self.crossing {
+                None => system.link_delay((signal.from, signal.to), signal.position, signal.number, signal.due),
+                // The file's delay is not added to the network's.
+                Some(_) => Span::ZERO,
+            },
+            crossing: self.crossing.flatten(),
             held_until: None,
         }
     }
@@ -105,8 +145,16 @@ pub(super) fn before(
         );
     } else {
         let arrived = arrival.at.unwrap_or(end.release.saturating_sub(setting.offset));
-        part(ResponsePart::Upstream, arrived.saturating_sub(arrival.link));
-        part(ResponsePart::Link, arrived);
+        match arrival.crossing {
+            Some(crossing) => {
+                part(ResponsePart::Upstream, crossing.sent.min(arrived));
+                part(ResponsePart::Network { known: crossing.is_certain() }, arrived);
+            }
+            None => {
+                part(ResponsePart::Upstream, arrived.saturating_sub(arrival.link));
+                part(ResponsePart::Link, arrived);
+            }
+        }
         part(ResponsePart::Offset, arrived.saturating_add(setting.offset));
         if let Some(held) = arrival.held_until {
             part(ResponsePart::Guard, if exact { until } else { held });

@@ -137,7 +137,7 @@
     picture.setAttribute("height", height);
     picture.textContent = "";
     // Round steps, as many as there is room for.
-    const aim = (until - from) / Math.max(2, Math.floor((width - left) / 110));
+    const aim = (until - from) / Math.max(3, Math.floor((width - left) / 110));
     const power = 10 ** Math.floor(Math.log10(aim));
     const step = Math.max(1, [1, 2, 5, 10].find((times) => times * power >= aim * 0.999) * power);
 

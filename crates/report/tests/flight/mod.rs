@@ -225,6 +225,8 @@ fn seen(system: &System, stats: &Stats) -> CauseReport {
             parts: parts.into_iter().filter(|(_, span)| !span.is_zero()).collect(),
             timeline: Vec::new(),
             by: None,
+            crossing: None,
+            ahead: 0,
             held_before: Span::ZERO,
             wcet: Span::from_millis(1),
             overruns: vec![Overrun {

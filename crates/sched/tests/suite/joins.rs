@@ -91,7 +91,7 @@ fn chains_through_a_join_have_bounds_on_latency_and_age_and_say_what_they_lack()
         |name: &str, requirement| chains.iter().find(|one| one.name == name && one.requirement == requirement).unwrap();
     assert!(of("camera", Requirement::Deadline).verdict.is_proved());
     assert!(of("imu", Requirement::MaxAge).verdict.is_proved());
-    assert!(why(&of("imu", Requirement::Deadline).verdict).contains("ask for max_age"));
+    assert!(why(&of("imu", Requirement::Deadline).verdict).contains("use max_age"));
     assert!(why(&of("camera", Requirement::MaxReaction).verdict).contains("reactions"));
 }
 

@@ -219,7 +219,7 @@ fn a_name_is_found_in_any_case_and_an_unknown_one_is_refused_with_the_known() {
     let system = on("LIFO", Preemption::Levels, [op("a", 1, 1)]).system();
     let refused = Plan::new(&system, &Strategies::built_in()).unwrap_err();
     assert_eq!(refused.known.len(), 7);
-    assert!(refused.to_string().contains("\"LIFO\"; known are RMS, DM"), "{refused}");
+    assert!(refused.to_string().contains("\"LIFO\"; known: RMS, DM"), "{refused}");
 }
 
 #[test]

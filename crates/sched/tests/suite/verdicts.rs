@@ -337,7 +337,7 @@ fn the_cap_leaves_critical_levels_proved_and_what_it_may_hold_unknown() {
     let mut sharing = on("RMS", Preemption::Levels, set.clone().map(|one| Op { uses: vec![(0, 5)], ..one }));
     sharing.cap = (800_000, 10_000);
     let why = missing(&sharing.report(), "steer").to_string();
-    assert!(why.contains("hold log back while it holds resource0: raise `cap` to"), "{why}");
+    assert!(why.contains("delay log while it holds resource0: raise `cap` to"), "{why}");
 }
 
 #[test]

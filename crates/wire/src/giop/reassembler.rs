@@ -21,7 +21,7 @@ const ROOM: usize = 64 << 10;
 ///                         ──► a part of one at their end: kept; then either
 ///                               next(more octets), or
 ///                               read into room(), filled(count), next(nothing)
-///                         ──► a fragment: appended to its message, which comes out with the last
+///                         ──► a fragment: appended to its message, which is returned with the last
 /// ```
 ///
 /// After a [`Fault`] the rest of the stream cannot be read.

@@ -20,7 +20,7 @@ pub const DEFAULT_PORT: u16 = 2809;
 ///   corbaloc::host/Key                       1.0, port 2809
 ///   corbaloc:ssliop:1.2@host:2810/Key        TLS
 ///   corbaloc:omniunix:/path/to/socket:/Key   a Unix socket, as omniORB writes it
-///   corbaloc:rir:/NameService                what the ORB was told under that name
+///   corbaloc:rir:/NameService                the ORB's initial reference of that name
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Corbaloc {

@@ -95,7 +95,7 @@ impl Foreign {
         let mut text = String::new();
         let mut word = |name: &str, value: &str| text.push_str(&format!(" --{name} {}", quoted(value)));
         if let Some(object) = &self.object {
-            word("object", &referred(object).map_err(told)?);
+            word("object", &referred(object).map_err(failure)?);
         }
         if let Some(timeout) = self.timeout {
             word("timeout", &timeout.to_string());
@@ -122,7 +122,7 @@ impl Foreign {
 }
 
 /// An error of the command line, before any call.
-pub(super) fn told(error: RequestError) -> Failure {
+pub(super) fn failure(error: RequestError) -> Failure {
     Failure::new(&error).help(error.remedy())
 }
 
@@ -241,7 +241,7 @@ pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<VerbOutpu
 pub(super) fn advocate(client: &BrokerClient, verb: &Advocate) -> Result<VerbOutput, Ended> {
     match verb {
         Advocate::Add { at, name, advocate } => {
-            let setting = settled(ComponentSpec::from_words(advocate)?).map_err(told)?;
+            let setting = settled(ComponentSpec::from_words(advocate)?).map_err(failure)?;
             let place = at.unwrap_or(u32::MAX);
             client.broker().add_advocate(name, &setting.to_wire(), place).map_err(BrokerClientError::from)?;
             list(client, name)

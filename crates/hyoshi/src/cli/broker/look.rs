@@ -103,7 +103,7 @@ pub(super) fn show(client: &BrokerClient, name: &str) -> Result<VerbOutput, Ende
 
 pub(super) fn status(client: &BrokerClient) -> Result<VerbOutput, Ended> {
     let status = client.broker().status().map_err(BrokerClientError::from)?;
-    let text = format!("{}at          {}\n", told(&status), client.place());
+    let text = format!("{}at          {}\n", status_text(&status), client.place());
     Ok(VerbOutput { text: OutputText::Lines(text), json: json!({ "broker": status_json(&status) }) })
 }
 
@@ -122,7 +122,7 @@ fn shared(status: &BrokerStatus) -> String {
 }
 
 /// The broker, in lines.
-pub(super) fn told(status: &BrokerStatus) -> String {
+pub(super) fn status_text(status: &BrokerStatus) -> String {
     let mut text = format!("broker      {}, process {}\n{}", status.version, status.process, shared(status));
     for proxy in &status.proxies {
         let what = if proxy.used { "scheduler" } else { "not used" };
@@ -191,12 +191,12 @@ pub(super) fn watch(client: &BrokerClient, watch: &Watch, watched: &Watched<'_>,
         for task in &tasks {
             let granted = (task.granted.requested, task.granted.reserved);
             if before.get(&task.name) != Some(&granted) {
-                watched.tell(&changed(task), task_json(task), format)?;
+                watched.print(&changed(task), task_json(task), format)?;
             }
             now.insert(task.name.clone(), granted);
         }
         for name in before.keys().filter(|name| !now.contains_key(*name)) {
-            watched.tell(&format!("{name:<20} ended"), json!({ "task": name, "left": true }), format)?;
+            watched.print(&format!("{name:<20} ended"), json!({ "task": name, "left": true }), format)?;
         }
         before = now;
         watched.wake.wait_until(&clock, clock.now() + watch.every);
@@ -207,7 +207,7 @@ pub(super) fn watch(client: &BrokerClient, watch: &Watch, watched: &Watched<'_>,
 }
 
 impl Watched<'_> {
-    fn tell(&self, line: &str, object: Json, format: Format) -> Result<(), Failure> {
+    fn print(&self, line: &str, object: Json, format: Format) -> Result<(), Failure> {
         let line = printable(line);
         match (format, self.host) {
             (Format::Text, None) => streams::out(format_args!("{line}\n")),

@@ -80,8 +80,8 @@ enum Floor {
     Weights,
 }
 
-/// How the operator is told.
-type Tell<'a> = dyn Fn(&dyn Display) + 'a;
+/// Notifies the operator.
+type Notify<'a> = dyn Fn(&dyn Display) + 'a;
 
 impl Serve {
     /// A flag that is set.
@@ -123,8 +123,8 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let group = serve.operators.as_deref().map(group).transpose()?;
     let (remote, renewal) = serve.remote.remote(tls)?;
     let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
-    let elsewhere = elsewhere(serve.scheduler.as_deref()).map_err(change::told)?;
-    let own = serve.scheduler.as_deref().filter(|_| elsewhere.is_none());
+    let external = external_scheduler(serve.scheduler.as_deref()).map_err(change::failure)?;
+    let own = serve.scheduler.as_deref().filter(|_| external.is_none());
     own.map_or(Ok(()), machine::check_name).map_err(|error| Failure::new(&error).help(error.remedy()))?;
     let policy = serve.policy.as_deref().map(|policy| policy_of(policy, &externals)).transpose()?;
     // The command line is valid; changes start here.
@@ -148,38 +148,38 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         .map_err(|error| Failure::new(format_args!("cannot use standard error: {error}")))?;
     let notices = Arc::new(notices);
     // The last owner writes the remaining messages: not the thread that renews.
-    let said = Arc::downgrade(&notices);
+    let writer = Arc::downgrade(&notices);
     renewal.start(hangup, move |text| {
-        if let Some(said) = said.upgrade() {
-            said.push(printable_lines(&format!("hyoshi broker: {text}")));
+        if let Some(writer) = writer.upgrade() {
+            writer.push(printable_lines(&format!("hyoshi broker: {text}")));
         }
     })?;
-    let tell = |text: &dyn Display| notices.push(printable_lines(&format!("hyoshi broker: {text}")));
+    let notify = |text: &dyn Display| notices.push(printable_lines(&format!("hyoshi broker: {text}")));
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
     let (mut machine, restored) = Machine::with_floor(&state, own, serve.floor.is_some())
         .map_err(|error| Failure::new(&error).help(error.remedy()))?;
-    if let Some(setting) = elsewhere {
-        machine = machine.put_behind(|own| externals.scheduler(&setting, own)).map_err(change::told)?;
+    if let Some(setting) = external {
+        machine = machine.put_behind(|own| externals.scheduler(&setting, own)).map_err(change::failure)?;
     }
     if restored != RestoreReport::default() {
-        tell(&format_args!("undid changes of another broker: {restored}"));
+        notify(&format_args!("undid changes of another broker: {restored}"));
     }
     let (task_store, warning) = TaskStore::open(&state).map_err(|error| {
         Failure::new(format_args!("cannot store tasks in {}: {error}", state.display()))
             .help("use --state DIR with a directory that the broker can write to")
     })?;
     if let Some(warning) = warning {
-        tell(&warning);
+        notify(&warning);
     }
     // Changes that no line of the state file records, as after damage.
     let unrecorded = restore_unrecorded(task_store.tasks().flat_map(StoredTask::identities));
     if unrecorded != RestoreReport::default() {
-        tell(&format_args!("undid changes of the previous broker that the state file does not list: {unrecorded}"));
+        notify(&format_args!("undid changes of the previous broker that the state file does not list: {unrecorded}"));
     }
-    let arbiter = arbiter(serve, policy, task_store.policy(), &externals, &tell)?;
+    let arbiter = arbiter(serve, policy, task_store.policy(), &externals, &notify)?;
     let mut core = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group }, audit);
     for unknown in rules.unknown() {
-        tell(&format_args!("[{}] of {} matches no user: unknown name", unknown.scope, rules.file));
+        notify(&format_args!("[{}] of {} matches no user: unknown name", unknown.scope, rules.file));
     }
     core.set_rules(Arc::new(rules));
     if let Some(share) = serve.own_time {
@@ -197,26 +197,26 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let service =
         BrokerService::start_for(core, &socket, uid, remote, wake).map_err(|error| refused(&error, &socket))?;
     let (status, remote) = (service.status(), service.remote().collect::<Vec<_>>());
-    let said = match format {
+    let text = match format {
         Format::Text => {
             let remote: String = remote.iter().map(|at| format!("            {at}\n")).collect();
-            format!("{}at          {}\n{remote}", look::told(&status), socket.display())
+            format!("{}at          {}\n{remote}", look::status_text(&status), socket.display())
         }
         Format::Json => {
             let answer = json!({ "hyoshi": head("broker"), "broker": look::status_json(&status), "at": socket, "remote": remote });
             format!("{answer:#}\n")
         }
     };
-    say(said)?;
+    print_status(text)?;
     // Above the windows that it opens and closes, and above lanes: its work for them is short.
     let opens_windows = status.proxies.iter().any(|proxy| proxy.used && proxy.name == "window");
     if let Err(refused) = set_own_policy(ThreadPolicy::Fifo(priority::BROKER))
         && opens_windows
     {
-        tell(&format_args!("the broker runs at normal priority, so windows may open late: {refused}"));
+        notify(&format_args!("the broker runs at normal priority, so windows may open late: {refused}"));
     }
-    let manager = manager(&socket, &tell);
-    service.run(&interrupt, &manager, |notice| tell(&notice));
+    let manager = manager(&socket, &notify);
+    service.run(&interrupt, &manager, |notice| notify(&notice));
     Ok(Held::Yes)
 }
 
@@ -226,13 +226,13 @@ fn mistrust(error: &std::io::Error) -> Option<String> {
 }
 
 /// Prints the status on standard output without a long wait for a reader, because the broker already serves.
-fn say(text: String) -> Result<(), Failure> {
-    let said = Spawn::new("says").spawn(move || streams::out(text));
-    let said = said.map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))?;
+fn print_status(text: String) -> Result<(), Failure> {
+    let printing = Spawn::new("says").spawn(move || streams::out(text));
+    let printing = printing.map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))?;
     for _ in 0..100 {
-        if said.is_finished() {
+        if printing.is_finished() {
             // A panic has already been reported.
-            return said.join().unwrap_or(Ok(()));
+            return printing.join().unwrap_or(Ok(()));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -240,19 +240,19 @@ fn say(text: String) -> Result<(), Failure> {
 }
 
 /// Notifies the service manager, if there is one.
-fn manager(socket: &Path, tell: &Tell<'_>) -> Notifier {
-    let told = Notifier::of_environment().and_then(|manager| {
+fn manager(socket: &Path, notify: &Notify<'_>) -> Notifier {
+    let notified = Notifier::of_environment().and_then(|manager| {
         manager.ready(&format!("serves at {}", socket.display()))?;
         Ok(manager)
     });
-    told.unwrap_or_else(|error| {
-        tell(&format_args!("cannot notify the service manager: {error}"));
+    notified.unwrap_or_else(|error| {
+        notify(&format_args!("cannot notify the service manager: {error}"));
         Notifier::none()
     })
 }
 
 /// The scheduler in another process, if one is set.
-fn elsewhere(scheduler: Option<&str>) -> Result<Option<ComponentSpec>, RequestError> {
+fn external_scheduler(scheduler: Option<&str>) -> Result<Option<ComponentSpec>, RequestError> {
     let setting = match scheduler {
         Some(text) if text.split_whitespace().next() == Some("external") => ComponentSpec::from_text(text)?,
         Some(text) => match text.strip_prefix("external:") {
@@ -268,7 +268,7 @@ fn elsewhere(scheduler: Option<&str>) -> Result<Option<ComponentSpec>, RequestEr
 
 /// A policy of the command line.
 fn policy_of(policy: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Failure> {
-    change::referring(policy).and_then(|policy| policy::read(&policy, externals)).map_err(change::told)
+    change::referring(policy).and_then(|policy| policy::read(&policy, externals)).map_err(change::failure)
 }
 
 /// Uses the policy and the cap of the command line, else the stored ones of the previous broker.
@@ -277,14 +277,14 @@ fn arbiter(
     policy: Option<AnyPolicy>,
     before: &StoredPolicy,
     externals: &Arc<Externals>,
-    tell: &Tell<'_>,
+    notify: &Notify<'_>,
 ) -> Result<Arbiter, Failure> {
     let before = Some(before).filter(|_| !serve.forget);
     let default = PolicySpec::default();
     let policy = match (policy, before.map(|before| before.policy.as_str()).filter(|stored| !stored.is_empty())) {
         (Some(policy), _) => policy,
         (None, Some(stored)) => policy::read(stored, externals).or_else(|error| {
-            tell(&format_args!("using policy {default} instead of the stored `{stored}`: {error}"));
+            notify(&format_args!("using policy {default} instead of the stored `{stored}`: {error}"));
             Ok::<_, Failure>(default.build())
         })?,
         (None, None) => default.build(),

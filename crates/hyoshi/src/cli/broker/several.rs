@@ -37,7 +37,7 @@ pub(super) fn ask(
                 match answer {
                     Ok(answer) => good.push((broker.name.as_str(), answer.text)),
                     Err(ended) => {
-                        bad.push(told(&broker.name, &ended));
+                        bad.push(error_text(&broker.name, &ended));
                         held = worse(held, &ended);
                     }
                 }
@@ -90,12 +90,12 @@ fn watch_all(watch: &Watch, whom: &Whom, brokers: &[Elsewhere], format: Format) 
         let watched = Watched { host: Some((&broker.name, width)), interrupt: &interrupt, wake: &wake };
         let ended = client.and_then(|client| look::watch(&client, watch, &watched, format));
         // At once, because the other brokers are still watched.
-        ended.inspect_err(|ended| streams::err(told(&broker.name, ended)))
+        ended.inspect_err(|ended| streams::err(error_text(&broker.name, ended)))
     })?;
     ends.iter().filter_map(|end| end.as_ref().err()).fold(Ok(Held::Yes), worse)
 }
 
-fn told(host: &str, ended: &Ended) -> String {
+fn error_text(host: &str, ended: &Ended) -> String {
     let help = ended.help().map_or(String::new(), |help| format!("help: {help}\n"));
     format!("error: {host}: {}\n{help}", ended.message())
 }

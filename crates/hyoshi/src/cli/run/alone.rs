@@ -14,12 +14,28 @@ use crate::cli::Failure;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HostArguments {}
 
+/// The control object of a run: none without `orb`.
+#[derive(Default)]
+pub(super) struct RunControl;
+
+impl RunControl {
+    pub fn begin(&self, _: MonotonicClock, _: [u8; 16]) {}
+
+    pub fn end(self) -> Option<Note> {
+        None
+    }
+}
+
 /// A node that has joined other hosts: impossible without `orb`.
-pub(super) enum Joined {}
+pub(super) enum JoinedHost {}
 
 impl HostArguments {
     pub fn host(&self, _: &System) -> Result<Option<HostId>, Failure> {
         Ok(None)
+    }
+
+    pub fn control(&self, _: &Arc<System>, _: Interrupt) -> Result<RunControl, Failure> {
+        Ok(RunControl)
     }
 
     pub fn join(
@@ -29,13 +45,13 @@ impl HostArguments {
         _: &[(ProcessorId, u32)],
         _: &mut Prepared,
         _: Interrupt,
-    ) -> Result<Joined, Failure> {
+    ) -> Result<JoinedHost, Failure> {
         Err(Failure::new("this program runs all hosts in one process")
             .help("build it with the feature `orb` of the crate hyoshi"))
     }
 }
 
-impl Joined {
+impl JoinedHost {
     pub fn run(&self) -> [u8; 16] {
         match *self {}
     }

@@ -1,13 +1,14 @@
-//! A run of one host of several: the other hosts run elsewhere, and this node joins theirs.
+//! Hosts of a run: one of them, whose node joins the nodes of the others, or all in this process.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::PeerStanding;
-use hyoshi_node::{Agreed, ENDED, Event, NodeError, Peers, Settings, Tls, folder};
+use hyoshi_node::{Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, Tls, WholeSystem, folder};
+use hyoshi_orb::OrbError;
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::Prepared;
@@ -24,8 +25,8 @@ pub(in crate::cli) struct HostArguments {
     /// How long to wait for the other hosts before the run begins without them
     #[arg(long, value_name = "SPAN", default_value = "30s", requires = "host", value_parser = wait)]
     wait: Span,
-    /// Where `hyoshi node` reaches this node [default: a socket in the directory of this user's nodes]
-    #[arg(long, value_name = "SOCKET", requires = "host")]
+    /// Where `hyoshi node` reaches this run [default: a socket in the directory of this user's nodes]
+    #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
     /// Over TLS, authenticate as this host with this certificate for the host's name (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE", requires_all = ["host", "tls_roots"])]
@@ -49,8 +50,8 @@ fn wait(text: &str) -> Result<Span, String> {
 }
 
 /// A node that has joined the others.
-pub(super) struct Joined {
-    peers: Peers,
+pub(super) struct JoinedHost {
+    peers: NodePeers,
     agreed: Agreed,
     /// Clock offsets are recorded under it.
     first: ProcessorId,
@@ -74,6 +75,33 @@ impl HostArguments {
         Ok(Some(host))
     }
 
+    /// Serves the control object of a run of all hosts. It is not worth the run: only a socket that the caller named
+    /// must work.
+    pub fn control(&self, system: &Arc<System>, interrupt: Interrupt) -> Result<RunControl, Failure> {
+        let serve = |socket: &Path| WholeSystem::serve(system.clone(), socket, interrupt.clone());
+        if let Some(socket) = &self.control {
+            return Ok(RunControl { object: Some(serve(socket).map_err(failed)?), unreachable: None });
+        }
+        let name = file_name(&system.name);
+        let Some(socket) = default_socket(&name) else { return Ok(RunControl::default()) };
+        let object = serve(&socket).or_else(|error| match error {
+            // Another run of the same system.
+            NodeError::Orb(OrbError::Listen { .. }) => {
+                serve(&socket.with_file_name(format!("{name}+{}.sock", std::process::id())))
+            }
+            error => Err(error),
+        });
+        Ok(match object {
+            Ok(object) => RunControl { object: Some(object), unreachable: None },
+            Err(error) => {
+                let text = format!("`hyoshi node` cannot reach this run: {error}");
+                let remedy = error.remedy().unwrap_or_else(|| "--control SOCKET names another socket".to_owned());
+                let unreachable = ReportNote { remedy: Some(remedy), ..note(NoteLevel::Info, "control", text) };
+                RunControl { object: None, unreachable: Some(unreachable) }
+            }
+        })
+    }
+
     /// Joins the nodes of the other hosts, and waits until instant 0 is agreed.
     pub fn join(
         &self,
@@ -82,14 +110,7 @@ impl HostArguments {
         cpus: &[(ProcessorId, u32)],
         node: &mut Prepared,
         interrupt: Interrupt,
-    ) -> Result<Joined, Failure> {
-        let failed = |error: NodeError| {
-            let failure = Failure::new(&error);
-            match error.remedy() {
-                Some(remedy) => failure.help(remedy),
-                None => failure,
-            }
-        };
+    ) -> Result<JoinedHost, Failure> {
         let name = &system.hosts[host.index()].name;
         let uses_tls = system.hosts.iter().flat_map(|host| &host.endpoints).any(|one| matches!(one, Endpoint::Tls(_)));
         let tls = match &self.tls_cert {
@@ -110,9 +131,8 @@ impl HostArguments {
             }
             None => None,
         };
-        let control =
-            self.control.clone().or_else(|| Some(folder()?.join(format!("{}.{name}.sock", file_name(&system.name)))));
-        let settings = Settings {
+        let control = self.control.clone().or_else(|| default_socket(&format!("{}.{name}", file_name(&system.name))));
+        let settings = NodeSettings {
             system: system.clone(),
             text: write(&without_costs(system)),
             host,
@@ -122,17 +142,51 @@ impl HostArguments {
             control,
             interrupt,
         };
-        let peers = Peers::start(settings, node).map_err(failed)?;
+        let peers = NodePeers::start(settings, node).map_err(failed)?;
         let others = system.hosts.iter().filter(|other| other.name != *name).map(|other| other.name.as_str());
         let others = others.collect::<Vec<_>>().join(", ");
         streams::err(format_args!("hyoshi run: host {name} waits for {others}, for at most {}\n", self.wait));
         let agreed = peers.agree(say).map_err(failed)?;
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
-        Ok(Joined { peers, agreed, first })
+        Ok(JoinedHost { peers, agreed, first })
     }
 }
 
-fn say(event: &Event) {
+fn failed(error: NodeError) -> Failure {
+    let failure = Failure::new(&error);
+    match error.remedy() {
+        Some(remedy) => failure.help(remedy),
+        None => failure,
+    }
+}
+
+/// The control socket in the directory of this user's nodes; `None` without a directory.
+fn default_socket(name: &str) -> Option<PathBuf> {
+    Some(folder()?.join(format!("{name}.sock")))
+}
+
+/// The control object of a run of all hosts, or the reason why `hyoshi node` cannot reach the run.
+#[derive(Default)]
+pub(super) struct RunControl {
+    object: Option<WholeSystem>,
+    unreachable: Option<ReportNote>,
+}
+
+impl RunControl {
+    /// The run has begun.
+    pub fn begin(&self, clock: MonotonicClock, run: [u8; 16]) {
+        if let Some(object) = &self.object {
+            object.begin(clock, run);
+        }
+    }
+
+    /// Closes the socket. Returns the note about it for the report.
+    pub fn end(self) -> Option<ReportNote> {
+        self.unreachable
+    }
+}
+
+fn say(event: &PeerEvent) {
     streams::err(format_args!("hyoshi run: {event}\n"));
 }
 
@@ -149,7 +203,7 @@ fn file_name(name: &str) -> String {
     name.chars().take(40).map(|letter| if usual(letter) { letter } else { '-' }).collect()
 }
 
-impl Joined {
+impl JoinedHost {
     /// The number of the run that the nodes share.
     pub fn run(&self) -> [u8; 16] {
         self.agreed.run

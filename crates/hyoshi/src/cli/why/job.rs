@@ -1,4 +1,4 @@
-//! Which job is asked for, what led to it, and what was proved of it.
+//! The requested job, and the bound that was proved for it.
 
 use hyoshi_model::{JobId, OperationId, Span, System};
 use hyoshi_report::Analysis;
@@ -8,47 +8,46 @@ use hyoshi_trace::JobEnd;
 
 use super::super::Failure;
 
-/// What somebody asks about.
-pub(super) enum Asked {
+/// The subject of the question.
+pub(super) enum WhyTarget {
     /// One job.
     Job(JobId),
     /// All jobs of an operation, or of the instances of a template, by the name that was given.
     Of(String, Vec<OperationId>),
 }
 
-impl Asked {
+impl WhyTarget {
     /// `operation#number` or `operation#number.leg`; or the name of an operation or template.
-    pub fn parse(system: &System, text: &str) -> Result<Asked, Failure> {
+    pub fn parse(system: &System, text: &str) -> Result<WhyTarget, Failure> {
         let form = "name a job by its operation and release number, such as `steer#12`, or `route#12.3` for a leg";
         let Some((name, number)) = text.rsplit_once('#') else {
-            return Ok(Asked::Of(text.into(), named(system, text)?));
+            return Ok(WhyTarget::Of(text.into(), named(system, text)?));
         };
         let operation = operation(system, name, number)?;
         let (number, leg) = number.split_once('.').unwrap_or((number, "0"));
         match (number.parse(), leg.parse()) {
-            (Ok(number), Ok(leg)) => Ok(Asked::Job(JobId { operation, number, leg })),
+            (Ok(number), Ok(leg)) => Ok(WhyTarget::Job(JobId { operation, number, leg })),
             _ => Err(Failure::new(format!("`{text}` has no release number")).help(form)),
         }
     }
 }
 
-/// What to say if the recording has no such job; it tells of jobs of that operation with numbers from one to another.
+/// The error if the recording has no such job. It has jobs of that operation with these least and greatest numbers.
 pub(super) fn unknown(system: &System, asked: JobId, numbers: Option<(u64, u64)>) -> Failure {
     let job = name_of(system, asked);
     let name = &system.operation(asked.operation).name;
-    let failure = Failure::new(format!("the recording tells of no end of a job {job}"));
+    let failure = Failure::new(format!("the recording has no end of job {job}"));
     match numbers {
         Some((least, most)) if (least..=most).contains(&asked.number) && asked.leg > 0 => {
-            failure.help(format!("it tells of {name}#{}, but of no such leg", asked.number))
+            failure.help(format!("it has {name}#{}, but no such leg", asked.number))
         }
-        Some((least, most)) => failure.help(format!(
-            "it tells of {name}#{least} to {name}#{most}; a job that was unfinished at the end has none"
-        )),
-        None => failure.help(format!("it tells of no job of `{name}` at all")),
+        Some((least, most)) => failure
+            .help(format!("it has {name}#{least} to {name}#{most}; jobs that were unfinished at the end are missing")),
+        None => failure.help(format!("it has no job of `{name}`")),
     }
 }
 
-/// The one operation of a name, of which somebody wants the job of a number.
+/// The one operation of a name.
 fn operation(system: &System, name: &str, number: &str) -> Result<OperationId, Failure> {
     let operations = named(system, name)?;
     let [first, .., last] = operations[..] else { return Ok(operations[0]) };
@@ -88,10 +87,10 @@ pub(super) fn named(system: &System, name: &str) -> Result<Vec<OperationId>, Fai
     })
 }
 
-/// Names that an error lists.
+/// The most names that an error lists.
 const MOST_NAMED: usize = 12;
 
-/// The name that was probably meant: but for the case of letters, or with a few mistakes.
+/// The most similar name: it differs in the case of letters, or in a few letters.
 fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let small = written.to_lowercase();
     if let Some(same) = names.clone().find(|name| name.to_lowercase() == small) {
@@ -105,24 +104,24 @@ fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str> + Clone) -> O
         .filter(|name| distance(name) <= most)
 }
 
-/// The bound on the response that was proved for a job of this kind and region; `Err`: why there is none.
+/// The proved bound on the response of a job of this kind and region; `Err`: why there is none.
 pub(super) fn bound(analysis: Analysis<'_>, end: &JobEnd) -> Result<Span, String> {
     let report = match analysis {
         Analysis::Done(report) => report,
         Analysis::LeftOut(why) => return Err(why.into()),
     };
     let epoch = usize::from(end.epoch);
-    // The change to this region brings leftovers of the one before; the change to the next may find the job
+    // At the change to this region jobs of the previous one remain; at the change to the next one the job may be
     // unfinished.
     let concerns = |scene: usize, change: bool| scene == epoch || (change && scene + 1 == epoch);
     let mut bound: Option<Span> = None;
     for (scene, _, one) in report.operations() {
         if one.operation == end.job.operation && one.critical == end.critical && concerns(scene.epoch, scene.change) {
             let Some(nanos) = one.bound_ns else {
-                return Err(format!("nothing is proved of it: `hyoshi check` says {}", one.verdict.word()));
+                return Err(format!("not proved: `hyoshi check` reports {}", one.verdict.word()));
             };
             bound = Some(bound.unwrap_or_default().max(Span::from_nanos(nanos)));
         }
     }
-    bound.ok_or_else(|| "`hyoshi check` does not judge it".into())
+    bound.ok_or_else(|| "`hyoshi check` does not cover it".into())
 }

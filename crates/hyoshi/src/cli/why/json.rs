@@ -10,14 +10,16 @@ use serde_json::{Value, json};
 use super::super::head;
 use super::path::{Earlier, Path};
 use super::text::{decided, ended};
-use super::{Answer, Decided, List};
+use super::{Decided, JobAnswer, MissList};
 
-/// What programs call a cause.
+/// The key of a cause in JSON.
 fn key(kind: ResponsePart) -> &'static str {
     match kind {
         ResponsePart::Upstream => "upstream",
         ResponsePart::Legs => "legs",
         ResponsePart::Link => "link",
+        ResponsePart::Network { known: true } => "network",
+        ResponsePart::Network { known: false } => "unknown",
         ResponsePart::Offset => "offset",
         ResponsePart::Jitter => "jitter",
         ResponsePart::Guard => "guard",
@@ -38,7 +40,7 @@ fn key(kind: ResponsePart) -> &'static str {
     }
 }
 
-/// What a body waited for, if the kernel said so.
+/// What a body waited for, if the kernel showed it.
 fn wait(kind: ResponsePart) -> Option<Wait> {
     match kind {
         ResponsePart::Asleep(wait) => wait,
@@ -46,7 +48,7 @@ fn wait(kind: ResponsePart) -> Option<Wait> {
     }
 }
 
-/// A cause, on whom it is blamed, and by how much that one overran.
+/// A cause, the job that is blamed for it, and that job's overrun.
 fn cause(system: &System, account: &ResponseBreakdown, kind: ResponsePart, names: &[String]) -> Value {
     let who = kind.culprit().map(|who| {
         let name = system.operations.get(who.operation.index()).map(|operation| operation.name.clone());
@@ -87,7 +89,7 @@ fn together_json(system: &System, part: &BlamedPart, names: &[String]) -> Value 
     })
 }
 
-/// A job and where its time went.
+/// A job and the parts of its time.
 fn account_json(system: &System, account: &ResponseBreakdown, names: &[String]) -> Value {
     let end = &account.end;
     let operation = system.operation(end.job.operation);
@@ -100,6 +102,12 @@ fn account_json(system: &System, account: &ResponseBreakdown, names: &[String]) 
         object
     };
     let parts = account.parts.iter().map(|(kind, span)| with(*kind, json!({ "span_ns": span.as_nanos() })));
+    let crossing = account.crossing.map(|crossing| {
+        json!({
+            "sent_at_ns": crossing.sent.as_nanos(), "received_at_ns": crossing.received.as_nanos(),
+            "clock_error_ns": crossing.error.as_nanos(),
+        })
+    });
     let basis = match account.basis {
         BreakdownBasis::Exact => "exact",
         BreakdownBasis::Switches => "switches",
@@ -113,13 +121,13 @@ fn account_json(system: &System, account: &ResponseBreakdown, names: &[String]) 
         "deadline_at_ns": end.deadline.as_nanos(), "response_ns": account.response().as_nanos(),
         "lateness_ns": end.end.lateness(end.deadline).as_nanos(), "consumed_ns": end.consumed.as_nanos(),
         "wcet_ns": account.wcet.as_nanos(), "held_before_ns": account.held_before.as_nanos(),
-        "basis": basis, "parts": parts.collect::<Vec<_>>(),
+        "crossing": crossing, "basis": basis, "parts": parts.collect::<Vec<_>>(),
         "together": together(system, account).iter().map(|part| together_json(system, part, names)).collect::<Vec<_>>(),
     })
 }
 
 /// The whole answer for programs.
-pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>) -> Value {
+pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, String>) -> Value {
     let account = &answer.account;
     let names = &answer.left.names;
     let timeline = account.timeline.iter().map(|Stretch { from, to, kind }| {
@@ -146,7 +154,7 @@ pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>)
 }
 
 /// The jobs that did not make their deadlines.
-pub(super) fn list(system: &System, list: &List<'_>) -> Value {
+pub(super) fn list(system: &System, list: &MissList<'_>) -> Value {
     let names = &list.left.names;
     let miss = |path: &Path| {
         let mut object = account_json(system, path.hops.last()?, names);

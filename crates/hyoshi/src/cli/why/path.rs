@@ -1,4 +1,4 @@
-//! What led to a job: the jobs before it in its chain, each with where its time went.
+//! The jobs before a job in its chain, each with the parts of its time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -10,23 +10,24 @@ use hyoshi_trace::TraceEvent;
 
 use super::super::Failure;
 use super::super::recorded::{Left, Recorded};
+use super::network::{self, SignalWay};
 
-/// Legs of one operation that are followed along a path.
+/// The most legs of one operation that a path follows.
 const MOST_LEGS: u16 = 64;
 
-/// Operations of a path.
+/// The most operations of a path.
 const LONGEST_PATH: usize = 32;
 
-/// A job and those that led to it, the root's first.
+/// A job and the jobs that led to it, the root's first.
 pub(super) struct Path {
     pub hops: Vec<ResponseBreakdown>,
 }
 
-/// What the earlier stages of a chain spent their time on.
+/// The time of the earlier stages of a chain.
 pub(super) struct Earlier<'a> {
-    /// What they executed as declared, together.
+    /// Execution as declared, of all of them.
     pub executed: Span,
-    /// The greatest other cause, and the stage that lost so much to it.
+    /// The stage with the greatest other cause, and that cause.
     pub hop: &'a ResponseBreakdown,
     pub part: BlamedPart,
 }
@@ -41,7 +42,7 @@ impl Path {
             .fold(Span::ZERO, |sum, one| sum.checked_add(one).unwrap_or(sum));
         let causes = before.iter().flat_map(|hop| together(system, hop).into_iter().map(move |part| (hop, part)));
         let causes = causes.filter(|(_, part)| !part.kind.is_own() && !is_earlier(part.kind));
-        // Of equal ones the first: what came after followed from it.
+        // Of equal ones the first: it caused the later ones.
         causes.reduce(|one, other| if other.1.span > one.1.span { other } else { one }).map(|(hop, part)| Earlier {
             hop,
             part,
@@ -50,7 +51,7 @@ impl Path {
     }
 }
 
-/// True for what is explained by the jobs before.
+/// True for time that the jobs before explain.
 pub(super) fn is_earlier(kind: ResponsePart) -> bool {
     matches!(kind, ResponsePart::Upstream | ResponsePart::Legs)
 }
@@ -66,13 +67,17 @@ pub(super) fn accounts(
     let concerned: BTreeSet<ProcessorId> = wanted.iter().map(|job| system.operation(job.operation).on).collect();
     let mut laws: BTreeMap<ProcessorId, Blame<'_>> = BTreeMap::new();
     for plan in recorded.plan.processors.iter().filter(|plan| concerned.contains(&plan.processor)) {
-        let law = Blame::new(system, plan, exact, Interest::Jobs(wanted.clone()));
+        let law = Blame::new(system, plan, exact, Interest::Jobs(wanted.clone())).by_clock_of(recorded.clock());
         laws.insert(plan.processor, law);
     }
     let mut found = BTreeMap::new();
-    let left = recorded.events(|processor, at, event| {
+    let left = network::events(recorded, |processor, at, event, way| {
         each(processor, at, &event);
-        if let Some(account) = laws.get_mut(&processor).and_then(|law| law.event(at, &event)) {
+        let Some(law) = laws.get_mut(&processor) else { return ControlFlow::Continue(()) };
+        if let Some(SignalWay::Network(crossing)) = way {
+            law.crosses(crossing);
+        }
+        if let Some(account) = law.event(at, &event) {
             found.entry(account.end.job).or_insert(account);
         }
         ControlFlow::Continue(())
@@ -80,9 +85,8 @@ pub(super) fn accounts(
     Ok((found, left))
 }
 
-/// What led to each of some jobs. `known` are accounts that are there already, of all jobs in `asked`; where release
-/// numbers change along the way (a merge, a join of several roots), the one before is known only then, and takes
-/// another pass for all of them together.
+/// The jobs that led to each of these. `known` has the accounts of all jobs in `asked` so far. If release numbers change
+/// along the way (a merge, a join of several roots), each change takes another pass over the recording.
 pub(super) fn follow(
     recorded: &Recorded,
     jobs: &[ResponseBreakdown],
@@ -99,7 +103,7 @@ pub(super) fn follow(
             break;
         }
         let (found, _) = accounts(recorded, &next, |_, _, _| ())?;
-        // Only of the jobs themselves somebody wants to see each step.
+        // Only the requested jobs are shown step by step.
         known.extend(
             found.into_iter().map(|(job, account)| (job, ResponseBreakdown { timeline: Vec::new(), ..account })),
         );
@@ -108,7 +112,7 @@ pub(super) fn follow(
     Ok(paths)
 }
 
-/// Back from a job as far as accounts are known; what is wanted to go on is put into `missing`.
+/// Follows a job back as far as accounts are known. Puts the next unknown job into `missing`.
 fn walk(job: &ResponseBreakdown, known: &BTreeMap<JobId, ResponseBreakdown>, missing: &mut BTreeSet<JobId>) -> Path {
     let mut hops = vec![job.clone()];
     while let Some(before) = hops.last().and_then(|hop| hop.by).filter(|_| hops.len() < LONGEST_PATH) {
@@ -129,7 +133,7 @@ fn walk(job: &ResponseBreakdown, known: &BTreeMap<JobId, ResponseBreakdown>, mis
     Path { hops }
 }
 
-/// A job and those with its number in the operations before: mostly those that led to it.
+/// A job and the jobs with its number in the operations before: most of them led to it.
 pub(super) fn with_upstream(system: &System, job: JobId) -> BTreeSet<JobId> {
     let mut jobs = BTreeSet::from([job]);
     let mut pending = vec![job.operation];

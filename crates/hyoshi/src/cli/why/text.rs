@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use hyoshi_model::{Deadline, Instant, Span, System};
-use hyoshi_replay::blame::{BreakdownBasis, ResponseBreakdown, ResponsePart, Stretch};
+use hyoshi_model::{Deadline, Instant, JobId, Span, System};
+use hyoshi_replay::blame::{BreakdownBasis, Crossing, ResponseBreakdown, ResponsePart, Stretch};
 use hyoshi_report::blamed::{GROUPS, because, chief, name_of, together, words_of};
 use hyoshi_report::figures::{share, time};
 use hyoshi_report::lateness::LatenessSummary;
@@ -11,16 +11,16 @@ use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome};
 
 use super::super::recorded::Left;
 use super::path::{Earlier, Path, is_earlier};
-use super::{Answer, List};
+use super::{JobAnswer, MissList};
 
 /// Columns of the bar.
 const BAR: usize = 72;
 
-/// Stretches and parts that a person is told of.
+/// The most steps and parts that are printed.
 const MOST_TOLD: usize = 24;
 
 /// Why one job ended as it did.
-pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>) -> String {
+pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, String>) -> String {
     let account = &answer.account;
     let end = &account.end;
     let mut text = format!("{} {}\n", name_of(system, end.job), ended(account));
@@ -28,6 +28,9 @@ pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>)
     let _ = writeln!(text, "{}\n", circumstances(system, account));
     if let Some(bar) = bar(account) {
         let _ = writeln!(text, "{bar}");
+    }
+    if let Some(crossing) = account.crossing {
+        crossed(&mut text, system, account, crossing);
     }
     let _ = writeln!(text, "where its {} went", time(account.response()));
     parts(&mut text, system, account, &answer.left.names);
@@ -56,14 +59,10 @@ pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>)
     let _ = match bound {
         Ok(bound) if bound < account.response() => writeln!(
             text,
-            "proved: at most {}; {observed} were seen. Something happened that the proof excludes: look above for overruns, overhead, other threads",
+            "took {observed} (proved bound {}): the proof excludes overruns, overhead and other threads; see above",
             time(bound)
         ),
-        Ok(bound) => writeln!(
-            text,
-            "proved: at most {}, however the rest behaves within its declarations; {observed} were seen",
-            time(bound)
-        ),
+        Ok(bound) => writeln!(text, "took {observed} (proved bound {})", time(bound)),
         Err(why) => writeln!(text, "no bound: {why}"),
     };
     let _ = writeln!(text, "{}", basis(account.basis));
@@ -72,14 +71,14 @@ pub(super) fn job(system: &System, answer: &Answer, bound: Result<Span, String>)
 }
 
 /// The jobs that did not make their deadlines.
-pub(super) fn list(system: &System, list: &List<'_>) -> String {
-    let List { of, count, ended: jobs, worst, lost, left: rest } = list;
+pub(super) fn list(system: &System, list: &MissList<'_>) -> String {
+    let MissList { of, count, ended: jobs, worst, lost, left: rest } = list;
     let mut text = String::new();
     let of = of.map_or(String::new(), |name| format!(" of {name}"));
     if *count == 0 && (rest.cut.is_some() || rest.torn.is_some()) {
         let until = rest.cut.map_or(String::new(), |cut| format!(" until {}", time(cut.since(Instant::ZERO))));
         match jobs {
-            0 => _ = writeln!(text, "nothing can be judged: the recording was cut off, and no job{of} ended{until}"),
+            0 => _ = writeln!(text, "no result: the recording was cut off, and no job{of} ended{until}"),
             _ => _ = writeln!(text, "as far as the recording goes{until}, all {jobs} jobs{of} made their deadlines"),
         }
     } else if *count == 0 {
@@ -110,7 +109,7 @@ pub(super) fn list(system: &System, list: &List<'_>) -> String {
             together_lost(&mut text, lost);
         }
         if let Some((_, job)) = jobs().next() {
-            let _ = writeln!(text, "\n`hyoshi why RECORDING {}` tells all of the first", name_of(system, job.end.job));
+            let _ = writeln!(text, "\n`hyoshi why RECORDING {}` explains the first", name_of(system, job.end.job));
         }
     }
     left(&mut text, rest);
@@ -125,7 +124,7 @@ fn class(job: &ResponseBreakdown) -> &'static str {
     if job.end.critical { "critical" } else { "" }
 }
 
-/// What took most of a job's time; if that lies before it, what took most of it there.
+/// The main cause of a job's lateness; if that lies before the job, also the main cause there.
 fn main_cause(system: &System, path: &Path, job: &ResponseBreakdown, names: &[String]) -> String {
     let cause = because(system, job, names);
     let earlier = chief(system, job).filter(|part| is_earlier(part.kind)).and_then(|_| path.earlier(system));
@@ -142,7 +141,7 @@ fn main_cause(system: &System, path: &Path, job: &ResponseBreakdown, names: &[St
     }
 }
 
-/// What all of them lost their time to, by kind of cause and by culprit.
+/// The causes of the lateness of all jobs, by kind and by culprit.
 fn together_lost(text: &mut String, lost: &LatenessSummary) {
     let part = |text: &mut String, nanos: u64, what: &str| {
         let part = time(Span::from_nanos(nanos));
@@ -177,8 +176,7 @@ fn more(text: &mut String, more: usize) {
 
 fn left(text: &mut String, left: &Left) {
     if left.lost > 0 {
-        let _ =
-            writeln!(text, "degraded: {} events were lost while recording: what they told is unexplained", left.lost);
+        let _ = writeln!(text, "degraded: {} events were lost while recording; their time is unexplained", left.lost);
     }
     if let Some(part) = &left.part {
         let _ = writeln!(text, "the recording is a part: {part}");
@@ -195,13 +193,13 @@ pub(super) fn ended(account: &ResponseBreakdown) -> String {
     match end.outcome {
         JobOutcome::Made => format!("made its deadline with {} to spare", time(end.deadline.since(end.end))),
         JobOutcome::Missed if end.start == Instant::NEVER => {
-            format!("was {} late when the run ended, not begun", time(late))
+            format!("not started when the run ended, {} late", time(late))
         }
         JobOutcome::Missed => format!("missed its deadline by {}", time(late)),
         JobOutcome::Cancelled => {
             let (left, needs) = (end.deadline.since(end.end), time(account.wcet));
             match late.is_zero() {
-                true => format!("was cancelled: {} were left, it may need {needs}", time(left)),
+                true => format!("was cancelled: {} left, it may need {needs}", time(left)),
                 false if end.start == Instant::NEVER => {
                     format!("never started; cancelled at dispatch, {} after its deadline", time(late))
                 }
@@ -246,7 +244,7 @@ fn circumstances(system: &System, account: &ResponseBreakdown) -> String {
     text
 }
 
-/// A picture of the time from the release to the end; `None` where there is nothing to see.
+/// A bar of the time from the release to the end; `None` if it would be empty.
 fn bar(account: &ResponseBreakdown) -> Option<String> {
     let whole = account.response().as_nanos();
     if whole == 0 || account.timeline.is_empty() {
@@ -256,7 +254,7 @@ fn bar(account: &ResponseBreakdown) -> Option<String> {
         |at: Instant| (u128::from(at.since(account.from).as_nanos()) * BAR as u128 / u128::from(whole)) as usize;
     let mut cells = [' '; BAR];
     for Stretch { from, to, kind } in &account.timeline {
-        // What is shorter than a column is seen all the same, unless something longer is there.
+        // A step shorter than a column is shown unless a longer one covers it.
         let (first, last) = (column(*from).min(BAR - 1), column(*to).min(BAR));
         for cell in &mut cells[first..last.max(first + 1)] {
             *cell = sign(*kind);
@@ -277,13 +275,8 @@ fn sign(kind: ResponsePart) -> char {
         ResponsePart::Waited { .. } => '░',
         ResponsePart::Preempted { .. } => '▒',
         ResponsePart::Resource { .. } | ResponsePart::Cap { .. } | ResponsePart::Demoted { .. } => 'x',
-        ResponsePart::Upstream
-        | ResponsePart::Legs
-        | ResponsePart::Link
-        | ResponsePart::Offset
-        | ResponsePart::Jitter
-        | ResponsePart::Guard
-        | ResponsePart::TimerLate => '·',
+        ResponsePart::Upstream | ResponsePart::Legs | ResponsePart::Link | ResponsePart::Network { .. } => '·',
+        ResponsePart::Offset | ResponsePart::Jitter | ResponsePart::Guard | ResponsePart::TimerLate => '·',
         _ => 'o',
     }
 }
@@ -299,16 +292,18 @@ fn parts(text: &mut String, system: &System, account: &ResponseBreakdown, names:
 }
 
 fn path(text: &mut String, system: &System, hops: &[ResponseBreakdown], names: &[String]) {
-    let origin = hops.first().map_or(Instant::ZERO, |hop| hop.end.release);
+    // All on one clock: hops may be on several hosts.
+    let origin = hops.first().map_or(Instant::ZERO, |hop| hop.end.release.by_clock_ahead(hop.ahead));
     let mut reached = origin;
     for hop in hops {
         // From the end of the one before to its own end: the hop's share of the whole.
-        let share = hop.end.end.since(reached);
+        let end = hop.end.end.by_clock_ahead(hop.ahead);
+        let share = end.since(reached);
         let on = &system.processor(system.operation(hop.end.job.operation).on).name;
         let ran = hop.total(|kind| matches!(kind, ResponsePart::Executed | ResponsePart::Overran));
         let chief = together(system, hop).into_iter().find(|part| !part.kind.is_own() && !is_earlier(part.kind));
         let chief = chief.map_or(String::new(), |part| format!("; {} {}", time(part.span), part.words(system, names)));
-        let at = format!("+{}", time(hop.end.end.since(origin)));
+        let at = format!("+{}", time(end.since(origin)));
         let _ = writeln!(
             text,
             "{at:>12}{:>10}  {} on {on}: {} executing{chief}",
@@ -316,8 +311,28 @@ fn path(text: &mut String, system: &System, hops: &[ResponseBreakdown], names: &
             name_of(system, hop.end.job),
             time(ran)
         );
-        reached = hop.end.end;
+        reached = end;
     }
+}
+
+/// The way of a job's trigger from another host.
+fn crossed(text: &mut String, system: &System, account: &ResponseBreakdown, crossing: Crossing) {
+    let host = |job: JobId| {
+        let processor = system.operation(job.operation).on;
+        &system.hosts[system.processor(processor).host.index()].name
+    };
+    let instant = |at: Instant| format!("{:.6}s", at.as_nanos() as f64 / 1e9);
+    let _ = writeln!(text, "its trigger crossed hosts (times on the clock of {})", host(account.end.job));
+    let by = account.by.map_or(String::new(), |by| format!("  by {} on {}", name_of(system, by), host(by)));
+    let _ = writeln!(text, "{:>12}{:>13}{by}", "sent", instant(crossing.sent));
+    let _ = writeln!(
+        text,
+        "{:>12}{:>13}  {} later; clock error at most {}\n",
+        "received",
+        instant(crossing.received),
+        time(crossing.took()),
+        time(crossing.error)
+    );
 }
 
 fn since(at: Instant, from: Instant) -> String {
@@ -331,11 +346,11 @@ pub(super) fn decided(decision: &DispatchDecision) -> String {
         }
         DispatchDecision::Ready { lane, .. } => format!("ready, in the queue of lane {lane}"),
         DispatchDecision::Run { lane, resumed: false, .. } => format!("begins, in lane {lane}"),
-        DispatchDecision::Run { lane, .. } => format!("goes on, in lane {lane}"),
-        DispatchDecision::Yield { .. } => "gives its lane up".into(),
-        DispatchDecision::Demote { .. } => "goes on below the lanes: beyond its worst case".into(),
+        DispatchDecision::Run { lane, .. } => format!("continues, in lane {lane}"),
+        DispatchDecision::Yield { .. } => "yields its lane".into(),
+        DispatchDecision::Demote { .. } => "continues below the lanes: beyond its worst case".into(),
         DispatchDecision::Gate { lane: u8::MAX } => "the cap's window is over: every lane may start work".into(),
-        DispatchDecision::Gate { lane } => format!("the cap keeps lanes from {lane} on from non-critical work"),
+        DispatchDecision::Gate { lane } => format!("the cap stops non-critical work in lanes from {lane} on"),
         DispatchDecision::Pause { on: true } => "the hard cap pauses every lane".into(),
         DispatchDecision::Pause { on: false } => "the hard cap's pause is over".into(),
         DispatchDecision::End(end) => match end.outcome {
@@ -350,10 +365,10 @@ pub(super) fn decided(decision: &DispatchDecision) -> String {
 
 fn basis(basis: BreakdownBasis) -> &'static str {
     match basis {
-        BreakdownBasis::Exact => "of a simulation: every instant is known",
-        BreakdownBasis::Switches => "who had the CPU is told by the kernel's own switches",
+        BreakdownBasis::Exact => "from a simulation: every instant is known",
+        BreakdownBasis::Switches => "the kernel's context switches show who had the CPU",
         BreakdownBasis::Inferred => {
-            "who had the CPU is inferred from priorities and CPU times: this recording has no switches (`hyoshi doctor` tells how to have them)"
+            "who had the CPU is inferred from priorities and CPU times: the recording has no context switches (`hyoshi doctor` lists remedies)"
         }
     }
 }

@@ -135,7 +135,7 @@ impl Resolver<'_> {
             };
             let (base_at, base_local, complete) = (self.of(id).at, self.of(id).local, self.of(id).complete);
             let wrong = if !complete {
-                let error = IdlDiagnostic::at(name.at, format!("`{}` is only declared yet", name.text()));
+                let error = IdlDiagnostic::at(name.at, format!("`{}` is declared, but not defined yet", name.text()));
                 Some(error.other(base_at, "declared here").help("define it before interfaces that inherit it"))
             } else if let Some(other) = places.get(&id) {
                 let error = IdlDiagnostic::at(name.at, format!("`{}` is inherited twice", name.text()));

@@ -167,7 +167,7 @@ impl Resolver<'_> {
             let draft = self.of(missing);
             let error =
                 IdlDiagnostic::at(syntax.at, format!("{of} contains `{}`, which is not defined yet", draft.name));
-            let error = error.other(draft.at, "only declared yet").help("define it before");
+            let error = error.other(draft.at, "not defined yet").help("define it before");
             self.findings.error(error);
             return None;
         }

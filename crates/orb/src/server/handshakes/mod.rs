@@ -238,7 +238,12 @@ impl HandshakeListener {
             let now = Instant::now();
             if now.duration_since(looked) >= ROUND {
                 looked = now;
-                self.hall.lock().close_late(now);
+                let mut inside = self.hall.lock();
+                let late = inside.clients.iter().filter(|(_, client)| client.until <= now);
+                for number in late.map(|(number, _)| *number).collect::<Vec<_>>() {
+                    inside.forget(number);
+                }
+                drop(inside);
                 for number in std::mem::take(&mut self.resting) {
                     let _ = self.hall.poller.arm(&self.hall.listeners[number as usize], number, false);
                 }
@@ -315,14 +320,6 @@ impl Inside {
         let client = self.clients.remove(&number)?;
         self.turns.leave(client.source, number);
         Some(client)
-    }
-
-    fn close_late(&mut self, now: Instant) {
-        let late: Vec<_> =
-            self.clients.iter().filter(|(_, client)| client.until <= now).map(|(number, _)| *number).collect();
-        for number in late {
-            self.forget(number);
-        }
     }
 
     /// Closes a stranger for another client.
@@ -462,14 +459,14 @@ impl Hall {
     }
 
     fn refuse(&self, number: u64, socket: SocketStream, why: &str) -> StepResult {
-        let address = self.lock().clients.get_mut(&number).map(|client| {
-            client.until = client.until.min(Instant::now() + FAREWELL);
-            client.address.clone()
-        });
         if let Some(report) = &self.tls.refused {
+            let address = self.lock().clients.get(&number).map(|client| client.address.clone());
             report(&address.unwrap_or_else(|| socket.peer()), why);
         }
         socket.close_writing();
+        if let Some(client) = self.lock().clients.get_mut(&number) {
+            client.until = client.until.min(Instant::now() + FAREWELL);
+        }
         StepResult::Wait(HandshakeStage::Refused(socket), false)
     }
 }

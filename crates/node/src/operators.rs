@@ -1,0 +1,162 @@
+//! The object for operators: of a node, or of a run of all hosts in one process.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use hyoshi_model::System;
+use hyoshi_orb::{LaneOptions, Orb, OrbBuilder, ServerLimits, SystemException, SystemKind};
+use hyoshi_orb::{certificate_names, current, minor};
+use hyoshi_os::trusted::Folder;
+use hyoshi_os::{Clock, Interrupt, MonotonicClock};
+
+use crate::control::KEY;
+use crate::idl::hyoshi_node as wire;
+use crate::peers::NodeError;
+use crate::strangers::{PENALTY, Strangers};
+
+/// The object for operators.
+pub(crate) struct ForOperators {
+    pub standing: Box<dyn Fn() -> wire::NodeStanding + Send + Sync>,
+    /// Requested when an operator stops the run.
+    pub interrupt: Interrupt,
+    pub access: OperatorAccess,
+}
+
+/// The operators of a node.
+#[derive(Clone, Debug)]
+pub(crate) enum OperatorAccess {
+    /// The user of its process: the object is at a socket that no other user can open.
+    User,
+    /// Holders of certificates.
+    Certificates {
+        /// Counts and delays the others.
+        strangers: Arc<Strangers>,
+        /// May end the run.
+        operators: BTreeSet<String>,
+        /// May read its state, besides operators; `None`: all may.
+        readers: Option<BTreeSet<String>>,
+    },
+}
+
+impl ForOperators {
+    fn check(&self, may_stop: bool) -> Result<(), SystemException> {
+        let OperatorAccess::Certificates { strangers, operators, readers } = &self.access else { return Ok(()) };
+        let now = MonotonicClock::from_origin(0).now().as_nanos();
+        let denied = || {
+            strangers.refuse(now);
+            SystemKind::NoPermission.not_done(minor::BROKER_NAME)
+        };
+        let certificate = current::peer_certificate().ok_or_else(denied)?;
+        let names = certificate_names(&certificate).map_err(|_| denied())?;
+        let operates = names.iter().any(|name| operators.contains(name));
+        let reads = readers.as_ref().is_none_or(|readers| names.iter().any(|name| readers.contains(name)));
+        if !operates && (may_stop || !reads) {
+            return Err(denied());
+        }
+        std::thread::sleep(PENALTY);
+        Ok(())
+    }
+}
+
+impl wire::Control for ForOperators {
+    fn standing(&self) -> Result<wire::NodeStanding, SystemException> {
+        self.check(false)?;
+        Ok((self.standing)())
+    }
+
+    fn stop(&self) -> Result<(), SystemException> {
+        self.check(true)?;
+        self.interrupt.request();
+        Ok(())
+    }
+}
+
+/// Serves the operators of this user at a socket of mode 0600.
+pub(crate) fn serve(socket: &Path, operators: ForOperators) -> Result<Orb, NodeError> {
+    make_folder(socket)?;
+    let lane = LaneOptions { name: "control".to_owned(), threads: 4, brief: true, ..LaneOptions::default() };
+    let limits = ServerLimits { connections: 32, message: 64 << 10, ..ServerLimits::default() };
+    let builder = Orb::builder().server_limits(limits).lane(lane);
+    let builder = builder.listen(&format!("unix:{}", socket.display())).map_err(NodeError::Endpoint)?;
+    let orb = build(builder)?;
+    publish(&orb, operators)?;
+    close_to_others(socket)?;
+    orb.ready();
+    Ok(orb)
+}
+
+pub(crate) fn build(builder: OrbBuilder) -> Result<Orb, NodeError> {
+    builder.build().map_err(NodeError::Orb)
+}
+
+/// Publishes the object for operators.
+pub(crate) fn publish(orb: &Orb, operators: ForOperators) -> Result<(), NodeError> {
+    let adapter = orb.adapter("operators").persistent().build().map_err(NodeError::Adapter)?;
+    let object = adapter.activate_as::<dyn wire::Control>("control", Arc::new(operators));
+    object.and_then(|object| orb.publish(KEY, &object)).map_err(NodeError::Adapter)
+}
+
+/// The directory of a Unix socket, in which no other user can replace it.
+pub(crate) fn make_folder(socket: &Path) -> Result<(), NodeError> {
+    let failed = |error| NodeError::Socket { path: socket.to_owned(), error };
+    let folder = socket.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    Folder::make(folder, 0o700).map(drop).map_err(|mistrust| failed(mistrust.into()))
+}
+
+pub(crate) fn close_to_others(socket: &Path) -> Result<(), NodeError> {
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| NodeError::Socket { path: socket.to_owned(), error })
+}
+
+/// The control object of a run of all hosts in one process. Dropping it closes its socket.
+#[derive(Debug)]
+pub struct WholeSystem {
+    begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>>,
+    orb: Orb,
+}
+
+impl WholeSystem {
+    /// Serves it at `socket`. Operators see a run that gathers hosts until [`begin`](Self::begin). Their `stop` requests
+    /// `interrupt`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen there.
+    pub fn serve(system: Arc<System>, socket: &Path, interrupt: Interrupt) -> Result<WholeSystem, NodeError> {
+        let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
+        let seen = begun.clone();
+        let standing = move || whole(&system, seen.get());
+        let operators = ForOperators { standing: Box::new(standing), interrupt, access: OperatorAccess::User };
+        Ok(WholeSystem { begun, orb: serve(socket, operators)? })
+    }
+
+    /// The run has begun, with instant 0 of `clock`. Only the first call counts.
+    pub fn begin(&self, clock: MonotonicClock, run: [u8; 16]) {
+        let _ = self.begun.set((clock, run));
+    }
+}
+
+impl Drop for WholeSystem {
+    fn drop(&mut self) {
+        self.orb.shutdown();
+    }
+}
+
+/// The state of a run of all hosts.
+fn whole(system: &System, begun: Option<&(MonotonicClock, [u8; 16])>) -> wire::NodeStanding {
+    wire::NodeStanding {
+        system: system.name.clone(),
+        host: String::new(),
+        process: std::process::id(),
+        gathering: begun.is_none(),
+        run: begun.map_or([0; 16], |(_, run)| *run),
+        running: begun.map_or(0, |(clock, _)| clock.now().as_nanos()),
+        duration: system.duration.as_nanos(),
+        refused: 0,
+        processors: system.processors.iter().map(|processor| processor.name.clone()).collect(),
+        peers: Vec::new(),
+    }
+}
