@@ -10,42 +10,42 @@ use serde_json::{Value as Json, json};
 use crate::cli::{Failure, Format, Held, head, streams};
 
 /// The output of a verb.
-pub(super) struct Answer {
+pub(super) struct VerbOutput {
     /// For people.
-    pub told: Told,
+    pub text: OutputText,
     /// For programs: an object's members.
     pub json: Json,
 }
 
-/// See [`Answer`].
-pub(super) enum Told {
+/// See [`VerbOutput`].
+pub(super) enum OutputText {
     /// No output: the request was executed.
     Nothing,
     /// Lines.
     Lines(String),
     /// Rows of as many cells as there are columns.
-    Table(Table),
+    Table(OutputTable),
 }
 
 /// See [`Told`].
-pub(super) struct Table {
+pub(super) struct OutputTable {
     pub columns: &'static [Column],
     pub rows: Vec<Vec<CellValue>>,
     /// Printed instead of a table without rows.
     pub empty: &'static str,
 }
 
-impl Answer {
+impl VerbOutput {
     /// Prints the answer of one broker.
     pub fn print(self, verb: &str, format: Format) -> Result<Held, Failure> {
-        match (format, self.told) {
+        match (format, self.text) {
             (Format::Json, _) => streams::out(format_args!("{:#}\n", with("hyoshi", head(verb), self.json)))?,
-            (Format::Text, Told::Nothing) => {}
-            (Format::Text, Told::Lines(lines)) => {
+            (Format::Text, OutputText::Nothing) => {}
+            (Format::Text, OutputText::Lines(lines)) => {
                 streams::out(TerminalStyle::of_stdout().wrap(&printable_lines(&lines)))?
             }
-            (Format::Text, Told::Table(table)) if table.rows.is_empty() => streams::out(table.empty)?,
-            (Format::Text, Told::Table(table)) => {
+            (Format::Text, OutputText::Table(table)) if table.rows.is_empty() => streams::out(table.empty)?,
+            (Format::Text, OutputText::Table(table)) => {
                 streams::out(grid(TerminalStyle::of_stdout(), table.columns, &table.rows, usize::MAX))?;
             }
         }
@@ -54,19 +54,19 @@ impl Answer {
 }
 
 /// The answers of several brokers, with the host's name in the first column.
-pub(super) fn beside(answers: Vec<(&str, Told)>, look: TerminalStyle) -> String {
+pub(super) fn beside(answers: Vec<(&str, OutputText)>, look: TerminalStyle) -> String {
     let width = answers.iter().map(|(host, _)| host.chars().count()).max().unwrap_or(0);
     let (mut text, mut columns, mut rows) = (String::new(), Vec::new(), Vec::new());
     for (host, told) in answers {
         match told {
-            Told::Nothing => {}
-            Told::Lines(lines) => {
+            OutputText::Nothing => {}
+            OutputText::Lines(lines) => {
                 for line in printable_lines(&lines).lines() {
                     // Writing to a string cannot fail.
                     let _ = writeln!(text, "{host:<width$}  {line}");
                 }
             }
-            Told::Table(table) => {
+            OutputText::Table(table) => {
                 columns = [&[column("host")], table.columns].concat();
                 if table.rows.is_empty() {
                     let none = table.columns.iter().enumerate();
@@ -98,9 +98,9 @@ mod tests {
 
     const COLUMNS: [Column; 2] = [column("task"), column("holds")];
 
-    fn table(rows: &[[&str; 2]]) -> Told {
+    fn table(rows: &[[&str; 2]]) -> OutputText {
         let rows = rows.iter().map(|row| row.iter().map(|word| CellValue::words(*word)).collect()).collect();
-        Told::Table(Table { columns: &COLUMNS, rows, empty: "no tasks\n" })
+        OutputText::Table(OutputTable { columns: &COLUMNS, rows, empty: "no tasks\n" })
     }
 
     #[test]
@@ -110,8 +110,8 @@ mod tests {
         let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
         assert_eq!(rows[0], ["host", "task", "holds"]);
         assert_eq!(rows[2..], [vec!["yard", "player", "a"], vec!["yard", "map", "nothing"], vec!["b", "none"]]);
-        let lines = |text: &str| Told::Lines(text.to_owned());
-        let told = beside(vec![("yard", lines("one\ntwo\n")), ("b", Told::Nothing)], TerminalStyle::PLAIN);
+        let lines = |text: &str| OutputText::Lines(text.to_owned());
+        let told = beside(vec![("yard", lines("one\ntwo\n")), ("b", OutputText::Nothing)], TerminalStyle::PLAIN);
         assert_eq!(told, "yard  one\nyard  two\n");
     }
 }

@@ -18,7 +18,7 @@ use hyoshi_broker::idl::cpu_broker::Broker;
 use hyoshi_model::{Share, printable_lines};
 use serde_json::json;
 
-use super::answer::{Answer, Told};
+use super::answer::{OutputText, VerbOutput};
 pub(super) use change::{Period, settled};
 pub(super) use look::{status_json, task_json};
 use whom::Asked;
@@ -166,13 +166,13 @@ pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Fail
 }
 
 /// The broker's answer to a verb, except `watch`.
-fn ask(verb: &Verb, client: &BrokerClient) -> Result<Answer, Ended> {
+fn ask(verb: &Verb, client: &BrokerClient) -> Result<VerbOutput, Ended> {
     match verb {
         Verb::List => look::list(client),
         Verb::Show { name: Some(task) } => look::show(client, task),
         Verb::Show { name: None } => look::status(client),
         Verb::Explain { name: task } => look::explain(client, task),
-        Verb::Watch(_) | Verb::CheckConfig(_) => Ok(Answer { told: Told::Nothing, json: json!({}) }),
+        Verb::Watch(_) | Verb::CheckConfig(_) => Ok(VerbOutput { text: OutputText::Nothing, json: json!({}) }),
         Verb::Set(set) => change::set(client, set),
         Verb::Policy { verb: None } => look::policy(client),
         Verb::Policy { verb: Some(policy) } => change::policy(client, policy),

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::load::span;
 use super::{Failure, Format, Held, head, streams};
 use demand::{Spike, WorkLength, WorkPhase, WorkPlan};
-use tally::{PeriodOutcome, Tally};
+use tally::{PeriodCounts, PeriodOutcome};
 use work::Crew;
 
 #[derive(Debug, Args)]
@@ -145,12 +145,13 @@ fn play(
     crew: &Crew<'_>,
     time: &Time<'_>,
     format: Format,
-) -> Result<Tally, Failure> {
+) -> Result<PeriodCounts, Failure> {
     let Hourglass { period, each, .. } = *arguments;
     let start = |number: u64| Instant::from_nanos(number.saturating_mul(period.as_nanos()));
     let periods = arguments.length.map_or(u64::MAX, |length| length.as_nanos() / period.as_nanos());
     let mut read = open(arguments, time.clock, format)?;
-    let (mut total, mut since, mut next_line) = (Tally::default(), Tally::default(), Instant::ZERO + SECOND);
+    let (mut total, mut since, mut next_line) =
+        (PeriodCounts::default(), PeriodCounts::default(), Instant::ZERO + SECOND);
     let mut number = 0;
     loop {
         let release = start(number);
@@ -183,7 +184,7 @@ fn play(
         let until = start(number);
         if !each && (until >= next_line || number >= periods) {
             read = print(format, || since.line(until), || second(until, &since))?;
-            since = Tally::default();
+            since = PeriodCounts::default();
             while next_line <= until {
                 next_line += SECOND;
             }
@@ -204,7 +205,7 @@ fn open(arguments: &Hourglass, clock: MonotonicClock, format: Format) -> Result<
     )
 }
 
-fn second(until: Instant, since: &Tally) -> serde_json::Value {
+fn second(until: Instant, since: &PeriodCounts) -> serde_json::Value {
     let mut line = json!(since);
     line["until_ns"] = until.as_nanos().into();
     line

@@ -11,7 +11,7 @@ use hyoshi_orb::{Orb, SystemException, minor};
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::{Value as Json, json};
 
-use super::answer::{Answer, Table, Told};
+use super::answer::{OutputTable, OutputText, VerbOutput};
 use super::tls::TlsPapers;
 use super::{Failure, Format, Held};
 
@@ -77,7 +77,7 @@ pub(super) fn node(arguments: &Arguments, format: Format) -> Result<Held, Failur
         (Verb::Stop, _) => {
             let (client, at) = find(arguments)?;
             client.stop().map_err(|raised| failed(&at, raised))?;
-            Answer { told: Told::Nothing, json: json!({ "stopped": at }) }.print(arguments.name(), format)
+            VerbOutput { text: OutputText::Nothing, json: json!({ "stopped": at }) }.print(arguments.name(), format)
         }
     }
 }
@@ -135,7 +135,7 @@ fn failed(at: &str, exception: SystemException) -> Failure {
     Failure::new(&error).help(help.unwrap_or(error.remedy()))
 }
 
-fn list(arguments: &Arguments) -> Result<Answer, Failure> {
+fn list(arguments: &Arguments) -> Result<VerbOutput, Failure> {
     let nodes = here(arguments)?;
     let row = |(_, node): &(PathBuf, NodeStanding)| {
         let joined = node.peers.iter().filter(|peer| peer.state == "joined").count();
@@ -154,7 +154,10 @@ fn list(arguments: &Arguments) -> Result<Answer, Failure> {
     let rows = nodes.iter().map(row).collect();
     let empty = "no nodes: `hyoshi run FILE` starts one\n";
     let json = nodes.iter().map(|(socket, node)| node_json(node, socket)).collect::<Vec<_>>();
-    Ok(Answer { told: Told::Table(Table { columns: &NODES, rows, empty }), json: json!({ "nodes": json }) })
+    Ok(VerbOutput {
+        text: OutputText::Table(OutputTable { columns: &NODES, rows, empty }),
+        json: json!({ "nodes": json }),
+    })
 }
 
 /// Its host, or that it runs all.
@@ -171,7 +174,7 @@ fn running(node: &NodeStanding) -> String {
     }
 }
 
-fn show(node: &NodeStanding, at: &str) -> Answer {
+fn show(node: &NodeStanding, at: &str) -> VerbOutput {
     let mut text = String::new();
     let run: String = node.run.iter().map(|octet| format!("{octet:02x}")).collect();
     for (what, value) in [
@@ -208,7 +211,7 @@ fn show(node: &NodeStanding, at: &str) -> Answer {
             let _ = writeln!(text, "\n{} ({} for {since:.3}): {}", peer.host, peer.state, peer.because);
         }
     }
-    Answer { told: Told::Lines(text), json: json!({ "node": node_json(node, Path::new(at)) }) }
+    VerbOutput { text: OutputText::Lines(text), json: json!({ "node": node_json(node, Path::new(at)) }) }
 }
 
 fn peer_row(peer: &PeerStanding) -> Vec<CellValue> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use hyoshi_orb::{OrbBuilder, SystemException, TlsClient, TlsServer, minor};
 
-pub(super) use files::Renewal;
+pub(super) use files::CertificateReload;
 use files::{Files, unusable};
 
 use super::Failure;
@@ -89,7 +89,11 @@ impl ServerTls {
     }
 
     /// The ORB that these flags request, to listen at `endpoints`, and the renewal of its certificates.
-    pub fn server(&self, mut builder: OrbBuilder, endpoints: &[&str]) -> Result<(OrbBuilder, Renewal), Failure> {
+    pub fn server(
+        &self,
+        mut builder: OrbBuilder,
+        endpoints: &[&str],
+    ) -> Result<(OrbBuilder, CertificateReload), Failure> {
         let secure = endpoints.iter().find(|endpoint| endpoint.starts_with("ssliop://"));
         if self.tls_cert.is_none() {
             let without = [("--tls-key", &self.tls_key), ("--tls-clients", &self.tls_clients)];
@@ -127,7 +131,7 @@ impl ServerTls {
             builder = builder.tls_only();
         }
         let builder = calling(builder, used.client.clone())?;
-        Ok((builder, Renewal { files, used }))
+        Ok((builder, CertificateReload { files, used }))
     }
 }
 
@@ -175,14 +179,14 @@ impl TlsPapers {
     }
 
     /// How a broker serves clients of the authorities in this file, and the renewal of its certificates.
-    pub fn server(&self, clients: &Path) -> Result<(TlsServer, Renewal), Failure> {
+    pub fn server(&self, clients: &Path) -> Result<(TlsServer, CertificateReload), Failure> {
         let files = Files { roots: None, guarded: true, ..self.files(Some(clients)) };
         let used = files.load(true)?;
         let server = used.server.clone().ok_or_else(|| {
             Failure::new("serving over TLS needs a certificate")
                 .help("--tls-cert FILE names it, --tls-key FILE its private key")
         })?;
-        Ok((server, Renewal { files, used }))
+        Ok((server, CertificateReload { files, used }))
     }
 
     /// Flags for clients only.
@@ -201,7 +205,7 @@ pub(super) fn peers(
     cert: &Path,
     key: Option<&PathBuf>,
     roots: Option<&PathBuf>,
-) -> Result<(TlsServer, TlsClient, Renewal), Failure> {
+) -> Result<(TlsServer, TlsClient, CertificateReload), Failure> {
     let files = Files {
         cert: Some(cert.to_owned()),
         key: key.cloned(),
@@ -213,7 +217,7 @@ pub(super) fn peers(
     };
     let used = files.load(true)?;
     match (used.server.clone(), used.client.clone()) {
-        (Some(server), Some(client)) => Ok((server, client, Renewal { files, used })),
+        (Some(server), Some(client)) => Ok((server, client, CertificateReload { files, used })),
         _ => Err(Failure::new("endpoints over TLS need a certificate and trusted authorities")
             .help("--tls-cert FILE and --tls-roots FILE name them")),
     }

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Ended, look};
 use crate::cli::Failure;
-use crate::cli::answer::{Answer, Told};
+use crate::cli::answer::{OutputText, VerbOutput};
 
 /// A period; `None` for `auto`.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +183,7 @@ pub(super) enum Advocate {
     },
 }
 
-pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<Answer, Ended> {
+pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<VerbOutput, Ended> {
     let Set { name, what, value } = set;
     let broker = client.broker();
     match what {
@@ -225,7 +225,7 @@ fn number(value: &str) -> Result<u32, Failure> {
     })
 }
 
-pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<Answer, Ended> {
+pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<VerbOutput, Ended> {
     let Policy::Set { policy, cap, foreign } = policy;
     let words = foreign.words()?;
     if *cap == Some(Share::ZERO) {
@@ -238,7 +238,7 @@ pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<Answer, E
     look::policy(client)
 }
 
-pub(super) fn advocate(client: &BrokerClient, verb: &Advocate) -> Result<Answer, Ended> {
+pub(super) fn advocate(client: &BrokerClient, verb: &Advocate) -> Result<VerbOutput, Ended> {
     match verb {
         Advocate::Add { at, name, advocate } => {
             let setting = settled(ComponentSpec::from_words(advocate)?).map_err(failure)?;
@@ -254,7 +254,7 @@ pub(super) fn advocate(client: &BrokerClient, verb: &Advocate) -> Result<Answer,
     }
 }
 
-fn list(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
+fn list(client: &BrokerClient, name: &str) -> Result<VerbOutput, Ended> {
     let task = client.broker().task_status(name).map_err(BrokerClientError::from)?;
     let settings: Vec<ComponentSpec> = task.advocates.iter().map(ComponentSpec::from_wire).collect();
     let lines = match settings.is_empty() {
@@ -262,9 +262,9 @@ fn list(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
         false => settings.iter().enumerate().map(|(at, one)| format!("{at}  {}\n", look::brief(one))).collect(),
     };
     let chain: Vec<String> = settings.iter().map(ComponentSpec::to_string).collect();
-    Ok(Answer { told: Told::Lines(lines), json: json!({ "task": name, "advocates": chain }) })
+    Ok(VerbOutput { text: OutputText::Lines(lines), json: json!({ "task": name, "advocates": chain }) })
 }
 
-pub(super) fn done(name: &str) -> Answer {
-    Answer { told: Told::Nothing, json: json!({ "task": name }) }
+pub(super) fn done(name: &str) -> VerbOutput {
+    VerbOutput { text: OutputText::Nothing, json: json!({ "task": name }) }
 }

@@ -8,7 +8,7 @@ use hyoshi_model::{FileErrors, Share};
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::json;
 
-use crate::cli::answer::{Answer, Table, Told};
+use crate::cli::answer::{OutputTable, OutputText, VerbOutput};
 use crate::cli::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
@@ -82,12 +82,12 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
     if format == Format::Text {
         notes.iter().for_each(|note| streams::err(format_args!("note: {note}\n")));
     }
-    let table = Table { columns: &COLUMNS, rows: rules.entries().map(row).collect(), empty: "" };
+    let table = OutputTable { columns: &COLUMNS, rows: rules.entries().map(row).collect(), empty: "" };
     let json = json!({
         "file": check.file, "defaults": defaults, "entries": entries, "unknown": unknown, "notes": notes,
         "libraries": rules.libraries, "objects": rules.objects,
     });
-    Answer { told: Told::Table(table), json }.print(verb, format)?;
+    VerbOutput { text: OutputText::Table(table), json }.print(verb, format)?;
     Ok(Held::Yes)
 }
 

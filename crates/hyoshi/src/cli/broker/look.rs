@@ -14,7 +14,7 @@ use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::{Value as Json, json};
 
 use super::{Ended, share};
-use crate::cli::answer::{Answer, Table, Told, with};
+use crate::cli::answer::{OutputTable, OutputText, VerbOutput, with};
 use crate::cli::{Failure, Format, Held, streams};
 
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ const COLUMNS: [Column; 7] = [
     column("because").if_any(),
 ];
 
-pub(super) fn list(client: &BrokerClient) -> Result<Answer, Ended> {
+pub(super) fn list(client: &BrokerClient) -> Result<VerbOutput, Ended> {
     let tasks = client.tasks()?;
     let row = |task: &TaskStatus| {
         vec![
@@ -47,16 +47,16 @@ pub(super) fn list(client: &BrokerClient) -> Result<Answer, Ended> {
             CellValue::words(&task.granted.reason),
         ]
     };
-    let table = Table {
+    let table = OutputTable {
         columns: &COLUMNS,
         rows: tasks.iter().map(row).collect(),
         empty: "no tasks: add programs with `hyoshi exec` or `hyoshi attach`\n",
     };
     let tasks: Vec<_> = tasks.iter().map(task_json).collect();
-    Ok(Answer { told: Told::Table(table), json: json!({ "tasks": tasks }) })
+    Ok(VerbOutput { text: OutputText::Table(table), json: json!({ "tasks": tasks }) })
 }
 
-pub(super) fn show(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
+pub(super) fn show(client: &BrokerClient, name: &str) -> Result<VerbOutput, Ended> {
     let task = client.broker().task_status(name).map_err(BrokerClientError::from)?;
     let mut text = String::new();
     let mut line = |what: &str, value: String| {
@@ -98,19 +98,19 @@ pub(super) fn show(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
     if !task.granted.reason.is_empty() {
         line("because", task.granted.reason.clone());
     }
-    Ok(Answer { told: Told::Lines(text), json: json!({ "task": task_json(&task) }) })
+    Ok(VerbOutput { text: OutputText::Lines(text), json: json!({ "task": task_json(&task) }) })
 }
 
-pub(super) fn status(client: &BrokerClient) -> Result<Answer, Ended> {
+pub(super) fn status(client: &BrokerClient) -> Result<VerbOutput, Ended> {
     let status = client.broker().status().map_err(BrokerClientError::from)?;
     let text = format!("{}at          {}\n", status_text(&status), client.place());
-    Ok(Answer { told: Told::Lines(text), json: json!({ "broker": status_json(&status) }) })
+    Ok(VerbOutput { text: OutputText::Lines(text), json: json!({ "broker": status_json(&status) }) })
 }
 
 /// The policy and its cap.
-pub(super) fn policy(client: &BrokerClient) -> Result<Answer, Ended> {
+pub(super) fn policy(client: &BrokerClient) -> Result<VerbOutput, Ended> {
     let status = client.broker().status().map_err(BrokerClientError::from)?;
-    Ok(Answer { told: Told::Lines(shared(&status)), json: json!({ "broker": status_json(&status) }) })
+    Ok(VerbOutput { text: OutputText::Lines(shared(&status)), json: json!({ "broker": status_json(&status) }) })
 }
 
 fn shared(status: &BrokerStatus) -> String {
@@ -156,10 +156,10 @@ pub(in crate::cli) fn status_json(status: &BrokerStatus) -> Json {
     })
 }
 
-pub(super) fn explain(client: &BrokerClient, name: &str) -> Result<Answer, Ended> {
+pub(super) fn explain(client: &BrokerClient, name: &str) -> Result<VerbOutput, Ended> {
     let text = client.broker().explain(name).map_err(BrokerClientError::from)?;
     let text = text.trim_end();
-    Ok(Answer { told: Told::Lines(format!("{text}\n")), json: json!({ "task": name, "text": text }) })
+    Ok(VerbOutput { text: OutputText::Lines(format!("{text}\n")), json: json!({ "task": name, "text": text }) })
 }
 
 /// One of the watched brokers.

@@ -9,7 +9,7 @@ use hyoshi_broker::certificates::Certificates;
 
 use super::names::user;
 use crate::cli::Failure;
-use crate::cli::tls::{Renewal, TlsPapers};
+use crate::cli::tls::{CertificateReload, TlsPapers};
 
 #[derive(Debug, Args)]
 pub(super) struct Listen {
@@ -43,14 +43,14 @@ impl Listen {
     }
 
     /// The endpoint that these flags request, and its renewal; `None` if it serves only its own machine.
-    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<RemoteAccess>, Renewal), Failure> {
+    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<RemoteAccess>, CertificateReload), Failure> {
         if self.listen.is_empty() {
             let own = tls.own();
             let without = self.given().into_iter().map(|(flag, given)| (format!("--{flag}"), given));
             return match without.chain([(own.0.to_owned(), own.1)]).find(|(_, given)| *given) {
                 Some((flag, _)) => Err(Failure::new(format_args!("{flag} needs an endpoint over TLS"))
                     .help("add --listen ssliop://HOST:PORT")),
-                None => Ok((None, Renewal::none())),
+                None => Ok((None, CertificateReload::none())),
             };
         }
         for endpoint in &self.listen {

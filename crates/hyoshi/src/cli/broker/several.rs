@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::look::{self, Watch, Watched};
 use super::whom::{Elsewhere, Whom};
 use super::{Ended, Verb};
-use crate::cli::answer::{Answer, beside, with};
+use crate::cli::answer::{VerbOutput, beside, with};
 use crate::cli::{Failure, Format, Held, head, streams};
 
 /// Calls all brokers and prints first their answers, then their errors.
@@ -35,7 +35,7 @@ pub(super) fn ask(
             let mut held = Ok(Held::Yes);
             for (broker, answer) in brokers.iter().zip(answers) {
                 match answer {
-                    Ok(answer) => good.push((broker.name.as_str(), answer.told)),
+                    Ok(answer) => good.push((broker.name.as_str(), answer.text)),
                     Err(ended) => {
                         bad.push(error_text(&broker.name, &ended));
                         held = worse(held, &ended);
@@ -48,7 +48,7 @@ pub(super) fn ask(
         }
         Format::Json => {
             let mut held = Ok(Held::Yes);
-            let object = |(broker, answer): (&Elsewhere, Result<Answer, Ended>)| match answer {
+            let object = |(broker, answer): (&Elsewhere, Result<VerbOutput, Ended>)| match answer {
                 Ok(answer) => with("host", broker.name.as_str(), answer.json),
                 Err(ended) => {
                     held = worse(std::mem::replace(&mut held, Ok(Held::Yes)), &ended);

@@ -51,7 +51,7 @@ impl PeriodOutcome {
 
 /// Many of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Tally {
+pub(super) struct PeriodCounts {
     pub periods: u64,
     pub met: u64,
     pub missed: u64,
@@ -67,7 +67,7 @@ pub(super) struct Tally {
     pub longest_ns: u64,
 }
 
-impl Tally {
+impl PeriodCounts {
     pub fn add(&mut self, cycle: &PeriodOutcome) {
         self.obtained_ns += cycle.obtained.as_nanos();
         self.longest_ns = self.longest_ns.max(cycle.took().as_nanos());
@@ -139,7 +139,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_period_is_either_met_or_missed(outcomes in prop::collection::vec(0..3u8, 0..60)) {
-            let mut tally = Tally::default();
+            let mut tally = PeriodCounts::default();
             for (number, outcome) in outcomes.iter().enumerate() {
                 match outcome {
                     0 => tally.skip(Span::from_millis(4)),
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn lines_show_met_and_missed_periods() {
         assert_eq!(cycle(2, false).line(), "     2  at 20ms     MISSED  3ms of 4ms after 5ms\n");
-        let mut tally = Tally::default();
+        let mut tally = PeriodCounts::default();
         [cycle(0, true), cycle(1, false)].iter().for_each(|cycle| tally.add(cycle));
         assert_eq!(tally.line(Instant::from_nanos(20_000_000)), "    20ms  met 1 of 2  CPU 7ms of 8ms  longest 5ms\n");
         assert_eq!(

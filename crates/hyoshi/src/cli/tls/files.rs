@@ -140,15 +140,15 @@ fn is_grave(warning: &TlsWarning) -> bool {
 
 /// Reads a service's files again.
 #[derive(Debug)]
-pub(in crate::cli) struct Renewal {
+pub(in crate::cli) struct CertificateReload {
     pub(super) files: Files,
     pub(super) used: TlsSettings,
 }
 
-impl Renewal {
+impl CertificateReload {
     /// Of a service without TLS.
-    pub fn none() -> Renewal {
-        Renewal { files: Files::default(), used: TlsSettings::default() }
+    pub fn none() -> CertificateReload {
+        CertificateReload { files: Files::default(), used: TlsSettings::default() }
     }
 
     /// From now on SIGHUP reloads the files, on a separate thread. `report` is called with messages for the operator, and
@@ -296,10 +296,10 @@ mod tests {
         // The server would ask clients for certificates, and did not.
         place.write(&new, &new.papers(&["127.0.0.1"]));
         let clients = Some(place.0.join("roots.pem"));
-        let renewal = Renewal { files: Files { clients, ..place.files() }, used: used.clone() };
+        let renewal = CertificateReload { files: Files { clients, ..place.files() }, used: used.clone() };
         assert!(renewal.renew().unwrap_err().contains("cannot change while the server runs"));
         assert_eq!(trusts(), Ok(true));
-        let renewal = Renewal { files: place.files(), used };
+        let renewal = CertificateReload { files: place.files(), used };
         renewal.renew().unwrap();
         assert_eq!(trusts(), Err(minor::TLS_UNKNOWN_CA));
     }
@@ -312,7 +312,7 @@ mod tests {
         assert!(used.server.is_none());
         let said = |used: &TlsSettings| used.warnings().iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(said(&used), ["the certificate of \"yard\" expires in 20 days"]);
-        let renewal = Renewal { files: place.files(), used };
+        let renewal = CertificateReload { files: place.files(), used };
         place.write(&authority, &authority.papers_with(&["ann"], days(10)));
         renewal.renew().unwrap();
         assert_eq!(said(&renewal.used), ["the certificate of \"yard\" expires in 10 days"]);
@@ -328,11 +328,11 @@ mod tests {
     fn a_renewal_to_a_certificate_without_names_is_a_warning_and_with_strict_refused() {
         let (place, authority) = (Place::new("nameless"), Authority::new("plant"));
         place.write(&authority, &authority.papers(&["127.0.0.1"]));
-        let renewal = Renewal { files: place.files(), used: place.files().read(true).unwrap() };
+        let renewal = CertificateReload { files: place.files(), used: place.files().read(true).unwrap() };
         place.write(&authority, &authority.papers(&[]));
         renewal.renew().unwrap();
         assert!(matches!(renewal.used.warnings()[..], [.., TlsWarning::NoNames { .. }]));
-        let strict = Renewal { files: Files { strict: true, ..place.files() }, used: renewal.used };
+        let strict = CertificateReload { files: Files { strict: true, ..place.files() }, used: renewal.used };
         assert!(strict.renew().is_err());
     }
 }
