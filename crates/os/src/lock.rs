@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "holds already")]
+    #[should_panic(expected = "already holds")]
     fn locking_twice_panics_instead_of_waiting_for_ever() {
         let lock = PiMutex::new(());
         let _held = lock.lock();

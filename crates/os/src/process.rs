@@ -517,7 +517,7 @@ mod tests {
         // kthreadd, if it is visible to this process (not in a container).
         if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
             let refused = Process::open(2).unwrap_err();
-            assert!(refused.to_string().contains("a thread of the kernel"), "{refused}");
+            assert!(refused.to_string().contains("a kernel thread"), "{refused}");
         }
         for nobody in [0, u32::MAX, 4_194_305] {
             assert_eq!(Process::open(nobody).unwrap_err(), NoProcess::Gone(nobody));

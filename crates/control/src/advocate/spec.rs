@@ -312,13 +312,13 @@ mod tests {
             refused("max-decay --reports ten"),
             "`reports` of `max-decay`: `ten` is not a whole number: write a whole number, such as 10"
         );
-        assert_eq!(refused("max-decay --reports 0"), "`reports` of `max-decay`: `0` is out of range: give 1 to 1000");
+        assert_eq!(refused("max-decay --reports 0"), "`reports` of `max-decay`: `0` is out of range: use 1 to 1000");
         assert_eq!(refused("max-decay 3 4"), "`reports` of `max-decay` is repeated: remove one of them");
-        assert_eq!(refused("cap"), "`cap` needs its `share`: give the limit, of one CPU, from 0.0001% to 100%");
+        assert_eq!(refused("cap"), "`cap` needs its `share`: add the limit, of one CPU, from 0.0001% to 100%");
         assert_eq!(refused("cap 60"), "`share` of `cap`: `60` has no unit: write a percentage, such as \"75%\"");
         assert_eq!(
             refused("cap --share"),
-            "`share` of `cap` has no value: give the limit, of one CPU, from 0.0001% to 100%"
+            "`share` of `cap` has no value: add the limit, of one CPU, from 0.0001% to 100%"
         );
         assert_eq!(refused("conditions 3"), "`conditions` takes no further value `3`: it has no parameters");
         assert!(refused("").starts_with("no advocate is given: the kinds are"));

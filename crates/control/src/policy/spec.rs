@@ -262,7 +262,7 @@ mod tests {
         let error = |text: &str| text.parse::<PolicySpec>().unwrap_err().to_string();
         assert_eq!(error(""), "expected fair, strict, weighted or partition at the end of the policy");
         assert_eq!(error("fairly"), "expected fair, strict, weighted or partition instead of `fairly` in the policy");
-        assert_eq!(error("strict 5"), "expected nothing more instead of `5` in the policy");
+        assert_eq!(error("strict 5"), "expected the end instead of `5` in the policy");
         assert_eq!(
             error("partition(a strict)"),
             "expected a group's share, such as 40%, instead of `strict` in the policy"

@@ -181,7 +181,7 @@ mod tests {
     fn a_group_without_a_controller_is_rejected_with_a_reason() {
         let without = group("without", "memory\n", "", "");
         assert!(
-            Subtree::at(&without.0, CgroupVersion::Two).unwrap_err().contains("the group above does not pass it on")
+            Subtree::at(&without.0, CgroupVersion::Two).unwrap_err().contains("the parent group does not delegate it")
         );
         let shared = group("shared", "cpu\n", "", "1\n");
         assert_eq!(Subtree::at(&shared.0, CgroupVersion::Two).unwrap_err(), "it contains other processes, such as 1");

@@ -185,7 +185,7 @@ mod tests {
             [Ok(SwitchVisibility::Everything), Ok(SwitchVisibility::OwnThreads), Err("Permission denied".into())]
                 .map(judge_switches);
         assert_eq!(judged.clone().map(|f| f.verdict), [Granted, Degraded, Degraded]);
-        assert!(judged[0].consequence.contains("who") && judged[1].consequence.contains("not to whom"));
+        assert!(judged[0].consequence.contains("which thread") && judged[1].consequence.contains("not to which"));
         assert!(judged[2].found.contains("Permission denied") && judged[2].consequence.contains("inferred"));
         assert!(judged[1..].iter().all(|f| f.remedy.as_ref().unwrap().contains("perf_event_paranoid=0")));
     }

@@ -25,7 +25,7 @@ fn a_sum_under_the_cap_proves_nothing() {
     let refused = placement.admit(TaskId(2), window(15, 40), &[]).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "15ms of 40ms does not fit beside the reservations on the CPUs: 10ms of 40ms is the most"
+        "15ms of 40ms does not fit beside the reservations on the CPUs: the most that fits is 10ms of 40ms"
     );
     assert_eq!(placement.seat(TaskId(2)), None);
     placement.admit(TaskId(2), refused.most.unwrap(), &[]).unwrap();
