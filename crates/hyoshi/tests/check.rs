@@ -226,7 +226,7 @@ critical = true
     place.write("skip.toml", text("on_busy = \"skip\""));
     place.write("two.toml", text("queue = { limit = 2 }"));
     let one = place.hyoshi("check one.toml").exits(1).out;
-    assert!(one.contains("2 jobs of long may be there at once") && one.contains("raise it to 2"), "{one}");
+    assert!(one.contains("2 jobs of long may be pending") && one.contains("raise it to 2"), "{one}");
     let skip = place.hyoshi("check skip.toml").exits(1).out;
     assert!(skip.contains("Does not hold: long: its job 1 is dropped or stopped in a simulated behaviour"), "{skip}");
     place.hyoshi("check two.toml").exits(0);

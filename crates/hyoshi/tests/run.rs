@@ -121,7 +121,7 @@ fn under_overload_critical_deadlines_are_met_and_the_rest_gives_way() {
     let place = Place::new();
     place.write("overloaded.toml", OVERLOADED);
     let ended = place.hyoshi("run overloaded.toml --no-report");
-    assert_eq!(ended.err.matches("is asked for 140.0% of its time").count(), 1, "{}", ended.err);
+    assert_eq!(ended.err.matches("has a load of 140.0%").count(), 1, "{}", ended.err);
     if !real_time() {
         return;
     }

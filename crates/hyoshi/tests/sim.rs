@@ -127,7 +127,7 @@ fn a_warning_of_the_file_is_told_once() {
     let place = Place::new();
     place.write("system.toml", common::OVERLOADED);
     let ended = place.hyoshi("sim system.toml --report report.html");
-    let told = "is asked for 140.0% of its time";
+    let told = "has a load of 140.0%";
     assert_eq!(ended.err.matches(told).count(), 1, "{}", ended.err);
     assert!(ended.err.contains("[processor.main]"), "with its line: {}", ended.err);
     assert!(!ended.out.contains(told), "{}", ended.out);

@@ -85,7 +85,7 @@ fn a_strict_run_does_not_start() {
     assert_eq!(place.read("run.hyo"), "an older recording");
     assert_eq!(place.names(), ["hyoshi", "run.hyo", "small.toml"]);
     let error = as_nobody(&place, "run small.toml --strict --format json").unwrap().error();
-    assert!(error["message"].as_str().unwrap().starts_with("a strict run"), "{error}");
+    assert!(error["message"].as_str().unwrap().starts_with("the kernel refused what a strict run requires"), "{error}");
 }
 
 #[test]

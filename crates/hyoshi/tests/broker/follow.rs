@@ -47,7 +47,7 @@ fn a_task_that_is_bound_to_a_full_cpu_holds_the_rest_of_it_until_it_is_free_agai
     let because = cut["reason"].as_str().unwrap();
     assert!(because.contains(&format!("its threads may run only on CPU {one}")), "{because}");
     let words = ask(&place, "broker explain moved").exits(0).out;
-    assert!(words.contains("does not fit beside what the CPUs hold"), "{words}");
+    assert!(words.contains("does not fit beside the reservations on the CPUs"), "{words}");
     task(&place, "steady", |task| holds(task, 60..=60));
     bind(&moved, &format!("{one},{other}"));
     let whole = task(&place, "moved", |task| holds(task, 60..=60));

@@ -159,7 +159,7 @@ fn what_is_no_group_to_take_is_refused_and_nothing_is_left() {
         assert!(said.contains(why), "{whom}: {said}");
     };
     refused("--cgroup /no/such/group", "no control group /no/such/group");
-    refused("--cgroup /proc/self", "is not a control group");
+    refused("--cgroup /proc/self", "no control group /proc/self");
     refused("--unit no-such-unit", "no control group belongs to a unit no-such-unit.service");
     refused("--container 0123456789abcdef", "no control group belongs to a container 0123456789abcdef");
     refused("--cgroup /", "is the root of all control groups");

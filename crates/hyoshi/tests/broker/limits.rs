@@ -317,7 +317,7 @@ fn operators_who_are_not_root_name_only_what_root_has_listed() {
     by_operator("broker advocate add a external --object corbaloc:iiop:127.0.0.1:1/x", 0);
     // A listed library is looked for.
     let said = by_operator("broker advocate add a library --path /usr/lib/hyoshi/none.so", 1);
-    assert!(said.contains("/usr/lib/hyoshi/none.so cannot be looked at"), "{said}");
+    assert!(said.contains("/usr/lib/hyoshi/none.so cannot be read"), "{said}");
     ask(&place, "broker policy set external --object corbaloc:iiop:127.0.0.1:2/x").exits(0);
 }
 

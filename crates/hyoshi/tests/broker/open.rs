@@ -310,9 +310,9 @@ fn libraries_advise_and_divide_and_what_could_be_anybodys_is_refused() {
     task(&place, "a", |task| held(task) == 6 * MS);
     task(&place, "b", |task| held(task) == 6 * MS);
     assert!(ask(&place, "broker show").exits(0).out.contains("library (the same part for everybody), cap 60%"));
-    refused("broker policy set library --path /nowhere.so --fallback weighted", "/nowhere.so cannot be looked at");
+    refused("broker policy set library --path /nowhere.so --fallback weighted", "/nowhere.so cannot be read");
     refused("broker policy set external --fallback weighted", "missing `object` of `external`");
-    refused("broker policy set strict --object IOR:00", "expected nothing more instead of `--object`");
+    refused("broker policy set strict --object IOR:00", "expected the end instead of `--object`");
 }
 
 #[test]

@@ -93,16 +93,16 @@ fn a_process_that_has_ended_or_whose_number_is_anothers_is_refused_and_its_task_
         assert!(!error.remedy().is_empty());
         error.to_string()
     };
-    assert!(why(sleeper.0.id(), 1).contains("has ended, and its number is another's now"));
+    assert!(why(sleeper.0.id(), 1).contains("has ended, and another process has its number"));
     let mut ended = Program::start(&mut Command::new("true"));
     let pid = ended.0.id();
     // Until it is waited for, it keeps its number.
     wait_for(|| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ")).unwrap();
-    assert!(why(pid, 0).contains(&format!("there is no process {pid}")));
+    assert!(why(pid, 0).contains(&format!("no process {pid}")));
     ended.0.wait().unwrap();
-    assert!(why(pid, 0).contains(&format!("there is no process {pid}")));
+    assert!(why(pid, 0).contains(&format!("no process {pid}")));
     for nobody in [0, u32::MAX] {
-        assert!(why(nobody, 0).contains("there is no process"));
+        assert!(why(nobody, 0).contains("no process"));
     }
     assert_eq!(task.status().unwrap().processes, [0; 0]);
     assert_eq!(as_it_is(sleeper.0.id()), before);
@@ -374,8 +374,8 @@ fn a_broker_in_another_namespace_of_processes_is_known_by_its_number_here_and_ta
     assert_eq!(client.broker().status().unwrap().process, 1, "its own number of itself");
     // Here that is another's.
     let refused = ask(&place, "attach 1 --name first --period 50ms").exits(1).err;
-    assert!(refused.contains("another namespace of processes"), "{refused}");
+    assert!(refused.contains("another PID namespace"), "{refused}");
     let refused = exec(&place, "--name own --period 50ms").arg("true").output().unwrap();
     let refused = Ended::of("exec", &refused).exits(125).err;
-    assert!(refused.contains("there is no process") || refused.contains("another namespace"), "{refused}");
+    assert!(refused.contains("no process") || refused.contains("another namespace"), "{refused}");
 }

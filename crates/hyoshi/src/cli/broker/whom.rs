@@ -19,7 +19,7 @@ const MOST: usize = 64;
 /// See the module.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Whom {
-    /// Use the broker at this address: ssliop://HOST:PORT, unix:/PATH, a reference, or a name of --hosts; several with commas
+    /// Use the broker at this address: ssliop://HOST:PORT, unix:/PATH, a reference, or a name in the hosts file; several with commas
     #[arg(long, value_name = "ADDRESS", global = true)]
     broker: Vec<String>,
     /// Use all brokers in this file, one line each: NAME ADDRESS
@@ -167,7 +167,7 @@ mod tests {
         let two = parse("# the plant\nyard ssliop://yard:2811 # east\n\nmill  unix:/run/mill.sock\n").unwrap();
         let told: Vec<_> = two.iter().map(|broker| (broker.name.as_str(), broker.address.as_str())).collect();
         assert_eq!(told, [("yard", "ssliop://yard:2811"), ("mill", "unix:/run/mill.sock")]);
-        assert_eq!(parse("a unix:/a\na unix:/b").unwrap_err(), (2, "`a` was named before".to_owned()));
+        assert_eq!(parse("a unix:/a\na unix:/b").unwrap_err(), (2, "duplicate name `a`".to_owned()));
         assert_eq!(parse("\na").unwrap_err(), (2, "`a` needs one address".to_owned()));
         assert_eq!(parse("# none").unwrap_err().0, 1);
         assert!(parse("a:1 unix:/a").is_err());
