@@ -15,8 +15,8 @@ pub struct ServerLimits {
     pub message: usize,
     /// Requests of one connection that run at once; default 32. Others are not read.
     pub in_flight: u32,
-    /// Octets of replies that wait for slow clients, of all connections together; default 256 MiB. A client with waiting
-    /// replies is not read. Above the limit, of the connections with most octets (half of them, at least) the one that has
+    /// Octets of replies that wait for slow clients, of all connections together; default 256 MiB. Calls over
+    /// connections that carry calls both ways count, too. A client with waiting replies is not read. Above the limit, of the connections with most octets (half of them, at least) the one that has
     /// read nothing for the longest time is closed.
     pub backlog: usize,
     /// Octets of incomplete messages, of all connections together; default 256 MiB. Connections above it are closed.
@@ -95,10 +95,10 @@ pub struct ClientLimits {
     /// Octets of oneways with scope [`SyncScope::None`] that are sent together; default 8 KiB.
     pub batch: usize,
     /// Octets of requests that wait on a shared connection while the server does not read, besides one request;
-    /// default 1 MiB. Above that, callers wait.
+    /// default 1 MiB. If it carries calls both ways, replies count, too. Above that, callers wait.
     pub backlog: usize,
-    /// How long a server may read nothing on a shared connection with waiting requests before it is closed; default 10
-    /// s.
+    /// How long a server may read nothing on a shared connection with waiting requests before it is closed; default
+    /// 10 s. If it carries calls both ways, [`ServerLimits::stalled`] and [`ServerLimits::slowest`] apply, too.
     pub stalled: Span,
 }
 

@@ -156,7 +156,7 @@ pub fn outgoing(script: &[u8]) {
         let message = vec![number; size];
         match what % 8 {
             0 | 1 => {
-                let all = out.send(&message, now, &mut write).unwrap();
+                let all = out.send(&message, || now, &mut write).unwrap();
                 expected.push((number, size));
                 assert_eq!(all, !out.is_behind());
             }
@@ -264,10 +264,10 @@ mod tests {
             room -= count;
             if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
         };
-        assert!(!out.send(&vec![0; 4 << 20], 0, &mut write).unwrap());
+        assert!(!out.send(&vec![0; 4 << 20], || 0, &mut write).unwrap());
         out.flush(0, &mut write).unwrap();
         assert!(out.held() < 3 << 20, "{} are held", out.held());
-        out.clear();
+        out.abandon();
         assert_eq!((out.held(), out.is_behind(), out.deadline(PACE)), (0, false, None));
     }
 }

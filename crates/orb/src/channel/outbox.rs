@@ -98,7 +98,7 @@ impl Outbox {
     pub(crate) fn clear(&self) {
         let mut sending = self.lock();
         sending.arm = false;
-        sending.queue.clear();
+        sending.queue.abandon();
     }
 
     /// The lane's tick: sends what the socket accepts. `Some(arm)` if all is sent: then the lane removes the connection
@@ -113,7 +113,8 @@ impl Outbox {
         pace: Pace,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<Option<bool>> {
-        let mut sending = self.lock();
+        // A caller may hold the lock while it encodes a request. Then it sends what waits, too.
+        let Some(mut sending) = self.try_lock() else { return Ok(None) };
         // Only the holder of the lock changes it.
         let still = self.still.load(Ordering::Relaxed);
         self.still.store(still.saturating_add(1), Ordering::Relaxed);
@@ -155,7 +156,7 @@ impl Sending<'_> {
     pub(crate) fn reply(
         &mut self,
         octets: &[u8],
-        now: u64,
+        now: impl FnOnce() -> u64,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<()> {
         if !self.queue.send(octets, now, write)? {
@@ -169,7 +170,7 @@ impl Sending<'_> {
     fn publish(&self) {
         let Outbox { octets, replies, still, .. } = self.outbox;
         let (before, held) = (octets.own(), self.inner.queue.held());
-        if before != held {
+        if before != held || replies.load(Ordering::Relaxed) {
             if before == 0 {
                 still.store(0, Ordering::Relaxed);
             }
@@ -263,7 +264,7 @@ mod tests {
 
     fn behind() -> Outbox {
         let outbox = Outbox::new(Arc::default(), false);
-        outbox.lock().reply(&[7; 100], 0, accepts(10)).unwrap();
+        outbox.lock().reply(&[7; 100], || 0, accepts(10)).unwrap();
         assert_eq!(outbox.debt(), (90, 0));
         assert!(outbox.owes_replies());
         outbox
@@ -292,6 +293,18 @@ mod tests {
     }
 
     #[test]
+    fn a_dropped_call_is_not_sent() {
+        let outbox = behind();
+        let mut sending = outbox.lock();
+        sending.queue.to.raw(&[8; 50]);
+        let ticket = sending.post(0, 0, accepts(0)).unwrap().unwrap();
+        drop(sending);
+        outbox.clear();
+        let sending = outbox.lock();
+        assert!(!sending.queue.is_gone(ticket) && sending.queue.is_dropped(ticket) && !sending.queue.is_behind());
+    }
+
+    #[test]
     fn debts_are_read_without_the_lock() {
         let outbox = behind();
         let sending = outbox.lock();
@@ -308,13 +321,13 @@ mod tests {
         for _ in 0..3 {
             outbox.lock().flush(0, accepts(100)).unwrap();
             assert!(!outbox.is_behind());
-            outbox.lock().reply(&[7; 100], 0, accepts(10)).unwrap();
+            outbox.lock().reply(&[7; 100], || 0, accepts(10)).unwrap();
             assert!(!outbox.lock().list(), "it is in the list");
         }
         assert!(!outbox.may_arm());
         assert_eq!(outbox.tend(0, PACE, accepts(100)).unwrap(), Some(true));
         assert!(outbox.may_arm() && !outbox.lock().list(), "nothing waits");
-        outbox.lock().reply(&[7; 100], 0, accepts(10)).unwrap();
+        outbox.lock().reply(&[7; 100], || 0, accepts(10)).unwrap();
         assert!(outbox.lock().list());
     }
 }

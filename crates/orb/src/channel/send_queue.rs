@@ -31,6 +31,8 @@ pub(crate) struct SendQueue {
     /// Octets of the queue.
     held: usize,
     next: u64,
+    /// The first ticket of dropped messages.
+    dropped: u64,
     /// True if a rejected write must be repeated with the same octets: TLS has enciphered them.
     sticky: bool,
 }
@@ -57,7 +59,7 @@ struct Parcel {
 impl SendQueue {
     pub(crate) fn new(sticky: bool) -> Self {
         let (to, queue) = (Encoder::new(ByteOrder::NATIVE), VecDeque::new());
-        SendQueue { to, writing: Writing::Idle, queue, held: 0, next: 0, sticky }
+        SendQueue { to, writing: Writing::Idle, queue, held: 0, next: 0, dropped: u64::MAX, sticky }
     }
 
     /// True if some waits for the socket.
@@ -97,13 +99,13 @@ impl SendQueue {
     pub(crate) fn send(
         &mut self,
         octets: &[u8],
-        now: u64,
+        now: impl FnOnce() -> u64,
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<bool> {
         let sent = if self.queue.is_empty() { some(write(octets))? } else { 0 };
         if sent < octets.len() {
             let begun = self.sticky && self.queue.is_empty();
-            self.put(octets[sent..].to_vec(), octets.len(), begun, now);
+            self.put(octets[sent..].to_vec(), octets.len(), begun, now());
         }
         Ok(sent == octets.len())
     }
@@ -168,14 +170,26 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Drops waiting messages: the connection is over, or all was sent.
-    pub(crate) fn clear(&mut self) {
+    /// Drops waiting messages: the connection is over.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(first) = self.queue.front() {
+            self.dropped = self.dropped.min(first.ticket);
+        }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
         (self.writing, self.queue, self.held) = (Writing::Idle, VecDeque::new(), 0);
     }
 
     /// True once all that was posted with this ticket, and before, is sent.
     pub(crate) fn is_gone(&self, ticket: u64) -> bool {
-        self.queue.front().is_none_or(|first| first.ticket > ticket)
+        !self.is_dropped(ticket) && self.queue.front().is_none_or(|first| first.ticket > ticket)
+    }
+
+    /// True if it was dropped, at least in part.
+    pub(crate) fn is_dropped(&self, ticket: u64) -> bool {
+        ticket >= self.dropped
     }
 
     /// Takes back an unsent message. False if a part was sent, or other messages depend on it: then it will be

@@ -231,7 +231,7 @@ impl Mux {
             version = to.version();
             announced
         };
-        let sent = self.put(id, false, until, own).and_then(|ticket| self.deliver(ticket, until));
+        let sent = self.put(id, false, until, own).and_then(|ticket| self.deliver(ticket, until, true));
         match sent {
             Ok(()) => Ok((id, waiter)),
             Err(failure) => {
@@ -253,7 +253,7 @@ impl Mux {
         build: impl BuildRequest,
     ) -> Result<(), CallFailure> {
         let ticket = self.put(self.next_id(), put_off, until, build)?;
-        if put_off { Ok(()) } else { self.deliver(ticket, until) }
+        if put_off { Ok(()) } else { self.deliver(ticket, until, true) }
     }
 
     fn next_id(&self) -> u32 {
@@ -296,9 +296,13 @@ impl Mux {
 
     /// Sends the built messages; what begins at `own` can be withdrawn.
     fn send(&self, mut out: Sending<'_>, own: usize) -> Result<Option<u64>, CallFailure> {
+        let owed = self.socket.outbox.owes_replies();
         let posted = out.post(own, now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))?;
         let (waits, first) = (out.queue.is_behind(), out.list());
         drop(out);
+        if owed && !self.socket.outbox.owes_replies() {
+            self.read_on();
+        }
         match &self.both {
             Some(both) if waits && !both.keeper.keep(first) => Err(self.fail(&io::ErrorKind::ConnectionAborted.into())),
             _ => Ok(posted),
@@ -319,8 +323,9 @@ impl Mux {
         }
     }
 
-    /// Waits until the request of a ticket is sent. When the time is over, it is withdrawn if possible.
-    fn deliver(&self, ticket: Option<u64>, until: Option<Instant>) -> Result<(), CallFailure> {
+    /// Waits until the request of a ticket is sent. When the time is over, it is withdrawn if possible, unless it is
+    /// another caller's.
+    fn deliver(&self, ticket: Option<u64>, until: Option<Instant>, is_own: bool) -> Result<(), CallFailure> {
         let Some(ticket) = ticket else { return Ok(()) };
         loop {
             let waited = self.wait(until);
@@ -330,8 +335,11 @@ impl Mux {
                 return Ok(());
             }
             pushed?;
+            if out.queue.is_dropped(ticket) {
+                return Err(self.unsent());
+            }
             if waited.is_err() {
-                if out.queue.take_back(ticket) {
+                if is_own && out.queue.take_back(ticket) {
                     return Err(CallFailure::SendTimedOut);
                 }
                 self.housekeeping.wake(false);
@@ -358,7 +366,8 @@ impl Mux {
         if !out.queue.is_behind() {
             return Ok(());
         }
-        if out.flush(now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))? {
+        out.flush(now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))?;
+        if !self.socket.outbox.owes_replies() {
             self.read_on();
         }
         if out.queue.since().is_some_and(|since| now().saturating_sub(since) > millis(self.limits.stalled)) {
@@ -392,7 +401,8 @@ impl Mux {
     pub(super) fn flush(&self) {
         let posted = self.post_all(self.socket.outbox.lock());
         // A caller that wants to know the outcome does not delay its request.
-        let _ = posted.and_then(|ticket| self.deliver(ticket, Some(Instant::now() + duration(self.limits.stalled))));
+        let _ =
+            posted.and_then(|ticket| self.deliver(ticket, Some(Instant::now() + duration(self.limits.stalled)), false));
     }
 
     /// Sends delayed requests without waiting. True if some are left.
@@ -457,6 +467,7 @@ impl Mux {
     /// The connection is over, or is about to be: all callers get the reason. The first reason counts.
     pub(crate) fn over(&self, why: CallFailure) {
         let why = self.ended.get_or_init(|| why);
+        self.closing.store(true, Ordering::Release);
         let waiting = self.waiting.lock().take();
         for waiter in waiting.into_iter().flat_map(HashMap::into_values) {
             waiter.fill(Err(why.clone()));
@@ -479,5 +490,47 @@ impl Mux {
             }
             fetch(&self.socket.link, incoming, buffer, May::Wait, May::Wait)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct AnyLane;
+
+    impl Keeper for AnyLane {
+        fn keep(&self, _: bool) -> bool {
+            true
+        }
+
+        fn read_on(&self) {}
+    }
+
+    #[test]
+    fn a_oneway_that_waits_when_the_lane_closes_its_connection_was_not_sent() {
+        let listener = hyoshi_os::Listener::bind(&"127.0.0.1:0".parse().map(hyoshi_os::SocketAddress::Tcp).unwrap());
+        let listener = listener.unwrap();
+        let stream = hyoshi_os::SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
+        let socket = Arc::new(Socket::new(MaybeTlsStream::Plain(stream), Arc::default()));
+        let both = BothWays { keeper: Box::new(AnyLane), offer: None };
+        let mux = Mux::new(socket.clone(), Some(both), &ClientLimits::default(), &Arc::default());
+        std::thread::scope(|scope| {
+            let post = scope.spawn(|| {
+                mux.post(false, None, |_, _, to| {
+                    to.raw(&vec![0; 64 << 20]);
+                    Ok(Announced::default())
+                })
+            });
+            while !socket.outbox.is_behind() {
+                std::thread::yield_now();
+            }
+            // As `Lane::close` does.
+            mux.over(CallFailure::Lost);
+            socket.link.close();
+            socket.outbox.clear();
+            assert_eq!(post.join().unwrap(), Err(CallFailure::Unsent));
+        });
     }
 }

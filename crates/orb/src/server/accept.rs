@@ -131,13 +131,14 @@ impl Lane {
 
     pub(super) fn close(&self, connection: &Arc<Connection>) {
         connection.gone.store(true, Ordering::Relaxed);
+        // First: its callers must not find the outbox empty and take that for sent.
+        if let Some(duplex) = connection.duplex.get() {
+            duplex.over(CallFailure::Lost);
+        }
         connection.link().close();
         connection.socket.outbox.clear();
         connection.unseat();
         self.table.remove(connection.number);
-        if let Some(duplex) = connection.duplex.get() {
-            duplex.over(CallFailure::Lost);
-        }
     }
 
     /// Closes it in an orderly way. The client takes that as a promise that nothing runs which it has no reply to.

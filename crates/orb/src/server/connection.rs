@@ -258,7 +258,8 @@ impl Connection {
 
     /// True while a request of either side is under way.
     pub(super) fn is_engaged(&self) -> bool {
-        self.is_running() || self.duplex.get().is_some_and(|duplex| duplex.calls.waits())
+        let calls = |duplex: &Arc<Duplex>| duplex.calls.waits() || self.socket.outbox.is_behind();
+        self.is_running() || self.duplex.get().is_some_and(calls)
     }
 
     /// Sends that the connection ends, unless other octets wait. A client that does not read needs no 12 octets more.

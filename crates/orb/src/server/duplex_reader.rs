@@ -31,7 +31,7 @@ use super::order::Handed;
 use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
 use crate::bidir::{Announcer, CONTEXT, Claims, Whose, believed};
-use crate::channel::{Incoming, Tally};
+use crate::channel::{self, Incoming, Tally};
 use crate::client::{Keeper, Mux, TakeIn};
 use crate::failure::CallFailure;
 use crate::minor;
@@ -207,19 +207,19 @@ impl Lane {
             return false;
         }
         let until = Instant::now() + PATIENCE;
-        while !behind && socket.outbox.is_behind() {
+        while !behind && socket.outbox.owes_replies() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            let sent = socket.wait_for_room(left).and_then(|_| {
-                let now = self.now.load(Ordering::Relaxed);
-                socket.outbox.lock().flush(now, |octets| socket.write_now(octets))
-            });
-            match sent {
-                Ok(true) => self.read_on(connection),
-                Ok(false) => {}
-                Err(_) => return false,
+            let sent = socket
+                .wait_for_room(left)
+                .and_then(|_| socket.outbox.lock().flush(channel::now(), |octets| socket.write_now(octets)));
+            if sent.is_err() {
+                return false;
+            }
+            if !socket.outbox.owes_replies() {
+                self.read_on(connection);
             }
         }
         true

@@ -14,7 +14,7 @@ use super::fair::Round;
 use super::order::Handed;
 use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
-use crate::channel::{Incoming, Whole};
+use crate::channel::{self, Incoming, Whole};
 use crate::shared::Shared;
 use crate::socket::read;
 
@@ -262,11 +262,10 @@ impl Lane {
     /// False if the connection is over.
     #[inline]
     pub(super) fn send(&self, connection: &Arc<Connection>, octets: &[u8]) -> bool {
-        let now = self.now.load(Ordering::Relaxed);
         // Over a connection that carries calls both ways others send, too, that must not wait.
         let patience = || if connection.duplex.get().is_some() { May::Never } else { self.patience };
         let mut sending = connection.socket.outbox.lock();
-        if sending.reply(octets, now, |octets| connection.link().write(octets, patience())).is_err() {
+        if sending.reply(octets, channel::now, |octets| connection.link().write(octets, patience())).is_err() {
             return false;
         }
         if !sending.queue.is_behind() {

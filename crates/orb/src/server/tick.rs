@@ -42,6 +42,9 @@ impl Lane {
             let Some(connection) = self.listed(at) else { break };
             let socket = &connection.socket;
             let tended = socket.outbox.tend(now, self.pace, |octets| socket.write_now(octets));
+            if !connection.socket.outbox.owes_replies() {
+                self.read_on(&connection);
+            }
             if matches!(tended, Ok(None)) {
                 at += 1;
                 continue;
@@ -49,7 +52,7 @@ impl Lane {
             self.behind.lock().swap_remove(at);
             match tended {
                 Ok(Some(true)) => self.arm(&connection),
-                Ok(_) => self.read_on(&connection),
+                Ok(_) => {}
                 Err(_) => self.close(&connection),
             }
         }
