@@ -33,7 +33,7 @@ const PATIENCE: Span = Span::from_secs(1);
 /// The longest wait of the sender for a peer that does not read.
 const SEND_PATIENCE: Span = Span::from_millis(50);
 /// No node proposes an instant 0 that is further away.
-const MOST_LEAD: Span = Span::from_secs(5);
+pub(crate) const MOST_LEAD: Span = Span::from_secs(5);
 /// The most completions in one batch.
 const BATCH: usize = 64;
 

@@ -17,7 +17,7 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, SpawnedThread};
 use hyoshi_runtime::Prepared;
 
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
-use crate::contact::{self, PeerStubs};
+use crate::contact::{self, MOST_LEAD, PeerStubs};
 use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
 use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_others, make_folder};
@@ -355,6 +355,12 @@ impl NodePeers {
                     };
                     // Negative if this machine was started after instant 0, for example again.
                     let run = AgreedRun { id: run.id, origin: run.origin.saturating_sub(offset) };
+                    if i128::from(run.origin) > i128::from(now) + i128::from(MOST_LEAD.as_nanos()) {
+                        // Its next answer is checked before it counts.
+                        peer.inspect(|peer| peer.known.lock().progress = None);
+                        shared.clock.sleep_until(shared.clock.now() + LOOK);
+                        continue;
+                    }
                     let running = since_origin(now, &NodeProgress::Running(run));
                     if running >= shared.system.duration {
                         return Err(NodeError::Ended { host: name(host) });

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
@@ -27,7 +28,7 @@ const GRACE: Span = Span::from_millis(500);
 const THROTTLED: Span = Span::from_millis(20);
 
 /// How often [`RunningNode::wait`] empties the rings.
-const POLL: Span = Span::from_millis(40);
+const POLL: Duration = Duration::from_millis(40);
 
 /// A run in progress. Drop it to end it without its last events.
 #[derive(Debug)]
@@ -111,10 +112,10 @@ impl RunningNode {
     /// Delivers all events until the run ends, then stops it: [`RunningNode::poll`] and [`RunningNode::stop`] for
     /// callers that do nothing else.
     pub fn wait(mut self, sink: &mut EventSink<'_>) -> Finished {
-        let clock = *self.parts.common.clock();
         while !self.finished() {
             self.poll(sink);
-            clock.sleep_until(clock.now() + POLL);
+            // Not by the run's clock: before instant 0 it stands still.
+            std::thread::sleep(POLL);
         }
         self.stop(sink)
     }
@@ -308,12 +309,11 @@ impl RunThreads {
 
     /// Waits for the end of all lanes, at most for `span`.
     fn wait(&mut self, span: Span, sink: &mut EventSink<'_>) {
-        let clock = *self.common.clock();
         let started = std::time::Instant::now();
         let ended = |part: &ProcessorThreads| part.lanes.iter().all(SpawnedThread::is_finished);
         while !self.processors.iter().all(ended) && started.elapsed().as_nanos() < u128::from(span.as_nanos()) {
             self.drain(sink);
-            clock.sleep_until(clock.now() + Span::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
