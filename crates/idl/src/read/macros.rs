@@ -124,9 +124,9 @@ impl Macros {
                     index = end;
                     let none = parameters.is_empty() && arguments.iter().all(|argument| argument.is_empty());
                     if arguments.len() != parameters.len() && !none {
-                        let (takes, given) = (parameters.len(), arguments.len());
+                        let (expected, found) = (parameters.len(), arguments.len());
                         let error =
-                            IdlDiagnostic::at(place, format!("the macro `{name}` expects {takes}, but gets {given}"));
+                            IdlDiagnostic::at(place, format!("the macro `{name}` expects {expected}, but gets {found}"));
                         let error = error.label("number of arguments");
                         return Err(match found.at {
                             Some(at) => error.other(at, "defined here"),

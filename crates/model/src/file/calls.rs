@@ -284,17 +284,17 @@ impl Cuts {
             return None;
         }
         let shortest = whole.execution_time.as_ref().map(|takes| AtPlace::new(takes.value.shortest, takes.place));
-        for (least, what) in [(whole.bcet, "the best case is"), (shortest, "jobs may take")] {
+        for (least, what) in [(whole.bcet, "the best case is"), (shortest, "the shortest execution time is")] {
             let Some(least) = least.filter(|least| least.value <= after.value) else { continue };
-            log.error(least.place, format!("{what} {}, which is no longer than the work before the call", least.value))
-                .also(after.place, format!("the call comes after {}", after.value))
+            log.error(least.place, format!("{what} {}, not longer than the work before the call", least.value))
+                .also(after.place, format!("the work before the call needs {}", after.value))
                 .help("every job must run after its call: shorten `after` or raise the times");
             return None;
         }
         let held: Span = one.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
         if held > after.value {
             log.error(one.uses_place, format!("resources are held for {held}, longer than until the call"))
-                .also(after.place, format!("the call comes after {}", after.value))
+                .also(after.place, format!("the work before the call needs {}", after.value))
                 .help("a job must not hold resources during a call: hold them shorter, or call later");
             return None;
         }

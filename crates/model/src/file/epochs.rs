@@ -105,7 +105,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         }
         if at >= duration {
             log.warn(place, format!("this epoch begins at {at}, after the end of the run of {duration}"))
-                .help("raise `duration` at the top of the file, or give a longer one on the command line");
+                .help("raise `duration` at the top of the file, or set a longer one on the command line");
         }
         let name = table.given(log, "name", InputValue::text);
         if let Some(name) = name

@@ -166,7 +166,7 @@ impl<'a> Operations<'a> {
             },
             (Some(_), None) => {
                 log.error(name.place, format!("there is no operation `{}`", shortened(name.value)))
-                    .help(format!("`{template}` is not a template: write `{template}`, or give it a `count`"));
+                    .help(format!("`{template}` is not a template: write `{template}`, or set its `count`"));
                 None
             }
         }

@@ -172,13 +172,13 @@ fn assemble(
 ) -> Option<(System, Vec<(String, String)>)> {
     let top = Table::open(log, "", "", Place::default(), tree)?;
     let name = top.read(log, "name", |given| match given.text()? {
-        text if text.trim().is_empty() => complain("is empty", "give the system a name"),
+        text if text.trim().is_empty() => complain("is empty", "set the name of the system"),
         text if text.contains('/') || text.starts_with('.') => complain(
             "begins with a dot, or has a slash in it",
             "use letters, digits and dashes: files are named after the system",
         ),
         text if text.chars().count() > limits::NAME || text.chars().any(char::is_control) => {
-            complain("is too long or has control characters", "give the system a short name")
+            complain("is too long or has control characters", "set a short name for the system")
         }
         text => Ok(text),
     });
@@ -228,7 +228,7 @@ fn assemble(
     }
     let (order, written) = (order?, written?);
     let Some(roots) = graph::roots(&triggers, &order) else {
-        log.error(Place::default(), "too many operations depend on too many others")
+        log.error(Place::default(), "too many pairs of operations and their periodic triggers")
             .help(format!("the number of operations times the periodic ones behind them is at most {}", limits::ROOTS));
         return None;
     };

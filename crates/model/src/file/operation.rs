@@ -113,7 +113,7 @@ impl<'a> DeclaredOperation<'a> {
                 [[link]]",
             );
             refuse("stagger", "is for periodic operations", "stagger those that trigger this one");
-            refuse("repeat", "is for periodic operations", "give the load chain a period of its own");
+            refuse("repeat", "is for periodic operations", "release the load chain with `every`");
         } else if !calls {
             refuse("guard", "is for triggered operations", "remove it: periodic releases need no guard");
         }
@@ -219,7 +219,7 @@ fn one_release(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>) {
         [first, second, ..] => {
             log.error(table.place_of(second), format!("`{first}` and `{second}` both release it"))
                 .also(table.place_of(first), "released by this")
-                .help("keep one; list operations whose latest value is enough in `reads`");
+                .help("keep one; if the latest value of an operation is enough, list it in `reads`");
         }
     }
 }

@@ -81,7 +81,7 @@ impl Rows {
             }
             if processor.index() < MOST_STRANGERS && strange(processor) {
                 strangers[processor.index()] = Some(rows.len());
-                rows.push(title("scheduling, others".into(), ""));
+                rows.push(title("scheduling, other threads".into(), ""));
             }
         }
         if more > 0 {

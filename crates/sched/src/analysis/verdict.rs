@@ -129,8 +129,8 @@ impl fmt::Display for Failure {
                 )
             }
             Failure::Overload { utilisation_ppm, critical } => {
-                let whose = if *critical { "worst cases of critical jobs alone" } else { "worst cases" };
-                write!(f, "{whose} need {}.{:02} % of the CPU", utilisation_ppm / 10_000, utilisation_ppm / 100 % 100)
+                let worst_cases = if *critical { "worst cases of critical jobs alone" } else { "worst cases" };
+                write!(f, "{worst_cases} need {}.{:02} % of the CPU", utilisation_ppm / 10_000, utilisation_ppm / 100 % 100)
             }
             Failure::Demand { demand, window } => {
                 write!(f, "{demand} must be done within {window} of the common release")
@@ -335,7 +335,7 @@ impl fmt::Display for Missing {
                 write!(f, "no bound on how often requests release {name}: add `min_interval` to it")
             }
             Missing::RareRequests { name } => {
-                write!(f, "no bound on the time between requests that lead to {name}, whose values are sampled")
+                write!(f, "no bound on the time between requests that lead to {name}: its values are sampled")
             }
             Missing::ClockErrors => f.write_str(
                 "the bound exceeds the deadline only because hosts' clocks may differ: lower their `clock_error`",
