@@ -40,7 +40,7 @@ pub struct ProxyInfo {
 #[derive(Clone, Debug, Default)]
 pub struct CpuLanes {
     /// Their budgets.
-    pub promises: Vec<Promise>,
+    pub promises: Vec<CpuPromise>,
     /// Their runs and shares as text; empty if there are none.
     pub text: String,
 }

@@ -215,7 +215,12 @@ const TOP: &[Key] = &[
     key("duration", Kind::Time, Value("\"10s\""), "The default length of a simulation or run."),
     key("costs", Kind::Table("costs"), Described("those of `hyoshi calibrate`, else none"), "The costs of scheduling."),
     unsupported("feedback", "rates in a range stay at their fastest"),
-    key("broker", Kind::Table("broker"), Described("the defaults of its keys"), "How programs under the CPU broker share time."),
+    key(
+        "broker",
+        Kind::Table("broker"),
+        Described("the defaults of its keys"),
+        "How programs under the CPU broker share time.",
+    ),
     unsupported("flow", "declare the network's delay as a [[link]]"),
     unsupported("contract", "change settings over time with [[epoch]]"),
 ];
@@ -313,7 +318,12 @@ const PROCESSOR: &[Key] = &[
         "Which jobs may preempt other jobs: none, those of more urgent levels, within a level too.",
     ),
     key("cancel", Kind::Truth, Value("false"), "Cancel jobs that can no longer finish in time (never critical ones)."),
-    key("cap", Kind::Share, Value("\"94%\""), "The share of the CPU that all lanes may use together; 100% means no cap."),
+    key(
+        "cap",
+        Kind::Share,
+        Value("\"94%\""),
+        "The share of the CPU that all lanes may use together; 100% means no cap.",
+    ),
     key("cap_window", Kind::Time, Value("\"100ms\""), "The window over which the cap is kept."),
     key(
         "hard_cap",

@@ -215,7 +215,7 @@ fn assemble(
     let connections = operations.connect(log)?;
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
-    let expand::Connections { triggers, reads, .. } = connections;
+    let expand::OperationEdges { triggers, reads, .. } = connections;
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());

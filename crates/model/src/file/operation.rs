@@ -1,6 +1,6 @@
 //! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
-use super::declared::{After, Call, DeclaredOperation, DeclaredStagger, Part, Written};
+use super::declared::{After, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, Written};
 use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
@@ -41,7 +41,7 @@ impl<'a> DeclaredOperation<'a> {
             called: read_called(log, table),
             min_interval: table.given(log, "min_interval", InputValue::positive_time),
             calls: read_calls(log, table),
-            part: Part::Whole,
+            part: CallPhase::Whole,
             method: None,
             within: None,
             misread: table.misread || (after.is_none() && table.get("after").is_some()) || reads.is_none(),
@@ -168,12 +168,12 @@ fn read_written(
     }
 }
 
-fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
+fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<DeclaredCall<'a>> {
     let calls = table.inner(log, "calls")?;
     let (method, after) =
         (calls.read(log, "method", InputValue::text), calls.read(log, "after", InputValue::positive_time));
     let oneway = calls.read(log, "oneway", InputValue::truth).is_some_and(|oneway| oneway.value);
-    Some(Call { method: method?, after: after?, oneway })
+    Some(DeclaredCall { method: method?, after: after?, oneway })
 }
 
 /// Whether calls or requests release the operation.

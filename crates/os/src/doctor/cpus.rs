@@ -86,8 +86,12 @@ fn judge_governor(governors: &[String]) -> DoctorFinding {
     match names.as_slice() {
         [] => finding(Info, "not controlled by this kernel", "the host or the firmware sets the frequency of a CPU"),
         [only] if only == "performance" => finding(Granted, "performance", "CPUs keep their highest frequency"),
-        _ => finding(Degraded, &names.join(", "), "a job after an idle time runs slower: calibrated work needs more time")
-            .remedy("sudo cpupower frequency-set -g performance"),
+        _ => finding(
+            Degraded,
+            &names.join(", "),
+            "a job after an idle time runs slower: calibrated work needs more time",
+        )
+        .remedy("sudo cpupower frequency-set -g performance"),
     }
 }
 
@@ -104,12 +108,7 @@ fn judge_machine(cpuinfo: &str, stat: &str, xen: bool) -> DoctorFinding {
     let mut flags = cpuinfo.lines().filter_map(|line| line.strip_prefix("flags")?.split_once(':'));
     let flagged = flags.next().is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"));
     if !flagged && !xen && stolen == 0 {
-        return DoctorFinding::new(
-            "machine",
-            Granted,
-            "no sign of a hypervisor",
-            "no hypervisor steals CPU time",
-        );
+        return DoctorFinding::new("machine", Granted, "no sign of a hypervisor", "no hypervisor steals CPU time");
     }
     let per_mille = stolen.saturating_mul(1_000) / total.max(1);
     let found = format!("virtual, {}.{} % of its time stolen so far", per_mille / 10, per_mille % 10);

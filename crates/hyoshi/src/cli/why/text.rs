@@ -79,7 +79,12 @@ pub(super) fn list(system: &System, list: &MissList<'_>) -> String {
         let until = rest.cut.map_or(String::new(), |cut| format!(" until {}", time(cut.since(Instant::ZERO))));
         match jobs {
             0 => _ = writeln!(text, "no result: the recording was cut off, and no job{of} ended{until}"),
-            _ => _ = writeln!(text, "the recording was cut off; all {jobs} recorded jobs{of}{until} made their deadlines"),
+            _ => {
+                _ = writeln!(
+                    text,
+                    "the recording was cut off; all {jobs} recorded jobs{of}{until} made their deadlines"
+                )
+            }
         }
     } else if *count == 0 {
         _ = match jobs {
