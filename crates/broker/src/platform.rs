@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hyoshi_control::window::placement::Promise;
+use hyoshi_control::window::placement::CpuPromise;
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::Wake;

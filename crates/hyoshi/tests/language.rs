@@ -34,6 +34,10 @@ const ALLOWED_WORDS: &[(&str, &str, &str)] = &[];
 const ALLOWED_TYPES: &[(&str, &str)] = &[
     ("Arguments", "the flags and operands of a verb, in the file of that verb"),
     ("Verb", "the verbs of a verb, in the file of that verb"),
+    ("HostArguments", "the flags of a host of `run`, with the feature `orb` and without"),
+    ("JoinedHost", "a node that has joined the hosts of a run, with the feature `orb` and without"),
+    ("NameComponent", "a step of a CosNaming name: generated from its IDL, and in the text of a `corbaname`"),
+    ("RunControl", "the control object of a run, with the feature `orb` and without"),
 ];
 
 /// Crates of the tests alone, whose strings no user sees.

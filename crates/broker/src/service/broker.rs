@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyoshi_control::TaskId;
-use hyoshi_control::window::placement::Promise;
+use hyoshi_control::window::placement::CpuPromise;
 use hyoshi_model::{Share, Span};
 use hyoshi_orb::SystemException;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_control::TaskId;
-use hyoshi_control::window::placement::Promise;
+use hyoshi_control::window::placement::CpuPromise;
 use hyoshi_model::{Instant, Share, Span, printable};
 use hyoshi_os::Credentials;
 use hyoshi_os::process::Process;

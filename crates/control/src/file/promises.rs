@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{Costs, HostId, OperationId, ProcessorId, Setting, Span, System};
 
-use crate::window::placement::Promise;
+use crate::window::placement::CpuPromise;
 
 /// The period of the watchdog.
 const WATCHDOG: Span = Span::from_millis(50);

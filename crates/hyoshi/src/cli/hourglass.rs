@@ -20,7 +20,7 @@ use super::load::span;
 use super::{Failure, Format, Held, head, streams};
 use demand::{Spike, WorkLength, WorkPhase, WorkPlan};
 use tally::{PeriodCounts, PeriodOutcome};
-use work::Crew;
+use work::WorkerThreads;
 
 #[derive(Debug, Args)]
 #[command(after_help = "It ends after --for or on an interrupt, and prints a summary.\n  \

@@ -17,7 +17,7 @@ use super::route::{self, Route};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
-use crate::outcome::Outcome;
+use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;

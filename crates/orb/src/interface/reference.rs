@@ -15,7 +15,7 @@ use crate::client::{Invocation, Pending, RemoteObject, invoke};
 use crate::current;
 use crate::limits::{SyncScope, Timeouts};
 use crate::objects::{ActiveObject, Core, Passage};
-use crate::outcome::Outcome;
+use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 use crate::shared::{Shared, used_orb};
 

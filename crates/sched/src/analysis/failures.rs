@@ -14,7 +14,7 @@ use super::holistic::Agreement;
 use super::part::{OperationPart, PartResult, ResponseBound};
 use super::processor_scene::ProcessorScene;
 use super::release;
-use super::verdict::Failure;
+use super::verdict::FailureReason;
 use super::work::{ReleaseSource, Scene, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;

@@ -7,7 +7,7 @@ use clap::Args;
 use hyoshi_broker::client::{BrokerClient, BrokerClientError, PATIENCE};
 use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder};
-use hyoshi_wire::ior::Reference;
+use hyoshi_wire::ior::ObjectUrl;
 
 use super::{At, Ended};
 use crate::cli::Failure;

@@ -2,7 +2,7 @@
 
 use hyoshi_orb::{Any, FixedDecimal, LongDouble, TypeCode, TypeKind, Value, WChar, WString};
 use hyoshi_wire::any::ObjectValue;
-use hyoshi_wire::ior::Reference;
+use hyoshi_wire::ior::ObjectUrl;
 use hyoshi_wire::typecode::TypeShape;
 use serde_json::Value as Json;
 
