@@ -284,7 +284,7 @@ pub mod cos_naming {
     }
 
     impl<T, A> BindingIteratorDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             BindingIteratorDelegate { inner, around }
         }
@@ -1423,7 +1423,7 @@ pub mod cos_naming {
     }
 
     impl<T, A> NamingContextDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             NamingContextDelegate { inner, around }
         }
@@ -2539,7 +2539,7 @@ pub mod cos_naming {
     }
 
     impl<T, A> NamingContextExtDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             NamingContextExtDelegate { inner, around }
         }

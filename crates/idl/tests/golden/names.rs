@@ -827,7 +827,7 @@ pub mod names {
     }
 
     impl<T, A> FromDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             FromDelegate { inner, around }
         }
@@ -1445,7 +1445,7 @@ pub mod names {
     }
 
     impl<T, A> LeftDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             LeftDelegate { inner, around }
         }
@@ -1867,7 +1867,7 @@ pub mod names {
     }
 
     impl<T, A> RightDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             RightDelegate { inner, around }
         }
@@ -2417,7 +2417,7 @@ pub mod names {
     }
 
     impl<T, A> BottomDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             BottomDelegate { inner, around }
         }
@@ -2650,7 +2650,7 @@ pub mod names {
     }
 
     impl<T, A> OtherDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             OtherDelegate { inner, around }
         }
@@ -2825,7 +2825,7 @@ pub mod names {
     }
 
     impl<T, A> AnotherDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             AnotherDelegate { inner, around }
         }
@@ -3337,7 +3337,7 @@ pub mod names {
         }
 
         impl<T, A> BelowDelegate<T, A> {
-            /// Around all that `inner` does.
+            /// Around all operations of `inner`.
             pub fn new(inner: T, around: A) -> Self {
                 BelowDelegate { inner, around }
             }
@@ -3569,7 +3569,7 @@ pub mod elsewhere {
     }
 
     impl<T, A> ReaderDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             ReaderDelegate { inner, around }
         }

@@ -269,7 +269,7 @@ pub mod tracking {
     }
 
     impl<T, A> NamedDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             NamedDelegate { inner, around }
         }
@@ -372,7 +372,7 @@ pub mod tracking {
     }
 
     impl<T, A> CallbackDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             CallbackDelegate { inner, around }
         }
@@ -783,7 +783,7 @@ pub mod tracking {
     }
 
     impl<T, A> TrackerDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             TrackerDelegate { inner, around }
         }

@@ -370,7 +370,7 @@ pub mod types {
         Real {
             /// Which of its labels it has.
             label: i32,
-            /// What it holds.
+            /// Its member.
             value: f64,
         },
         /// Only a discriminator that no other variant has.
@@ -378,7 +378,7 @@ pub mod types {
     }
 
     impl Number {
-        /// What says which variant it is.
+        /// The discriminator of a variant.
         pub fn discriminator(&self) -> i32 {
             match self {
                 Number::Whole(_) => 1,
@@ -443,13 +443,13 @@ pub mod types {
         More {
             /// Any that no other variant has.
             label: Colour,
-            /// What it holds.
+            /// Its member.
             value: Vec<Choice>,
         },
     }
 
     impl Choice {
-        /// What says which variant it is.
+        /// The discriminator of a variant.
         pub fn discriminator(&self) -> Colour {
             match self {
                 Choice::Text(_) => Colour::Red,
@@ -516,7 +516,7 @@ pub mod types {
     }
 
     impl Flag {
-        /// What says which variant it is.
+        /// The discriminator of a variant.
         pub fn discriminator(&self) -> bool {
             match self {
                 Flag::Yes(_) => true,
@@ -564,19 +564,19 @@ pub mod types {
         AMatrix {
             /// Which of its labels it has.
             label: char,
-            /// What it holds.
+            /// Its member.
             value: Matrix,
         },
         Anything {
             /// Any that no other variant has.
             label: char,
-            /// What it holds.
+            /// Its member.
             value: Any,
         },
     }
 
     impl ByLetter {
-        /// What says which variant it is.
+        /// The discriminator of a variant.
         pub fn discriminator(&self) -> char {
             match self {
                 ByLetter::AMatrix { label, .. } => *label,
@@ -646,7 +646,7 @@ pub mod types {
     }
 
     impl Maybe {
-        /// What says which variant it is.
+        /// The discriminator of a variant.
         pub fn discriminator(&self) -> bool {
             match self {
                 Maybe::SomeMoney(_) => true,
@@ -1799,7 +1799,7 @@ pub mod types {
     }
 
     impl<T, A> NodeDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             NodeDelegate { inner, around }
         }

@@ -176,7 +176,7 @@ pub mod tracking {
     }
 
     impl<T, A> CallbackDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             CallbackDelegate { inner, around }
         }
@@ -413,7 +413,7 @@ pub mod tracking {
     }
 
     impl<T, A> TrackerDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             TrackerDelegate { inner, around }
         }

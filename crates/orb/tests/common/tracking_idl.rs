@@ -194,7 +194,7 @@ pub mod tracking {
     }
 
     impl<T, A> CallbackDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             CallbackDelegate { inner, around }
         }
@@ -295,7 +295,7 @@ pub mod tracking {
     }
 
     impl<T, A> NamedDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             NamedDelegate { inner, around }
         }
@@ -592,7 +592,7 @@ pub mod tracking {
     }
 
     impl<T, A> TrackerDelegate<T, A> {
-        /// Around all that `inner` does.
+        /// Around all operations of `inner`.
         pub fn new(inner: T, around: A) -> Self {
             TrackerDelegate { inner, around }
         }
