@@ -8,7 +8,7 @@ use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder, OrbError, SystemException, SystemKind, Timeouts, cpu_broker};
 use hyoshi_os::process::{ProcessIdentity, identity};
 use hyoshi_os::{SocketAddress, SocketStream};
-use hyoshi_wire::ior::{IorEndpoint, Reference};
+use hyoshi_wire::ior::{IorEndpoint, ObjectUrl};
 
 use crate::component::ComponentSpec;
 use crate::idl::cpu_broker as wire;
@@ -314,11 +314,11 @@ impl BrokerClient {
 }
 
 /// Whether a reference has only plain TCP endpoints.
-fn is_plain(reference: &Reference) -> bool {
+fn is_plain(reference: &ObjectUrl) -> bool {
     let ior = match reference {
-        Reference::Ior(ior) => Some(ior.clone()),
-        Reference::Corbaloc(corbaloc) => corbaloc.ior("").ok().flatten(),
-        Reference::Corbaname(_) => None,
+        ObjectUrl::Ior(ior) => Some(ior.clone()),
+        ObjectUrl::Corbaloc(corbaloc) => corbaloc.ior("").ok().flatten(),
+        ObjectUrl::Corbaname(_) => None,
     };
     let endpoints: Vec<_> = ior.iter().flat_map(|ior| ior.iiop().flatten()).flat_map(|way| way.endpoints()).collect();
     !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, IorEndpoint::Tcp { .. }))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::window::placement::{NoRoom, Promise};
+use hyoshi_control::window::placement::{CpuPromise, NoRoom};
 use hyoshi_model::Share;
 
 use crate::platform::{CpuLanes, NotReserved};
@@ -16,7 +16,7 @@ pub(crate) struct LaneUsage(BTreeMap<u32, (Share, String)>);
 
 impl LaneUsage {
     pub fn note(&mut self, cpu: u32, lanes: &CpuLanes) {
-        let takes = lanes.promises.iter().map(Promise::share).sum();
+        let takes = lanes.promises.iter().map(CpuPromise::share).sum();
         match lanes.text.is_empty() {
             true => self.0.remove(&cpu),
             false => self.0.insert(cpu, (takes, lanes.text.clone())),
@@ -49,7 +49,7 @@ mod tests {
         let mut above = LaneUsage::default();
         for cpu in 0..8 {
             let (budget, period) = (Span::from_millis(u64::from(cpu) + 1), Span::from_millis(10));
-            let promises = vec![Promise { budget, period, jitter: Span::ZERO }];
+            let promises = vec![CpuPromise { budget, period, jitter: Span::ZERO }];
             above.note(cpu, &CpuLanes { promises, text: format!("lanes of CPU {cpu}") });
         }
         above.note(7, &CpuLanes::default());

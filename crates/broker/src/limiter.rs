@@ -46,9 +46,9 @@ struct UserCounters {
 }
 
 /// A user's open connection.
-struct ConnectionPermit(UserTable, UserKey);
+struct UserConnection(UserTable, UserKey);
 
-impl Drop for ConnectionPermit {
+impl Drop for UserConnection {
     fn drop(&mut self) {
         if let Some(user) = self.0.0.lock().get_mut(&self.1) {
             user.connections = user.connections.saturating_sub(1);
@@ -107,7 +107,7 @@ impl ServerInterceptor for RequestLimiter {
         let caller = Caller::Known(who.clone());
         let Some((key, account)) = self.counted(&caller) else { return Ok(None) };
         match self.request(&key, account, true) {
-            Ok(()) => Ok(Some(Box::new(ConnectionPermit(self.users.clone(), key)))),
+            Ok(()) => Ok(Some(Box::new(UserConnection(self.users.clone(), key)))),
             Err(limit) => {
                 self.refuse(&caller, account, limit);
                 Err(SystemKind::Transient.not_done(minor::BROKER_BUSY))

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hyoshi_control::window::placement::Promise;
+use hyoshi_control::window::placement::CpuPromise;
 use hyoshi_control::{Finder, TaskId};
 use hyoshi_model::{Instant, Reservation, Span};
 use hyoshi_os::Wake;
@@ -40,7 +40,7 @@ pub struct ProxyInfo {
 #[derive(Clone, Debug, Default)]
 pub struct CpuLanes {
     /// Their budgets.
-    pub promises: Vec<Promise>,
+    pub promises: Vec<CpuPromise>,
     /// Their runs and shares as text; empty if there are none.
     pub text: String,
 }

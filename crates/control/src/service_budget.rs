@@ -69,11 +69,11 @@ pub struct Unserved {
 
 impl core::fmt::Display for Unserved {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Unserved { user, part, taken, needs, budget } = self;
+        let Unserved { user, part, taken: used, needs, budget } = self;
         write!(
             f,
             "serving it would need {needs} of a CPU of the broker's own time; user {user} has {part} of the {budget} \
-                budget, and uses {taken} of that"
+                budget, and uses {used} of that"
         )
     }
 }

@@ -279,7 +279,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     arbiter.join(TaskId(1), joining("one"), Instant::ZERO).unwrap();
     let mut refused = |task, joining| arbiter.join(TaskId(task), joining, Instant::ZERO).unwrap_err().to_string();
     assert_eq!(refused(1, joining("again")), "task 1 is under the broker already");
-    assert_eq!(refused(2, joining("")), "the task has no name: give it one");
+    assert_eq!(refused(2, joining("")), "the task has no name: set one");
     assert_eq!(refused(2, joining(&"x".repeat(65))), "the task's name has 65 characters: at most 64 are allowed");
     assert_eq!(refused(2, joining("a\u{1b}[2J")), "the task's name has control characters: use letters and digits");
     assert_eq!(refused(2, Joining { weight: 0, ..joining("two") }), "a weight of 0: the minimum is 1");

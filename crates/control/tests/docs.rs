@@ -13,7 +13,7 @@ const END: &str = "<!-- end of advocates -->\n";
 
 fn parameter(parameter: &AdvocateParameter) -> String {
     let AdvocateParameter { name, about, measure, least, most, default } = parameter;
-    let default = default.map_or("to be given".to_owned(), |value| measure.write(value));
+    let default = default.map_or("required".to_owned(), |value| measure.write(value));
     format!("`{name}`: {about} ({}-{}; {default})", measure.write(*least), measure.write(*most))
 }
 

@@ -18,12 +18,12 @@ use std::path::Path;
 use crate::common::Place;
 use source::{Source, workspace};
 
-/// Advised-against words in README.md, docs and messages. Goal: under 20, each in `ALLOWED_WORDS`.
-const ADVISED_AGAINST_LIMIT: usize = 1_253;
+/// Advised-against words in README.md, docs and messages that `ALLOWED_WORDS` does not explain. Goal: 0.
+const ADVISED_AGAINST_LIMIT: usize = 0;
 /// Sentences over 25 words in README.md and in the help of every verb. Goal: 0.
 const LONG_SENTENCES_LIMIT: usize = 0;
 /// Names that several types bear and `ALLOWED_TYPES` does not explain. Goal: 0.
-const REPEATED_TYPES_LIMIT: usize = 245;
+const REPEATED_TYPES_LIMIT: usize = 0;
 
 const LONGEST_SENTENCE: usize = 25;
 
@@ -34,6 +34,10 @@ const ALLOWED_WORDS: &[(&str, &str, &str)] = &[];
 const ALLOWED_TYPES: &[(&str, &str)] = &[
     ("Arguments", "the flags and operands of a verb, in the file of that verb"),
     ("Verb", "the verbs of a verb, in the file of that verb"),
+    ("HostArguments", "the flags of a host of `run`, with the feature `orb` and without"),
+    ("JoinedHost", "a node that has joined the hosts of a run, with the feature `orb` and without"),
+    ("NameComponent", "a step of a CosNaming name: generated from its IDL, and in the text of a `corbaname`"),
+    ("RunControl", "the control object of a run, with the feature `orb` and without"),
 ];
 
 /// Crates of the tests alone, whose strings no user sees.

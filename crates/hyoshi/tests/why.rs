@@ -46,7 +46,7 @@ low#1 missed its deadline by 3ms
                                                               ^ deadline
   █ ran  ▓ ran too long  ░ waited  ▒ preempted  x resource, cap  · before its queue  o other
 
-where its 18ms went
+where its 18ms were spent
         10ms    55.6 %  executed, within its declared worst case
          4ms    22.2 %  waited for high#5, which is more urgent
          4ms    22.2 %  preempted by high#6, which is more urgent
@@ -62,7 +62,7 @@ what the dispatcher decided
                   +4ms  begins, in lane 1
                  +18ms  ends
 
-took 18ms (proved bound 19ms)
+lasted 18ms (proved bound 19ms)
 from a simulation: every instant is known
 ";
     assert_eq!(why.out, expected);

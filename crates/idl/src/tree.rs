@@ -78,7 +78,7 @@ pub enum DefinitionKind {
     /// `enum`: names, with their comments.
     Enum(Vec<Enumerator>),
     /// `interface`.
-    Interface(Interface),
+    Interface(IdlInterface),
 }
 
 /// A member of a struct or exception, or a parameter's type and name.
@@ -125,7 +125,7 @@ pub struct Case {
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Interface {
+pub struct IdlInterface {
     /// `local interface`: never remote, rejected by generators of stubs.
     pub local: bool,
     /// `abstract interface`.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use hyoshi_orb::{
-    Any, Completed, ObjectRef, Operation, Orb, SystemException, SystemKind, TypeCode, Typed, WChar, WString,
+    Any, Completed, ObjectRef, Orb, StubOperation, SystemException, SystemKind, TypeCode, Typed, WChar, WString,
 };
 
 use crate::peers::*;
@@ -447,10 +447,10 @@ impl Checks<'_> {
             equal(missing.non_existent().map_err(raised)?, true)
         });
         self.check("an operation that does not exist", |peer| {
-            is(SystemKind::BadOperation)(peer.call(&Operation::new("no_such_operation"), |_| Ok(()), |_| Ok(())))
+            is(SystemKind::BadOperation)(peer.call(&StubOperation::new("no_such_operation"), |_| Ok(()), |_| Ok(())))
         });
         self.check("arguments cut short", |peer| {
-            let operation = Operation::new("echo_string");
+            let operation = StubOperation::new("echo_string");
             match peer.call::<(), SystemException>(&operation, |_| Ok(()), |_| Ok(())) {
                 Err(_) => Ok(()),
                 other => wrong(other, "an exception"),

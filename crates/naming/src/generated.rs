@@ -4,8 +4,8 @@
 pub mod cos_naming {
     use hyoshi_orb::{
         Around, Call, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, FromIor, Interface,
-        Invoked, Ior, ObjectRef, Operation, Pending, Raises, Reference, SystemException, SystemKind, ToIor, TypeCode,
-        TypeIndex, Typed, Types, UserException,
+        Invoked, Ior, ObjectRef, Pending, Raises, Reference, StubOperation, SystemException, SystemKind, ToIor,
+        TypeCode, TypeIndex, Typed, Types, UserException,
     };
     use std::any::{Any, TypeId};
     use std::borrow::Cow;
@@ -163,7 +163,7 @@ pub mod cos_naming {
                 return here.next_one();
             }
             self.0.call(
-                &Operation::new("next_one"),
+                &StubOperation::new("next_one"),
                 |_| Ok(()),
                 |from| Ok((bool::decode(from)?, Binding::decode(from)?)),
             )
@@ -174,7 +174,7 @@ pub mod cos_naming {
                 return here.next_n(how_many);
             }
             self.0.call(
-                &Operation::new("next_n"),
+                &StubOperation::new("next_n"),
                 |to| how_many.encode(to),
                 |from| Ok((bool::decode(from)?, BindingList::decode(from)?)),
             )
@@ -184,7 +184,7 @@ pub mod cos_naming {
             if let Some(here) = self.0.collocated() {
                 return here.destroy();
             }
-            self.0.call(&Operation::new("destroy"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("destroy"), |_| Ok(()), |_| Ok(()))
         }
     }
 
@@ -192,7 +192,7 @@ pub mod cos_naming {
         /// [`next_one`](BindingIterator::next_one) without waiting for its end.
         pub fn next_one_async(&self) -> Pending<(bool, Binding), SystemException> {
             self.0.call_async(
-                &Operation::new("next_one"),
+                &StubOperation::new("next_one"),
                 |_| Ok(()),
                 |from| Ok((bool::decode(from)?, Binding::decode(from)?)),
             )
@@ -201,7 +201,7 @@ pub mod cos_naming {
         /// [`next_n`](BindingIterator::next_n) without waiting for its end.
         pub fn next_n_async(&self, how_many: u32) -> Pending<(bool, BindingList), SystemException> {
             self.0.call_async(
-                &Operation::new("next_n"),
+                &StubOperation::new("next_n"),
                 |to| how_many.encode(to),
                 |from| Ok((bool::decode(from)?, BindingList::decode(from)?)),
             )
@@ -209,7 +209,7 @@ pub mod cos_naming {
 
         /// [`destroy`](BindingIterator::destroy) without waiting for its end.
         pub fn destroy_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("destroy"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("destroy"), |_| Ok(()), |_| Ok(()))
         }
     }
 
@@ -291,22 +291,22 @@ pub mod cos_naming {
     }
 
     impl<T: BindingIterator, A: Around> BindingIteratorDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn BindingIterator as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: BindingIterator, A: Around> BindingIterator for BindingIteratorDelegate<T, A> {
         fn next_one(&self) -> Result<(bool, Binding), SystemException> {
-            self.invoke(&Operation::new("next_one"), || self.inner.next_one())
+            self.invoke(&StubOperation::new("next_one"), || self.inner.next_one())
         }
 
         fn next_n(&self, how_many: u32) -> Result<(bool, BindingList), SystemException> {
-            self.invoke(&Operation::new("next_n"), || self.inner.next_n(how_many))
+            self.invoke(&StubOperation::new("next_n"), || self.inner.next_n(how_many))
         }
 
         fn destroy(&self) -> Result<(), SystemException> {
-            self.invoke(&Operation::new("destroy"), || self.inner.destroy())
+            self.invoke(&StubOperation::new("destroy"), || self.inner.destroy())
         }
     }
 
@@ -1087,7 +1087,7 @@ pub mod cos_naming {
                 return here.bind(n, obj);
             }
             self.0.call(
-                &Operation::new("bind"),
+                &StubOperation::new("bind"),
                 |to| {
                     n.encode(to)?;
                     obj.encode(to)
@@ -1101,7 +1101,7 @@ pub mod cos_naming {
                 return here.rebind(n, obj);
             }
             self.0.call(
-                &Operation::new("rebind"),
+                &StubOperation::new("rebind"),
                 |to| {
                     n.encode(to)?;
                     obj.encode(to)
@@ -1115,7 +1115,7 @@ pub mod cos_naming {
                 return here.bind_context(n, nc);
             }
             self.0.call(
-                &Operation::new("bind_context"),
+                &StubOperation::new("bind_context"),
                 |to| {
                     n.encode(to)?;
                     nc.encode(to)
@@ -1133,7 +1133,7 @@ pub mod cos_naming {
                 return here.rebind_context(n, nc);
             }
             self.0.call(
-                &Operation::new("rebind_context"),
+                &StubOperation::new("rebind_context"),
                 |to| {
                     n.encode(to)?;
                     nc.encode(to)
@@ -1146,21 +1146,25 @@ pub mod cos_naming {
             if let Some(here) = self.0.collocated() {
                 return here.resolve(n);
             }
-            self.0.call(&Operation::new("resolve"), |to| n.encode(to), |from| Option::<ObjectRef>::decode(from))
+            self.0.call(&StubOperation::new("resolve"), |to| n.encode(to), |from| Option::<ObjectRef>::decode(from))
         }
 
         fn unbind(&self, n: &[NameComponent]) -> Result<(), UnbindError> {
             if let Some(here) = self.0.collocated() {
                 return here.unbind(n);
             }
-            self.0.call(&Operation::new("unbind"), |to| n.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("unbind"), |to| n.encode(to), |_| Ok(()))
         }
 
         fn new_context(&self) -> Result<Option<NamingContextStub>, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.new_context();
             }
-            self.0.call(&Operation::new("new_context"), |_| Ok(()), |from| Option::<NamingContextStub>::decode(from))
+            self.0.call(
+                &StubOperation::new("new_context"),
+                |_| Ok(()),
+                |from| Option::<NamingContextStub>::decode(from),
+            )
         }
 
         fn bind_new_context(&self, n: &[NameComponent]) -> Result<Option<NamingContextStub>, BindNewContextError> {
@@ -1168,7 +1172,7 @@ pub mod cos_naming {
                 return here.bind_new_context(n);
             }
             self.0.call(
-                &Operation::new("bind_new_context"),
+                &StubOperation::new("bind_new_context"),
                 |to| n.encode(to),
                 |from| Option::<NamingContextStub>::decode(from),
             )
@@ -1178,7 +1182,7 @@ pub mod cos_naming {
             if let Some(here) = self.0.collocated() {
                 return here.destroy();
             }
-            self.0.call(&Operation::new("destroy"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("destroy"), |_| Ok(()), |_| Ok(()))
         }
 
         fn list(&self, how_many: u32) -> Result<(BindingList, Option<BindingIteratorStub>), SystemException> {
@@ -1186,7 +1190,7 @@ pub mod cos_naming {
                 return here.list(how_many);
             }
             self.0.call(
-                &Operation::new("list"),
+                &StubOperation::new("list"),
                 |to| how_many.encode(to),
                 |from| Ok((BindingList::decode(from)?, Option::<BindingIteratorStub>::decode(from)?)),
             )
@@ -1197,7 +1201,7 @@ pub mod cos_naming {
         /// [`bind`](NamingContext::bind) without waiting for its end.
         pub fn bind_async(&self, n: &[NameComponent], obj: Option<&ObjectRef>) -> Pending<(), BindError> {
             self.0.call_async(
-                &Operation::new("bind"),
+                &StubOperation::new("bind"),
                 |to| {
                     n.encode(to)?;
                     obj.encode(to)
@@ -1209,7 +1213,7 @@ pub mod cos_naming {
         /// [`rebind`](NamingContext::rebind) without waiting for its end.
         pub fn rebind_async(&self, n: &[NameComponent], obj: Option<&ObjectRef>) -> Pending<(), RebindError> {
             self.0.call_async(
-                &Operation::new("rebind"),
+                &StubOperation::new("rebind"),
                 |to| {
                     n.encode(to)?;
                     obj.encode(to)
@@ -1225,7 +1229,7 @@ pub mod cos_naming {
             nc: Option<&NamingContextStub>,
         ) -> Pending<(), BindContextError> {
             self.0.call_async(
-                &Operation::new("bind_context"),
+                &StubOperation::new("bind_context"),
                 |to| {
                     n.encode(to)?;
                     nc.encode(to)
@@ -1241,7 +1245,7 @@ pub mod cos_naming {
             nc: Option<&NamingContextStub>,
         ) -> Pending<(), RebindContextError> {
             self.0.call_async(
-                &Operation::new("rebind_context"),
+                &StubOperation::new("rebind_context"),
                 |to| {
                     n.encode(to)?;
                     nc.encode(to)
@@ -1252,18 +1256,22 @@ pub mod cos_naming {
 
         /// [`resolve`](NamingContext::resolve) without waiting for its end.
         pub fn resolve_async(&self, n: &[NameComponent]) -> Pending<Option<ObjectRef>, ResolveError> {
-            self.0.call_async(&Operation::new("resolve"), |to| n.encode(to), |from| Option::<ObjectRef>::decode(from))
+            self.0.call_async(
+                &StubOperation::new("resolve"),
+                |to| n.encode(to),
+                |from| Option::<ObjectRef>::decode(from),
+            )
         }
 
         /// [`unbind`](NamingContext::unbind) without waiting for its end.
         pub fn unbind_async(&self, n: &[NameComponent]) -> Pending<(), UnbindError> {
-            self.0.call_async(&Operation::new("unbind"), |to| n.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("unbind"), |to| n.encode(to), |_| Ok(()))
         }
 
         /// [`new_context`](NamingContext::new_context) without waiting for its end.
         pub fn new_context_async(&self) -> Pending<Option<NamingContextStub>, SystemException> {
             self.0.call_async(
-                &Operation::new("new_context"),
+                &StubOperation::new("new_context"),
                 |_| Ok(()),
                 |from| Option::<NamingContextStub>::decode(from),
             )
@@ -1275,7 +1283,7 @@ pub mod cos_naming {
             n: &[NameComponent],
         ) -> Pending<Option<NamingContextStub>, BindNewContextError> {
             self.0.call_async(
-                &Operation::new("bind_new_context"),
+                &StubOperation::new("bind_new_context"),
                 |to| n.encode(to),
                 |from| Option::<NamingContextStub>::decode(from),
             )
@@ -1283,7 +1291,7 @@ pub mod cos_naming {
 
         /// [`destroy`](NamingContext::destroy) without waiting for its end.
         pub fn destroy_async(&self) -> Pending<(), DestroyError> {
-            self.0.call_async(&Operation::new("destroy"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("destroy"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`list`](NamingContext::list) without waiting for its end.
@@ -1292,7 +1300,7 @@ pub mod cos_naming {
             how_many: u32,
         ) -> Pending<(BindingList, Option<BindingIteratorStub>), SystemException> {
             self.0.call_async(
-                &Operation::new("list"),
+                &StubOperation::new("list"),
                 |to| how_many.encode(to),
                 |from| Ok((BindingList::decode(from)?, Option::<BindingIteratorStub>::decode(from)?)),
             )
@@ -1422,22 +1430,22 @@ pub mod cos_naming {
     }
 
     impl<T: NamingContext, A: Around> NamingContextDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn NamingContext as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: NamingContext, A: Around> NamingContext for NamingContextDelegate<T, A> {
         fn bind(&self, n: &[NameComponent], obj: Option<&ObjectRef>) -> Result<(), BindError> {
-            self.invoke(&Operation::new("bind"), || self.inner.bind(n, obj))
+            self.invoke(&StubOperation::new("bind"), || self.inner.bind(n, obj))
         }
 
         fn rebind(&self, n: &[NameComponent], obj: Option<&ObjectRef>) -> Result<(), RebindError> {
-            self.invoke(&Operation::new("rebind"), || self.inner.rebind(n, obj))
+            self.invoke(&StubOperation::new("rebind"), || self.inner.rebind(n, obj))
         }
 
         fn bind_context(&self, n: &[NameComponent], nc: Option<&NamingContextStub>) -> Result<(), BindContextError> {
-            self.invoke(&Operation::new("bind_context"), || self.inner.bind_context(n, nc))
+            self.invoke(&StubOperation::new("bind_context"), || self.inner.bind_context(n, nc))
         }
 
         fn rebind_context(
@@ -1445,31 +1453,31 @@ pub mod cos_naming {
             n: &[NameComponent],
             nc: Option<&NamingContextStub>,
         ) -> Result<(), RebindContextError> {
-            self.invoke(&Operation::new("rebind_context"), || self.inner.rebind_context(n, nc))
+            self.invoke(&StubOperation::new("rebind_context"), || self.inner.rebind_context(n, nc))
         }
 
         fn resolve(&self, n: &[NameComponent]) -> Result<Option<ObjectRef>, ResolveError> {
-            self.invoke(&Operation::new("resolve"), || self.inner.resolve(n))
+            self.invoke(&StubOperation::new("resolve"), || self.inner.resolve(n))
         }
 
         fn unbind(&self, n: &[NameComponent]) -> Result<(), UnbindError> {
-            self.invoke(&Operation::new("unbind"), || self.inner.unbind(n))
+            self.invoke(&StubOperation::new("unbind"), || self.inner.unbind(n))
         }
 
         fn new_context(&self) -> Result<Option<NamingContextStub>, SystemException> {
-            self.invoke(&Operation::new("new_context"), || self.inner.new_context())
+            self.invoke(&StubOperation::new("new_context"), || self.inner.new_context())
         }
 
         fn bind_new_context(&self, n: &[NameComponent]) -> Result<Option<NamingContextStub>, BindNewContextError> {
-            self.invoke(&Operation::new("bind_new_context"), || self.inner.bind_new_context(n))
+            self.invoke(&StubOperation::new("bind_new_context"), || self.inner.bind_new_context(n))
         }
 
         fn destroy(&self) -> Result<(), DestroyError> {
-            self.invoke(&Operation::new("destroy"), || self.inner.destroy())
+            self.invoke(&StubOperation::new("destroy"), || self.inner.destroy())
         }
 
         fn list(&self, how_many: u32) -> Result<(BindingList, Option<BindingIteratorStub>), SystemException> {
-            self.invoke(&Operation::new("list"), || self.inner.list(how_many))
+            self.invoke(&StubOperation::new("list"), || self.inner.list(how_many))
         }
     }
 
@@ -2081,7 +2089,7 @@ pub mod cos_naming {
                 return here.to_string(n);
             }
             self.0.call(
-                &Operation::new("to_string"),
+                &StubOperation::new("to_string"),
                 |to| n.encode(to),
                 |from| naming_context_ext::StringName::decode(from),
             )
@@ -2091,7 +2099,7 @@ pub mod cos_naming {
             if let Some(here) = self.0.collocated() {
                 return here.to_name(sn);
             }
-            self.0.call(&Operation::new("to_name"), |to| sn.encode(to), |from| Name::decode(from))
+            self.0.call(&StubOperation::new("to_name"), |to| sn.encode(to), |from| Name::decode(from))
         }
 
         fn to_url(&self, addr: &str, sn: &str) -> Result<naming_context_ext::UrlString, ToUrlError> {
@@ -2099,7 +2107,7 @@ pub mod cos_naming {
                 return here.to_url(addr, sn);
             }
             self.0.call(
-                &Operation::new("to_url"),
+                &StubOperation::new("to_url"),
                 |to| {
                     addr.encode(to)?;
                     sn.encode(to)
@@ -2112,7 +2120,11 @@ pub mod cos_naming {
             if let Some(here) = self.0.collocated() {
                 return here.resolve_str(sn);
             }
-            self.0.call(&Operation::new("resolve_str"), |to| sn.encode(to), |from| Option::<ObjectRef>::decode(from))
+            self.0.call(
+                &StubOperation::new("resolve_str"),
+                |to| sn.encode(to),
+                |from| Option::<ObjectRef>::decode(from),
+            )
         }
     }
 
@@ -2122,7 +2134,7 @@ pub mod cos_naming {
                 return here.bind(n, obj);
             }
             self.0.call(
-                &Operation::new("bind"),
+                &StubOperation::new("bind"),
                 |to| {
                     n.encode(to)?;
                     obj.encode(to)
@@ -2136,7 +2148,7 @@ pub mod cos_naming {
                 return here.rebind(n, obj);
             }
             self.0.call(
-                &Operation::new("rebind"),
+                &StubOperation::new("rebind"),
                 |to| {
                     n.encode(to)?;
                     obj.encode(to)
@@ -2150,7 +2162,7 @@ pub mod cos_naming {
                 return here.bind_context(n, nc);
             }
             self.0.call(
-                &Operation::new("bind_context"),
+                &StubOperation::new("bind_context"),
                 |to| {
                     n.encode(to)?;
                     nc.encode(to)
@@ -2168,7 +2180,7 @@ pub mod cos_naming {
                 return here.rebind_context(n, nc);
             }
             self.0.call(
-                &Operation::new("rebind_context"),
+                &StubOperation::new("rebind_context"),
                 |to| {
                     n.encode(to)?;
                     nc.encode(to)
@@ -2181,21 +2193,25 @@ pub mod cos_naming {
             if let Some(here) = self.0.collocated() {
                 return here.resolve(n);
             }
-            self.0.call(&Operation::new("resolve"), |to| n.encode(to), |from| Option::<ObjectRef>::decode(from))
+            self.0.call(&StubOperation::new("resolve"), |to| n.encode(to), |from| Option::<ObjectRef>::decode(from))
         }
 
         fn unbind(&self, n: &[NameComponent]) -> Result<(), UnbindError> {
             if let Some(here) = self.0.collocated() {
                 return here.unbind(n);
             }
-            self.0.call(&Operation::new("unbind"), |to| n.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("unbind"), |to| n.encode(to), |_| Ok(()))
         }
 
         fn new_context(&self) -> Result<Option<NamingContextStub>, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.new_context();
             }
-            self.0.call(&Operation::new("new_context"), |_| Ok(()), |from| Option::<NamingContextStub>::decode(from))
+            self.0.call(
+                &StubOperation::new("new_context"),
+                |_| Ok(()),
+                |from| Option::<NamingContextStub>::decode(from),
+            )
         }
 
         fn bind_new_context(&self, n: &[NameComponent]) -> Result<Option<NamingContextStub>, BindNewContextError> {
@@ -2203,7 +2219,7 @@ pub mod cos_naming {
                 return here.bind_new_context(n);
             }
             self.0.call(
-                &Operation::new("bind_new_context"),
+                &StubOperation::new("bind_new_context"),
                 |to| n.encode(to),
                 |from| Option::<NamingContextStub>::decode(from),
             )
@@ -2213,7 +2229,7 @@ pub mod cos_naming {
             if let Some(here) = self.0.collocated() {
                 return here.destroy();
             }
-            self.0.call(&Operation::new("destroy"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("destroy"), |_| Ok(()), |_| Ok(()))
         }
 
         fn list(&self, how_many: u32) -> Result<(BindingList, Option<BindingIteratorStub>), SystemException> {
@@ -2221,7 +2237,7 @@ pub mod cos_naming {
                 return here.list(how_many);
             }
             self.0.call(
-                &Operation::new("list"),
+                &StubOperation::new("list"),
                 |to| how_many.encode(to),
                 |from| Ok((BindingList::decode(from)?, Option::<BindingIteratorStub>::decode(from)?)),
             )
@@ -2232,7 +2248,7 @@ pub mod cos_naming {
         /// [`to_string`](NamingContextExt::to_string) without waiting for its end.
         pub fn to_string_async(&self, n: &[NameComponent]) -> Pending<naming_context_ext::StringName, ToStringError> {
             self.0.call_async(
-                &Operation::new("to_string"),
+                &StubOperation::new("to_string"),
                 |to| n.encode(to),
                 |from| naming_context_ext::StringName::decode(from),
             )
@@ -2240,13 +2256,13 @@ pub mod cos_naming {
 
         /// [`to_name`](NamingContextExt::to_name) without waiting for its end.
         pub fn to_name_async(&self, sn: &str) -> Pending<Name, ToNameError> {
-            self.0.call_async(&Operation::new("to_name"), |to| sn.encode(to), |from| Name::decode(from))
+            self.0.call_async(&StubOperation::new("to_name"), |to| sn.encode(to), |from| Name::decode(from))
         }
 
         /// [`to_url`](NamingContextExt::to_url) without waiting for its end.
         pub fn to_url_async(&self, addr: &str, sn: &str) -> Pending<naming_context_ext::UrlString, ToUrlError> {
             self.0.call_async(
-                &Operation::new("to_url"),
+                &StubOperation::new("to_url"),
                 |to| {
                     addr.encode(to)?;
                     sn.encode(to)
@@ -2258,7 +2274,7 @@ pub mod cos_naming {
         /// [`resolve_str`](NamingContextExt::resolve_str) without waiting for its end.
         pub fn resolve_str_async(&self, sn: &str) -> Pending<Option<ObjectRef>, ResolveStrError> {
             self.0.call_async(
-                &Operation::new("resolve_str"),
+                &StubOperation::new("resolve_str"),
                 |to| sn.encode(to),
                 |from| Option::<ObjectRef>::decode(from),
             )
@@ -2267,7 +2283,7 @@ pub mod cos_naming {
         /// [`bind`](NamingContext::bind) without waiting for its end.
         pub fn bind_async(&self, n: &[NameComponent], obj: Option<&ObjectRef>) -> Pending<(), BindError> {
             self.0.call_async(
-                &Operation::new("bind"),
+                &StubOperation::new("bind"),
                 |to| {
                     n.encode(to)?;
                     obj.encode(to)
@@ -2279,7 +2295,7 @@ pub mod cos_naming {
         /// [`rebind`](NamingContext::rebind) without waiting for its end.
         pub fn rebind_async(&self, n: &[NameComponent], obj: Option<&ObjectRef>) -> Pending<(), RebindError> {
             self.0.call_async(
-                &Operation::new("rebind"),
+                &StubOperation::new("rebind"),
                 |to| {
                     n.encode(to)?;
                     obj.encode(to)
@@ -2295,7 +2311,7 @@ pub mod cos_naming {
             nc: Option<&NamingContextStub>,
         ) -> Pending<(), BindContextError> {
             self.0.call_async(
-                &Operation::new("bind_context"),
+                &StubOperation::new("bind_context"),
                 |to| {
                     n.encode(to)?;
                     nc.encode(to)
@@ -2311,7 +2327,7 @@ pub mod cos_naming {
             nc: Option<&NamingContextStub>,
         ) -> Pending<(), RebindContextError> {
             self.0.call_async(
-                &Operation::new("rebind_context"),
+                &StubOperation::new("rebind_context"),
                 |to| {
                     n.encode(to)?;
                     nc.encode(to)
@@ -2322,18 +2338,22 @@ pub mod cos_naming {
 
         /// [`resolve`](NamingContext::resolve) without waiting for its end.
         pub fn resolve_async(&self, n: &[NameComponent]) -> Pending<Option<ObjectRef>, ResolveError> {
-            self.0.call_async(&Operation::new("resolve"), |to| n.encode(to), |from| Option::<ObjectRef>::decode(from))
+            self.0.call_async(
+                &StubOperation::new("resolve"),
+                |to| n.encode(to),
+                |from| Option::<ObjectRef>::decode(from),
+            )
         }
 
         /// [`unbind`](NamingContext::unbind) without waiting for its end.
         pub fn unbind_async(&self, n: &[NameComponent]) -> Pending<(), UnbindError> {
-            self.0.call_async(&Operation::new("unbind"), |to| n.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("unbind"), |to| n.encode(to), |_| Ok(()))
         }
 
         /// [`new_context`](NamingContext::new_context) without waiting for its end.
         pub fn new_context_async(&self) -> Pending<Option<NamingContextStub>, SystemException> {
             self.0.call_async(
-                &Operation::new("new_context"),
+                &StubOperation::new("new_context"),
                 |_| Ok(()),
                 |from| Option::<NamingContextStub>::decode(from),
             )
@@ -2345,7 +2365,7 @@ pub mod cos_naming {
             n: &[NameComponent],
         ) -> Pending<Option<NamingContextStub>, BindNewContextError> {
             self.0.call_async(
-                &Operation::new("bind_new_context"),
+                &StubOperation::new("bind_new_context"),
                 |to| n.encode(to),
                 |from| Option::<NamingContextStub>::decode(from),
             )
@@ -2353,7 +2373,7 @@ pub mod cos_naming {
 
         /// [`destroy`](NamingContext::destroy) without waiting for its end.
         pub fn destroy_async(&self) -> Pending<(), DestroyError> {
-            self.0.call_async(&Operation::new("destroy"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("destroy"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`list`](NamingContext::list) without waiting for its end.
@@ -2362,7 +2382,7 @@ pub mod cos_naming {
             how_many: u32,
         ) -> Pending<(BindingList, Option<BindingIteratorStub>), SystemException> {
             self.0.call_async(
-                &Operation::new("list"),
+                &StubOperation::new("list"),
                 |to| how_many.encode(to),
                 |from| Ok((BindingList::decode(from)?, Option::<BindingIteratorStub>::decode(from)?)),
             )
@@ -2526,40 +2546,40 @@ pub mod cos_naming {
     }
 
     impl<T: NamingContextExt, A: Around> NamingContextExtDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn NamingContextExt as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: NamingContextExt, A: Around> NamingContextExt for NamingContextExtDelegate<T, A> {
         fn to_string(&self, n: &[NameComponent]) -> Result<naming_context_ext::StringName, ToStringError> {
-            self.invoke(&Operation::new("to_string"), || self.inner.to_string(n))
+            self.invoke(&StubOperation::new("to_string"), || self.inner.to_string(n))
         }
 
         fn to_name(&self, sn: &str) -> Result<Name, ToNameError> {
-            self.invoke(&Operation::new("to_name"), || self.inner.to_name(sn))
+            self.invoke(&StubOperation::new("to_name"), || self.inner.to_name(sn))
         }
 
         fn to_url(&self, addr: &str, sn: &str) -> Result<naming_context_ext::UrlString, ToUrlError> {
-            self.invoke(&Operation::new("to_url"), || self.inner.to_url(addr, sn))
+            self.invoke(&StubOperation::new("to_url"), || self.inner.to_url(addr, sn))
         }
 
         fn resolve_str(&self, sn: &str) -> Result<Option<ObjectRef>, ResolveStrError> {
-            self.invoke(&Operation::new("resolve_str"), || self.inner.resolve_str(sn))
+            self.invoke(&StubOperation::new("resolve_str"), || self.inner.resolve_str(sn))
         }
     }
 
     impl<T: NamingContextExt, A: Around> NamingContext for NamingContextExtDelegate<T, A> {
         fn bind(&self, n: &[NameComponent], obj: Option<&ObjectRef>) -> Result<(), BindError> {
-            self.invoke(&Operation::new("bind"), || self.inner.bind(n, obj))
+            self.invoke(&StubOperation::new("bind"), || self.inner.bind(n, obj))
         }
 
         fn rebind(&self, n: &[NameComponent], obj: Option<&ObjectRef>) -> Result<(), RebindError> {
-            self.invoke(&Operation::new("rebind"), || self.inner.rebind(n, obj))
+            self.invoke(&StubOperation::new("rebind"), || self.inner.rebind(n, obj))
         }
 
         fn bind_context(&self, n: &[NameComponent], nc: Option<&NamingContextStub>) -> Result<(), BindContextError> {
-            self.invoke(&Operation::new("bind_context"), || self.inner.bind_context(n, nc))
+            self.invoke(&StubOperation::new("bind_context"), || self.inner.bind_context(n, nc))
         }
 
         fn rebind_context(
@@ -2567,31 +2587,31 @@ pub mod cos_naming {
             n: &[NameComponent],
             nc: Option<&NamingContextStub>,
         ) -> Result<(), RebindContextError> {
-            self.invoke(&Operation::new("rebind_context"), || self.inner.rebind_context(n, nc))
+            self.invoke(&StubOperation::new("rebind_context"), || self.inner.rebind_context(n, nc))
         }
 
         fn resolve(&self, n: &[NameComponent]) -> Result<Option<ObjectRef>, ResolveError> {
-            self.invoke(&Operation::new("resolve"), || self.inner.resolve(n))
+            self.invoke(&StubOperation::new("resolve"), || self.inner.resolve(n))
         }
 
         fn unbind(&self, n: &[NameComponent]) -> Result<(), UnbindError> {
-            self.invoke(&Operation::new("unbind"), || self.inner.unbind(n))
+            self.invoke(&StubOperation::new("unbind"), || self.inner.unbind(n))
         }
 
         fn new_context(&self) -> Result<Option<NamingContextStub>, SystemException> {
-            self.invoke(&Operation::new("new_context"), || self.inner.new_context())
+            self.invoke(&StubOperation::new("new_context"), || self.inner.new_context())
         }
 
         fn bind_new_context(&self, n: &[NameComponent]) -> Result<Option<NamingContextStub>, BindNewContextError> {
-            self.invoke(&Operation::new("bind_new_context"), || self.inner.bind_new_context(n))
+            self.invoke(&StubOperation::new("bind_new_context"), || self.inner.bind_new_context(n))
         }
 
         fn destroy(&self) -> Result<(), DestroyError> {
-            self.invoke(&Operation::new("destroy"), || self.inner.destroy())
+            self.invoke(&StubOperation::new("destroy"), || self.inner.destroy())
         }
 
         fn list(&self, how_many: u32) -> Result<(BindingList, Option<BindingIteratorStub>), SystemException> {
-            self.invoke(&Operation::new("list"), || self.inner.list(how_many))
+            self.invoke(&StubOperation::new("list"), || self.inner.list(how_many))
         }
     }
 

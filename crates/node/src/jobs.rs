@@ -63,8 +63,8 @@ pub struct JobOrder(Arc<OrderState>);
 struct OrderState {
     system: Arc<System>,
     processor: ProcessorId,
-    bindings: PiMutex<Vec<Binding>>,
-    held: PiMutex<Held>,
+    bindings: PiMutex<Vec<OperationBinding>>,
+    held: PiMutex<HeldRequests>,
     /// Requests read in the present turn.
     arrived: PiMutex<Vec<ArrivedRequest>>,
     after: AfterRun,
@@ -102,7 +102,7 @@ impl Drop for ServedLane {
 
 /// The operations that serve an object.
 #[derive(Debug)]
-struct Binding {
+struct OperationBinding {
     default: OperationId,
     /// By operation of the interface.
     except: Vec<(String, OperationId)>,
@@ -110,14 +110,14 @@ struct Binding {
 
 /// Requests by their number.
 #[derive(Debug)]
-struct Held {
+struct HeldRequests {
     requests: Vec<Option<OrderedRequest>>,
     free: Vec<u32>,
 }
 
 /// The reason why an object cannot be bound to an operation of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BindError {
+pub enum OperationBindError {
     /// The system has no such operation.
     Unknown {
         /// Its name.
@@ -137,21 +137,21 @@ pub enum BindError {
     },
 }
 
-impl fmt::Display for BindError {
+impl fmt::Display for OperationBindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BindError::Unknown { operation } => write!(f, "the system has no operation {operation:?}"),
-            BindError::NotCalled { operation } => {
+            OperationBindError::Unknown { operation } => write!(f, "the system has no operation {operation:?}"),
+            OperationBindError::NotCalled { operation } => {
                 write!(f, "requests do not release operation {operation:?}: write `called = true` in the system file")
             }
-            BindError::Elsewhere { operation, processor } => {
+            OperationBindError::Elsewhere { operation, processor } => {
                 write!(f, "operation {operation:?} is on processor {processor:?}, which needs an order of its own")
             }
         }
     }
 }
 
-impl std::error::Error for BindError {}
+impl std::error::Error for OperationBindError {}
 
 /// The most requests that one turn reads.
 const TURN: usize = 64;
@@ -160,7 +160,7 @@ impl JobOrder {
     /// For the objects of one processor. At most `requests` of their requests are read and not yet answered.
     pub fn new(system: &Arc<System>, processor: ProcessorId, requests: usize) -> Self {
         let most = u32::try_from(requests.max(1)).unwrap_or(u32::MAX);
-        let held = Held { requests: (0..most).map(|_| None).collect(), free: (0..most).rev().collect() };
+        let held = HeldRequests { requests: (0..most).map(|_| None).collect(), free: (0..most).rev().collect() };
         JobOrder(Arc::new(OrderState {
             system: system.clone(),
             processor,
@@ -177,26 +177,26 @@ impl JobOrder {
     /// # Errors
     ///
     /// If the system has no such operation, requests do not release it, or it is on another processor.
-    pub fn bind(&self, operation: &str, except: &[(&str, &str)]) -> Result<u32, BindError> {
+    pub fn bind(&self, operation: &str, except: &[(&str, &str)]) -> Result<u32, OperationBindError> {
         let except = except.iter().map(|(idl, name)| Ok(((*idl).to_owned(), self.find(name)?)));
-        let binding = Binding { default: self.find(operation)?, except: except.collect::<Result<_, _>>()? };
+        let binding = OperationBinding { default: self.find(operation)?, except: except.collect::<Result<_, _>>()? };
         let mut bindings = self.0.bindings.lock();
         bindings.push(binding);
         Ok(bindings.len() as u32 - 1)
     }
 
-    fn find(&self, name: &str) -> Result<OperationId, BindError> {
+    fn find(&self, name: &str) -> Result<OperationId, OperationBindError> {
         let system = &self.0.system;
         let operation = || name.to_owned();
         let found = system.operation_ids().find(|id| system.operation(*id).name == name);
-        let id = found.ok_or_else(|| BindError::Unknown { operation: operation() })?;
+        let id = found.ok_or_else(|| OperationBindError::Unknown { operation: operation() })?;
         let declared = system.operation(id);
         if !declared.is_requested() {
-            return Err(BindError::NotCalled { operation: operation() });
+            return Err(OperationBindError::NotCalled { operation: operation() });
         }
         if declared.on != self.0.processor {
             let processor = system.processor(declared.on).name.clone();
-            return Err(BindError::Elsewhere { operation: operation(), processor });
+            return Err(OperationBindError::Elsewhere { operation: operation(), processor });
         }
         Ok(id)
     }

@@ -49,7 +49,7 @@ impl ForPeers {
             return Err(refused(
                 shared,
                 Reason::WrongCertificate,
-                "this host takes certificates only, or its Unix socket",
+                "this host accepts only certificates or its Unix socket",
             ));
         }
         if let Some(certificate) = certificate {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_model::{Instant, ProcessorId, System, read};
-use hyoshi_node::{BindError, JobOrder, ServedLane};
+use hyoshi_node::{JobOrder, OperationBindError, ServedLane};
 use hyoshi_orb::{LaneOptions, Orb, Reference, SystemException, SystemKind, minor};
 use hyoshi_runtime::{Node, Prepared, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
@@ -361,7 +361,7 @@ fn an_object_is_bound_only_to_called_operations_of_its_processor() {
     let system = Arc::new(read(TEXT, "tracking.toml", None).unwrap().system);
     let order = JobOrder::new(&system, ProcessorId(0), 16);
     let error = order.bind("moon", &[]).unwrap_err();
-    assert_eq!(error, BindError::Unknown { operation: "moon".into() });
+    assert_eq!(error, OperationBindError::Unknown { operation: "moon".into() });
     let error = order.bind("locate", &[("nothing", "control")]).unwrap_err();
     assert!(error.to_string().contains("called = true"), "{error}");
     assert!(order.bind("locate", &[]).is_ok());

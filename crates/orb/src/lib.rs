@@ -60,7 +60,7 @@ pub use call::{Call, Replied};
 pub use client::Pending;
 pub use endpoint::ListenError;
 pub use intercept::{ClientInterceptor, Outgoing, ServerInterceptor};
-pub use interface::{Around, Collocated, Interface, Invoked, Object, ObjectRef, Operation, Reference};
+pub use interface::{Around, Collocated, Interface, Invoked, Object, ObjectRef, Reference, StubOperation};
 pub use limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 pub use objects::{Activator, AdapterError, Elsewhere, Locator, Passage, Servant};
 pub use orb::{Orb, OrbBuilder, OrbError};

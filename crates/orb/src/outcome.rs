@@ -7,14 +7,14 @@ use crate::minor;
 use crate::raises::Raises;
 
 /// The outcome of a call, and how to read results.
-pub(crate) struct Outcome<R, E, F> {
+pub(crate) struct CallOutcome<R, E, F> {
     results: Option<F>,
     outcome: Option<Result<R, E>>,
 }
 
-impl<R, E: Raises, F: Fn(&mut Decoder<'_>) -> Result<R, DecodeError>> Outcome<R, E, F> {
+impl<R, E: Raises, F: Fn(&mut Decoder<'_>) -> Result<R, DecodeError>> CallOutcome<R, E, F> {
     pub(crate) fn new(results: F) -> Self {
-        Outcome { results: Some(results), outcome: None }
+        CallOutcome { results: Some(results), outcome: None }
     }
 
     /// Reads it from a reply.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyoshi_wire::giop::{ReplyStatus, Response};
-use hyoshi_wire::ior::{Corbaloc, CorbalocAddress, Ior, NameComponent, Reference};
+use hyoshi_wire::ior::{Corbaloc, CorbalocAddress, Ior, NameComponent, ObjectUrl};
 use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
 use crate::client::{Invocation, RemoteObject, invoke};
@@ -28,10 +28,10 @@ fn resolve_within(orb: &Arc<Shared>, text: &str, deep: u32) -> Result<Ior, Syste
         Some(path) => std::fs::read_to_string(path.strip_prefix("//").unwrap_or(path)).map_err(|_| bad())?.into(),
         None => Cow::from(text),
     };
-    match text.trim().parse::<Reference>().map_err(|_| bad())? {
-        Reference::Ior(ior) => Ok(ior),
-        Reference::Corbaloc(corbaloc) => of(orb, &corbaloc, deep),
-        Reference::Corbaname(corbaname) => {
+    match text.trim().parse::<ObjectUrl>().map_err(|_| bad())? {
+        ObjectUrl::Ior(ior) => Ok(ior),
+        ObjectUrl::Corbaloc(corbaloc) => of(orb, &corbaloc, deep),
+        ObjectUrl::Corbaname(corbaname) => {
             let context = of(orb, &corbaname.context, deep)?;
             if corbaname.name.is_empty() {
                 return Ok(context);

@@ -5,8 +5,8 @@ use crate::tracking;
 use std::sync::{Arc, Mutex};
 
 use hyoshi_orb::{
-    Around, Call, ClientInterceptor, Invoked, Operation, Orb, Outgoing, Replied, ServerInterceptor, ServiceContexts,
-    SystemException, SystemKind,
+    Around, Call, ClientInterceptor, Invoked, Orb, Outgoing, Replied, ServerInterceptor, ServiceContexts,
+    StubOperation, SystemException, SystemKind,
 };
 use tracking::*;
 
@@ -97,7 +97,7 @@ impl<T: Send + Sync> Around for Counted<T> {
 #[test]
 fn what_stands_around_a_call_runs_with_it() {
     let around = Counted((), Mutex::default());
-    let call = Invoked { interface: "IDL:X:1.0", operation: &Operation::new("x") };
+    let call = Invoked { interface: "IDL:X:1.0", operation: &StubOperation::new("x") };
     assert_eq!(around.around(&call, || 7), 7);
     assert_eq!(*around.1.lock().unwrap(), ["x"]);
     assert_eq!(().around(&call, || 1), 1);

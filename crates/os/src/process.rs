@@ -400,7 +400,7 @@ impl fmt::Display for NoProcess {
                     as a container's): select that one again if it is meant"
             ),
             NoProcess::Kernel(pid, name) => {
-                write!(f, "{pid} is {name}, a kernel thread, whose scheduling Hyoshi does not change")
+                write!(f, "{pid} is {name}, a kernel thread; Hyoshi does not change its scheduling")
             }
             NoProcess::Unreadable(pid, why) => {
                 write!(f, "/proc does not show process {pid}: {why}; if /proc is mounted with hidepid, run as root")

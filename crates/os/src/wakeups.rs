@@ -82,11 +82,11 @@ pub enum Woken {
 /// Watches some threads.
 #[derive(Debug)]
 pub struct Wakeups {
-    threads: BTreeMap<u32, Watched>,
+    threads: BTreeMap<u32, WatchedThread>,
     seen: WakeupSource,
 }
 
-struct Watched {
+struct WatchedThread {
     process: u32,
     /// None if samples are taken.
     switches: Option<ThreadSwitches>,
@@ -176,12 +176,12 @@ impl Wakeups {
         self.seen
     }
 
-    fn open(&self, process: u32, tid: u32) -> io::Result<Watched> {
+    fn open(&self, process: u32, tid: u32) -> io::Result<WatchedThread> {
         let switches = match self.seen {
             WakeupSource::Samples => None,
             WakeupSource::Switches => Some(ThreadSwitches::of(tid)?),
         };
-        Ok(Watched { process, switches, asleep: false, count: None, running: 0, consumed: None })
+        Ok(WatchedThread { process, switches, asleep: false, count: None, running: 0, consumed: None })
     }
 }
 
@@ -206,7 +206,7 @@ fn woken(asleep: &mut bool, at: u64, switched: Switched) -> Option<Woken> {
     }
 }
 
-impl Watched {
+impl WatchedThread {
     /// A thread that has gone to sleep since the last sample has woken up, or will.
     fn sample(&mut self, tid: u32, now: Instant) -> Option<Woken> {
         /// A thread that sleeps in each sample does so more often than samples are taken.
@@ -231,9 +231,12 @@ fn consumed(process: u32, tid: u32) -> Span {
     proc::ran(&format!("/proc/{process}/task/{tid}")).unwrap_or_default()
 }
 
-impl fmt::Debug for Watched {
+impl fmt::Debug for WatchedThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("process", &self.process).field("asleep", &self.asleep).finish_non_exhaustive()
+        f.debug_struct("WatchedThread")
+            .field("process", &self.process)
+            .field("asleep", &self.asleep)
+            .finish_non_exhaustive()
     }
 }
 

@@ -254,7 +254,7 @@ fn configuration(summary: &Summary, source: &str) -> Markup {
     html! {
         section {
             h2 { "Reproduce" }
-            p { "The same seed gives the same execution times and jitter under every strategy." }
+            p { "The same seed results in the same execution times and jitter under every strategy." }
             pre { code { (summary.hyoshi.command) } }
             p {}
             dl {

@@ -52,7 +52,7 @@ pub fn refute(
             left = left.saturating_sub(system.operations.len() as u64);
             let Some(tried) = behaviour(system, region, number) else { continue };
             let Ok(plan) = Plan::new(&tried, strategies) else { continue };
-            let watch = RefCell::new(Watch { left, missed: BTreeMap::new() });
+            let watch = RefCell::new(FirstMisses { left, missed: BTreeMap::new() });
             let until = Instant::ZERO + tried.duration;
             simulate(&tried, &plan, until, |_| WatchProbe(&watch), |_| watch.borrow().left > 0);
             let watch = watch.into_inner();
@@ -86,12 +86,12 @@ fn miss(region: usize, behaviour: u32, end: &JobEnd) -> Miss {
 }
 
 /// The first job of each kind and region that is not in time.
-struct Watch {
+struct FirstMisses {
     left: u64,
     missed: BTreeMap<(Kind, u16), JobEnd>,
 }
 
-struct WatchProbe<'a>(&'a RefCell<Watch>);
+struct WatchProbe<'a>(&'a RefCell<FirstMisses>);
 
 impl Probe for WatchProbe<'_> {
     fn event(&mut self, _: Instant, event: TraceEvent) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use common::*;
 use hyoshi_model::*;
-use hyoshi_sched::analysis::{Counterexample, Failure, Subject, counterexamples};
+use hyoshi_sched::analysis::{Counterexample, FailureReason, Subject, counterexamples};
 use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_sim::refute;
 use hyoshi_trace::Stats;
@@ -120,13 +120,13 @@ fn nothing_fails_without_a_counterexample_that_misses() {
     assert!(seen.keys().any(|(subject, _)| *subject == "chain"));
 }
 
-fn kind(why: &Failure) -> &'static str {
+fn kind(why: &FailureReason) -> &'static str {
     match why {
-        Failure::LongerThanDeadline { .. } => "too long",
-        Failure::FirstJobLate { .. } => "first job",
-        Failure::Overload { .. } => "overload",
-        Failure::Demand { .. } => "demand",
-        Failure::Operation { .. } => "operation",
-        Failure::Seen { .. } => "seen",
+        FailureReason::LongerThanDeadline { .. } => "too long",
+        FailureReason::FirstJobLate { .. } => "first job",
+        FailureReason::Overload { .. } => "overload",
+        FailureReason::Demand { .. } => "demand",
+        FailureReason::Operation { .. } => "operation",
+        FailureReason::Seen { .. } => "seen",
     }
 }

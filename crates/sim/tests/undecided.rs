@@ -8,7 +8,7 @@ use crate::common;
 
 use common::*;
 use hyoshi_model::*;
-use hyoshi_sched::analysis::{Failure, counterexamples};
+use hyoshi_sched::analysis::{FailureReason, counterexamples};
 use hyoshi_sched::{Outcome as Holds, Plan, Report, Strategies, analyse};
 use hyoshi_sim::refute;
 
@@ -190,7 +190,7 @@ fn an_operation_without_a_phase_is_seen_to_miss_at_another_one_and_the_example_m
     let report = checked(&system);
     assert_eq!(report.outcome, Holds::DoesNotHold);
     let example = counterexamples(&system, &report).next().unwrap();
-    assert!(matches!(example.why, Failure::Seen { late: Some(late), .. } if late == Span::from_nanos(1_999_999)));
+    assert!(matches!(example.why, FailureReason::Seen { late: Some(late), .. } if late == Span::from_nanos(1_999_999)));
     let written = hyoshi_model::write(&example.system);
     let again = hyoshi_model::read(&written, "again.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let missed = |end: &&hyoshi_trace::JobEnd| end.outcome == hyoshi_trace::JobOutcome::Missed;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyoshi_control::TaskId;
-use hyoshi_control::window::placement::Promise;
+use hyoshi_control::window::placement::CpuPromise;
 use hyoshi_model::{Share, Span};
 use hyoshi_orb::SystemException;
 
@@ -88,10 +88,10 @@ impl Broker for BrokerServant {
     fn promise_lanes(&self, name: &str, what: &[LanePromise]) -> Result<(), PromiseLanesError> {
         let span = Span::from_nanos;
         let promise = |one: &LanePromise| {
-            let promise = Promise { budget: span(one.budget), period: span(one.period), jitter: span(one.jitter) };
+            let promise = CpuPromise { budget: span(one.budget), period: span(one.period), jitter: span(one.jitter) };
             (one.cpu, promise)
         };
-        let promises: Vec<(u32, Promise)> = what.iter().map(promise).collect();
+        let promises: Vec<(u32, CpuPromise)> = what.iter().map(promise).collect();
         self.0.with(|core, caller, now| core.promise_lanes(caller, name, &promises, now)).map_err(RequestError::raise)
     }
 

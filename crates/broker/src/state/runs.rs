@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_control::TaskId;
-use hyoshi_control::window::placement::Promise;
+use hyoshi_control::window::placement::CpuPromise;
 use hyoshi_model::{Instant, Share, Span, printable};
 use hyoshi_os::Credentials;
 use hyoshi_os::process::Process;
@@ -28,7 +28,7 @@ pub(super) struct LaneRun {
     name: String,
     owner: u32,
     process: Process,
-    lanes: BTreeMap<u32, Vec<Promise>>,
+    lanes: BTreeMap<u32, Vec<CpuPromise>>,
 }
 
 /// The state of a run.
@@ -54,14 +54,14 @@ impl BrokerState {
         &mut self,
         who: &Caller,
         name: &str,
-        promises: &[(u32, Promise)],
+        promises: &[(u32, CpuPromise)],
         now: Instant,
     ) -> Result<(), RequestError> {
         let caller = match self.may_promise(who, name, promises) {
             Ok(caller) => caller,
             Err(error) => return self.audited(who, "lanes", None, name, Err(error)),
         };
-        let mut lanes: BTreeMap<u32, Vec<Promise>> = BTreeMap::new();
+        let mut lanes: BTreeMap<u32, Vec<CpuPromise>> = BTreeMap::new();
         promises.iter().for_each(|(cpu, promise)| lanes.entry(*cpu).or_default().push(*promise));
         if self.runs.get(&caller.pid).is_some_and(|run| run.lanes == lanes && !run.process.has_ended()) {
             return Ok(());
@@ -77,7 +77,7 @@ impl BrokerState {
         &self,
         who: &'a Caller,
         name: &str,
-        promises: &[(u32, Promise)],
+        promises: &[(u32, CpuPromise)],
     ) -> Result<&'a Credentials, RequestError> {
         let Caller::Known(caller) = who else {
             let message = "unknown calling process".to_owned();
@@ -92,7 +92,7 @@ impl BrokerState {
             let message = format!("invalid run name {:?}", name.chars().take(80).collect::<String>());
             return Err(RequestError::refused(message, "use 1 to 64 characters without control characters"));
         }
-        let good = |one: &Promise| {
+        let good = |one: &CpuPromise| {
             let period = (Span::from_micros(1)..=LONGEST).contains(&one.period);
             period && one.budget <= LONGEST && one.jitter <= LONGEST * 2
         };
@@ -109,7 +109,7 @@ impl BrokerState {
         &mut self,
         caller: &Credentials,
         name: &str,
-        lanes: BTreeMap<u32, Vec<Promise>>,
+        lanes: BTreeMap<u32, Vec<CpuPromise>>,
         now: Instant,
     ) -> Result<(), RequestError> {
         if lanes.is_empty() {
@@ -187,7 +187,7 @@ impl BrokerState {
     }
 }
 
-fn share(lanes: &[Promise]) -> Share {
+fn share(lanes: &[CpuPromise]) -> Share {
     lanes.iter().map(|promise| promise.share()).sum()
 }
 
@@ -254,9 +254,9 @@ mod tests {
     }
 
     /// A budget in ms of each 10 ms, on each CPU.
-    fn lanes(budget: u64) -> Vec<(u32, Promise)> {
+    fn lanes(budget: u64) -> Vec<(u32, CpuPromise)> {
         let (budget, period) = (Span::from_millis(budget), Span::from_millis(10));
-        let promise = Promise { budget, period, jitter: period - budget };
+        let promise = CpuPromise { budget, period, jitter: period - budget };
         allowed_cpus().into_iter().map(|cpu| (cpu, promise)).collect()
     }
 
@@ -300,7 +300,7 @@ mod tests {
     fn of_more_windows_that_give_way_at_once_than_are_settled_anew_none_is_kept_that_is_not_there() {
         let many = Backlog::MOST_REFUSALS as u32 + 6;
         let mut stage = RunFixture::new("many", &(1..=many).map(|importance| (importance, 1)).collect::<Vec<_>>());
-        let mut all = |lanes: &[(u32, Promise)], held: u64| {
+        let mut all = |lanes: &[(u32, CpuPromise)], held: u64| {
             stage.0.promise_lanes(&user(0, std::process::id()), "flight", lanes, Instant::ZERO).unwrap();
             (1..=many).for_each(|importance| assert_eq!(stage.held(importance), held, "t{importance}"));
         };
@@ -320,7 +320,7 @@ mod tests {
         }
         let promise = |budget, period| {
             let [budget, period] = [budget, period].map(Span::from_nanos);
-            [(0, Promise { budget, period, jitter: Span::ZERO })]
+            [(0, CpuPromise { budget, period, jitter: Span::ZERO })]
         };
         for bad in [promise(1, 0), promise(1, 999), promise(1, u64::MAX), promise(u64::MAX, 1_000_000)] {
             assert!(stage.0.promise_lanes(&root, "flight", &bad, Instant::ZERO).is_err(), "{bad:?}");

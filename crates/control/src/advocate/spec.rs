@@ -124,10 +124,10 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Control characters in others' text are escaped.
         match self {
-            SpecError::Empty => f.write_str("no advocate is given"),
+            SpecError::Empty => f.write_str("no advocate is named"),
             SpecError::Kind(name) => write!(f, "unknown advocate `{}`", name.escape_debug()),
             SpecError::Parameter { kind, name } => write!(f, "`{kind}` has no parameter `{}`", name.escape_debug()),
-            SpecError::Stray { kind, text } => write!(f, "`{kind}` takes no further value `{}`", text.escape_debug()),
+            SpecError::Stray { kind, text } => write!(f, "`{kind}` accepts no further value `{}`", text.escape_debug()),
             SpecError::Twice { kind, parameter } => write!(f, "`{parameter}` of `{kind}` is repeated"),
             SpecError::NoValue { kind, parameter } => write!(f, "`{parameter}` of `{kind}` has no value"),
             SpecError::Missing { kind, parameter } => write!(f, "`{kind}` needs its `{parameter}`"),
@@ -320,7 +320,7 @@ mod tests {
             refused("cap --share"),
             "`share` of `cap` has no value: add the limit, of one CPU, from 0.0001% to 100%"
         );
-        assert_eq!(refused("conditions 3"), "`conditions` takes no further value `3`: it has no parameters");
-        assert!(refused("").starts_with("no advocate is given: the kinds are"));
+        assert_eq!(refused("conditions 3"), "`conditions` accepts no further value `3`: it has no parameters");
+        assert!(refused("").starts_with("no advocate is named: the kinds are"));
     }
 }

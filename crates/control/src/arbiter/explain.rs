@@ -268,8 +268,8 @@ impl fmt::Display for Explanation {
         if let Some(others) = self.because.get(NAMED..).filter(|others| !others.is_empty()) {
             let share: Share = others.iter().map(|holder| holder.share).sum();
             match others.len() {
-                1 => write!(f, "\n               another holds {}", about(share))?,
-                count => write!(f, "\n               {count} others hold {}", about(share))?,
+                1 => write!(f, "\n               another task holds {}", about(share))?,
+                count => write!(f, "\n               {count} other tasks hold {}", about(share))?,
             }
         }
         write!(f, "\n               its own importance is {}, its weight {}", self.importance, self.weight)?;

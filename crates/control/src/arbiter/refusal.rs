@@ -40,7 +40,7 @@ impl fmt::Display for Refusal {
             Refusal::Full => {
                 write!(f, "{} tasks are under the broker, which is its limit: detach one first", Arbiter::MOST_TASKS)
             }
-            Refusal::Name { length: 0 } => f.write_str("the task has no name: give it one"),
+            Refusal::Name { length: 0 } => f.write_str("the task has no name: set one"),
             Refusal::Name { length } if *length > Joining::LONGEST_NAME => {
                 write!(f, "the task's name has {length} characters: at most {} are allowed", Joining::LONGEST_NAME)
             }

@@ -7,7 +7,7 @@ use hyoshi_model::{HostId, Instant, ProgramId, Reservation, Share, Span, System}
 
 use super::{cpu, has_external_advocate, joining, most, open, order, promises, task};
 use crate::task::{Reason, TaskId};
-use crate::window::placement::{Cpu, Promise, Seat, WindowPlacement};
+use crate::window::placement::{Cpu, CpuPromise, Seat, WindowPlacement};
 use crate::{Admission, AdvocateChain};
 
 /// The admitted reservations of a host.
@@ -177,6 +177,6 @@ fn admitted(
     })
 }
 
-fn taken(promises: &[Promise]) -> Share {
+fn taken(promises: &[CpuPromise]) -> Share {
     promises.iter().map(|promise| Share::CPU.scaled(promise.budget.as_nanos(), promise.period.as_nanos())).sum()
 }

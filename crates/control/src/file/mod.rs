@@ -14,7 +14,7 @@ use crate::advocate::{AdvocateChain, Spec, SpecError};
 use crate::arbiter::Joining;
 use crate::policy::PolicySpec;
 use crate::task::{Grant, GroupId, Reason, Status, TaskId};
-use crate::window::placement::{Cpu, Promise, WindowPlacement};
+use crate::window::placement::{Cpu, CpuPromise, WindowPlacement};
 
 pub use admit::{AdmissionVerdict, Admitted, HostAdmission, admit};
 pub use promises::{cpus, promises, promises_of_run};
@@ -181,7 +181,7 @@ pub fn open(system: &System, host: HostId, runs: bool) -> Option<(Admission, Vec
     Some((Admission::new(spec.build(), broker.cap, cpus), groups(&spec)))
 }
 
-fn cpu(number: u32, promises: Vec<Promise>) -> Cpu {
+fn cpu(number: u32, promises: Vec<CpuPromise>) -> Cpu {
     Cpu { number, promises, cap: WindowPlacement::KERNELS_LIMIT }
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use hyoshi_model::{Costs, HostId, OperationId, ProcessorId, Setting, Span, System};
 
-use crate::window::placement::Promise;
+use crate::window::placement::CpuPromise;
 
 /// The period of the watchdog.
 const WATCHDOG: Span = Span::from_millis(50);
@@ -29,7 +29,7 @@ pub fn cpus(system: &System, host: HostId) -> Vec<(ProcessorId, u32)> {
 ///
 /// In each period an operation's jobs need their worst case and the costs of scheduling, the largest of all regions;
 /// they begin as late as their deadline allows. So it holds as long as the operations meet their deadlines.
-pub fn promises(system: &System, host: HostId, cpu: u32) -> Vec<Promise> {
+pub fn promises(system: &System, host: HostId, cpu: u32) -> Vec<CpuPromise> {
     let here = |id: &ProcessorId| {
         let processor = system.processor(*id);
         processor.host == host && processor.cpu.is_none_or(|named| named == cpu)
@@ -39,9 +39,9 @@ pub fn promises(system: &System, host: HostId, cpu: u32) -> Vec<Promise> {
 }
 
 /// The same of a run whose processors are on these CPUs, by CPU.
-pub fn promises_of_run(system: &System, placed: &[(ProcessorId, u32)]) -> BTreeMap<u32, Vec<Promise>> {
+pub fn promises_of_run(system: &System, placed: &[(ProcessorId, u32)]) -> BTreeMap<u32, Vec<CpuPromise>> {
     let rates = rates(system);
-    let mut promises: BTreeMap<u32, Vec<Promise>> = BTreeMap::new();
+    let mut promises: BTreeMap<u32, Vec<CpuPromise>> = BTreeMap::new();
     for (processor, cpu) in placed {
         let lanes = of_processor(system, *processor, &rates);
         if !lanes.is_empty() {
@@ -55,26 +55,26 @@ fn rates(system: &System) -> Vec<Vec<u64>> {
     (0..system.epochs.len()).map(|epoch| system.release_rates(epoch)).collect()
 }
 
-fn of_processor(system: &System, processor: ProcessorId, rates: &[Vec<u64>]) -> Vec<Promise> {
+fn of_processor(system: &System, processor: ProcessorId, rates: &[Vec<u64>]) -> Vec<CpuPromise> {
     let costs = system.processor(processor).costs;
     let operations = system.operations_on(processor).filter_map(|id| of_operation(system, id, costs, rates));
-    let mut promises: Vec<Promise> = operations.collect();
+    let mut promises: Vec<CpuPromise> = operations.collect();
     if !promises.is_empty() && !costs.watchdog.is_zero() {
-        promises.push(Promise { budget: costs.watchdog, period: WATCHDOG, jitter: WATCHDOG });
+        promises.push(CpuPromise { budget: costs.watchdog, period: WATCHDOG, jitter: WATCHDOG });
     }
     promises
 }
 
-fn of_operation(system: &System, id: OperationId, costs: Costs, rates: &[Vec<u64>]) -> Option<Promise> {
+fn of_operation(system: &System, id: OperationId, costs: Costs, rates: &[Vec<u64>]) -> Option<CpuPromise> {
     let runs = rates.iter().enumerate().filter(|(_, rates)| rates[id.index()] > 0);
     let each = runs.map(|(epoch, rates)| {
         let setting = system.setting(epoch, id);
         let period = Span::from_nanos((1_000_000_000_000_000_000 / rates[id.index()]).max(1));
         let budget = budget(setting, costs);
         let latest = setting.deadline.span().max(period).saturating_sub(budget);
-        Promise { budget, period, jitter: latest + setting.jitter }
+        CpuPromise { budget, period, jitter: latest + setting.jitter }
     });
-    each.reduce(|one, other| Promise {
+    each.reduce(|one, other| CpuPromise {
         budget: one.budget.max(other.budget),
         period: one.period.min(other.period),
         jitter: one.jitter.max(other.jitter),

@@ -71,7 +71,7 @@ impl PolicyError {
     /// The remedy.
     pub const fn remedy(&self) -> &'static str {
         match self {
-            PolicyError::Twice(_) => "give each group and each part its own name",
+            PolicyError::Twice(_) => "use a different name for each group and each part",
             PolicyError::TooMany => "one partition has room for 64 groups and parts",
             PolicyError::TooDeep => "partitions can be nested at most four deep",
             PolicyError::LongName(_) => "use at most 32 characters",

@@ -12,7 +12,7 @@ use crate::task::TaskId;
 
 /// The promised CPU time of something above the windows: a lane, or a release thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promise {
+pub struct CpuPromise {
     /// Its most CPU time in each period.
     pub budget: Span,
     /// The period.
@@ -21,7 +21,7 @@ pub struct Promise {
     pub jitter: Span,
 }
 
-impl Promise {
+impl CpuPromise {
     /// The share of the CPU.
     pub fn share(&self) -> Share {
         part(self.budget, self.period)
@@ -34,7 +34,7 @@ pub struct Cpu {
     /// The kernel's number.
     pub number: u32,
     /// The promises above the windows.
-    pub promises: Vec<Promise>,
+    pub promises: Vec<CpuPromise>,
     /// The most that windows and promises may use together: the rest is for the kernel and ordinary threads.
     pub cap: Share,
 }
@@ -244,7 +244,7 @@ impl WindowPlacement {
         let mut order: Vec<usize> = (0..self.cpus.len()).collect();
         order.sort_by_cached_key(|cpu| {
             let (place, windows) = &self.cpus[*cpu];
-            let promised: Share = place.promises.iter().map(Promise::share).sum();
+            let promised: Share = place.promises.iter().map(CpuPromise::share).sum();
             let taken: Share = windows.iter().map(|window| self.share(window.reservation)).sum();
             (Some(*cpu) != home, taken.saturating_add(promised), *cpu)
         });
@@ -274,7 +274,7 @@ impl WindowPlacement {
     /// Replaces the promises above the windows of a CPU. If one of them is late then, all of them are placed anew in
     /// the order of `first`, others behind; a window that no longer fits keeps the most that does, or is removed, and
     /// is returned.
-    pub fn promise(&mut self, number: u32, promises: &[Promise], first: &[TaskId]) -> Vec<(TaskId, NoRoom)> {
+    pub fn promise(&mut self, number: u32, promises: &[CpuPromise], first: &[TaskId]) -> Vec<(TaskId, NoRoom)> {
         let Some(home) = self.cpus.iter().position(|(cpu, _)| cpu.number == number) else { return Vec::new() };
         self.cpus[home].0.promises = merged(promises);
         if self.holds(&self.cpus[home].0, &whole(&self.cpus[home].1)) {
@@ -433,7 +433,7 @@ impl WindowPlacement {
     /// Whether all of them are served in time on a CPU, within its cap.
     fn holds(&self, cpu: &Cpu, windows: &[Placed]) -> bool {
         let taken: Share = windows.iter().map(|window| self.share(window.served())).sum();
-        let promised: Share = cpu.promises.iter().map(Promise::share).sum();
+        let promised: Share = cpu.promises.iter().map(CpuPromise::share).sum();
         if !windows.is_empty() && taken.saturating_add(promised) > cpu.cap {
             return false;
         }
@@ -514,19 +514,19 @@ fn whole(windows: &[Placed]) -> Vec<Placed> {
 
 /// Combines promises to a few that use at least as much in any time: those of one period are one, and neighbours if
 /// there are too many.
-fn merged(promises: &[Promise]) -> Vec<Promise> {
+fn merged(promises: &[CpuPromise]) -> Vec<CpuPromise> {
     /// Bounds the time of a decision in a system with many operations.
     const MOST: usize = 64;
     let mut sorted = promises.to_vec();
     sorted.sort_by_key(|promise| promise.period);
-    let join = |together: &[Promise]| {
-        together.iter().copied().reduce(|one, other| Promise {
+    let join = |together: &[CpuPromise]| {
+        together.iter().copied().reduce(|one, other| CpuPromise {
             budget: Span::from_nanos(one.budget.as_nanos().saturating_add(other.budget.as_nanos())),
             period: one.period.min(other.period),
             jitter: one.jitter.max(other.jitter),
         })
     };
-    let few: Vec<Promise> = sorted.chunk_by(|one, next| one.period == next.period).filter_map(join).collect();
+    let few: Vec<CpuPromise> = sorted.chunk_by(|one, next| one.period == next.period).filter_map(join).collect();
     few.chunks(few.len().div_ceil(MOST).max(1)).filter_map(join).collect()
 }
 

@@ -19,7 +19,7 @@ use hyoshi_model::{Share, printable_lines};
 use serde_json::json;
 
 use super::answer::{OutputText, VerbOutput};
-pub(super) use change::{Period, settled};
+pub(super) use change::{PeriodArgument, settled};
 pub(super) use look::{status_json, task_json};
 use whom::Asked;
 pub(super) use whom::Whom;
@@ -99,12 +99,12 @@ enum Verb {
     /// Show the policy and its cap, or change them
     Policy {
         #[command(subcommand)]
-        verb: Option<change::Policy>,
+        verb: Option<change::PolicyVerb>,
     },
     /// Add, remove or list a task's advocates
     Advocate {
         #[command(subcommand)]
-        verb: change::Advocate,
+        verb: change::AdvocateVerb,
     },
     /// Check a file of limits and print the limits
     CheckConfig(limits::Check),

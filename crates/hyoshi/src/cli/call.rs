@@ -8,11 +8,11 @@ mod values;
 use std::path::PathBuf;
 
 use clap::Args;
-use hyoshi_idl::tree::{DefinitionKind, Direction, Interface};
+use hyoshi_idl::tree::{DefinitionKind, Direction, IdlInterface};
 use hyoshi_idl::{DefinitionId, ReadOptions, Specification, Type, read};
 use hyoshi_model::Span;
-use hyoshi_orb::{Object, ObjectRef, Operation, Orb, SystemException, TypeCode, TypeKind, Value};
-use hyoshi_wire::ior::{IorEndpoint, Reference};
+use hyoshi_orb::{Object, ObjectRef, Orb, StubOperation, SystemException, TypeCode, TypeKind, Value};
+use hyoshi_wire::ior::{IorEndpoint, ObjectUrl};
 use serde_json::{Value as Json, json};
 
 use super::load::span;
@@ -74,7 +74,7 @@ pub(super) fn call(arguments: &Arguments, format: Format) -> Result<Held, Failur
         .map_err(|error| Failure::new(format!("cannot start the ORB: {error}")))?;
     let reference = super::ior::text(&arguments.reference)?;
     let reference = reference.trim();
-    if let Err(error) = reference.parse::<Reference>() {
+    if let Err(error) = reference.parse::<ObjectUrl>() {
         return Err(super::ior::refusal(reference, &error, format));
     }
     let object = orb.resolve_unchecked::<dyn Object>(reference).map_err(|raised| {
@@ -174,7 +174,7 @@ fn scoped(all: &Specification, id: DefinitionId) -> String {
 }
 
 /// The interface and its bases.
-fn lineage(all: &Specification, id: DefinitionId) -> Vec<&Interface> {
+fn lineage(all: &Specification, id: DefinitionId) -> Vec<&IdlInterface> {
     let (mut next, mut seen, mut found) = (vec![id], Vec::new(), Vec::new());
     while let Some(id) = next.pop() {
         if let (DefinitionKind::Interface(interface), false) = (&all[id].kind, seen.contains(&id)) {
@@ -348,9 +348,9 @@ fn invoke(object: &ObjectRef, called: &Called, values: &[Value]) -> (Result<Vec<
         values.iter().zip(&called.sent).try_for_each(|(value, (_, of))| value.encode_as(of, to))
     };
     if called.oneway {
-        return (object.as_ref().send(&Operation::oneway(name), arguments).map(|()| Vec::new()), 0);
+        return (object.as_ref().send(&StubOperation::oneway(name), arguments).map(|()| Vec::new()), 0);
     }
-    let outcome = object.as_ref().call(&Operation::new(name), arguments, |from| {
+    let outcome = object.as_ref().call(&StubOperation::new(name), arguments, |from| {
         let values = called.back.iter().map(|(_, of)| Value::decode_as(of, from)).collect::<Result<_, _>>()?;
         Ok((values, from.left()))
     });

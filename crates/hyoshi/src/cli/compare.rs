@@ -96,7 +96,8 @@ pub(super) fn text(system: &System, name: &str, agreement: &RunComparison) -> St
     }
     for disturbed in disturbed.iter().take(MOST_TOLD) {
         let difference = told(system, &disturbed.difference);
-        let _ = writeln!(text, "  disturbed: {} went to something else; {difference}", time(disturbed.lost));
+        let _ =
+            writeln!(text, "  disturbed: {} used by other threads or the kernel; {difference}", time(disturbed.lost));
     }
     for difference in disagreements.iter().take(MOST_TOLD) {
         let _ = writeln!(text, "  disagreement {}", told(system, difference));

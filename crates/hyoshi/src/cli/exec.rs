@@ -26,7 +26,7 @@ use hyoshi_orb::cpu_broker;
 use hyoshi_os::Credentials;
 use hyoshi_os::process::{Process, ProcessIdentity, identity, set_no_new_privileges, wait_for_either};
 
-use super::broker::{At, Here, Period, settled};
+use super::broker::{At, Here, PeriodArgument, settled};
 use super::{Failure, Format, Held, streams};
 
 /// The exit code before the program is started, as of env(1), nice(1) and timeout(1).
@@ -46,7 +46,7 @@ pub(super) struct TaskRequest {
     name: Option<String>,
     /// The period of its work, such as 33ms for 30 frames a second; auto finds it from the program's wake-ups
     #[arg(long, value_name = "TIME")]
-    period: Period,
+    period: PeriodArgument,
     /// Deadline for the budget, from the start of each period [default: the period]
     #[arg(long, value_name = "TIME")]
     deadline: Option<Span>,

@@ -20,7 +20,7 @@ use super::load::span;
 use super::{Failure, Format, Held, head, streams};
 use demand::{Spike, WorkLength, WorkPhase, WorkPlan};
 use tally::{PeriodCounts, PeriodOutcome};
-use work::Crew;
+use work::WorkerThreads;
 
 #[derive(Debug, Args)]
 #[command(after_help = "It ends after --for or on an interrupt, and prints a summary.\n  \
@@ -108,7 +108,7 @@ pub(super) fn hourglass(arguments: &Hourglass, format: Format) -> Result<Held, F
     let interrupt = Interrupt::on_signals(wake.clone())
         .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
     let clock = MonotonicClock::start();
-    let crew = Crew::new(arguments.threads, clock, &interrupt);
+    let crew = WorkerThreads::new(arguments.threads, clock, &interrupt);
     let total = std::thread::scope(|scope| {
         for number in 1..arguments.threads {
             let thread = std::thread::Builder::new().name(format!("hourglass-{number}"));
@@ -142,7 +142,7 @@ struct Time<'a> {
 fn play(
     arguments: &Hourglass,
     demand: &WorkPlan,
-    crew: &Crew<'_>,
+    crew: &WorkerThreads<'_>,
     time: &Time<'_>,
     format: Format,
 ) -> Result<PeriodCounts, Failure> {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use hyoshi_report::TerminalStyle;
-use hyoshi_wire::ior::{Reference, ReferenceError};
+use hyoshi_wire::ior::{ObjectUrl, ReferenceError};
 
 use self::describe::Described;
 use super::{Failure, Format, Held, head, streams};
@@ -51,7 +51,7 @@ pub(super) fn ior(arguments: &Arguments, format: Format) -> Result<Held, Failure
 fn decode(from: &str, format: Format) -> Result<Held, Failure> {
     let text = text(from)?;
     let text = text.trim();
-    let reference: Reference = text.parse().map_err(|error| refusal(text, &error, format))?;
+    let reference: ObjectUrl = text.parse().map_err(|error| refusal(text, &error, format))?;
     let described = Described::of(&reference);
     match format {
         Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&table::table(&described)))?,

@@ -196,7 +196,7 @@ fn not_counted(why: fmt::Arguments<'_>) -> ReportNote {
     note(NoteLevel::Info, "lanes", text)
 }
 
-type Promises = BTreeMap<u32, Vec<hyoshi_control::window::placement::Promise>>;
+type Promises = BTreeMap<u32, Vec<hyoshi_control::window::placement::CpuPromise>>;
 
 fn wire(promises: &Promises) -> Vec<LanePromise> {
     let all = promises.iter().flat_map(|(cpu, lanes)| lanes.iter().map(|lane| (*cpu, lane)));
@@ -209,7 +209,7 @@ fn wire(promises: &Promises) -> Vec<LanePromise> {
     wire.collect()
 }
 
-fn share(lanes: &[hyoshi_control::window::placement::Promise]) -> Share {
+fn share(lanes: &[hyoshi_control::window::placement::CpuPromise]) -> Share {
     lanes.iter().map(|lane| lane.share()).sum()
 }
 

@@ -124,9 +124,11 @@ impl Macros {
                     index = end;
                     let none = parameters.is_empty() && arguments.iter().all(|argument| argument.is_empty());
                     if arguments.len() != parameters.len() && !none {
-                        let (takes, given) = (parameters.len(), arguments.len());
-                        let error =
-                            IdlDiagnostic::at(place, format!("the macro `{name}` expects {takes}, but gets {given}"));
+                        let (expected, counted) = (parameters.len(), arguments.len());
+                        let error = IdlDiagnostic::at(
+                            place,
+                            format!("the macro `{name}` expects {expected}, but gets {counted}"),
+                        );
                         let error = error.label("number of arguments");
                         return Err(match found.at {
                             Some(at) => error.other(at, "defined here"),

@@ -7,10 +7,10 @@ use super::docs::docs;
 use super::methods::{Method, MethodParameter, tuple};
 use super::names::ident;
 use super::scope::Scope;
-use crate::tree::{Definition, DefinitionId, Direction, Interface, Type};
+use crate::tree::{Definition, DefinitionId, Direction, IdlInterface, Type};
 
 impl Scope<'_> {
-    pub fn remote(&self, id: DefinitionId, definition: &Definition, interface: &Interface) -> TokenStream {
+    pub fn remote(&self, id: DefinitionId, definition: &Definition, interface: &IdlInterface) -> TokenStream {
         let methods = self.methods(id, interface);
         let declared = self.operations(id, definition, interface, &methods);
         let raised = methods.iter().map(|method| self.raised(id, method));
@@ -24,7 +24,7 @@ impl Scope<'_> {
         &self,
         id: DefinitionId,
         definition: &Definition,
-        interface: &Interface,
+        interface: &IdlInterface,
         methods: &[Method<'_>],
     ) -> TokenStream {
         let (name, docs) = (self.trait_name(id), docs(&definition.docs, &definition.annotations));
@@ -48,7 +48,7 @@ impl Scope<'_> {
     }
 
     /// The interface and its ancestors, each with its own methods.
-    fn lineage<'t>(&'t self, id: DefinitionId, interface: &'t Interface) -> Vec<(TokenStream, Vec<Method<'t>>)> {
+    fn lineage<'t>(&'t self, id: DefinitionId, interface: &'t IdlInterface) -> Vec<(TokenStream, Vec<Method<'t>>)> {
         let own = [(id, interface)].into_iter().chain(self.ancestors(interface));
         own.map(|(id, interface)| (self.definition(id), self.methods(id, interface))).collect()
     }
@@ -72,7 +72,7 @@ impl Scope<'_> {
     }
 
     /// The stub: a reference with the operations as methods.
-    fn caller(&self, id: DefinitionId, interface: &Interface) -> TokenStream {
+    fn caller(&self, id: DefinitionId, interface: &IdlInterface) -> TokenStream {
         let (name, stub) = (self.trait_name(id), ident(&self.names.made(id).stub));
         let (reference, from, as_ref) = (self.orb("Reference"), self.prelude("From"), self.prelude("AsRef"));
         let doc = format!(" A reference to an object with the operations of [`{name}`].");
@@ -213,7 +213,7 @@ impl Scope<'_> {
     }
 
     /// `impl Interface`: from the wire to the servant.
-    fn served(&self, id: DefinitionId, definition: &Definition, interface: &Interface) -> TokenStream {
+    fn served(&self, id: DefinitionId, definition: &Definition, interface: &IdlInterface) -> TokenStream {
         let (name, stub) = (self.trait_name(id), ident(&self.names.made(id).stub));
         let ancestors = self.ancestors(interface);
         let bases = ancestors.iter().map(|(id, _)| &self.get(*id).repository_id);
@@ -367,7 +367,7 @@ impl Scope<'_> {
     }
 
     /// The delegate: every operation within a wrapper of the user's.
-    fn delegate(&self, id: DefinitionId, interface: &Interface) -> TokenStream {
+    fn delegate(&self, id: DefinitionId, interface: &IdlInterface) -> TokenStream {
         let (name, delegate) = (self.trait_name(id), ident(&self.names.made(id).delegate));
         let around = self.orb("Around");
         // Interfaces may be called `A` and `T`.
@@ -384,7 +384,7 @@ impl Scope<'_> {
             quote!(impl<#inner: #name, #wrap: #around> #of for #delegate<#inner, #wrap> { #(#methods)* })
         });
         let invoke = lineage.iter().any(|(_, methods)| !methods.is_empty()).then(|| {
-            let (operation, invoked) = (self.orb("Operation"), self.orb("Invoked"));
+            let (operation, invoked) = (self.orb("StubOperation"), self.orb("Invoked"));
             let (remote, once) = (self.orb("Interface"), self.prelude("FnOnce"));
             quote! {
                 impl<#inner: #name, #wrap: #around> #delegate<#inner, #wrap> {

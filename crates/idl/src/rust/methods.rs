@@ -8,7 +8,7 @@ use quote::{format_ident, quote};
 use super::docs::docs;
 use super::names::{distinct, ident, snake};
 use super::scope::Scope;
-use crate::tree::{DefinitionId, DefinitionKind, Direction, Interface, Type};
+use crate::tree::{DefinitionId, DefinitionKind, Direction, IdlInterface, Type};
 
 /// A method of an interface's trait.
 pub(super) struct Method<'a> {
@@ -67,9 +67,9 @@ impl<'a> Method<'a> {
         format_ident!("{name}")
     }
 
-    /// `Operation::new("locate")`.
+    /// `StubOperation::new("locate")`.
     pub fn operation(&self, scope: &Scope<'_>) -> TokenStream {
-        let (operation, wire) = (scope.orb("Operation"), &self.wire);
+        let (operation, wire) = (scope.orb("StubOperation"), &self.wire);
         if self.oneway { quote!(#operation::oneway(#wire)) } else { quote!(#operation::new(#wire)) }
     }
 
@@ -121,7 +121,7 @@ pub(super) fn tuple(all: Vec<TokenStream>) -> TokenStream {
 
 impl Scope<'_> {
     /// An interface's own methods: operations, then attributes.
-    pub fn methods<'t>(&'t self, id: DefinitionId, interface: &'t Interface) -> Vec<Method<'t>> {
+    pub fn methods<'t>(&'t self, id: DefinitionId, interface: &'t IdlInterface) -> Vec<Method<'t>> {
         let made = self.names.made(id);
         let method = |wire: String| {
             let name = ident(made.methods.get(&wire).map_or("", String::as_str));
@@ -167,7 +167,7 @@ impl Scope<'_> {
     }
 
     /// All ancestors of an interface, each once, nearest first.
-    pub fn ancestors(&self, interface: &Interface) -> Vec<(DefinitionId, &Interface)> {
+    pub fn ancestors(&self, interface: &IdlInterface) -> Vec<(DefinitionId, &IdlInterface)> {
         let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
         let mut next: Vec<_> = interface.bases.iter().rev().copied().collect();
         while let Some(id) = next.pop() {
@@ -180,7 +180,7 @@ impl Scope<'_> {
     }
 
     /// All methods, by their names on the wire.
-    pub fn all_methods<'t>(&'t self, id: DefinitionId, interface: &'t Interface) -> Vec<Method<'t>> {
+    pub fn all_methods<'t>(&'t self, id: DefinitionId, interface: &'t IdlInterface) -> Vec<Method<'t>> {
         let mut all = self.methods(id, interface);
         for (base, interface) in self.ancestors(interface) {
             all.extend(self.methods(base, interface));

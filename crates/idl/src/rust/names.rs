@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Span};
 
-use crate::tree::{Definition, DefinitionId, DefinitionKind, Interface, Specification};
+use crate::tree::{Definition, DefinitionId, DefinitionKind, IdlInterface, Specification};
 
 /// The path of a definition in the generated code.
 #[derive(Clone, Debug, Default)]
@@ -179,7 +179,7 @@ const RESERVED: &[&str] = &[
 ];
 
 /// Names on the wire and in Rust of an interface's own members: attributes, then operations.
-fn methods(interface: &Interface) -> Vec<(String, String)> {
+fn methods(interface: &IdlInterface) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for operation in &interface.operations {
         all.push((operation.name.clone(), snake(&operation.name)));
@@ -195,7 +195,7 @@ fn methods(interface: &Interface) -> Vec<(String, String)> {
 }
 
 /// Names on the wire of methods with user exceptions, with the name for their error type.
-fn errors(interface: &Interface) -> Vec<(String, String)> {
+fn errors(interface: &IdlInterface) -> Vec<(String, String)> {
     let operations = interface.operations.iter().filter(|operation| !operation.raises.is_empty());
     let mut all: Vec<_> =
         operations.map(|operation| (operation.name.clone(), format!("{}Error", camel(&operation.name)))).collect();

@@ -6,7 +6,7 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::scope::Scope;
-use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, Interface, Type};
+use crate::tree::{ConstantValue, DefinitionId, DefinitionKind, IdlInterface, Type};
 
 /// A trait that a type may derive beyond `Clone` and `Debug`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Scope<'_> {
     }
 
     /// The interface of a reference, if it has stubs.
-    pub fn interface(&self, of: &Type) -> Option<(DefinitionId, &Interface)> {
+    pub fn interface(&self, of: &Type) -> Option<(DefinitionId, &IdlInterface)> {
         match self.resolve(of) {
             Type::Named(id) => match &self.get(*id).kind {
                 DefinitionKind::Interface(interface) if !interface.forward => Some((*id, interface)),

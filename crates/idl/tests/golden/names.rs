@@ -5,8 +5,8 @@
 pub mod names {
     use ::hyoshi_orb::{
         Around, Call, Decode, DecodeError, DecodeErrorKind, Decoder, Encode as _, EncodeError, Encoder, FromIor,
-        Interface, Invoked, Ior, Operation, Pending, Raises, Reference, SystemException, SystemKind, ToIor, TypeCode,
-        TypeIndex, Typed, Types, UserException,
+        Interface, Invoked, Ior, Pending, Raises, Reference, StubOperation, SystemException, SystemKind, ToIor,
+        TypeCode, TypeIndex, Typed, Types, UserException,
     };
     use std::any::{Any, TypeId};
     use std::borrow::Cow;
@@ -539,7 +539,7 @@ pub mod names {
                 return here_.r#move(to, from, call, here, outcome);
             }
             let (result_, call_now, result) = self.0.call::<_, MoveError>(
-                &Operation::new("move"),
+                &StubOperation::new("move"),
                 |to_| {
                     to.encode(to_)?;
                     from.encode(to_)?;
@@ -557,28 +557,28 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.clone_();
             }
-            self.0.call(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
         }
 
         fn clone_async(&self) -> ::std::result::Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.clone_async();
             }
-            self.0.call(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
         }
 
         fn locate(&self, id: &str) -> ::std::result::Result<from::Inner, FromLocateError> {
             if let Some(here) = self.0.collocated() {
                 return here.locate(id);
             }
-            self.0.call(&Operation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
+            self.0.call(&StubOperation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
         }
 
         fn new(&self, value: bool) -> ::std::result::Result<i32, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.new(value);
             }
-            self.0.call(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+            self.0.call(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
         }
 
         fn into_many(
@@ -595,7 +595,7 @@ pub mod names {
                 return here.into_many(a, b, c, d, e, f, g);
             }
             self.0.call(
-                &Operation::new("into_many"),
+                &StubOperation::new("into_many"),
                 |to| {
                     a.encode(to)?;
                     b.encode(to)?;
@@ -613,21 +613,21 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.a_side();
             }
-            self.0.call(&Operation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
+            self.0.call(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
         }
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.r#type();
             }
-            self.0.call(&Operation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
+            self.0.call(&StubOperation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
         }
 
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.set_type(value);
             }
-            self.0.call(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
         }
     }
 
@@ -642,7 +642,7 @@ pub mod names {
             outcome: from::Side,
         ) -> Pending<(Vec, Option, Box), MoveError> {
             self.0.call_async(
-                &Operation::new("move"),
+                &StubOperation::new("move"),
                 |to_| {
                     to.encode(to_)?;
                     from.encode(to_)?;
@@ -656,22 +656,22 @@ pub mod names {
 
         /// [`clone_`](From::clone_) without waiting for its end.
         pub fn clone_async_(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`clone_async`](From::clone_async) without waiting for its end.
         pub fn clone_async_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`locate`](From::locate) without waiting for its end.
         pub fn locate_async(&self, id: &str) -> Pending<from::Inner, FromLocateError> {
-            self.0.call_async(&Operation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
+            self.0.call_async(&StubOperation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
         }
 
         /// [`new`](From::new) without waiting for its end.
         pub fn new_async(&self, value: bool) -> Pending<i32, SystemException> {
-            self.0.call_async(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+            self.0.call_async(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
         }
 
         /// [`into_many`](From::into_many) without waiting for its end.
@@ -686,7 +686,7 @@ pub mod names {
             g: i32,
         ) -> Pending<i32, SystemException> {
             self.0.call_async(
-                &Operation::new("into_many"),
+                &StubOperation::new("into_many"),
                 |to| {
                     a.encode(to)?;
                     b.encode(to)?;
@@ -702,17 +702,17 @@ pub mod names {
 
         /// [`a_side`](From::a_side) without waiting for its end.
         pub fn a_side_async(&self) -> Pending<from::Side, SystemException> {
-            self.0.call_async(&Operation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
+            self.0.call_async(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
         }
 
         /// [`r#type`](From::r#type) without waiting for its end.
         pub fn type_async(&self) -> Pending<::std::string::String, SystemException> {
-            self.0.call_async(&Operation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
+            self.0.call_async(&StubOperation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
         }
 
         /// [`set_type`](From::set_type) without waiting for its end.
         pub fn set_type_async(&self, value: &str) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
         }
     }
 
@@ -834,7 +834,7 @@ pub mod names {
     }
 
     impl<T: From, A: Around> FromDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn From as Interface>::ID, operation }, run)
         }
     }
@@ -848,23 +848,23 @@ pub mod names {
             here: i32,
             outcome: from::Side,
         ) -> ::std::result::Result<(Vec, Box), MoveError> {
-            self.invoke(&Operation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
+            self.invoke(&StubOperation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
         }
 
         fn clone_(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("clone"), || self.inner.clone_())
+            self.invoke(&StubOperation::new("clone"), || self.inner.clone_())
         }
 
         fn clone_async(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("clone_async"), || self.inner.clone_async())
+            self.invoke(&StubOperation::new("clone_async"), || self.inner.clone_async())
         }
 
         fn locate(&self, id: &str) -> ::std::result::Result<from::Inner, FromLocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate(id))
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate(id))
         }
 
         fn new(&self, value: bool) -> ::std::result::Result<i32, SystemException> {
-            self.invoke(&Operation::new("new"), || self.inner.new(value))
+            self.invoke(&StubOperation::new("new"), || self.inner.new(value))
         }
 
         fn into_many(
@@ -877,19 +877,19 @@ pub mod names {
             f: i32,
             g: i32,
         ) -> ::std::result::Result<i32, SystemException> {
-            self.invoke(&Operation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
+            self.invoke(&StubOperation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
         }
 
         fn a_side(&self) -> ::std::result::Result<from::Side, SystemException> {
-            self.invoke(&Operation::new("_get_a_side"), || self.inner.a_side())
+            self.invoke(&StubOperation::new("_get_a_side"), || self.inner.a_side())
         }
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException> {
-            self.invoke(&Operation::new("_get_type"), || self.inner.r#type())
+            self.invoke(&StubOperation::new("_get_type"), || self.inner.r#type())
         }
 
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("_set_type"), || self.inner.set_type(value))
+            self.invoke(&StubOperation::new("_set_type"), || self.inner.set_type(value))
         }
     }
 
@@ -1098,14 +1098,14 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.go();
             }
-            self.0.call(&Operation::new("go"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("go"), |_| Ok(()), |_| Ok(()))
         }
 
         fn locate_left(&self) -> ::std::result::Result<from::Inner, LocateLeftError> {
             if let Some(here) = self.0.collocated() {
                 return here.locate_left();
             }
-            self.0.call(&Operation::new("locate_left"), |_| Ok(()), |from| from::Inner::decode(from))
+            self.0.call(&StubOperation::new("locate_left"), |_| Ok(()), |from| from::Inner::decode(from))
         }
     }
 
@@ -1122,7 +1122,7 @@ pub mod names {
                 return here_.r#move(to, from, call, here, outcome);
             }
             let (result_, call_now, result) = self.0.call::<_, MoveError>(
-                &Operation::new("move"),
+                &StubOperation::new("move"),
                 |to_| {
                     to.encode(to_)?;
                     from.encode(to_)?;
@@ -1140,28 +1140,28 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.clone_();
             }
-            self.0.call(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
         }
 
         fn clone_async(&self) -> ::std::result::Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.clone_async();
             }
-            self.0.call(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
         }
 
         fn locate(&self, id: &str) -> ::std::result::Result<from::Inner, FromLocateError> {
             if let Some(here) = self.0.collocated() {
                 return here.locate(id);
             }
-            self.0.call(&Operation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
+            self.0.call(&StubOperation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
         }
 
         fn new(&self, value: bool) -> ::std::result::Result<i32, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.new(value);
             }
-            self.0.call(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+            self.0.call(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
         }
 
         fn into_many(
@@ -1178,7 +1178,7 @@ pub mod names {
                 return here.into_many(a, b, c, d, e, f, g);
             }
             self.0.call(
-                &Operation::new("into_many"),
+                &StubOperation::new("into_many"),
                 |to| {
                     a.encode(to)?;
                     b.encode(to)?;
@@ -1196,33 +1196,33 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.a_side();
             }
-            self.0.call(&Operation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
+            self.0.call(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
         }
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.r#type();
             }
-            self.0.call(&Operation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
+            self.0.call(&StubOperation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
         }
 
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.set_type(value);
             }
-            self.0.call(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
         }
     }
 
     impl LeftStub {
         /// [`go`](Left::go) without waiting for its end.
         pub fn go_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("go"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("go"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`locate_left`](Left::locate_left) without waiting for its end.
         pub fn locate_left_async(&self) -> Pending<from::Inner, LocateLeftError> {
-            self.0.call_async(&Operation::new("locate_left"), |_| Ok(()), |from| from::Inner::decode(from))
+            self.0.call_async(&StubOperation::new("locate_left"), |_| Ok(()), |from| from::Inner::decode(from))
         }
 
         /// [`r#move`](From::r#move) without waiting for its end.
@@ -1235,7 +1235,7 @@ pub mod names {
             outcome: from::Side,
         ) -> Pending<(Vec, Option, Box), MoveError> {
             self.0.call_async(
-                &Operation::new("move"),
+                &StubOperation::new("move"),
                 |to_| {
                     to.encode(to_)?;
                     from.encode(to_)?;
@@ -1249,22 +1249,22 @@ pub mod names {
 
         /// [`clone_`](From::clone_) without waiting for its end.
         pub fn clone_async_(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`clone_async`](From::clone_async) without waiting for its end.
         pub fn clone_async_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`locate`](From::locate) without waiting for its end.
         pub fn locate_async(&self, id: &str) -> Pending<from::Inner, FromLocateError> {
-            self.0.call_async(&Operation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
+            self.0.call_async(&StubOperation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
         }
 
         /// [`new`](From::new) without waiting for its end.
         pub fn new_async(&self, value: bool) -> Pending<i32, SystemException> {
-            self.0.call_async(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+            self.0.call_async(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
         }
 
         /// [`into_many`](From::into_many) without waiting for its end.
@@ -1279,7 +1279,7 @@ pub mod names {
             g: i32,
         ) -> Pending<i32, SystemException> {
             self.0.call_async(
-                &Operation::new("into_many"),
+                &StubOperation::new("into_many"),
                 |to| {
                     a.encode(to)?;
                     b.encode(to)?;
@@ -1295,17 +1295,17 @@ pub mod names {
 
         /// [`a_side`](From::a_side) without waiting for its end.
         pub fn a_side_async(&self) -> Pending<from::Side, SystemException> {
-            self.0.call_async(&Operation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
+            self.0.call_async(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
         }
 
         /// [`r#type`](From::r#type) without waiting for its end.
         pub fn type_async(&self) -> Pending<::std::string::String, SystemException> {
-            self.0.call_async(&Operation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
+            self.0.call_async(&StubOperation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
         }
 
         /// [`set_type`](From::set_type) without waiting for its end.
         pub fn set_type_async(&self, value: &str) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
         }
     }
 
@@ -1452,18 +1452,18 @@ pub mod names {
     }
 
     impl<T: Left, A: Around> LeftDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Left as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Left, A: Around> Left for LeftDelegate<T, A> {
         fn go(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("go"), || self.inner.go())
+            self.invoke(&StubOperation::new("go"), || self.inner.go())
         }
 
         fn locate_left(&self) -> ::std::result::Result<from::Inner, LocateLeftError> {
-            self.invoke(&Operation::new("locate_left"), || self.inner.locate_left())
+            self.invoke(&StubOperation::new("locate_left"), || self.inner.locate_left())
         }
     }
 
@@ -1476,23 +1476,23 @@ pub mod names {
             here: i32,
             outcome: from::Side,
         ) -> ::std::result::Result<(Vec, Box), MoveError> {
-            self.invoke(&Operation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
+            self.invoke(&StubOperation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
         }
 
         fn clone_(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("clone"), || self.inner.clone_())
+            self.invoke(&StubOperation::new("clone"), || self.inner.clone_())
         }
 
         fn clone_async(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("clone_async"), || self.inner.clone_async())
+            self.invoke(&StubOperation::new("clone_async"), || self.inner.clone_async())
         }
 
         fn locate(&self, id: &str) -> ::std::result::Result<from::Inner, FromLocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate(id))
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate(id))
         }
 
         fn new(&self, value: bool) -> ::std::result::Result<i32, SystemException> {
-            self.invoke(&Operation::new("new"), || self.inner.new(value))
+            self.invoke(&StubOperation::new("new"), || self.inner.new(value))
         }
 
         fn into_many(
@@ -1505,19 +1505,19 @@ pub mod names {
             f: i32,
             g: i32,
         ) -> ::std::result::Result<i32, SystemException> {
-            self.invoke(&Operation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
+            self.invoke(&StubOperation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
         }
 
         fn a_side(&self) -> ::std::result::Result<from::Side, SystemException> {
-            self.invoke(&Operation::new("_get_a_side"), || self.inner.a_side())
+            self.invoke(&StubOperation::new("_get_a_side"), || self.inner.a_side())
         }
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException> {
-            self.invoke(&Operation::new("_get_type"), || self.inner.r#type())
+            self.invoke(&StubOperation::new("_get_type"), || self.inner.r#type())
         }
 
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("_set_type"), || self.inner.set_type(value))
+            self.invoke(&StubOperation::new("_set_type"), || self.inner.set_type(value))
         }
     }
 
@@ -1534,7 +1534,7 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.turn();
             }
-            self.0.call(&Operation::new("turn"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("turn"), |_| Ok(()), |_| Ok(()))
         }
     }
 
@@ -1551,7 +1551,7 @@ pub mod names {
                 return here_.r#move(to, from, call, here, outcome);
             }
             let (result_, call_now, result) = self.0.call::<_, MoveError>(
-                &Operation::new("move"),
+                &StubOperation::new("move"),
                 |to_| {
                     to.encode(to_)?;
                     from.encode(to_)?;
@@ -1569,28 +1569,28 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.clone_();
             }
-            self.0.call(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
         }
 
         fn clone_async(&self) -> ::std::result::Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.clone_async();
             }
-            self.0.call(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
         }
 
         fn locate(&self, id: &str) -> ::std::result::Result<from::Inner, FromLocateError> {
             if let Some(here) = self.0.collocated() {
                 return here.locate(id);
             }
-            self.0.call(&Operation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
+            self.0.call(&StubOperation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
         }
 
         fn new(&self, value: bool) -> ::std::result::Result<i32, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.new(value);
             }
-            self.0.call(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+            self.0.call(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
         }
 
         fn into_many(
@@ -1607,7 +1607,7 @@ pub mod names {
                 return here.into_many(a, b, c, d, e, f, g);
             }
             self.0.call(
-                &Operation::new("into_many"),
+                &StubOperation::new("into_many"),
                 |to| {
                     a.encode(to)?;
                     b.encode(to)?;
@@ -1625,28 +1625,28 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.a_side();
             }
-            self.0.call(&Operation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
+            self.0.call(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
         }
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.r#type();
             }
-            self.0.call(&Operation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
+            self.0.call(&StubOperation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
         }
 
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.set_type(value);
             }
-            self.0.call(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
         }
     }
 
     impl RightStub {
         /// [`turn`](Right::turn) without waiting for its end.
         pub fn turn_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("turn"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("turn"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`r#move`](From::r#move) without waiting for its end.
@@ -1659,7 +1659,7 @@ pub mod names {
             outcome: from::Side,
         ) -> Pending<(Vec, Option, Box), MoveError> {
             self.0.call_async(
-                &Operation::new("move"),
+                &StubOperation::new("move"),
                 |to_| {
                     to.encode(to_)?;
                     from.encode(to_)?;
@@ -1673,22 +1673,22 @@ pub mod names {
 
         /// [`clone_`](From::clone_) without waiting for its end.
         pub fn clone_async_(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`clone_async`](From::clone_async) without waiting for its end.
         pub fn clone_async_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`locate`](From::locate) without waiting for its end.
         pub fn locate_async(&self, id: &str) -> Pending<from::Inner, FromLocateError> {
-            self.0.call_async(&Operation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
+            self.0.call_async(&StubOperation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
         }
 
         /// [`new`](From::new) without waiting for its end.
         pub fn new_async(&self, value: bool) -> Pending<i32, SystemException> {
-            self.0.call_async(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+            self.0.call_async(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
         }
 
         /// [`into_many`](From::into_many) without waiting for its end.
@@ -1703,7 +1703,7 @@ pub mod names {
             g: i32,
         ) -> Pending<i32, SystemException> {
             self.0.call_async(
-                &Operation::new("into_many"),
+                &StubOperation::new("into_many"),
                 |to| {
                     a.encode(to)?;
                     b.encode(to)?;
@@ -1719,17 +1719,17 @@ pub mod names {
 
         /// [`a_side`](From::a_side) without waiting for its end.
         pub fn a_side_async(&self) -> Pending<from::Side, SystemException> {
-            self.0.call_async(&Operation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
+            self.0.call_async(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
         }
 
         /// [`r#type`](From::r#type) without waiting for its end.
         pub fn type_async(&self) -> Pending<::std::string::String, SystemException> {
-            self.0.call_async(&Operation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
+            self.0.call_async(&StubOperation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
         }
 
         /// [`set_type`](From::set_type) without waiting for its end.
         pub fn set_type_async(&self, value: &str) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
         }
     }
 
@@ -1874,14 +1874,14 @@ pub mod names {
     }
 
     impl<T: Right, A: Around> RightDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Right as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Right, A: Around> Right for RightDelegate<T, A> {
         fn turn(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("turn"), || self.inner.turn())
+            self.invoke(&StubOperation::new("turn"), || self.inner.turn())
         }
     }
 
@@ -1894,23 +1894,23 @@ pub mod names {
             here: i32,
             outcome: from::Side,
         ) -> ::std::result::Result<(Vec, Box), MoveError> {
-            self.invoke(&Operation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
+            self.invoke(&StubOperation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
         }
 
         fn clone_(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("clone"), || self.inner.clone_())
+            self.invoke(&StubOperation::new("clone"), || self.inner.clone_())
         }
 
         fn clone_async(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("clone_async"), || self.inner.clone_async())
+            self.invoke(&StubOperation::new("clone_async"), || self.inner.clone_async())
         }
 
         fn locate(&self, id: &str) -> ::std::result::Result<from::Inner, FromLocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate(id))
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate(id))
         }
 
         fn new(&self, value: bool) -> ::std::result::Result<i32, SystemException> {
-            self.invoke(&Operation::new("new"), || self.inner.new(value))
+            self.invoke(&StubOperation::new("new"), || self.inner.new(value))
         }
 
         fn into_many(
@@ -1923,19 +1923,19 @@ pub mod names {
             f: i32,
             g: i32,
         ) -> ::std::result::Result<i32, SystemException> {
-            self.invoke(&Operation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
+            self.invoke(&StubOperation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
         }
 
         fn a_side(&self) -> ::std::result::Result<from::Side, SystemException> {
-            self.invoke(&Operation::new("_get_a_side"), || self.inner.a_side())
+            self.invoke(&StubOperation::new("_get_a_side"), || self.inner.a_side())
         }
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException> {
-            self.invoke(&Operation::new("_get_type"), || self.inner.r#type())
+            self.invoke(&StubOperation::new("_get_type"), || self.inner.r#type())
         }
 
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("_set_type"), || self.inner.set_type(value))
+            self.invoke(&StubOperation::new("_set_type"), || self.inner.set_type(value))
         }
     }
 
@@ -2015,7 +2015,7 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.side_of(side);
             }
-            self.0.call(&Operation::new("side_of"), |to| side.encode(to), |from| from::Inner::decode(from))
+            self.0.call(&StubOperation::new("side_of"), |to| side.encode(to), |from| from::Inner::decode(from))
         }
     }
 
@@ -2024,14 +2024,14 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.go();
             }
-            self.0.call(&Operation::new("go"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("go"), |_| Ok(()), |_| Ok(()))
         }
 
         fn locate_left(&self) -> ::std::result::Result<from::Inner, LocateLeftError> {
             if let Some(here) = self.0.collocated() {
                 return here.locate_left();
             }
-            self.0.call(&Operation::new("locate_left"), |_| Ok(()), |from| from::Inner::decode(from))
+            self.0.call(&StubOperation::new("locate_left"), |_| Ok(()), |from| from::Inner::decode(from))
         }
     }
 
@@ -2048,7 +2048,7 @@ pub mod names {
                 return here_.r#move(to, from, call, here, outcome);
             }
             let (result_, call_now, result) = self.0.call::<_, MoveError>(
-                &Operation::new("move"),
+                &StubOperation::new("move"),
                 |to_| {
                     to.encode(to_)?;
                     from.encode(to_)?;
@@ -2066,28 +2066,28 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.clone_();
             }
-            self.0.call(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
         }
 
         fn clone_async(&self) -> ::std::result::Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.clone_async();
             }
-            self.0.call(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
         }
 
         fn locate(&self, id: &str) -> ::std::result::Result<from::Inner, FromLocateError> {
             if let Some(here) = self.0.collocated() {
                 return here.locate(id);
             }
-            self.0.call(&Operation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
+            self.0.call(&StubOperation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
         }
 
         fn new(&self, value: bool) -> ::std::result::Result<i32, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.new(value);
             }
-            self.0.call(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+            self.0.call(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
         }
 
         fn into_many(
@@ -2104,7 +2104,7 @@ pub mod names {
                 return here.into_many(a, b, c, d, e, f, g);
             }
             self.0.call(
-                &Operation::new("into_many"),
+                &StubOperation::new("into_many"),
                 |to| {
                     a.encode(to)?;
                     b.encode(to)?;
@@ -2122,21 +2122,21 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.a_side();
             }
-            self.0.call(&Operation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
+            self.0.call(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
         }
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.r#type();
             }
-            self.0.call(&Operation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
+            self.0.call(&StubOperation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
         }
 
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.set_type(value);
             }
-            self.0.call(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
         }
     }
 
@@ -2145,24 +2145,24 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.turn();
             }
-            self.0.call(&Operation::new("turn"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("turn"), |_| Ok(()), |_| Ok(()))
         }
     }
 
     impl BottomStub {
         /// [`side_of`](Bottom::side_of) without waiting for its end.
         pub fn side_of_async(&self, side: from::Side) -> Pending<from::Inner, SideOfError> {
-            self.0.call_async(&Operation::new("side_of"), |to| side.encode(to), |from| from::Inner::decode(from))
+            self.0.call_async(&StubOperation::new("side_of"), |to| side.encode(to), |from| from::Inner::decode(from))
         }
 
         /// [`go`](Left::go) without waiting for its end.
         pub fn go_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("go"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("go"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`locate_left`](Left::locate_left) without waiting for its end.
         pub fn locate_left_async(&self) -> Pending<from::Inner, LocateLeftError> {
-            self.0.call_async(&Operation::new("locate_left"), |_| Ok(()), |from| from::Inner::decode(from))
+            self.0.call_async(&StubOperation::new("locate_left"), |_| Ok(()), |from| from::Inner::decode(from))
         }
 
         /// [`r#move`](From::r#move) without waiting for its end.
@@ -2175,7 +2175,7 @@ pub mod names {
             outcome: from::Side,
         ) -> Pending<(Vec, Option, Box), MoveError> {
             self.0.call_async(
-                &Operation::new("move"),
+                &StubOperation::new("move"),
                 |to_| {
                     to.encode(to_)?;
                     from.encode(to_)?;
@@ -2189,22 +2189,22 @@ pub mod names {
 
         /// [`clone_`](From::clone_) without waiting for its end.
         pub fn clone_async_(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`clone_async`](From::clone_async) without waiting for its end.
         pub fn clone_async_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`locate`](From::locate) without waiting for its end.
         pub fn locate_async(&self, id: &str) -> Pending<from::Inner, FromLocateError> {
-            self.0.call_async(&Operation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
+            self.0.call_async(&StubOperation::new("locate"), |to| id.encode(to), |from| from::Inner::decode(from))
         }
 
         /// [`new`](From::new) without waiting for its end.
         pub fn new_async(&self, value: bool) -> Pending<i32, SystemException> {
-            self.0.call_async(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+            self.0.call_async(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
         }
 
         /// [`into_many`](From::into_many) without waiting for its end.
@@ -2219,7 +2219,7 @@ pub mod names {
             g: i32,
         ) -> Pending<i32, SystemException> {
             self.0.call_async(
-                &Operation::new("into_many"),
+                &StubOperation::new("into_many"),
                 |to| {
                     a.encode(to)?;
                     b.encode(to)?;
@@ -2235,22 +2235,22 @@ pub mod names {
 
         /// [`a_side`](From::a_side) without waiting for its end.
         pub fn a_side_async(&self) -> Pending<from::Side, SystemException> {
-            self.0.call_async(&Operation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
+            self.0.call_async(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| from::Side::decode(from))
         }
 
         /// [`r#type`](From::r#type) without waiting for its end.
         pub fn type_async(&self) -> Pending<::std::string::String, SystemException> {
-            self.0.call_async(&Operation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
+            self.0.call_async(&StubOperation::new("_get_type"), |_| Ok(()), |from| ::std::string::String::decode(from))
         }
 
         /// [`set_type`](From::set_type) without waiting for its end.
         pub fn set_type_async(&self, value: &str) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
         }
 
         /// [`turn`](Right::turn) without waiting for its end.
         pub fn turn_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("turn"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("turn"), |_| Ok(()), |_| Ok(()))
         }
     }
 
@@ -2424,24 +2424,24 @@ pub mod names {
     }
 
     impl<T: Bottom, A: Around> BottomDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Bottom as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Bottom, A: Around> Bottom for BottomDelegate<T, A> {
         fn side_of(&self, side: from::Side) -> ::std::result::Result<from::Inner, SideOfError> {
-            self.invoke(&Operation::new("side_of"), || self.inner.side_of(side))
+            self.invoke(&StubOperation::new("side_of"), || self.inner.side_of(side))
         }
     }
 
     impl<T: Bottom, A: Around> Left for BottomDelegate<T, A> {
         fn go(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("go"), || self.inner.go())
+            self.invoke(&StubOperation::new("go"), || self.inner.go())
         }
 
         fn locate_left(&self) -> ::std::result::Result<from::Inner, LocateLeftError> {
-            self.invoke(&Operation::new("locate_left"), || self.inner.locate_left())
+            self.invoke(&StubOperation::new("locate_left"), || self.inner.locate_left())
         }
     }
 
@@ -2454,23 +2454,23 @@ pub mod names {
             here: i32,
             outcome: from::Side,
         ) -> ::std::result::Result<(Vec, Box), MoveError> {
-            self.invoke(&Operation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
+            self.invoke(&StubOperation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
         }
 
         fn clone_(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("clone"), || self.inner.clone_())
+            self.invoke(&StubOperation::new("clone"), || self.inner.clone_())
         }
 
         fn clone_async(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("clone_async"), || self.inner.clone_async())
+            self.invoke(&StubOperation::new("clone_async"), || self.inner.clone_async())
         }
 
         fn locate(&self, id: &str) -> ::std::result::Result<from::Inner, FromLocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate(id))
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate(id))
         }
 
         fn new(&self, value: bool) -> ::std::result::Result<i32, SystemException> {
-            self.invoke(&Operation::new("new"), || self.inner.new(value))
+            self.invoke(&StubOperation::new("new"), || self.inner.new(value))
         }
 
         fn into_many(
@@ -2483,25 +2483,25 @@ pub mod names {
             f: i32,
             g: i32,
         ) -> ::std::result::Result<i32, SystemException> {
-            self.invoke(&Operation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
+            self.invoke(&StubOperation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
         }
 
         fn a_side(&self) -> ::std::result::Result<from::Side, SystemException> {
-            self.invoke(&Operation::new("_get_a_side"), || self.inner.a_side())
+            self.invoke(&StubOperation::new("_get_a_side"), || self.inner.a_side())
         }
 
         fn r#type(&self) -> ::std::result::Result<::std::string::String, SystemException> {
-            self.invoke(&Operation::new("_get_type"), || self.inner.r#type())
+            self.invoke(&StubOperation::new("_get_type"), || self.inner.r#type())
         }
 
         fn set_type(&self, value: &str) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("_set_type"), || self.inner.set_type(value))
+            self.invoke(&StubOperation::new("_set_type"), || self.inner.set_type(value))
         }
     }
 
     impl<T: Bottom, A: Around> Right for BottomDelegate<T, A> {
         fn turn(&self) -> ::std::result::Result<(), SystemException> {
-            self.invoke(&Operation::new("turn"), || self.inner.turn())
+            self.invoke(&StubOperation::new("turn"), || self.inner.turn())
         }
     }
 
@@ -2580,14 +2580,14 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.locate();
             }
-            self.0.call(&Operation::new("locate"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("locate"), |_| Ok(()), |_| Ok(()))
         }
     }
 
     impl OtherStub {
         /// [`locate`](Other::locate) without waiting for its end.
         pub fn locate_async(&self) -> Pending<(), OtherLocateError> {
-            self.0.call_async(&Operation::new("locate"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("locate"), |_| Ok(()), |_| Ok(()))
         }
     }
 
@@ -2657,14 +2657,14 @@ pub mod names {
     }
 
     impl<T: Other, A: Around> OtherDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Other as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Other, A: Around> Other for OtherDelegate<T, A> {
         fn locate(&self) -> ::std::result::Result<(), OtherLocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate())
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate())
         }
     }
 
@@ -2755,14 +2755,14 @@ pub mod names {
             if let Some(here) = self.0.collocated() {
                 return here.locate();
             }
-            self.0.call(&Operation::new("locate"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("locate"), |_| Ok(()), |_| Ok(()))
         }
     }
 
     impl AnotherStub {
         /// [`locate`](Another::locate) without waiting for its end.
         pub fn locate_async(&self) -> Pending<(), AnotherLocateError> {
-            self.0.call_async(&Operation::new("locate"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("locate"), |_| Ok(()), |_| Ok(()))
         }
     }
 
@@ -2832,21 +2832,22 @@ pub mod names {
     }
 
     impl<T: Another, A: Around> AnotherDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Another as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Another, A: Around> Another for AnotherDelegate<T, A> {
         fn locate(&self) -> ::std::result::Result<(), AnotherLocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate())
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate())
         }
     }
 
     pub mod deeper {
         use ::hyoshi_orb::{
             Around, Call, Decode, DecodeError, Decoder, Encode as _, EncodeError, Encoder, FromIor, Interface, Invoked,
-            Ior, Operation, Pending, Reference, SystemException, SystemKind, ToIor, TypeCode, TypeIndex, Typed, Types,
+            Ior, Pending, Reference, StubOperation, SystemException, SystemKind, ToIor, TypeCode, TypeIndex, Typed,
+            Types,
         };
         use std::any::{Any, TypeId};
         use std::borrow::Cow;
@@ -2907,7 +2908,7 @@ pub mod names {
                 if let Some(here) = self.0.collocated() {
                     return here.r#where(of);
                 }
-                self.0.call(&Operation::new("where"), |to| of.encode(to), |from| Position::decode(from))
+                self.0.call(&StubOperation::new("where"), |to| of.encode(to), |from| Position::decode(from))
             }
         }
 
@@ -2916,7 +2917,7 @@ pub mod names {
                 if let Some(here) = self.0.collocated() {
                     return here.side_of(side);
                 }
-                self.0.call(&Operation::new("side_of"), |to| side.encode(to), |from| Inner::decode(from))
+                self.0.call(&StubOperation::new("side_of"), |to| side.encode(to), |from| Inner::decode(from))
             }
         }
 
@@ -2925,14 +2926,14 @@ pub mod names {
                 if let Some(here) = self.0.collocated() {
                     return here.go();
                 }
-                self.0.call(&Operation::new("go"), |_| Ok(()), |_| Ok(()))
+                self.0.call(&StubOperation::new("go"), |_| Ok(()), |_| Ok(()))
             }
 
             fn locate_left(&self) -> Result<Inner, LocateLeftError> {
                 if let Some(here) = self.0.collocated() {
                     return here.locate_left();
                 }
-                self.0.call(&Operation::new("locate_left"), |_| Ok(()), |from| Inner::decode(from))
+                self.0.call(&StubOperation::new("locate_left"), |_| Ok(()), |from| Inner::decode(from))
             }
         }
 
@@ -2949,7 +2950,7 @@ pub mod names {
                     return here_.r#move(to, from, call, here, outcome);
                 }
                 let (result_, call_now, result) = self.0.call::<_, MoveError>(
-                    &Operation::new("move"),
+                    &StubOperation::new("move"),
                     |to_| {
                         to.encode(to_)?;
                         from.encode(to_)?;
@@ -2967,28 +2968,28 @@ pub mod names {
                 if let Some(here) = self.0.collocated() {
                     return here.clone_();
                 }
-                self.0.call(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+                self.0.call(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
             }
 
             fn clone_async(&self) -> Result<(), SystemException> {
                 if let Some(here) = self.0.collocated() {
                     return here.clone_async();
                 }
-                self.0.call(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+                self.0.call(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
             }
 
             fn locate(&self, id: &str) -> Result<Inner, FromLocateError> {
                 if let Some(here) = self.0.collocated() {
                     return here.locate(id);
                 }
-                self.0.call(&Operation::new("locate"), |to| id.encode(to), |from| Inner::decode(from))
+                self.0.call(&StubOperation::new("locate"), |to| id.encode(to), |from| Inner::decode(from))
             }
 
             fn new(&self, value: bool) -> Result<i32, SystemException> {
                 if let Some(here) = self.0.collocated() {
                     return here.new(value);
                 }
-                self.0.call(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+                self.0.call(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
             }
 
             fn into_many(
@@ -3005,7 +3006,7 @@ pub mod names {
                     return here.into_many(a, b, c, d, e, f, g);
                 }
                 self.0.call(
-                    &Operation::new("into_many"),
+                    &StubOperation::new("into_many"),
                     |to| {
                         a.encode(to)?;
                         b.encode(to)?;
@@ -3023,21 +3024,21 @@ pub mod names {
                 if let Some(here) = self.0.collocated() {
                     return here.a_side();
                 }
-                self.0.call(&Operation::new("_get_a_side"), |_| Ok(()), |from| Side::decode(from))
+                self.0.call(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| Side::decode(from))
             }
 
             fn r#type(&self) -> Result<String, SystemException> {
                 if let Some(here) = self.0.collocated() {
                     return here.r#type();
                 }
-                self.0.call(&Operation::new("_get_type"), |_| Ok(()), |from| String::decode(from))
+                self.0.call(&StubOperation::new("_get_type"), |_| Ok(()), |from| String::decode(from))
             }
 
             fn set_type(&self, value: &str) -> Result<(), SystemException> {
                 if let Some(here) = self.0.collocated() {
                     return here.set_type(value);
                 }
-                self.0.call(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+                self.0.call(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
             }
         }
 
@@ -3046,29 +3047,29 @@ pub mod names {
                 if let Some(here) = self.0.collocated() {
                     return here.turn();
                 }
-                self.0.call(&Operation::new("turn"), |_| Ok(()), |_| Ok(()))
+                self.0.call(&StubOperation::new("turn"), |_| Ok(()), |_| Ok(()))
             }
         }
 
         impl BelowStub {
             /// [`r#where`](Below::r#where) without waiting for its end.
             pub fn where_async(&self, of: Option<&BottomStub>) -> Pending<Position, SystemException> {
-                self.0.call_async(&Operation::new("where"), |to| of.encode(to), |from| Position::decode(from))
+                self.0.call_async(&StubOperation::new("where"), |to| of.encode(to), |from| Position::decode(from))
             }
 
             /// [`side_of`](Bottom::side_of) without waiting for its end.
             pub fn side_of_async(&self, side: Side) -> Pending<Inner, SideOfError> {
-                self.0.call_async(&Operation::new("side_of"), |to| side.encode(to), |from| Inner::decode(from))
+                self.0.call_async(&StubOperation::new("side_of"), |to| side.encode(to), |from| Inner::decode(from))
             }
 
             /// [`go`](Left::go) without waiting for its end.
             pub fn go_async(&self) -> Pending<(), SystemException> {
-                self.0.call_async(&Operation::new("go"), |_| Ok(()), |_| Ok(()))
+                self.0.call_async(&StubOperation::new("go"), |_| Ok(()), |_| Ok(()))
             }
 
             /// [`locate_left`](Left::locate_left) without waiting for its end.
             pub fn locate_left_async(&self) -> Pending<Inner, LocateLeftError> {
-                self.0.call_async(&Operation::new("locate_left"), |_| Ok(()), |from| Inner::decode(from))
+                self.0.call_async(&StubOperation::new("locate_left"), |_| Ok(()), |from| Inner::decode(from))
             }
 
             /// [`r#move`](From::r#move) without waiting for its end.
@@ -3081,7 +3082,7 @@ pub mod names {
                 outcome: Side,
             ) -> Pending<(super::Vec, super::Option, super::Box), MoveError> {
                 self.0.call_async(
-                    &Operation::new("move"),
+                    &StubOperation::new("move"),
                     |to_| {
                         to.encode(to_)?;
                         from.encode(to_)?;
@@ -3095,22 +3096,22 @@ pub mod names {
 
             /// [`clone_`](From::clone_) without waiting for its end.
             pub fn clone_async_(&self) -> Pending<(), SystemException> {
-                self.0.call_async(&Operation::new("clone"), |_| Ok(()), |_| Ok(()))
+                self.0.call_async(&StubOperation::new("clone"), |_| Ok(()), |_| Ok(()))
             }
 
             /// [`clone_async`](From::clone_async) without waiting for its end.
             pub fn clone_async_async(&self) -> Pending<(), SystemException> {
-                self.0.call_async(&Operation::new("clone_async"), |_| Ok(()), |_| Ok(()))
+                self.0.call_async(&StubOperation::new("clone_async"), |_| Ok(()), |_| Ok(()))
             }
 
             /// [`locate`](From::locate) without waiting for its end.
             pub fn locate_async(&self, id: &str) -> Pending<Inner, FromLocateError> {
-                self.0.call_async(&Operation::new("locate"), |to| id.encode(to), |from| Inner::decode(from))
+                self.0.call_async(&StubOperation::new("locate"), |to| id.encode(to), |from| Inner::decode(from))
             }
 
             /// [`new`](From::new) without waiting for its end.
             pub fn new_async(&self, value: bool) -> Pending<i32, SystemException> {
-                self.0.call_async(&Operation::new("new"), |to| value.encode(to), |from| i32::decode(from))
+                self.0.call_async(&StubOperation::new("new"), |to| value.encode(to), |from| i32::decode(from))
             }
 
             /// [`into_many`](From::into_many) without waiting for its end.
@@ -3125,7 +3126,7 @@ pub mod names {
                 g: i32,
             ) -> Pending<i32, SystemException> {
                 self.0.call_async(
-                    &Operation::new("into_many"),
+                    &StubOperation::new("into_many"),
                     |to| {
                         a.encode(to)?;
                         b.encode(to)?;
@@ -3141,22 +3142,22 @@ pub mod names {
 
             /// [`a_side`](From::a_side) without waiting for its end.
             pub fn a_side_async(&self) -> Pending<Side, SystemException> {
-                self.0.call_async(&Operation::new("_get_a_side"), |_| Ok(()), |from| Side::decode(from))
+                self.0.call_async(&StubOperation::new("_get_a_side"), |_| Ok(()), |from| Side::decode(from))
             }
 
             /// [`r#type`](From::r#type) without waiting for its end.
             pub fn type_async(&self) -> Pending<String, SystemException> {
-                self.0.call_async(&Operation::new("_get_type"), |_| Ok(()), |from| String::decode(from))
+                self.0.call_async(&StubOperation::new("_get_type"), |_| Ok(()), |from| String::decode(from))
             }
 
             /// [`set_type`](From::set_type) without waiting for its end.
             pub fn set_type_async(&self, value: &str) -> Pending<(), SystemException> {
-                self.0.call_async(&Operation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
+                self.0.call_async(&StubOperation::new("_set_type"), |to| value.encode(to), |_| Ok(()))
             }
 
             /// [`turn`](Right::turn) without waiting for its end.
             pub fn turn_async(&self) -> Pending<(), SystemException> {
-                self.0.call_async(&Operation::new("turn"), |_| Ok(()), |_| Ok(()))
+                self.0.call_async(&StubOperation::new("turn"), |_| Ok(()), |_| Ok(()))
             }
         }
 
@@ -3343,30 +3344,30 @@ pub mod names {
         }
 
         impl<T: Below, A: Around> BelowDelegate<T, A> {
-            fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+            fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
                 self.around.around(&Invoked { interface: <dyn Below as Interface>::ID, operation }, run)
             }
         }
 
         impl<T: Below, A: Around> Below for BelowDelegate<T, A> {
             fn r#where(&self, of: Option<&BottomStub>) -> Result<Position, SystemException> {
-                self.invoke(&Operation::new("where"), || self.inner.r#where(of))
+                self.invoke(&StubOperation::new("where"), || self.inner.r#where(of))
             }
         }
 
         impl<T: Below, A: Around> Bottom for BelowDelegate<T, A> {
             fn side_of(&self, side: Side) -> Result<Inner, SideOfError> {
-                self.invoke(&Operation::new("side_of"), || self.inner.side_of(side))
+                self.invoke(&StubOperation::new("side_of"), || self.inner.side_of(side))
             }
         }
 
         impl<T: Below, A: Around> Left for BelowDelegate<T, A> {
             fn go(&self) -> Result<(), SystemException> {
-                self.invoke(&Operation::new("go"), || self.inner.go())
+                self.invoke(&StubOperation::new("go"), || self.inner.go())
             }
 
             fn locate_left(&self) -> Result<Inner, LocateLeftError> {
-                self.invoke(&Operation::new("locate_left"), || self.inner.locate_left())
+                self.invoke(&StubOperation::new("locate_left"), || self.inner.locate_left())
             }
         }
 
@@ -3379,23 +3380,23 @@ pub mod names {
                 here: i32,
                 outcome: Side,
             ) -> Result<(super::Vec, super::Box), MoveError> {
-                self.invoke(&Operation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
+                self.invoke(&StubOperation::new("move"), || self.inner.r#move(to, from, call, here, outcome))
             }
 
             fn clone_(&self) -> Result<(), SystemException> {
-                self.invoke(&Operation::new("clone"), || self.inner.clone_())
+                self.invoke(&StubOperation::new("clone"), || self.inner.clone_())
             }
 
             fn clone_async(&self) -> Result<(), SystemException> {
-                self.invoke(&Operation::new("clone_async"), || self.inner.clone_async())
+                self.invoke(&StubOperation::new("clone_async"), || self.inner.clone_async())
             }
 
             fn locate(&self, id: &str) -> Result<Inner, FromLocateError> {
-                self.invoke(&Operation::new("locate"), || self.inner.locate(id))
+                self.invoke(&StubOperation::new("locate"), || self.inner.locate(id))
             }
 
             fn new(&self, value: bool) -> Result<i32, SystemException> {
-                self.invoke(&Operation::new("new"), || self.inner.new(value))
+                self.invoke(&StubOperation::new("new"), || self.inner.new(value))
             }
 
             fn into_many(
@@ -3408,25 +3409,25 @@ pub mod names {
                 f: i32,
                 g: i32,
             ) -> Result<i32, SystemException> {
-                self.invoke(&Operation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
+                self.invoke(&StubOperation::new("into_many"), || self.inner.into_many(a, b, c, d, e, f, g))
             }
 
             fn a_side(&self) -> Result<Side, SystemException> {
-                self.invoke(&Operation::new("_get_a_side"), || self.inner.a_side())
+                self.invoke(&StubOperation::new("_get_a_side"), || self.inner.a_side())
             }
 
             fn r#type(&self) -> Result<String, SystemException> {
-                self.invoke(&Operation::new("_get_type"), || self.inner.r#type())
+                self.invoke(&StubOperation::new("_get_type"), || self.inner.r#type())
             }
 
             fn set_type(&self, value: &str) -> Result<(), SystemException> {
-                self.invoke(&Operation::new("_set_type"), || self.inner.set_type(value))
+                self.invoke(&StubOperation::new("_set_type"), || self.inner.set_type(value))
             }
         }
 
         impl<T: Below, A: Around> Right for BelowDelegate<T, A> {
             fn turn(&self) -> Result<(), SystemException> {
-                self.invoke(&Operation::new("turn"), || self.inner.turn())
+                self.invoke(&StubOperation::new("turn"), || self.inner.turn())
             }
         }
     }
@@ -3469,8 +3470,8 @@ pub mod names {
 #[allow(clippy::all, dead_code, missing_docs)]
 pub mod elsewhere {
     use ::hyoshi_orb::{
-        Around, Call, Decode, Encode, FromIor, Interface, Invoked, Ior, Operation, Pending, Reference, SystemException,
-        SystemKind, ToIor,
+        Around, Call, Decode, Encode, FromIor, Interface, Invoked, Ior, Pending, Reference, StubOperation,
+        SystemException, SystemKind, ToIor,
     };
     use std::any::{Any, TypeId};
     use std::ops::Deref;
@@ -3494,14 +3495,14 @@ pub mod elsewhere {
             if let Some(here) = self.0.collocated() {
                 return here.read(from);
             }
-            self.0.call(&Operation::new("read"), |to| from.encode(to), |from| Place::decode(from))
+            self.0.call(&StubOperation::new("read"), |to| from.encode(to), |from| Place::decode(from))
         }
     }
 
     impl ReaderStub {
         /// [`read`](Reader::read) without waiting for its end.
         pub fn read_async(&self, from: Option<&FromStub>) -> Pending<Place, SystemException> {
-            self.0.call_async(&Operation::new("read"), |to| from.encode(to), |from| Place::decode(from))
+            self.0.call_async(&StubOperation::new("read"), |to| from.encode(to), |from| Place::decode(from))
         }
     }
 
@@ -3575,14 +3576,14 @@ pub mod elsewhere {
     }
 
     impl<T: Reader, A: Around> ReaderDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Reader as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Reader, A: Around> Reader for ReaderDelegate<T, A> {
         fn read(&self, from: Option<&FromStub>) -> Result<Place, SystemException> {
-            self.invoke(&Operation::new("read"), || self.inner.read(from))
+            self.invoke(&StubOperation::new("read"), || self.inner.read(from))
         }
     }
 }

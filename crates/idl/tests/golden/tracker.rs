@@ -5,8 +5,8 @@
 pub mod tracking {
     use ::hyoshi_orb::{
         Around, Call, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, FromIor, Interface,
-        Invoked, Ior, Operation, Pending, Raises, Reference, SystemException, SystemKind, ToIor, TypeCode, TypeIndex,
-        Typed, Types, UserException,
+        Invoked, Ior, Pending, Raises, Reference, StubOperation, SystemException, SystemKind, ToIor, TypeCode,
+        TypeIndex, Typed, Types, UserException,
     };
     use std::any::{Any, TypeId};
     use std::borrow::Cow;
@@ -199,14 +199,14 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.name();
             }
-            self.0.call(&Operation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
+            self.0.call(&StubOperation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
         }
     }
 
     impl NamedStub {
         /// [`name`](Named::name) without waiting for its end.
         pub fn name_async(&self) -> Pending<String, SystemException> {
-            self.0.call_async(&Operation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
+            self.0.call_async(&StubOperation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
         }
     }
 
@@ -276,14 +276,14 @@ pub mod tracking {
     }
 
     impl<T: Named, A: Around> NamedDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Named as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Named, A: Around> Named for NamedDelegate<T, A> {
         fn name(&self) -> Result<String, SystemException> {
-            self.invoke(&Operation::new("_get_name"), || self.inner.name())
+            self.invoke(&StubOperation::new("_get_name"), || self.inner.name())
         }
     }
 
@@ -301,7 +301,7 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.moved(id, to);
             }
-            self.0.send(&Operation::oneway("moved"), |to_| {
+            self.0.send(&StubOperation::oneway("moved"), |to_| {
                 id.encode(to_)?;
                 to.encode(to_)
             })
@@ -379,14 +379,14 @@ pub mod tracking {
     }
 
     impl<T: Callback, A: Around> CallbackDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Callback as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Callback, A: Around> Callback for CallbackDelegate<T, A> {
         fn moved(&self, id: u32, to: &Position) -> Result<(), SystemException> {
-            self.invoke(&Operation::oneway("moved"), || self.inner.moved(id, to))
+            self.invoke(&StubOperation::oneway("moved"), || self.inner.moved(id, to))
         }
     }
 
@@ -561,7 +561,7 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.locate(id);
             }
-            self.0.call(&Operation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
+            self.0.call(&StubOperation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
         }
 
         fn follow(&self, id: u32) -> Result<(Path, Quality), FollowError> {
@@ -569,7 +569,7 @@ pub mod tracking {
                 return here.follow(id);
             }
             self.0.call(
-                &Operation::new("follow"),
+                &StubOperation::new("follow"),
                 |to| id.encode(to),
                 |from| Ok((Path::decode(from)?, Quality::decode(from)?)),
             )
@@ -579,7 +579,7 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.hint(note, raw);
             }
-            self.0.send(&Operation::oneway("hint"), |to| {
+            self.0.send(&StubOperation::oneway("hint"), |to| {
                 note.encode(to)?;
                 raw.encode(to)
             })
@@ -590,7 +590,7 @@ pub mod tracking {
                 return here.correct(place);
             }
             let (result, place_now, why) = self.0.call::<_, SystemException>(
-                &Operation::new("correct"),
+                &StubOperation::new("correct"),
                 |to| place.encode(to),
                 |from| Ok((f64::decode(from)?, Position::decode(from)?, String::decode(from)?)),
             )?;
@@ -602,21 +602,21 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.subscribe(who);
             }
-            self.0.call(&Operation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
         }
 
         fn patience(&self) -> Result<u16, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.patience();
             }
-            self.0.call(&Operation::new("_get_patience"), |_| Ok(()), |from| u16::decode(from))
+            self.0.call(&StubOperation::new("_get_patience"), |_| Ok(()), |from| u16::decode(from))
         }
 
         fn set_patience(&self, value: u16) -> Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.set_patience(value);
             }
-            self.0.call(&Operation::new("_set_patience"), |to| value.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("_set_patience"), |to| value.encode(to), |_| Ok(()))
         }
     }
 
@@ -625,20 +625,20 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.name();
             }
-            self.0.call(&Operation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
+            self.0.call(&StubOperation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
         }
     }
 
     impl TrackerStub {
         /// [`locate`](Tracker::locate) without waiting for its end.
         pub fn locate_async(&self, id: u32) -> Pending<Position, LocateError> {
-            self.0.call_async(&Operation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
+            self.0.call_async(&StubOperation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
         }
 
         /// [`follow`](Tracker::follow) without waiting for its end.
         pub fn follow_async(&self, id: u32) -> Pending<(Path, Quality), FollowError> {
             self.0.call_async(
-                &Operation::new("follow"),
+                &StubOperation::new("follow"),
                 |to| id.encode(to),
                 |from| Ok((Path::decode(from)?, Quality::decode(from)?)),
             )
@@ -647,7 +647,7 @@ pub mod tracking {
         /// [`correct`](Tracker::correct) without waiting for its end.
         pub fn correct_async(&self, place: &Position) -> Pending<(f64, Position, String), SystemException> {
             self.0.call_async(
-                &Operation::new("correct"),
+                &StubOperation::new("correct"),
                 |to| place.encode(to),
                 |from| Ok((f64::decode(from)?, Position::decode(from)?, String::decode(from)?)),
             )
@@ -655,22 +655,22 @@ pub mod tracking {
 
         /// [`subscribe`](Tracker::subscribe) without waiting for its end.
         pub fn subscribe_async(&self, who: Option<&CallbackStub>) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
         }
 
         /// [`patience`](Tracker::patience) without waiting for its end.
         pub fn patience_async(&self) -> Pending<u16, SystemException> {
-            self.0.call_async(&Operation::new("_get_patience"), |_| Ok(()), |from| u16::decode(from))
+            self.0.call_async(&StubOperation::new("_get_patience"), |_| Ok(()), |from| u16::decode(from))
         }
 
         /// [`set_patience`](Tracker::set_patience) without waiting for its end.
         pub fn set_patience_async(&self, value: u16) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("_set_patience"), |to| value.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("_set_patience"), |to| value.encode(to), |_| Ok(()))
         }
 
         /// [`name`](Named::name) without waiting for its end.
         pub fn name_async(&self) -> Pending<String, SystemException> {
-            self.0.call_async(&Operation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
+            self.0.call_async(&StubOperation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
         }
     }
 
@@ -790,44 +790,44 @@ pub mod tracking {
     }
 
     impl<T: Tracker, A: Around> TrackerDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Tracker as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Tracker, A: Around> Tracker for TrackerDelegate<T, A> {
         fn locate(&self, id: u32) -> Result<Position, LocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate(id))
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate(id))
         }
 
         fn follow(&self, id: u32) -> Result<(Path, Quality), FollowError> {
-            self.invoke(&Operation::new("follow"), || self.inner.follow(id))
+            self.invoke(&StubOperation::new("follow"), || self.inner.follow(id))
         }
 
         fn hint(&self, note: &str, raw: &[u8]) -> Result<(), SystemException> {
-            self.invoke(&Operation::oneway("hint"), || self.inner.hint(note, raw))
+            self.invoke(&StubOperation::oneway("hint"), || self.inner.hint(note, raw))
         }
 
         fn correct(&self, place: &mut Position) -> Result<(f64, String), SystemException> {
-            self.invoke(&Operation::new("correct"), || self.inner.correct(place))
+            self.invoke(&StubOperation::new("correct"), || self.inner.correct(place))
         }
 
         fn subscribe(&self, who: Option<&CallbackStub>) -> Result<(), SystemException> {
-            self.invoke(&Operation::new("subscribe"), || self.inner.subscribe(who))
+            self.invoke(&StubOperation::new("subscribe"), || self.inner.subscribe(who))
         }
 
         fn patience(&self) -> Result<u16, SystemException> {
-            self.invoke(&Operation::new("_get_patience"), || self.inner.patience())
+            self.invoke(&StubOperation::new("_get_patience"), || self.inner.patience())
         }
 
         fn set_patience(&self, value: u16) -> Result<(), SystemException> {
-            self.invoke(&Operation::new("_set_patience"), || self.inner.set_patience(value))
+            self.invoke(&StubOperation::new("_set_patience"), || self.inner.set_patience(value))
         }
     }
 
     impl<T: Tracker, A: Around> Named for TrackerDelegate<T, A> {
         fn name(&self) -> Result<String, SystemException> {
-            self.invoke(&Operation::new("_get_name"), || self.inner.name())
+            self.invoke(&StubOperation::new("_get_name"), || self.inner.name())
         }
     }
 }

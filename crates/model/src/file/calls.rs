@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::declared::{After, DeclaredOperation, DeclaredStagger, Drawn, Part, Written};
+use super::declared::{After, CallPhase, DeclaredOperation, DeclaredStagger, Drawn, Written};
 use super::expand::Operations;
 use super::limits;
 use super::log::{AtPlace, Log};
@@ -30,7 +30,7 @@ use crate::time::Span;
 pub(super) struct CallPart {
     of: usize,
     pub name: String,
-    part: Part,
+    part: CallPhase,
     /// The part that triggers it, if the file names no trigger.
     trigger: Option<usize>,
     /// The periodic operation to which it belongs: that operation's deadline ends everything.
@@ -170,18 +170,18 @@ impl CallParts<'_, '_> {
         let importance = one.importance.max(caller_.importance);
         let piece = |name, part, trigger| CallPart { of, name, part, trigger, within, critical, importance };
         let (Some(call), Some(method)) = (one.calls, self.methods[of]) else {
-            self.call_parts.push(piece(name, Part::Whole, trigger));
+            self.call_parts.push(piece(name, CallPhase::Whole, trigger));
             return Some(self.call_parts.len() - 1);
         };
         let before = self.call_parts.len();
         let periodic = one.periodic();
-        self.call_parts.push(piece(format!("{name}:call"), Part::Whole, trigger));
+        self.call_parts.push(piece(format!("{name}:call"), CallPhase::Whole, trigger));
         let instance = format!("{}@{name}", self.declared[method].name.value);
         let answer = self.add(method, instance, Some(before), caller)?;
         let released_by = if call.oneway { before } else { answer };
         let rest = self.call_parts.len();
-        self.call_parts.push(piece(name, Part::Rest { before, periodic }, Some(released_by)));
-        self.call_parts[before].part = Part::Before { rest, after: call.after };
+        self.call_parts.push(piece(name, CallPhase::Rest { before, periodic }, Some(released_by)));
+        self.call_parts[before].part = CallPhase::Before { rest, after: call.after };
         Some(rest)
     }
 }
@@ -194,7 +194,7 @@ pub(super) fn declare<'a>(
     // The position of the last part of each operation that no operation calls: for deadlines.
     let mut end_of = vec![None; declared.len()];
     for (position, piece) in call_parts.iter().enumerate() {
-        if !declared[piece.of].called && !matches!(piece.part, Part::Before { .. }) {
+        if !declared[piece.of].called && !matches!(piece.part, CallPhase::Before { .. }) {
             end_of[piece.of] = Some(position);
         }
     }
@@ -204,7 +204,7 @@ pub(super) fn declare<'a>(
         one.name = AtPlace::new(piece.name.as_str(), of.name.place);
         (one.part, one.critical, one.importance) = (piece.part, piece.critical, piece.importance);
         one.within = piece.within.and_then(|within| end_of[within]);
-        let method = of.called && piece.trigger.is_some() && !matches!(piece.part, Part::Before { .. });
+        let method = of.called && piece.trigger.is_some() && !matches!(piece.part, CallPhase::Before { .. });
         one.method = method.then_some(of.name.value);
         if let Some(trigger) = piece.trigger {
             let place = of.calls.map_or(of.name.place, |call| call.method.place);
@@ -212,10 +212,10 @@ pub(super) fn declare<'a>(
             one.after = Some(After { all: true, names });
         }
         match piece.part {
-            Part::Whole => {}
-            Part::Before { .. } if one.after.is_none() => one.guard = None,
-            Part::Before { .. } => {}
-            Part::Rest { .. } => {
+            CallPhase::Whole => {}
+            CallPhase::Before { .. } if one.after.is_none() => one.guard = None,
+            CallPhase::Before { .. } => {}
+            CallPhase::Rest { .. } => {
                 (one.phase, one.offset) = (Span::ZERO, Span::ZERO);
                 one.stagger = DeclaredStagger::By(AtPlace::new(Span::ZERO, of.name.place));
                 one.uses = Vec::new();
@@ -252,7 +252,7 @@ impl Cuts {
             }
         }
         for (position, one) in declared.iter().enumerate() {
-            let Part::Before { rest, after } = one.part else { continue };
+            let CallPhase::Before { rest, after } = one.part else { continue };
             let whole = now[at(rest)].clone();
             let Some((mut first_part, mut rest_part)) = self.parts(log, one, &whole, after) else { continue };
             if one.after.is_none() {
@@ -284,17 +284,17 @@ impl Cuts {
             return None;
         }
         let shortest = whole.execution_time.as_ref().map(|takes| AtPlace::new(takes.value.shortest, takes.place));
-        for (least, what) in [(whole.bcet, "the best case is"), (shortest, "jobs may take")] {
+        for (least, what) in [(whole.bcet, "the best case is"), (shortest, "the shortest execution time is")] {
             let Some(least) = least.filter(|least| least.value <= after.value) else { continue };
-            log.error(least.place, format!("{what} {}, which is no longer than the work before the call", least.value))
-                .also(after.place, format!("the call comes after {}", after.value))
+            log.error(least.place, format!("{what} {}, not longer than the work before the call", least.value))
+                .also(after.place, format!("the work before the call needs {}", after.value))
                 .help("every job must run after its call: shorten `after` or raise the times");
             return None;
         }
         let held: Span = one.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
         if held > after.value {
             log.error(one.uses_place, format!("resources are held for {held}, longer than until the call"))
-                .also(after.place, format!("the call comes after {}", after.value))
+                .also(after.place, format!("the work before the call needs {}", after.value))
                 .help("a job must not hold resources during a call: hold them shorter, or call later");
             return None;
         }

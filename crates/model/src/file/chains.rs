@@ -1,7 +1,7 @@
 //! `[chain.NAME]`: end-to-end requirements along operations that trigger or read each other.
 
 use super::calls;
-use super::expand::{Connections, Operations};
+use super::expand::{OperationEdges, Operations};
 use super::limits;
 use super::log::{AtPlace, Log};
 use super::operation::refuse_twice;
@@ -14,7 +14,7 @@ pub(super) fn chains(
     log: &mut Log,
     top: &Table<'_>,
     operations: &Operations<'_>,
-    connections: &Connections,
+    connections: &OperationEdges,
 ) -> Vec<Chain> {
     let mut chains = Vec::new();
     let mut steps = 0;

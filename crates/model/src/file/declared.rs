@@ -18,9 +18,9 @@ pub(super) struct DeclaredOperation<'a> {
     pub called: bool,
     /// The least time between two requests.
     pub min_interval: Option<AtPlace<Span>>,
-    pub calls: Option<Call<'a>>,
+    pub calls: Option<DeclaredCall<'a>>,
     /// Its part, if the operation calls another.
-    pub part: Part,
+    pub part: CallPhase,
     /// The method, by its name in the file, of which it is an instance.
     pub method: Option<&'a str>,
     /// The position of the last part of the periodic operation to which it belongs.
@@ -62,7 +62,7 @@ pub(super) enum DeclaredStagger {
 impl DeclaredOperation<'_> {
     pub fn periodic(&self) -> bool {
         match self.part {
-            Part::Rest { periodic, .. } => periodic,
+            CallPhase::Rest { periodic, .. } => periodic,
             _ => self.after.is_none() && !self.called,
         }
     }
@@ -75,7 +75,7 @@ impl DeclaredOperation<'_> {
 
 /// A call as written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct DeclaredCall<'a> {
     pub method: AtPlace<&'a str>,
     /// The caller's own work before it.
     pub after: AtPlace<Span>,
@@ -84,7 +84,7 @@ pub(super) struct Call<'a> {
 
 /// The part of an operation that this is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Part {
+pub(super) enum CallPhase {
     #[default]
     Whole,
     /// Up to the call; the rest of the operation is at the position.

@@ -34,7 +34,7 @@ pub(super) fn accumulate(
     let disabled = (0u32..).zip(off).filter(|(_, off)| *off).map(|(host, _)| HostId(host)).collect();
     let mut names = LinkNames::default();
     (0u32..).zip(links).for_each(|(position, link)| names.add(position, link, hosts));
-    let mut now = State { hosts, links, names, disabled, changed: BTreeMap::new() };
+    let mut now = EnvironmentState { hosts, links, names, disabled, changed: BTreeMap::new() };
     let mut all: Vec<Arc<Environment>> = Vec::with_capacity(epochs.len());
     let mut held = 0;
     for epoch in epochs {
@@ -59,7 +59,7 @@ pub(super) fn accumulate(
 }
 
 /// The state after the changes so far.
-struct State<'a> {
+struct EnvironmentState<'a> {
     hosts: &'a [Host],
     links: &'a [Link],
     names: LinkNames,
@@ -67,7 +67,7 @@ struct State<'a> {
     changed: BTreeMap<u32, LinkSetting>,
 }
 
-impl State<'_> {
+impl EnvironmentState<'_> {
     fn apply(&mut self, log: &mut Log, change: &NamedChange<'_>) {
         let NamedChange { section, name, key, value } = change;
         // Read the value as if it were in the table of the host or link.

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::calls::Cuts;
-use super::declared::{Part, Written};
+use super::declared::{CallPhase, Written};
 use super::expand::Operations;
 use super::keys::{self, Key};
 use super::limits;
@@ -105,7 +105,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         }
         if at >= duration {
             log.warn(place, format!("this epoch begins at {at}, after the end of the run of {duration}"))
-                .help("raise `duration` at the top of the file, or give a longer one on the command line");
+                .help("raise `duration` at the top of the file, or set a longer one on the command line");
         }
         let name = table.given(log, "name", InputValue::text);
         if let Some(name) = name
@@ -312,7 +312,7 @@ impl Change<'_> {
             return;
         }
         let operation = operations.of(OperationId(first));
-        if let Part::Before { rest, .. } = operation.part {
+        if let CallPhase::Before { rest, .. } = operation.part {
             let whole = operations.declared[rest].name.value;
             log.error(self.place, format!("`{}` is part of `{whole}`", operation.name.value))
                 .label("cannot be set by itself")

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::declared::{DeclaredOperation, DeclaredStagger, Part};
+use super::declared::{CallPhase, DeclaredOperation, DeclaredStagger};
 use super::limits;
 use super::log::{AtPlace, Log};
 use super::names::Names;
@@ -25,14 +25,14 @@ pub(super) struct Operations<'a> {
 }
 
 /// What releases each operation, and what each reads.
-pub(super) struct Connections {
+pub(super) struct OperationEdges {
     pub triggers: Vec<Trigger>,
     pub reads: Vec<Vec<OperationId>>,
     /// Operations with a malformed connection, which was already reported.
     pub misread: Vec<bool>,
 }
 
-impl Connections {
+impl OperationEdges {
     /// Whether the second is triggered by the first, or reads it.
     pub fn connect(&self, from: OperationId, to: OperationId) -> bool {
         let (trigger, reads) = (&self.triggers[to.index()], &self.reads[to.index()]);
@@ -111,7 +111,7 @@ impl<'a> Operations<'a> {
     /// The part before the call, of an operation that calls.
     pub fn before(&self, operation: OperationId) -> Option<OperationId> {
         match self.of(operation).part {
-            Part::Rest { before, .. } => Some(OperationId(self.first[before])),
+            CallPhase::Rest { before, .. } => Some(OperationId(self.first[before])),
             _ => None,
         }
     }
@@ -119,7 +119,7 @@ impl<'a> Operations<'a> {
     /// The operation of which it is the part before the call; itself if it is not such a part.
     pub fn whole(&self, operation: OperationId) -> OperationId {
         match self.of(operation).part {
-            Part::Before { rest, .. } => OperationId(self.first[rest]),
+            CallPhase::Before { rest, .. } => OperationId(self.first[rest]),
             _ => operation,
         }
     }
@@ -166,14 +166,14 @@ impl<'a> Operations<'a> {
             },
             (Some(_), None) => {
                 log.error(name.place, format!("there is no operation `{}`", shortened(name.value)))
-                    .help(format!("`{template}` is not a template: write `{template}`, or give it a `count`"));
+                    .help(format!("`{template}` is not a template: write `{template}`, or set its `count`"));
                 None
             }
         }
     }
 
     /// Resolves all names. `None`, logged, when there are too many connections.
-    pub fn connect(&self, log: &mut Log) -> Option<Connections> {
+    pub fn connect(&self, log: &mut Log) -> Option<OperationEdges> {
         let (mut triggers, mut reads) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()));
         let (mut misread, mut edges) = (Vec::with_capacity(self.len()), 0);
         for operation in &self.declared {
@@ -191,7 +191,7 @@ impl<'a> Operations<'a> {
             reads.extend(std::iter::repeat_n(read, count));
             misread.extend(std::iter::repeat_n(lost, count));
         }
-        Some(Connections { triggers, reads, misread })
+        Some(OperationEdges { triggers, reads, misread })
     }
 
     /// The operations with these names, to which `count` others are connected. It counts the connections before it

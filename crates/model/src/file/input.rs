@@ -38,7 +38,7 @@ impl InputError {
         match &self.cause {
             Cause::Directory => "name a file in it".to_string(),
             Cause::TooLarge(_) => {
-                "describe many alike with `count`, and take long lists of times from several files".to_string()
+                "describe many alike with `count`, and split long lists of times into several files".to_string()
             }
             Cause::NotText { .. } => "save it as UTF-8 text".to_string(),
             Cause::System(error) if error.kind() == io::ErrorKind::NotFound => {

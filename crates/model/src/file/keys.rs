@@ -211,12 +211,17 @@ const TOP: &[Key] = &[
         Value("\"auto\""),
         "Whether CPUs may sleep deeply during a run, which delays wake-ups: auto forbids it where operations are critical.",
     ),
-    key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed gives the same execution times."),
+    key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed results in the same execution times."),
     key("duration", Kind::Time, Value("\"10s\""), "The default length of a simulation or run."),
     key("costs", Kind::Table("costs"), Described("those of `hyoshi calibrate`, else none"), "The costs of scheduling."),
     unsupported("feedback", "rates in a range stay at their fastest"),
-    key("broker", Kind::Table("broker"), Described("as its keys say"), "How programs under the CPU broker share time."),
-    unsupported("flow", "give the network's delay as a [[link]]"),
+    key(
+        "broker",
+        Kind::Table("broker"),
+        Described("the defaults of its keys"),
+        "How programs under the CPU broker share time.",
+    ),
+    unsupported("flow", "declare the network's delay as a [[link]]"),
     unsupported("contract", "change settings over time with [[epoch]]"),
 ];
 
@@ -301,7 +306,7 @@ const PROCESSOR: &[Key] = &[
     key(
         "switch",
         Kind::Table("processor.switch"),
-        Described("as its keys say"),
+        Described("the defaults of its keys"),
         "When the second of two strategies \
         applies.",
     ),
@@ -310,16 +315,21 @@ const PROCESSOR: &[Key] = &[
         "preemption",
         Kind::Choice(&["none", "levels", "full"]),
         Value("\"levels\""),
-        "Which jobs may preempt others: none, those of more urgent levels, within a level too.",
+        "Which jobs may preempt other jobs: none, those of more urgent levels, within a level too.",
     ),
     key("cancel", Kind::Truth, Value("false"), "Cancel jobs that can no longer finish in time (never critical ones)."),
-    key("cap", Kind::Share, Value("\"94%\""), "The share of the CPU that all lanes may use together; 100% is no cap."),
+    key(
+        "cap",
+        Kind::Share,
+        Value("\"94%\""),
+        "The share of the CPU that all lanes may use together; 100% means no cap.",
+    ),
     key("cap_window", Kind::Time, Value("\"100ms\""), "The window over which the cap is kept."),
     key(
         "hard_cap",
         Kind::Share,
         Value("\"94%\""),
-        "The share of the CPU that lanes may use in any 100 ms, critical work included; 100% is no hard cap.",
+        "The share of the CPU that lanes may use in any 100 ms, critical work included; 100% means no hard cap.",
     ),
     key(
         "on_hard_cap",
@@ -344,7 +354,7 @@ const SWITCH: &[Key] = &[
 const COSTS: &[Key] = &[
     key("timer", Kind::Time, Value("\"0s\""), "One expiry of the release timer, wake-up and return."),
     key("enqueue", Kind::Time, Value("\"0s\""), "A job enters its queue."),
-    key("dequeue", Kind::Time, Value("\"0s\""), "A lane takes its next job."),
+    key("dequeue", Kind::Time, Value("\"0s\""), "A lane dequeues its next job."),
     key("cancel", Kind::Time, Value("\"0s\""), "Deciding whether a job can still finish in time."),
     key("switch", Kind::Time, Value("\"0s\""), "The CPU switches from one lane to another."),
     key("watchdog", Kind::Time, Value("\"0s\""), "One check by the watchdog, every 50 ms."),
@@ -430,12 +440,12 @@ const OPERATION: &[Key] = &[
         Described("none"),
         "Resources held one after another from its start, and how long.",
     ),
-    key("queue", Kind::Table("operation.queue"), Described("as its keys say"), "The limit of waiting jobs."),
+    key("queue", Kind::Table("operation.queue"), Described("the defaults of its keys"), "The limit of waiting jobs."),
     key(
         "on_overrun",
         Kind::Choice(&["report", "demote", "stop"]),
         Value("\"report\""),
-        "A job beyond its wcet is only reported, goes on in idle time, or is stopped.",
+        "A job beyond its wcet is only reported, continues in idle time, or is stopped.",
     ),
     key(
         "on_busy",
@@ -470,7 +480,7 @@ const OPERATION: &[Key] = &[
         "A sporadic burst: up to so many jobs in each period.",
     ),
     set("repeat", Kind::Table("operation.repeat"), Described("one job a period"), "A load chain: it triggers itself."),
-    set("enabled", Kind::Truth, Value("true"), "False: nothing releases it, until an epoch says true."),
+    set("enabled", Kind::Truth, Value("true"), "False: nothing releases it, until an epoch sets true."),
 ];
 
 const AFTER: &[Key] = &[
@@ -543,7 +553,7 @@ const LINK: &[Key] = &[
     key("between", Kind::Pair("host"), Required, "The two hosts."),
     set("delay", Kind::TimeOrPair, Required, "The delay of an event; a pair: uniform between the two."),
     set("loss", Kind::Share, Value("\"0%\""), "The share of events that are lost, independently."),
-    unsupported("bandwidth", "give the delay that it causes"),
+    unsupported("bandwidth", "declare the delay that it causes"),
 ];
 
 const EPOCH: &[Key] = &[
@@ -572,7 +582,7 @@ const CALIBRATION: &[Section] = &[
     Section {
         path: "calibration.measured",
         shape: Shape::Inline,
-        doc: "Where they come from.",
+        doc: "When and where they were measured.",
         keys: &[
             key("date", Kind::Text, Described("unknown"), "When."),
             key("kernel", Kind::Text, Described("unknown"), "Under which kernel."),

@@ -32,7 +32,7 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
                 log.error(endpoint.place, whose)
                     .label("taken")
                     .also(first, "first here")
-                    .help("one node listens at each endpoint: give each host its own");
+                    .help("one node listens at each endpoint: set a different endpoint for each host");
             }
             if endpoint.value.is_exposed() && !insecure {
                 log.error(endpoint.place, format!("`{}` is not encrypted and not on loopback", endpoint.value))
@@ -98,7 +98,7 @@ pub(super) fn processors(
             log.error(cpu.place, format!("CPU {} belongs to another processor of the same host", cpu.value))
                 .label("taken")
                 .also(first, "by this one")
-                .help("a processor is one CPU: give it another, or put its operations on the first one");
+                .help("a processor is one CPU: set another CPU, or move its operations to the first processor");
         }
         let processor = processor(log, &table, name, (host, cpu), costs);
         strategy_is_known(log, &table, known);

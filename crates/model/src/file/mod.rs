@@ -172,13 +172,13 @@ fn assemble(
 ) -> Option<(System, Vec<(String, String)>)> {
     let top = Table::open(log, "", "", Place::default(), tree)?;
     let name = top.read(log, "name", |given| match given.text()? {
-        text if text.trim().is_empty() => complain("is empty", "give the system a name"),
+        text if text.trim().is_empty() => complain("is empty", "set the name of the system"),
         text if text.contains('/') || text.starts_with('.') => complain(
             "begins with a dot, or has a slash in it",
             "use letters, digits and dashes: files are named after the system",
         ),
         text if text.chars().count() > limits::NAME || text.chars().any(char::is_control) => {
-            complain("is too long or has control characters", "give the system a short name")
+            complain("is too long or has control characters", "set a short name for the system")
         }
         text => Ok(text),
     });
@@ -215,7 +215,7 @@ fn assemble(
     let connections = operations.connect(log)?;
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
-    let expand::Connections { triggers, reads, .. } = connections;
+    let expand::OperationEdges { triggers, reads, .. } = connections;
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
@@ -228,7 +228,7 @@ fn assemble(
     }
     let (order, written) = (order?, written?);
     let Some(roots) = graph::roots(&triggers, &order) else {
-        log.error(Place::default(), "too many operations depend on too many others")
+        log.error(Place::default(), "too many pairs of operations and their periodic triggers")
             .help(format!("the number of operations times the periodic ones behind them is at most {}", limits::ROOTS));
         return None;
     };

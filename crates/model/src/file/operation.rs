@@ -1,6 +1,6 @@
 //! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
-use super::declared::{After, Call, DeclaredOperation, DeclaredStagger, Part, Written};
+use super::declared::{After, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, Written};
 use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
@@ -41,7 +41,7 @@ impl<'a> DeclaredOperation<'a> {
             called: read_called(log, table),
             min_interval: table.given(log, "min_interval", InputValue::positive_time),
             calls: read_calls(log, table),
-            part: Part::Whole,
+            part: CallPhase::Whole,
             method: None,
             within: None,
             misread: table.misread || (after.is_none() && table.get("after").is_some()) || reads.is_none(),
@@ -113,7 +113,7 @@ impl<'a> DeclaredOperation<'a> {
                 [[link]]",
             );
             refuse("stagger", "is for periodic operations", "stagger those that trigger this one");
-            refuse("repeat", "is for periodic operations", "give the load chain a period of its own");
+            refuse("repeat", "is for periodic operations", "release the load chain with `every`");
         } else if !calls {
             refuse("guard", "is for triggered operations", "remove it: periodic releases need no guard");
         }
@@ -168,12 +168,12 @@ fn read_written(
     }
 }
 
-fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<Call<'a>> {
+fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<DeclaredCall<'a>> {
     let calls = table.inner(log, "calls")?;
     let (method, after) =
         (calls.read(log, "method", InputValue::text), calls.read(log, "after", InputValue::positive_time));
     let oneway = calls.read(log, "oneway", InputValue::truth).is_some_and(|oneway| oneway.value);
-    Some(Call { method: method?, after: after?, oneway })
+    Some(DeclaredCall { method: method?, after: after?, oneway })
 }
 
 /// Whether calls or requests release the operation.
@@ -219,7 +219,7 @@ fn one_release(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>) {
         [first, second, ..] => {
             log.error(table.place_of(second), format!("`{first}` and `{second}` both release it"))
                 .also(table.place_of(first), "released by this")
-                .help("keep one; list operations whose latest value is enough in `reads`");
+                .help("keep one; if the latest value of an operation is enough, list it in `reads`");
         }
     }
 }

@@ -64,7 +64,7 @@ fn property(key: &Key) -> Value {
     let (doc, default) = match key.default {
         DefaultValue::Required => (format!("{} Required.", key.doc), None),
         DefaultValue::Value(value) => (key.doc.to_string(), Some(value)),
-        DefaultValue::Described(said) => (format!("{} Left out: {said}.", key.doc), None),
+        DefaultValue::Described(described) => (format!("{} Left out: {described}.", key.doc), None),
     };
     property["description"] = json!(doc);
     // The defaults in the table are simple TOML that is also JSON.

@@ -30,14 +30,14 @@ impl Written {
         }
         let Some(takes) = &self.execution_time else { return };
         if takes.value.longest > wcet.value {
-            log.warn(takes.place, format!("jobs may take {}, longer than the worst case", takes.value.longest))
+            log.warn(takes.place, format!("jobs may need {}, longer than the worst case", takes.value.longest))
                 .also(wcet.place, format!("the worst case, {}", wcet.value))
                 .help("such a job is an overrun (see `on_overrun`); the proofs of `check` exclude it");
         }
         if let Some(bcet) = self.bcet
             && takes.value.shortest < bcet.value
         {
-            log.warn(takes.place, format!("jobs may take {}, less than the best case", takes.value.shortest))
+            log.warn(takes.place, format!("jobs may need {}, less than the best case", takes.value.shortest))
                 .also(bcet.place, format!("the best case, {}", bcet.value))
                 .help("the proofs of `check` exclude such a job: lower or remove `bcet`");
         }

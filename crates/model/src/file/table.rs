@@ -36,7 +36,7 @@ impl<'a> Table<'a> {
                 Some(key) => {
                     if let Kind::Later(until_then) = key.kind {
                         log.error(place, format!("`{}` is not supported yet", key.name))
-                            .label("comes with a later version")
+                            .label("not in this version")
                             .help(format!("remove it; until then {until_then}"));
                     }
                 }
@@ -74,7 +74,7 @@ impl<'a> Table<'a> {
         }
         let all: Vec<_> = known().chain(sections()).collect();
         if all.is_empty() {
-            help += &format!("{} takes no keys", self.title());
+            help += &format!("{} has no keys", self.title());
         } else if help.is_empty() {
             help += &format!("known: {}", all.join(", "));
         }

@@ -91,7 +91,7 @@ impl<'d> TimesFiles<'d> {
 
 fn positive(text: &str) -> Result<Span, (String, String)> {
     match quantity::span(text) {
-        Ok(Span::ZERO) => Err(("this time is zero".to_string(), "every job takes at least 1ns".to_string())),
+        Ok(Span::ZERO) => Err(("this time is zero".to_string(), "every job needs at least 1ns".to_string())),
         Ok(span) => Ok(span),
         Err(error) => Err((format!("this {error}"), error.remedy(text).replace('"', ""))),
     }
@@ -103,7 +103,7 @@ pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>
     let place = Place::from(value.span());
     if !value.get_ref().is_table() {
         return table.given(log, "takes", |given| match given {
-            InputValue::List(_) => super::value::complain("is a list", "write takes = { list = [...] }"),
+            InputValue::List(_) => super::value::complain("is a list", "write `takes = { list = [...] }`"),
             given => given.positive_time().map(|time| ExecutionTime::Fixed(time).into()),
         });
     }
@@ -113,11 +113,11 @@ pub(super) fn takes(log: &mut Log, table: &Table<'_>, files: &mut TimesFiles<'_>
     let [form] = given[..] else {
         if given.len() > 1 {
             log.error(table.place_of(given[1]), format!("`takes` is both {} and {}", given[0], given[1]))
-                .also(table.place_of(given[0]), "given here")
+                .also(table.place_of(given[0]), "set here")
                 .help("keep one");
         } else {
             log.error(place, "`takes` has no distribution")
-                .help("write takes = \"1ms\", or { uniform = [...] }, { normal = {...} }, { list = [...] }, { file = \"...\" }");
+                .help("write `takes = \"1ms\"`, or `{ uniform = [...] }`, `{ normal = {...} }`, `{ list = [...] }`, `{ file = \"...\" }`");
         }
         return None;
     };

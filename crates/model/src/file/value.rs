@@ -116,7 +116,7 @@ impl<'a> InputValue<'a> {
             InputValue::Text(text) => read(text).or_else(|error| {
                 let help = match (&error, quantity::period(text), quantity::span(text)) {
                     (QuantityError::OtherMeasure { wanted: Measure::Time, .. }, Ok(period), _) => {
-                        format!("write the period, \"{period}\"; only `rate` takes a rate")
+                        format!("write the period, \"{period}\"; only `rate` accepts a rate")
                     }
                     (QuantityError::OtherMeasure { wanted: Measure::Rate, .. }, _, Ok(_)) => {
                         format!("for a period write `every = \"{}\"`", text.trim())

@@ -62,7 +62,7 @@ fn ranges(log: &mut Log, operations: &Operations<'_>) {
         {
             log.warn(period.place, format!("nothing adapts the rate of `{}` yet", declared.name.value))
                 .label(format!("released every {}, its fastest", period.value.0))
-                .help("give one rate, and change it over time with [[epoch]]");
+                .help("set one rate, and change it over time with [[epoch]]");
         }
     }
 }
@@ -80,7 +80,7 @@ fn merges_and_joins(log: &mut Log, system: &System, operations: &Operations<'_>,
             let (shortest, longest) = periods(joined);
             if shortest != longest {
                 log.warn(after.names.place, format!("this joins operations with periods of {shortest} and {longest}"))
-                    .help("completions of the faster pile up: use `reads`, which takes the latest value");
+                    .help("completions of the faster pile up: use `reads`, which samples the latest value");
             }
         }
         Trigger::Any(merged) if merged.len() > 1 && system.operation(id).guard != Guard::Off => {

@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::sync::Arc;
 
-use hyoshi_orb::{Call, Interface, Ior, Operation, Orb, Reference, SystemException, Version};
+use hyoshi_orb::{Call, Interface, Ior, Orb, Reference, StubOperation, SystemException, Version};
 use hyoshi_wire::ior::Profile;
 
 use crate::serve::{OBJECTS, Silent};
@@ -92,7 +92,7 @@ pub fn operations(client: &Orb, tracker: &TrackerStub) {
     let profile = Profile::iiop(Version::V1_2, profile.host, profile.port, &other, &components);
     let ior = Ior { type_id: <dyn Wide>::ID.to_owned(), profiles: vec![profile.expect("it can be written")] };
     let wide = client.stub::<dyn Wide>(ior);
-    let call = |name| wide.0.call::<(), SystemException>(&Operation::new(name), |_| Ok(()), |_| Ok(()));
+    let call = |name| wide.0.call::<(), SystemException>(&StubOperation::new(name), |_| Ok(()), |_| Ok(()));
     let rounds: Vec<_> = (0..5)
         .map(|_| {
             let mut few = times(20_000, || tracker.nothing().expect("it is served"));

@@ -5,8 +5,8 @@
 pub mod tracking {
     use ::hyoshi_orb::{
         Around, Call, Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, FromIor, Interface, Invoked, Ior,
-        Operation, Pending, Raises, Reference, SystemException, SystemKind, ToIor, TypeCode, TypeIndex, Typed, Types,
-        UserException,
+        Pending, Raises, Reference, StubOperation, SystemException, SystemKind, ToIor, TypeCode, TypeIndex, Typed,
+        Types, UserException,
     };
     use std::any::{Any, TypeId};
     use std::error::Error;
@@ -105,7 +105,7 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.moved(id, to);
             }
-            self.0.send(&Operation::oneway("moved"), |to_| {
+            self.0.send(&StubOperation::oneway("moved"), |to_| {
                 id.encode(to_)?;
                 to.encode(to_)
             })
@@ -183,14 +183,14 @@ pub mod tracking {
     }
 
     impl<T: Callback, A: Around> CallbackDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Callback as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Callback, A: Around> Callback for CallbackDelegate<T, A> {
         fn moved(&self, id: u32, to: &Position) -> Result<(), SystemException> {
-            self.invoke(&Operation::oneway("moved"), || self.inner.moved(id, to))
+            self.invoke(&StubOperation::oneway("moved"), || self.inner.moved(id, to))
         }
     }
 
@@ -278,7 +278,7 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.locate(id);
             }
-            self.0.call(&Operation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
+            self.0.call(&StubOperation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
         }
 
         fn place(&self, id: u32, to: &Position) -> Result<(), SystemException> {
@@ -286,7 +286,7 @@ pub mod tracking {
                 return here.place(id, to);
             }
             self.0.call(
-                &Operation::new("place"),
+                &StubOperation::new("place"),
                 |to_| {
                     id.encode(to_)?;
                     to.encode(to_)
@@ -299,27 +299,27 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.subscribe(who);
             }
-            self.0.call(&Operation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
         }
 
         fn targets(&self) -> Result<u32, SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.targets();
             }
-            self.0.call(&Operation::new("_get_targets"), |_| Ok(()), |from| u32::decode(from))
+            self.0.call(&StubOperation::new("_get_targets"), |_| Ok(()), |from| u32::decode(from))
         }
     }
 
     impl TrackerStub {
         /// [`locate`](Tracker::locate) without waiting for its end.
         pub fn locate_async(&self, id: u32) -> Pending<Position, LocateError> {
-            self.0.call_async(&Operation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
+            self.0.call_async(&StubOperation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
         }
 
         /// [`place`](Tracker::place) without waiting for its end.
         pub fn place_async(&self, id: u32, to: &Position) -> Pending<(), SystemException> {
             self.0.call_async(
-                &Operation::new("place"),
+                &StubOperation::new("place"),
                 |to_| {
                     id.encode(to_)?;
                     to.encode(to_)
@@ -330,12 +330,12 @@ pub mod tracking {
 
         /// [`subscribe`](Tracker::subscribe) without waiting for its end.
         pub fn subscribe_async(&self, who: Option<&CallbackStub>) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
         }
 
         /// [`targets`](Tracker::targets) without waiting for its end.
         pub fn targets_async(&self) -> Pending<u32, SystemException> {
-            self.0.call_async(&Operation::new("_get_targets"), |_| Ok(()), |from| u32::decode(from))
+            self.0.call_async(&StubOperation::new("_get_targets"), |_| Ok(()), |from| u32::decode(from))
         }
     }
 
@@ -420,26 +420,26 @@ pub mod tracking {
     }
 
     impl<T: Tracker, A: Around> TrackerDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Tracker as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Tracker, A: Around> Tracker for TrackerDelegate<T, A> {
         fn locate(&self, id: u32) -> Result<Position, LocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate(id))
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate(id))
         }
 
         fn place(&self, id: u32, to: &Position) -> Result<(), SystemException> {
-            self.invoke(&Operation::new("place"), || self.inner.place(id, to))
+            self.invoke(&StubOperation::new("place"), || self.inner.place(id, to))
         }
 
         fn subscribe(&self, who: Option<&CallbackStub>) -> Result<(), SystemException> {
-            self.invoke(&Operation::new("subscribe"), || self.inner.subscribe(who))
+            self.invoke(&StubOperation::new("subscribe"), || self.inner.subscribe(who))
         }
 
         fn targets(&self) -> Result<u32, SystemException> {
-            self.invoke(&Operation::new("_get_targets"), || self.inner.targets())
+            self.invoke(&StubOperation::new("_get_targets"), || self.inner.targets())
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{Pace, SendQueue, Tally};
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    inner: PiMutex<Inner>,
+    inner: PiMutex<OutboxState>,
     /// Octets that wait: readable without the lock.
     octets: Tally,
     /// Replies are among them.
@@ -26,7 +26,7 @@ pub(crate) struct Outbox {
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct OutboxState {
     pub(crate) queue: SendQueue,
     /// What calls of this side have announced on the connection.
     pub(crate) announced: Announced,
@@ -51,14 +51,14 @@ pub(crate) struct Announced {
 #[derive(Debug)]
 pub(crate) struct Sending<'a> {
     outbox: &'a Outbox,
-    inner: PiGuard<'a, Inner>,
+    inner: PiGuard<'a, OutboxState>,
 }
 
 impl Outbox {
     /// `all` counts the octets of all outboxes of a lane. `sticky` as in [`SendQueue::new`].
     pub(crate) fn new(all: Arc<AtomicUsize>, sticky: bool) -> Self {
         let (queue, announced) = (SendQueue::new(sticky), Announced::default());
-        let inner = PiMutex::new(Inner { queue, announced, last_reply: 0, arm: false, listed: false });
+        let inner = PiMutex::new(OutboxState { queue, announced, last_reply: 0, arm: false, listed: false });
         Outbox { inner, octets: Tally::new(all), replies: AtomicBool::new(false), still: AtomicU32::new(0) }
     }
 
@@ -185,7 +185,7 @@ impl Sending<'_> {
     }
 }
 
-impl Inner {
+impl OutboxState {
     /// Octets that wait, or are delayed.
     pub(crate) fn len(&self) -> usize {
         self.queue.held() + self.queue.to.len()
@@ -197,17 +197,17 @@ impl Inner {
 }
 
 impl Deref for Sending<'_> {
-    type Target = Inner;
+    type Target = OutboxState;
 
     #[inline]
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &OutboxState {
         &self.inner
     }
 }
 
 impl DerefMut for Sending<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Inner {
+    fn deref_mut(&mut self) -> &mut OutboxState {
         &mut self.inner
     }
 }

@@ -17,7 +17,7 @@ const MOST: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct WaysBack {
     /// The oldest first: its peer has the address, for as long as the connection lives.
-    all: PiMutex<Vec<Announced>>,
+    all: PiMutex<Vec<AnnouncedConnection>>,
     /// Whether there are any.
     any: AtomicBool,
     /// Peers that references lead to.
@@ -26,15 +26,15 @@ pub(crate) struct WaysBack {
 
 /// A connection that leads to the address, as its peer says.
 #[derive(Debug)]
-struct Announced {
+struct AnnouncedConnection {
     mux: Arc<Mux>,
     /// Its owner; none if nothing proves it well enough to share the address.
     whose: Option<Whose>,
 }
 
-impl Announced {
+impl AnnouncedConnection {
     /// True of the first connection, and of those that show to be of the same peer.
-    fn shares(&self, first: &Announced) -> bool {
+    fn shares(&self, first: &AnnouncedConnection) -> bool {
         Arc::ptr_eq(&self.mux, &first.mux) || (self.whose.is_some() && self.whose == first.whose)
     }
 }
@@ -82,7 +82,7 @@ impl WaysBack {
         if all.iter().any(|known| Arc::ptr_eq(&known.mux, mux)) {
             return false;
         }
-        let new = Announced { mux: mux.clone(), whose };
+        let new = AnnouncedConnection { mux: mux.clone(), whose };
         if all.len() >= MOST {
             // Others do not keep the peer that has the address from announcing it again.
             let foreign = all.iter().rposition(|known| !known.shares(&all[0]));

@@ -17,7 +17,7 @@ use super::route::{self, Route};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
-use crate::outcome::Outcome;
+use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
@@ -158,7 +158,7 @@ impl SentCall {
     fn conclude<R, E: Raises>(&self, arrived: Result<Kept, CallFailure>, results: Results<R>) -> Result<R, E> {
         let orb = self.object.orb()?;
         crate::shared::use_orb(&orb);
-        let mut outcome = Outcome::new(results);
+        let mut outcome = CallOutcome::new(results);
         let out = Outgoing { operation: self.operation, key: &self.route.key, contexts: Vec::new() };
         let said = match &arrived {
             Ok(message) => {

@@ -9,7 +9,7 @@ use hyoshi_os::{Clock, MonotonicClock, Spawn};
 use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
 
 use super::Counters;
-use crate::interface::{Object, ObjectRef, Operation};
+use crate::interface::{Object, ObjectRef, StubOperation};
 use crate::limits::Timeouts;
 use crate::orb::Orb;
 use crate::raises::Raises;
@@ -21,8 +21,8 @@ const BETWEEN: Span = Span::from_millis(1);
 /// The longest time between retries.
 const LONGEST: Span = Span::from_secs(32);
 
-const OWN_TASK: Operation = Operation::new("own_task");
-const REPORT: Operation = Operation::new("report");
+const OWN_TASK: StubOperation = StubOperation::new("own_task");
+const REPORT: StubOperation = StubOperation::new("report");
 
 /// The reason why the broker does not accept reports.
 #[derive(Debug)]

@@ -41,22 +41,22 @@ pub trait Interface: Send + Sync + 'static {
 
 /// An operation, for stubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub struct StubOperation {
     /// Its name on the wire: that of IDL; for attributes `_get_name` and `_set_name`.
     pub name: &'static str,
     /// Whether it has no reply.
     pub oneway: bool,
 }
 
-impl Operation {
+impl StubOperation {
     /// An operation with a reply.
     pub const fn new(name: &'static str) -> Self {
-        Operation { name, oneway: false }
+        StubOperation { name, oneway: false }
     }
 
     /// A oneway.
     pub const fn oneway(name: &'static str) -> Self {
-        Operation { name, oneway: true }
+        StubOperation { name, oneway: true }
     }
 }
 
@@ -72,7 +72,7 @@ pub struct Invoked<'a> {
     /// The repository id of the interface.
     pub interface: &'a str,
     /// The operation.
-    pub operation: &'a Operation,
+    pub operation: &'a StubOperation,
 }
 
 /// Runs only the call.

@@ -10,12 +10,12 @@ use hyoshi_wire::giop::Response;
 use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
 
-use super::{Interface, Operation};
+use super::{Interface, StubOperation};
 use crate::client::{Invocation, Pending, RemoteObject, invoke};
 use crate::current;
 use crate::limits::{SyncScope, Timeouts};
 use crate::objects::{ActiveObject, Core, Passage};
-use crate::outcome::Outcome;
+use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 use crate::shared::{Shared, used_orb};
 
@@ -104,12 +104,12 @@ impl<T: Interface + ?Sized> Reference<T> {
     #[inline]
     pub fn call<R, E: Raises>(
         &self,
-        operation: &Operation,
+        operation: &StubOperation,
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
         results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
     ) -> Result<R, E> {
         let orb = self.object.orb()?;
-        let mut outcome = Outcome::new(results);
+        let mut outcome = CallOutcome::new(results);
         let request =
             Invocation { operation: operation.name, response: Response::Target, put_off: false, arguments: &arguments };
         invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
@@ -119,7 +119,7 @@ impl<T: Interface + ?Sized> Reference<T> {
     /// Calls a oneway: returns when it has reached the reference's scope, or the reason why it has not.
     pub fn send<E: Raises>(
         &self,
-        operation: &Operation,
+        operation: &StubOperation,
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
     ) -> Result<(), E> {
         let response = match self.scope {
@@ -130,7 +130,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         let put_off = self.scope == SyncScope::None;
         let request = Invocation { operation: operation.name, response, put_off, arguments: &arguments };
         let orb = self.object.orb()?;
-        let mut outcome = Outcome::<(), E, _>::new(|_: &mut Decoder<'_>| Ok(()));
+        let mut outcome = CallOutcome::<(), E, _>::new(|_: &mut Decoder<'_>| Ok(()));
         invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
         if response.expected() { outcome.take() } else { Ok(()) }
     }
@@ -138,7 +138,7 @@ impl<T: Interface + ?Sized> Reference<T> {
     /// Calls an operation without waiting for its end.
     pub fn call_async<R, E: Raises>(
         &self,
-        operation: &Operation,
+        operation: &StubOperation,
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
         results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Send + 'static,
     ) -> Pending<R, E> {
@@ -159,12 +159,12 @@ impl<T: Interface + ?Sized> Reference<T> {
         if let Some(local) = &self.local {
             return Ok(local.slot.servant.is_a(id));
         }
-        self.call(&Operation::new("_is_a"), |to| id.encode(to), yes_or_no)
+        self.call(&StubOperation::new("_is_a"), |to| id.encode(to), yes_or_no)
     }
 
     /// True if its server reports that the object does not exist any more. Fails if the server does not answer.
     pub fn non_existent(&self) -> Result<bool, SystemException> {
-        match self.call(&Operation::new("_non_existent"), |_| Ok(()), yes_or_no) {
+        match self.call(&StubOperation::new("_non_existent"), |_| Ok(()), yes_or_no) {
             Err(SystemException { kind: SystemKind::ObjectNotExist, .. }) => Ok(true),
             answer => answer,
         }

@@ -14,11 +14,11 @@ use crate::stream::MaybeTlsStream;
 pub(super) struct Connections {
     most: usize,
     pub(super) sums: Sums,
-    inner: PiMutex<Inner>,
+    inner: PiMutex<ConnectionTable>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ConnectionTable {
     next: u64,
     all: BTreeMap<u64, Arc<Connection>>,
     /// Those that were silent at the last check, the oldest first; some are closed.
@@ -30,7 +30,7 @@ pub(super) const FIRST: u64 = 1 << 32;
 
 impl Connections {
     pub(super) fn new(most: usize) -> Self {
-        let inner = Inner { next: FIRST, all: BTreeMap::new(), silent: VecDeque::new() };
+        let inner = ConnectionTable { next: FIRST, all: BTreeMap::new(), silent: VecDeque::new() };
         Connections { most, sums: Sums::default(), inner: PiMutex::new(inner) }
     }
 
@@ -96,7 +96,7 @@ impl Connections {
     }
 }
 
-impl Inner {
+impl ConnectionTable {
     /// Keeps `silent` in proportion to the open connections, however many were closed.
     fn forget_some(&mut self) {
         if self.silent.len() > 2 * self.all.len() + 64 {

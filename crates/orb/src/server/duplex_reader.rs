@@ -45,13 +45,13 @@ const READS: usize = 16;
 /// The reading thread, as its lane knows it.
 #[derive(Debug)]
 pub(super) struct DuplexReader {
-    inbox: Arc<Inbox>,
+    inbox: Arc<ReaderInbox>,
     thread: SpawnedThread<()>,
 }
 
 /// What other threads pass to it.
 #[derive(Debug)]
-struct Inbox {
+struct ReaderInbox {
     poller: Poller,
     /// Connections to read without a report of epoll: new ones, and those that were paused. The longest waiting first.
     connections: PiMutex<VecDeque<Arc<Connection>>>,
@@ -61,7 +61,7 @@ struct Inbox {
 /// What the thread works with.
 struct ReaderThread {
     lane: Arc<Lane>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<ReaderInbox>,
     buffer: Vec<u8>,
     to: Encoder,
 }
@@ -119,7 +119,7 @@ impl TakeIn for Arc<Lane> {
 impl DuplexReader {
     fn start(lane: &Arc<Lane>) -> io::Result<DuplexReader> {
         let (connections, stopping) = (PiMutex::default(), AtomicBool::new(false));
-        let inbox = Arc::new(Inbox { poller: Poller::new()?, connections, stopping });
+        let inbox = Arc::new(ReaderInbox { poller: Poller::new()?, connections, stopping });
         let mut spawn = Spawn::new(format!("{}-both", lane.options.name)).policy(lane.options.policy);
         if let Some(cpu) = lane.options.cpu {
             spawn = spawn.cpu(cpu);
@@ -140,7 +140,7 @@ impl DuplexReader {
     }
 }
 
-impl Inbox {
+impl ReaderInbox {
     fn put(&self, connection: &Arc<Connection>) {
         self.connections.lock().push_back(connection.clone());
         self.poller.poke();

@@ -101,7 +101,7 @@ pub(crate) struct Lane {
     /// The thread that is within a turn, or 0.
     turning: AtomicU32,
     /// The most that a turn reads.
-    turn: Left,
+    turn: ReadBudget,
     poller: Poller,
     /// None once the lane stops.
     listeners: PiMutex<Vec<Arc<Listener>>>,
@@ -154,17 +154,17 @@ struct Worker {
     buffer: Vec<u8>,
     to: Encoder,
     number: usize,
-    left: Left,
+    left: ReadBudget,
 }
 
 /// What a thread may read until others have their turn.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct ReadBudget {
     messages: usize,
     octets: usize,
 }
 
-impl Left {
+impl ReadBudget {
     fn is_over(self) -> bool {
         self.messages == 0 || self.octets == 0
     }
@@ -172,7 +172,7 @@ impl Left {
 
 impl Worker {
     fn new(number: usize) -> Self {
-        let left = Left { messages: usize::MAX, octets: usize::MAX };
+        let left = ReadBudget { messages: usize::MAX, octets: usize::MAX };
         Worker { buffer: vec![0; BUFFER], to: Encoder::new(ByteOrder::NATIVE), number, left }
     }
 }
@@ -209,7 +209,7 @@ impl Lane {
             ordered: order.map(|(order, places)| Ordered::new(order, places)),
             worker: owned.then(|| PiMutex::new(Worker::new(0))),
             turning: AtomicU32::new(0),
-            turn: Left { messages: limits.turn_messages.max(1), octets: limits.turn_octets.max(1) },
+            turn: ReadBudget { messages: limits.turn_messages.max(1), octets: limits.turn_octets.max(1) },
             poller,
             listeners: PiMutex::new(listeners.into_iter().map(Arc::new).collect()),
             handshakes: PiMutex::new(None),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyoshi_os::Ready;
 
-use super::{Alive, Lane, Left};
+use super::{Alive, Lane, ReadBudget};
 
 /// Sources that are asked for at once.
 const AT_ONCE: usize = 16;
@@ -52,12 +52,12 @@ impl OwnedLane {
             for (at, ready) in found[..count].iter().enumerate() {
                 // An even share of the rest, at least one: a flood on one connection delays no other.
                 let share = left.messages / (count - at);
-                worker.left = Left { messages: share, octets: left.octets };
+                worker.left = ReadBudget { messages: share, octets: left.octets };
                 lane.take_up(&orb, *ready, &mut worker);
                 let brought = share - worker.left.messages;
                 read += brought;
                 // Reads without a whole message count, too: a turn must end.
-                left = Left { messages: left.messages - brought.max(1), octets: worker.left.octets };
+                left = ReadBudget { messages: left.messages - brought.max(1), octets: worker.left.octets };
             }
             if count < most {
                 break;

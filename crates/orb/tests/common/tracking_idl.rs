@@ -5,8 +5,8 @@
 pub mod tracking {
     use ::hyoshi_orb::{
         Around, Call, Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, FromIor, Interface, Invoked, Ior,
-        Operation, Pending, Raises, Reference, SystemException, SystemKind, ToIor, TypeCode, TypeIndex, Typed, Types,
-        UserException,
+        Pending, Raises, Reference, StubOperation, SystemException, SystemKind, ToIor, TypeCode, TypeIndex, Typed,
+        Types, UserException,
     };
     use std::any::{Any, TypeId};
     use std::borrow::Cow;
@@ -107,7 +107,7 @@ pub mod tracking {
                 return here.moved(id, to);
             }
             self.0.call(
-                &Operation::new("moved"),
+                &StubOperation::new("moved"),
                 |to_| {
                     id.encode(to_)?;
                     to.encode(to_)
@@ -121,7 +121,7 @@ pub mod tracking {
         /// [`moved`](Callback::moved) without waiting for its end.
         pub fn moved_async(&self, id: u32, to: &Position) -> Pending<(), SystemException> {
             self.0.call_async(
-                &Operation::new("moved"),
+                &StubOperation::new("moved"),
                 |to_| {
                     id.encode(to_)?;
                     to.encode(to_)
@@ -201,14 +201,14 @@ pub mod tracking {
     }
 
     impl<T: Callback, A: Around> CallbackDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Callback as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Callback, A: Around> Callback for CallbackDelegate<T, A> {
         fn moved(&self, id: u32, to: &Position) -> Result<(), SystemException> {
-            self.invoke(&Operation::new("moved"), || self.inner.moved(id, to))
+            self.invoke(&StubOperation::new("moved"), || self.inner.moved(id, to))
         }
     }
 
@@ -225,14 +225,14 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.name();
             }
-            self.0.call(&Operation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
+            self.0.call(&StubOperation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
         }
     }
 
     impl NamedStub {
         /// [`name`](Named::name) without waiting for its end.
         pub fn name_async(&self) -> Pending<String, SystemException> {
-            self.0.call_async(&Operation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
+            self.0.call_async(&StubOperation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
         }
     }
 
@@ -302,14 +302,14 @@ pub mod tracking {
     }
 
     impl<T: Named, A: Around> NamedDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Named as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Named, A: Around> Named for NamedDelegate<T, A> {
         fn name(&self) -> Result<String, SystemException> {
-            self.invoke(&Operation::new("_get_name"), || self.inner.name())
+            self.invoke(&StubOperation::new("_get_name"), || self.inner.name())
         }
     }
 
@@ -398,14 +398,14 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.locate(id);
             }
-            self.0.call(&Operation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
+            self.0.call(&StubOperation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
         }
 
         fn hint(&self, note: &str, raw: &[u8]) -> Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.hint(note, raw);
             }
-            self.0.send(&Operation::oneway("hint"), |to| {
+            self.0.send(&StubOperation::oneway("hint"), |to| {
                 note.encode(to)?;
                 raw.encode(to)
             })
@@ -415,14 +415,14 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.echo(raw);
             }
-            self.0.call(&Operation::new("echo"), |to| raw.encode(to), |from| Octets::decode(from))
+            self.0.call(&StubOperation::new("echo"), |to| raw.encode(to), |from| Octets::decode(from))
         }
 
         fn nothing(&self) -> Result<(), SystemException> {
             if let Some(here) = self.0.collocated() {
                 return here.nothing();
             }
-            self.0.call(&Operation::new("nothing"), |_| Ok(()), |_| Ok(()))
+            self.0.call(&StubOperation::new("nothing"), |_| Ok(()), |_| Ok(()))
         }
 
         fn swap(&self, p: &mut Position) -> Result<(i32, String), SystemException> {
@@ -430,7 +430,7 @@ pub mod tracking {
                 return here.swap(p);
             }
             let (result, p_now, was) = self.0.call::<_, SystemException>(
-                &Operation::new("swap"),
+                &StubOperation::new("swap"),
                 |to| p.encode(to),
                 |from| Ok((i32::decode(from)?, Position::decode(from)?, String::decode(from)?)),
             )?;
@@ -442,7 +442,7 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.subscribe(who);
             }
-            self.0.call(&Operation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
+            self.0.call(&StubOperation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
         }
     }
 
@@ -451,30 +451,30 @@ pub mod tracking {
             if let Some(here) = self.0.collocated() {
                 return here.name();
             }
-            self.0.call(&Operation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
+            self.0.call(&StubOperation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
         }
     }
 
     impl TrackerStub {
         /// [`locate`](Tracker::locate) without waiting for its end.
         pub fn locate_async(&self, id: u32) -> Pending<Position, LocateError> {
-            self.0.call_async(&Operation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
+            self.0.call_async(&StubOperation::new("locate"), |to| id.encode(to), |from| Position::decode(from))
         }
 
         /// [`echo`](Tracker::echo) without waiting for its end.
         pub fn echo_async(&self, raw: &[u8]) -> Pending<Octets, SystemException> {
-            self.0.call_async(&Operation::new("echo"), |to| raw.encode(to), |from| Octets::decode(from))
+            self.0.call_async(&StubOperation::new("echo"), |to| raw.encode(to), |from| Octets::decode(from))
         }
 
         /// [`nothing`](Tracker::nothing) without waiting for its end.
         pub fn nothing_async(&self) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("nothing"), |_| Ok(()), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("nothing"), |_| Ok(()), |_| Ok(()))
         }
 
         /// [`swap`](Tracker::swap) without waiting for its end.
         pub fn swap_async(&self, p: &Position) -> Pending<(i32, Position, String), SystemException> {
             self.0.call_async(
-                &Operation::new("swap"),
+                &StubOperation::new("swap"),
                 |to| p.encode(to),
                 |from| Ok((i32::decode(from)?, Position::decode(from)?, String::decode(from)?)),
             )
@@ -482,12 +482,12 @@ pub mod tracking {
 
         /// [`subscribe`](Tracker::subscribe) without waiting for its end.
         pub fn subscribe_async(&self, who: Option<&CallbackStub>) -> Pending<(), SystemException> {
-            self.0.call_async(&Operation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
+            self.0.call_async(&StubOperation::new("subscribe"), |to| who.encode(to), |_| Ok(()))
         }
 
         /// [`name`](Named::name) without waiting for its end.
         pub fn name_async(&self) -> Pending<String, SystemException> {
-            self.0.call_async(&Operation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
+            self.0.call_async(&StubOperation::new("_get_name"), |_| Ok(()), |from| String::decode(from))
         }
     }
 
@@ -599,40 +599,40 @@ pub mod tracking {
     }
 
     impl<T: Tracker, A: Around> TrackerDelegate<T, A> {
-        fn invoke<R>(&self, operation: &Operation, run: impl FnOnce() -> R) -> R {
+        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
             self.around.around(&Invoked { interface: <dyn Tracker as Interface>::ID, operation }, run)
         }
     }
 
     impl<T: Tracker, A: Around> Tracker for TrackerDelegate<T, A> {
         fn locate(&self, id: u32) -> Result<Position, LocateError> {
-            self.invoke(&Operation::new("locate"), || self.inner.locate(id))
+            self.invoke(&StubOperation::new("locate"), || self.inner.locate(id))
         }
 
         fn hint(&self, note: &str, raw: &[u8]) -> Result<(), SystemException> {
-            self.invoke(&Operation::oneway("hint"), || self.inner.hint(note, raw))
+            self.invoke(&StubOperation::oneway("hint"), || self.inner.hint(note, raw))
         }
 
         fn echo(&self, raw: &[u8]) -> Result<Octets, SystemException> {
-            self.invoke(&Operation::new("echo"), || self.inner.echo(raw))
+            self.invoke(&StubOperation::new("echo"), || self.inner.echo(raw))
         }
 
         fn nothing(&self) -> Result<(), SystemException> {
-            self.invoke(&Operation::new("nothing"), || self.inner.nothing())
+            self.invoke(&StubOperation::new("nothing"), || self.inner.nothing())
         }
 
         fn swap(&self, p: &mut Position) -> Result<(i32, String), SystemException> {
-            self.invoke(&Operation::new("swap"), || self.inner.swap(p))
+            self.invoke(&StubOperation::new("swap"), || self.inner.swap(p))
         }
 
         fn subscribe(&self, who: Option<&CallbackStub>) -> Result<(), SystemException> {
-            self.invoke(&Operation::new("subscribe"), || self.inner.subscribe(who))
+            self.invoke(&StubOperation::new("subscribe"), || self.inner.subscribe(who))
         }
     }
 
     impl<T: Tracker, A: Around> Named for TrackerDelegate<T, A> {
         fn name(&self) -> Result<String, SystemException> {
-            self.invoke(&Operation::new("_get_name"), || self.inner.name())
+            self.invoke(&StubOperation::new("_get_name"), || self.inner.name())
         }
     }
 }

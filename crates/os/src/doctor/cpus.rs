@@ -11,11 +11,11 @@ pub(super) fn count() -> Option<DoctorFinding> {
 }
 
 fn judge_count(online: &str, allowed: &[u32]) -> DoctorFinding {
-    let found = format!("{online} online, {} for this process", cpu_list(allowed));
+    let found = format!("{online} online, {} allowed for this process", cpu_list(allowed));
     let finding = |verdict, consequence: &str| DoctorFinding::new("CPUs", verdict, found, consequence);
     match allowed {
         [] | [_] => finding(Degraded, "all threads share one CPU with the lanes, also the display of a run")
-            .remedy("give the virtual machine or container two CPUs (docker run --cpuset-cpus 0-1 ...)"),
+            .remedy("assign two CPUs to the virtual machine or container (docker run --cpuset-cpus 0-1 ...)"),
         _ if parse_cpu_list(online).is_some_and(|online| online.len() > allowed.len()) => {
             finding(Info, "only this process's CPUs can run processors of a file")
         }
@@ -68,7 +68,7 @@ fn judge_siblings(groups: &[Vec<u32>], allowed: &[u32]) -> DoctorFinding {
         );
     }
     let found = format!("siblings {}", shared.join(" and "));
-    let consequence = "a job takes up to twice as long while the sibling is busy: declared worst cases may not hold";
+    let consequence = "a job needs up to twice the time while the sibling is busy: declared worst cases may not hold";
     DoctorFinding::new("hyper-threading", Degraded, found, consequence)
         .remedy("echo off | sudo tee /sys/devices/system/cpu/smt/control, or leave one CPU of each pair idle")
 }
@@ -86,8 +86,12 @@ fn judge_governor(governors: &[String]) -> DoctorFinding {
     match names.as_slice() {
         [] => finding(Info, "not controlled by this kernel", "the host or the firmware sets the frequency of a CPU"),
         [only] if only == "performance" => finding(Granted, "performance", "CPUs keep their highest frequency"),
-        _ => finding(Degraded, &names.join(", "), "a job after an idle time runs slower: calibrated work takes longer")
-            .remedy("sudo cpupower frequency-set -g performance"),
+        _ => finding(
+            Degraded,
+            &names.join(", "),
+            "a job after an idle time runs slower: calibrated work needs more time",
+        )
+        .remedy("sudo cpupower frequency-set -g performance"),
     }
 }
 
@@ -104,17 +108,12 @@ fn judge_machine(cpuinfo: &str, stat: &str, xen: bool) -> DoctorFinding {
     let mut flags = cpuinfo.lines().filter_map(|line| line.strip_prefix("flags")?.split_once(':'));
     let flagged = flags.next().is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"));
     if !flagged && !xen && stolen == 0 {
-        return DoctorFinding::new(
-            "machine",
-            Granted,
-            "no sign of a hypervisor",
-            "no hypervisor takes a CPU from the kernel",
-        );
+        return DoctorFinding::new("machine", Granted, "no sign of a hypervisor", "no hypervisor steals CPU time");
     }
     let per_mille = stolen.saturating_mul(1_000) / total.max(1);
     let found = format!("virtual, {}.{} % of its time stolen so far", per_mille / 10, per_mille % 10);
     let consequence =
-        "the host may take a CPU for milliseconds: no worst case can be promised; reports show stolen time";
+        "the host may steal a CPU for milliseconds: no worst case can be promised; reports show stolen time";
     DoctorFinding::new("machine", Degraded, found, consequence)
         .remedy("for hard deadlines run on the bare machine, or let the host pin each virtual CPU to its own core")
 }
@@ -126,7 +125,7 @@ mod tests {
     #[test]
     fn one_cpu_is_degraded_and_a_part_of_them_is_reported() {
         assert_eq!(judge_count("0-3", &[0, 1, 2, 3]).verdict, Granted);
-        assert_eq!(judge_count("0-3", &[2, 3]).found, "0-3 online, 2-3 for this process");
+        assert_eq!(judge_count("0-3", &[2, 3]).found, "0-3 online, 2-3 allowed for this process");
         assert_eq!(judge_count("0-3", &[2, 3]).verdict, Info);
         assert_eq!(judge_count("0", &[0]).verdict, Degraded);
     }

@@ -13,7 +13,7 @@ use crate::clock::{Clock, MonotonicClock, span_of};
 
 pub(super) fn release() -> Option<DoctorFinding> {
     let release = read("/proc/sys/kernel/osrelease")?;
-    Some(DoctorFinding::new("kernel", Info, release, "features are probed one by one, never taken from this"))
+    Some(DoctorFinding::new("kernel", Info, release, "each feature is probed; the version is not used"))
 }
 
 /// Where in the kernel a more urgent thread may preempt another.

@@ -40,7 +40,7 @@ fn judge_rtprio(privileges: Privileges) -> DoctorFinding {
         0 => finding(Refused, "no real-time priority without CAP_SYS_NICE".to_owned()).remedy(remedy()),
         limit => finding(
             Degraded,
-            format!("threads of the map above priority {limit} run at normal priority, others above them"),
+            format!("threads of the map above priority {limit} run at normal priority, other threads above them"),
         )
         .remedy(remedy()),
     }

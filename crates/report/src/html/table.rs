@@ -171,7 +171,7 @@ pub(super) fn epochs(summary: &Summary) -> Markup {
                         th { "region" } th class="n" { "from" } th class="n" { "load" } th class="n" { "used" }
                         th class="n" { "critical made" } th class="n" { "missed" }
                         @if shown.stopped || shown.dropped { th class="n" { "lost" } }
-                        th class="n" { "others made" } th class="n" { "missed" }
+                        th class="n" { "other jobs made" } th class="n" { "missed" }
                         @if shown.cancelled { th class="n" { "cancelled" } }
                         @if shown.stopped || shown.dropped { th class="n" { "lost" } }
                     } }

@@ -33,7 +33,7 @@ const LEFT: usize = 150;
 const WIDTH: usize = 1140;
 
 /// A row of the picture.
-struct Row {
+struct TimelineRow {
     label: String,
     /// `None`: of several.
     processor: Option<ProcessorId>,
@@ -45,7 +45,7 @@ struct Row {
 
 /// The rows, and which one an operation or a processor's other work has.
 struct Rows {
-    rows: Vec<Row>,
+    rows: Vec<TimelineRow>,
     of: Vec<usize>,
     strangers: Vec<Option<usize>>,
     all: OverTime,
@@ -69,7 +69,7 @@ impl Rows {
             others.any(|other| other.processor == processor)
         };
         for processor in system.processor_ids() {
-            let title = |label: String, kind| Row { label, processor: Some(processor), kind, cells: None };
+            let title = |label: String, kind| TimelineRow { label, processor: Some(processor), kind, cells: None };
             if system.processors.len() > 1 && chosen.iter().any(|part| part.processor == processor) {
                 rows.push(title(printable(&system.processor(processor).name), "processor"));
             }
@@ -77,18 +77,18 @@ impl Rows {
                 part.operations.iter().for_each(|id| of[id.index()] = rows.len());
                 let cells = Some(cells(&mut part.operations.iter().map(|id| id.index())));
                 let kind = if part.critical { "critical" } else { "" };
-                rows.push(Row { label: printable(&part.label), processor: Some(processor), kind, cells });
+                rows.push(TimelineRow { label: printable(&part.label), processor: Some(processor), kind, cells });
             }
             if processor.index() < MOST_STRANGERS && strange(processor) {
                 strangers[processor.index()] = Some(rows.len());
-                rows.push(title("scheduling, others".into(), ""));
+                rows.push(title("scheduling, other threads".into(), ""));
             }
         }
         if more > 0 {
             let rest = of.iter().enumerate().filter(|(_, row)| **row == usize::MAX).map(|(index, _)| index);
             let cells = Some(cells(&mut rest.collect::<Vec<_>>().into_iter()));
             of.iter_mut().filter(|row| **row == usize::MAX).for_each(|row| *row = rows.len());
-            rows.push(Row { label: format!("{} more", count(more as u64)), processor: None, kind: "", cells });
+            rows.push(TimelineRow { label: format!("{} more", count(more as u64)), processor: None, kind: "", cells });
         }
         Some(Rows { rows, of, strangers, all })
     }
@@ -99,7 +99,7 @@ impl Rows {
 
     /// The first row of a processor and the one after its last.
     fn range(&self, processor: ProcessorId) -> Option<(usize, usize)> {
-        let here = |row: &Row| row.processor == Some(processor);
+        let here = |row: &TimelineRow| row.processor == Some(processor);
         Some((self.rows.iter().position(here)?, 1 + self.rows.iter().rposition(here)?))
     }
 }

@@ -32,7 +32,7 @@ pub struct ImportanceStage {
     pub held_ns: [u64; 3],
     /// The changes that the command made, in order: reductions first. Empty at the start, and on the kernel, where they
     /// are not observable.
-    pub changed: Vec<ReservationChange>,
+    pub changed: Vec<ReservationChangeRecord>,
     /// Time from the command until all reservations had their new values.
     pub settled_ns: u64,
     /// The periods of the tasks; empty in virtual time.
@@ -41,7 +41,7 @@ pub struct ImportanceStage {
 
 /// One change of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ReservationChange {
+pub struct ReservationChangeRecord {
     /// The number of the task, from 1.
     pub task: u32,
     /// Its new reservation.
@@ -82,7 +82,7 @@ pub fn play() -> Vec<ImportanceStage> {
         let decision = arbiter.set_importance(TaskId(3), importances[2]).expect("it has joined");
         let to = |to: Option<Reservation>| to.map_or(0, |to| to.budget().as_nanos());
         let changed =
-            decision.changes.iter().map(|change| ReservationChange { task: change.task.0, to_ns: to(change.to) });
+            decision.changes.iter().map(|change| ReservationChangeRecord { task: change.task.0, to_ns: to(change.to) });
         let changed = changed.collect();
         stages.push(stage(*importances, held(&arbiter), changed));
     }

@@ -23,7 +23,7 @@ pub const CLAIMS: [Claim; 7] = [
     },
     Claim {
         id: "B3",
-        says: "Strict serves important tasks first, the sum stays at the cap, and changes take effect at once",
+        says: "Strict serves important tasks first, the sum stays at the cap, and changes apply at once",
         paper: "section V-B and figure 5: 95, 125 and 40 ms in 250 ms under a cap of 75 %",
     },
     Claim {

@@ -18,7 +18,7 @@ use hyoshi_model::{Contents, Epoch, ExecutionTime, Instant, JobId, Link, Operati
 use super::judge;
 use super::method::AnalysisMethod;
 use super::report::Report;
-use super::verdict::{Failure, Verdict};
+use super::verdict::{FailureReason, Verdict};
 
 /// Jobs simulated of the file itself, and of each other alignment.
 const MANY: u64 = 100_000;
@@ -244,13 +244,13 @@ impl Report {
                         continue;
                     };
                     let Miss { job, at, late, behaviour, .. } = miss;
-                    one.verdict = Verdict::Fails { why: Failure::Seen { job, at, late, behaviour } };
+                    one.verdict = Verdict::Fails { why: FailureReason::Seen { job, at, late, behaviour } };
                     one.method = AnalysisMethod::Simulation;
                 }
                 let failing = processor.operations.iter().filter(|one| one.verdict.fails());
                 let first: Option<String> = failing.min_by_key(|one| one.level).map(|one| one.name.clone());
                 if let (Some(name), false) = (first, processor.verdict.fails()) {
-                    processor.verdict = Verdict::Fails { why: Failure::Operation { name: name.clone() } };
+                    processor.verdict = Verdict::Fails { why: FailureReason::Operation { name: name.clone() } };
                     processor.first = Some(name);
                 }
             }

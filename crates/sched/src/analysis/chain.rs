@@ -35,7 +35,7 @@ use super::holistic::Agreement;
 use super::join;
 use super::method::AnalysisMethod;
 use super::report::{ChainReport, ChainStage, Requirement, slack};
-use super::verdict::{Failure, Missing, Verdict};
+use super::verdict::{FailureReason, Missing, Verdict};
 use super::work::{ReleaseSource, Scene, Work};
 use crate::plan::Plan;
 use crate::ranking::LevelPosition;
@@ -131,7 +131,7 @@ impl Surroundings<'_> {
             () => AnalysisMethod::Holistic,
         };
         if let Some(needs) = at_least.filter(|needs| *needs > limit && self.arrives(chain)) {
-            verdict = Verdict::Fails { why: Failure::LongerThanDeadline { needs, deadline: limit } };
+            verdict = Verdict::Fails { why: FailureReason::LongerThanDeadline { needs, deadline: limit } };
             method = AnalysisMethod::Necessity;
         }
         ChainReport {

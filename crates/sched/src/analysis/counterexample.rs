@@ -12,7 +12,7 @@ use hyoshi_model::{Epoch, ExecutionTime, Instant, OperationId, Setting, Span, Sy
 
 use super::behaviour::{behaviour, slowest_links};
 use super::report::{ChainReport, OperationReport, OutcomeScope, ProcessorReport, Report, SceneReport};
-use super::verdict::{Failure, Verdict};
+use super::verdict::{FailureReason, Verdict};
 
 /// The subject that misses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct Counterexample {
     /// The subject.
     pub subject: Subject,
     /// How it fails.
-    pub why: Failure,
+    pub why: FailureReason,
     /// The name of its epoch.
     pub region: String,
     /// Whether it decides the outcome.
@@ -110,7 +110,7 @@ pub fn counterexamples<'a>(system: &'a System, report: &'a Report) -> impl Itera
 struct Failing<'a> {
     scene: &'a SceneReport,
     subject: Subject,
-    why: Failure,
+    why: FailureReason,
     /// The time within which it is late if its jobs arrive.
     needs: Span,
     /// The operations with their worst case; the others have their best. `None`: all.
@@ -129,9 +129,9 @@ fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts:
             let critical = one.critical;
             let subject = Subject::Operation { operation: one.operation, critical, name: one.name.clone() };
             // Too long by itself: the others need not interfere.
-            let alone = matches!(why, Failure::LongerThanDeadline { .. });
+            let alone = matches!(why, FailureReason::LongerThanDeadline { .. });
             let needs = match why {
-                Failure::Seen { at, .. } => sum([*at, MOMENT]),
+                FailureReason::Seen { at, .. } => sum([*at, MOMENT]),
                 _ => until_late(system, settings, one, why),
             };
             let why = why.clone();
@@ -140,7 +140,7 @@ fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts:
         if let (Verdict::Fails { why }, true) = (&processor.verdict, processor.counts(report.counted) == counts)
             && let Some(needs) = whole(settings, system, processor, why)
         {
-            let critical = matches!(why, Failure::Overload { critical: true, .. });
+            let critical = matches!(why, FailureReason::Overload { critical: true, .. });
             let operations = processor.operations.iter().map(|one| one.operation).collect();
             let subject = Subject::Processor { critical, operations, name: processor.name.clone() };
             found.push(Failing { scene, subject, why: why.clone(), needs, slow: None, counts });
@@ -158,7 +158,7 @@ fn failing<'a>(system: &System, report: &Report, scene: &'a SceneReport, counts:
 
 /// The epoch by itself, from the start.
 fn shown(system: &System, failing: &Failing<'_>) -> System {
-    if let Failure::Seen { behaviour: number, .. } = failing.why
+    if let FailureReason::Seen { behaviour: number, .. } = failing.why
         && let Some(seen) = behaviour(system, failing.scene.epoch, number)
     {
         return seen.with(|seen| seen.duration = failing.needs.min(MOST));
@@ -196,10 +196,10 @@ fn first_release(system: &System, settings: &[Setting], id: OperationId) -> Span
 }
 
 /// When its first job is late, if it has arrived by then: unfinished is late, too.
-fn until_late(system: &System, settings: &[Setting], one: &OperationReport, why: &Failure) -> Span {
+fn until_late(system: &System, settings: &[Setting], one: &OperationReport, why: &FailureReason) -> Span {
     let setting = &settings[one.operation.index()];
     let finish = match why {
-        Failure::FirstJobLate { finish, .. } => *finish,
+        FailureReason::FirstJobLate { finish, .. } => *finish,
         _ => setting.deadline.span(),
     };
     let release = first_release(system, settings, one.operation);
@@ -217,14 +217,14 @@ fn until_output(system: &System, settings: &[Setting], chain: &ChainReport) -> S
 }
 
 /// The time after which the processor as a whole cannot have kept up; `None` if it is not known to fail as such.
-fn whole(settings: &[Setting], system: &System, processor: &ProcessorReport, why: &Failure) -> Option<Span> {
+fn whole(settings: &[Setting], system: &System, processor: &ProcessorReport, why: &FailureReason) -> Option<Span> {
     let ids = || processor.operations.iter().map(|one| one.operation);
     let start = ids().map(|id| first_release(system, settings, id)).max().unwrap_or_default();
     let deadline = ids().map(|id| settings[id.index()].deadline.span()).max().unwrap_or_default();
     match why {
-        Failure::Demand { window, .. } => Some(sum([start, *window, MOMENT])),
+        FailureReason::Demand { window, .. } => Some(sum([start, *window, MOMENT])),
         // The excess work piles up, at the latest until queues are full.
-        Failure::Overload { utilisation_ppm, .. } => {
+        FailureReason::Overload { utilisation_ppm, .. } => {
             let room = ids().map(|id| {
                 let (setting, queue) = (&settings[id.index()], &system.operation(id).queue);
                 let jobs = u64::from(queue.limit).saturating_add(2).saturating_mul(u64::from(setting.legs));

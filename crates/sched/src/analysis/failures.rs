@@ -14,7 +14,7 @@ use super::holistic::Agreement;
 use super::part::{OperationPart, PartResult, ResponseBound};
 use super::processor_scene::ProcessorScene;
 use super::release;
-use super::verdict::Failure;
+use super::verdict::FailureReason;
 use super::work::{ReleaseSource, Scene, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;
@@ -77,7 +77,7 @@ impl CertainJobs {
 }
 
 /// The worst case alone exceeds the deadline.
-pub(super) fn too_long(work: &Work, least: u64, part: &OperationPart) -> Option<Failure> {
+pub(super) fn too_long(work: &Work, least: u64, part: &OperationPart) -> Option<FailureReason> {
     let legs = if part.critical { work.critical_legs } else { work.legs };
     let needs = match work.deadline {
         Deadline::Own(_) => work.wcet.saturating_mul(legs),
@@ -85,7 +85,7 @@ pub(super) fn too_long(work: &Work, least: u64, part: &OperationPart) -> Option<
     };
     let deadline = work.deadline.span();
     let needs = Span::from_nanos(needs);
-    (needs > deadline).then_some(Failure::LongerThanDeadline { needs, deadline })
+    (needs > deadline).then_some(FailureReason::LongerThanDeadline { needs, deadline })
 }
 
 /// Parts of a processor beyond which first jobs are tested only by simulation.
@@ -97,7 +97,7 @@ pub(super) fn first_job_late(
     site: &ProcessorScene<'_>,
     agreement: &Agreement,
     part: &OperationPart,
-) -> Option<Failure> {
+) -> Option<FailureReason> {
     let level = site.plan.levels.get(usize::from(part.level))?;
     let uses = !site.system.operation(part.operation).uses.is_empty();
     // Of two strategies the other may apply.
@@ -146,7 +146,7 @@ pub(super) fn first_job_late(
         let next = fixed.checked_add(higher)?;
         let finish = Span::from_nanos(if interrupted { next } else { next.checked_add(own)? });
         if finish > deadline {
-            return Some(Failure::FirstJobLate { finish, deadline });
+            return Some(FailureReason::FirstJobLate { finish, deadline });
         }
         if next == end {
             return None;
@@ -156,7 +156,7 @@ pub(super) fn first_job_late(
 }
 
 /// More work must be done within a window of the common release than fits, in any order.
-pub(super) fn demand_fails(scene: Scene, site: &ProcessorScene<'_>, found: &[PartResult]) -> Option<Failure> {
+pub(super) fn demand_fails(scene: Scene, site: &ProcessorScene<'_>, found: &[PartResult]) -> Option<FailureReason> {
     let too_much = found.iter().find_map(|found| match found.response {
         ResponseBound::Demand(too_much) => Some(too_much),
         ResponseBound::Counted { too_much, .. } => too_much,
@@ -178,7 +178,7 @@ pub(super) fn demand_fails(scene: Scene, site: &ProcessorScene<'_>, found: &[Par
         sum.checked_add(jobs.checked_mul(part.cost())?)
     })?;
     let (demand, window) = (Span::from_nanos(demand), Span::from_nanos(window));
-    (demand > window).then_some(Failure::Demand { demand, window })
+    (demand > window).then_some(FailureReason::Demand { demand, window })
 }
 
 /// True if both are released by time, without jitter, and first at one instant.

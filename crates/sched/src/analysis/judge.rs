@@ -14,7 +14,7 @@ use super::processor_scene::ProcessorScene;
 use super::release::dropping;
 use super::report::{CountedFrom, OperationReport, Outcome, OutcomeScope, ProcessorReport, Report, SceneReport, slack};
 use super::utilisation::{self, Inapplicable, Load, PeriodicDemand, UtilisationBound};
-use super::verdict::{Failure, Missing, Verdict};
+use super::verdict::{FailureReason, Missing, Verdict};
 use super::work::{ReleaseSource, Scene, Work};
 use crate::strategy::Discipline;
 
@@ -44,7 +44,7 @@ pub(super) fn processor(
         let sure = shares(&|part| comes[part.operation.index()] && (part.critical || !critical));
         let above = utilisation::load(&sure) == Load::Above;
         let utilisation_ppm = utilisation::ppm(utilisation::sum(sure.into_iter()));
-        above.then_some(Failure::Overload { utilisation_ppm, critical })
+        above.then_some(FailureReason::Overload { utilisation_ppm, critical })
     };
     let overload = overload(true).or_else(|| overload(false));
     let (verdict, first) = whole(scene, site, found, &operations, overload);
@@ -213,7 +213,7 @@ fn whole(
     site: &ProcessorScene<'_>,
     found: &[PartResult],
     operations: &[OperationReport],
-    overload: Option<Failure>,
+    overload: Option<FailureReason>,
 ) -> (Verdict, Option<String>) {
     let failing = operations.iter().find(|one| one.verdict.fails());
     let unproved = operations.iter().find(|one| !one.verdict.is_proved());
@@ -223,7 +223,7 @@ fn whole(
         return (Verdict::Fails { why }, first);
     }
     let verdict = match (failing, unproved) {
-        (Some(one), _) => Verdict::Fails { why: Failure::Operation { name: one.name.clone() } },
+        (Some(one), _) => Verdict::Fails { why: FailureReason::Operation { name: one.name.clone() } },
         (None, Some(one)) => match failures::demand_fails(scene, site, found) {
             Some(why) => Verdict::Fails { why },
             None => Verdict::unknown(Missing::Operation { name: one.name.clone() }),

@@ -52,7 +52,7 @@ impl AnalysisMethod {
             AnalysisMethod::None => ("none", ""),
             AnalysisMethod::FixedPriority => (
                 "response times of a FIFO level under fixed priorities, floating non-preemptive sections",
-                "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the level taken as one task",
+                "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the level treated as one task",
             ),
             AnalysisMethod::FixedPriorityNonPreemptive => (
                 "response times under non-preemptive fixed priorities",
@@ -60,7 +60,7 @@ impl AnalysisMethod {
             ),
             AnalysisMethod::Chain => (
                 "response time of a chain of jobs, its level counted as interference over the whole window",
-                "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the chain taken as one job",
+                "Bozhko and Brandenburg, ECRTS 2020 (crate response-time-analysis), the chain treated as one job",
             ),
             AnalysisMethod::DeadlineDemand => (
                 "processor demand by deadline, more urgent levels counted over the whole window",
@@ -100,7 +100,7 @@ impl AnalysisMethod {
                 ("end to end under release guards, the sum of the stages' bounds and delays", "Sun and Liu, ICDCS 1996")
             }
             AnalysisMethod::Sampling => (
-                "age and reaction end to end where operations sample others, the sum of periods and responses",
+                "age and reaction end to end where operations sample other operations, the sum of periods and responses",
                 "Davare et al., DAC 2007; Feiertag et al., CRTS 2008; Dürr et al., ACM TECS 2019",
             ),
             AnalysisMethod::Envelope => (
@@ -176,8 +176,8 @@ impl fmt::Display for Assumption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Assumption::Overheads(costs) => return overheads(f, costs),
-            Assumption::WorstCases => "no job takes longer than its declared worst case, and none blocks",
-            Assumption::NoOverheads => "switches, timers, release threads and the kernel take no time",
+            Assumption::WorstCases => "no job needs more than its declared worst case, and none blocks",
+            Assumption::NoOverheads => "switches, timers, release threads and the kernel need no time",
             Assumption::Phases => "phases are over-approximated: any alignment of releases is counted as possible",
             Assumption::FastestRates => "rate ranges count at their fastest",
             Assumption::Requests => {
@@ -193,7 +193,7 @@ impl fmt::Display for Assumption {
                 "predecessors of a join of several roots start at once, with the declared phases; it matches the \
                     oldest completion of each (first in, first out)"
             }
-            Assumption::BestCases => "no job takes less than its declared best case",
+            Assumption::BestCases => "no job needs less than its declared best case",
             Assumption::Sections => "a job's resource sections follow each other from its start and block as one",
             Assumption::CapNeverActs => "the cap never acts: worst-case demand in any window stays below it",
             Assumption::HardCapNeverActs => {
@@ -214,7 +214,7 @@ fn overheads(f: &mut fmt::Formatter<'_>, costs: &Costs) -> fmt::Result {
     for (index, (name, cost)) in counted.enumerate() {
         write!(f, "{} {name} {cost}", if index > 0 { "," } else { "" })?;
     }
-    f.write_str("; the kernel takes no other time")
+    f.write_str("; the kernel uses no other time")
 }
 
 impl Serialize for Assumption {

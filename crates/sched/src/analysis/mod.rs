@@ -53,7 +53,7 @@ pub use report::{
 };
 pub use sensitivity::{OperationMargin, Scaling, Sensitivity, SensitivitySearch, sensitivity};
 pub use utilisation::{Inapplicable, Load, UtilisationBound};
-pub use verdict::{Failure, Missing, Verdict};
+pub use verdict::{FailureReason, Missing, Verdict};
 
 use crate::plan::{Plan, ProcessorPlan};
 use effort::Effort;

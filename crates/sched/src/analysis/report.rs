@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::method::{AnalysisMethod, Assumption, MethodNote};
 use super::utilisation::{Load, UtilisationBound};
-use super::verdict::{Failure, Verdict, serialise_verdict};
+use super::verdict::{FailureReason, Verdict, serialise_verdict};
 
 /// The result of `check` for a system.
 ///
@@ -222,7 +222,7 @@ pub(super) fn slack(limit_ns: u64, bound_ns: u64) -> i64 {
 impl ProcessorReport {
     /// True if a relevant operation is late when the processor as a whole fails: any operation, or a critical one.
     pub fn counts(&self, counted: OutcomeScope) -> bool {
-        let critical = matches!(self.verdict, Verdict::Fails { why: Failure::Overload { critical: true, .. } });
+        let critical = matches!(self.verdict, Verdict::Fails { why: FailureReason::Overload { critical: true, .. } });
         critical || counted == OutcomeScope::Everything || self.operations.iter().all(|one| one.critical)
     }
 }

@@ -15,7 +15,7 @@ pub enum Verdict {
     /// Some behaviour that the file allows misses a deadline.
     Fails {
         /// How.
-        why: Failure,
+        why: FailureReason,
     },
     /// Neither was shown.
     Unknown {
@@ -69,7 +69,7 @@ impl Serialize for Verdict {
 
 /// Why a verdict is *fails*.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Failure {
+pub enum FailureReason {
     /// The worst case alone, with its predecessors, does not fit.
     LongerThanDeadline {
         /// The least time that a job needs if it takes its worst case.
@@ -116,35 +116,40 @@ pub enum Failure {
     },
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FailureReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::LongerThanDeadline { needs, deadline } => {
+            FailureReason::LongerThanDeadline { needs, deadline } => {
                 write!(f, "needs {needs} by itself, the deadline is {deadline}")
             }
-            Failure::FirstJobLate { finish, deadline } => {
+            FailureReason::FirstJobLate { finish, deadline } => {
                 write!(
                     f,
                     "its first job finishes at {finish} or later after the common release, the deadline is {deadline}"
                 )
             }
-            Failure::Overload { utilisation_ppm, critical } => {
-                let whose = if *critical { "worst cases of critical jobs alone" } else { "worst cases" };
-                write!(f, "{whose} need {}.{:02} % of the CPU", utilisation_ppm / 10_000, utilisation_ppm / 100 % 100)
+            FailureReason::Overload { utilisation_ppm, critical } => {
+                let worst_cases = if *critical { "worst cases of critical jobs alone" } else { "worst cases" };
+                write!(
+                    f,
+                    "{worst_cases} need {}.{:02} % of the CPU",
+                    utilisation_ppm / 10_000,
+                    utilisation_ppm / 100 % 100
+                )
             }
-            Failure::Demand { demand, window } => {
+            FailureReason::Demand { demand, window } => {
                 write!(f, "{demand} must be done within {window} of the common release")
             }
-            Failure::Seen { job, late: Some(late), .. } => {
+            FailureReason::Seen { job, late: Some(late), .. } => {
                 write!(
                     f,
                     "its job {job} finishes {late} after its deadline in a simulated behaviour that the file allows"
                 )
             }
-            Failure::Seen { job, late: None, .. } => {
+            FailureReason::Seen { job, late: None, .. } => {
                 write!(f, "its job {job} is dropped or stopped in a simulated behaviour that the file allows")
             }
-            Failure::Operation { name } => write!(f, "{name} fails"),
+            FailureReason::Operation { name } => write!(f, "{name} fails"),
         }
     }
 }
@@ -335,7 +340,7 @@ impl fmt::Display for Missing {
                 write!(f, "no bound on how often requests release {name}: add `min_interval` to it")
             }
             Missing::RareRequests { name } => {
-                write!(f, "no bound on the time between requests that lead to {name}, whose values are sampled")
+                write!(f, "no bound on the time between requests that lead to {name}: its values are sampled")
             }
             Missing::ClockErrors => f.write_str(
                 "the bound exceeds the deadline only because hosts' clocks may differ: lower their `clock_error`",

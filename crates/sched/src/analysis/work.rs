@@ -215,7 +215,7 @@ impl Unjoined {
             Unjoined::Full { of, needs, room } => {
                 let of = name(of);
                 format!(
-                    "{needs} completions of {of} may wait for the others, its queue.limit is {room}: raise it to {needs}"
+                    "{needs} completions of {of} may wait for completions of the other triggers; its queue.limit is {room}: raise it to {needs}"
                 )
             }
             Unjoined::TooClose { slow, fast, wait, spread, period } => {
@@ -223,7 +223,7 @@ impl Unjoined {
                 let (wait, spread, period) = (span(wait), span(spread), span(period));
                 format!(
                     "{slow} may wait {wait} for {fast} and be {spread} late; the sum must stay below its period of \
-                        {period}: roots of nearly one rate drift, so give them one period"
+                        {period}: roots of nearly one rate drift, so use one period"
                 )
             }
         }

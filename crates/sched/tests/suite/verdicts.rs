@@ -2,7 +2,7 @@
 
 use hyoshi_model::{Costs, Epoch, Guard, Instant, OnBusy, Preemption, Setting, Span, System};
 use hyoshi_sched::analysis::{
-    AnalysisMethod, Assumption, Failure, Load, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
+    AnalysisMethod, Assumption, FailureReason, Load, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
 };
 use hyoshi_sched::{Plan, Report, Strategies, analyse};
 
@@ -23,7 +23,7 @@ fn missing_or_proved(report: &Report, name: &str) -> Option<Missing> {
     (!verdict(report, name).verdict.is_proved()).then(|| missing(report, name))
 }
 
-fn fails(report: &Report, name: &str) -> Failure {
+fn fails(report: &Report, name: &str) -> FailureReason {
     match &verdict(report, name).verdict {
         Verdict::Fails { why } => why.clone(),
         other => panic!("{name}: {other:?}"),
@@ -67,7 +67,7 @@ fn rates_that_are_not_harmonic_fail_with_the_first_job_after_a_common_release() 
     // Burns and Wellings: (T, C) = (50, 12), (40, 10), (30, 10), U = 0.82: the first is late.
     let report = on("RMS", Preemption::Levels, [op("a", 50, 12), op("b", 40, 10), op("c", 30, 10)]).report();
     let finish = Span::from_nanos(52);
-    assert_eq!(fails(&report, "a"), Failure::FirstJobLate { finish, deadline: Span::from_nanos(50) });
+    assert_eq!(fails(&report, "a"), FailureReason::FirstJobLate { finish, deadline: Span::from_nanos(50) });
     assert!(verdict(&report, "b").verdict.is_proved() && verdict(&report, "c").verdict.is_proved());
     assert_eq!(report.outcome, Outcome::DoesNotHold);
     assert_eq!(report.scenes[0].processors[0].first.as_deref(), Some("a"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hyoshi_model::*;
 use hyoshi_sched::analysis::{
-    AnalysisMethod, CountedFrom, Failure, OperationReport, Requirement, Subject, counterexamples,
+    AnalysisMethod, CountedFrom, FailureReason, OperationReport, Requirement, Subject, counterexamples,
 };
 use hyoshi_sched::{AnalysisOptions, Bounds, Plan, Report, Strategies, analyse, analyse_with};
 use hyoshi_sim::simulate;
@@ -289,7 +289,7 @@ fn failing(system: &System, report: &Report, account: &mut Account) -> Result<()
             }
         }
         let method = match example.why {
-            Failure::FirstJobLate { .. } | Failure::Demand { .. } => AnalysisMethod::CommonRelease,
+            FailureReason::FirstJobLate { .. } | FailureReason::Demand { .. } => AnalysisMethod::CommonRelease,
             _ => AnalysisMethod::Necessity,
         };
         account.entry(Judged::By(method)).or_default().failing += 1;

@@ -4,7 +4,7 @@
 use alloc::borrow::Cow;
 
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
-use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
+use crate::typecode::{TypeCode, TypeIndex, TypeKind, TypeNode, case, read_label, unaliased, write_label};
 use crate::types::{LongDouble, WChar, WString, read_packed, write_packed};
 
 /// The error of a copy, and its side.
@@ -52,7 +52,7 @@ pub(super) fn transcode(code: &TypeCode, from: &mut Decoder<'_>, to: &mut Encode
     Ok(())
 }
 
-fn one(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
+fn one(nodes: &[TypeNode], of: TypeIndex, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
     let of = unaliased(nodes, of);
     match (of.simple(), of.place()) {
         (None, Some(place)) => compound(nodes, &nodes[place], from, to),
@@ -93,24 +93,29 @@ fn simple(kind: TypeKind, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<()
     Ok(())
 }
 
-fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), TranscodeError> {
+fn compound(
+    nodes: &[TypeNode],
+    node: &TypeNode,
+    from: &mut Decoder<'_>,
+    to: &mut Encoder,
+) -> Result<(), TranscodeError> {
     match node {
-        Node::String(most) => {
+        TypeNode::String(most) => {
             let text = Cow::<str>::decode(from)?;
             if *most != 0 {
                 to.bounded(text.chars().count(), *most as usize)?;
             }
             text.encode(to)?;
         }
-        Node::WString(most) => {
+        TypeNode::WString(most) => {
             let text = WString::decode(from)?;
             if *most != 0 {
                 to.bounded(text.encode_utf16().count(), *most as usize)?;
             }
             text.encode(to)?;
         }
-        Node::Fixed { digits, .. } => write_packed(read_packed(*digits, from)?, *digits, to)?,
-        Node::Sequence { of, most } => {
+        TypeNode::Fixed { digits, .. } => write_packed(read_packed(*digits, from)?, *digits, to)?,
+        TypeNode::Sequence { of, most } => {
             // Elements may have no octets; those with octets end with the message, and the others are charged.
             let count = u32::decode(from)? as usize;
             if *most != 0 {
@@ -119,22 +124,22 @@ fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encode
             to.length(count)?;
             from.nested(|from| many(nodes, *of, count, from, to))?;
         }
-        Node::Array { of, length } => {
+        TypeNode::Array { of, length } => {
             from.charge(1)?;
             from.nested(|from| many(nodes, *of, *length as usize, from, to))?;
         }
         // Aliases were resolved.
-        Node::Alias { of, .. } => one(nodes, *of, from, to)?,
-        Node::Named { kind: TypeKind::Object, .. } => reference(from, to)?,
-        Node::Named { kind, .. } => return Err(from.error(unsupported(*kind)).into()),
-        Node::Enum { names, .. } => {
+        TypeNode::Alias { of, .. } => one(nodes, *of, from, to)?,
+        TypeNode::Named { kind: TypeKind::Object, .. } => reference(from, to)?,
+        TypeNode::Named { kind, .. } => return Err(from.error(unsupported(*kind)).into()),
+        TypeNode::Enum { names, .. } => {
             let place = u32::decode(from)?;
             if place as usize >= names.len() {
                 return Err(from.error(DecodeErrorKind::Value("an enumerator that its type lacks")).into());
             }
             place.encode(to)?;
         }
-        Node::Struct { exception, id, members, .. } => {
+        TypeNode::Struct { exception, id, members, .. } => {
             from.charge(1)?;
             if *exception {
                 skip_id(id, from);
@@ -144,7 +149,7 @@ fn compound(nodes: &[Node], node: &Node, from: &mut Decoder<'_>, to: &mut Encode
             }
             from.nested(|from| members.iter().try_for_each(|(_, of)| one(nodes, *of, from, to)))?;
         }
-        Node::Union { discriminator, cases, by_label, .. } => {
+        TypeNode::Union { discriminator, cases, by_label, .. } => {
             let label = read_label(nodes, *discriminator, from)?;
             write_label(nodes, *discriminator, label, to)?;
             if let Some(of) = case(cases, by_label, label) {
@@ -177,7 +182,7 @@ pub(super) fn skip_id(id: &str, from: &mut Decoder<'_>) {
 }
 
 fn many(
-    nodes: &[Node],
+    nodes: &[TypeNode],
     of: TypeIndex,
     count: usize,
     from: &mut Decoder<'_>,

@@ -5,7 +5,7 @@ use alloc::{boxed::Box, string::String, vec::Vec};
 use super::Any;
 use super::transcode::{skip_id, unsupported, width};
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
-use crate::typecode::{Node, TypeCode, TypeIndex, TypeKind, case, read_label, unaliased, write_label};
+use crate::typecode::{TypeCode, TypeIndex, TypeKind, TypeNode, case, read_label, unaliased, write_label};
 use crate::types::{FixedDecimal, LongDouble, WChar, WString, read_packed, write_packed};
 
 /// A value as a tree; its type code determines its meaning.
@@ -89,7 +89,7 @@ impl Value {
         Value::read(code.nodes(), code.root, from)
     }
 
-    fn write(&self, nodes: &[Node], of: TypeIndex, to: &mut Encoder) -> Result<(), EncodeError> {
+    fn write(&self, nodes: &[TypeNode], of: TypeIndex, to: &mut Encoder) -> Result<(), EncodeError> {
         const OTHER: EncodeError = EncodeError::Value("a value of another type than its type code");
         let of = unaliased(nodes, of);
         let Some(node) = of.place().map(|place| &nodes[place]) else {
@@ -115,38 +115,38 @@ impl Value {
         };
         let bounded = |got, most: u32, to: &Encoder| if most == 0 { Ok(()) } else { to.bounded(got, most as usize) };
         match (node, self) {
-            (Node::String(most), Value::String(text)) => {
+            (TypeNode::String(most), Value::String(text)) => {
                 bounded(text.chars().count(), *most, to)?;
                 text.encode(to)
             }
-            (Node::WString(most), Value::WString(text)) => {
+            (TypeNode::WString(most), Value::WString(text)) => {
                 bounded(text.encode_utf16().count(), *most, to)?;
                 text.encode(to)
             }
-            (Node::Fixed { digits, scale }, Value::Fixed(value)) => {
+            (TypeNode::Fixed { digits, scale }, Value::Fixed(value)) => {
                 let value = value.rescaled(*digits, *scale);
                 let value = value.map_err(|_| EncodeError::Value("a number that its fixed type cannot hold"))?;
                 write_packed(value.unscaled, *digits, to)
             }
-            (Node::Sequence { of, most }, Value::Sequence(items)) => {
+            (TypeNode::Sequence { of, most }, Value::Sequence(items)) => {
                 bounded(items.len(), *most, to)?;
                 to.length(items.len())?;
                 items.iter().try_for_each(|item| item.write(nodes, *of, to))
             }
-            (Node::Sequence { of, most }, Value::Octets(octets)) if is_octet(nodes, *of) => {
+            (TypeNode::Sequence { of, most }, Value::Octets(octets)) if is_octet(nodes, *of) => {
                 bounded(octets.len(), *most, to)?;
                 octets.encode(to)
             }
-            (Node::Array { of, length }, Value::Sequence(items)) if items.len() == *length as usize => {
+            (TypeNode::Array { of, length }, Value::Sequence(items)) if items.len() == *length as usize => {
                 items.iter().try_for_each(|item| item.write(nodes, *of, to))
             }
-            (Node::Array { of, length }, Value::Octets(octets))
+            (TypeNode::Array { of, length }, Value::Octets(octets))
                 if is_octet(nodes, *of) && octets.len() == *length as usize =>
             {
                 to.raw(octets);
                 Ok(())
             }
-            (Node::Named { kind: TypeKind::Object, .. }, Value::Object(object)) => {
+            (TypeNode::Named { kind: TypeKind::Object, .. }, Value::Object(object)) => {
                 object.id.encode(to)?;
                 to.length(object.profiles.len())?;
                 object.profiles.iter().try_for_each(|(tag, octets)| {
@@ -154,14 +154,16 @@ impl Value {
                     octets.encode(to)
                 })
             }
-            (Node::Enum { names, .. }, Value::Enum(place)) if (*place as usize) < names.len() => place.encode(to),
-            (Node::Struct { exception, id, members, .. }, Value::Struct(values)) if members.len() == values.len() => {
+            (TypeNode::Enum { names, .. }, Value::Enum(place)) if (*place as usize) < names.len() => place.encode(to),
+            (TypeNode::Struct { exception, id, members, .. }, Value::Struct(values))
+                if members.len() == values.len() =>
+            {
                 if *exception && !to.kept {
                     id.encode(to)?;
                 }
                 members.iter().zip(values).try_for_each(|((_, of), value)| value.write(nodes, *of, to))
             }
-            (Node::Union { discriminator, cases, by_label, .. }, Value::Union { label, value }) => {
+            (TypeNode::Union { discriminator, cases, by_label, .. }, Value::Union { label, value }) => {
                 write_label(nodes, *discriminator, **label, to)?;
                 match (case(cases, by_label, **label), value) {
                     (Some(of), Some(value)) => value.write(nodes, of, to),
@@ -173,7 +175,7 @@ impl Value {
         }
     }
 
-    fn read(nodes: &[Node], of: TypeIndex, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+    fn read(nodes: &[TypeNode], of: TypeIndex, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
         let of = unaliased(nodes, of);
         let Some(node) = of.place().map(|place| &nodes[place]) else {
             return Value::read_simple(of.simple().unwrap_or(TypeKind::Null), from);
@@ -183,32 +185,32 @@ impl Value {
             _ => Ok(()),
         };
         Ok(match node {
-            Node::String(most) => {
+            TypeNode::String(most) => {
                 let text = String::decode(from)?;
                 bounded(text.chars().count(), *most, from)?;
                 Value::String(text)
             }
-            Node::WString(most) => {
+            TypeNode::WString(most) => {
                 let text = WString::decode(from)?;
                 bounded(text.encode_utf16().count(), *most, from)?;
                 Value::WString(text)
             }
-            Node::Fixed { digits, scale } => {
+            TypeNode::Fixed { digits, scale } => {
                 Value::Fixed(Box::new(FixedDecimal { unscaled: read_packed(*digits, from)?, scale: *scale }))
             }
-            Node::Sequence { of, most } => {
+            TypeNode::Sequence { of, most } => {
                 // Elements may have no octets; those with octets end with the message, and the others are charged.
                 let count = u32::decode(from)? as usize;
                 bounded(count, *most, from)?;
                 from.nested(|from| Value::read_many(nodes, *of, count, from))?
             }
-            Node::Array { of, length } => {
+            TypeNode::Array { of, length } => {
                 from.charge(1)?;
                 from.nested(|from| Value::read_many(nodes, *of, *length as usize, from))?
             }
             // Aliases were resolved.
-            Node::Alias { of, .. } => Value::read(nodes, *of, from)?,
-            Node::Named { kind: TypeKind::Object, .. } => {
+            TypeNode::Alias { of, .. } => Value::read(nodes, *of, from)?,
+            TypeNode::Named { kind: TypeKind::Object, .. } => {
                 let id = String::decode(from)?;
                 let count = from.length(8)?;
                 let mut profiles = Vec::new();
@@ -217,12 +219,12 @@ impl Value {
                 }
                 Value::Object(Box::new(ObjectValue { id, profiles }))
             }
-            Node::Named { kind, .. } => return Err(from.error(unsupported(*kind))),
-            Node::Enum { names, .. } => match u32::decode(from)? {
+            TypeNode::Named { kind, .. } => return Err(from.error(unsupported(*kind))),
+            TypeNode::Enum { names, .. } => match u32::decode(from)? {
                 place if (place as usize) < names.len() => Value::Enum(place),
                 _ => return Err(from.error(DecodeErrorKind::Value("an enumerator that its type lacks"))),
             },
-            Node::Struct { exception, id, members, .. } => {
+            TypeNode::Struct { exception, id, members, .. } => {
                 from.charge(1)?;
                 if *exception {
                     skip_id(id, from);
@@ -232,7 +234,7 @@ impl Value {
                 })
                 .map(Value::Struct)?
             }
-            Node::Union { discriminator, cases, by_label, .. } => {
+            TypeNode::Union { discriminator, cases, by_label, .. } => {
                 let label = read_label(nodes, *discriminator, from)?;
                 let value = match case(cases, by_label, label) {
                     Some(of) => Some(Box::new(from.nested(|from| Value::read(nodes, of, from))?)),
@@ -243,7 +245,12 @@ impl Value {
         })
     }
 
-    fn read_many(nodes: &[Node], of: TypeIndex, count: usize, from: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+    fn read_many(
+        nodes: &[TypeNode],
+        of: TypeIndex,
+        count: usize,
+        from: &mut Decoder<'_>,
+    ) -> Result<Value, DecodeError> {
         if is_octet(nodes, of) {
             return Ok(Value::Octets(from.raw(count)?.to_vec()));
         }
@@ -284,7 +291,7 @@ impl Value {
     }
 }
 
-fn is_octet(nodes: &[Node], of: TypeIndex) -> bool {
+fn is_octet(nodes: &[TypeNode], of: TypeIndex) -> bool {
     unaliased(nodes, of).simple() == Some(TypeKind::Octet)
 }
 

@@ -83,7 +83,7 @@ enum Alignment {
 /// The start of a fragment's data in GIOP 1.1: after its header.
 const FRAGMENT_DATA: usize = 12;
 
-const UNKNOWN: DecodeErrorKind = DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers are ambiguous");
+const UNKNOWN: DecodeErrorKind = DecodeErrorKind::Value("fragments of GIOP 1.1 with ambiguous numbers");
 const CUT: DecodeErrorKind = DecodeErrorKind::Value("a number in two fragments of GIOP 1.1");
 
 impl<'a> Decoder<'a> {

@@ -120,7 +120,7 @@ impl FromStr for Ior {
 
 /// A reference as a user writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reference {
+pub enum ObjectUrl {
     /// `IOR:`
     Ior(Ior),
     /// `corbaloc:`
@@ -129,30 +129,30 @@ pub enum Reference {
     Corbaname(Corbaname),
 }
 
-impl FromStr for Reference {
+impl FromStr for ObjectUrl {
     type Err = ReferenceError;
 
     /// White space around it is ignored.
-    fn from_str(text: &str) -> Result<Reference, ReferenceError> {
+    fn from_str(text: &str) -> Result<ObjectUrl, ReferenceError> {
         let before = text.len() - text.trim_start().len();
         let shift = |error: ReferenceError| ReferenceError { at: error.at + before, ..error };
         let text = text.trim();
         let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
         match () {
-            () if scheme.eq_ignore_ascii_case("corbaloc") => text.parse().map(Reference::Corbaloc),
-            () if scheme.eq_ignore_ascii_case("corbaname") => text.parse().map(Reference::Corbaname),
-            () => text.parse().map(Reference::Ior),
+            () if scheme.eq_ignore_ascii_case("corbaloc") => text.parse().map(ObjectUrl::Corbaloc),
+            () if scheme.eq_ignore_ascii_case("corbaname") => text.parse().map(ObjectUrl::Corbaname),
+            () => text.parse().map(ObjectUrl::Ior),
         }
         .map_err(shift)
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for ObjectUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reference::Ior(ior) => ior.fmt(f),
-            Reference::Corbaloc(corbaloc) => corbaloc.fmt(f),
-            Reference::Corbaname(corbaname) => corbaname.fmt(f),
+            ObjectUrl::Ior(ior) => ior.fmt(f),
+            ObjectUrl::Corbaloc(corbaloc) => corbaloc.fmt(f),
+            ObjectUrl::Corbaname(corbaname) => corbaname.fmt(f),
         }
     }
 }

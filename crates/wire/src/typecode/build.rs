@@ -2,7 +2,7 @@
 
 use alloc::{borrow::Cow, boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
-use super::{Case, Node, TypeCode, TypeKind, is_finite, unaliased};
+use super::{Case, TypeCode, TypeKind, TypeNode, is_finite, unaliased};
 use crate::types::{Fixed, LongDouble, WChar, WString};
 
 /// A type with a type code. Code generated from IDL implements it; a manual implementation:
@@ -63,22 +63,22 @@ impl TypeIndex {
 /// also inside itself, finds the first.
 #[derive(Debug, Default)]
 pub struct Types {
-    nodes: Vec<Node>,
+    nodes: Vec<TypeNode>,
     known: BTreeMap<Box<str>, TypeIndex>,
 }
 
 impl Types {
-    fn push(&mut self, node: Node) -> TypeIndex {
+    fn push(&mut self, node: TypeNode) -> TypeIndex {
         self.nodes.push(node);
         TypeIndex::of_place(self.nodes.len() - 1)
     }
 
     /// The type with this id, or a new one, whose index is known before its content.
-    fn named(&mut self, id: &str, content: impl FnOnce(&mut Types) -> Node) -> TypeIndex {
+    fn named(&mut self, id: &str, content: impl FnOnce(&mut Types) -> TypeNode) -> TypeIndex {
         if let Some(known) = self.known.get(id) {
             return *known;
         }
-        let at = self.push(Node::String(0));
+        let at = self.push(TypeNode::String(0));
         if !id.is_empty() {
             self.known.insert(id.into(), at);
         }
@@ -90,51 +90,51 @@ impl Types {
     /// A kind without parameters: a number, `any`, `TypeCode`, `void`, a string without bound.
     pub fn simple(&mut self, kind: TypeKind) -> TypeIndex {
         match kind {
-            TypeKind::String => self.push(Node::String(0)),
-            TypeKind::WString => self.push(Node::WString(0)),
+            TypeKind::String => self.push(TypeNode::String(0)),
+            TypeKind::WString => self.push(TypeNode::WString(0)),
             _ => TypeIndex::of_simple(kind),
         }
     }
 
     /// `string<most>`; 0 for no bound.
     pub fn string(&mut self, most: u32) -> TypeIndex {
-        self.push(Node::String(most))
+        self.push(TypeNode::String(most))
     }
 
     /// `wstring<most>`; 0 for no bound.
     pub fn wstring(&mut self, most: u32) -> TypeIndex {
-        self.push(Node::WString(most))
+        self.push(TypeNode::WString(most))
     }
 
     /// `fixed<digits, scale>`.
     pub fn fixed(&mut self, digits: u16, scale: i16) -> TypeIndex {
-        self.push(Node::Fixed { digits, scale })
+        self.push(TypeNode::Fixed { digits, scale })
     }
 
     /// `sequence<of, most>`; 0 for no bound.
     pub fn sequence(&mut self, of: TypeIndex, most: u32) -> TypeIndex {
-        self.push(Node::Sequence { of, most })
+        self.push(TypeNode::Sequence { of, most })
     }
 
     /// `of name[length]`; several dimensions are arrays of arrays.
     pub fn array(&mut self, of: TypeIndex, length: u32) -> TypeIndex {
-        self.push(Node::Array { of, length })
+        self.push(TypeNode::Array { of, length })
     }
 
     /// `typedef of name`.
     pub fn alias(&mut self, id: &str, name: &str, of: impl FnOnce(&mut Types) -> TypeIndex) -> TypeIndex {
-        self.named(id, |types| Node::Alias { id: id.into(), name: name.into(), of: of(types) })
+        self.named(id, |types| TypeNode::Alias { id: id.into(), name: name.into(), of: of(types) })
     }
 
     /// An interface; `Object` itself is `IDL:omg.org/CORBA/Object:1.0`.
     pub fn interface(&mut self, id: &str, name: &str) -> TypeIndex {
-        self.named(id, |_| Node::Named { kind: TypeKind::Object, id: id.into(), name: name.into() })
+        self.named(id, |_| TypeNode::Named { kind: TypeKind::Object, id: id.into(), name: name.into() })
     }
 
     /// `enum name { names }`.
     pub fn enumeration(&mut self, id: &str, name: &str, names: &[&str]) -> TypeIndex {
         let names = names.iter().map(|name| Box::from(*name)).collect();
-        self.named(id, |_| Node::Enum { id: id.into(), name: name.into(), names })
+        self.named(id, |_| TypeNode::Enum { id: id.into(), name: name.into(), names })
     }
 
     /// `struct name { members }`.
@@ -165,7 +165,7 @@ impl Types {
     {
         self.named(id, |types| {
             let members = members(types).into_iter().map(|(name, of)| (name.into(), of)).collect();
-            Node::Struct { exception, id: id.into(), name: name.into(), members }
+            TypeNode::Struct { exception, id: id.into(), name: name.into(), members }
         })
     }
 
@@ -190,7 +190,7 @@ impl Types {
             let cases = cases(types).into_iter().map(|(of, name, case)| (of.map(label), name.into(), case));
             let cases: Box<[_]> = cases.collect();
             let by_label = index_labels(&cases);
-            Node::Union { id: id.into(), name: name.into(), discriminator, cases, by_label }
+            TypeNode::Union { id: id.into(), name: name.into(), discriminator, cases, by_label }
         })
     }
 
@@ -200,13 +200,19 @@ impl Types {
         let moved = |of: TypeIndex| of.place().map_or(of, |place| TypeIndex::of_place(first + place));
         for mut node in code.nodes().iter().cloned() {
             match &mut node {
-                Node::Sequence { of, .. } | Node::Array { of, .. } | Node::Alias { of, .. } => *of = moved(*of),
-                Node::Struct { members, .. } => members.iter_mut().for_each(|(_, of)| *of = moved(*of)),
-                Node::Union { discriminator, cases, .. } => {
+                TypeNode::Sequence { of, .. } | TypeNode::Array { of, .. } | TypeNode::Alias { of, .. } => {
+                    *of = moved(*of)
+                }
+                TypeNode::Struct { members, .. } => members.iter_mut().for_each(|(_, of)| *of = moved(*of)),
+                TypeNode::Union { discriminator, cases, .. } => {
                     *discriminator = moved(*discriminator);
                     cases.iter_mut().for_each(|(_, _, of)| *of = moved(*of));
                 }
-                Node::String(_) | Node::WString(_) | Node::Fixed { .. } | Node::Named { .. } | Node::Enum { .. } => {}
+                TypeNode::String(_)
+                | TypeNode::WString(_)
+                | TypeNode::Fixed { .. }
+                | TypeNode::Named { .. }
+                | TypeNode::Enum { .. } => {}
             }
             self.nodes.push(node);
         }

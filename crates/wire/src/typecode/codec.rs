@@ -6,7 +6,7 @@
 
 use alloc::{borrow::Cow, boxed::Box, string::String, vec, vec::Vec};
 
-use super::{Node, TypeCode, TypeIndex, TypeKind, build::index_labels, is_finite, unaliased};
+use super::{TypeCode, TypeIndex, TypeKind, TypeNode, build::index_labels, is_finite, unaliased};
 use crate::cdr::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder, Version};
 use crate::types::WChar;
 
@@ -16,7 +16,7 @@ const INDIRECTION: u32 = 0xffff_ffff;
 const DEEPEST: usize = 128;
 
 struct Writer<'t> {
-    nodes: &'t [Node],
+    nodes: &'t [TypeNode],
     /// Where each was first written. All further occurrences are indirections, as in omniORB and JacORB, whether the
     /// type is within itself or was written before.
     written: Vec<Option<usize>>,
@@ -39,9 +39,9 @@ impl Writer<'_> {
             (kind, _) => return (kind.unwrap_or(TypeKind::Null) as u32).encode(to),
         };
         match *node {
-            Node::String(most) => return write_all(&[TypeKind::String as u32, most], to),
-            Node::WString(most) => return write_all(&[TypeKind::WString as u32, most], to),
-            Node::Fixed { digits, scale } => {
+            TypeNode::String(most) => return write_all(&[TypeKind::String as u32, most], to),
+            TypeNode::WString(most) => return write_all(&[TypeKind::WString as u32, most], to),
+            TypeNode::Fixed { digits, scale } => {
                 (TypeKind::Fixed as u32).encode(to)?;
                 digits.encode(to)?;
                 return scale.encode(to);
@@ -64,25 +64,25 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn parameters(&mut self, node: &Node, to: &mut Encoder) -> Result<(), EncodeError> {
+    fn parameters(&mut self, node: &TypeNode, to: &mut Encoder) -> Result<(), EncodeError> {
         let (id, name) = node.title();
         match node {
-            Node::String(_) | Node::WString(_) | Node::Fixed { .. } => {}
-            Node::Sequence { of, most: count } | Node::Array { of, length: count } => {
+            TypeNode::String(_) | TypeNode::WString(_) | TypeNode::Fixed { .. } => {}
+            TypeNode::Sequence { of, most: count } | TypeNode::Array { of, length: count } => {
                 self.write(*of, to)?;
                 count.encode(to)?;
             }
-            Node::Alias { of, .. } => {
+            TypeNode::Alias { of, .. } => {
                 title(id, name, to)?;
                 self.write(*of, to)?;
             }
-            Node::Named { .. } => title(id, name, to)?,
-            Node::Enum { names, .. } => {
+            TypeNode::Named { .. } => title(id, name, to)?,
+            TypeNode::Enum { names, .. } => {
                 title(id, name, to)?;
                 to.length(names.len())?;
                 names.iter().try_for_each(|name| name.encode(to))?;
             }
-            Node::Struct { members, .. } => {
+            TypeNode::Struct { members, .. } => {
                 title(id, name, to)?;
                 to.length(members.len())?;
                 for (name, of) in members {
@@ -90,7 +90,7 @@ impl Writer<'_> {
                     self.write(*of, to)?;
                 }
             }
-            Node::Union { discriminator, cases, .. } => {
+            TypeNode::Union { discriminator, cases, .. } => {
                 if !discriminates(self.nodes, *discriminator) {
                     return Err(EncodeError::Value(NO_DISCRIMINATOR));
                 }
@@ -129,24 +129,24 @@ fn indirection(first: usize, to: &mut Encoder) -> Result<(), EncodeError> {
     i32::try_from(back).map(|back| -back).map_err(|_| EncodeError::TooLong(back))?.encode(to)
 }
 
-fn kind(node: &Node) -> TypeKind {
+fn kind(node: &TypeNode) -> TypeKind {
     match node {
-        Node::String(_) => TypeKind::String,
-        Node::WString(_) => TypeKind::WString,
-        Node::Fixed { .. } => TypeKind::Fixed,
-        Node::Sequence { .. } => TypeKind::Sequence,
-        Node::Array { .. } => TypeKind::Array,
-        Node::Alias { .. } => TypeKind::Alias,
-        Node::Named { kind, .. } => *kind,
-        Node::Enum { .. } => TypeKind::Enum,
-        Node::Struct { exception: false, .. } => TypeKind::Struct,
-        Node::Struct { exception: true, .. } => TypeKind::Exception,
-        Node::Union { .. } => TypeKind::Union,
+        TypeNode::String(_) => TypeKind::String,
+        TypeNode::WString(_) => TypeKind::WString,
+        TypeNode::Fixed { .. } => TypeKind::Fixed,
+        TypeNode::Sequence { .. } => TypeKind::Sequence,
+        TypeNode::Array { .. } => TypeKind::Array,
+        TypeNode::Alias { .. } => TypeKind::Alias,
+        TypeNode::Named { kind, .. } => *kind,
+        TypeNode::Enum { .. } => TypeKind::Enum,
+        TypeNode::Struct { exception: false, .. } => TypeKind::Struct,
+        TypeNode::Struct { exception: true, .. } => TypeKind::Exception,
+        TypeNode::Union { .. } => TypeKind::Union,
     }
 }
 
 /// True if a union can have this discriminator: also if it has no case, and so no label to show it.
-fn discriminates(nodes: &[Node], discriminator: TypeIndex) -> bool {
+fn discriminates(nodes: &[TypeNode], discriminator: TypeIndex) -> bool {
     let discriminator = unaliased(nodes, discriminator);
     match (discriminator.simple(), discriminator.place()) {
         (Some(kind), _) => matches!(
@@ -163,14 +163,14 @@ fn discriminates(nodes: &[Node], discriminator: TypeIndex) -> bool {
                 | TypeKind::WChar
         ),
         // An enumeration without enumerators has no values.
-        (None, Some(place)) => matches!(&nodes[place], Node::Enum { names, .. } if !names.is_empty()),
+        (None, Some(place)) => matches!(&nodes[place], TypeNode::Enum { names, .. } if !names.is_empty()),
         (None, None) => false,
     }
 }
 
 /// Writes a value of a union's discriminator.
 pub(crate) fn write_label(
-    nodes: &[Node],
+    nodes: &[TypeNode],
     discriminator: TypeIndex,
     label: i128,
     to: &mut Encoder,
@@ -193,7 +193,7 @@ pub(crate) fn write_label(
         (Some(TypeKind::Char), _) => character()?.encode(to),
         (Some(TypeKind::WChar), _) => WChar(character()?).encode(to),
         (_, Some(place)) => match &nodes[place] {
-            Node::Enum { names, .. } if usize::try_from(label).is_ok_and(|label| label < names.len()) => {
+            TypeNode::Enum { names, .. } if usize::try_from(label).is_ok_and(|label| label < names.len()) => {
                 number::<u32>(label, to)
             }
             _ => Err(BAD),
@@ -204,7 +204,7 @@ pub(crate) fn write_label(
 
 /// Reads a value of a union's discriminator.
 pub(crate) fn read_label(
-    nodes: &[Node],
+    nodes: &[TypeNode],
     discriminator: TypeIndex,
     from: &mut Decoder<'_>,
 ) -> Result<i128, DecodeError> {
@@ -221,7 +221,7 @@ pub(crate) fn read_label(
         (Some(TypeKind::Char), _) => u32::from(char::decode(from)?).into(),
         (Some(TypeKind::WChar), _) => u32::from(WChar::decode(from)?.0).into(),
         (_, Some(place)) => match &nodes[place] {
-            Node::Enum { names, .. } => {
+            TypeNode::Enum { names, .. } => {
                 let place = u32::decode(from)?;
                 if place as usize >= names.len() {
                     return Err(from.error(DecodeErrorKind::Value("an enumerator that its type lacks")));
@@ -239,7 +239,7 @@ const NO_DISCRIMINATOR: &str = "a union's discriminator of an invalid type";
 const ENDLESS: DecodeErrorKind = DecodeErrorKind::Value("a type that contains itself other than through a sequence");
 
 struct Reader {
-    nodes: Vec<Node>,
+    nodes: Vec<TypeNode>,
     /// How many type codes nest within the node; 0 until it is read.
     heights: Vec<usize>,
     /// The offset of each type code, in ascending order.
@@ -277,15 +277,15 @@ impl Reader {
         };
         match kind {
             TypeKind::String => {
-                let node = Node::String(u32::decode(from)?);
+                let node = TypeNode::String(u32::decode(from)?);
                 Ok(self.push(at, node, 1))
             }
             TypeKind::WString => {
-                let node = Node::WString(u32::decode(from)?);
+                let node = TypeNode::WString(u32::decode(from)?);
                 Ok(self.push(at, node, 1))
             }
             TypeKind::Fixed => {
-                let node = Node::Fixed { digits: u16::decode(from)?, scale: i16::decode(from)? };
+                let node = TypeNode::Fixed { digits: u16::decode(from)?, scale: i16::decode(from)? };
                 Ok(self.push(at, node, 1))
             }
             TypeKind::Value | TypeKind::ValueBox | TypeKind::Event => {
@@ -309,7 +309,7 @@ impl Reader {
                     return Err(start.error(DecodeErrorKind::Depth(DEEPEST)));
                 }
                 // Its index is known before its content: the content can refer to it.
-                let index = self.push(at, Node::String(0), 0);
+                let index = self.push(at, TypeNode::String(0), 0);
                 let mut inner = from.encapsulation()?;
                 self.depth += 1;
                 let (node, height) = inner.nested(|inner| self.parameters(kind, inner))?;
@@ -333,7 +333,7 @@ impl Reader {
 
     fn is_alias_of_itself(&self, index: TypeIndex) -> bool {
         let mut next = index;
-        while let Some(Node::Alias { of, .. }) = next.place().map(|place| &self.nodes[place]) {
+        while let Some(TypeNode::Alias { of, .. }) = next.place().map(|place| &self.nodes[place]) {
             if *of == index {
                 return true;
             }
@@ -342,7 +342,7 @@ impl Reader {
         false
     }
 
-    fn push(&mut self, at: u32, node: Node, height: usize) -> TypeIndex {
+    fn push(&mut self, at: u32, node: TypeNode, height: usize) -> TypeIndex {
         let index = TypeIndex::of_place(self.nodes.len());
         self.nodes.push(node);
         self.heights.push(height);
@@ -371,20 +371,20 @@ impl Reader {
     }
 
     /// The contents of the encapsulation, and the height of the types within.
-    fn parameters(&mut self, kind: TypeKind, from: &mut Decoder<'_>) -> Result<(Node, usize), DecodeError> {
+    fn parameters(&mut self, kind: TypeKind, from: &mut Decoder<'_>) -> Result<(TypeNode, usize), DecodeError> {
         match kind {
             TypeKind::Sequence => {
                 let of = self.read(from)?;
-                Ok((Node::Sequence { of, most: u32::decode(from)? }, self.height(of)))
+                Ok((TypeNode::Sequence { of, most: u32::decode(from)? }, self.height(of)))
             }
             TypeKind::Array => {
                 let of = self.read(from)?;
-                Ok((Node::Array { of, length: u32::decode(from)? }, self.height(of)))
+                Ok((TypeNode::Array { of, length: u32::decode(from)? }, self.height(of)))
             }
             TypeKind::Alias => {
                 let (id, name) = (text(from)?, text(from)?);
                 let of = self.read(from)?;
-                Ok((Node::Alias { id, name, of }, self.height(of)))
+                Ok((TypeNode::Alias { id, name, of }, self.height(of)))
             }
             TypeKind::Enum => {
                 let (id, name) = (text(from)?, text(from)?);
@@ -393,7 +393,7 @@ impl Reader {
                 for _ in 0..count {
                     names.push(text(from)?);
                 }
-                Ok((Node::Enum { id, name, names: names.into() }, 0))
+                Ok((TypeNode::Enum { id, name, names: names.into() }, 0))
             }
             TypeKind::Struct | TypeKind::Exception => {
                 let (id, name) = (text(from)?, text(from)?);
@@ -406,14 +406,14 @@ impl Reader {
                     members.push((name, of));
                 }
                 let exception = kind == TypeKind::Exception;
-                Ok((Node::Struct { exception, id, name, members: members.into() }, height))
+                Ok((TypeNode::Struct { exception, id, name, members: members.into() }, height))
             }
             TypeKind::Union => self.union(from),
-            _ => Ok((Node::Named { kind, id: text(from)?, name: text(from)? }, 0)),
+            _ => Ok((TypeNode::Named { kind, id: text(from)?, name: text(from)? }, 0)),
         }
     }
 
-    fn union(&mut self, from: &mut Decoder<'_>) -> Result<(Node, usize), DecodeError> {
+    fn union(&mut self, from: &mut Decoder<'_>) -> Result<(TypeNode, usize), DecodeError> {
         let (id, name) = (text(from)?, text(from)?);
         let start = from.clone();
         let discriminator = self.read(from)?;
@@ -438,7 +438,7 @@ impl Reader {
         }
         let cases = cases.into_boxed_slice();
         let by_label = index_labels(&cases);
-        Ok((Node::Union { id, name, discriminator, cases, by_label }, height))
+        Ok((TypeNode::Union { id, name, discriminator, cases, by_label }, height))
     }
 
     /// Skips the label of the default: of the discriminator's type, whatever its value. A type that the version lacks
@@ -453,7 +453,7 @@ impl Reader {
                 from.raw(length.into()).map(|_| ())
             }
             Some(TypeKind::WChar) if from.version() == Version::V1_1 => u16::decode(from).map(|_| ()),
-            None if matches!(enumeration, Some(Node::Enum { .. })) => u32::decode(from).map(|_| ()),
+            None if matches!(enumeration, Some(TypeNode::Enum { .. })) => u32::decode(from).map(|_| ()),
             _ => read_label(&self.nodes, discriminator, from).map(|_| ()),
         }
     }

@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use super::{Case, Node, TypeCode, TypeIndex, unaliased};
+use super::{Case, TypeCode, TypeIndex, TypeNode, unaliased};
 
 /// The relevant differences.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ fn same(left: &TypeCode, right: &TypeCode, how: Sameness) -> bool {
     true
 }
 
-fn alike(a: &Node, b: &Node, how: Sameness, open: &mut Vec<(TypeIndex, TypeIndex)>) -> bool {
+fn alike(a: &TypeNode, b: &TypeNode, how: Sameness, open: &mut Vec<(TypeIndex, TypeIndex)>) -> bool {
     let exact = how == Sameness::Equal;
     let ((id_a, name_a), (id_b, name_b)) = (a.title(), b.title());
     let same_title =
@@ -66,30 +66,30 @@ fn alike(a: &Node, b: &Node, how: Sameness, open: &mut Vec<(TypeIndex, TypeIndex
         return false;
     }
     match (a, b) {
-        (Node::String(a), Node::String(b)) | (Node::WString(a), Node::WString(b)) => a == b,
-        (Node::Fixed { digits: a, scale: c }, Node::Fixed { digits: b, scale: d }) => (a, c) == (b, d),
-        (Node::Sequence { of: a, most: c }, Node::Sequence { of: b, most: d })
-        | (Node::Array { of: a, length: c }, Node::Array { of: b, length: d }) => {
+        (TypeNode::String(a), TypeNode::String(b)) | (TypeNode::WString(a), TypeNode::WString(b)) => a == b,
+        (TypeNode::Fixed { digits: a, scale: c }, TypeNode::Fixed { digits: b, scale: d }) => (a, c) == (b, d),
+        (TypeNode::Sequence { of: a, most: c }, TypeNode::Sequence { of: b, most: d })
+        | (TypeNode::Array { of: a, length: c }, TypeNode::Array { of: b, length: d }) => {
             open.push((*a, *b));
             c == d
         }
-        (Node::Alias { of: a, .. }, Node::Alias { of: b, .. }) => {
+        (TypeNode::Alias { of: a, .. }, TypeNode::Alias { of: b, .. }) => {
             open.push((*a, *b));
             true
         }
-        (Node::Named { kind: a, .. }, Node::Named { kind: b, .. }) => a == b,
-        (Node::Enum { names: a, .. }, Node::Enum { names: b, .. }) => {
+        (TypeNode::Named { kind: a, .. }, TypeNode::Named { kind: b, .. }) => a == b,
+        (TypeNode::Enum { names: a, .. }, TypeNode::Enum { names: b, .. }) => {
             if exact {
                 a == b
             } else {
                 a.len() == b.len()
             }
         }
-        (Node::Struct { exception: a, members: c, .. }, Node::Struct { exception: b, members: d, .. }) => {
+        (TypeNode::Struct { exception: a, members: c, .. }, TypeNode::Struct { exception: b, members: d, .. }) => {
             open.extend(c.iter().zip(d).map(|(c, d)| (c.1, d.1)));
             a == b && c.len() == d.len() && (!exact || c.iter().zip(d).all(|(c, d)| c.0 == d.0))
         }
-        (Node::Union { discriminator: a, cases: c, .. }, Node::Union { discriminator: b, cases: d, .. }) => {
+        (TypeNode::Union { discriminator: a, cases: c, .. }, TypeNode::Union { discriminator: b, cases: d, .. }) => {
             open.push((*a, *b));
             if exact || c.iter().zip(d).all(|(c, d)| c.0 == d.0) {
                 open.extend(c.iter().zip(d).map(|(c, d)| (c.2, d.2)));

@@ -27,13 +27,13 @@ use alloc::{boxed::Box, sync::Arc};
 /// ```
 #[derive(Clone)]
 pub struct TypeCode {
-    nodes: Option<Arc<[Node]>>,
+    nodes: Option<Arc<[TypeNode]>>,
     pub(crate) root: TypeIndex,
 }
 
 /// A type with parameters in a [`TypeCode`].
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+pub(crate) enum TypeNode {
     /// A bound, 0 for none.
     String(u32),
     WString(u32),
@@ -102,7 +102,7 @@ impl TypeCode {
         types.finish(root)
     }
 
-    pub(crate) fn nodes(&self) -> &[Node] {
+    pub(crate) fn nodes(&self) -> &[TypeNode] {
         self.nodes.as_deref().unwrap_or_default()
     }
 
@@ -113,7 +113,7 @@ impl TypeCode {
         }
     }
 
-    fn node(&self, of: TypeIndex) -> Option<&Node> {
+    fn node(&self, of: TypeIndex) -> Option<&TypeNode> {
         of.place().map(|place| &self.nodes()[place])
     }
 
@@ -124,20 +124,20 @@ impl TypeCode {
     }
 }
 
-pub(crate) fn unaliased(nodes: &[Node], mut at: TypeIndex) -> TypeIndex {
-    while let Some(Node::Alias { of, .. }) = at.place().map(|place| &nodes[place]) {
+pub(crate) fn unaliased(nodes: &[TypeNode], mut at: TypeIndex) -> TypeIndex {
+    while let Some(TypeNode::Alias { of, .. }) = at.place().map(|place| &nodes[place]) {
         at = *of;
     }
     at
 }
 
 /// True if every cycle of types goes through a sequence; otherwise a value would be infinite.
-fn is_finite(nodes: &[Node]) -> bool {
+fn is_finite(nodes: &[TypeNode]) -> bool {
     // Kahn 1962: remove types without references to them until none is left.
-    let inside = |node: &Node, found: &mut dyn FnMut(TypeIndex)| match node {
-        Node::Array { of, .. } | Node::Alias { of, .. } => found(*of),
-        Node::Struct { members, .. } => members.iter().for_each(|(_, of)| found(*of)),
-        Node::Union { discriminator, cases, .. } => {
+    let inside = |node: &TypeNode, found: &mut dyn FnMut(TypeIndex)| match node {
+        TypeNode::Array { of, .. } | TypeNode::Alias { of, .. } => found(*of),
+        TypeNode::Struct { members, .. } => members.iter().for_each(|(_, of)| found(*of)),
+        TypeNode::Union { discriminator, cases, .. } => {
             found(*discriminator);
             cases.iter().for_each(|(_, _, of)| found(*of));
         }

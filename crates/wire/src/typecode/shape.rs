@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Node, TypeCode, TypeIndex};
+use super::{TypeCode, TypeIndex, TypeNode};
 
 macro_rules! kinds {
     ($($kind:ident $number:literal $name:literal;)*) => {
@@ -108,8 +108,8 @@ impl<'a> Iterator for Members<'a> {
         let next = self.next;
         self.next += 1;
         match self.code.node(self.code.root)? {
-            Node::Struct { members, .. } => members.get(next).map(|(name, of)| (&**name, self.code.at(*of))),
-            Node::Enum { names, .. } => {
+            TypeNode::Struct { members, .. } => members.get(next).map(|(name, of)| (&**name, self.code.at(*of))),
+            TypeNode::Enum { names, .. } => {
                 names.get(next).map(|name| (&**name, self.code.at(TypeIndex::of_simple(TypeKind::ULong))))
             }
             _ => None,
@@ -121,7 +121,7 @@ impl<'a> Iterator for Cases<'a> {
     type Item = (Option<i128>, &'a str, TypeCode);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Some(Node::Union { cases, .. }) = self.code.node(self.code.root) else { return None };
+        let Some(TypeNode::Union { cases, .. }) = self.code.node(self.code.root) else { return None };
         let (label, name, of) = cases.get(self.next)?;
         self.next += 1;
         Some((*label, name, self.code.at(*of)))
@@ -133,17 +133,17 @@ impl TypeCode {
     pub fn kind(&self) -> TypeKind {
         match (self.root.simple(), self.node(self.root)) {
             (Some(kind), _) => kind,
-            (None, Some(Node::String(_))) => TypeKind::String,
-            (None, Some(Node::WString(_))) => TypeKind::WString,
-            (None, Some(Node::Fixed { .. })) => TypeKind::Fixed,
-            (None, Some(Node::Sequence { .. })) => TypeKind::Sequence,
-            (None, Some(Node::Array { .. })) => TypeKind::Array,
-            (None, Some(Node::Alias { .. })) => TypeKind::Alias,
-            (None, Some(Node::Named { kind, .. })) => *kind,
-            (None, Some(Node::Enum { .. })) => TypeKind::Enum,
-            (None, Some(Node::Struct { exception: false, .. })) => TypeKind::Struct,
-            (None, Some(Node::Struct { exception: true, .. })) => TypeKind::Exception,
-            (None, Some(Node::Union { .. })) => TypeKind::Union,
+            (None, Some(TypeNode::String(_))) => TypeKind::String,
+            (None, Some(TypeNode::WString(_))) => TypeKind::WString,
+            (None, Some(TypeNode::Fixed { .. })) => TypeKind::Fixed,
+            (None, Some(TypeNode::Sequence { .. })) => TypeKind::Sequence,
+            (None, Some(TypeNode::Array { .. })) => TypeKind::Array,
+            (None, Some(TypeNode::Alias { .. })) => TypeKind::Alias,
+            (None, Some(TypeNode::Named { kind, .. })) => *kind,
+            (None, Some(TypeNode::Enum { .. })) => TypeKind::Enum,
+            (None, Some(TypeNode::Struct { exception: false, .. })) => TypeKind::Struct,
+            (None, Some(TypeNode::Struct { exception: true, .. })) => TypeKind::Exception,
+            (None, Some(TypeNode::Union { .. })) => TypeKind::Union,
             (None, None) => TypeKind::Null,
         }
     }
@@ -152,17 +152,17 @@ impl TypeCode {
     pub fn shape(&self) -> TypeShape<'_> {
         match self.node(self.root) {
             None => TypeShape::Simple(self.kind()),
-            Some(Node::String(most)) => TypeShape::String(*most),
-            Some(Node::WString(most)) => TypeShape::WString(*most),
-            Some(Node::Fixed { digits, scale }) => TypeShape::Fixed { digits: *digits, scale: *scale },
-            Some(Node::Sequence { of, most }) => TypeShape::Sequence { of: self.at(*of), most: *most },
-            Some(Node::Array { of, length }) => TypeShape::Array { of: self.at(*of), length: *length },
-            Some(Node::Alias { of, .. }) => TypeShape::Alias(self.at(*of)),
-            Some(Node::Named { kind, .. }) => TypeShape::Named(*kind),
-            Some(Node::Enum { .. }) => TypeShape::Enum(Members { code: self, next: 0 }),
-            Some(Node::Struct { exception: false, .. }) => TypeShape::Struct(Members { code: self, next: 0 }),
-            Some(Node::Struct { exception: true, .. }) => TypeShape::Exception(Members { code: self, next: 0 }),
-            Some(Node::Union { discriminator, .. }) => {
+            Some(TypeNode::String(most)) => TypeShape::String(*most),
+            Some(TypeNode::WString(most)) => TypeShape::WString(*most),
+            Some(TypeNode::Fixed { digits, scale }) => TypeShape::Fixed { digits: *digits, scale: *scale },
+            Some(TypeNode::Sequence { of, most }) => TypeShape::Sequence { of: self.at(*of), most: *most },
+            Some(TypeNode::Array { of, length }) => TypeShape::Array { of: self.at(*of), length: *length },
+            Some(TypeNode::Alias { of, .. }) => TypeShape::Alias(self.at(*of)),
+            Some(TypeNode::Named { kind, .. }) => TypeShape::Named(*kind),
+            Some(TypeNode::Enum { .. }) => TypeShape::Enum(Members { code: self, next: 0 }),
+            Some(TypeNode::Struct { exception: false, .. }) => TypeShape::Struct(Members { code: self, next: 0 }),
+            Some(TypeNode::Struct { exception: true, .. }) => TypeShape::Exception(Members { code: self, next: 0 }),
+            Some(TypeNode::Union { discriminator, .. }) => {
                 TypeShape::Union { discriminator: self.at(*discriminator), cases: Cases { code: self, next: 0 } }
             }
         }
@@ -181,24 +181,26 @@ impl TypeCode {
     /// The position of `default` among the cases of a union.
     pub fn default_index(&self) -> Option<usize> {
         match self.node(self.root)? {
-            Node::Union { cases, .. } => cases.iter().position(|(label, _, _)| label.is_none()),
+            TypeNode::Union { cases, .. } => cases.iter().position(|(label, _, _)| label.is_none()),
             _ => None,
         }
     }
 }
 
-impl Node {
+impl TypeNode {
     /// Id and name.
     pub(super) fn title(&self) -> (&str, &str) {
         match self {
-            Node::Alias { id, name, .. }
-            | Node::Named { id, name, .. }
-            | Node::Enum { id, name, .. }
-            | Node::Struct { id, name, .. }
-            | Node::Union { id, name, .. } => (id, name),
-            Node::String(_) | Node::WString(_) | Node::Fixed { .. } | Node::Sequence { .. } | Node::Array { .. } => {
-                ("", "")
-            }
+            TypeNode::Alias { id, name, .. }
+            | TypeNode::Named { id, name, .. }
+            | TypeNode::Enum { id, name, .. }
+            | TypeNode::Struct { id, name, .. }
+            | TypeNode::Union { id, name, .. } => (id, name),
+            TypeNode::String(_)
+            | TypeNode::WString(_)
+            | TypeNode::Fixed { .. }
+            | TypeNode::Sequence { .. }
+            | TypeNode::Array { .. } => ("", ""),
         }
     }
 }

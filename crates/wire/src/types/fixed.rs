@@ -246,7 +246,7 @@ pub(crate) fn write_packed(value: i128, digits: u16, to: &mut Encoder) -> Result
 
 /// Reads what [`write_packed`] writes.
 pub(crate) fn read_packed(digits: u16, from: &mut Decoder<'_>) -> Result<i128, DecodeError> {
-    const BAD: DecodeErrorKind = DecodeErrorKind::Value("a fixed with a half octet that is no digit or sign");
+    const BAD: DecodeErrorKind = DecodeErrorKind::Value("a fixed with a half octet that is not a digit or sign");
     if !(1..=DIGITS).contains(&digits) {
         return Err(from.error(DecodeErrorKind::Value("a fixed type without 1 to 31 digits")));
     }

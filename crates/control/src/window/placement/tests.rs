@@ -51,7 +51,7 @@ fn shorter_deadlines_are_more_urgent_and_lanes_are_above_all() {
     assert_eq!(placement.seat(TaskId(1)), Some(Seat { cpu: 0, level: 1, slices: 1 }));
     let lane = |budget| {
         let (budget, period) = (Span::from_millis(budget), Span::from_millis(20));
-        vec![Promise { budget, period, jitter: Span::ZERO }]
+        vec![CpuPromise { budget, period, jitter: Span::ZERO }]
     };
     assert_eq!(placement.promise(0, &lane(14), &[]), []);
     assert_eq!(placement.response(TaskId(2)), Some(Span::from_millis(38)));
@@ -273,9 +273,9 @@ proptest! {
     fn under_any_promises_to_lanes_all_remaining_windows_are_served_and_the_first_loses_least(
         windows in windows(), lanes in prop::collection::vec((1u64..20, 20u64..60), 0..4), first in 0u32..6,
     ) {
-        let lanes: Vec<Promise> = lanes.iter().map(|(budget, period)| {
+        let lanes: Vec<CpuPromise> = lanes.iter().map(|(budget, period)| {
             let (budget, period) = (Span::from_millis(*budget), Span::from_millis(*period));
-            Promise { budget, period, jitter: period - budget.min(period) }
+            CpuPromise { budget, period, jitter: period - budget.min(period) }
         }).collect();
         let mut placement = placed(&windows);
         let held: Vec<(TaskId, Reservation)> =
@@ -302,12 +302,12 @@ proptest! {
     fn promises_in_a_few_take_no_less_in_any_time(
         promises in prop::collection::vec((1u64..50, 1u64..400, 0u64..100), 0..300), length in 1u64..5_000,
     ) {
-        let promises: Vec<Promise> = promises.iter().map(|(budget, period, jitter)| {
+        let promises: Vec<CpuPromise> = promises.iter().map(|(budget, period, jitter)| {
             let [budget, period, jitter] = [*budget, *period, *jitter].map(Span::from_millis);
-            Promise { budget, period, jitter }
+            CpuPromise { budget, period, jitter }
         }).collect();
-        let takes = |promises: &[Promise]| -> u64 {
-            let one = |one: &Promise| {
+        let takes = |promises: &[CpuPromise]| -> u64 {
+            let one = |one: &CpuPromise| {
                 (length + one.jitter.as_nanos() / 1_000_000).div_ceil(one.period.as_nanos() / 1_000_000)
                     * (one.budget.as_nanos() / 1_000_000)
             };

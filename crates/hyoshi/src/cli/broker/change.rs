@@ -16,16 +16,18 @@ use crate::cli::answer::{OutputText, VerbOutput};
 
 /// A period; `None` for `auto`.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct Period(pub Option<Span>);
+pub(in crate::cli) struct PeriodArgument(pub Option<Span>);
 
-impl std::str::FromStr for Period {
+impl std::str::FromStr for PeriodArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "auto" => Ok(Period(None)),
+            "auto" => Ok(PeriodArgument(None)),
             "" => Err("is neither a time nor `auto`".to_owned()),
-            time => time.parse().map(|span| Period(Some(span))).map_err(|error: QuantityError| error.to_string()),
+            time => {
+                time.parse().map(|span| PeriodArgument(Some(span))).map_err(|error: QuantityError| error.to_string())
+            }
         }
     }
 }
@@ -56,7 +58,7 @@ enum What {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Policy {
+pub(super) enum PolicyVerb {
     /// Change the policy, the cap, or both
     Set {
         /// fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", external (another process), or library
@@ -157,7 +159,7 @@ fn referred(object: &str) -> Result<String, RequestError> {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Advocate {
+pub(super) enum AdvocateVerb {
     /// Add an advocate to a task's chain: hyoshi broker advocate add player max-decay --reports 10
     Add {
         /// Insert it before the advocate at this position [default: at the end]
@@ -192,8 +194,8 @@ pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<VerbOutput, Ended>
         What::Group => broker.set_group(name, value).map_err(BrokerClientError::from)?,
         What::Hard => broker.set_hard(name, yes(value)?).map_err(BrokerClientError::from)?,
         What::Period => {
-            let period = value.parse::<Period>();
-            let Period(period) = period.map_err(|error| {
+            let period = value.parse::<PeriodArgument>();
+            let PeriodArgument(period) = period.map_err(|error| {
                 Failure::new(format_args!("invalid period `{value}`: {error}"))
                     .help("use a time, such as 33ms, or auto")
             })?;
@@ -225,8 +227,8 @@ fn number(value: &str) -> Result<u32, Failure> {
     })
 }
 
-pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<VerbOutput, Ended> {
-    let Policy::Set { policy, cap, foreign } = policy;
+pub(super) fn policy(client: &BrokerClient, policy: &PolicyVerb) -> Result<VerbOutput, Ended> {
+    let PolicyVerb::Set { policy, cap, foreign } = policy;
     let words = foreign.words()?;
     if *cap == Some(Share::ZERO) {
         let failure = Failure::new("a cap of 0% leaves nothing to reserve");
@@ -238,19 +240,19 @@ pub(super) fn policy(client: &BrokerClient, policy: &Policy) -> Result<VerbOutpu
     look::policy(client)
 }
 
-pub(super) fn advocate(client: &BrokerClient, verb: &Advocate) -> Result<VerbOutput, Ended> {
+pub(super) fn advocate(client: &BrokerClient, verb: &AdvocateVerb) -> Result<VerbOutput, Ended> {
     match verb {
-        Advocate::Add { at, name, advocate } => {
+        AdvocateVerb::Add { at, name, advocate } => {
             let setting = settled(ComponentSpec::from_words(advocate)?).map_err(failure)?;
             let place = at.unwrap_or(u32::MAX);
             client.broker().add_advocate(name, &setting.to_wire(), place).map_err(BrokerClientError::from)?;
             list(client, name)
         }
-        Advocate::Remove { name, place } => {
+        AdvocateVerb::Remove { name, place } => {
             client.broker().remove_advocate(name, *place).map_err(BrokerClientError::from)?;
             list(client, name)
         }
-        Advocate::List { name } => list(client, name),
+        AdvocateVerb::List { name } => list(client, name),
     }
 }
 

@@ -163,7 +163,7 @@ pub(super) fn explain(client: &BrokerClient, name: &str) -> Result<VerbOutput, E
 }
 
 /// One of the watched brokers.
-pub(super) struct Watched<'a> {
+pub(super) struct WatchedBroker<'a> {
     /// The broker's name and the width of its column; `None` if it is the only one.
     pub host: Option<(&'a str, usize)>,
     pub interrupt: &'a Interrupt,
@@ -174,11 +174,16 @@ pub(super) fn watch_one(client: &BrokerClient, watch_: &Watch, format: Format) -
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone());
     let interrupt = interrupt.map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
-    watch(client, watch_, &Watched { host: None, interrupt: &interrupt, wake: &wake }, format)?;
+    watch(client, watch_, &WatchedBroker { host: None, interrupt: &interrupt, wake: &wake }, format)?;
     Ok(Held::Yes)
 }
 
-pub(super) fn watch(client: &BrokerClient, watch: &Watch, watched: &Watched<'_>, format: Format) -> Result<(), Ended> {
+pub(super) fn watch(
+    client: &BrokerClient,
+    watch: &Watch,
+    watched: &WatchedBroker<'_>,
+    format: Format,
+) -> Result<(), Ended> {
     if watch.every < Span::from_millis(10) {
         let failure = Failure::new(format_args!("--every {} is too short", watch.every));
         return Err(failure.help("use at least 10ms, because each sample costs CPU time").into());
@@ -206,7 +211,7 @@ pub(super) fn watch(client: &BrokerClient, watch: &Watch, watched: &Watched<'_>,
     Ok(())
 }
 
-impl Watched<'_> {
+impl WatchedBroker<'_> {
     fn print(&self, line: &str, object: Json, format: Format) -> Result<(), Failure> {
         let line = printable(line);
         match (format, self.host) {

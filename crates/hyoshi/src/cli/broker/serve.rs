@@ -53,7 +53,7 @@ pub(super) struct Serve {
     scheduler: Option<String>,
     /// A guaranteed share while windows are closed: weights of control groups, into which programs are moved
     #[arg(long, value_enum, value_name = "FLOOR")]
-    floor: Option<Floor>,
+    floor: Option<FloorMethod>,
     /// Directory for the broker's state, from which the next broker restores programs and tasks after a crash [default: state,
     /// beside the socket]
     #[arg(long, value_name = "DIR")]
@@ -75,7 +75,7 @@ pub(super) struct Serve {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Floor {
+enum FloorMethod {
     /// The reserved share as a control group's weight
     Weights,
 }

@@ -9,8 +9,8 @@ use hyoshi_os::{Interrupt, Wake};
 use hyoshi_report::terminal::TerminalStyle;
 use serde_json::{Value as Json, json};
 
-use super::look::{self, Watch, Watched};
-use super::whom::{Elsewhere, Whom};
+use super::look::{self, Watch, WatchedBroker};
+use super::whom::{BrokerAddress, Whom};
 use super::{Ended, Verb};
 use crate::cli::answer::{VerbOutput, beside, with};
 use crate::cli::{Failure, Format, Held, head, streams};
@@ -22,7 +22,7 @@ pub(super) fn ask(
     verb: &Verb,
     name: &str,
     whom: &Whom,
-    brokers: &[Elsewhere],
+    brokers: &[BrokerAddress],
     format: Format,
 ) -> Result<Held, Failure> {
     if let Verb::Watch(watch) = verb {
@@ -48,7 +48,7 @@ pub(super) fn ask(
         }
         Format::Json => {
             let mut held = Ok(Held::Yes);
-            let object = |(broker, answer): (&Elsewhere, Result<VerbOutput, Ended>)| match answer {
+            let object = |(broker, answer): (&BrokerAddress, Result<VerbOutput, Ended>)| match answer {
                 Ok(answer) => with("host", broker.name.as_str(), answer.json),
                 Err(ended) => {
                     held = worse(std::mem::replace(&mut held, Ok(Held::Yes)), &ended);
@@ -66,8 +66,8 @@ pub(super) fn ask(
 /// The results, in the order of the brokers.
 fn each<R: Send>(
     whom: &Whom,
-    brokers: &[Elsewhere],
-    ask: impl Fn(&Elsewhere, Result<BrokerClient, Ended>) -> R + Sync,
+    brokers: &[BrokerAddress],
+    ask: impl Fn(&BrokerAddress, Result<BrokerClient, Ended>) -> R + Sync,
 ) -> Result<Vec<R>, Failure> {
     // An invalid flag is invalid for all of them.
     let orbs = brokers.iter().map(|_| whom.orb()).collect::<Result<Vec<_>, _>>()?;
@@ -81,13 +81,13 @@ fn each<R: Send>(
     }))
 }
 
-fn watch_all(watch: &Watch, whom: &Whom, brokers: &[Elsewhere], format: Format) -> Result<Held, Failure> {
+fn watch_all(watch: &Watch, whom: &Whom, brokers: &[BrokerAddress], format: Format) -> Result<Held, Failure> {
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone())
         .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
     let width = brokers.iter().map(|broker| broker.name.chars().count()).max().unwrap_or(0);
     let ends = each(whom, brokers, |broker, client| {
-        let watched = Watched { host: Some((&broker.name, width)), interrupt: &interrupt, wake: &wake };
+        let watched = WatchedBroker { host: Some((&broker.name, width)), interrupt: &interrupt, wake: &wake };
         let ended = client.and_then(|client| look::watch(&client, watch, &watched, format));
         // At once, because the other brokers are still watched.
         ended.inspect_err(|ended| streams::err(error_text(&broker.name, ended)))

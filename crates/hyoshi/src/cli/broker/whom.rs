@@ -7,7 +7,7 @@ use clap::Args;
 use hyoshi_broker::client::{BrokerClient, BrokerClientError, PATIENCE};
 use hyoshi_model::Span;
 use hyoshi_orb::{Orb, OrbBuilder};
-use hyoshi_wire::ior::Reference;
+use hyoshi_wire::ior::ObjectUrl;
 
 use super::{At, Ended};
 use crate::cli::Failure;
@@ -34,7 +34,7 @@ pub(in crate::cli) struct Whom {
 
 /// A broker at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Elsewhere {
+pub(in crate::cli) struct BrokerAddress {
     /// Its name in the output.
     pub name: String,
     address: String,
@@ -45,9 +45,9 @@ pub(in crate::cli) enum Asked {
     /// The broker of this machine, or of this user.
     Here,
     /// One.
-    One(Elsewhere),
+    One(BrokerAddress),
     /// Several, or those of a file: answers show their names.
-    Several(Vec<Elsewhere>),
+    Several(Vec<BrokerAddress>),
 }
 
 impl Whom {
@@ -83,7 +83,7 @@ impl Whom {
     fn named(&self) -> Result<Asked, Failure> {
         let known = self.hosts.as_deref().map(read).transpose()?;
         // Commas of a corbaloc separate addresses of one object.
-        let split = |given: &String| match given.parse::<Reference>() {
+        let split = |given: &String| match given.parse::<ObjectUrl>() {
             Ok(_) => vec![given.clone()],
             Err(_) => given.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect(),
         };
@@ -110,12 +110,12 @@ impl Whom {
     }
 
     /// Connects to it.
-    pub fn connect(&self, orb: OrbBuilder, broker: &Elsewhere) -> Result<BrokerClient, BrokerClientError> {
+    pub fn connect(&self, orb: OrbBuilder, broker: &BrokerAddress) -> Result<BrokerClient, BrokerClientError> {
         BrokerClient::at(&broker.address, orb, self.patience)
     }
 }
 
-fn find(given: &str, known: Option<&[Elsewhere]>) -> Result<Elsewhere, Failure> {
+fn find(given: &str, known: Option<&[BrokerAddress]>) -> Result<BrokerAddress, Failure> {
     if let Some(found) = known.and_then(|known| known.iter().find(|broker| broker.name == given)) {
         return Ok(found.clone());
     }
@@ -125,10 +125,10 @@ fn find(given: &str, known: Option<&[Elsewhere]>) -> Result<Elsewhere, Failure> 
             .help(format_args!("use one of {}", names.join(", "))));
     }
     let name = given.rsplit_once("//").map_or(given, |(_, place)| place);
-    Ok(Elsewhere { name: name.to_owned(), address: given.to_owned() })
+    Ok(BrokerAddress { name: name.to_owned(), address: given.to_owned() })
 }
 
-fn read(path: &Path) -> Result<Vec<Elsewhere>, Failure> {
+fn read(path: &Path) -> Result<Vec<BrokerAddress>, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::new(format_args!("cannot read {}: {error}", path.display()))
             .help("use a file with one line for each broker: NAME ADDRESS")
@@ -139,8 +139,8 @@ fn read(path: &Path) -> Result<Vec<Elsewhere>, Failure> {
     })
 }
 
-fn parse(text: &str) -> Result<Vec<Elsewhere>, (usize, String)> {
-    let mut all: Vec<Elsewhere> = Vec::new();
+fn parse(text: &str) -> Result<Vec<BrokerAddress>, (usize, String)> {
+    let mut all: Vec<BrokerAddress> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
         let Some(name) = words.next() else { continue };
@@ -153,7 +153,7 @@ fn parse(text: &str) -> Result<Vec<Elsewhere>, (usize, String)> {
         if all.iter().any(|broker| broker.name == name) {
             return Err((number, format!("duplicate name `{name}`")));
         }
-        all.push(Elsewhere { name: name.to_owned(), address: address.to_owned() });
+        all.push(BrokerAddress { name: name.to_owned(), address: address.to_owned() });
     }
     if all.is_empty() { Err((1, "no broker in the file".to_owned())) } else { Ok(all) }
 }

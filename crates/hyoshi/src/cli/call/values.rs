@@ -2,7 +2,7 @@
 
 use hyoshi_orb::{Any, FixedDecimal, LongDouble, TypeCode, TypeKind, Value, WChar, WString};
 use hyoshi_wire::any::ObjectValue;
-use hyoshi_wire::ior::Reference;
+use hyoshi_wire::ior::ObjectUrl;
 use hyoshi_wire::typecode::TypeShape;
 use serde_json::Value as Json;
 
@@ -254,12 +254,12 @@ fn reference(json: &Json) -> Result<ObjectValue, Wrong> {
         Some("nil") => Ok(ObjectValue::default()),
         None => Err(wrong(String::new())),
         Some(text) => {
-            let ior = match text.parse::<Reference>().map_err(|error| wrong(format!(": {error}")))? {
-                Reference::Ior(ior) => ior,
-                Reference::Corbaloc(address) => {
+            let ior = match text.parse::<ObjectUrl>().map_err(|error| wrong(format!(": {error}")))? {
+                ObjectUrl::Ior(ior) => ior,
+                ObjectUrl::Corbaloc(address) => {
                     address.ior("").ok().flatten().ok_or_else(|| wrong(": it has no address".to_owned()))?
                 }
-                Reference::Corbaname(_) => {
+                ObjectUrl::Corbaname(_) => {
                     return Err(wrong(": resolve the name first, with `hyoshi naming resolve`".to_owned()));
                 }
             };

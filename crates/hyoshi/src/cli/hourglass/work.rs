@@ -10,7 +10,7 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, own_cpu_time};
 const STEP: u64 = 4_000;
 
 /// The threads, the caller's among them.
-pub(super) struct Crew<'a> {
+pub(super) struct WorkerThreads<'a> {
     clock: MonotonicClock,
     interrupt: &'a Interrupt,
     size: u32,
@@ -28,10 +28,10 @@ struct WorkShare {
     deadline: Instant,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> WorkerThreads<'a> {
     pub fn new(size: u32, clock: MonotonicClock, interrupt: &'a Interrupt) -> Self {
         let meet = Barrier::new(size as usize);
-        Crew { clock, interrupt, size, order: Mutex::new(None), meet, obtained: AtomicU64::new(0) }
+        WorkerThreads { clock, interrupt, size, order: Mutex::new(None), meet, obtained: AtomicU64::new(0) }
     }
 
     /// Works until the deadline at most. Returns the obtained CPU time, and the end.

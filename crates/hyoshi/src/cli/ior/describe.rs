@@ -2,7 +2,7 @@
 
 use hyoshi_wire::giop::{CodeSet, CodeSets, Offer, Transmission};
 use hyoshi_wire::ior::{
-    self, Component, Corbaloc, CorbalocAddress, IiopProfile, Ior, IorEndpoint, PriorityModel, Profile, Reference,
+    self, Component, Corbaloc, CorbalocAddress, IiopProfile, Ior, IorEndpoint, ObjectUrl, PriorityModel, Profile,
     TAG_INTERNET_IOP, TAG_MULTIPLE_COMPONENTS,
 };
 use hyoshi_wire::tagged::{Tagged, TaggedList};
@@ -150,15 +150,15 @@ pub(super) struct PolicyDescription {
 }
 
 impl Described {
-    pub(super) fn of(reference: &Reference) -> Described {
+    pub(super) fn of(reference: &ObjectUrl) -> Described {
         match reference {
-            Reference::Ior(Ior { type_id, profiles }) => Described::Ior {
+            ObjectUrl::Ior(Ior { type_id, profiles }) => Described::Ior {
                 type_id: type_id.clone(),
                 nil: profiles.is_empty(),
                 profiles: profiles.iter().map(profile).collect(),
             },
-            Reference::Corbaloc(corbaloc) => Described::Corbaloc(place(corbaloc)),
-            Reference::Corbaname(corbaname) => Described::Corbaname {
+            ObjectUrl::Corbaloc(corbaloc) => Described::Corbaloc(place(corbaloc)),
+            ObjectUrl::Corbaname(corbaname) => Described::Corbaname {
                 context: place(&corbaname.context),
                 name: corbaname.name.iter().map(|step| ior::print_name(std::slice::from_ref(step))).collect(),
             },

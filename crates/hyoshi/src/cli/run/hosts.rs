@@ -143,9 +143,9 @@ impl HostArguments {
             interrupt,
         };
         let peers = NodePeers::start(settings, node).map_err(failed)?;
-        let others = system.hosts.iter().filter(|other| other.name != *name).map(|other| other.name.as_str());
-        let others = others.collect::<Vec<_>>().join(", ");
-        streams::err(format_args!("hyoshi run: host {name} waits for {others}, for at most {}\n", self.wait));
+        let awaited = system.hosts.iter().filter(|other| other.name != *name).map(|other| other.name.as_str());
+        let awaited = awaited.collect::<Vec<_>>().join(", ");
+        streams::err(format_args!("hyoshi run: host {name} waits for {awaited}, for at most {}\n", self.wait));
         let agreed = peers.agree(say).map_err(failed)?;
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
         Ok(JoinedHost { peers, agreed, first })

@@ -32,7 +32,7 @@ pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, Strin
     if let Some(crossing) = account.crossing {
         crossed(&mut text, system, account, crossing);
     }
-    let _ = writeln!(text, "where its {} went", time(account.response()));
+    let _ = writeln!(text, "where its {} were spent", time(account.response()));
     parts(&mut text, system, account, &answer.left.names);
     if account.timeline.len() > 1 {
         let _ = writeln!(text, "\nstep by step, from its {}", counted(system, end));
@@ -59,10 +59,10 @@ pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, Strin
     let _ = match bound {
         Ok(bound) if bound < account.response() => writeln!(
             text,
-            "took {observed} (proved bound {}): the proof excludes overruns, overhead and other threads; see above",
+            "lasted {observed} (proved bound {}): the proof excludes overruns, overhead and other threads; see above",
             time(bound)
         ),
-        Ok(bound) => writeln!(text, "took {observed} (proved bound {})", time(bound)),
+        Ok(bound) => writeln!(text, "lasted {observed} (proved bound {})", time(bound)),
         Err(why) => writeln!(text, "no bound: {why}"),
     };
     let _ = writeln!(text, "{}", basis(account.basis));
@@ -79,7 +79,12 @@ pub(super) fn list(system: &System, list: &MissList<'_>) -> String {
         let until = rest.cut.map_or(String::new(), |cut| format!(" until {}", time(cut.since(Instant::ZERO))));
         match jobs {
             0 => _ = writeln!(text, "no result: the recording was cut off, and no job{of} ended{until}"),
-            _ => _ = writeln!(text, "as far as the recording goes{until}, all {jobs} jobs{of} made their deadlines"),
+            _ => {
+                _ = writeln!(
+                    text,
+                    "the recording was cut off; all {jobs} recorded jobs{of}{until} made their deadlines"
+                )
+            }
         }
     } else if *count == 0 {
         _ = match jobs {
@@ -147,7 +152,7 @@ fn together_lost(text: &mut String, lost: &LatenessSummary) {
         let part = time(Span::from_nanos(nanos));
         let _ = writeln!(text, "{part:>12}{:>10}  {what}", share(nanos, lost.response_ns));
     };
-    let _ = writeln!(text, "\nwhere the {} of all of them went", time(Span::from_nanos(lost.response_ns)));
+    let _ = writeln!(text, "\nwhere the {} of all of them were spent", time(Span::from_nanos(lost.response_ns)));
     for (group, name) in GROUPS {
         if let Some(found) = lost.groups.iter().find(|found| found.group == group) {
             part(text, found.total_ns, name);

@@ -101,7 +101,7 @@ impl Cursor<'_> {
             set_raises = self.raised()?;
         }
         if matches!(self.text(), "raises" | "getraises" | "setraises") {
-            let help = "`readonly` attributes have `raises`; others have `getraises`, then `setraises`";
+            let help = "`readonly` attributes have `raises`; other attributes have `getraises`, then `setraises`";
             let message = format!("`{}` is not allowed here", self.text());
             return Err(self.refuse(self.at(), &message, help));
         }

@@ -281,7 +281,7 @@ impl Cursor<'_> {
             let name = self.name("an enumerator")?;
             if self.kind() == Lexeme::Equals {
                 let help = "enumerators count from 0 in CORBA; use constants if other values matter";
-                return Err(self.refuse(self.at(), "an enumerator cannot be given a value", help));
+                return Err(self.refuse(self.at(), "an enumerator cannot have a value", help));
             }
             let comma = self.sign(Lexeme::Comma).is_some();
             if front.docs.is_empty() {

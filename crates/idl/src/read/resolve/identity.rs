@@ -75,7 +75,7 @@ impl Resolver<'_> {
         match &draft.identity.whole {
             Some((old, other)) if *old != id => {
                 let error = IdlDiagnostic::at(at, format!("`{}` already has another repository id", draft.name));
-                self.findings.error(error.other(*other, "given here"));
+                self.findings.error(error.other(*other, "set here"));
             }
             _ => draft.identity.whole = Some((id, at)),
         }
@@ -88,13 +88,13 @@ impl Resolver<'_> {
         match &draft.identity.version {
             Some((old, other)) if *old != version => {
                 let error = IdlDiagnostic::at(at, format!("`{}` already has version {old}", draft.name));
-                self.findings.error(error.other(*other, "given here").help("keep one"));
+                self.findings.error(error.other(*other, "set here").help("keep one"));
             }
             _ if draft.identity.whole.as_ref().is_some_and(|(id, _)| !id.ends_with(&format!(":{version}"))) => {
                 let other = draft.identity.whole.as_ref().map_or(at, |(_, other)| *other);
                 let error = IdlDiagnostic::at(at, format!("the repository id of `{}` has another version", draft.name));
                 self.findings
-                    .error(error.other(other, "given here").help("the version is part of the id: keep one of them"));
+                    .error(error.other(other, "set here").help("the version is part of the id: keep one of them"));
             }
             _ => draft.identity.version = Some((version, at)),
         }

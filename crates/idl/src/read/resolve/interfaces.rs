@@ -10,7 +10,7 @@ use crate::read::syntax::{
     AttributeSyntax, Front, InterfaceSyntax, Name, OperationSyntax, ScopedName, SyntaxItem, TypeForm, TypeSyntax,
 };
 use crate::tree::{
-    Attribute, DefinitionId, DefinitionKind, Direction, IdlOperation, Interface, Member, Parameter, Type,
+    Attribute, DefinitionId, DefinitionKind, Direction, IdlInterface, IdlOperation, Member, Parameter, Type,
 };
 
 /// The most interfaces that one inherits, directly and through others.
@@ -57,7 +57,7 @@ impl Resolver<'_> {
         };
         let draft = &mut self.drafts[id.0 as usize];
         (draft.front, draft.at) = (front, name.at);
-        let mut interface = Interface { local, is_abstract, bases, ..Interface::default() };
+        let mut interface = IdlInterface { local, is_abstract, bases, ..IdlInterface::default() };
         let scope = self.scopes.of(id).unwrap_or(self.here);
         for base in &interface.bases {
             if let Some(base) = self.scopes.of(*base) {

@@ -279,7 +279,7 @@ impl Resolver<'_> {
             let (name, noun) = (&draft.name, draft.what.noun());
             let message = format!("`{name}` has a forward declaration but no definition");
             if draft.what == DefinitionSort::Interface {
-                draft.kind = Some(DefinitionKind::Interface(crate::tree::Interface {
+                draft.kind = Some(DefinitionKind::Interface(crate::tree::IdlInterface {
                     forward: true,
                     local: draft.local,
                     is_abstract: self.abstracts.contains(&id),

@@ -65,7 +65,7 @@ pub(super) fn wait_for<T>(
         }
         pause(control)?;
         if clock().now() > until {
-            return Err(NoResult::Because(format!("{what} took longer than {PATIENCE}")));
+            return Err(NoResult::Because(format!("{what} did not finish within {PATIENCE}")));
         }
     }
 }

@@ -225,8 +225,7 @@ fn parts(stream: &[u8], chunk: usize, like: &[StreamItem]) -> Result<Vec<StreamI
     got.expect("a whole message")
 }
 
-const TWO_WAYS: crate::DecodeErrorKind =
-    crate::DecodeErrorKind::Value("fragments of GIOP 1.1 whose numbers are ambiguous");
+const TWO_WAYS: crate::DecodeErrorKind = crate::DecodeErrorKind::Value("fragments of GIOP 1.1 with ambiguous numbers");
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]

@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn corbalocs_come_back_as_they_were(corbaloc in corbaloc()) {
         let text = corbaloc.to_string();
-        prop_assert_eq!(text.parse::<Reference>().map_err(|e| e.to_string()), Ok(Reference::Corbaloc(corbaloc)), "{}", text);
+        prop_assert_eq!(text.parse::<ObjectUrl>().map_err(|e| e.to_string()), Ok(ObjectUrl::Corbaloc(corbaloc)), "{}", text);
     }
 
     #[test]
@@ -41,7 +41,7 @@ proptest! {
         }
         let corbaname = Corbaname { context, name };
         let text = corbaname.to_string();
-        prop_assert_eq!(text.parse::<Reference>().map_err(|e| e.to_string()), Ok(Reference::Corbaname(corbaname)), "{}", text);
+        prop_assert_eq!(text.parse::<ObjectUrl>().map_err(|e| e.to_string()), Ok(ObjectUrl::Corbaname(corbaname)), "{}", text);
     }
 
     #[test]
@@ -55,8 +55,8 @@ proptest! {
         scheme in "|IOR:|corbaloc:|corbaname:|corbaloc:(iiop|ssliop|omniunix)?:", rest in "([a-f0-9:/@%#,.\\[\\]\\\\]|%[0-9][0-9]){0,30}|.{0,20}",
     ) {
         let text = [scheme, rest].concat();
-        match text.parse::<Reference>() {
-            Ok(Reference::Corbaloc(corbaloc)) => prop_assert!(corbaloc.ior("IDL:T:1.0").is_ok()),
+        match text.parse::<ObjectUrl>() {
+            Ok(ObjectUrl::Corbaloc(corbaloc)) => prop_assert!(corbaloc.ior("IDL:T:1.0").is_ok()),
             Ok(_) => {}
             Err(error) => {
                 prop_assert!(error.at <= text.len());
@@ -92,7 +92,7 @@ fn corbalocs_are_read_as_the_standard_writes_them() {
         ("  corbaloc:rir:/X\n", &[CorbalocAddress::Rir], b"X"),
     ];
     for (text, addresses, key) in table {
-        let Ok(Reference::Corbaloc(got)) = text.parse() else { panic!("{text}") };
+        let Ok(ObjectUrl::Corbaloc(got)) = text.parse() else { panic!("{text}") };
         assert_eq!((&got.addresses[..], &got.key[..]), (*addresses, *key), "{text}");
     }
 }
@@ -182,6 +182,6 @@ fn errors_tell_where_and_what_to_do() {
         ("corbaname::h#a%5cb", "\\ is only allowed before a dot, a slash or another \\, at character 14"),
     ];
     for (text, expected) in table {
-        assert_eq!(text.parse::<Reference>().unwrap_err().to_string(), expected, "{text}");
+        assert_eq!(text.parse::<ObjectUrl>().unwrap_err().to_string(), expected, "{text}");
     }
 }
