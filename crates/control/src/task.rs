@@ -51,7 +51,7 @@ pub struct Status {
     /// CPU time since the report before, all threads together.
     pub consumed: Span,
     /// How many of the task's cycles that time covers. 0: no report arrived; a check of the task
-    /// ([`Advocate::next_check`](crate::Advocate::next_look)) found it in the middle of a cycle.
+    /// ([`Advocate::next_check`](crate::Advocate::next_check)) found it in the middle of a cycle.
     pub cycles: u32,
     /// The task's present reservation; the arbiter fills it in.
     pub held: Option<Reservation>,

@@ -338,7 +338,11 @@ fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there(
     let shown = ask("show", "bob").exits(0);
     assert!(shown.out.contains("drone") && shown.out.contains("joined"), "{}", shown.out);
     let denied = ask("stop", "bob").exits(2);
-    assert!(denied.err.contains("no name that is allowed to do this") && denied.err.contains("--tls-operator"), "{}", denied.err);
+    assert!(
+        denied.err.contains("no name that is allowed to do this") && denied.err.contains("--tls-operator"),
+        "{}",
+        denied.err
+    );
     let plain = place.hyoshi(&format!("node show --at ssliop://{at} --tls-roots authority.pem")).exits(2);
     assert!(plain.err.contains("--tls-name"), "{}", plain.err);
     ask("stop", "ann").exits(0);

@@ -13,7 +13,7 @@ use crate::names::template;
 /// Groups of causes, in the order in which a bar shows them; with the page's colour for each.
 pub const GROUPS: [(&str, &str); 8] = [
     ("upstream", "before it"),
-    ("released-late", "released late"),
+    ("released-late", "released late or held"),
     ("waited", "waited"),
     ("held", "preempted"),
     ("blocked", "blocked"),

@@ -195,7 +195,9 @@ fn wrapped(line: &str, width: usize) -> String {
 /// Notes, the most important first. If they are not all shown, the last line has the number of the others.
 pub(crate) fn notes(notes: &[ReportNote], look: TerminalStyle, detail: Detail) -> String {
     let mut sorted: Vec<&ReportNote> = notes.iter().collect();
-    sorted.sort_by_key(|note| Reverse(note.level));
+    // What the machine does for every run is last: a verdict can refer to one of the others.
+    let is_usual = |topic: &str| ["costs", "idle states", "switches"].contains(&topic);
+    sorted.sort_by_key(|note| (Reverse(note.level), is_usual(&note.topic)));
     let all: Vec<Vec<String>> = sorted.iter().map(|note| lines_of(note, look)).collect();
     let lines: usize = all.iter().map(Vec::len).sum();
     if detail == Detail::Verbose || lines <= MOST_NOTE_LINES {
@@ -265,7 +267,7 @@ impl Summary {
         } else {
             String::new()
         };
-        let about = format!("{}: {ran}{took}, seed {}", hyoshi.verb, system.seed);
+        let about = format!("{}: {ran}{took}, seed {}", printable(&hyoshi.verb), system.seed);
         let mut text = String::new();
         let colour = if verdict.holds { Color::Green } else { Color::Red };
         text.push_str(&format!("  {}\n", look.toned(&printable(&verdict.sentence), colour)));

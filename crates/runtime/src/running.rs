@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::{
-    Clock, Interrupt, MonotonicClock, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake,
+    Interrupt, MonotonicClock, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake,
 };
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{CpuUser, RingDrain, TraceEvent};

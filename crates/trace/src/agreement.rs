@@ -107,10 +107,12 @@ pub fn compare(simulated: &[JobEnd], run: &[JobEnd], until: Instant, tolerance: 
             simulated: None,
             run: Some((end.job, end.outcome)),
         }));
+        let mut ties = None;
         for difference in differences {
+            let ties = ties.get_or_insert_with(|| near_ties(&simulated.concat(), tolerance));
             if lost > tolerance {
                 agreement.disturbed.push(Disturbed { lost, difference });
-            } else if let Some((completion, timed)) = near_tie(&simulated.concat(), difference.at, tolerance) {
+            } else if let Some((completion, timed)) = near_tie(ties, difference.at, tolerance) {
                 agreement.near_ties.push(NearTie { completion, timed, difference });
             } else {
                 agreement.disagreements.push(difference);
@@ -200,29 +202,43 @@ fn first_difference(period: &[JobEnd], theirs: &[&JobEnd], of_run: &BTreeMap<Job
 
 /// Of the completions up to the tolerance after `at` that fall within the tolerance of something
 /// timed, the one closest to `at`.
-fn near_tie(period: &[JobEnd], at: Instant, tolerance: Span) -> Option<(Instant, Instant)> {
+/// The near-ties of a busy group, sorted by completion: each completion that lies within the tolerance of something
+/// timed, and that.
+fn near_ties(period: &[JobEnd], tolerance: Span) -> Vec<(Instant, Instant)> {
     let timed = |end: &JobEnd| {
-        // Released at a time of its own, unless a completion released it.
+        // Released by a timer, unless a completion released it.
         let released = (end.ready == end.release || end.release > end.origin).then_some(end.ready);
         let last_start = end.deadline.saturating_sub(end.consumed);
         [released, Some(end.deadline), Some(last_start)].into_iter().flatten()
     };
     let mut times: Vec<Instant> = period.iter().flat_map(timed).collect();
     times.sort_unstable();
-    let distance = |one: Instant, other: Instant| one.since(other).max(other.since(one));
+    times.dedup();
     let close = |completion: Instant| {
-        let first = times.partition_point(|at| at.saturating_add(tolerance) < completion);
-        let near = times[first..].iter().take_while(|at| **at <= completion.saturating_add(tolerance));
-        // The same instant is no near-tie: both break it alike.
-        near.filter(|at| **at != completion).min_by_key(|at| distance(**at, completion)).map(|at| (completion, *at))
+        // Equal instants are not a near-tie: both break the tie alike.
+        let below = times.partition_point(|at| *at < completion);
+        let above = times.partition_point(|at| *at <= completion);
+        let near = [below.checked_sub(1), Some(above)].into_iter().flatten().filter_map(|at| times.get(at));
+        let nearest = near.min_by_key(|at| distance(**at, completion))?;
+        (distance(*nearest, completion) <= tolerance).then_some((completion, *nearest))
     };
-    // A start is a completion too, of what ran before.
+    // A start also ends what ran before.
     let ran = period.iter().filter(|end| end.start != Instant::NEVER);
-    let completions = ran.flat_map(|end| [end.start, end.end]).filter(|end| *end <= at.saturating_add(tolerance));
-    completions
-        .filter_map(close)
-        .filter(|(completion, timed)| completion != timed)
-        .min_by_key(|tie| distance(tie.0, at))
+    let mut ties: Vec<_> = ran.flat_map(|end| [end.start, end.end]).filter_map(close).collect();
+    ties.sort_unstable();
+    ties
+}
+
+fn distance(one: Instant, other: Instant) -> Span {
+    one.since(other).max(other.since(one))
+}
+
+/// The near-tie closest to `at`. Completions later than `at` plus the tolerance do not count.
+fn near_tie(ties: &[(Instant, Instant)], at: Instant, tolerance: Span) -> Option<(Instant, Instant)> {
+    let end = ties.partition_point(|(completion, _)| *completion <= at.saturating_add(tolerance));
+    let after = ties[..end].partition_point(|(completion, _)| *completion < at);
+    let closest = [after.checked_sub(1), (after < end).then_some(after)].into_iter().flatten();
+    closest.map(|index| ties[index]).min_by_key(|(completion, _)| distance(*completion, at))
 }
 
 /// The time in which some job was ready or ran, and none used the processor. Jobs that waited until they were
@@ -236,7 +252,7 @@ fn unused(ends: &[JobEnd]) -> Span {
         until = until.max(end);
     }
     let ran = ends.iter().filter(|end| end.start != Instant::NEVER);
-    busy.saturating_sub(ran.map(|end| end.consumed).sum())
+    ran.fold(busy, |unused, end| unused.saturating_sub(end.consumed))
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl GroupProcesses {
 }
 
 impl BrokerState {
-    /// Whether the caller may add a control group, before [`GroupProcesses::list`].
+    /// Whether the caller may add a control group, before its processes are listed.
     ///
     /// # Errors
     ///

@@ -23,6 +23,8 @@ pub(super) enum OutputText {
     Nothing,
     /// Lines.
     Lines(String),
+    /// Text in its final form: foreign parts are printable, and it may have colours.
+    Styled(String),
     /// Rows of as many cells as there are columns.
     Table(OutputTable),
 }
@@ -44,6 +46,7 @@ impl VerbOutput {
             (Format::Text, OutputText::Lines(lines)) => {
                 streams::out(TerminalStyle::of_stdout().wrap(&printable_lines(&lines)))?
             }
+            (Format::Text, OutputText::Styled(text)) => streams::out(text)?,
             (Format::Text, OutputText::Table(table)) if table.rows.is_empty() => streams::out(table.empty)?,
             (Format::Text, OutputText::Table(table)) => {
                 streams::out(grid(TerminalStyle::of_stdout(), table.columns, &table.rows, usize::MAX))?;
@@ -63,6 +66,11 @@ pub(super) fn beside(answers: Vec<(&str, OutputText)>, look: TerminalStyle) -> S
             OutputText::Lines(lines) => {
                 for line in printable_lines(&lines).lines() {
                     // Writing to a string cannot fail.
+                    let _ = writeln!(text, "{host:<width$}  {line}");
+                }
+            }
+            OutputText::Styled(styled) => {
+                for line in styled.lines() {
                     let _ = writeln!(text, "{host:<width$}  {line}");
                 }
             }

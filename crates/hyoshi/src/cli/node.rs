@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use hyoshi_model::Span;
+use hyoshi_model::{Span, printable_lines};
 use hyoshi_node::idl::hyoshi_node::{NodeStanding, PeerStanding};
 use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
-use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
+use hyoshi_report::terminal::TerminalStyle;
+use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
 use serde_json::{Value as Json, json};
 
 use super::answer::{OutputTable, OutputText, VerbOutput};
@@ -76,8 +77,11 @@ pub(super) fn node(arguments: &Arguments, format: Format) -> Result<Held, Failur
         }
         (Verb::Stop, _) => {
             let (client, at) = find(arguments)?;
+            let standing = client.standing().map_err(|raised| failed(&at, raised))?;
             client.stop().map_err(|raised| failed(&at, raised))?;
-            VerbOutput { text: OutputText::Nothing, json: json!({ "stopped": at }) }.print(arguments.name(), format)
+            let text =
+                format!("stopping {}, host {}, process {}\n", standing.system, host(&standing), standing.process);
+            VerbOutput { text: OutputText::Lines(text), json: json!({ "stopped": at }) }.print(arguments.name(), format)
         }
     }
 }
@@ -193,25 +197,23 @@ fn show(node: &NodeStanding, at: &str) -> VerbOutput {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{what:<12}{value}");
     }
+    let look = TerminalStyle::of_stdout();
+    let printed = |text: &str| look.wrap(&printable_lines(text));
+    let mut text = printed(&text);
     let rows: Vec<Vec<CellValue>> = node.peers.iter().map(peer_row).collect();
     if !rows.is_empty() {
         text.push('\n');
-        text += &hyoshi_report::terminal::grid::grid(
-            hyoshi_report::terminal::TerminalStyle::of_stdout(),
-            &PEERS,
-            &rows,
-            usize::MAX,
-        );
+        text += &grid(look, &PEERS, &rows, usize::MAX);
         for peer in node
             .peers
             .iter()
             .filter(|peer| !["joined", "waiting"].contains(&peer.state.as_str()) && !peer.because.is_empty())
         {
             let since = Span::from_nanos(peer.since);
-            let _ = writeln!(text, "\n{} ({} for {since:.3}): {}", peer.host, peer.state, peer.because);
+            text += &printed(&format!("\n{} ({} for {since:.3}): {}\n", peer.host, peer.state, peer.because));
         }
     }
-    VerbOutput { text: OutputText::Lines(text), json: json!({ "node": node_json(node, Path::new(at)) }) }
+    VerbOutput { text: OutputText::Styled(text), json: json!({ "node": node_json(node, Path::new(at)) }) }
 }
 
 fn peer_row(peer: &PeerStanding) -> Vec<CellValue> {

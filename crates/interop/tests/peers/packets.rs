@@ -43,7 +43,10 @@ fn matching(file: &Path, ports: &[u16], filter: &str) -> Vec<String> {
 #[test]
 fn the_dissector_finds_nothing_malformed() {
     // If packets are missing or out of order, the dissector can start within a message.
-    assert!((1..=5).any(|attempt| is_well_formed(attempt == 5)), "packets were missing or out of order in five captures");
+    assert!(
+        (1..=5).any(|attempt| is_well_formed(attempt == 5)),
+        "packets were missing or out of order in five captures"
+    );
 }
 
 /// False if packets of the capture are missing or out of order. On a busy machine the dissector does not always notice

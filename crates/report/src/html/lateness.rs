@@ -64,7 +64,7 @@ pub(super) fn lateness(summary: &Summary) -> Markup {
 }
 
 fn bar(late: &LatenessSummary) -> Markup {
-    let all = late.groups.iter().map(|group| group.total_ns).sum::<u64>().max(1) as f64;
+    let all = late.groups.iter().map(|group| group.total_ns as f64).sum::<f64>().max(1.0);
     let name = |group: &str| GROUPS.iter().find(|(colour, _)| *colour == group).map_or("", |(_, name)| name);
     html! {
         div class="split long" role="img" aria-label="shares of causes" {

@@ -301,7 +301,7 @@ struct CausePart {
 
 const PARTS: [CausePart; 6] = [
     CausePart { colour: "upstream", name: "before it", of: |causes| causes.upstream_ns },
-    CausePart { colour: "released-late", name: "released late", of: |causes| causes.released_late_ns },
+    CausePart { colour: "released-late", name: "released late or held", of: |causes| causes.released_late_ns },
     CausePart { colour: "waited", name: "waited", of: |causes| causes.waited_ns },
     CausePart { colour: "executed", name: "executed as declared", of: |causes| causes.executed_ns },
     CausePart { colour: "overran", name: "beyond its worst case", of: |causes| causes.overran_ns },

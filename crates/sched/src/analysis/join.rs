@@ -6,8 +6,8 @@
 //! overtakes another. In one operating region, whose phases are known, two patterns have a bound.
 //!
 //! **In step.** All roots have one period T. While no queue overflows, the k-th completions of all are joined, at F +
-//! kT at the latest, F being the greatest phase + b. When completion n of i arrives, at most floor((F - phase - a) / T)
-//! + 1 of its kind are queued, so that many places are enough. The *reference* is the root with the least phase, whose
+//! kT at the latest, F being the greatest phase + b. When completion n of i arrives, at most
+//! 1 + floor((F - phase - a) / T) of its kind are queued, so that many places are enough. The *reference* is the root with the least phase, whose
 //! origin is the earliest of them.
 //!
 //! **Sampled.** One predecessor, the reference r, is slower than all others. Completions of another, j, are at most g =

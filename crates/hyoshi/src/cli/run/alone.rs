@@ -16,12 +16,12 @@ pub(in crate::cli) struct HostArguments {}
 
 /// The control object of a run: none without `orb`.
 #[derive(Default)]
-pub(super) struct RunControl;
+pub(super) struct RunControl {}
 
 impl RunControl {
     pub fn begin(&self, _: MonotonicClock, _: [u8; 16]) {}
 
-    pub fn end(self) -> Option<Note> {
+    pub fn end(self) -> Option<ReportNote> {
         None
     }
 }
@@ -35,7 +35,7 @@ impl HostArguments {
     }
 
     pub fn control(&self, _: &Arc<System>, _: Interrupt) -> Result<RunControl, Failure> {
-        Ok(RunControl)
+        Ok(RunControl {})
     }
 
     pub fn join(

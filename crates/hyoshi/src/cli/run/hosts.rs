@@ -199,8 +199,9 @@ fn without_costs(system: &System) -> System {
 
 /// A system's name as part of a file's.
 fn file_name(name: &str) -> String {
+    const MOST_NAME: usize = 24;
     let usual = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-    name.chars().take(40).map(|letter| if usual(letter) { letter } else { '-' }).collect()
+    name.chars().take(MOST_NAME).map(|letter| if usual(letter) { letter } else { '-' }).collect()
 }
 
 impl JoinedHost {

@@ -42,9 +42,12 @@ struct Network<'a> {
     order: VecDeque<Key>,
 }
 
+/// Reads the next event of a processor.
+type NextEvent<'a> = Box<dyn FnMut() -> Result<Option<(Instant, TraceEvent)>, Failure> + 'a>;
+
 /// The events of a processor that sends to other hosts.
 struct SendingProcessor<'a> {
-    events: Box<dyn FnMut() -> Result<Option<(Instant, TraceEvent)>, Failure> + 'a>,
+    events: NextEvent<'a>,
     lead: Lead,
     /// The time of its last event, on the reference's clock.
     read_until: Instant,
