@@ -131,7 +131,10 @@ impl HostArguments {
             }
             None => None,
         };
-        let control = self.control.clone().or_else(|| default_socket(&format!("{}.{name}", file_name(&system.name))));
+        let control = self
+            .control
+            .clone()
+            .or_else(|| default_socket(&format!("{}.{}", file_name(&system.name), file_name(name))));
         let settings = NodeSettings {
             system: system.clone(),
             text: write(&without_costs(system)),
