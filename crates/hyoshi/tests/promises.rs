@@ -12,7 +12,7 @@ use hyoshi::{
     simulate,
 };
 use hyoshi_replay::replay;
-use hyoshi_trace::agreement::{RunComparison, TOLERANCE, compare};
+use hyoshi_trace::agreement::{ProcessorEnds, RunComparison, TOLERANCE, compare};
 
 /// Keeps job ends.
 #[derive(Default)]
@@ -38,13 +38,17 @@ fn hold(system: System) -> RunComparison {
 
     let until = Instant::ZERO + finished.elapsed;
     let simulated = simulate(&system, &plan, until, |_| Ends::default(), |_| true);
-    let mut sum = RunComparison::default();
+    let mut pairs: Vec<(Vec<JobEnd>, Vec<JobEnd>)> = Vec::new();
     for ((plan, events), simulated) in plan.processors.iter().zip(events).zip(simulated.processors) {
         let replayed = replay(&system, plan, events.iter().copied());
         replayed.unwrap_or_else(|divergence| panic!("{name}: {divergence}"));
         let mut ends = Ends::default();
         events.into_iter().for_each(|(now, event)| ends.event(now, event));
-        let agreement = compare(&simulated.probe.0, &ends.0, until, TOLERANCE);
+        pairs.push((simulated.probe.0, ends.0));
+    }
+    let ends: Vec<_> = pairs.iter().map(|(simulated, run)| ProcessorEnds { simulated, run }).collect();
+    let mut sum = RunComparison::default();
+    for agreement in compare(&system, &ends, until, TOLERANCE) {
         sum.agreeing += agreement.agreeing;
         sum.jobs += agreement.jobs;
         sum.near_ties.extend(agreement.near_ties);

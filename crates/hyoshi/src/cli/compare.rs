@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
-use hyoshi_model::{Instant, JobId, Processor, System};
+use hyoshi_model::{Instant, JobId, System};
 use hyoshi_replay::{Feed, Figures, Observer};
 use hyoshi_report::figures::time;
 use hyoshi_sim::{KnownJobs, simulate_known};
-use hyoshi_trace::agreement::{self, Difference, RunComparison, TOLERANCE};
-use hyoshi_trace::{JobEnd, JobOutcome, Signal};
+use hyoshi_trace::agreement::{self, Difference, ProcessorEnds, RunComparison, TOLERANCE};
+use hyoshi_trace::{JobOutcome, Signal};
 use serde_json::{Value, json};
 
 use super::recorded::{Left, Recorded};
@@ -74,11 +74,9 @@ pub(super) fn agreements<'a>(
     run: &Figures<'_>,
     end: Instant,
 ) -> Vec<(&'a str, RunComparison)> {
-    let both = simulated.ends.iter().zip(run.ends).zip(&system.processors);
-    let agree = |((simulated, run), processor): ((&Vec<JobEnd>, &Vec<JobEnd>), &'a Processor)| {
-        (processor.name.as_str(), agreement::compare(simulated, run, end, TOLERANCE))
-    };
-    both.map(agree).collect()
+    let ends = simulated.ends.iter().zip(run.ends).map(|(simulated, run)| ProcessorEnds { simulated, run });
+    let compared = agreement::compare(system, &ends.collect::<Vec<_>>(), end, TOLERANCE);
+    system.processors.iter().map(|processor| processor.name.as_str()).zip(compared).collect()
 }
 
 pub(super) fn text(system: &System, name: &str, agreement: &RunComparison) -> String {
@@ -91,13 +89,15 @@ pub(super) fn text(system: &System, name: &str, agreement: &RunComparison) -> St
     // Writing to a String cannot fail.
     for tie in near_ties.iter().take(MOST_TOLD) {
         let difference = told(system, &tie.difference);
-        let _ =
-            writeln!(text, "  near-tie: completion at {}, timed {}; {difference}", at(tie.completion), at(tie.timed));
+        let through = through(system, tie.through);
+        let (completion, timed) = (at(tie.completion), at(tie.timed));
+        let _ = writeln!(text, "  near-tie: completion at {completion}, timed {timed}{through}; {difference}");
     }
     for disturbed in disturbed.iter().take(MOST_TOLD) {
         let difference = told(system, &disturbed.difference);
-        let _ =
-            writeln!(text, "  disturbed: {} used by other threads or the kernel; {difference}", time(disturbed.lost));
+        let through = through(system, disturbed.through);
+        let lost = time(disturbed.lost);
+        let _ = writeln!(text, "  disturbed: {lost} used by other threads or the kernel{through}; {difference}");
     }
     for difference in disagreements.iter().take(MOST_TOLD) {
         let _ = writeln!(text, "  disagreement {}", told(system, difference));
@@ -109,6 +109,7 @@ pub(super) fn object(system: &System, name: &str, agreement: &RunComparison) -> 
     let ties = agreement.near_ties.iter().map(|tie| {
         json!({
             "completion_ns": tie.completion.as_nanos(), "timed_ns": tie.timed.as_nanos(),
+            "carried_by": tie.through.map(|job| format!("{}#{}", system.operation(job.operation).name, job.number)),
             "difference": told(system, &tie.difference),
         })
     });
@@ -121,6 +122,12 @@ pub(super) fn object(system: &System, name: &str, agreement: &RunComparison) -> 
         "near_ties": ties.collect::<Vec<_>>(), "disturbed": disturbed.collect::<Vec<_>>(),
         "disagreements": disagreements.collect::<Vec<_>>(),
     })
+}
+
+/// The job that carried a shift from another busy period.
+fn through(system: &System, job: Option<JobId>) -> String {
+    let name = |job: JobId| format!("{}#{}", system.operation(job.operation).name, job.number);
+    job.map_or_else(String::new, |job| format!(", carried by {}", name(job)))
 }
 
 fn told(system: &System, difference: &Difference) -> String {
