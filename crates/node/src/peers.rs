@@ -289,6 +289,7 @@ impl NodePeers {
             .map_err(NodeError::Endpoint)?;
         }
         let orb = build(builder)?;
+        self.shared.strangers.watch(orb.refused_connections());
         let adapter = orb.adapter("node").persistent().build().map_err(NodeError::Adapter)?;
         let object = adapter.activate_as::<dyn wire::Peer>("peer", Arc::new(ForPeers(self.shared.clone())));
         object.and_then(|object| orb.publish(contact::KEY, &object)).map_err(NodeError::Adapter)?;

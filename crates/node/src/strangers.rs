@@ -4,6 +4,7 @@
 //! connection; beyond a common rate, pauses are longer, so that the work of all of them together is bounded, too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyoshi_os::PiMutex;
@@ -24,12 +25,15 @@ const BURST: u64 = 200;
 #[derive(Debug)]
 pub(crate) struct Strangers {
     refused: AtomicU64,
+    /// Connections that were refused to leave room for peers.
+    connections: OnceLock<Arc<AtomicU64>>,
     allowance: PiMutex<Allowance>,
 }
 
 impl Strangers {
     pub fn new() -> Self {
-        Strangers { refused: AtomicU64::new(0), allowance: PiMutex::new(Allowance::new(RATE, BURST)) }
+        let connections = OnceLock::new();
+        Strangers { refused: AtomicU64::new(0), connections, allowance: PiMutex::new(Allowance::new(RATE, BURST)) }
     }
 
     /// Before a call is refused at `now`, in ns: counts it, and waits.
@@ -43,9 +47,16 @@ impl Strangers {
         std::thread::sleep(self.pause(now));
     }
 
-    /// Refused calls.
+    /// Counts these connections, too.
+    pub fn watch(&self, connections: Arc<AtomicU64>) {
+        // A node listens once.
+        let _ = self.connections.set(connections);
+    }
+
+    /// Refused calls and connections.
     pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+        let connections = self.connections.get().map_or(0, |count| count.load(Ordering::Relaxed));
+        self.refused.load(Ordering::Relaxed) + connections
     }
 
     fn pause(&self, now: u64) -> Duration {

@@ -94,11 +94,21 @@ fn calls_of_strangers_are_counted_and_a_peer_joins_beside_them() {
     assert!(drone.peers.refused() >= refused.load(Ordering::Relaxed));
 }
 
-/// More connections than the drone accepts at `tcp/`, all of which call again and again.
 #[test]
 fn strangers_who_take_all_connections_of_a_tcp_endpoint_keep_no_peer_from_another_endpoint() {
-    let (tcp, unix) = (unused_address(), folder().join("drone"));
-    let both = format!("tcp/{tcp}\", \"unix/{}", unix.display());
+    a_peer_joins_among_strangers(&format!("unix/{}", folder().join("drone").display()));
+}
+
+/// Both endpoints share a lane; a peer with another address than the strangers gets their places.
+#[test]
+fn strangers_of_one_address_leave_places_for_peers_of_others() {
+    a_peer_joins_among_strangers(&format!("tcp/[::1]:{}", unused_address().port()));
+}
+
+/// More connections than the drone accepts at `tcp/`, all of which call again and again.
+fn a_peer_joins_among_strangers(other: &str) {
+    let tcp = unused_address();
+    let both = format!("tcp/{tcp}\", \"{other}");
     let text = text(&both, &format!("tcp/{}", unused_address()), "60s");
     let drone = Host::start(&text, DRONE, Span::ZERO).unwrap();
     let at = corbaloc(&drone.system.hosts[0].endpoints[0], "hyoshi-peer");

@@ -9,7 +9,8 @@ use crate::channel::Pace;
 /// Bounds on the resources that clients can use, for each lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections; default 12,000. Above that, the oldest one that never sent anything is closed for a new one.
+    /// Connections; default 12,000. Above that, one is closed for a new one: the oldest that never sent anything, else
+    /// the newest of the client address or user with the most. That client gets no further ones itself.
     pub connections: usize,
     /// Octets of a message; default 16 MiB.
     pub message: usize,

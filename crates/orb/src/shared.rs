@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use hyoshi_os::SocketStream;
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// The association options that TLS endpoints support, for references.
     pub(crate) tls_supports: u16,
     pub(crate) stopped: AtomicBool,
+    /// Connections of clients that were closed or not accepted, so that there is room for others.
+    pub(crate) refused: Arc<AtomicU64>,
 }
 
 thread_local! {

@@ -67,6 +67,41 @@ fn octets_that_are_no_giop_end_their_connection_and_nothing_else() {
 }
 
 #[test]
+fn a_client_with_all_connections_keeps_none_of_other_addresses_out() {
+    let limits = ServerLimits { connections: 8, ..ServerLimits::default() };
+    let builder = Orb::builder().collocation(false).server_limits(limits);
+    let orb = builder.listen("iiop://127.0.0.1:0").unwrap().listen("iiop://[::1]:0").unwrap().build().unwrap();
+    orb.ready();
+    let tracker = orb.adapter("a").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    let own = tracker.ior().iiop().next().unwrap().unwrap().key;
+    let calls = |stream: &mut std::net::TcpStream| {
+        let _ = stream.write_all(&request(4, own, "nothing", Response::Target));
+        message(stream).is_some_and(|reply| reply[7] == 1)
+    };
+    // An open connection of another address stays open, and a new one is accepted, however often the flood tries again.
+    let mut port = orb.endpoints().iter().map(|endpoint| match endpoint {
+        hyoshi_orb::IorEndpoint::Tcp { port, .. } => *port,
+        other => panic!("{other:?}"),
+    });
+    let (v4, v6) = (port.next().unwrap(), port.next().unwrap());
+    let mut early = std::net::TcpStream::connect(("::1", v6)).unwrap();
+    assert!(calls(&mut early));
+    let mut flood = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..20 {
+            let mut stream = std::net::TcpStream::connect(("127.0.0.1", v4)).unwrap();
+            if calls(&mut stream) {
+                flood.push(stream);
+            }
+        }
+        assert!(calls(&mut early));
+        assert!(calls(&mut std::net::TcpStream::connect(("::1", v6)).unwrap()));
+    }
+    assert!(flood.len() >= 6, "{}: one address may have what others do not use", flood.len());
+    assert!(orb.refused_connections().load(std::sync::atomic::Ordering::Relaxed) >= 30);
+}
+
+#[test]
 fn what_a_request_gets_wrong_is_told_by_a_system_exception() {
     let (orb, tracker) = serve(ServerLimits::default(), 4);
     let mut stream = connect(&orb);

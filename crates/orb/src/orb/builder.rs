@@ -296,6 +296,7 @@ impl OrbBuilder {
             bound,
             tls_supports,
             stopped: AtomicBool::new(false),
+            refused: Arc::default(),
         });
         // A new thread has no real-time priority at first, so it may never run beside those of a real-time lane.
         let all_at_once = lanes.iter().any(|(options, ..)| matches!(options.policy, ThreadPolicy::Fifo(_)));

@@ -5,6 +5,7 @@ mod housekeeping;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,12 @@ impl Orb {
     /// The lane of this name, if it has no threads and the program serves it.
     pub fn owned_lane(&self, name: &str) -> Option<OwnedLane> {
         self.running.0.lanes.iter().filter(|lane| lane.name() == name).find_map(OwnedLane::of)
+    }
+
+    /// The number of connections that were closed or not accepted to leave room for clients of other addresses
+    /// ([`ServerLimits::connections`](crate::ServerLimits::connections)). It rises.
+    pub fn refused_connections(&self) -> Arc<AtomicU64> {
+        self.shared().refused.clone()
     }
 
     /// Sends delayed oneways ([`SyncScope::None`](crate::SyncScope::None)).

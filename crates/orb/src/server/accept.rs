@@ -1,4 +1,4 @@
-//! Accepts connections, and closes silent ones if there are too many.
+//! Accepts connections, and closes others if there are too many.
 
 use std::io;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use hyoshi_os::MissingResource;
 
 use super::Lane;
 use super::connection::Connection;
+use super::connections::Source;
 use crate::failure::CallFailure;
 use crate::stream::MaybeTlsStream;
 
@@ -66,8 +67,9 @@ impl Lane {
             // Its owner handles arriving data only: the housekeeping thread closes silent connections.
             self.wake_housekeeping();
         }
+        let source = Source::of(&link);
         loop {
-            match self.table.add(self.this.clone(), link, now) {
+            match self.table.add(self.this.clone(), link, now, Some(source)) {
                 Ok(connection) => {
                     match self.welcome(&connection) {
                         true => self.arm(&connection),
@@ -75,9 +77,14 @@ impl Lane {
                     }
                     return Ok(());
                 }
-                // The most connections are open: the oldest that never sent a message is closed, however young.
-                Err(back) if self.evict(u64::MAX) => link = back,
-                Err(_) => return Ok(()),
+                Err(back) => {
+                    let Some(worst) = self.table.worst(source, now.saturating_sub(FIRST_MESSAGE)) else {
+                        self.count_refused();
+                        return Ok(());
+                    };
+                    self.displace(&worst);
+                    link = back;
+                }
             }
         }
     }
@@ -98,16 +105,25 @@ impl Lane {
         })
     }
 
-    /// Closes the oldest connection that never sent a message, though it had time to. False if there is none.
+    /// Closes a connection whose file descriptor is needed. False if there is none.
     pub(super) fn make_room(&self) -> bool {
-        match self.clock().checked_sub(FIRST_MESSAGE) {
-            Some(before) => self.evict(before),
-            None => false,
+        let dispensable = self.table.dispensable(self.clock().saturating_sub(FIRST_MESSAGE));
+        dispensable.inspect(|connection| self.displace(connection)).is_some()
+    }
+
+    /// Closes a connection for another one. A client that has sent something may send it again.
+    fn displace(&self, connection: &Arc<Connection>) {
+        self.count_refused();
+        match connection.is_silent() {
+            true => self.close(connection),
+            false => drop(self.part_with(connection, false)),
         }
     }
 
-    fn evict(&self, before: u64) -> bool {
-        self.table.oldest_silent(before).map(|silent| self.close(&silent)).is_some()
+    fn count_refused(&self) {
+        if let Some(orb) = self.orb.upgrade() {
+            orb.refused.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn secure_connections(&self) -> Vec<Arc<Connection>> {

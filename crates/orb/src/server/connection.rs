@@ -10,6 +10,7 @@ use hyoshi_os::{Credentials, PiMutex, Poller};
 use hyoshi_wire::giop::close_connection;
 
 use super::Lane;
+use super::connections::Source;
 use super::duplex::Duplex;
 use super::fair::Pipelining;
 use crate::channel::{Incoming, Tally};
@@ -37,6 +38,8 @@ pub(crate) struct Connection {
     pub(super) lane: Weak<Lane>,
     pub(super) socket: Arc<Socket>,
     pub(super) number: u64,
+    /// Where its client is; none if this ORB opened it.
+    pub(super) source: Option<Source>,
     stage: AtomicU64,
     /// Requests that run.
     running: AtomicU32,
@@ -85,11 +88,19 @@ const RUNNING: u64 = 2;
 const APART: u64 = 3;
 
 impl Connection {
-    pub(super) fn new(lane: Weak<Lane>, link: MaybeTlsStream, number: u64, now: u64, sums: &Sums) -> Self {
+    pub(super) fn new(
+        lane: Weak<Lane>,
+        link: MaybeTlsStream,
+        number: u64,
+        now: u64,
+        source: Option<Source>,
+        sums: &Sums,
+    ) -> Self {
         Connection {
             lane,
             socket: Arc::new(Socket::new(link, sums.waiting.clone())),
             number,
+            source,
             stage: AtomicU64::new(ARMED),
             running: AtomicU32::new(0),
             ordered: AtomicU32::new(0),
@@ -308,7 +319,7 @@ mod tests {
     use crate::server::LaneOptions;
 
     fn connected() -> Connection {
-        Connection::new(Weak::new(), MaybeTlsStream::connected(), 1 << 40, 0, &Sums::default())
+        Connection::new(Weak::new(), MaybeTlsStream::connected(), 1 << 40, 0, None, &Sums::default())
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! A lane's connections.
+//! A lane's connections, and which one is closed if there are too many: one of the source with the most.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use hyoshi_os::PiMutex;
 
 use super::Lane;
 use super::connection::{Connection, Sums};
+use super::handshakes::ClientNetwork;
 use crate::stream::MaybeTlsStream;
 
 /// Connections by number. Used when epoll reports one, and when one is opened or closed; not for each request.
@@ -17,29 +18,54 @@ pub(super) struct Connections {
     inner: PiMutex<ConnectionTable>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ConnectionTable {
     next: u64,
     all: BTreeMap<u64, Arc<Connection>>,
-    /// Those that were silent at the last check, the oldest first; some are closed.
+    accepted: BTreeMap<Source, Accepted>,
+}
+
+/// Where a client is: a program can choose neither its user nor, over TCP, many of its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    Network(ClientNetwork),
+    User(u32),
+}
+
+impl Source {
+    pub(super) fn of(link: &MaybeTlsStream) -> Source {
+        let user = || Source::User(link.credentials().map_or(u32::MAX, |client| client.uid));
+        link.addresses().0.map_or_else(user, |address| Source::Network(ClientNetwork::of(address.ip())))
+    }
+}
+
+/// The connections of a source; numbers rise.
+#[derive(Debug, Default)]
+struct Accepted {
+    all: BTreeSet<u64>,
+    /// Those that were silent at the last check; some are closed.
     silent: VecDeque<u64>,
 }
 
 /// Numbers below are listeners'.
 pub(super) const FIRST: u64 = 1 << 32;
 
+/// So many connections a source has in any case if file descriptors run out.
+const FEW: usize = 16;
+
 impl Connections {
     pub(super) fn new(most: usize) -> Self {
-        let inner = ConnectionTable { next: FIRST, all: BTreeMap::new(), silent: VecDeque::new() };
+        let inner = ConnectionTable { next: FIRST, ..ConnectionTable::default() };
         Connections { most, sums: Sums::default(), inner: PiMutex::new(inner) }
     }
 
-    /// Adds a connection; returns it if there are too many.
+    /// Adds a connection, which has a source if a client opened it; returns it if there are too many.
     pub(super) fn add(
         &self,
         lane: Weak<Lane>,
         link: MaybeTlsStream,
         now: u64,
+        source: Option<Source>,
     ) -> Result<Arc<Connection>, MaybeTlsStream> {
         let mut inner = self.inner.lock();
         if inner.all.len() >= self.most {
@@ -47,28 +73,34 @@ impl Connections {
         }
         let number = inner.next;
         inner.next += 1;
-        let connection = Arc::new(Connection::new(lane, link, number, now, &self.sums));
+        let connection = Arc::new(Connection::new(lane, link, number, now, source, &self.sums));
         inner.all.insert(number, connection.clone());
-        inner.silent.push_back(number);
-        inner.forget_some();
+        if let Some(source) = source {
+            let ConnectionTable { all, accepted, .. } = &mut *inner;
+            let own = accepted.entry(source).or_default();
+            own.all.insert(number);
+            own.silent.push_back(number);
+            own.forget_some(all);
+        }
         Ok(connection)
     }
 
-    /// The oldest connection that never sent a message, if it was accepted at `before` at the latest.
-    pub(super) fn oldest_silent(&self, before: u64) -> Option<Arc<Connection>> {
+    /// A connection that gives its place to a new one of this source: one that has not sent a message since `before`,
+    /// else one of the source with the most, if that has more than this one; else a silent one of this source.
+    pub(super) fn worst(&self, source: Source, before: u64) -> Option<Arc<Connection>> {
         let inner = &mut *self.inner.lock();
-        while let Some(number) = inner.silent.front() {
-            match inner.all.get(number).filter(|found| found.is_silent()) {
-                Some(young) if young.since > before => return None,
-                Some(silent) => {
-                    let silent = silent.clone();
-                    inner.silent.pop_front();
-                    return Some(silent);
-                }
-                None => drop(inner.silent.pop_front()),
-            }
-        }
-        None
+        let own = inner.accepted.get(&source).map_or(0, |own| own.all.len());
+        let silent = inner.silent(before);
+        silent
+            .or_else(|| inner.of_the_most(own))
+            .or_else(|| inner.accepted.get_mut(&source)?.silent(&inner.all, u64::MAX))
+    }
+
+    /// A connection whose file descriptor is needed: a silent one, else one of the source with the most, if that has more
+    /// than a few.
+    pub(super) fn dispensable(&self, before: u64) -> Option<Arc<Connection>> {
+        let inner = &mut *self.inner.lock();
+        inner.silent(before).or_else(|| inner.of_the_most(FEW))
     }
 
     #[inline]
@@ -77,7 +109,7 @@ impl Connections {
     }
 
     pub(super) fn remove(&self, number: u64) {
-        let gone = self.inner.lock().all.remove(&number);
+        let gone = self.inner.lock().remove(number);
         // Closed here if no other thread has it: not under the lock.
         drop(gone);
     }
@@ -97,40 +129,141 @@ impl Connections {
 }
 
 impl ConnectionTable {
+    /// The oldest connection of some source that never sent a message, if it was accepted at `before` at the latest.
+    fn silent(&mut self, before: u64) -> Option<Arc<Connection>> {
+        self.accepted.values_mut().find_map(|own| own.silent(&self.all, before))
+    }
+
+    /// If a source has more connections than `few`, one of the source with the most: the oldest that never sent a
+    /// message, else the newest. So one that was there before a flood stays.
+    fn of_the_most(&mut self, few: usize) -> Option<Arc<Connection>> {
+        let most = self.accepted.values_mut().max_by_key(|own| own.all.len())?;
+        if most.all.len() <= few {
+            return None;
+        }
+        most.silent(&self.all, u64::MAX).or_else(|| self.all.get(most.all.last()?).cloned())
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<Connection>> {
+        let gone = self.all.remove(&number)?;
+        if let Some(source) = gone.source
+            && let Some(own) = self.accepted.get_mut(&source)
+        {
+            own.all.remove(&number);
+            if own.all.is_empty() {
+                self.accepted.remove(&source);
+            }
+        }
+        Some(gone)
+    }
+}
+
+impl Accepted {
+    /// The oldest that never sent a message, if it was accepted at `before` at the latest.
+    fn silent(&mut self, all: &BTreeMap<u64, Arc<Connection>>, before: u64) -> Option<Arc<Connection>> {
+        while let Some(number) = self.silent.front() {
+            match all.get(number).filter(|found| found.is_silent()) {
+                Some(young) if young.since > before => return None,
+                Some(silent) => {
+                    self.silent.pop_front();
+                    return Some(silent.clone());
+                }
+                None => drop(self.silent.pop_front()),
+            }
+        }
+        None
+    }
+
     /// Keeps `silent` in proportion to the open connections, however many were closed.
-    fn forget_some(&mut self) {
+    fn forget_some(&mut self, all: &BTreeMap<u64, Arc<Connection>>) {
         if self.silent.len() > 2 * self.all.len() + 64 {
-            self.silent.retain(|number| self.all.get(number).is_some_and(|found| found.is_silent()));
+            self.silent.retain(|number| all.get(number).is_some_and(|found| found.is_silent()));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::sync::atomic::Ordering;
 
     use hyoshi_wire::Version;
 
     use super::*;
 
+    const ROOT: Source = Source::User(0);
+
+    fn network(address: &str) -> Source {
+        Source::Network(ClientNetwork::of(address.parse::<IpAddr>().unwrap()))
+    }
+
+    impl Connections {
+        fn accept(&self, now: u64, source: Source) -> Result<Arc<Connection>, MaybeTlsStream> {
+            self.add(Weak::new(), MaybeTlsStream::connected(), now, Some(source))
+        }
+
+        /// Accepts one that sends a message.
+        fn hear(&self, now: u64, source: Source) -> Result<Arc<Connection>, MaybeTlsStream> {
+            let connection = self.accept(now, source)?;
+            connection.socket.terms.hear(Version::V1_2);
+            Ok(connection)
+        }
+    }
+
     #[test]
     fn what_is_remembered_does_not_grow_with_connections_that_have_gone() {
         let table = Connections::new(2);
+        let stays = table.hear(0, ROOT).unwrap();
         for _ in 0..300 {
-            let connection = table.add(Weak::new(), MaybeTlsStream::connected(), 0).unwrap();
+            let connection = table.accept(0, ROOT).unwrap();
             assert_eq!(connection.unfinished.set(10), 10);
             table.remove(connection.number);
         }
-        assert!(table.inner.lock().silent.len() <= 66);
+        assert!(table.inner.lock().accepted[&ROOT].silent.len() <= 68);
         assert_eq!(table.sums.unfinished.load(Ordering::Relaxed), 0, "what went is not counted any more");
-        let (first, second) = (
-            table.add(Weak::new(), MaybeTlsStream::connected(), 5).unwrap(),
-            table.add(Weak::new(), MaybeTlsStream::connected(), 6).unwrap(),
-        );
-        assert!(table.add(Weak::new(), MaybeTlsStream::connected(), 0).is_err());
-        assert!(table.oldest_silent(4).is_none(), "it is too young");
-        assert_eq!(table.oldest_silent(5).unwrap().number, first.number);
+        table.remove(stays.number);
+        assert!(table.inner.lock().accepted.is_empty());
+    }
+
+    #[test]
+    fn a_silent_connection_is_closed_first() {
+        let table = Connections::new(2);
+        let (first, second) = (table.accept(5, ROOT).unwrap(), table.accept(6, ROOT).unwrap());
+        assert!(table.accept(0, ROOT).is_err());
+        assert!(table.dispensable(4).is_none(), "it is too young");
+        assert_eq!(table.dispensable(5).unwrap().number, first.number);
+        assert_eq!(table.worst(ROOT, 0).unwrap().number, second.number, "its source makes room for itself");
         second.socket.terms.hear(Version::V1_2);
-        assert!(table.oldest_silent(u64::MAX).is_none());
+        assert!(table.worst(ROOT, u64::MAX).is_none());
+    }
+
+    #[test]
+    fn a_source_with_many_connections_gives_way_to_others() {
+        let table = Connections::new(6);
+        let (peer, stranger, late) = (network("10.0.0.1"), network("10.0.0.2"), network("10.0.0.3"));
+        table.hear(0, peer).unwrap();
+        let flood: Vec<_> = (1..6).map(|now| table.hear(now, stranger).unwrap()).collect();
+        assert!(table.worst(stranger, 0).is_none(), "it has the most itself");
+        let loser = table.worst(late, 0).unwrap();
+        assert_eq!(loser.number, flood[4].number, "its newest");
+        table.remove(loser.number);
+        table.hear(9, late).unwrap();
+        // One that opens connections again and again never takes those of the others.
+        assert!(table.worst(stranger, 0).is_none());
+        assert!(table.dispensable(u64::MAX).is_none(), "no source has more than a few");
+    }
+
+    #[test]
+    fn a_flood_of_silent_connections_leaves_a_new_one_of_another_source_time() {
+        let table = Connections::new(4);
+        let (peer, stranger) = (network("10.0.0.1"), network("10.0.0.2"));
+        let silent = table.accept(10, peer).unwrap();
+        (0..3).for_each(|_| drop(table.accept(11, stranger).unwrap()));
+        for _ in 0..5 {
+            let loser = table.worst(stranger, 0).unwrap();
+            assert_ne!(loser.number, silent.number);
+            table.remove(loser.number);
+            table.accept(12, stranger).unwrap();
+        }
     }
 }

@@ -105,7 +105,7 @@ impl TakeIn for Arc<Lane> {
         if self.stopping() {
             return Err(io::Error::other("the ORB is being shut down"));
         }
-        let connection = self.table.add(self.this.clone(), link, self.clock());
+        let connection = self.table.add(self.this.clone(), link, self.clock(), None);
         let connection = connection.map_err(|_| io::Error::other("ServerLimits::connections are open"))?;
         // It evicts no other connection. Only GIOP 1.2 lets a client announce the end of its connection.
         connection.socket.terms.hear(Version::V1_2);

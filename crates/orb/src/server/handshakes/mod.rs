@@ -37,7 +37,8 @@ use super::Lane;
 use crate::limits::{ServerLimits, duration};
 use crate::stream::{Handshake, MaybeTlsStream, Next, Unwaiting};
 use crate::tls::{TlsServer, reason};
-use places::{ClientNetwork, ClientPlaces};
+pub(super) use places::ClientNetwork;
+use places::ClientPlaces;
 use renewal::Renewal;
 use turns::Turns;
 

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 /// The addresses that one attacker can have: an IPv4 address, or the first half of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct ClientNetwork(u128);
+pub(in crate::server) struct ClientNetwork(u128);
 
 impl ClientNetwork {
-    pub(super) fn of(address: IpAddr) -> ClientNetwork {
+    pub(in crate::server) fn of(address: IpAddr) -> ClientNetwork {
         match address.to_canonical() {
             IpAddr::V4(address) => ClientNetwork(u128::from(address.to_ipv6_mapped())),
             IpAddr::V6(address) => ClientNetwork(u128::from(address) >> 64 << 64),
