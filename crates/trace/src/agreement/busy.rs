@@ -13,10 +13,10 @@ pub(super) enum Cause {
     Lost(Span),
 }
 
-/// Why a triggered job became ready at another instant in the run than in the simulation.
+/// Why a job became ready at another instant in the run than in the simulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shift {
-    /// A cause in the busy group that triggered it, or further back.
+    /// A late release, or a cause in the busy group that triggered it, or further back.
     Carried(Cause),
     /// Overheads added up: each job and signal on the way added at most the tolerance.
     Overheads,
@@ -50,7 +50,7 @@ impl BusyGroup {
         self.shifted.iter().take_while(move |(ready, ..)| *ready <= at)
     }
 
-    /// The first cause that a triggered job carried into the group until `at`, and the job.
+    /// The first cause that a job carried into the group until `at`, and the job.
     pub fn carried(&self, at: Instant) -> Option<(Cause, JobId)> {
         self.shifted_until(at.saturating_add(self.tolerance)).find_map(|(_, job, shift)| match shift {
             Shift::Carried(cause) => Some((*cause, *job)),

@@ -4,7 +4,7 @@
 //! simulation does not have. If one of them falls within the tolerance of something timed (another release, a deadline,
 //! the last instant at which a job can start), both orders are right, and they may differ until the processor is idle:
 //! a near-tie. If something else than the processor's jobs used it (a hypervisor, other threads), the run was
-//! disturbed, and stays behind until it has worked its backlog off. Any other difference is a disagreement.
+//! disturbed, and stays behind until it has worked its backlog off. So it was if a release was late. Any other difference is a disagreement.
 //!
 //! A shifted completion also shifts the jobs that it triggers, on other processors and in later busy periods, and the
 //! jobs behind a release guard. A difference in such a period is explained by the period in which the shift began.
@@ -23,7 +23,7 @@ use alloc::{
 
 mod busy;
 
-use hyoshi_model::{Guard, Instant, JobId, OperationId, Span, System};
+use hyoshi_model::{Guard, Instant, JobId, OperationId, Span, System, Trigger};
 
 use crate::event::{JobEnd, JobOutcome};
 use busy::{BusyGroup, Cause, Shift, begin, begin_of, busy_periods, distance, end_of, groups, near_tie, near_ties};
@@ -118,7 +118,7 @@ struct Comparison<'a> {
     known: BTreeSet<JobId>,
     /// The simulated jobs of each operation, sorted by end.
     ended: Vec<Vec<(Instant, JobId)>>,
-    /// The causes of triggered jobs that became ready at another instant in the run.
+    /// The causes of jobs that became ready at another instant in the run.
     shifts: BTreeMap<JobId, Shift>,
 }
 
@@ -178,6 +178,12 @@ impl<'a> Comparison<'a> {
 
     fn cause_of_shift(&self, job: &JobEnd) -> Option<Shift> {
         let shift = |job: &JobEnd, of| self.shift(job.job, of).unwrap_or(Span::ZERO);
+        let operation = self.system.operation(job.job.operation);
+        if operation.trigger == Trigger::Periodic && job.job.leg == 0 {
+            // The release thread did not have its CPU in time. A release that was early has no excuse.
+            let is_late = self.of_run.get(&job.job).is_some_and(|run| begin(run) > begin(job));
+            return is_late.then(|| Shift::Carried(Cause::Lost(shift(job, begin))));
+        }
         let triggers = self.triggers(job);
         let mut late = triggers.iter().filter(|(end, _)| shift(end, |end| end.end) > self.tolerance);
         let carried = late.find_map(|(end, group)| {
@@ -186,7 +192,7 @@ impl<'a> Comparison<'a> {
         });
         let guard = || {
             let number = job.job.number.checked_sub(1)?;
-            let guarded = self.system.operation(job.job.operation).guard != Guard::Off;
+            let guarded = operation.guard != Guard::Off;
             let before = JobId { number, ..job.job };
             self.shifts.get(&before).copied().filter(|shift| guarded && matches!(shift, Shift::Carried(_)))
         };
@@ -454,6 +460,22 @@ mod tests {
         // A signal that takes 400 us longer is no overhead.
         let (main, _) = chain([6_500, 6_500], 400, &[]);
         assert_eq!((main.near_ties.len(), main.disagreements.len()), (0, 1), "{main:?}");
+    }
+
+    #[test]
+    fn a_late_release_is_lost_time_and_an_early_one_is_no_excuse() {
+        // Job 0 is released 1.5 ms late, after job 1 on the run.
+        let ready = |ready: u64, mut end: JobEnd| {
+            (end.release, end.ready) = (at(1_000), at(ready));
+            end
+        };
+        let simulated = [ready(1_000, job(0, 1_000, 1_000, 3_000, 9_000)), job(1, 2_000, 3_000, 4_000, 9_000)];
+        let run = [job(1, 2_000, 2_000, 3_000, 9_000), ready(2_500, job(0, 1_000, 3_000, 5_000, 9_000))];
+        let agreement = compared(&simulated, &run);
+        assert_eq!((agreement.disturbed.len(), agreement.disagreements.len()), (1, 0), "{agreement:?}");
+        assert_eq!(agreement.disturbed[0].lost, Span::from_micros(1_500));
+        let agreement = compared(&run, &simulated);
+        assert_eq!((agreement.disturbed.len(), agreement.disagreements.len()), (0, 1), "{agreement:?}");
     }
 
     #[test]
