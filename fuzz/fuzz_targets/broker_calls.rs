@@ -12,7 +12,7 @@ use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::platform::{CpuLanes, ForeignProcess, NotReserved, Platform, ProxyInfo, WakeupWatch};
 use hyoshi_broker::{BrokerState, ReportedCycle, RequestError, TaskSpec};
 use hyoshi_control::policy::PolicySpec;
-use hyoshi_control::window::placement::{Cpu, Promise, WindowPlacement};
+use hyoshi_control::window::placement::{Cpu, CpuPromise, WindowPlacement};
 use hyoshi_control::{Arbiter, Finder, TaskId, Values};
 use hyoshi_model::{Instant, Reservation, Share, Span};
 use hyoshi_os::Credentials;
@@ -266,7 +266,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskI
         }
         14 => {
             let promises = (0..u.int_in_range(0..=4)?).map(|_| {
-                let promise = Promise { budget: span(u)?, period: span(u)?, jitter: span(u)? };
+                let promise = CpuPromise { budget: span(u)?, period: span(u)?, jitter: span(u)? };
                 Ok((u.int_in_range(0..=2)?, promise))
             });
             let promises = promises.collect::<Result<Vec<_>>>()?;
