@@ -3,14 +3,14 @@
 
 #![no_main]
 
-use hyoshi_wire::ior::{Reference, parse_name, print_name};
+use hyoshi_wire::ior::{ObjectUrl, parse_name, print_name};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     for text in [text.to_owned(), format!("corbaloc:{text}"), format!("corbaname:{text}"), format!("IOR:{text}")] {
-        match text.parse::<Reference>() {
+        match text.parse::<ObjectUrl>() {
             Ok(reference) => {
-                if let Reference::Corbaloc(corbaloc) = &reference {
+                if let ObjectUrl::Corbaloc(corbaloc) = &reference {
                     corbaloc.ior("IDL:T:1.0").expect("no host holds a NUL");
                 }
                 let written = reference.to_string();
