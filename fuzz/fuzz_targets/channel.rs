@@ -13,14 +13,14 @@ mod channel {
     mod incoming;
     #[path = "../../crates/orb/src/channel/laws.rs"]
     pub mod laws;
-    #[path = "../../crates/orb/src/channel/send_queue.rs"]
-    mod send_queue;
     #[path = "../../crates/orb/src/channel/pace.rs"]
     mod pace;
+    #[path = "../../crates/orb/src/channel/send_queue.rs"]
+    mod send_queue;
 
     pub(crate) use incoming::{Incoming, Whole};
-    pub(crate) use send_queue::SendQueue;
     pub(crate) use pace::Pace;
+    pub(crate) use send_queue::SendQueue;
 }
 
 fuzz_target!(|script: &[u8]| match script.split_first() {

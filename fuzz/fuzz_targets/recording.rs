@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use hyoshi_model::{Instant, System, read};
 use hyoshi_replay::Replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::agreement::{TOLERANCE, compare};
+use hyoshi_trace::agreement::{ProcessorEnds, TOLERANCE, compare};
 use hyoshi_trace::recording::RangeCheck;
 use hyoshi_trace::{DispatchDecision, RecordingHeader, RecordingReader, RecordingWriter, Splits, Stats, TraceEvent};
 use libfuzzer_sys::fuzz_target;
@@ -99,7 +99,9 @@ fn digest(bytes: &[u8]) {
         assert_eq!(parts.into_iter().sum::<hyoshi_model::Span>(), split.duration);
     }
     stats.counts(None, |_| true);
-    compare(&ends, &ends, last, TOLERANCE);
+    let (simulated, run) = ends.split_at(ends.len() / 2);
+    let both = [ProcessorEnds { simulated: &ends, run: &ends }, ProcessorEnds { simulated, run }];
+    compare(system, &both, last, TOLERANCE);
 }
 
 fuzz_target!(|data: &[u8]| {

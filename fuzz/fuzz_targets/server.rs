@@ -11,7 +11,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::OnceLock;
 
 use hyoshi_naming::{NamingContextExt, NamingLimits, NamingService};
-use hyoshi_orb::{ByteOrder, Claims, Encoder, Endpoint, LaneOptions, Orb, ServerLimits, Version};
+use hyoshi_orb::{ByteOrder, Claims, Encoder, IorEndpoint, LaneOptions, Orb, ServerLimits, Version};
 use hyoshi_wire::giop::{
     Header, MessageKind, RequestHeader, Response, ServiceContext, Target, cancel_request, close_connection,
     message_error, split,
@@ -53,7 +53,7 @@ fn server() -> &'static Server {
         let names = NamingLimits { bindings: 100, contexts: 100, ..NamingLimits::default() };
         let naming = NamingService::start(&orb, None, names).expect("the only one");
         orb.ready();
-        let Some(Endpoint::Tcp { port, .. }) = orb.endpoints().first() else { panic!("it listens") };
+        let Some(IorEndpoint::Tcp { port, .. }) = orb.endpoints().first() else { panic!("it listens") };
         let address = SocketAddr::from(([127, 0, 0, 1], *port));
         let client = Orb::client().expect("threads");
         let root = client
