@@ -234,7 +234,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskI
             let id = id(u, known)?;
             let (parent, own) = (std::os::unix::process::parent_id(), std::process::id());
             let pid = *u.choose(&[parent, own, 1, 0, u32::MAX])?;
-            drop(said(state.add_process(&who, id, pid, 0, *now)));
+            let _ = said(state.add_process(&who, id, pid, 0, *now));
         }
         3 => drop(said(state.leave(&who, id(u, known)?, *now))),
         4 => {
@@ -242,7 +242,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskI
             let values = Values::new(&values).unwrap_or_default();
             let mode = if u.arbitrary()? { Some(u.arbitrary()?) } else { None };
             let cycle = ReportedCycle { consumed: span(u)?, cycles: u.arbitrary()?, mode, values };
-            drop(said(state.report_cycle(&who, id(u, known)?, cycle, *now)));
+            let _ = said(state.report_cycle(&who, id(u, known)?, cycle, *now));
         }
         5 => drop(said(state.set_importance(&who, &name(u)?, u.arbitrary()?, *now))),
         6 => drop(said(state.set_weight(&who, &name(u)?, u.arbitrary()?, *now))),
@@ -250,11 +250,11 @@ fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskI
         8 => drop(said(state.set_hard(&who, &name(u)?, u.arbitrary()?, *now))),
         9 => {
             let to = if u.arbitrary()? { Some(span(u)?) } else { None };
-            drop(said(state.set_period(&who, &name(u)?, to, *now)));
+            let _ = said(state.set_period(&who, &name(u)?, to, *now));
         }
         10 => {
             let chain = (0..u.int_in_range(0..=4)?).map(|_| setting(u)).collect::<Result<_>>()?;
-            drop(said(state.set_chain(&who, &name(u)?, chain, *now)));
+            let _ = said(state.set_chain(&who, &name(u)?, chain, *now));
         }
         11 => drop(said(state.add_advocate(&who, &name(u)?, &setting(u)?, u.int_in_range(0..=9)?, *now))),
         12 => drop(said(state.remove_advocate(&who, &name(u)?, u.int_in_range(0..=9)?, *now))),
@@ -270,7 +270,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskI
                 Ok((u.int_in_range(0..=2)?, promise))
             });
             let promises = promises.collect::<Result<Vec<_>>>()?;
-            drop(said(state.promise_lanes(&who, &name(u)?, &promises, *now)));
+            let _ = said(state.promise_lanes(&who, &name(u)?, &promises, *now));
         }
         15 => *now = now.saturating_add(Span::from_millis(u.int_in_range(0..=2_000)?)),
         _ => drop(said(state.own_task(&who, &joining(u)?, *now))),

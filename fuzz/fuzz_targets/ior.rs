@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use hyoshi_wire::ior::{Component, IiopProfile, Ior, Profile, Reference, multiple_components};
+use hyoshi_wire::ior::{Component, IiopProfile, Ior, ObjectUrl, Profile, multiple_components};
 use hyoshi_wire::tagged::Tagged;
 use hyoshi_wire::{Decode, Decoder};
 use libfuzzer_sys::fuzz_target;
@@ -18,7 +18,7 @@ fuzz_target!(|octets: &[u8]| {
     let Ok(ior) = Ior::decode(&mut from) else { return };
     ior.profiles.iter().for_each(profile);
     let text = ior.to_string();
-    assert_eq!(text.parse(), Ok(Reference::Ior(ior)));
+    assert_eq!(text.parse(), Ok(ObjectUrl::Ior(ior)));
 });
 
 fn profile(profile: &Profile) {
