@@ -164,7 +164,8 @@ mod tests {
         }
 
 
-        /// Checks as late as assumed, of windows whose task leaves so little that the window sleeps one more step.
+        /// Checks as late as assumed, of windows with a task that leaves so little that the window sleeps one more
+        /// step.
         #[test]
         fn the_budget_of_raised_threads_covers_the_overshoot_of_late_checks(
             budget in prop_oneof![1u64..500, 500u64..50_000],

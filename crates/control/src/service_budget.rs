@@ -55,7 +55,7 @@ struct ServedTask {
 /// Why a task is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unserved {
-    /// The user whose part is used up.
+    /// The user with a part that is used up.
     pub user: User,
     /// That part of a CPU.
     pub part: Share,
@@ -139,7 +139,7 @@ impl ServiceBudget {
         self.settle()
     }
 
-    /// A task costs nothing any more. Returns the tasks that are served now, and those that no longer are: an earlier
+    /// A task no longer costs anything. Returns the tasks that are served now, and those that no longer are: an earlier
     /// task that fits now may need their part.
     pub fn remove(&mut self, task: TaskId) -> Vec<TaskId> {
         if self.tasks.remove(&task).is_some() { self.settle() } else { Vec::new() }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const CAP: Share = Share::from_percent(150);
 
-/// What one task asks for, and from which account.
+/// The request of one task, and its account.
 #[derive(Clone, Debug)]
 struct Wish {
     account: Option<u32>,

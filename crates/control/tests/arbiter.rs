@@ -142,12 +142,12 @@ proptest! {
     fn what_a_history_led_to_a_repetition_leads_to_as_well(events in prop::collection::vec(event(), 1..60)) {
         let play = || {
             let mut arbiter = new();
-            let mut told = Vec::new();
+            let mut printed = Vec::new();
             for (step, event) in events.iter().enumerate() {
                 let now = Instant::ZERO + ms(100 * step as u64);
-                told.push(format!("{:?}", happen(&mut arbiter, event, now)));
+                printed.push(format!("{:?}", happen(&mut arbiter, event, now)));
             }
-            told
+            printed
         };
         prop_assert_eq!(play(), play());
     }
@@ -267,7 +267,7 @@ fn a_policy_that_keeps_no_law_is_held_to_it() {
         assert_eq!(
             lawless == 0 || lawless == 2,
             arbiter.reserved().is_zero(),
-            "answers to nobody's ask count for nothing"
+            "an answer without a request has no effect"
         );
     }
 }

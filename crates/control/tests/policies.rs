@@ -125,7 +125,7 @@ proptest! {
     }
 
     /// No task envies an equal: it got its whole request, or no equal gets more (max-min fairness). If tasks have
-    /// leasts, that holds against tasks of larger demands, except for a task whose own least did not fit.
+    /// leasts, that holds against tasks of larger demands, except for a task with a least that did not fit.
     #[test]
     fn fair_gives_no_equal_more_than_a_task_that_lacks_something(asks in asks(), cap in 0u64..2_000_000) {
         let grants = settle("fair", &asks, Share::from_millionths(cap));
@@ -208,7 +208,7 @@ proptest! {
             for other in 0..asks.len() {
                 let (light, heavy) = (u64::from(asks[one].weight), u64::from(asks[other].weight));
                 if grants[other].reservation.is_none() {
-                    continue; // it gave all it had, which is told below as `one`
+                    continue; // it granted all that it had, which `one` below tests
                 }
                 // The rest of rounding is less than a millionth for each task, and one may get all of it.
                 let slack = (asks.len() as u64 + 2) * (light + heavy);

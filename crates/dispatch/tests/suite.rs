@@ -163,7 +163,7 @@ impl<'a> Caller<'a> {
         Caller { system, dispatcher, effects, now: Instant::ZERO, naive, checked, tickets: Vec::new() }
     }
 
-    /// Completes a job with a ticket of its own.
+    /// Completes a job with a separate ticket.
     fn complete(&mut self, slot: Slot, consumed: Span) {
         self.tickets.push((self.dispatcher.job(slot).id, 0));
         let ticket = NonZeroU32::new(self.tickets.len() as u32).map(Ticket);

@@ -539,8 +539,10 @@ impl Checks<'_> {
         self.check("tell", |peer| {
             peer.tell(Some(&callback), 20).map_err(raised)?;
             let numbers = listener.numbers.lock().unwrap();
-            let (mut numbers, _) =
-                listener.changed.wait_timeout_while(numbers, Duration::from_secs(20), |numbers| numbers.len() < 20).unwrap();
+            let (mut numbers, _) = listener
+                .changed
+                .wait_timeout_while(numbers, Duration::from_secs(20), |numbers| numbers.len() < 20)
+                .unwrap();
             numbers.sort_unstable();
             equal(numbers.clone(), (1..=20).collect())
         });

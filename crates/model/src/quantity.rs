@@ -9,7 +9,7 @@ use core::str::FromStr;
 
 use crate::time::{LONGEST_SPAN, Span};
 
-/// What a unit measures.
+/// The dimension of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A length of time.
@@ -22,7 +22,7 @@ pub enum Measure {
     Size,
 }
 
-/// Unit, what it measures, and its size in nanoseconds, hertz, parts per million or bytes.
+/// Unit, its dimension, and its size in nanoseconds, hertz, parts per million or bytes.
 const UNITS: &[(&str, Measure, u128)] = &[
     ("ns", Measure::Time, 1),
     ("us", Measure::Time, 1_000),

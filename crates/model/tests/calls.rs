@@ -1,4 +1,4 @@
-//! What a call becomes: a chain of triggered operations whose times and deadlines are those of the caller.
+//! A call becomes a chain of triggered operations with the times and deadlines of the caller.
 
 use hyoshi_model::{Deadline, ExecutionTime, Guard, OperationId, Setting, Span, System, Trigger, read, write};
 

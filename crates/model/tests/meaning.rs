@@ -1,4 +1,4 @@
-//! What files mean: defaults, inheritance along triggers, templates, epochs.
+//! The meaning of files: defaults, inheritance along triggers, templates, epochs.
 
 use hyoshi_model::*;
 

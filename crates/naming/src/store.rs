@@ -88,7 +88,7 @@ pub(crate) struct Store {
     due: u64,
     /// A write failed: the octets behind `length` are unknown.
     pub(crate) doubtful: bool,
-    /// A description of what was cut off when it was opened.
+    /// A description of the part that was cut off when it was opened.
     pub(crate) repaired: Option<String>,
 }
 
@@ -596,7 +596,7 @@ mod tests {
     }
 
     impl Snapshot {
-        /// Its changes, as contexts come in no order.
+        /// Its changes; the order of contexts is not defined.
         fn sorted(&self) -> Vec<String> {
             let (mut changes, mut at) = (Vec::new(), MAGIC.len());
             while at < self.0.len() {

@@ -74,7 +74,7 @@ fn a_node_alone_begins_after_its_wait_and_one_that_comes_later_keeps_its_instant
     let agreed = drone.agree().unwrap();
     let running = drone.begin(&agreed);
     assert!(!agreed.late);
-    until("the drone sends in vain", || drone.peers.standing()[0].unsent > 3);
+    until("the drone sends without effect", || drone.peers.standing()[0].unsent > 3);
     let mut station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
     let late = station.agree().unwrap();
     assert_eq!((late.late, late.run), (true, agreed.run));

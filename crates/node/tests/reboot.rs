@@ -21,7 +21,7 @@ fn now() -> i64 {
     MonotonicClock::from_origin(0).now().as_nanos() as i64
 }
 
-/// A node of a host whose clock differs. It takes part in the caller's run, or has begun one itself.
+/// A node of a host with another clock. It joins the caller's run, or has started a run of its own.
 struct Other {
     host: &'static str,
     digest: [u8; 32],

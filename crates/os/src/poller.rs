@@ -21,7 +21,7 @@ pub struct Poller {
     poke: OwnedFd,
 }
 
-/// What became ready.
+/// The ready sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// The source with this number; it is disabled until it is armed again.

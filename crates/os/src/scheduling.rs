@@ -130,8 +130,8 @@ impl Scheduling {
 
     /// Restores a thread's scheduling, except for its nice value, which was not changed. A SCHED_DEADLINE thread is
     /// shrunk to the least bandwidth before it leaves: if it sleeps, the kernel would otherwise keep its bandwidth
-    /// reserved, even after its end. One that was throttled stays marked for hours: code that gives it bandwidth again
-    /// must check that it runs, and [free](Scheduling::free) it if not.
+    /// reserved, even after its end. One that was throttled stays marked for hours: code that assigns it bandwidth
+    /// again must check that it runs, and [free](Scheduling::free) it if not.
     ///
     /// # Errors
     ///
@@ -148,8 +148,8 @@ impl Scheduling {
         if tid == crate::own_thread() || !self.is_fair() { self.give(tid) } else { self.lower(tid) }
     }
 
-    /// The kernel checks whether a thread may change its own priority before it takes the lock: a call that found the
-    /// thread still raised can undo this one. Setting it twice lets calls that already wait for the lock run first;
+    /// The kernel checks whether a thread may change its own priority before it acquires the lock: a call that found
+    /// the thread still raised can undo this one. Setting it twice lets calls that already wait for the lock run first;
     /// then check the result.
     fn lower(&self, tid: u32) -> Result<(), Refused> {
         for _ in 0..LOWERINGS {
@@ -203,7 +203,7 @@ pub fn raise(tid: u32, priority: u8) -> Result<(), Refused> {
     set_scheduler(tid, libc::SCHED_FIFO, priority, true, ThreadPolicy::Fifo(priority))
 }
 
-/// Gives a thread its own bandwidth; its children are ordinary.
+/// Assigns a thread its own bandwidth; its children are ordinary.
 ///
 /// # Errors
 ///

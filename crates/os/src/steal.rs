@@ -1,4 +1,4 @@
-//! Time that the hypervisor took from a CPU, so reports can show "stolen" as the cause of a late job.
+//! Time for which the hypervisor stopped a CPU, so that reports can show "stolen" as the cause of a late job.
 
 use std::fs::File;
 use std::io;

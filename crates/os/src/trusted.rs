@@ -30,8 +30,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// A directory whose path no other user controls. Its files are opened by its descriptor, so replacing a directory
-/// above it has no effect any more.
+/// A directory with a path that no other user controls. Its files are opened by its descriptor, so replacing a
+/// directory above it no longer has an effect.
 #[derive(Debug)]
 pub struct Folder {
     descriptor: OwnedFd,

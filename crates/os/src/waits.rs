@@ -1,5 +1,5 @@
-//! What a thread that gives up its CPU waits for, from the kernel functions in the call chain of the switch, and their
-//! addresses in /proc/kallsyms.
+//! What a thread waits for after it releases its CPU, from the kernel functions in the call chain of the switch, and
+//! their addresses in /proc/kallsyms.
 //!
 //! The table contains only functions with one meaning. A thread in none of them may wait for anything.
 

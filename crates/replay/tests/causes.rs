@@ -199,7 +199,7 @@ fn interrupts_are_their_thread_or_unexplained_but_no_overrun() {
         .ends(10_000, LOW, 1_960)
         .breakdown(LOW);
     only(&thread, ResponsePart::Other(4), 7_900);
-    // There is no switch in the interrupt itself: the thread's clock stands, if the kernel accounts for interrupts.
+    // There is no switch in the interrupt itself: the thread's clock stops, if the kernel accounts for interrupts.
     let hard = low().tick(20).begins(30, LOW).ends(10_000, LOW, 1_960).breakdown(LOW);
     only(&hard, ResponsePart::Unexplained, 7_900);
 }
@@ -208,7 +208,7 @@ fn interrupts_are_their_thread_or_unexplained_but_no_overrun() {
 fn what_the_hypervisor_took_is_neither_scheduling_nor_an_overrun() {
     let running = low().tick(20).begins(30, LOW).stolen(9_000, 20_000).ends(10_000, LOW, 1_960).breakdown(LOW);
     only(&running, ResponsePart::Stolen, 7_900);
-    // The hypervisor had the CPU during the release thread, whose own clock shows it.
+    // The hypervisor had the CPU during the release thread; the clock of that thread shows it.
     let releasing = low()
         .tick(20)
         .begins(30, LOW)

@@ -25,7 +25,7 @@ const ONE_SWITCH: Span = Span::from_micros(20);
 /// The age at which a thread's name is read again: its number may be reused.
 const FRESH: Span = Span::from_secs(1);
 
-/// The most threads whose names are kept.
+/// The most threads with stored names.
 const MOST_REMEMBERED: usize = 4_096;
 
 /// The names of threads outside the run, by the numbers of [`CpuUser::Other`]. Clones share them.

@@ -97,7 +97,7 @@ impl PayloadBuffers {
         self.emitted.as_ref()
     }
 
-    /// Takes the payload of the current job, if any.
+    /// Removes and returns the payload of the current job, if any.
     pub fn take(&mut self) -> Option<Arc<Payload>> {
         self.emitted.take()
     }

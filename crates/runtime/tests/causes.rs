@@ -1,5 +1,5 @@
-//! `hyoshi why` names the right culprit: causes of lateness that are provoked on the kernel, in runs of real bodies. What
-//! cannot be provoked at will (a hypervisor that takes the CPU, a timer that comes late) is scripted in `hyoshi-trace`.
+//! `hyoshi why` names the right culprit: causes of lateness that are provoked on the kernel, in runs of real bodies.
+//! Causes that cannot be provoked (a hypervisor that uses the CPU, a late timer) are scripted in `hyoshi-replay`.
 //!
 //! In each run an ordinary thread spins on the lanes' CPU: it must never be blamed.
 

@@ -62,7 +62,7 @@ fn the_more_important_goes_first_and_the_other_is_late() {
     let (low, high) = (&played[0].all, &played[1].all);
     assert_eq!((high.missed, high.cut), (0, 0));
     assert_eq!((low.met, low.cut, low.held), (0, 50, MS * 15 * 50));
-    // The CPU is never idle: time that one does not use goes to the other.
+    // The CPU is never idle: one gets the time that the other does not use.
     assert_eq!(low.consumed + high.consumed, Span::from_secs(5));
 }
 

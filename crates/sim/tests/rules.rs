@@ -283,7 +283,7 @@ fn a_job_kept_from_the_cpu_just_short_of_its_worst_case_costs_no_storm_of_observ
 
 #[test]
 fn a_preempted_lane_decides_anew_when_it_has_the_cpu_again() {
-    // While `critical` runs, `sooner` arrives in the lane of `later`, whose deadline is worse.
+    // While `critical` runs, `sooner` arrives in the lane of `later`, which has a later deadline.
     let build = Build::new("RMS+EDF", 1)
         .processors(|processor| processor.preemption = Preemption::Full)
         .periodic("later", 0, 100.0, 10.0)

@@ -6,7 +6,7 @@ use hyoshi_model::*;
 use hyoshi_trace::{JobEnd, JobOutcome, Stats};
 use systems::{at, job, millis, operation, periodic, setting, uniform};
 
-/// Operation 0 every 10 ms; 1 after it; 2 reads it, every 10 ms of its own.
+/// Operation 0 every 10 ms; 1 after it; 2 reads it, with a separate period of 10 ms.
 fn system(chain: Chain) -> System {
     let mut system = periodic(3).into_contents();
     uniform(&mut system, setting(millis(10), millis(1)));

@@ -1,5 +1,5 @@
 //! Minor codes: the exact cause of this ORB's system exceptions. [`SystemException::meaning`] also describes OMG's own
-//! codes, whose meaning depends on the exception.
+//! codes, with a meaning that depends on the exception.
 //!
 //! [`SystemException::meaning`]: crate::SystemException::meaning
 //!

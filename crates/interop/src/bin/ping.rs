@@ -1,8 +1,8 @@
 //! Measures calls of Hyoshi's ORB in the same cases, and prints the same lines, as `others/bench` does for omniORB and
 //! for bare sockets.
 //!
-//! `ping server ENDPOINT [PRIORITY]` prints "ready IOR:...". `ping client REFERENCE [SCALE [CASE]]` prints a line for each
-//! case: its name, the 50th, 90th and 99th percentile of a call, and the time of the whole run for each call, in
+//! `ping server ENDPOINT [PRIORITY]` prints "ready IOR:...". `ping client REFERENCE [SCALE [CASE]]` prints a line for
+//! each case: its name, the 50th, 90th and 99th percentile of a call, and the time of the whole run for each call, in
 //! nanoseconds. PRIORITY is the SCHED_FIFO priority of the server's lane, whose threads inherit none. For TLS
 //! (`ssliop://`), PING_TLS names the file of certificate and key.
 

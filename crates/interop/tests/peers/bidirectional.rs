@@ -12,8 +12,8 @@ use crate::orbs::Peer;
 use crate::ours::address_of;
 use crate::process::{self, Server};
 
-/// The number of TCP connections of this machine that have, or had within the last minute, an end at this port (proc(5)), with
-/// this IP address if it is known.
+/// The number of TCP connections of this machine that have, or had within the last minute, an end at this port
+/// (proc(5)), with this IP address if it is known.
 fn connections(ip: Option<Ipv4Addr>, port: u16) -> usize {
     const LISTENS: &str = "0A";
     // Java's sockets are always of IPv6.

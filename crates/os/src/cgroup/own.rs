@@ -75,7 +75,7 @@ impl OwnGroup {
         self.version == CgroupVersion::One && self.folder.join("cpu.rt_runtime_us").exists()
     }
 
-    /// Gives it a real-time budget on each CPU, if the kernel has such budgets.
+    /// Sets its real-time budget on each CPU, if the kernel has such budgets.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ pub fn prepare_to_move() -> io::Result<()> {
 /// was empty, or accepts no process:
 ///
 /// - in version 1, to the next above that accepts it, else to one of the same name;
-/// - in version 2, whose groups limit memory and processes too, to one of the same name, else to the next above, but
+/// - in version 2, where groups limit memory and processes too, to one of the same name, else to the next above, but
 ///   not to the topmost, which accepts any process and limits none. Those between that pass limits on accept none.
 ///
 /// # Errors

@@ -334,7 +334,7 @@ impl<'a> CpuTracker<'a> {
         }
     }
 
-    /// Started jobs whose threads are blocked: lane, job, reason.
+    /// Started jobs with blocked threads: lane, job, reason.
     pub(super) fn asleep(&self) -> impl Iterator<Item = (u8, JobId, Option<Wait>)> + '_ {
         let lanes = if self.switched.is_some() { self.lanes.len() as u8 } else { 0 };
         let running = (0..lanes).filter_map(|lane| self.started_job(CpuUser::Lane(lane)));
@@ -439,7 +439,7 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Move { .. }
             | DispatchDecision::Overload
             | DispatchDecision::Relegate { .. } => {}
-            // The caller reads what is known of an ended job, then removes it.
+            // The caller reads the data of an ended job, then removes it.
             DispatchDecision::Send(_) | DispatchDecision::End(_) => {}
         }
     }

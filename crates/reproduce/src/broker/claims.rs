@@ -144,7 +144,7 @@ fn in_words(stage: &ImportanceStage) -> String {
     stage.held_ns.map(nanos).join(" + ")
 }
 
-/// Uses soft caps, or hard ones if there are no others.
+/// Uses soft caps, or hard ones if there are no soft ones.
 fn b3_on_kernel(kernel: &KernelExperiments) -> Option<ClaimFinding> {
     let (first, second) = (kernel.soft.as_ref(), kernel.hard.as_ref());
     let played = first.or(second)?;

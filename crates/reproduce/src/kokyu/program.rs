@@ -57,7 +57,7 @@ pub const REGIONS: [Region; 12] = [
     Region::new(0, 10, 11),
 ];
 
-/// The last region whose declared load fits the processor.
+/// The last region with a declared load that fits the processor.
 pub const LAST_FEASIBLE: usize = 6;
 
 /// The paper's strategies, each with and without cancellation.

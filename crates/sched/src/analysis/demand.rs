@@ -35,13 +35,13 @@ pub(super) struct Keyed {
     /// Work per release, at this level.
     pub cost: i128,
     pub period: i128,
-    /// Least distance from a release to its key; negative if a release may come after it.
+    /// Least distance from a release to its key; negative if a release may be after it.
     pub key: i128,
-    /// How much earlier than a period after the last a key may come.
+    /// How much earlier a key may be than a period after the last.
     pub burst: i128,
     /// From the key to the required finish of the job.
     pub after: i128,
-    /// Blocks better keys for this long if it has a later one, whose distance from its release is at most `latest_key`.
+    /// Blocks better keys for this long if it has a later one, at most `latest_key` after its release.
     pub blocks: i128,
     pub latest_key: i128,
     /// From the start of the deadline to the key.

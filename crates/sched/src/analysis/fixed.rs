@@ -93,7 +93,7 @@ pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Miss
     };
     fits_in_64_bits(demands, blocking, limit)?;
     let jobs: u128 = demands.iter().map(|demand| demand.jobs(limit)).sum();
-    // Each round of the search takes in at least one more job, and leaves at most the share U of what it lacked.
+    // Each round of the search adds at least one more job, and leaves at most the share U of the missing time.
     let rounds = jobs.min(64 * ONE / spare.max(1)) + 1;
     if rounds > FEW_ROUNDS && rounds.saturating_mul(demands.len() as u128) > PATIENCE {
         return Err(Missing::LongWindow);

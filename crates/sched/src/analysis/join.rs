@@ -114,7 +114,7 @@ impl CompletionStream {
 }
 
 /// The releases of a join, if its predecessors have these releases and finish by `finish` after their origins; `least`
-/// are all earliest releases, and `lost` the operations whose jobs may be lost.
+/// are all earliest releases, and `lost` the operations with jobs that may be lost.
 pub(super) fn joined(
     works: &[Work],
     (join, predecessors): (&Join, &[Hop]),

@@ -1,5 +1,5 @@
 //! Response bounds when the order of jobs changes at run time: a processor with two strategies, under any sequence of
-//! switches; and a change of region that gives operations other levels or keys.
+//! switches; and a change of region in which operations get other levels or keys.
 //!
 //! Waiting jobs get new keys, started ones finish at their old level. So the only known limits of a job are its most
 //! and its least urgent level on any side.

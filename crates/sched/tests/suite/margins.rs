@@ -59,7 +59,7 @@ fn a_system_that_does_not_hold_is_told_how_much_it_would_have_to_save() {
     let build = on("RMS", Preemption::Levels, [op("a", 10_000 * US, 8_000 * US), op("b", 20_000 * US, 8_000 * US)]);
     let found = margins(&build.system());
     let scaling = found.worst_cases.unwrap();
-    // 80 % and 40 %: of 120 % a scale of 5/6 is left, for the periods are harmonic.
+    // 80 % and 40 %: a scale of 5/6 makes 100 % of the 120 %, because the periods are harmonic.
     assert!((830_000..=833_333).contains(&scaling.factor_ppm), "{scaling:?}");
     assert_eq!(found.operations[1].own_longest_wcet_ns, None);
 }
@@ -198,7 +198,7 @@ proptest! {
 
 #[test]
 fn what_is_proved_is_not_said_to_be_proved_at_no_scale() {
-    // `late` is never in time. After a read the chain's reaction takes two periods: slower rates break it.
+    // `late` is never in time. After a read the chain's reaction lasts two periods: slower rates break it.
     let late = Op { deadline: 4_000 * US, ..op("late", 40_000 * US, 5_000 * US) };
     let mut build = on(
         "RMS",

@@ -36,7 +36,7 @@ pub struct ChainStats {
     pub made: u64,
     /// Outputs after the deadline.
     pub missed: u64,
-    /// Outputs whose data was older than `max_age`.
+    /// Outputs with data older than `max_age`.
     pub too_old: u64,
     /// Outputs that showed a change after more than `max_reaction`.
     pub too_slow: u64,

@@ -340,8 +340,8 @@ impl<'a> Decoder<'a> {
         self.error(DecodeErrorKind::Short { needed, left: self.left() })
     }
 
-    /// The length of a sequence whose elements take at least `least` octets each: checked against
-    /// what has arrived.
+    /// The length of a sequence of elements with at least `least` octets each: checked against the
+    /// received octets.
     #[inline]
     pub fn length(&mut self, least: usize) -> Result<usize, DecodeError> {
         let count = u32::decode(self)? as usize;

@@ -11,7 +11,7 @@ use crate::exception::{SystemException, SystemKind};
 pub struct CodeSet(pub u32);
 
 impl CodeSet {
-    /// None: used by a server whose interfaces have no wide characters.
+    /// None: used by a server without wide characters in its interfaces.
     pub const NONE: CodeSet = CodeSet(0);
     /// ISO 8859-1, Latin-1.
     pub const LATIN1: CodeSet = CodeSet(0x0001_0001);

@@ -169,7 +169,7 @@ fn union(to: &mut Encoder, discriminator: impl FnOnce(&mut Encoder), rest: impl 
 
 #[test]
 fn a_union_has_no_wide_labels_where_the_version_has_no_wide_characters() {
-    // Only a default, whose label is ignored; without any case there is none.
+    // Only a default: its label is ignored. Without a case there is no label.
     let default = message(|to| {
         union(
             to,

@@ -21,7 +21,7 @@ const DIGITS: u16 = 31;
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fixed<const D: u16, const S: i16>(i128);
 
-/// A decimal number whose digits and scale are known only at run time: `unscaled` times ten to the `-scale`.
+/// A decimal number with digits and scale that are known only at run time: `unscaled` times ten to the `-scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedDecimal {
     /// All digits, with the sign.
