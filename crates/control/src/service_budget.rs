@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exempt_task_is_served_whatever_it_costs_and_takes_no_users_part() {
+    fn an_exempt_task_is_always_served_and_uses_no_users_part() {
         let mut service_budget = ServiceBudget::new(ServiceBudget::BUDGET);
         assert_eq!(service_budget.set(TaskId(1), 0, demand(1, 50), true), []);
         (2..6).for_each(|task| assert_eq!(service_budget.set(TaskId(task), 1, demand(1, 1), false), []));

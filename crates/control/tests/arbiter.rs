@@ -168,7 +168,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
+fn a_refused_amount_is_granted_to_other_tasks_until_room_appears() {
     let mut arbiter = new();
     let joining = |name: &str, budget, importance| Joining {
         importance,
@@ -195,7 +195,7 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
 }
 
 #[test]
-fn a_task_that_is_kept_out_has_nothing_whatever_it_asks_and_whoever_leaves() {
+fn a_task_that_is_kept_out_holds_nothing_for_any_request_and_any_departure() {
     let mut arbiter = new();
     for task in 1..=2 {
         arbiter.join(TaskId(task), Joining::new("x", of(60, 100), AdvocateChain::default()), Instant::ZERO).unwrap();

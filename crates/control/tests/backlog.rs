@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
+fn many_refusals_at_once_are_all_reported_and_tried_again() {
     let mut arbiter = Arbiter::new(Box::new(Strict), Share::CPU);
     let mut narrow = Narrow { room: Share::from_percent(50), held: BTreeMap::new(), refusals: 0 };
     let mut backlog = Backlog::default();

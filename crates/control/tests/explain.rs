@@ -113,7 +113,7 @@ fn situations() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn each_situation_is_told_in_the_words_beside_it() {
+fn each_situation_is_explained_as_in_its_golden_file() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/explained");
     let bless = std::env::var_os("BLESS").is_some();
     let mut differing = Vec::new();

@@ -412,7 +412,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn jobs_run_in_the_order_that_a_naive_model_gives(
+    fn jobs_run_in_the_order_of_a_naive_model(
         file in systems(true), actions in actions(), requests: bool
     ) {
         play(&file, &actions, true, requests);

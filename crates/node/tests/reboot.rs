@@ -106,7 +106,7 @@ fn tcp(duration: &str) -> String {
 }
 
 #[test]
-fn a_host_whose_machine_started_after_instant_0_joins_and_starts_at_its_next_releases() {
+fn a_host_on_a_machine_started_after_instant_0_joins_and_starts_at_its_next_releases() {
     let text = tcp("80000h");
     let system = system(&text);
     // Instant 0 was an hour before this machine was started; the drone's clock is ten hours ahead.

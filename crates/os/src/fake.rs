@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sleep_on_a_fake_clock_takes_no_time_and_never_goes_back() {
+    fn a_sleep_on_a_fake_clock_lasts_no_time_and_never_turns_the_clock_back() {
         let clock = FakeClock::new();
         clock.sleep_until(Instant::from_nanos(7));
         clock.sleep_until(Instant::from_nanos(5));

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_gone_is_nobody() {
+    fn an_ended_process_has_consumed_nothing() {
         let (mut shell, process) = Shell::run("read go");
         shell.finish();
         let mut meter = Meter::new();

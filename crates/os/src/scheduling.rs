@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_refused_as_gone() {
+    fn a_missing_thread_is_refused_as_gone() {
         for tid in [u32::MAX, 4_194_305] {
             assert!(Scheduling::of(tid).is_err());
             assert!(raise(tid, 21).is_err());
@@ -482,7 +482,7 @@ mod tests {
     /// Twenty sleepers of 40 % each run one after the other, and so do twenty that end while they have it: if a single
     /// one's bandwidth were kept, the fifth would be refused on two CPUs.
     #[test]
-    fn a_sleeper_that_leaves_its_bandwidth_gives_it_back() {
+    fn a_sleeper_that_leaves_its_class_returns_its_bandwidth() {
         let probe = Sleeper::start();
         let (budget, period) = (Span::from_millis(40), Span::from_millis(100));
         if let Err(refused) = reserve(probe.tid(), Span::from_millis(1), period, period) {

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells_and_never_goes_back() {
+    fn this_machine_reports_steal_time_that_never_decreases() {
         let mut reader = StealReader::of(crate::allowed_cpus()[0]).unwrap();
         let first = reader.stolen();
         assert!(first.is_none() || reader.stolen() >= first);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_waits_for_comes_with_its_own_switch_unless_it_was_preempted() {
+    fn the_cause_of_waiting_is_in_the_threads_own_switch_unless_it_was_preempted() {
         let Some(functions) = Functions::of_kernel() else {
             return crate::privileges::missing("addresses of functions");
         };

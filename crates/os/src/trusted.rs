@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_and_directories_are_no_files_and_a_device_takes_lines() {
+    fn pipes_and_directories_are_refused_and_a_device_accepts_lines() {
         let place = Place::new("kind");
         let made = std::process::Command::new("mkfifo").arg(place.0.join("pipe")).status();
         assert!(made.unwrap().success());

@@ -103,7 +103,7 @@ mod tests {
         0000000000004000 t do_fsync\n0000000000004100 t last\n";
 
     #[test]
-    fn the_innermost_function_that_means_something_says_what_is_waited_for() {
+    fn the_innermost_known_function_shows_the_cause_of_waiting() {
         let functions = Functions::read(SYMBOLS);
         let wait = |chain: &[u64]| functions.wait(chain.iter().copied());
         assert_eq!(wait(&[0x10, 0x3040, 0x9000]), Some(BlockedOn::Sleep));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_is_claimed_once_and_the_second_is_told_by_whom() {
+    fn a_cpu_is_claimed_once_and_the_second_claim_names_the_first_process() {
         let base = scratch("once");
         let folder = base.join("hyoshi/cpus");
         let first = CpuClaims::take(&[901, 902], Some(&folder)).unwrap();

@@ -139,7 +139,7 @@ fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
 }
 
 #[test]
-fn a_job_alone_on_its_processor_is_blamed_on_nobody() {
+fn no_job_is_blamed_for_a_job_alone_on_its_processor() {
     for seed in 0..200 {
         let mut system = random::system(seed).into_contents();
         // Each operation gets a separate processor, and its predecessors finish before its arrival.
@@ -175,7 +175,7 @@ fn a_log_that_begins_anew_changes_no_account() {
 }
 
 #[test]
-fn interest_in_a_few_jobs_gives_the_same_accounts_with_timelines() {
+fn interest_in_a_few_jobs_returns_the_same_accounts_with_timelines() {
     for seed in 0..100 {
         let system = random::system(seed);
         let all = events(&system, UNTIL);
@@ -217,7 +217,7 @@ fn with_switches(system: &System, plan: &ProcessorPlan, own: &[(Instant, TraceEv
 }
 
 #[test]
-fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
+fn beyond_a_gap_only_jobs_in_the_way_are_blamed() {
     let mut named = 0;
     for seed in 0..SYSTEMS / 4 {
         let mut system = random::system(seed).into_contents();
@@ -322,7 +322,7 @@ fn any_released_together(system: &System) -> bool {
 }
 
 #[test]
-fn each_cause_is_told_by_its_name() {
+fn each_cause_is_reported_by_its_name() {
     let find = |system: &System, name: &str, number: u64| {
         let id = system.operations.iter().position(|operation| operation.name == name).unwrap() as u32;
         let job = JobId { operation: OperationId(id), number, leg: 0 };

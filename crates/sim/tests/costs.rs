@@ -239,7 +239,7 @@ fn nothing_runs_in_a_lane_before_its_release_is_paid() {
 }
 
 #[test]
-fn costs_above_all_work_leave_time_to_nobody_and_end_nothing() {
+fn costs_beyond_the_cpu_leave_no_time_and_no_job_ends() {
     let build = Build::new("RMS", 1)
         .periodic("starved", 0, 1.0, 0.1)
         .processors(|processor| processor.costs = Costs { timer: ms(1.0), enqueue: us(1), ..Costs::NONE });

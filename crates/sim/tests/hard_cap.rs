@@ -117,7 +117,7 @@ fn lasting_overload_demotes_the_least_important_critical_operation_and_the_other
 }
 
 #[test]
-fn a_job_that_holds_a_resource_goes_on_until_it_lets_it_go() {
+fn a_job_that_holds_a_resource_continues_until_it_releases_it() {
     let build = |held: f64| {
         let mut build = Build::new("RMS", 1).processors(capped(940_000, OnOverload::Report));
         build.0.resources.push(Resource { name: "map".into() });

@@ -421,7 +421,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merged_time_never_goes_back_shows_no_receipt_before_sending_and_is_within_the_error(
+        fn merged_time_never_decreases_shows_no_receipt_before_sending_and_is_within_the_error(
             clocks in clocks(), signals in signals(), error in 0i64..5_000_000, noise in prop::collection::vec(any::<i16>(), 24),
         ) {
             let streams = streams(&clocks, &signals);
@@ -477,7 +477,7 @@ mod tests {
         }
 
         #[test]
-        fn the_reference_time_of_offsets_never_goes_back(
+        fn the_reference_time_of_offsets_never_decreases(
             knots in prop::collection::vec((any::<u32>(), any::<i32>()), 0..40), asked in prop::collection::vec(any::<u32>(), 2..40),
         ) {
             let mut offsets = Offsets::default();

@@ -90,7 +90,7 @@ fn a_chain_that_begins_in_the_middle_counts_from_its_own_first_release() {
 }
 
 #[test]
-fn a_chain_through_any_of_several_says_that_it_is_not_measured() {
+fn a_chain_through_any_of_several_is_reported_as_not_measured() {
     let any = Trigger::Any(vec![OperationId(0), OperationId(2)]);
     let system = system(chain(&[0, 1])).with(|system| system.operations[1].trigger = any);
     let stats = record(&system, &[job(0, 0, at(0), at(2)), job(1, 0, at(2), at(30))]);

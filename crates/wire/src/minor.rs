@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_is_within_its_vendors_range_and_tells_its_meaning() {
+    fn every_code_is_within_its_vendors_range_and_has_a_meaning() {
         assert!(meaning(CONNECT).is_some_and(|text| text.contains("TRANSIENT")));
         assert_eq!(meaning(7), None);
         assert_eq!(CONNECT & 0xffff_f000, HYOSHI);

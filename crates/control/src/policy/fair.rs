@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_least_takes_from_larger_demands_only() {
+    fn a_least_reduces_larger_demands_only() {
         assert_eq!(percents(&[ask(1, 100, 1, 0), ask(2, 40, 1, 40)], 75), [35, 40]);
         // Not from the smaller one, which would have 45 of the 90.
         assert_eq!(percents(&[ask(1, 50, 1, 0), ask(2, 90, 1, 80)], 90), [50, 0]);

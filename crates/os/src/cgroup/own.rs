@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_lost_their_home_in_version_one_goes_to_the_next_above() {
+    fn processes_of_a_removed_group_move_to_the_next_above_in_version_one() {
         let (fixture, group) = group("home", CgroupVersion::One);
         fs::write(fixture.0.join("cgroup.procs"), "").unwrap();
         move_back(7, &fixture.0.join("gone/further")).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_lost_their_home_in_version_two_stays_below_what_limits_them() {
+    fn processes_of_a_removed_group_stay_below_their_limits_in_version_two() {
         let (fixture, _) = group("limits", CgroupVersion::Two);
         let (top, user) = (fixture.0.join("top"), fixture.0.join("top/user.slice"));
         fs::create_dir_all(&user).unwrap();

@@ -524,7 +524,7 @@ mod tests {
     use hyoshi_sched::{Plan, Strategies};
 
     #[test]
-    fn a_job_that_is_held_and_run_again_and_again_takes_the_place_of_one() {
+    fn a_job_that_is_held_and_resumed_often_needs_one_place() {
         let breakdown = "name = \"x\"\n[processor.main]\n[resource.bus]\n[operation.one]\nevery = \"1ms\"\nwcet = \"0.1ms\"\n\
                     uses = { bus = \"0.05ms\" }\n";
         let system = hyoshi_model::read(breakdown, "x.toml", None).unwrap().system;

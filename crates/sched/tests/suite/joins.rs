@@ -63,7 +63,7 @@ fn a_slow_root_is_joined_with_what_the_fast_one_left() {
 }
 
 #[test]
-fn roots_of_nearly_one_rate_are_told_to_have_one() {
+fn roots_of_nearly_one_rate_are_advised_to_have_one() {
     let why = why(&entry(&fused(op("camera", 101, 5), op("imu", 100, 4), 1_000).report(), "fuse").verdict);
     assert!(why.contains("camera may wait") && why.contains("use one period"), "{why}");
 }

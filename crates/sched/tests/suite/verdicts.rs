@@ -282,7 +282,7 @@ fn what_a_switched_off_operation_left_behind_has_no_bound_on_its_age() {
 }
 
 #[test]
-fn a_chain_that_takes_longer_than_it_may_fails_even_through_reads() {
+fn a_chain_longer_than_its_limit_fails_even_through_reads() {
     let mut build = sampled();
     build.chains[0].max_age = Some(Span::from_nanos(14));
     let report = build.report();
@@ -341,7 +341,7 @@ fn the_cap_leaves_critical_levels_proved_and_what_it_may_hold_unknown() {
 }
 
 #[test]
-fn an_operation_after_any_of_several_comes_as_often_as_all_of_them_together() {
+fn an_operation_after_any_of_several_runs_as_often_as_all_of_them_together() {
     let merge = Op { after: vec![0, 1], any: true, deadline: 100, ..op("merge", 50, 3) };
     let follows = Op { after: vec![2], deadline: 100, ..op("follows", 50, 1) };
     let slow = Op { deadline: 200, ..op("slow", 200, 10) };

@@ -404,7 +404,7 @@ fn an_any_from_a_large_message_is_taken_from_a_small_one() {
 }
 
 #[test]
-fn an_any_that_came_goes_on_whatever_the_limits_there() {
+fn a_received_any_is_passed_on_under_any_limits() {
     // Deeper than the default allows, read with higher limits.
     let mut any = Any::of(&1u8).unwrap();
     for _ in 0..40 {

@@ -342,7 +342,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_comes_back(unscaled in 1 - limit(31) as i128..limit(31) as i128) {
+        fn every_number_is_read_as_written(unscaled in 1 - limit(31) as i128..limit(31) as i128) {
             let value = Fixed::<31, 7>::from_unscaled(unscaled).unwrap();
             prop_assert_eq!(value.to_string().parse(), Ok(value));
             let mut to = Encoder::new(ByteOrder::Big);

@@ -189,7 +189,7 @@ fn placed(windows: &[(u64, u64, u64)]) -> WindowPlacement {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whoever_is_admitted_is_served_in_every_period(
+    fn an_admitted_window_is_served_in_every_period(
         windows in windows(),
         wants in prop::collection::vec(any::<bool>(), 1..40),
     ) {
