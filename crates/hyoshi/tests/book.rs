@@ -1,5 +1,5 @@
-//! The pages under `docs/` are a book: each one is in its table of contents. Links lead to files and headings that exist,
-//! and the files and tests that a page names exist.
+//! The pages under `docs/` are a book: each one is in its table of contents. Links lead to files and headings that
+//! exist, and the files and tests that a page names exist.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

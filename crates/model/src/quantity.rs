@@ -1,7 +1,7 @@
 //! Quantities in their written form: a decimal number with its unit, `2.5ms`, `40Hz`, `75%`, `1KiB`.
 //!
-//! They are read in integers, exactly: a value finer than a nanosecond is rejected, not rounded. The one exception is a
-//! rate, whose period is rounded to the nearest nanosecond (30 Hz has no exact one).
+//! They are read in integers, exactly: a value finer than a nanosecond is rejected, not rounded. The one exception is
+//! the period of a rate, which is rounded to the nearest nanosecond (30 Hz has no exact period).
 
 use alloc::string::{String, ToString};
 use core::fmt;

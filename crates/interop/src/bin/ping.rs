@@ -3,7 +3,7 @@
 //!
 //! `ping server ENDPOINT [PRIORITY]` prints "ready IOR:...". `ping client REFERENCE [SCALE [CASE]]` prints a line for
 //! each case: its name, the 50th, 90th and 99th percentile of a call, and the time of the whole run for each call, in
-//! nanoseconds. PRIORITY is the SCHED_FIFO priority of the server's lane, whose threads inherit none. For TLS
+//! nanoseconds. PRIORITY is the SCHED_FIFO priority of the server's lane; its threads inherit none. For TLS
 //! (`ssliop://`), PING_TLS names the file of certificate and key.
 
 use std::error::Error;

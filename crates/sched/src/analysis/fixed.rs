@@ -2,11 +2,11 @@
 //! (Bozhko and Brandenburg, ECRTS 2020), which is proved in Coq for one task under analysis.
 //!
 //! **A FIFO level as one task.** Within a level jobs run in the order in which they were enqueued, and only more urgent
-//! levels preempt a started job. So the level behaves as one task whose jobs arrive by the sum of its operations'
+//! levels preempt a started job. So the level behaves as one task: its jobs arrive by the sum of its operations'
 //! arrival curves and run in sequence. The analysis needs only that and the task's request bound, which is the sum of
 //! the operations' request bounds. Its response bound holds for every job of the level. No job of a less urgent level
-//! runs while it waits, except one that holds a resource whose ceiling reaches the level (immediate ceilings: at most
-//! one, and it had started before): a floating non-preemptive section.
+//! runs while it waits, except one that holds a resource with a ceiling at the level or above (immediate ceilings: at
+//! most one, and it had started before): a floating non-preemptive section.
 //!
 //! **A load chain.** Between two legs of a chain, jobs of the same level that were enqueued meanwhile run. So for the
 //! chain itself, other operations of its level count like more urgent ones, over the whole window. For all others the

@@ -170,8 +170,8 @@ pub(super) struct Release {
     pub latest: Option<u64>,
     /// Like `latest`, of the first operation of its run-up, from which its response is counted.
     pub counted: Option<u64>,
-    /// In any window of w at most ceil((w + burst) / period) releases; of the first operation of its run-up, whose
-    /// releases a busy window contains.
+    /// In any window of w at most ceil((w + burst) / period) releases. Of the first operation of its run-up: a busy
+    /// window contains its releases.
     pub burst: Option<u64>,
     /// Like `burst`, of releases after a guard that idle points open.
     pub opened: Option<u64>,

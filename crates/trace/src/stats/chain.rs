@@ -1,7 +1,7 @@
 //! End-to-end statistics of chains.
 //!
 //! An *output* is a finished job of the last operation. Its *input* is the release of the job of the first operation
-//! whose value it reflects. Through triggers, values travel with release numbers. Through `reads`, an operation
+//! that produced its value. Through triggers, values travel with release numbers. Through `reads`, an operation
 //! reflects the latest completion of the other operation at its own start.
 //!
 //! - **latency** and **age**: finish of the output minus its input. (This is the age at the finish; it grows until the

@@ -127,7 +127,7 @@ impl<'a> Decoder<'a> {
         Ok(inner)
     }
 
-    /// For a message of GIOP 1.1 that arrived in fragments, whose data begins at `seams`, in rising order. Peers align
+    /// For a message of GIOP 1.1 that arrived in fragments. Their data begins at `seams`, in rising order. Peers align
     /// numbers there in several ways: [`whole`](Decoder::whole) finds the right one.
     #[must_use]
     pub(crate) fn in_fragments(mut self, seams: &'a [usize]) -> Self {

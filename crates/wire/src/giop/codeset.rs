@@ -155,8 +155,8 @@ impl Transmission {
     ///
     /// UTF-8 if the server accepts it at all, because it loses nothing: that is omniORB, which works in Latin-1, and
     /// JacORB. (The standard's own order prefers the server's native set if the client can convert to it; the server
-    /// must accept either.) Else Latin-1; else UTF-8 as the fallback, which every server must accept whose characters
-    /// are in it.
+    /// must accept either.) Else Latin-1; else UTF-8 as the fallback, which every server must accept if UTF-8 has
+    /// its characters.
     ///
     /// # Errors
     ///
