@@ -1,4 +1,4 @@
-//! Rust from this crate's IDL, as a user's build does it; and from every good file of the compiler's tests.
+//! Generates Rust from this crate's IDL, as a user's build does, and from every valid file of the compiler's tests.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     let mut modules = String::new();
     for name in names {
-        // Not `run`: some files are there to be warned of, and cargo would show that to everybody.
+        // Not `run`: some files cause warnings, which cargo would print.
         let build = Build::new(format!("{GOOD}/{name}.idl")).include(GOOD).root("::hyoshi_orb");
         let generated = build.generate().unwrap_or_else(|errors| panic!("{errors}"));
         let file = out.join(format!("good-{name}.rs"));

@@ -1,4 +1,4 @@
-//! Accounts: parts of the cap, so the tasks of one user cannot take the share of others.
+//! Accounts: parts of the cap, so that the tasks of one user cannot use the share of other users.
 //!
 //! ```text
 //!   requests ──► of each account: the policy, within the account's share ──► the policy, within the cap ──► grants
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A share is hard: an account never holds more, even if the rest is free. So an account's reservations do not depend
-//! on other accounts as long as the shares fit into the cap together, and a reservation is not taken back because
+//! on other accounts as long as the shares fit into the cap together, and a reservation is not withdrawn when
 //! another user arrives. Reservations are soft: a task still uses idle CPU time beyond them.
 //!
 //! Hierarchical fair schedulers also divide a share for each user again (Goyal, Guo and Vin, "A hierarchical CPU

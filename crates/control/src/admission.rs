@@ -10,7 +10,7 @@ use crate::policy::AnyPolicy;
 use crate::task::{Confirmation, Status, TaskId};
 use crate::window::placement::{Cpu, Seat, WindowPlacement};
 
-/// An [`Arbiter`] whose scheduler is a [`WindowPlacement`]: reservations that fit its CPUs are held, the others are
+/// An [`Arbiter`] with a [`WindowPlacement`] as scheduler: reservations that fit its CPUs are held, the others are
 /// refused and arbitrated again, as the broker does with its machine.
 ///
 /// `check` admits a file's reservations with it, and simulation uses it.

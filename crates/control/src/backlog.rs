@@ -49,8 +49,9 @@ impl Backlog {
         self.0.push_back(BacklogStep::Carry(change));
     }
 
-    /// The pending or held reservation of a task is now refused; `most` is what the scheduler would accept. It is
-    /// arbitrated again together with the next changes to carry out, unless another grant was made by then.
+    /// The pending or held reservation of a task is now refused; `most` is the largest amount that the scheduler would
+    /// accept. It is arbitrated again together with the next changes to carry out, unless another grant was made by
+    /// then.
     pub fn refused(&mut self, task: TaskId, what: Reservation, most: Option<Reservation>) {
         self.0.push_back(BacklogStep::Refused(task, what, most));
     }
@@ -86,7 +87,7 @@ impl Backlog {
                 continue;
             }
             if refusals <= Backlog::MOST_REFUSALS {
-                // A grant of at least what was refused would never be carried out.
+                // A grant of at least the refused amount would never be carried out.
                 let most = most.filter(|most| what.is_some_and(|refused| most.budget() < refused.budget()));
                 if let Ok(decision) = arbiter.refused(task, most) {
                     self.extend(decision);

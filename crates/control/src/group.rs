@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_quota_is_one_that_the_kernel_takes_and_no_more_than_the_reservation(reservation in reservation()) {
+        fn a_quota_is_accepted_by_the_kernel_and_at_most_the_reservation(reservation in reservation()) {
             let quota = Quota::of(reservation);
             let (budget, period) = (quota.budget.as_nanos() / MICROSECOND, quota.period.as_nanos() / MICROSECOND);
             prop_assert!((LEAST_BUDGET..=period).contains(&budget));
@@ -164,7 +164,8 @@ mod tests {
         }
 
 
-        /// Checks as late as assumed, of windows whose task leaves so little that the window sleeps one more step.
+        /// Checks as late as assumed, of windows with a task that leaves so little that the window sleeps one more
+        /// step.
         #[test]
         fn the_budget_of_raised_threads_covers_the_overshoot_of_late_checks(
             budget in prop_oneof![1u64..500, 500u64..50_000],
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_are_the_reservations_own_where_the_kernel_takes_them() {
+    fn quotas_equal_the_reservation_if_the_kernel_accepts_it() {
         let of =
             |budget, period| Quota::of(Reservation::new(Span::from_micros(budget), Span::from_micros(period)).unwrap());
         assert_eq!(of(30_000, 100_000), Quota::micros(30_000, 100_000));

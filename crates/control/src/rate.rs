@@ -61,7 +61,7 @@ mod tests {
                 now += gap;
                 let at = Instant::from_nanos(now);
                 let next = rate.next();
-                prop_assert_eq!(rate.take(at), next <= at, "next() says when");
+                prop_assert_eq!(rate.take(at), next <= at, "next() returns the instant");
                 if next <= at {
                     taken.push(now);
                 }

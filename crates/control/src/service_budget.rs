@@ -55,7 +55,7 @@ struct ServedTask {
 /// Why a task is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unserved {
-    /// The user whose part is used up.
+    /// The user with a part that is used up.
     pub user: User,
     /// That part of a CPU.
     pub part: Share,
@@ -139,7 +139,7 @@ impl ServiceBudget {
         self.settle()
     }
 
-    /// A task costs nothing any more. Returns the tasks that are served now, and those that no longer are: an earlier
+    /// A task no longer costs anything. Returns the tasks that are served now, and those that no longer are: an earlier
     /// task that fits now may need their part.
     pub fn remove(&mut self, task: TaskId) -> Vec<TaskId> {
         if self.tasks.remove(&task).is_some() { self.settle() } else { Vec::new() }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exempt_task_is_served_whatever_it_costs_and_takes_no_users_part() {
+    fn an_exempt_task_is_always_served_and_uses_no_users_part() {
         let mut service_budget = ServiceBudget::new(ServiceBudget::BUDGET);
         assert_eq!(service_budget.set(TaskId(1), 0, demand(1, 50), true), []);
         (2..6).for_each(|task| assert_eq!(service_budget.set(TaskId(task), 1, demand(1, 1), false), []));

@@ -67,7 +67,7 @@ impl Status {
         Status { at, consumed, cycles: 1, held: None, mode: None, values: Values::default() }
     }
 
-    /// A check of a task whose report is missing.
+    /// A check of a task with a missing report.
     pub fn overdue(at: Instant, consumed: Span) -> Self {
         Status { cycles: 0, ..Status::of_cycle(at, consumed) }
     }

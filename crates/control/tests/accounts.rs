@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const CAP: Share = Share::from_percent(150);
 
-/// What one task asks for, and from which account.
+/// The request of one task, and its account.
 #[derive(Clone, Debug)]
 struct Wish {
     account: Option<u32>,
@@ -133,7 +133,7 @@ fn two_spinners_of_a_user_leave_a_less_important_program_without_an_account_its_
 }
 
 #[test]
-fn a_grant_that_an_account_cuts_says_so_and_names_who_holds_the_rest() {
+fn a_grant_cut_by_an_account_reports_that_and_names_the_tasks_that_hold_the_rest() {
     let mut arbiter = arbiter("strict", &[100_000, 900_000]);
     let wish = |account, percent, importance| Wish { account: Some(account), percent, least: 0, importance, weight: 1 };
     for (task, wish) in [wish(0, 12, 2), wish(0, 12, 1), wish(1, 50, 3)].iter().enumerate() {

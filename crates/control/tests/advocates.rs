@@ -19,7 +19,7 @@ fn all() -> Vec<Box<dyn Advocate>> {
 }
 
 #[derive(Clone, Debug)]
-struct Said {
+struct DrawnReport {
     consumed: u64,
     cycles: u32,
     mode: Option<u32>,
@@ -27,25 +27,26 @@ struct Said {
     wait: u64,
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn reports() -> impl Strategy<Value = DrawnReport> {
     let consumed = prop_oneof![4 => 0u64..200_000_000, 1 => any::<u64>()];
     let values = prop::collection::vec(prop_oneof![0i64..20, any::<i64>()], 0..=Values::MOST);
     (consumed, 0u32..4, prop::option::of(0u32..50), values, 0u64..1_000_000_000)
-        .prop_map(|(consumed, cycles, mode, values, wait)| Said { consumed, cycles, mode, values, wait })
+        .prop_map(|(consumed, cycles, mode, values, wait)| DrawnReport { consumed, cycles, mode, values, wait })
 }
 
-fn statuses(said: &[Said], held: Reservation) -> Vec<Status> {
+fn statuses(reports: &[DrawnReport], held: Reservation) -> Vec<Status> {
     let mut at = Instant::ZERO;
-    said.iter()
-        .map(|said| {
-            at = at.saturating_add(Span::from_nanos(said.wait));
+    reports
+        .iter()
+        .map(|report| {
+            at = at.saturating_add(Span::from_nanos(report.wait));
             Status {
                 at,
-                consumed: Span::from_nanos(said.consumed),
-                cycles: said.cycles,
+                consumed: Span::from_nanos(report.consumed),
+                cycles: report.cycles,
                 held: Some(held),
-                mode: said.mode,
-                values: Values::new(&said.values).unwrap(),
+                mode: report.mode,
+                values: Values::new(&report.values).unwrap(),
             }
         })
         .collect()
@@ -63,11 +64,11 @@ fn reservation() -> impl Strategy<Value = Reservation> {
 proptest! {
     #[test]
     fn whatever_is_reported_an_ask_keeps_period_and_deadline(
-        said in prop::collection::vec(said(), 1..40),
+        reports in prop::collection::vec(reports(), 1..40),
         asked in reservation(),
     ) {
         for mut advocate in all() {
-            for status in statuses(&said, asked) {
+            for status in statuses(&reports, asked) {
                 let ask = advocate.advise(&status, asked).ask;
                 prop_assert_eq!((ask.period(), ask.deadline()), (asked.period(), asked.deadline()));
                 prop_assert!(!ask.budget().is_zero() && ask.budget() <= ask.deadline());
@@ -78,9 +79,9 @@ proptest! {
     }
 
     #[test]
-    fn the_same_reports_get_the_same_asks(said in prop::collection::vec(said(), 1..40), asked in reservation()) {
+    fn the_same_reports_get_the_same_asks(reports in prop::collection::vec(reports(), 1..40), asked in reservation()) {
         for (mut one, mut other) in all().into_iter().zip(all()) {
-            for status in statuses(&said, asked) {
+            for status in statuses(&reports, asked) {
                 prop_assert_eq!(one.advise(&status, asked), other.advise(&status, asked));
             }
             prop_assert_eq!(Words(&*one).to_string(), Words(&*other).to_string());
@@ -89,14 +90,14 @@ proptest! {
 
     #[test]
     fn a_look_between_two_reports_teaches_nothing(
-        said in prop::collection::vec(said(), 1..20),
+        reports in prop::collection::vec(reports(), 1..20),
         asked in reservation(),
     ) {
         for (mut one, mut other) in all().into_iter().zip(all()) {
             if one.name() == "watchdog" {
-                continue; // looks are what it lives on
+                continue; // it depends on samples
             }
-            for status in statuses(&said, asked) {
+            for status in statuses(&reports, asked) {
                 // An application's reports are the same at any time.
                 let look = Status { mode: None, values: Values::default(), ..Status::overdue(status.at, status.consumed) };
                 other.advise(&look, asked);
@@ -141,8 +142,11 @@ fn a_chain_passes_advice_down_and_is_bounded() {
         asked,
         ["max-decay 70ms of 100ms", "log 70ms of 100ms", "cap 30ms of 100ms", "conditions 30ms of 100ms"]
     );
-    let told: Vec<_> = emitted.iter().map(|emission| format!("{emission:?}")).collect();
-    assert!(told[0].starts_with("Log { position: 1") && told[1].starts_with("Conditions { position: 3"), "{told:?}");
+    let printed: Vec<_> = emitted.iter().map(|emission| format!("{emission:?}")).collect();
+    assert!(
+        printed[0].starts_with("Log { position: 1") && printed[1].starts_with("Conditions { position: 3"),
+        "{printed:?}"
+    );
 
     assert_eq!(chain.remove(4).unwrap_err().to_string(), "there is no advocate 4: they are numbered 0 to 3");
     assert_eq!(chain.remove(1).unwrap().name(), "log");

@@ -142,12 +142,12 @@ proptest! {
     fn what_a_history_led_to_a_repetition_leads_to_as_well(events in prop::collection::vec(event(), 1..60)) {
         let play = || {
             let mut arbiter = new();
-            let mut told = Vec::new();
+            let mut printed = Vec::new();
             for (step, event) in events.iter().enumerate() {
                 let now = Instant::ZERO + ms(100 * step as u64);
-                told.push(format!("{:?}", happen(&mut arbiter, event, now)));
+                printed.push(format!("{:?}", happen(&mut arbiter, event, now)));
             }
-            told
+            printed
         };
         prop_assert_eq!(play(), play());
     }
@@ -168,7 +168,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
+fn a_refused_amount_is_granted_to_other_tasks_until_room_appears() {
     let mut arbiter = new();
     let joining = |name: &str, budget, importance| Joining {
         importance,
@@ -195,7 +195,7 @@ fn what_the_scheduler_refuses_goes_to_others_until_somebody_makes_room() {
 }
 
 #[test]
-fn a_task_that_is_kept_out_has_nothing_whatever_it_asks_and_whoever_leaves() {
+fn a_task_that_is_kept_out_holds_nothing_for_any_request_and_any_departure() {
     let mut arbiter = new();
     for task in 1..=2 {
         arbiter.join(TaskId(task), Joining::new("x", of(60, 100), AdvocateChain::default()), Instant::ZERO).unwrap();
@@ -267,7 +267,7 @@ fn a_policy_that_keeps_no_law_is_held_to_it() {
         assert_eq!(
             lawless == 0 || lawless == 2,
             arbiter.reserved().is_zero(),
-            "answers to nobody's ask count for nothing"
+            "an answer without a request has no effect"
         );
     }
 }

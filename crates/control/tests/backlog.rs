@@ -112,7 +112,7 @@ proptest! {
                     match narrow.carry(change.task, change.to) {
                         ChangeResult::Held(confirmation) => arbiter.confirmed(change.task, confirmation),
                         ChangeResult::Refused(most) => {
-                            // A lying scheduler reports that it would accept what it just refused.
+                            // A faulty scheduler reports that it would accept the amount that it has just refused.
                             backlog.refused(change.task, change.to.unwrap(), if lies { change.to } else { most });
                         }
                         ChangeResult::Pending => unreachable!(),
@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn of_many_that_are_refused_at_once_all_are_told_and_tried_again() {
+fn many_refusals_at_once_are_all_reported_and_tried_again() {
     let mut arbiter = Arbiter::new(Box::new(Strict), Share::CPU);
     let mut narrow = Narrow { room: Share::from_percent(50), held: BTreeMap::new(), refusals: 0 };
     let mut backlog = Backlog::default();
@@ -229,7 +229,7 @@ enum Happens {
     /// The scheduler's room changes; tasks that lost something must be reported.
     Room(u64),
     /// Some are reported, or all, from anywhere in the queue.
-    Told(usize, usize),
+    Reported(usize, usize),
     /// The scheduler answers some of the waiting changes.
     Answers(usize, usize),
     Reconsidered,
@@ -243,7 +243,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         4 => (any::<usize>(), 1u64..40, 0u64..3).prop_map(|(task, part, period)| Happens::Declares(task, part, period)),
         1 => any::<usize>().prop_map(Happens::Leaves),
         2 => (0u64..120).prop_map(Happens::Room),
-        3 => (any::<usize>(), prop_oneof![0..4usize, Just(ALL)]).prop_map(|(from, many)| Happens::Told(from, many)),
+        3 => (any::<usize>(), prop_oneof![0..4usize, Just(ALL)]).prop_map(|(from, many)| Happens::Reported(from, many)),
         3 => (any::<usize>(), prop_oneof![0..4usize, Just(ALL)]).prop_map(|(from, many)| Happens::Answers(from, many)),
         1 => Just(Happens::Reconsidered),
     ]
@@ -307,7 +307,7 @@ proptest! {
             let joining = Joining { importance, ..Joining::new("x", reservation(10, 0), AdvocateChain::default()) };
             backlog.add(arbiter.join(one(task), joining, Instant::ZERO).unwrap());
         }
-        let last = [Happens::Answers(0, ALL), Happens::Told(0, ALL)].into_iter().cycle().take(1_000);
+        let last = [Happens::Answers(0, ALL), Happens::Reported(0, ALL)].into_iter().cycle().take(1_000);
         let many = happens.len();
         for (number, happens) in happens.into_iter().chain(last).enumerate() {
             match happens {
@@ -317,7 +317,7 @@ proptest! {
                 Happens::Leaves(task) => arbiter.leave(one(task)).into_iter().for_each(|decision| backlog.add(decision)),
                 Happens::Reconsidered => backlog.add(arbiter.reconsider(|_| ())),
                 Happens::Room(room) => late.lost.extend(late.narrow.narrow(Share::from_percent(room))),
-                Happens::Told(from, many) => {
+                Happens::Reported(from, many) => {
                     for _ in 0..many.min(late.lost.len()) {
                         let (task, what, most) = late.lost.remove(from % late.lost.len());
                         backlog.refused(task, what, most);

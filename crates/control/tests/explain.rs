@@ -41,7 +41,7 @@ fn report(arbiter: &mut Arbiter, task: u32, millis: u64, consumed: u64) {
     arbiter.report(TaskId(task), Status::of_cycle(at(millis), ms(consumed))).unwrap();
 }
 
-fn told(arbiter: &Arbiter, task: u32) -> String {
+fn explanation(arbiter: &Arbiter, task: u32) -> String {
     let reported = arbiter.explain(TaskId(task), Instant::ZERO).unwrap().status.map_or(Instant::ZERO, |last| last.at);
     format!("{}\n", arbiter.explain(TaskId(task), reported + ms(33)).unwrap())
 }
@@ -60,23 +60,23 @@ fn situations() -> Vec<(&'static str, String)> {
         report(&mut figure, task, 250, budget);
     }
     figure.confirmed(TaskId(2), Confirmation { at: at(251), proxy: "window", held: figure.held(TaskId(2)) });
-    all.push(("strict-granted", told(&figure, 1)));
-    all.push(("strict-cut", told(&figure, 2)));
-    all.push(("strict-starved", told(&figure, 3)));
+    all.push(("strict-granted", explanation(&figure, 1)));
+    all.push(("strict-cut", explanation(&figure, 2)));
+    all.push(("strict-starved", explanation(&figure, 3)));
     figure.set_least(TaskId(2), Share::from_percent(40)).unwrap();
-    all.push(("strict-below-least", told(&figure, 2)));
+    all.push(("strict-below-least", explanation(&figure, 2)));
     figure.set_least(TaskId(2), Share::ZERO).unwrap();
     figure.refused(TaskId(1), Some(of(50, 250))).unwrap();
-    all.push(("scheduler-takes-less", told(&figure, 1)));
+    all.push(("scheduler-takes-less", explanation(&figure, 1)));
     figure.refused(TaskId(1), None).unwrap();
-    all.push(("scheduler-takes-nothing", told(&figure, 1)));
+    all.push(("scheduler-takes-nothing", explanation(&figure, 1)));
 
     let mut weighted = arbiter("weighted", 75);
     for task in 1..=9 {
         let name = format!("worker-{task}");
         join(&mut weighted, task, &name, of(20, 100), &[], |joining| joining.weight = task);
     }
-    all.push(("weighted-cut", told(&weighted, 3)));
+    all.push(("weighted-cut", explanation(&weighted, 3)));
 
     let mut parted = arbiter("partition(video 40% strict, rest 35% weighted)", 75);
     join(&mut parted, 1, "player", of(20, 33), &["cap 50%"], |joining| joining.importance = 5);
@@ -84,23 +84,23 @@ fn situations() -> Vec<(&'static str, String)> {
     join(&mut parted, 3, "indexer", of(30, 100), &["glacial", "log"], |joining| joining.group = GroupId(1));
     join(&mut parted, 4, "lost", of(30, 100), &[], |joining| joining.group = GroupId(7));
     report(&mut parted, 3, 100, 25);
-    all.push(("partition-cut", told(&parted, 1)));
-    all.push(("partition-starved", told(&parted, 2)));
-    all.push(("partition-granted", told(&parted, 3)));
-    all.push(("partition-no-group", told(&parted, 4)));
+    all.push(("partition-cut", explanation(&parted, 1)));
+    all.push(("partition-starved", explanation(&parted, 2)));
+    all.push(("partition-granted", explanation(&parted, 3)));
+    all.push(("partition-no-group", explanation(&parted, 4)));
 
     let mut spikes = arbiter("strict", 90);
     join(&mut spikes, 1, "recogniser", of(110, 500), &["proactive", "watchdog"], |joining| joining.importance = 1);
     for cycle in 1..=45 {
         report(&mut spikes, 1, 500 * cycle, if cycle % 10 == 0 { 300 } else { 100 });
     }
-    all.push(("proactive-between", told(&spikes, 1)));
+    all.push(("proactive-between", explanation(&spikes, 1)));
     for cycle in 46..=49 {
         report(&mut spikes, 1, 500 * cycle, 100);
     }
-    all.push(("proactive-due", told(&spikes, 1)));
+    all.push(("proactive-due", explanation(&spikes, 1)));
     spikes.report(TaskId(1), Status::overdue(at(25_500), ms(400))).unwrap();
-    all.push(("watchdog-raised", told(&spikes, 1)));
+    all.push(("watchdog-raised", explanation(&spikes, 1)));
 
     // A camera of 60 frames a second, metered to the nanosecond.
     let mut fine = arbiter("strict", 90);
@@ -108,21 +108,21 @@ fn situations() -> Vec<(&'static str, String)> {
     join(&mut fine, 1, "camera", frame, &["max-decay 10", "glacial"], |_| {});
     let status = Status::of_cycle(at(17), Span::from_nanos(5_313_373));
     fine.report(TaskId(1), status).unwrap();
-    all.push(("fine", told(&fine, 1)));
+    all.push(("fine", explanation(&fine, 1)));
     all
 }
 
 #[test]
-fn each_situation_is_told_in_the_words_beside_it() {
+fn each_situation_is_explained_as_in_its_golden_file() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/explained");
     let bless = std::env::var_os("BLESS").is_some();
     let mut differing = Vec::new();
-    for (name, told) in situations() {
+    for (name, text) in situations() {
         let file = dir.join(name).with_extension("txt");
         if bless {
-            fs::write(&file, &told).unwrap();
-        } else if fs::read_to_string(&file).unwrap_or_default() != told {
-            differing.push(format!("{name}:\n{told}"));
+            fs::write(&file, &text).unwrap();
+        } else if fs::read_to_string(&file).unwrap_or_default() != text {
+            differing.push(format!("{name}:\n{text}"));
         }
     }
     assert!(differing.is_empty(), "{}", differing.join("\n"));

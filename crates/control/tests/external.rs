@@ -99,7 +99,7 @@ fn between_answers_the_last_counts_and_after_a_failure_the_declared_policy() {
 }
 
 #[test]
-fn what_breaks_the_laws_is_cut_and_told() {
+fn a_grant_against_the_laws_is_cut_and_reported() {
     let cap = Share::from_percent(50);
     let mut foreign = ExternalPolicy::new(Box::new(Strict));
     let asks = [ask(1, 10_000, 4 * MS), ask(2, 10_000, 4 * MS)];

@@ -25,7 +25,7 @@ fn program(name: &str, period: u64, takes: u64, importance: u32) -> String {
 }
 
 #[test]
-fn what_a_program_comes_to_ask_follows_from_its_advocates() {
+fn the_request_of_a_program_follows_from_its_advocates() {
     let asks = |rest: &str| {
         let system = system(&format!("[reservation.p]\nprogram = ['p']\nperiod = '100ms'\n{rest}"));
         most(&system.brokered.programs[0]).unwrap().budget()
@@ -78,7 +78,7 @@ fn the_paper_s_figure_5_is_admitted_on_one_cpu() {
 }
 
 #[test]
-fn less_than_asked_is_enough_if_the_file_says_so() {
+fn less_than_requested_is_enough_down_to_the_least_of_the_file() {
     let second = program("second", 100, 50, 1).replace("takes", "least = '20ms'\ntakes");
     let admission = of(&system(&(program("first", 100, 40, 2) + &second)));
     assert_eq!(admission.programs[1].verdict(), AdmissionVerdict::Cut);

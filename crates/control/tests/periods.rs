@@ -206,7 +206,7 @@ fn what_wakes_at_random_has_no_period() {
 }
 
 #[test]
-fn a_program_that_becomes_aperiodic_has_none_any_more() {
+fn a_program_that_becomes_aperiodic_has_no_period() {
     let mut dice = Dice(3);
     let instants = Program::of(10_000).play(&mut dice, 0, 150);
     let mut finder = heard(&instants);

@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn strict_never_takes_from_the_more_important(asks in asks(), cap in 0u64..2_000_000, keep in 0usize..12) {
+    fn strict_never_reduces_the_more_important(asks in asks(), cap in 0u64..2_000_000, keep in 0usize..12) {
         let cap = Share::from_millionths(cap);
         let keep = keep.min(asks.len());
         let (alone, all) = (settle("strict", &asks[..keep], cap), settle("strict", &asks, cap));
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn fair_never_takes_from_the_more_important(asks in asks(), cap in 0u64..2_000_000, keep in 0usize..12) {
+    fn fair_never_reduces_the_more_important(asks in asks(), cap in 0u64..2_000_000, keep in 0usize..12) {
         let cap = Share::from_millionths(cap);
         let level = asks.get(keep).map(|ask| ask.importance);
         let keep = asks.iter().take_while(|ask| Some(ask.importance) != level).count();
@@ -125,9 +125,9 @@ proptest! {
     }
 
     /// No task envies an equal: it got its whole request, or no equal gets more (max-min fairness). If tasks have
-    /// leasts, that holds against tasks of larger demands, except for a task whose own least did not fit.
+    /// leasts, that holds against tasks of larger demands, except for a task with a least that did not fit.
     #[test]
-    fn fair_gives_no_equal_more_than_a_task_that_lacks_something(asks in asks(), cap in 0u64..2_000_000) {
+    fn fair_grants_no_equal_more_than_a_task_that_lacks_something(asks in asks(), cap in 0u64..2_000_000) {
         let grants = settle("fair", &asks, Share::from_millionths(cap));
         for (one, grant) in asks.iter().zip(&grants) {
             for (other, others) in asks.iter().zip(&grants).filter(|(other, _)| other.importance == one.importance) {
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn fair_gives_a_least_or_nothing(asks in asks(), cap in 0u64..2_000_000) {
+    fn fair_grants_a_least_or_nothing(asks in asks(), cap in 0u64..2_000_000) {
         for (ask, grant) in asks.iter().zip(settle("fair", &asks, Share::from_millionths(cap))) {
             if let Some(granted) = grant.reservation {
                 prop_assert!(granted.share() >= ask.least.min(ask.asked.share()).saturating_sub(Share::from_millionths(1)));
@@ -208,7 +208,7 @@ proptest! {
             for other in 0..asks.len() {
                 let (light, heavy) = (u64::from(asks[one].weight), u64::from(asks[other].weight));
                 if grants[other].reservation.is_none() {
-                    continue; // it gave all it had, which is told below as `one`
+                    continue; // it granted all that it had, which `one` below tests
                 }
                 // The rest of rounding is less than a millionth for each task, and one may get all of it.
                 let slack = (asks.len() as u64 + 2) * (light + heavy);
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn those_who_are_blamed_hold_what_is_said(asks in asks(), cap in 0u64..1_000_000) {
+    fn blamed_tasks_hold_the_amount_in_the_explanation(asks in asks(), cap in 0u64..1_000_000) {
         for text in ALL {
             let policy = text.parse::<PolicySpec>().unwrap();
             let grants = settle(text, &asks, Share::from_millionths(cap));

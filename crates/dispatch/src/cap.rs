@@ -60,7 +60,7 @@ impl CapEnforcer {
         }
     }
 
-    /// The most urgent lane whose non-critical work may not start; [`OPEN`] if there is none.
+    /// The most urgent lane with non-critical work that may not start, else [`OPEN`].
     pub fn gate(&self) -> u8 {
         self.gate
     }

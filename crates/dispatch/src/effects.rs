@@ -8,32 +8,33 @@ use hyoshi_trace::{Signal, Slot, Ticket};
 use crate::lane::LaneMask;
 
 /// The actions for the caller after an input. It keeps one of these for each dispatcher and passes it to every
-/// [`Dispatcher::handle`](crate::Dispatcher::handle), which allocates nothing in it as long as the caller takes
+/// [`Dispatcher::handle`](crate::Dispatcher::handle), which allocates nothing in it as long as the caller drains
 /// `sends`, `returned` and `cancelled` after each.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
     pub timer: Instant,
-    /// Lanes whose run token is free and whose queue has a job that may start.
+    /// Lanes with a free run token and with a queued job that may start.
     pub startable: LaneMask,
-    /// Lanes whose run token is taken.
+    /// Lanes with a run token that a job holds.
     pub running: LaneMask,
     /// Lanes that a cap moves below ordinary threads: gated ones without critical work, and those that the hard cap
     /// pauses.
     pub paused: LaneMask,
-    /// Lanes that the hard cap pauses, ceilings included: all except those whose jobs held a resource when it began.
+    /// Lanes that the hard cap pauses, ceilings included: all except those with a job that held a resource at its
+    /// start.
     pub fully_paused: LaneMask,
-    /// Lanes that must decide again. They accumulate until the caller takes them.
+    /// Lanes that must decide again. They accumulate until the caller drains them.
     pub woken: LaneMask,
-    /// Completions for other processors. They accumulate until the caller takes them.
+    /// Completions for other processors. They accumulate until the caller drains them.
     pub sends: Vec<(ProcessorId, Signal)>,
     /// After `Complete`: the number of jobs or joins of this processor that got its ticket.
     pub passed_on: u32,
-    /// Released tickets, one entry for each reference. They accumulate until the caller takes them.
+    /// Released tickets, one entry for each reference. They accumulate until the caller drains them.
     pub returned: Vec<Ticket>,
     /// After `LaneRuns`: the job that the lane must run; `None` if it continues with the present one, or with none.
     pub run: Option<Run>,
-    /// After `Observe`: what happens to the job.
+    /// After `Observe`: the action on the job.
     pub overrun: OverrunAction,
     /// After `Acquire` and `Release`: the level at which the job runs from now on.
     pub level: u8,
@@ -77,7 +78,7 @@ pub struct Run {
     pub preempted: Option<Slot>,
 }
 
-/// What happens to a job that was observed beyond, or not yet at, its worst case.
+/// The action on a job that was observed beyond, or not yet at, its worst case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverrunAction {
     /// It is within its worst case.

@@ -1,4 +1,4 @@
-//! Release guards (Sun and Liu 1996; paper 4, section 2.1).
+//! Release guards (Sun and Liu 1996; in TAO: Zhang et al., RTAS 2005, section 3).
 
 use hyoshi_model::{Guard, Instant, Span};
 

@@ -278,7 +278,7 @@ mod tests {
     /// Begins and ends, in nanoseconds.
     type Spans = Vec<(u64, u64)>;
 
-    /// A processor whose critical work wants the CPU for a given time after it was idle for a given time, in
+    /// A processor with critical work that needs the CPU for a given time after it was idle for a given time, in
     /// microseconds, alternately. In each pause, `held` microseconds of it run nevertheless. Returns when it ran and
     /// paused.
     fn run(cap: &mut HardCapEnforcer, wanted: &[(u64, u64)], held: u64) -> (Spans, Spans) {
@@ -436,7 +436,7 @@ mod tests {
             prop_assert!(pauses.iter().all(|(from, to)| to - from <= longest));
         }
 
-        /// It is not too strict: work that always wants the CPU gets all but the longest pause of every window.
+        /// It is not too strict: work that always needs the CPU gets all but the longest pause of every window.
         #[test]
         fn work_that_wants_more_gets_the_budget(percent in 30u32..100, windows in 3u64..20) {
             let mut cap = HardCapEnforcer::new(share(percent)).unwrap();

@@ -44,7 +44,7 @@ pub enum Transition {
     Release = 2,
     /// It gets the run token.
     Start = 3,
-    /// A better job takes the token from it.
+    /// A better job gets its token.
     Preempt = 4,
     /// It blocks.
     Suspend = 5,

@@ -98,7 +98,7 @@ impl JoinState {
         }
     }
 
-    /// Drops tokens whose number some predecessor has already passed.
+    /// Drops tokens with a number that some predecessor has already passed.
     fn pass_over(&mut self, returned: &mut Vec<Ticket>) {
         loop {
             let Some(newest) = self.waiting.iter().filter_map(|queue| queue.front()).map(|token| token.number).max()

@@ -1,5 +1,5 @@
-//! A model of the kernel, for simulating a dispatcher's threads and for recordings without the kernel's switches. Of
-//! all started jobs that hold their lane's token the most urgent runs; paused and demoted jobs run when no other does.
+//! A model of the kernel, for simulations of a dispatcher's threads and for recordings without the kernel's switches.
+//! The most urgent started job with its lane's token runs; paused and demoted jobs run when no other does.
 
 use alloc::collections::VecDeque;
 

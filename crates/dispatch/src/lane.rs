@@ -14,7 +14,7 @@ use crate::queue::{LaneQueue, QueueRank};
 pub struct LaneState {
     /// Its levels, most urgent first; one, unless the processor is without preemption.
     pub levels: core::ops::Range<u8>,
-    /// Whether a waiting job may take the token from the running one.
+    /// Whether a waiting job may get the token of the running one.
     pub preemptive: bool,
     /// Whether critical jobs can be in it.
     pub critical: bool,

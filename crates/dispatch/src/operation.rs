@@ -26,7 +26,7 @@ pub(crate) struct OperationState {
     pub relegated: bool,
     pub enabled: bool,
     pub period: Span,
-    /// The root whose rate it follows, if that is a range.
+    /// The root that sets its rate, if that rate is a range.
     pub adapted_by: Option<OperationId>,
     /// The adapted period.
     pub adapted: Option<Span>,
@@ -55,7 +55,7 @@ pub(crate) struct OperationState {
     pub intake: Intake,
     /// How many operations trigger it.
     pub predecessors: u16,
-    /// The operation whose numbers its jobs have: itself or one before it.
+    /// The operation that numbers its jobs: itself or one before it.
     pub numbered_by: OperationId,
     pub next_number: u64,
     /// Begin of the next period (periodic operations).
@@ -84,7 +84,7 @@ pub(crate) enum Intake {
     Join(JoinState),
 }
 
-/// Where a completion goes.
+/// The target of a completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Successor {
     /// An operation of this processor, as its predecessor at `position`.
@@ -208,7 +208,7 @@ impl OperationState {
         }
     }
 
-    /// Its host went off: drops all state of earlier jobs, except the numbers.
+    /// Its host was switched off: drops all state of earlier jobs, except the numbers.
     pub fn forget(&mut self, returned: &mut Vec<Ticket>) {
         self.guard = self.guard.fresh();
         if let Intake::Join(join) = &mut self.intake {

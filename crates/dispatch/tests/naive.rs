@@ -114,7 +114,7 @@ impl Naive {
         LevelPosition { level: level.min(last as u8), tie: self.plan.ranking.place(&urgency).tie }
     }
 
-    /// The operation whose numbers an operation's jobs have.
+    /// The operation that numbers an operation's jobs.
     fn counted_by(&self, id: OperationId) -> OperationId {
         match &self.system.operation(id).trigger {
             Trigger::All(several) if several.len() > 1 && !self.system.numbered_by_root(id) => id,

@@ -163,7 +163,7 @@ impl<'a> Caller<'a> {
         Caller { system, dispatcher, effects, now: Instant::ZERO, naive, checked, tickets: Vec::new() }
     }
 
-    /// Completes a job with a ticket of its own.
+    /// Completes a job with a separate ticket.
     fn complete(&mut self, slot: Slot, consumed: Span) {
         self.tickets.push((self.dispatcher.job(slot).id, 0));
         let ticket = NonZeroU32::new(self.tickets.len() as u32).map(Ticket);
@@ -412,7 +412,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn jobs_run_in_the_order_that_a_naive_model_gives(
+    fn jobs_run_in_the_order_of_a_naive_model(
         file in systems(true), actions in actions(), requests: bool
     ) {
         play(&file, &actions, true, requests);

@@ -1,4 +1,5 @@
-//! The pages under `docs/` are a book: each one is in its table of contents, and links lead to files and headings that exist.
+//! The pages under `docs/` are a book: each one is in its table of contents. Links lead to files and headings that
+//! exist, and the files and tests that a page names exist.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,11 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
         code ^= fence;
         !fence && !code && !line.starts_with("    ")
     })
+}
+
+/// The code spans of a page's prose.
+fn spans(text: &str) -> Vec<&str> {
+    prose(text).flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }
 
 /// The targets of a page's links and pictures, without those on the web.
@@ -62,14 +68,18 @@ fn every_page_is_in_the_table_of_contents() {
     assert_eq!(listed, pages);
 }
 
+fn pages(repository: &Path) -> impl Iterator<Item = PathBuf> {
+    let pages = std::fs::read_dir(repository.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.chain(BESIDE.map(|name| repository.join(name)))
+}
+
 #[test]
 fn links_lead_to_files_and_headings_that_exist() {
     let repository = repository();
     let docs = repository.join("docs");
-    let pages = std::fs::read_dir(&docs).unwrap().map(|entry| entry.unwrap().path());
-    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let mut broken = Vec::new();
-    for page in pages.chain(BESIDE.map(|name| repository.join(name))) {
+    for page in pages(&repository) {
         let text = read(&page);
         for target in targets(&text) {
             let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
@@ -83,4 +93,42 @@ fn links_lead_to_files_and_headings_that_exist() {
         }
     }
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn files_that_pages_name_exist() {
+    let repository = repository();
+    let folders = ["crates/", "docs/", "examples/", "packaging/", "schema/", "scripts/", ".ci/"];
+    let is_path =
+        |span: &&str| folders.iter().any(|folder| span.starts_with(folder)) && !span.contains([' ', '{', '*']);
+    for page in pages(&repository) {
+        let text = read(&page);
+        let missing: Vec<_> =
+            spans(&text).into_iter().filter(is_path).filter(|span| !repository.join(span).exists()).collect();
+        assert!(missing.is_empty(), "{} names files that do not exist: {missing:?}", page.display());
+    }
+}
+
+#[test]
+fn tests_that_the_page_on_security_names_exist() {
+    let repository = repository();
+    let mut sources = String::new();
+    let mut folders = vec![repository.join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources += &read(&path);
+            }
+        }
+    }
+    let text = read(&repository.join("docs/security.md"));
+    let is_test = |span: &&str| {
+        span.matches('_').count() > 2 && span.chars().all(|sign| sign.is_ascii_alphanumeric() || sign == '_')
+    };
+    let named: Vec<_> = spans(&text).into_iter().filter(is_test).collect();
+    let missing: Vec<_> = named.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+    assert!(named.len() > 50 && missing.is_empty(), "{} tests, of which do not exist: {missing:?}", named.len());
 }

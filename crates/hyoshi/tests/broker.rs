@@ -16,6 +16,8 @@ mod lanes;
 mod limits;
 #[path = "broker/open.rs"]
 mod open;
+#[path = "broker/pages.rs"]
+mod pages;
 #[path = "broker/period.rs"]
 mod period;
 #[path = "broker/refused.rs"]

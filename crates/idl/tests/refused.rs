@@ -1,6 +1,6 @@
 //! Every file in `tests/bad` is rejected with exactly the messages beside it. After a change of wording: `BLESS=1 cargo
-//! test -p hyoshi-idl --test suite refused::`, then read the diff: an error should be clear to someone who has never
-//! seen the code.
+//! test -p hyoshi-idl --test suite refused::`, then read the diff: an error should be clear without knowledge of
+//! the code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,12 +28,12 @@ fn each_bad_file_is_refused_in_the_words_beside_it() {
         assert!(!errors.errors.is_empty());
         // Remove the repository's path.
         let dir = format!("{}/", path.parent().unwrap().display());
-        let said = errors.to_string().replace(&dir, "");
+        let printed = errors.to_string().replace(&dir, "");
         let expected = path.with_extension("expected");
         if bless {
-            fs::write(&expected, &said).unwrap();
-        } else if fs::read_to_string(&expected).unwrap_or_default() != said {
-            differing.push(format!("{} is answered:\n{said}", path.display()));
+            fs::write(&expected, &printed).unwrap();
+        } else if fs::read_to_string(&expected).unwrap_or_default() != printed {
+            differing.push(format!("{} is answered:\n{printed}", path.display()));
         }
     }
     assert!(differing.is_empty(), "{}", differing.join("\n"));

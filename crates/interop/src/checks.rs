@@ -1,4 +1,4 @@
-//! Our client of `peers.idl`: calls each operation with the samples and with extremes, and checks the answers.
+//! The client of `peers.idl`: calls each operation with the samples and with extremes, and checks the answers.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,15 +13,15 @@ use crate::peers::*;
 use crate::samples;
 use crate::servant::detailed;
 
-/// What the server's ORB and the protocol between can do.
+/// The abilities of the server's ORB and of the protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Able {
     /// Wide characters: not in GIOP 1.0 and 1.1 with omniORB.
     pub wide: bool,
-    /// JacORB 3.9 reads an inout bounded wide string as a narrow one, leaves a fixed's leading zeros away, and makes
-    /// every discriminator without a label 0.
+    /// JacORB 3.9 reads an inout bounded wide string as a narrow one, omits the leading zeros of a fixed, and writes 0
+    /// for each discriminator without a label.
     pub jacorb: bool,
-    /// Characters beyond ASCII but within Latin-1 pass in `string`.
+    /// `string` can have characters beyond ASCII but within Latin-1.
     pub latin1: bool,
     /// Calls us back.
     pub callbacks: bool,
@@ -33,7 +33,7 @@ impl Default for Able {
     }
 }
 
-/// Names whose types have wide characters in them.
+/// Names of types with wide characters.
 const WIDE: &[&str] =
     &["wchar", "wstring", "widename", "mixed", "nested", "onlong", "onlonglong", "widechars", "widestrings"];
 
@@ -41,7 +41,7 @@ const WIDE: &[&str] =
 #[derive(Default)]
 struct CallbackRecorder {
     myself: std::sync::OnceLock<CallbackStub>,
-    told: Mutex<Vec<u32>>,
+    numbers: Mutex<Vec<u32>>,
     changed: Condvar,
 }
 
@@ -61,13 +61,13 @@ impl Callback for CallbackRecorder {
     }
 
     fn tell(&self, number: u32) -> Result<(), SystemException> {
-        self.told.lock().unwrap().push(number);
+        self.numbers.lock().unwrap().push(number);
         self.changed.notify_all();
         Ok(())
     }
 }
 
-/// The checks of one session, and what failed of them.
+/// The checks of one session, and the failures.
 pub struct Checks<'a> {
     peer: &'a PeerStub,
     able: Able,
@@ -75,7 +75,7 @@ pub struct Checks<'a> {
     failed: Vec<String>,
 }
 
-/// What is wrong with an answer.
+/// The error in an answer.
 type Verdict = Result<(), String>;
 
 fn wrong<T>(got: impl Debug, wanted: impl Debug) -> Result<T, String> {
@@ -99,7 +99,7 @@ fn raised<E: Debug>(error: E) -> String {
     format!("{error:?}")
 }
 
-/// Bits, so that a NaN equals itself and zeros differ.
+/// As bits: a NaN equals itself, and zeros differ.
 fn bits32(values: (f32, f32, f32)) -> [u32; 3] {
     [values.0.to_bits(), values.1.to_bits(), values.2.to_bits()]
 }
@@ -108,7 +108,7 @@ fn bits64(values: (f64, f64, f64)) -> [u64; 3] {
     [values.0.to_bits(), values.1.to_bits(), values.2.to_bits()]
 }
 
-/// Runs everything that the server is able to; the failed checks, a line each.
+/// Runs all checks that the server can pass. Returns a line for each failed one.
 pub fn check_all(orb: &Orb, peer: &PeerStub, able: Able) -> Vec<String> {
     let mut checks = Checks { peer, able, passed: 0, failed: Vec::new() };
     checks.samples();
@@ -140,7 +140,7 @@ impl Checks<'_> {
         (self.able.wide || !WIDE.contains(&name)) && !(self.able.jacorb && name == "widename")
     }
 
-    /// Each echo with both samples, either way round.
+    /// Each echo with both samples, in both orders.
     fn samples(&mut self) {
         macro_rules! echo {
             ($($name:ident as $call:ident: |$a:ident| $in:expr;)*) => {
@@ -272,7 +272,7 @@ impl Checks<'_> {
         });
     }
 
-    /// What is longer than its typedef allows never leaves.
+    /// A value that is longer than its typedef allows is not sent.
     fn bounds(&mut self) {
         self.check("a name over its bound", |peer| match peer.echo_name("123456789", &mut String::new()) {
             Err(SystemException { completed: Completed::No, .. }) => Ok(()),
@@ -327,7 +327,7 @@ impl Checks<'_> {
         });
     }
 
-    /// The peer makes an any of each sample, and finds it in ours; and knows its own again after a way through us.
+    /// The peer creates an any of each sample, and recognises it in our any, and in its own any that we send back.
     fn anys(&mut self) {
         for name in samples::NAMES {
             if !self.able.wide && WIDE.contains(name) {
@@ -408,7 +408,7 @@ impl Checks<'_> {
             let forwarded = peer.forwarded().map_err(raised)?.ok_or("nil")?;
             let mut b = 2;
             equal(forwarded.echo_long(1, &mut b).map_err(raised)?, (1, 2))?;
-            // A large body has to be sent twice.
+            // A large body must be sent twice.
             let again = peer.forwarded().map_err(raised)?.ok_or("nil")?;
             let big: Vec<u8> = (0..300_000u32).map(|at| at as u8).collect();
             let (result, _) = again.echo_octets(&big, &mut Vec::new()).map_err(raised)?;
@@ -426,7 +426,7 @@ impl Checks<'_> {
             other => wrong(other, "WithAny"),
         });
         for kind in SystemKind::ALL {
-            // Real-time CORBA's and the activity service's are younger than the peers.
+            // The exceptions of Real-time CORBA and of the activity service are newer than the peers.
             if kind.name().contains("ACTIVITY") || *kind == SystemKind::ThreadCancelled {
                 continue;
             }
@@ -488,7 +488,7 @@ impl Checks<'_> {
                 if count >= 1000 {
                     break;
                 }
-                // Another process counts; it tells nobody.
+                // Another process counts them, without an answer.
                 thread::sleep(Duration::from_millis(10));
             }
             equal(count, 1000)
@@ -517,7 +517,7 @@ impl Checks<'_> {
             });
             equal(wrongs, Vec::new())
         });
-        self.check("calls that nobody waits for", |peer| {
+        self.check("asynchronous calls", |peer| {
             let pending: Vec<_> = (0..100).map(|a| (a, peer.echo_long_async(a, a + 1))).collect();
             for (a, answer) in pending {
                 equal(answer.wait().map_err(raised)?, (a, a, a + 1))?;
@@ -538,11 +538,13 @@ impl Checks<'_> {
         self.check("descend", |peer| equal(peer.descend(Some(&callback), 3), Ok(6)));
         self.check("tell", |peer| {
             peer.tell(Some(&callback), 20).map_err(raised)?;
-            let told = listener.told.lock().unwrap();
-            let (mut told, _) =
-                listener.changed.wait_timeout_while(told, Duration::from_secs(20), |told| told.len() < 20).unwrap();
-            told.sort_unstable();
-            equal(told.clone(), (1..=20).collect())
+            let numbers = listener.numbers.lock().unwrap();
+            let (mut numbers, _) = listener
+                .changed
+                .wait_timeout_while(numbers, Duration::from_secs(20), |numbers| numbers.len() < 20)
+                .unwrap();
+            numbers.sort_unstable();
+            equal(numbers.clone(), (1..=20).collect())
         });
         self.check("echo_callback", |peer| {
             let mut b = Some(callback.clone());

@@ -1,8 +1,8 @@
-//! What ours does with other ORBs: `idl/peers.idl` with every type in every place, served and called by Hyoshi, by
-//! omniORB (C++) and by JacORB (Java), in `others`; `idl/ping.idl` for measurements. Not published.
+//! Tests Hyoshi's ORB with omniORB (C++) and JacORB (Java): each serves and calls `idl/peers.idl`, which has every type
+//! in every position. `idl/ping.idl` is for measurements. Not published.
 //!
-//! `cargo test -p hyoshi-interop` builds the other ORBs' programs if they are installed (`.ci/peers` does that on
-//! Debian) and says so where they are not; `scripts/bench-orb` measures.
+//! `cargo test -p hyoshi-interop` builds the programs in `others` and skips the tests of an ORB that is not installed
+//! (`.ci/peers` installs them on Debian). `scripts/bench-orb` measures.
 
 #![forbid(unsafe_code)]
 

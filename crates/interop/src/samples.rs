@@ -1,4 +1,4 @@
-//! The sample values of `peers.idl`, by the names of its echoes: every peer holds the same two of each.
+//! The sample values of `peers.idl`, by the names of its echoes: every peer has the same two of each.
 
 use hyoshi_orb::{Any, Fixed, TypeCode, Typed, WChar, WString};
 
@@ -7,7 +7,7 @@ use crate::peers::{
     Point, Priced, Tree,
 };
 
-/// Name, type, the first and the second; and what anys do with the first.
+/// Name, type, the first and the second sample; conversions of the first to and from anys.
 macro_rules! samples {
     ($($name:ident: $type:ty = $first:expr, $second:expr;)*) => {
         $(
@@ -23,17 +23,17 @@ macro_rules! samples {
                 $(stringify!($name) => any_of(&$name(false)),)*
                 _ => return None,
             };
-            // A typedef's bound is not known to Rust's type.
+            // Rust's type lacks the bound of a typedef.
             Some(match bounded(name) {
                 Some(code) => Any::new(code, &plain.value().expect("just made")).expect("within its bound"),
                 None => plain,
             })
         }
 
-        /// Whether the any holds the first sample of that name; none for a name that no sample has.
+        /// Whether the any has the first sample of that name; `None` for an unknown name.
         pub fn is_sample(name: &str, any: &Any) -> Option<bool> {
             if bounded(name).is_some() {
-                // JacORB leaves bounds out of the type code.
+                // JacORB omits bounds in the type code.
                 return Some(any.value().ok() == sample(name)?.value().ok());
             }
             Some(match name {
@@ -145,7 +145,7 @@ fn wide(text: &str) -> WString {
     WString::from(text)
 }
 
-/// Of cents.
+/// From cents.
 pub fn cents(of: i128) -> Money {
     Fixed::from_unscaled(of).expect("nine digits at most")
 }

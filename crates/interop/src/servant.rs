@@ -1,4 +1,4 @@
-//! Our server of `peers.idl`: answers each operation as the interface file says.
+//! The servant of `peers.idl`: answers each operation as the interface file describes.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -9,12 +9,12 @@ use hyoshi_orb::{Any, Completed, ObjectRef, Orb, SystemException, SystemKind, Ty
 use crate::peers::*;
 use crate::samples;
 
-/// References that the server gives away; set once they exist, which is after the servant does.
+/// References that the server returns; set when they exist, which is after the servant.
 #[derive(Default)]
 pub struct ServerReferences {
     /// To the servant itself.
     pub myself: OnceLock<PeerStub>,
-    /// To an object whose requests are forwarded to it.
+    /// To an object that forwards its requests to the servant.
     pub forwarded: OnceLock<PeerStub>,
     /// To an object that does not exist.
     pub missing: OnceLock<PeerStub>,
@@ -28,7 +28,7 @@ pub struct PeerServant {
     notes: Mutex<Notes>,
 }
 
-/// Oneways that came.
+/// Received oneways.
 #[derive(Clone, Copy)]
 struct Notes {
     count: u32,
@@ -39,7 +39,7 @@ struct Notes {
 const NONE: Notes = Notes { count: 0, last: 0, rising: true };
 
 impl PeerServant {
-    /// One whose references are told later.
+    /// A servant; its references are set later.
     pub fn new(orb: Orb, known: Arc<ServerReferences>) -> Self {
         PeerServant { orb, known, diamond: Mutex::new((0, Point::default(), Strings::new())), notes: Mutex::new(NONE) }
     }
@@ -104,7 +104,7 @@ impl Diamond for PeerServant {
     }
 }
 
-/// `a` comes back as result and as `b`, what `b` was as `c`.
+/// Returns `a` as result and as `b`, and the former `b` as `c`.
 macro_rules! echoes {
     ($($name:ident($in:ty) -> $out:ty;)*) => {
         $(
@@ -245,7 +245,7 @@ impl Peer for PeerServant {
     }
 
     fn raise_undeclared(&self) -> Result<(), SystemException> {
-        // Rust has no way to raise what is not declared; this is what the peers make of it.
+        // Rust cannot raise an undeclared exception; this is what the peers send for one.
         Err(SystemKind::Unknown.maybe_done(0))
     }
 

@@ -1,4 +1,4 @@
-//! Our server of `peers.idl` as a whole: the object, one whose requests are sent on to it, one that is not there.
+//! The server of `peers.idl`: the object, a reference that forwards to it, and a reference without an object.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use hyoshi_orb::{Elsewhere, Locator, Orb, Servant as Incarnation};
 use crate::peers::{Peer, PeerStub};
 use crate::servant::{PeerServant, ServerReferences};
 
-/// Sends every request on to the object.
+/// Forwards every request to the object.
 struct Forwarder(Arc<ServerReferences>);
 
 impl Locator for Forwarder {
@@ -21,7 +21,7 @@ impl Locator for Forwarder {
 ///
 /// # Errors
 ///
-/// Of an ORB that serves already.
+/// If the ORB serves already.
 pub fn serve(orb: &Orb) -> Result<PeerStub, hyoshi_orb::AdapterError> {
     let known = Arc::new(ServerReferences::default());
     let servant = Arc::new(PeerServant::new(orb.clone(), known.clone()));

@@ -1,4 +1,4 @@
-//! How long large files take: `cargo bench -p hyoshi-model --bench reading`.
+//! The time to read large files: `cargo bench -p hyoshi-model --bench reading`.
 //!
 //! The target is 10,000 operations in under a second.
 

@@ -1,4 +1,4 @@
-//! Reads a system file and prints what it means: `cargo run -p hyoshi-model --example read FILE`.
+//! Reads a system file and prints its meaning: `cargo run -p hyoshi-model --example read FILE`.
 
 fn main() -> std::process::ExitCode {
     let Some(file) = std::env::args_os().nth(1) else {

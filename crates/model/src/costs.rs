@@ -1,4 +1,4 @@
-//! What the middleware itself costs: the CPU time that a processor spends for an operation outside its body.
+//! The costs of the middleware itself: the CPU time that a processor uses for an operation outside its body.
 
 use crate::time::Span;
 
@@ -11,7 +11,7 @@ pub const WATCHDOG_PERIOD: Span = Span::from_millis(50);
 /// them infrastructure overhead and names them as the cause of isolated misses (section V-B).
 ///
 /// ```text
-///   timer expires                      a lane takes the CPU
+///   timer expires                      a lane gets the CPU
 ///   ├─ timer ─┬─ enqueue × jobs due ─┬─ switch ─┬─ dequeue ─┬─ cancel ─┬─ the body ─┬─ enqueue × successors ─┬─ switch back
 ///   └──── above every lane ──────────┘          └────────── at the lane's priority ─────────────────────────┘
 /// ```
@@ -29,7 +29,7 @@ pub struct Costs {
     /// it is part of the triggering job. That job pays for its next leg, or for each operation of its own processor
     /// that it triggers, released at once or not.
     pub enqueue: Span,
-    /// A lane takes its next job from the queue. It is paid before the job, at its priority, once a job (the return to
+    /// A lane dequeues its next job. The cost is paid before the job, at its priority, once a job (the return to
     /// a preempted job is only a switch). A job that is then cancelled pays this and `cancel` before the next job of
     /// its lane.
     pub dequeue: Span,

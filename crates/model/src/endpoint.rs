@@ -125,7 +125,8 @@ impl FromStr for Address {
     }
 }
 
-/// Whether a text is a host's name (RFC 1123, section 2.1). One whose last part is a number would be a mistyped IPv4 address.
+/// Whether a text is a host's name (RFC 1123, section 2.1). A name with a number as last part is a mistyped IPv4
+/// address.
 fn is_host_name(text: &str) -> bool {
     let label = |label: &str| {
         let known = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');

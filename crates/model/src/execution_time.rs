@@ -52,7 +52,7 @@ impl ExecutionTime {
         }
     }
 
-    /// The longest time a job can take.
+    /// The longest time of a job.
     pub fn longest(&self) -> Span {
         match self {
             ExecutionTime::Fixed(span) | ExecutionTime::Uniform(_, span) | ExecutionTime::Normal { most: span, .. } => {
@@ -62,7 +62,7 @@ impl ExecutionTime {
         }
     }
 
-    /// The shortest time a job can take.
+    /// The shortest time of a job.
     pub fn shortest(&self) -> Span {
         match self {
             ExecutionTime::Fixed(span)

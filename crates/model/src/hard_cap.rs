@@ -25,14 +25,14 @@ pub const LASTING: Span = Span::from_secs(1);
 pub struct HardCap {
     /// The share that critical work may use in any [`WINDOW`], in parts per million; 1,000,000 is off.
     pub ppm: u32,
-    /// What happens when the overload lasts.
+    /// The reaction if the overload lasts.
     pub on_overload: OnOverload,
 }
 
-/// What happens when the hard cap has paused a processor's lanes repeatedly for [`LASTING`].
+/// The reaction if the hard cap has paused a processor's lanes repeatedly for [`LASTING`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnOverload {
-    /// The report says so.
+    /// The report shows it.
     #[default]
     Report,
     /// The critical operation of least importance becomes non-critical.

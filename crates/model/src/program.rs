@@ -12,7 +12,7 @@ use crate::time::{Instant, Span};
 /// The CPU broker's part of a system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Brokered {
-    /// One for each host; empty where there are no programs.
+    /// One for each host; empty for hosts without programs.
     pub brokers: Vec<Broker>,
     /// In the file's order.
     pub programs: Vec<Program>,

@@ -1,7 +1,7 @@
 //! Quantities in their written form: a decimal number with its unit, `2.5ms`, `40Hz`, `75%`, `1KiB`.
 //!
-//! They are read in integers, exactly: a value finer than a nanosecond is rejected, not rounded. The one exception is a
-//! rate, whose period is rounded to the nearest nanosecond (30 Hz has no exact one).
+//! They are read in integers, exactly: a value finer than a nanosecond is rejected, not rounded. The one exception is
+//! the period of a rate, which is rounded to the nearest nanosecond (30 Hz has no exact period).
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -9,7 +9,7 @@ use core::str::FromStr;
 
 use crate::time::{LONGEST_SPAN, Span};
 
-/// What a unit measures.
+/// The dimension of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A length of time.
@@ -22,7 +22,7 @@ pub enum Measure {
     Size,
 }
 
-/// Unit, what it measures, and its size in nanoseconds, hertz, parts per million or bytes.
+/// Unit, its dimension, and its size in nanoseconds, hertz, parts per million or bytes.
 const UNITS: &[(&str, Measure, u128)] = &[
     ("ns", Measure::Time, 1),
     ("us", Measure::Time, 1_000),

@@ -16,9 +16,9 @@ use crate::time::{Instant, Span};
 pub struct Contents {
     /// The file's `name`.
     pub name: String,
-    /// The start of every pseudo-random sequence; the same seed gives the same system behaviour.
+    /// The start of every pseudo-random sequence; the same seed leads to the same behaviour of the system.
     pub seed: u64,
-    /// How long a simulation or a run lasts unless the command line says otherwise.
+    /// The length of a simulation or run, unless the command line sets another.
     pub duration: Span,
     /// Machines, at least one (`local` when the file names none).
     pub hosts: Vec<Host>,
@@ -136,7 +136,7 @@ pub struct Processor {
 pub struct Overload {
     /// Its name.
     pub strategy: String,
-    /// It takes over when a critical job's laxity is less than the work ahead of it, plus this.
+    /// It rules from when a critical job's laxity is less than the work ahead of it, plus this.
     pub margin: Span,
     /// The first strategy returns when the trigger was false for this long.
     pub calm: Span,
@@ -161,11 +161,11 @@ pub struct Operation {
     pub name: String,
     /// The processor on which it runs.
     pub on: ProcessorId,
-    /// What releases its jobs.
+    /// The trigger of its jobs.
     pub trigger: Trigger,
     /// If requests release the operation: the least time between two requests that analysis may assume.
     pub min_interval: Option<Span>,
-    /// Operations whose latest value it reads when it starts, without being triggered by them.
+    /// Operations that do not trigger it: when it starts, it reads their latest values.
     pub reads: Vec<OperationId>,
     /// Critical: every deadline matters, never cancelled, never shed.
     pub critical: bool,
@@ -173,15 +173,16 @@ pub struct Operation {
     pub importance: u32,
     /// The roots to which its triggers lead back; itself for one that no operation triggers. Sorted.
     pub roots: Vec<OperationId>,
-    /// The file gives its phase, directly or by a template. If not, `sim` and `run` begin at 0, and `check` allows any phase.
+    /// The file sets its phase, directly or by a template. If not, `sim` and `run` begin at 0, and `check` allows any
+    /// phase.
     pub phase_given: bool,
     /// Resources it holds, each for at most the span, in this order, from the start of each job.
     pub uses: Vec<(ResourceId, Span)>,
-    /// The limit of waiting jobs, and what happens to one more.
+    /// The limit of waiting jobs, and the rule for one more.
     pub queue: QueueLimit,
     /// A job that runs beyond its declared worst case.
     pub on_overrun: OnOverrun,
-    /// What happens to a release while the previous job runs or waits.
+    /// The rule for a release while the previous job runs or waits.
     pub on_busy: OnBusy,
     /// Release guard of a triggered operation.
     pub guard: Guard,
@@ -196,7 +197,7 @@ impl Operation {
     }
 }
 
-/// What releases an operation's jobs.
+/// The trigger of an operation's jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// Time: [`Setting::period`], [`Setting::phase`] and [`Setting::jitter`].
@@ -209,7 +210,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// The operations whose completion counts.
+    /// The operations that trigger it by their completion.
     pub fn predecessors(&self) -> &[OperationId] {
         match self {
             Trigger::Periodic => &[],
@@ -223,7 +224,7 @@ impl Trigger {
 pub struct QueueLimit {
     /// Jobs that may wait (released or held by a guard, not started); at least 1.
     pub limit: u32,
-    /// What happens to one more.
+    /// The rule for one more job.
     pub when_full: WhenFull,
 }
 
@@ -235,17 +236,17 @@ impl QueueLimit {
     }
 }
 
-/// What happens when an operation's queue is full.
+/// The rule for a full queue of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhenFull {
     /// The arriving job is dropped.
     #[default]
     DropNewest,
-    /// The longest waiting job is dropped and the arriving one takes its place.
+    /// The longest waiting job is dropped, and the arriving one is queued.
     DropOldest,
 }
 
-/// What happens to a job that exceeds its declared worst case.
+/// The rule for a job that exceeds its declared worst case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnOverrun {
     /// It continues; reports show it.
@@ -257,13 +258,13 @@ pub enum OnOverrun {
     Stop,
 }
 
-/// What happens to a release while the operation's previous job is unfinished.
+/// The rule for a release while the operation's previous job is unfinished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnBusy {
     /// It waits behind it.
     #[default]
     Queue,
-    /// It is dropped ("strict periodic restriction", paper 4, section 3.4).
+    /// It is dropped ("strict periodic restriction", Zhang et al., RTAS 2005, section 3.4).
     Skip,
 }
 
@@ -295,7 +296,7 @@ pub struct Setting {
     pub offset: Span,
     /// Releases are late by up to this, drawn uniformly; they keep their order even if it exceeds the period.
     pub jitter: Span,
-    /// Declared worst-case execution time; what analysis and cancellation use.
+    /// Declared worst-case execution time, for analysis and cancellation.
     pub wcet: Span,
     /// Declared best-case execution time.
     pub bcet: Span,
@@ -382,7 +383,7 @@ impl Link {
 /// An operating region: from `at` on, operations have these settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epoch {
-    /// Its name; `0`, `1`, ... when the file gives none.
+    /// Its name; `0`, `1`, ... if the file sets none.
     pub name: String,
     /// When it begins.
     pub at: Instant,
@@ -454,7 +455,7 @@ impl Contents {
         &self.epochs[epoch].settings[id.index()]
     }
 
-    /// The periodic operation whose rate this one follows, if the file gives that rate as a range: itself, or its only root.
+    /// The periodic operation that sets its rate, if that rate is a range in the file: itself, or its only root.
     pub fn adapted_by(&self, id: OperationId) -> Option<OperationId> {
         let [root] = self.operation(id).roots[..] else { return None };
         let periodic = self.operation(root).trigger == Trigger::Periodic;
@@ -599,7 +600,7 @@ impl Contents {
     }
 }
 
-/// The share of a CPU, in parts per million, that `jobs` jobs of `wcet` take at each of `rate`
+/// The share of a CPU, in parts per million, that `jobs` jobs of `wcet` use at each of `rate`
 /// releases in 10^9 s.
 pub fn utilisation_ppm(wcet: Span, jobs: u16, rate: u64) -> u64 {
     let nanos = (u128::from(wcet.as_nanos()) * u128::from(jobs)).saturating_mul(u128::from(rate));

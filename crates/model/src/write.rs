@@ -232,7 +232,7 @@ struct Template<'a> {
     first: usize,
     /// How many; `None` for an operation without a number.
     count: Option<usize>,
-    /// Of a template: the period whose phases `stagger = "even"` spreads, or the time between two.
+    /// Of a template: the period over which `stagger = "even"` spreads the phases, or the time between two.
     stagger: Stagger,
     /// Deadlines that count from the origin are written, too: roots and chains do not imply them.
     explicit_deadlines: bool,
@@ -353,7 +353,7 @@ impl Template<'_> {
         self.count.unwrap_or(1)
     }
 
-    /// What the table of all instances contains in the first epoch; later epochs contain the differences.
+    /// The table of all instances in the first epoch; later epochs contain the differences.
     fn base(&self) -> Setting {
         let mut base = setting(self.system, self.first).clone();
         // An operation cannot lose its own deadline again: the table has it only if all epochs have one.
@@ -403,8 +403,8 @@ impl Template<'_> {
             }
         }
         let phase_given = periodic && operation.phase_given && self.count.is_none();
-        for (key, span, said) in [("phase", base.phase, phase_given), ("offset", base.offset, false)] {
-            if said || !span.is_zero() {
+        for (key, span, declared) in [("phase", base.phase, phase_given), ("offset", base.offset, false)] {
+            if declared || !span.is_zero() {
                 line(text, key, time(span));
             }
         }
@@ -478,7 +478,12 @@ fn follows(setting: &Setting, key: &str, periodic: bool) -> bool {
 }
 
 /// The keys in which a setting differs from the one before it, or from none.
-fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said: bool) -> Vec<(&'static str, String)> {
+fn changes(
+    before: Option<&Setting>,
+    now: &Setting,
+    operation: &Operation,
+    declared: bool,
+) -> Vec<(&'static str, String)> {
     let periodic = operation.trigger == Trigger::Periodic;
     let mut changes = Vec::new();
     let differs = |same: &dyn Fn(&Setting) -> bool| before.is_none_or(|before| !same(before));
@@ -500,7 +505,7 @@ fn changes(before: Option<&Setting>, now: &Setting, operation: &Operation, said:
     // Deadlines counted from the origin mostly follow from chains and roots.
     let deadline = match now.deadline {
         Deadline::Own(deadline) => Some(time(deadline)),
-        Deadline::Origin(deadline) => said.then(|| format!("{{ end_to_end = {} }}", time(deadline))),
+        Deadline::Origin(deadline) => declared.then(|| format!("{{ end_to_end = {} }}", time(deadline))),
     };
     if let Some(deadline) = deadline.filter(|_| differs(&|before| before.deadline == now.deadline)) {
         changes.push(("deadline", deadline));

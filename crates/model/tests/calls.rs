@@ -1,4 +1,4 @@
-//! What a call becomes: a chain of triggered operations whose times and deadlines are those of the caller.
+//! A call becomes a chain of triggered operations with the times and deadlines of the caller.
 
 use hyoshi_model::{Deadline, ExecutionTime, Guard, OperationId, Setting, Span, System, Trigger, read, write};
 
@@ -128,7 +128,7 @@ fn the_times_of_the_parts_are_those_of_the_whole_in_every_epoch() {
 }
 
 #[test]
-fn the_callers_deadline_holds_for_its_end_and_for_whom_it_waits() {
+fn the_callers_deadline_holds_for_its_end_and_for_the_method() {
     let system = system(TWO);
     let deadlines = |name| [0, 1, 2].map(|epoch| setting(&system, epoch, name).deadline);
     let from_origin = [40, 40, 90].map(|millis| Deadline::Origin(ms(millis)));

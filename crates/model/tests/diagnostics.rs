@@ -1,6 +1,6 @@
 //! Every file in `tests/refused` and `tests/warned` produces exactly the messages beside it. After a change of wording:
-//! `BLESS=1 cargo test -p hyoshi-model --test suite diagnostics::`, then read the diff: an error should be clear to
-//! someone who has never seen the code.
+//! `BLESS=1 cargo test -p hyoshi-model --test suite diagnostics::`, then read the diff: an error should be clear
+//! without knowledge of the code.
 
 use std::fs;
 use std::path::Path;
@@ -19,17 +19,17 @@ fn differing(dir: &str, refused: bool) -> Vec<String> {
         let text = fs::read_to_string(&path).unwrap();
         let result = hyoshi_model::read(&text, &name, Some(&dir));
         assert_eq!(result.is_err(), refused, "{name}");
-        let said = match result {
+        let printed = match result {
             Ok(loaded) => loaded.warnings.iter().map(|warning| format!("{warning}\n\n")).collect(),
             Err(errors) => errors.to_string(),
         };
         // Remove the repository's path.
-        let said = said.replace(&dir.display().to_string(), "DIR");
+        let printed = printed.replace(&dir.display().to_string(), "DIR");
         let expected = path.with_extension("expected");
         if bless {
-            fs::write(&expected, &said).unwrap();
-        } else if fs::read_to_string(&expected).unwrap_or_default() != said {
-            differing.push(format!("{name} is answered:\n{said}"));
+            fs::write(&expected, &printed).unwrap();
+        } else if fs::read_to_string(&expected).unwrap_or_default() != printed {
+            differing.push(format!("{name} is answered:\n{printed}"));
         }
     }
     differing

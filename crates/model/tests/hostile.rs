@@ -83,14 +83,14 @@ fn deep_nesting_needs_no_stack() {
 }
 
 #[test]
-fn a_long_line_is_told_by_number() {
+fn a_long_line_is_reported_by_its_number() {
     let text = format!("name = \"x\"\nseed = \"{}\"\n", "y".repeat(100_000));
     let errors = read(&text, "x", None).unwrap_err().to_string();
     assert!(errors.len() < 1_000 && errors.contains("--> x:2:8"), "{errors}");
 }
 
 #[test]
-fn at_most_a_hundred_errors_are_told_and_the_rest_counted() {
+fn at_most_a_hundred_errors_are_listed_and_the_rest_counted() {
     let operations: String = (0..1_000).map(|n| format!("[operation.o{n}]\nevery = \"1s\"\nwcet = 1\n")).collect();
     let errors = read(&format!("name = \"x\"\n{operations}"), "x", None).unwrap_err();
     assert_eq!((errors.errors.len(), errors.more), (100, 900));

@@ -1,4 +1,4 @@
-//! What files mean: defaults, inheritance along triggers, templates, epochs.
+//! The meaning of files: defaults, inheritance along triggers, templates, epochs.
 
 use hyoshi_model::*;
 
@@ -120,7 +120,7 @@ fn a_system_of_one_operation_needs_four_lines() {
 }
 
 #[test]
-fn a_range_of_rates_gives_the_shortest_and_the_longest_period() {
+fn a_range_of_rates_sets_the_shortest_and_the_longest_period() {
     let system = system(
         "[operation.a]\nrate = [\"10Hz\", \"40Hz\"]\nwcet = \"2ms\"\n[operation.b]\nevery = [\"5ms\", \"8ms\"]\nwcet = \"1ms\"",
     );

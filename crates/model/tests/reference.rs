@@ -69,10 +69,10 @@ fn the_reference_has_every_key_with_its_default_and_a_comment() {
                 continue;
             };
             // If a key's section shows another value, its default is described in words.
-            let told = commented
+            let documented = commented
                 .clone()
                 .any(|value| text[value.span()] == *default || line(value).contains(&format!("default {default}")));
-            if !told {
+            if !documented {
                 missing.push(format!("{path} is not shown with its default, {default}"));
             }
         }

@@ -79,7 +79,7 @@ mod tests {
         let third = all.open(cursor(), at(3)).unwrap();
         assert!(all.used(second, at(3)).is_none(), "it was used longest ago");
         assert!(all.used(first, at(11)).is_some());
-        assert!(all.used(third, at(13)).is_none(), "nobody used it for 10 ms");
+        assert!(all.used(third, at(13)).is_none(), "it was not used for 10 ms");
         assert!(all.close(first) && !all.close(first));
         assert_eq!(Iterators::new(0, Span::from_millis(1)).open(cursor(), at(0)), None);
     }

@@ -1,4 +1,4 @@
-//! The naming service: the tree of contexts behind CosNaming's operations, kept on disk.
+//! The naming service: the tree of contexts behind CosNaming's operations, stored on disk.
 
 use std::fmt;
 use std::path::Path;
@@ -59,7 +59,7 @@ impl From<AdapterError> for NamingServiceError {
 /// The state that all contexts share.
 pub(crate) struct NamingState {
     pub(crate) limits: NamingLimits,
-    /// Held during a change, from the decision until it is applied; taken before the tree.
+    /// Held during a change, from the decision until it is applied; locked before the tree.
     store: PiMutex<Option<Store>>,
     /// Held only to read or to apply a change, never during disk writes.
     tree: PiMutex<NamingTree>,

@@ -88,7 +88,7 @@ pub(crate) struct Store {
     due: u64,
     /// A write failed: the octets behind `length` are unknown.
     pub(crate) doubtful: bool,
-    /// A description of what was cut off when it was opened.
+    /// A description of the part that was cut off when it was opened.
     pub(crate) repaired: Option<String>,
 }
 
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_cut_off_at_any_octet_takes_nothing_else_with_it() {
+    fn a_record_cut_off_at_any_octet_loses_no_other_record() {
         let place = Place::new();
         let (mut store, mut tree) = place.open();
         keep(&mut store, &mut tree, &[bind("a")]);
@@ -558,7 +558,7 @@ mod tests {
         /// Whatever is bound and unbound, and wherever the log is cut: what comes back is the tree after some of
         /// the changes, in their order, and all those before the cut.
         #[test]
-        fn a_log_cut_anywhere_gives_the_tree_at_that_time(
+        fn a_log_cut_anywhere_restores_the_tree_of_that_time(
             steps in vec((0_u8..5, 0_u64..4, "[a-cé]{0,2}"), 0..20),
             anew in 0_usize..20,
             cut in any::<Index>(),
@@ -596,7 +596,7 @@ mod tests {
     }
 
     impl Snapshot {
-        /// Its changes, as contexts come in no order.
+        /// Its changes; the order of contexts is not defined.
         fn sorted(&self) -> Vec<String> {
             let (mut changes, mut at) = (Vec::new(), MAGIC.len());
             while at < self.0.len() {

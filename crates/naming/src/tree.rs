@@ -52,7 +52,7 @@ impl NameComponent {
 /// A change of the tree, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TreeChange {
-    /// Replaces what was bound, if anything.
+    /// Replaces an earlier binding, if any.
     Bind(ContextId, NameComponent, Referent),
     Unbind(ContextId, NameComponent),
     Make(ContextId),

@@ -35,7 +35,7 @@ fn name(steps: impl IntoIterator<Item = &'static str>) -> Vec<NameComponent> {
     steps.into_iter().map(|id| NameComponent { id: id.to_owned(), kind: String::new() }).collect()
 }
 
-/// Another client's requests, while something goes on: the longest one.
+/// The longest request of another client meanwhile.
 fn beside<R>(client: &Orb, port: u16, goes_on: impl FnOnce() -> R) -> (R, Duration) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn services_that_lead_into_each_other_for_ever_keep_a_thread_for_other_requests(
     let begun = Instant::now();
     let (raised, longest) = beside(&Orb::client().unwrap(), one.port, || one.root.resolve(&deep).unwrap_err());
     println!("{raised} after {:?}; another client waited {longest:?}", begun.elapsed());
-    // The client is given the context in which it can go on by itself.
+    // The client gets the context from which it can continue.
     let ResolveError::CannotProceed(rest) = raised else { panic!("{raised}") };
     assert!(rest.rest_of_name.len() > 1 && rest.cxt.is_some());
     assert!(begun.elapsed() < Duration::from_secs(5) && longest < Duration::from_secs(5));

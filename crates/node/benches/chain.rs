@@ -1,10 +1,10 @@
-//! How long a chain takes from one process to another: `cargo bench -p hyoshi-node --bench chain`, as root.
+//! The time of a chain from one process to another: `cargo bench -p hyoshi-node --bench chain`, as root.
 //!
-//! *Chain*: two hosts, each a process on a CPU of its own with an idle lane; from the completion of the first operation to
-//! the start of the next one, both by the nodes' events. *Oneway*: a bare oneway call between two such processes, from the
-//! call to the entry of the servant, by threads of the same priorities on the same CPUs. *Wake-up*: within a process, from
-//! the delivery of an arrived completion to the start of its job on an idle lane. The goal: the chain takes at most 1.2
-//! times the sum of the other two. They are measured in turn, several rounds of each.
+//! *Chain*: two hosts, each a process on a CPU of its own with an idle lane; from the completion of the first operation
+//! to the start of the next one, both by the nodes' events. *Oneway*: a bare oneway call between two such processes,
+//! from the call to the entry of the servant, by threads of the same priorities on the same CPUs. *Wake-up*: within a
+//! process, from the delivery of an arrived completion to the start of its job on an idle lane. The goal: the chain
+//! needs at most 1.2 times the sum of the other two. They are measured alternately, several rounds of each.
 //!
 //! Both processes are on one machine, so CLOCK_MONOTONIC is common to them.
 
@@ -124,7 +124,7 @@ fn prepare(system: &Arc<System>, host: u32) -> Prepared {
     node.body("first", |_| ()).body("next", |_| ()).prepare().expect("a node")
 }
 
-/// The second process, and what it prints.
+/// The second process, and its output.
 struct Second {
     child: Child,
     stdin: ChildStdin,
@@ -246,7 +246,7 @@ fn now() -> u64 {
 impl wire::Peer for Sink {
     fn complete(&self, _: u64, what: &wire::Completion, _: &[u8]) -> Result<(), SystemException> {
         let at = now();
-        self.0.lock().expect("nobody panics").push((what.number, at));
+        self.0.lock().expect("no thread panics").push((what.number, at));
         Ok(())
     }
     fn introduce(&self, _: &wire::Introduction) -> Result<wire::Welcome, IntroduceError> {
@@ -285,7 +285,7 @@ fn serve_oneways(port: u16) {
     println!("ready");
     // Until the first process has sent everything.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    let times = Times(sink.0.lock().expect("nobody panics").clone());
+    let times = Times(sink.0.lock().expect("no thread panics").clone());
     times.print();
 }
 

@@ -1,5 +1,6 @@
-//! What a request costs that a node's lane orders, beside one that a thread of the ORB serves: `cargo bench -p hyoshi-node
-//! --bench requests`, as root. Empty two-way calls over TCP on loopback, from a real-time thread on another CPU, in turn.
+//! The cost of a request that a node's lane orders, and of one that a thread of the ORB serves: `cargo bench -p
+//! hyoshi-node --bench requests`, as root. Empty two-way calls over TCP on loopback, from a real-time thread on another
+//! CPU, alternately.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use tracking::{Tracker, TrackerStub, Yard};
 mod tracking;
 
 fn main() {
-    // `cargo test --benches` only wants to see that it starts.
+    // `cargo test --benches` only checks that it starts.
     let short = std::env::args().any(|argument| argument == "--test");
     let (rounds, calls) = if short { (1, 20) } else { (10, 1_000) };
     let cpus = allowed_cpus();

@@ -5,7 +5,7 @@
 //!   Gathering ──────────────────────────────────────────────────────────────────────────────────────► Running
 //!       │                                                                                                ▲
 //!       └────────────────────────────────────────────────────────────────────────────────────────────────┘
-//!                 a present host runs already: take part in its run
+//!                 a present host runs already: join its run
 //! ```
 
 use hyoshi_model::HostId;
@@ -18,7 +18,7 @@ pub enum NodeProgress {
         /// Its maximum wait is over.
         impatient: bool,
     },
-    /// It takes part in a run.
+    /// It is part of a run.
     Running(AgreedRun),
 }
 

@@ -82,7 +82,7 @@ struct AfterRun {
 }
 
 /// A lane that is read for a node. After the run, its thread answers further requests with an exception. When it is
-/// dropped, nothing reads the lane any more: shut the ORB down then.
+/// dropped, nothing reads the lane: shut the ORB down then.
 #[derive(Debug)]
 #[must_use = "requests that arrive after the run are answered only while it exists"]
 pub struct ServedLane {

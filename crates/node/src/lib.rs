@@ -10,8 +10,8 @@
 //!                                contact's thread ═ introduce, exchange ═► thread of the ORB
 //! ```
 //!
-//! The threads of the ORB and the senders are above the lanes, at the priority of release threads: their work for
-//! one completion takes some microseconds, and a peer may send twice the rates in the file. Calls of clients that are not
+//! The threads of the ORB and the senders are above the lanes, at the priority of release threads: their work for one
+//! completion lasts some microseconds, and a peer may send twice the rates in the file. Calls of clients that are not
 //! peers are delayed (`strangers`).
 
 #![forbid(unsafe_code)]

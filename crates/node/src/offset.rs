@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_whose_rate_changes_has_not_jumped() {
+    fn a_clock_with_a_changed_rate_has_not_jumped() {
         let mut offset = ClockOffset::new();
         let quarter = 250_000_000;
         for at in 1..400 {

@@ -216,8 +216,8 @@ impl PeerState {
         self.incarnation != 0 && self.heard != 0 && now.saturating_sub(self.heard) < within.as_nanos()
     }
 
-    /// Notes which start of its node answers. A restarted node's clock is measured anew: its machine may have rebooted,
-    /// and CLOCK_MONOTONIC begins with the machine.
+    /// Notes which start of its node answers. A restarted node's clock is measured again: its machine may have
+    /// rebooted, and CLOCK_MONOTONIC begins with the machine.
     pub fn answers_as(&mut self, incarnation: u64) {
         if self.answered_as != incarnation {
             (self.answered_as, self.clock) = (incarnation, ClockOffset::new());

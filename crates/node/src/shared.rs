@@ -208,7 +208,8 @@ pub(crate) fn taking_part(system: &System) -> impl Iterator<Item = HostId> + '_ 
     (0..system.hosts.len() as u32).map(HostId).filter(has_processor)
 }
 
-/// The completions a second that the operations of a host may send to another, twice what the file says, in any epoch.
+/// The completions a second that the operations of a host may send to another: twice the rates in the file, in any
+/// epoch.
 fn rate(system: &System, from: HostId, to: HostId) -> u64 {
     let host = |operation: hyoshi_model::OperationId| system.processor(system.operation(operation).on).host;
     let of_epoch = |epoch: usize| -> u64 {

@@ -68,13 +68,13 @@ fn two_nodes_agree_on_instant_0_and_a_chain_runs_through_both() {
 }
 
 #[test]
-fn a_node_alone_begins_after_its_wait_and_one_that_comes_later_keeps_its_instant_0() {
+fn a_node_alone_begins_after_its_wait_and_a_later_one_uses_its_instant_0() {
     let [text, _] = both_ways("60s");
     let mut drone = Host::start(&text, DRONE, Span::from_millis(10)).unwrap();
     let agreed = drone.agree().unwrap();
     let running = drone.begin(&agreed);
     assert!(!agreed.late);
-    until("the drone sends in vain", || drone.peers.standing()[0].unsent > 3);
+    until("the drone sends without effect", || drone.peers.standing()[0].unsent > 3);
     let mut station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
     let late = station.agree().unwrap();
     assert_eq!((late.late, late.run), (true, agreed.run));

@@ -21,7 +21,7 @@ fn now() -> i64 {
     MonotonicClock::from_origin(0).now().as_nanos() as i64
 }
 
-/// A node of a host whose clock differs. It takes part in the caller's run, or has begun one itself.
+/// A node of a host with another clock. It joins the caller's run, or has started a run of its own.
 struct Other {
     host: &'static str,
     digest: [u8; 32],
@@ -106,7 +106,7 @@ fn tcp(duration: &str) -> String {
 }
 
 #[test]
-fn a_host_whose_machine_started_after_instant_0_joins_and_starts_at_its_next_releases() {
+fn a_host_on_a_machine_started_after_instant_0_joins_and_starts_at_its_next_releases() {
     let text = tcp("80000h");
     let system = system(&text);
     // Instant 0 was an hour before this machine was started; the drone's clock is ten hours ahead.

@@ -101,7 +101,7 @@ struct Server {
     urgent: String,
 }
 
-/// A tracker whose `nothing` and `echo` are the operation `reset`, all else `locate`.
+/// A tracker: `nothing` and `echo` are jobs of the operation `reset`, all other methods of `locate`.
 fn server(limit: u32) -> (Server, Prepared) {
     let text = TEXT.replace("limit = 2", &format!("limit = {limit}"));
     let system = Arc::new(read(&text, "tracking.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);

@@ -175,7 +175,7 @@ fn completions_of_strangers_and_floods_are_counted_and_keep_no_lane_from_its_wor
 }
 
 #[test]
-fn who_says_nothing_or_nonsense_is_closed_and_others_are_served() {
+fn silent_and_malformed_connections_are_closed_and_other_clients_are_served() {
     let (drone, _) = alone();
     let hyoshi_model::Endpoint::Tcp(address) = drone.system.hosts[0].endpoints[0].clone() else { unreachable!() };
     let connect = || TcpStream::connect(address.to_string()).unwrap();

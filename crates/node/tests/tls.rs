@@ -68,7 +68,7 @@ fn two_nodes_with_certificates_for_their_hosts_join_and_exchange_completions() {
 }
 
 #[test]
-fn a_node_whose_certificate_is_for_another_host_is_refused_and_both_sides_say_why() {
+fn a_node_with_a_certificate_for_another_host_is_refused_and_both_sides_report_why() {
     let (plant, text) = (Authority::new("plant"), over_tls("60s"));
     let of = |name: &str| tls(&plant.papers(&[name]), &plant.roots());
     let drone = with_tls(&text, DRONE, of("drone"));

@@ -28,10 +28,10 @@ unsafe extern "C" fn create(
         match value.to_str().ok().and_then(|text| text.parse::<u64>().ok()) {
             Some(millis @ 1..=1_000) if name == c"step" => steps = Steps(millis * 1_000_000),
             _ => {
-                let told = c"its one parameter is step, in ms, from 1 to 1000".to_bytes_with_nul();
-                if told.len() <= room {
+                let message = c"its one parameter is step, in ms, from 1 to 1000".to_bytes_with_nul();
+                if message.len() <= room {
                     // SAFETY: there is room for it.
-                    unsafe { why.cast::<u8>().copy_from_nonoverlapping(told.as_ptr(), told.len()) };
+                    unsafe { why.cast::<u8>().copy_from_nonoverlapping(message.as_ptr(), message.len()) };
                 }
                 return std::ptr::null_mut();
             }

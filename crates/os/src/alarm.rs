@@ -134,7 +134,7 @@ impl Alarms {
             tv_nsec: (span.as_nanos() % 1_000_000_000) as _,
         });
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // epoll_pwait2(2), whose timeout is in nanoseconds (Linux 5.11).
+        // epoll_pwait2(2): its timeout is in nanoseconds (Linux 5.11).
         // SAFETY: events and timeout live for the call, no signal mask is passed.
         let ready = unsafe {
             let none = std::ptr::null::<libc::sigset_t>();

@@ -22,7 +22,7 @@ use mounts::{Hierarchy, hierarchies};
 pub use own::OwnGroup;
 pub use subtree::Subtree;
 
-/// The group whose CPU controller holds this process.
+/// The group of the CPU controller that has this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuGroup {
     /// The version of the hierarchy that has the CPU controller; `None` if no control groups are mounted.

@@ -1,4 +1,4 @@
-//! What this machine grants and refuses, the consequences, and the remedies.
+//! The features that this machine grants or refuses, the consequences, and the remedies.
 //!
 //! Each probe tests a feature, never a version number: kernels are patched, and containers hide versions. A probe reads
 //! (thin) and a judgement turns the text into a [`DoctorFinding`] (pure, tested on texts of other machines).
@@ -42,7 +42,7 @@ pub enum DoctorVerdict {
     Refused,
 }
 
-/// All findings, in the order of the report. Takes about half a second, most of it for the measured wake-ups; changes
+/// All findings, in the order of the report. Needs about half a second, most of it for the measured wake-ups; changes
 /// nothing on the machine.
 pub fn probe() -> Vec<DoctorFinding> {
     PROBES.iter().filter_map(|probe| probe()).collect()

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 /// True if this process has rights that its caller lacks: it is setuid, setgid, or has file capabilities (AT_SECURE,
 /// getauxval(3)).
 pub fn is_privileged_by_file() -> bool {
-    // SAFETY: the call takes one integer and reads the process's own auxiliary vector.
+    // SAFETY: the call has one integer as argument and reads the process's own auxiliary vector.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 

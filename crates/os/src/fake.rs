@@ -12,7 +12,7 @@ use crate::refusal::{KernelRequest, Refused};
 use crate::switches::{SwitchSource, SwitchVisibility, Switched};
 use crate::thread::{Scheduled, ThreadPolicy};
 
-/// A clock that stands still until it is advanced; a sleep sets it to the target instant.
+/// A clock that does not advance until it is set; a sleep sets it to the target instant.
 #[derive(Debug, Default)]
 pub struct FakeClock {
     now: AtomicU64,
@@ -44,7 +44,7 @@ impl Clock for FakeClock {
     }
 }
 
-/// A thread that records its scheduling and whose consumption is set by the test.
+/// A thread that records its scheduling; the test sets its consumption.
 #[derive(Debug, Default)]
 pub struct FakeThread {
     refuses_fifo: bool,
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sleep_on_a_fake_clock_takes_no_time_and_never_goes_back() {
+    fn a_sleep_on_a_fake_clock_lasts_no_time_and_never_turns_the_clock_back() {
         let clock = FakeClock::new();
         clock.sleep_until(Instant::from_nanos(7));
         clock.sleep_until(Instant::from_nanos(5));

@@ -1,4 +1,4 @@
-//! Idle states: a CPU that sleeps deeply takes tens of microseconds to wake up.
+//! Idle states: a CPU in deep sleep needs tens of microseconds to wake up.
 
 use std::fs::File;
 use std::io::{self, Write};

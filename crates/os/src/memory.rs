@@ -61,10 +61,10 @@ fn stack_floor() -> Option<usize> {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return None;
         }
-        let told = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut size)
+        let result = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut size)
             | libc::pthread_attr_getguardsize(attributes.as_ptr(), &raw mut guard);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         // Libraries and their versions differ in whether the stack includes the guard.
-        (told == 0).then(|| lowest as usize + guard)
+        (result == 0).then(|| lowest as usize + guard)
     }
 }

@@ -93,7 +93,7 @@ impl Meter {
         processes.into_iter().for_each(|process| self.add(process, false));
     }
 
-    /// Consumption so far: 0.3 us for each counter, some us for one whose thread runs elsewhere.
+    /// Consumption so far: costs 0.3 us for each counter, some us if its thread runs on another CPU.
     pub fn read(&mut self) -> Span {
         if self.fresh {
             let mut sum = self.before;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_gone_is_nobody() {
+    fn an_ended_process_has_consumed_nothing() {
         let (mut shell, process) = Shell::run("read go");
         shell.finish();
         let mut meter = Meter::new();

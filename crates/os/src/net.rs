@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn octets_arrive_and_a_read_that_must_not_wait_does_not() {
         let (client, server) = pair();
-        assert_eq!(server.credentials(), None, "TCP does not tell");
+        assert_eq!(server.credentials(), None, "TCP has no credentials");
         let mut into = [0; 8];
         assert_eq!(server.read(&mut into, May::Never).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert!(server.is_quiet());

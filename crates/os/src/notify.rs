@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_nobody_asked_and_a_bad_address_is_an_error() {
+    fn without_a_service_manager_no_report_is_sent_and_a_bad_address_is_an_error() {
         Notifier::none().ready("alone").unwrap();
         assert!(Notifier::to(b"here").is_err() && Notifier::to(b"").is_err());
     }

@@ -21,7 +21,7 @@ pub struct Poller {
     poke: OwnedFd,
 }
 
-/// What became ready.
+/// The ready sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// The source with this number; it is disabled until it is armed again.
@@ -147,7 +147,7 @@ mod tests {
     use crate::net::{Listener, SocketAddress, SocketStream};
 
     #[test]
-    fn a_source_is_told_once_until_it_is_armed_again() {
+    fn a_source_is_reported_once_until_it_is_armed_again() {
         let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let poller = Poller::new().unwrap();
         poller.add(&listener, 7, false).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_whose_other_end_has_ended_says_so_beside_what_it_sent() {
+    fn a_source_with_a_closed_peer_reports_that_and_the_received_data() {
         let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let poller = Poller::new().unwrap();
         let client = SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();

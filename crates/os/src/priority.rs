@@ -1,4 +1,4 @@
-//! The map of priorities. `doctor` prints it, the file may move lanes within it, and every thread of Hyoshi takes its
+//! The map of priorities. `doctor` prints it, the file may move lanes within it, and every thread of Hyoshi has its
 //! priority from here, so one page shows which thread runs above which.
 //!
 //! ```text

@@ -46,7 +46,7 @@ impl Stat {
     }
 }
 
-/// Whether it wants to run, or runs; `None` after it has ended.
+/// Whether it is ready to run, or runs; `None` after it has ended.
 pub(crate) fn wants_to_run(folder: &str) -> Option<bool> {
     let line = line(folder).ok()?;
     name_and_rest(&line).map(|(_, rest)| rest.starts_with('R'))

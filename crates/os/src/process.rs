@@ -82,7 +82,7 @@ impl Process {
     /// If there is none, or it is the kernel's own.
     pub fn open(pid: u32) -> Result<Self, NoProcess> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(NoProcess::Gone(pid))?;
-        // The descriptor first: later reads of /proc are of the same process if that still lives.
+        // The descriptor first: later reads of /proc are of the same process if it still exists.
         let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => Some(fd),
             // INVAL and, from Linux 6.14 on, NOENT: the number is a thread's, not a process's.
@@ -161,7 +161,7 @@ impl Process {
         }
         let mut entries = RawDir::new(self.tasks.as_fd(), &mut space);
         while let Some(Ok(entry)) = entries.next() {
-            // Names that are no numbers are `.` and `..`.
+            // Only `.` and `..` are not numbers.
             let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok());
             threads.extend(number);
             if threads.len() >= MOST_THREADS {
@@ -178,7 +178,7 @@ impl Process {
     }
 
     /// True when its first thread has ended, also while others continue: it is still listed among them, and must not be
-    /// scheduled any more (the kernel would take bandwidth for it and never return it).
+    /// scheduled any more (the kernel would reserve bandwidth for it and never return it).
     pub fn first_thread_has_ended(&self) -> bool {
         stat_of(self.identity.number).is_ok_and(|stat| stat.start != self.identity.start || stat.has_ended())
     }
@@ -203,8 +203,8 @@ impl Process {
 
     /// Its users at present; `None` after it has ended. Under 1 us from Linux 6.13 on, some 12 us before.
     pub fn owner(&self) -> Option<Owner> {
-        let told = self.pidfd.as_ref().and_then(credentials::of_descriptor);
-        let owner = told.or_else(|| credentials::of_number(self.identity.number))?;
+        let owner = self.pidfd.as_ref().and_then(credentials::of_descriptor);
+        let owner = owner.or_else(|| credentials::of_number(self.identity.number))?;
         (!self.has_ended()).then_some(owner)
     }
 }
@@ -256,7 +256,7 @@ pub fn ask_to_end(child: &Child) -> io::Result<()> {
 ///
 /// On an older kernel.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
-    // SAFETY: the call takes three integers, and sets a flag of descriptors.
+    // SAFETY: the call has three integers as arguments, and sets a flag of descriptors.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -526,13 +526,13 @@ mod tests {
 
     #[test]
     fn a_thread_of_a_process_is_no_process() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, until) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            tell.send(crate::lock::tid()).unwrap();
+            sender.send(crate::lock::tid()).unwrap();
             let _ = until.recv();
         });
-        let tid = told.recv().unwrap();
+        let tid = receiver.recv().unwrap();
         assert_eq!(Process::open(tid).unwrap_err(), NoProcess::Gone(tid));
         assert!(identity_of_thread(std::process::id(), tid).is_some());
         drop(end);

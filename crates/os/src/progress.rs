@@ -14,7 +14,7 @@ use crate::proc;
 /// The progress of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadProgress {
-    /// It wants to run.
+    /// It is ready to run.
     pub wants: bool,
     /// How long it has run in total, as of the kernel's last tick.
     pub ran: Span,
@@ -36,8 +36,8 @@ pub fn is_throttled(tid: u32) -> bool {
     if !ThreadProgress::of(tid).is_some_and(|progress| progress.wants) {
         return false;
     }
-    let told = fs::read_to_string(format!("/proc/{tid}/sched")).unwrap_or_default();
-    let left = told.lines().find_map(|line| line.strip_prefix("dl.runtime"));
+    let text = fs::read_to_string(format!("/proc/{tid}/sched")).unwrap_or_default();
+    let left = text.lines().find_map(|line| line.strip_prefix("dl.runtime"));
     let left = left.and_then(|rest| rest.rsplit(':').next()?.trim().parse::<i64>().ok());
     left.is_some_and(|left| left <= 0)
 }

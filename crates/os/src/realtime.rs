@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_of_one_cpu_is_told_from_those_of_several() {
+    fn a_thread_of_one_cpu_is_distinguished_from_those_of_several() {
         let status = |list: &str| format!("Name:\tx\nCpus_allowed:\t3\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\n");
         assert_eq!(only_cpu(&status("3")), Some(3));
         assert_eq!(only_cpu(&status("0-1")), None);

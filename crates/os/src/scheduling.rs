@@ -130,8 +130,8 @@ impl Scheduling {
 
     /// Restores a thread's scheduling, except for its nice value, which was not changed. A SCHED_DEADLINE thread is
     /// shrunk to the least bandwidth before it leaves: if it sleeps, the kernel would otherwise keep its bandwidth
-    /// reserved, even after its end. One that was throttled stays marked for hours: code that gives it bandwidth again
-    /// must check that it runs, and [free](Scheduling::free) it if not.
+    /// reserved, even after its end. One that was throttled stays marked for hours: code that assigns it bandwidth
+    /// again must check that it runs, and [free](Scheduling::free) it if not.
     ///
     /// # Errors
     ///
@@ -148,8 +148,8 @@ impl Scheduling {
         if tid == crate::own_thread() || !self.is_fair() { self.give(tid) } else { self.lower(tid) }
     }
 
-    /// The kernel checks whether a thread may change its own priority before it takes the lock: a call that found the
-    /// thread still raised can undo this one. Setting it twice lets calls that already wait for the lock run first;
+    /// The kernel checks whether a thread may change its own priority before it acquires the lock: a call that found
+    /// the thread still raised can undo this one. Setting it twice lets calls that already wait for the lock run first;
     /// then check the result.
     fn lower(&self, tid: u32) -> Result<(), Refused> {
         for _ in 0..LOWERINGS {
@@ -203,7 +203,7 @@ pub fn raise(tid: u32, priority: u8) -> Result<(), Refused> {
     set_scheduler(tid, libc::SCHED_FIFO, priority, true, ThreadPolicy::Fifo(priority))
 }
 
-/// Gives a thread its own bandwidth; its children are ordinary.
+/// Assigns a thread its own bandwidth; its children are ordinary.
 ///
 /// # Errors
 ///
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_refused_as_gone() {
+    fn a_missing_thread_is_refused_as_gone() {
         for tid in [u32::MAX, 4_194_305] {
             assert!(Scheduling::of(tid).is_err());
             assert!(raise(tid, 21).is_err());
@@ -482,7 +482,7 @@ mod tests {
     /// Twenty sleepers of 40 % each run one after the other, and so do twenty that end while they have it: if a single
     /// one's bandwidth were kept, the fifth would be refused on two CPUs.
     #[test]
-    fn a_sleeper_that_leaves_its_bandwidth_gives_it_back() {
+    fn a_sleeper_that_leaves_its_class_returns_its_bandwidth() {
         let probe = Sleeper::start();
         let (budget, period) = (Span::from_millis(40), Span::from_millis(100));
         if let Err(refused) = reserve(probe.tid(), Span::from_millis(1), period, period) {

@@ -34,7 +34,7 @@ impl<T> Secret<T> {
             mmap_anonymous(std::ptr::null_mut(), octets, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
         // SAFETY: the mapping was just made, and is not shared. If the kernel has no such advice the value is dumped:
-        // that is no reason to fail.
+        // this is not an error.
         let _ = unsafe { madvise(at, octets, Advice::LinuxDontDump) };
         let at = NonNull::new(at.cast::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: it is mapped, writable, aligned to a page and large enough.
@@ -47,7 +47,7 @@ impl<T> Deref for Secret<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: `new` wrote a value there, which goes with `self` only.
+        // SAFETY: `new` wrote a value there, which is dropped with `self` only.
         unsafe { self.at.as_ref() }
     }
 }
@@ -55,7 +55,7 @@ impl<T> Deref for Secret<T> {
 impl<T> Drop for Secret<T> {
     fn drop(&mut self) {
         let octets = self.at.cast::<u8>();
-        // SAFETY: the value is there, nobody uses it any more, and it is dropped once; then its pages are plain octets,
+        // SAFETY: the value is there and unused, and it is dropped once; then its pages are plain octets,
         // which stay mapped until the last call.
         unsafe {
             self.at.drop_in_place();

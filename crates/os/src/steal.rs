@@ -1,4 +1,4 @@
-//! Time that the hypervisor took from a CPU, so reports can show "stolen" as the cause of a late job.
+//! Time for which the hypervisor stopped a CPU, so that reports can show "stolen" as the cause of a late job.
 
 use std::fs::File;
 use std::io;
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells_and_never_goes_back() {
+    fn this_machine_reports_steal_time_that_never_decreases() {
         let mut reader = StealReader::of(crate::allowed_cpus()[0]).unwrap();
         let first = reader.stolen();
         assert!(first.is_none() || reader.stolen() >= first);

@@ -5,13 +5,13 @@
 //!
 //! ```text
 //! every switch of a CPU, with both threads     CAP_PERFMON (or root), or paranoid <= 0
-//! when this process's threads come and go      paranoid <= 2
+//! when this process's threads get and lose it  paranoid <= 2
 //! nothing                                      paranoid 3 and above (Debian, Ubuntu)
 //! ```
 //!
 //! If every switch is recorded, and the kernel shows the addresses of its functions (CAP_SYSLOG, or
-//! `kernel.kptr_restrict` 0), it is also recorded what a thread that gives up its CPU waits for ([`BlockedOn`]): the
-//! same event then samples the kernel's call chain at each switch.
+//! `kernel.kptr_restrict` 0), the records also have what a thread waits for when it releases its CPU ([`BlockedOn`]):
+//! the same event then samples the kernel's call chain at each switch.
 
 use std::fmt;
 use std::fs;
@@ -52,7 +52,7 @@ pub enum Switched {
         /// It could have continued.
         preempted: bool,
     },
-    /// The thread that has the CPU gives it up, with the next switch, to wait for this.
+    /// With the next switch, the thread on the CPU releases it, to wait for this.
     Waits(BlockedOn),
     /// This many records did not fit into the ring.
     Lost(u64),
@@ -151,7 +151,7 @@ impl ThreadSwitches {
     }
 }
 
-/// The calls in which a thread gives up its CPU: the kernel samples them just before it reports the switch.
+/// The calls in which a thread releases its CPU: the kernel samples them just before it reports the switch.
 #[derive(Debug)]
 struct CallStacks {
     functions: Option<&'static Functions>,
@@ -253,7 +253,7 @@ pub fn thread_name(tid: u32) -> Option<String> {
 
 /// True if this process sees every thread by its number: otherwise 0 may be any thread.
 pub fn sees_every_thread() -> bool {
-    // The first namespace has a number of its own (PROC_PID_INIT_INO of the kernel).
+    // The first namespace has a fixed number (PROC_PID_INIT_INO of the kernel).
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_waits_for_comes_with_its_own_switch_unless_it_was_preempted() {
+    fn the_cause_of_waiting_is_in_the_threads_own_switch_unless_it_was_preempted() {
         let Some(functions) = Functions::of_kernel() else {
             return crate::privileges::missing("addresses of functions");
         };

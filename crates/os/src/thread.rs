@@ -127,17 +127,17 @@ impl Spawn {
     /// Starts the thread; returns when it is pinned, prefaulted and scheduled, just before the body runs. Fails only if
     /// no further thread is possible at all.
     pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<SpawnedThread<T>> {
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         let Spawn { name, stack, cpu, policy } = self;
         let join = thread::Builder::new().name(name).stack_size(stack).spawn(move || {
             prefault_stack();
             let granted = pin_and_schedule(cpu, policy);
             let life = Arc::new(Life::of(tid()));
             let _ended = EndOfLife(life.clone());
-            let _ = tell.send((ThreadHandle { thread: life }, granted));
+            let _ = sender.send((ThreadHandle { thread: life }, granted));
             call(body)
         })?;
-        match told.recv() {
+        match receiver.recv() {
             Ok((handle, granted)) => Ok(SpawnedThread { handle, granted, join }),
             Err(_) => Err(io::Error::other("a new thread ended before its body ran")),
         }
@@ -400,13 +400,13 @@ mod tests {
     #[test]
     fn cpu_time_counts_work_and_not_sleep_seen_from_inside_and_outside() {
         let (worked, done) = (Arc::new(Wake::new()), Arc::new(Wake::new()));
-        let (tell, until_done) = (worked.clone(), done.clone());
+        let (wake, until_done) = (worked.clone(), done.clone());
         let thread = Spawn::new("worker").spawn(move || {
             let clock = MonotonicClock::start();
             work(Span::from_millis(20));
             clock.sleep_until(clock.now() + Span::from_millis(30));
             let inside = own_cpu_time();
-            tell.post();
+            wake.post();
             until_done.wait();
             inside
         });

@@ -24,7 +24,7 @@ pub struct FifoLimit {
     pub set_by: LimitedBy,
 }
 
-/// What limits real-time threads.
+/// The limits of real-time threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum LimitedBy {
     /// Nothing: a thread that never sleeps freezes its CPU.
@@ -37,7 +37,7 @@ pub enum LimitedBy {
     FairServer,
 }
 
-/// The tightest of the limits in force. Takes milliseconds: call it once, at the start of a run.
+/// The tightest of the limits in force. Needs milliseconds: call it once, at the start of a run.
 pub fn fifo_limit() -> FifoLimit {
     let group = CpuGroup::of_this_process().rt_budget;
     [(throttle(), LimitedBy::Throttle), (group, LimitedBy::Group), (fair_server(), LimitedBy::FairServer)]

@@ -30,8 +30,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// A directory whose path no other user controls. Its files are opened by its descriptor, so replacing a directory
-/// above it has no effect any more.
+/// A directory with a path that no other user controls. Its files are opened by its descriptor, so replacing a
+/// directory above it no longer has an effect.
 #[derive(Debug)]
 pub struct Folder {
     descriptor: OwnedFd,
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_and_directories_are_no_files_and_a_device_takes_lines() {
+    fn pipes_and_directories_are_refused_and_a_device_accepts_lines() {
         let place = Place::new("kind");
         let made = std::process::Command::new("mkfifo").arg(place.0.join("pipe")).status();
         assert!(made.unwrap().success());

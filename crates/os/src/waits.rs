@@ -1,5 +1,5 @@
-//! What a thread that gives up its CPU waits for, from the kernel functions in the call chain of the switch, and their
-//! addresses in /proc/kallsyms.
+//! What a thread waits for after it releases its CPU, from the kernel functions in the call chain of the switch, and
+//! their addresses in /proc/kallsyms.
 //!
 //! The table contains only functions with one meaning. A thread in none of them may wait for anything.
 
@@ -103,7 +103,7 @@ mod tests {
         0000000000004000 t do_fsync\n0000000000004100 t last\n";
 
     #[test]
-    fn the_innermost_function_that_means_something_says_what_is_waited_for() {
+    fn the_innermost_known_function_shows_the_cause_of_waiting() {
         let functions = Functions::read(SYMBOLS);
         let wait = |chain: &[u64]| functions.wait(chain.iter().copied());
         assert_eq!(wait(&[0x10, 0x3040, 0x9000]), Some(BlockedOn::Sleep));

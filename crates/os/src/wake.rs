@@ -1,7 +1,7 @@
 //! A wake-up: a thread sleeps until there is work, on one futex word (futex(2)).
 //!
 //! Lanes sleep only here. A post costs one atomic instruction if no thread sleeps and one system call if one does;
-//! neither side allocates, spins or takes a lock, so a thread that is preempted at any instruction delays no other.
+//! neither side allocates, spins or locks, so a thread that is preempted at any instruction delays no other.
 
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
@@ -178,7 +178,7 @@ mod tests {
         wake.post();
         assert_eq!(wake.wait_until(&clock, Instant::ZERO), WaitOutcome::Posted);
         assert_eq!(wake.wait_until(&clock, Instant::ZERO), WaitOutcome::TimedOut);
-        assert_eq!(wake.word.load(Ordering::Relaxed), 0, "nobody is counted as asleep any more");
+        assert_eq!(wake.word.load(Ordering::Relaxed), 0, "no thread is counted as asleep");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The wake-ups of threads of other programs.
 //!
 //! The kernel records each switch of a watched thread (perf_event_open(2), `context_switch`): one that was not
-//! preempted has gone to sleep, so the next time it gets the CPU it has woken up. If that is refused
+//! preempted sleeps, so the next time it gets the CPU it has woken up. If that is refused
 //! (`kernel.perf_event_paranoid`, another user's process, no memory to lock), the count of its voluntary switches in
 //! /proc/PID/task/TID/status is sampled: coarser, and more expensive.
 
@@ -42,7 +42,7 @@ impl WakeupSource {
         }
     }
 
-    /// The cost of watching one thread, as a multiple of one whose switches are recorded.
+    /// The cost of watching one thread, as a multiple of that of a thread with recorded switches.
     pub const fn cost(self) -> usize {
         match self {
             WakeupSource::Switches => 1,
@@ -88,7 +88,7 @@ pub struct Wakeups {
 
 struct WatchedThread {
     process: u32,
-    /// None if samples are taken.
+    /// `None` if it is sampled.
     switches: Option<ThreadSwitches>,
     asleep: bool,
     /// Voluntary switches so far.
@@ -207,9 +207,9 @@ fn woken(asleep: &mut bool, at: u64, switched: Switched) -> Option<Woken> {
 }
 
 impl WatchedThread {
-    /// A thread that has gone to sleep since the last sample has woken up, or will.
+    /// A thread that has slept since the last sample has woken up, or will.
     fn sample(&mut self, tid: u32, now: Instant) -> Option<Woken> {
-        /// A thread that sleeps in each sample does so more often than samples are taken.
+        /// A thread that sleeps in each sample sleeps more often than it is sampled.
         const TOO_OFTEN: u32 = 3;
         let count = voluntary_switches(&fs::read_to_string(format!("/proc/{}/task/{tid}/status", self.process)).ok()?)?;
         let before = self.count.replace(count)?;
@@ -290,7 +290,7 @@ mod tests {
             if wakeups.source() != wanted {
                 println!("not tested: records of switches are refused here");
             }
-            // A busy machine takes longer.
+            // A busy machine needs longer.
             let (mut instants, until) = (Vec::new(), clock.now() + Span::from_secs(30));
             while instants.len() < NAPS && clock.now() < until {
                 clock.sleep_until(clock.now() + WakeupSource::Samples.every());

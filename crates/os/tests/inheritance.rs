@@ -1,5 +1,5 @@
-//! The effect of priority inheritance: a low thread holds a lock, a high one wants it, a middle one computes. Order is
-//! asserted, not times: on one CPU under SCHED_FIFO it is certain.
+//! The effect of priority inheritance: a low thread holds a lock, a high one waits for it, a middle one computes. Order
+//! is asserted, not times: on one CPU under SCHED_FIFO it is certain.
 
 use std::sync::{Arc, Mutex};
 

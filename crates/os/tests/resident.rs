@@ -12,7 +12,7 @@ fn faults() -> u64 {
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(7).unwrap().parse().unwrap()
 }
 
-/// Faults taken by `work`; reading the file once before keeps its own out of the count.
+/// Page faults of `work`; the file is read once before, so its own faults do not count.
 fn faults_of(work: impl FnOnce()) -> u64 {
     faults();
     let before = faults();

@@ -28,11 +28,11 @@ fn the_first_sigint_asks_and_the_second_ends_the_process() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let mut says = |word: &str| lines.by_ref().any(|line| line.unwrap() == word);
+    let mut prints = |word: &str| lines.by_ref().any(|line| line.unwrap() == word);
     let interrupt = || kill_process(Pid::from_raw(process.id() as i32).unwrap(), Signal::INT).unwrap();
-    assert!(says("ready"));
+    assert!(prints("ready"));
     interrupt();
-    assert!(says("asked"));
+    assert!(prints("asked"));
     interrupt();
     assert_eq!(process.wait().unwrap().code(), Some(130));
 }

@@ -262,7 +262,7 @@ impl ResponseBreakdown {
     }
 }
 
-/// The jobs whose breakdowns are requested.
+/// The jobs with requested breakdowns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// All jobs.
@@ -302,7 +302,7 @@ pub struct Blame<'a> {
     switches: bool,
     /// Number and maximum of open breakdowns.
     open: (usize, usize),
-    /// The host whose clock is the reference, and its lead over the processor's clock, in ns.
+    /// The host of the reference clock, and its lead over the processor's clock, in ns.
     clock: Option<(HostId, i64)>,
 }
 
@@ -340,7 +340,7 @@ impl<'a> Blame<'a> {
         self
     }
 
-    /// Before the event of a signal that came over a network: its way. `None` if its sending was not recorded.
+    /// Before the event of a signal that arrived over a network: its path. `None` if its sending was not recorded.
     pub fn crosses(&mut self, crossing: Option<Crossing>) {
         self.cpu.arrivals.crosses(crossing);
     }

@@ -9,7 +9,7 @@ use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{DispatchDecision, Input, Probe, TraceEvent};
 
-/// What a replay compared.
+/// The results of a replay's comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayCounts {
     /// Inputs fed.

@@ -392,7 +392,7 @@ impl<'a> Timeline<'a> {
     /// The part of a window that the memory still holds, limited to the entries closest to its anchor.
     fn narrowed(&self, wanted: &PlannedWindow) -> (Instant, Instant) {
         let PlannedWindow { anchor, from, until, .. } = *wanted;
-        // What is forgotten for one processor is omitted for all.
+        // Data that is dropped for one processor is omitted for all.
         let full = self.memories.iter().filter(|memory| memory.len() >= self.room);
         let known = full.filter_map(|memory| memory.front().map(|entry| entry.extent().1)).max();
         let from = from.max(known.unwrap_or(Instant::ZERO)).min(until);

@@ -124,7 +124,7 @@ fn lost_switches_are_not_made_up() {
 }
 
 #[test]
-fn a_job_whose_beginning_was_lost_is_unexplained_from_where_it_is_known() {
+fn a_job_with_a_lost_start_is_unexplained_from_its_first_known_instant() {
     let events = run_of_two(4_900);
     let only = &breakdowns(&events[events.len() - 2..])[0];
     assert_eq!(only.total(|kind| kind == ResponsePart::Unexplained), us(7_980));

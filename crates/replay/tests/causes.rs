@@ -93,7 +93,7 @@ fn a_body_that_waits_for_an_undeclared_lock_is_not_preempted_by_its_holder() {
 }
 
 #[test]
-fn a_page_fault_and_a_read_in_turn_are_told_apart() {
+fn a_page_fault_and_a_read_after_it_are_distinguished() {
     let breakdown = low()
         .tick(20)
         .begins(30, LOW)
@@ -133,7 +133,7 @@ fn a_body_that_blocks_at_once_is_not_taken_for_a_lane_that_changes_threads() {
 
 /// A less urgent thread would have been preempted at the wake-up, whenever that was.
 #[test]
-fn one_that_may_have_been_ready_while_a_more_urgent_thread_had_the_cpu_is_not_said_to_sleep() {
+fn a_job_that_may_have_been_ready_below_a_more_urgent_thread_is_not_reported_as_sleeping() {
     let breakdown = high_at(4_980)
         .tick(20)
         .begins(30, LOW)
@@ -199,7 +199,7 @@ fn interrupts_are_their_thread_or_unexplained_but_no_overrun() {
         .ends(10_000, LOW, 1_960)
         .breakdown(LOW);
     only(&thread, ResponsePart::Other(4), 7_900);
-    // There is no switch in the interrupt itself: the thread's clock stands, if the kernel accounts for interrupts.
+    // There is no switch in the interrupt itself: the thread's clock stops, if the kernel accounts for interrupts.
     let hard = low().tick(20).begins(30, LOW).ends(10_000, LOW, 1_960).breakdown(LOW);
     only(&hard, ResponsePart::Unexplained, 7_900);
 }
@@ -208,7 +208,7 @@ fn interrupts_are_their_thread_or_unexplained_but_no_overrun() {
 fn what_the_hypervisor_took_is_neither_scheduling_nor_an_overrun() {
     let running = low().tick(20).begins(30, LOW).stolen(9_000, 20_000).ends(10_000, LOW, 1_960).breakdown(LOW);
     only(&running, ResponsePart::Stolen, 7_900);
-    // The hypervisor had the CPU during the release thread, whose own clock shows it.
+    // The hypervisor had the CPU during the release thread; the clock of that thread shows it.
     let releasing = low()
         .tick(20)
         .begins(30, LOW)

@@ -46,7 +46,7 @@ impl Script {
         self
     }
 
-    /// Releases what is due.
+    /// Handles due releases.
     pub fn tick(self, micros: u64) -> Self {
         self.handle(micros, Input::Tick)
     }

@@ -30,7 +30,7 @@ fn is_documented(written: &Value) {
     let doc = std::fs::read_to_string(path).unwrap();
     let documented = |key: &&String| doc.lines().any(|line| line.starts_with(&format!("| `{key}` ")));
     let missing: Vec<&String> = keys_of_it.iter().filter(|key| !documented(key)).collect();
-    assert!(missing.is_empty(), "docs/json.md says nothing of {missing:?}");
+    assert!(missing.is_empty(), "docs/json.md does not document {missing:?}");
 }
 
 const CONTROL: ExperimentControl<'_> = ExperimentControl { step: &|_| (), stop: &|| false };

@@ -1,6 +1,6 @@
-//! What it costs to come from a release to a running job: `cargo bench -p hyoshi-runtime`.
+//! The costs between a release and a running job: `cargo bench -p hyoshi-runtime`.
 //!
-//! *Requests*: one release enqueued by a thread of high priority and taken by one of low priority,
+//! *Requests*: one release enqueued by a thread of high priority and dequeued by one of low priority,
 //! through the lock with priority inheritance, statistics ring included, without the wake-up. The
 //! times of an overhead benchmark in Kokyu's paper were 12 and 32 us.
 //!
@@ -10,8 +10,8 @@
 //! before the first sleeps, so that wake-up includes setting a timer; it is shown without one too.
 //!
 //! *From the instant*: the same, counted from the instant of the release, beside one thread at the lane's
-//! priority that sleeps until that instant, as cyclictest does. Where the kernel permits it, no CPU enters
-//! idle states that take time to leave, for either.
+//! priority that sleeps until that instant, as cyclictest does. If the kernel permits it, no CPU enters
+//! deep idle states during either.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
-//! What recording costs the lanes: `cargo bench -p hyoshi-runtime --bench tracing`.
+//! The cost of recording for the lanes: `cargo bench -p hyoshi-runtime --bench tracing`.
 //!
-//! Pairs of runs of one system, in turn without and with a recording (the kernel's switches watched,
+//! Pairs of runs of one system, alternately without and with a recording (the kernel's switches watched,
 //! everything written to a file). The figure is the median over all pairs of the ratio of the two
 //! runs' 99th percentiles of response times, lane by lane: a busy machine disturbs single runs by
-//! more than recording does. Then what a watched switch costs more than one that is not.
+//! more than recording does. Then the extra cost of a watched switch.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_stop_stops_at_once() {
+    fn built_in_work_that_is_requested_to_stop_ends_at_once() {
         let clock = MonotonicClock::start();
         let until = own_cpu_time() + Span::from_secs(1000);
         assert!(!burn(&clock, until, || true).1);

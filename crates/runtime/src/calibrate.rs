@@ -17,8 +17,8 @@
 //! are sections of the processor's lock without a thread to wake. *watchdog* is a gap in a spinning lane, too.
 //!
 //! On a virtual machine the hypervisor causes some gaps. The kernel reports only its total time, in steps of 10 ms
-//! ([`StealReader`](hyoshi_os::StealReader)). So the largest gaps with that total are omitted. If the hypervisor never
-//! took any time, no gap is omitted.
+//! ([`StealReader`](hyoshi_os::StealReader)). So the largest gaps with that total are omitted. If the hypervisor used
+//! no time, no gap is omitted.
 
 mod experiment;
 mod queues;

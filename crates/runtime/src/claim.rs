@@ -1,9 +1,9 @@
 //! Claims of CPUs. Two runs with real-time priorities on one CPU delay each other, and neither detects the reason.
 //!
 //! A run claims each of its CPUs by a lock on a file in a directory of its user: `/run/hyoshi/cpus` for root,
-//! `$XDG_RUNTIME_DIR/hyoshi/cpus` for others. No other user can open the file, because `flock` would let them block all
-//! runs. The lock ends with the process. Runs of other users, and other programs, are detected by their threads: pinned
-//! to the CPU at the real-time priorities of lanes.
+//! `$XDG_RUNTIME_DIR/hyoshi/cpus` for other users. No other user can open the file, because `flock` would let them
+//! block all runs. The lock ends with the process. Runs of other users, and other programs, are detected by their
+//! threads: pinned to the CPU at the real-time priorities of lanes.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -82,7 +82,7 @@ impl CpuClaims {
     }
 }
 
-/// Takes a lock, with retries because other runs probe it.
+/// Acquires a lock, with retries because other runs probe it.
 fn lock_with_retries(file: &File) -> io::Result<bool> {
     for _ in 0..20 {
         if file::lock(file)? {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_is_claimed_once_and_the_second_is_told_by_whom() {
+    fn a_cpu_is_claimed_once_and_the_second_claim_names_the_first_process() {
         let base = scratch("once");
         let folder = base.join("hyoshi/cpus");
         let first = CpuClaims::take(&[901, 902], Some(&folder)).unwrap();
@@ -174,7 +174,7 @@ mod tests {
         drop(first);
         assert!(occupied(&[901, 902], Some(&folder)).is_empty());
         assert!(CpuClaims::take(&[902], Some(&folder)).is_ok());
-        // A shared lock of the same user counts as taken, too.
+        // A shared lock of the same user counts as a claim, too.
         let shared = open(&folder, 902).unwrap();
         shared.lock_shared().unwrap();
         assert_eq!(CpuClaims::take(&[902], Some(&folder)).unwrap_err().cpu, 902);

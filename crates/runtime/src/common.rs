@@ -124,7 +124,7 @@ impl Default for ReleaseThread {
 pub(crate) struct ThreadControl {
     pub wake: Wake,
     orders: AtomicU8,
-    /// The operation whose body it runs, `u32::MAX` for none.
+    /// The operation of the body that it runs, `u32::MAX` for none.
     operation: AtomicU32,
     /// Its CPU time when that body began, in nanoseconds.
     since: AtomicU64,

@@ -19,7 +19,7 @@ struct CallingThread {
     processor: Arc<ProcessorState>,
     me: u16,
     wakeups: PendingWakeups,
-    /// The job whose body runs, while it holds the lane's token.
+    /// The job with the running body, while it holds the lane's token.
     running: Option<Slot>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn enter_lane(processor: &Arc<ProcessorState>, me: u16) {
     HERE.set(Some(here));
 }
 
-/// Sets the job whose body the calling thread runs.
+/// Sets the job that the calling thread runs.
 pub(crate) fn set_running(job: Option<Slot>) {
     HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.running = job));
 }

@@ -25,7 +25,7 @@ const ONE_SWITCH: Span = Span::from_micros(20);
 /// The age at which a thread's name is read again: its number may be reused.
 const FRESH: Span = Span::from_secs(1);
 
-/// The most threads whose names are kept.
+/// The most threads with stored names.
 const MOST_REMEMBERED: usize = 4_096;
 
 /// The names of threads outside the run, by the numbers of [`CpuUser::Other`]. Clones share them.
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn every_switch_of_a_cpu_says_who_has_it() {
+    fn every_switch_of_a_cpu_names_the_thread_that_gets_it() {
         let switch = |at, tid, preempted| (at, Switched::To { tid, preempted });
         // 4294967295 is not a thread: it has no name.
         let switches = [
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lost_is_a_gap_and_the_next_switch_is_told() {
+    fn records_that_the_kernel_lost_are_a_gap_and_the_next_switch_is_reported() {
         let switch = |at| (at, Switched::To { tid: 0, preempted: false });
         let seen =
             observations(SwitchVisibility::Everything, &[switch(2_000), (3_000, Switched::Lost(7)), switch(4_000)]);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_late_finds_its_place() {
+    fn a_late_observation_is_inserted_in_order() {
         let mut pending = PendingCpuEvents::default();
         pending.switched(Instant::from_nanos(5), CpuUser::Idle, false);
         pending.switched(Instant::from_nanos(9), CpuUser::Lane(0), false);

@@ -231,7 +231,7 @@ impl fmt::Display for RunNote {
 pub struct LostRecords {
     /// Events that found their ring full: statistics and recordings lack them.
     pub events: u64,
-    /// Completions that found a link full: what they trigger was not released.
+    /// Completions that found a link full: the jobs that they trigger were not released.
     pub signals: u64,
     /// Context switches that found the kernel's ring full: the user of a CPU is unknown for a while.
     pub switches: u64,
@@ -246,10 +246,10 @@ pub struct Finished {
     pub elapsed: Span,
     /// Notes for its report.
     pub notes: Vec<RunNote>,
-    /// What was lost.
+    /// The losses.
     pub lost: LostRecords,
-    /// For each processor: its CPU, and the time that a hypervisor took from it during the run, if the kernel reports
-    /// it.
+    /// For each processor: its CPU, and the time for which a hypervisor stopped it during the run, if the kernel
+    /// reports it.
     pub stolen: Vec<(ProcessorId, u32, Option<Span>)>,
     /// For each processor: the costs of queueing.
     pub queueing: Vec<(ProcessorId, Queueing)>,

@@ -1,9 +1,9 @@
-//! Runs a system on real threads: the Linux kernel schedules them at SCHED_FIFO priorities, and the dispatcher takes the
-//! same decisions as in the simulator.
+//! Runs a system on real threads: the Linux kernel schedules them at SCHED_FIFO priorities, and the dispatcher makes
+//! the same decisions as in the simulator.
 //!
-//! A [`Node`] receives a system and its plan, gets bodies for operations (others have built-in work that uses the CPU
-//! for the time in `takes`), and starts. The starting thread polls the [`RunningNode`] for events and stops it. This
-//! crate prints nothing.
+//! A [`Node`] receives a system and its plan, gets bodies for operations, and starts. Operations without a body have
+//! built-in work, which uses the CPU for the time in `takes`. The starting thread polls the [`RunningNode`] for events
+//! and stops it. This crate prints nothing.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -79,7 +79,7 @@
 //! | none | one lane of all levels |
 //! | full | a thread for each operation; the thread that makes a better job first lowers the other one's thread |
 //! | a body that waits ([`JobContext::blocking`]) | releases its lane's run token, and continues as a new segment |
-//! | a job whose body an earlier job still runs | waits without a thread until that job ends |
+//! | a job while an earlier job still runs the same body | waits without a thread until that job ends |
 //! | `on_overrun = "demote"` | built-in work continues in a thread below the lanes; a body keeps its thread there, and its lane has a spare one |
 //! | `on_overrun = "stop"` | built-in work ends; a body is demoted and asked to return, and its lane continues |
 //! | the cap | gated lanes run at normal priority until the next window |

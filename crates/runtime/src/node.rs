@@ -489,7 +489,7 @@ fn watch(cpus: &[u32]) -> Vec<WatchedCpu> {
     cpus.into_iter().filter_map(watch).collect()
 }
 
-/// Rejects systems whose timers alone would use a CPU: release threads are above all lanes, and no cap limits them.
+/// Rejects systems with timers that would use a CPU alone: release threads are above all lanes, and no cap limits them.
 fn refuse_storms(system: &System) -> Result<(), StartError> {
     for epoch in 0..system.epochs.len() {
         let mut releases = vec![0u64; system.processors.len()];

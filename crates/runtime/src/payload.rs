@@ -97,7 +97,7 @@ impl PayloadBuffers {
         self.emitted.as_ref()
     }
 
-    /// Takes the payload of the current job, if any.
+    /// Removes and returns the payload of the current job, if any.
     pub fn take(&mut self) -> Option<Arc<Payload>> {
         self.emitted.take()
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_used_again_only_when_nobody_reads_it() {
+    fn a_buffer_is_reused_only_after_its_last_reader() {
         let mut payload_buffers = PayloadBuffers::new(4, 2);
         payload_buffers.emit(b"one").unwrap();
         let first = payload_buffers.take().unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_emission_of_a_job_counts_and_takes_no_second_buffer() {
+    fn the_last_emission_of_a_job_counts_and_needs_no_second_buffer() {
         let mut payload_buffers = PayloadBuffers::new(1, 1);
         payload_buffers.emit(b"a").unwrap();
         payload_buffers.emit(b"b").unwrap();

@@ -20,7 +20,7 @@ use crate::payload::{Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
 use crate::wakeups::PendingWakeups;
 
-/// The completions for one other host. One thread, above the lanes, takes and sends them.
+/// The completions for one other host. One thread, above the lanes, receives and sends them.
 #[derive(Debug)]
 pub struct OutgoingCompletions {
     pub(crate) to: HostId,

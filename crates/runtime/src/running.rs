@@ -114,7 +114,7 @@ impl RunningNode {
     pub fn wait(mut self, sink: &mut EventSink<'_>) -> Finished {
         while !self.finished() {
             self.poll(sink);
-            // Not by the run's clock: before instant 0 it stands still.
+            // Not by the run's clock: it does not advance before instant 0.
             std::thread::sleep(POLL);
         }
         self.stop(sink)

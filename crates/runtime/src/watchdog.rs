@@ -19,7 +19,7 @@ const TIMES_WORST_CASE: u64 = 20;
 /// The lateness of a release thread that is noted.
 const LATE: Span = Span::from_secs(1);
 
-/// A watchdog and what it checks.
+/// A watchdog and the threads that it checks.
 #[derive(Debug)]
 pub(crate) struct BodyWatchdog {
     pub common: Arc<CommonState>,

@@ -180,7 +180,7 @@ const BLOCKING: &str = "
 ";
 
 #[test]
-fn a_job_that_blocks_lets_the_next_of_its_lane_run_and_goes_on_after() {
+fn a_blocked_job_lets_the_next_of_its_lane_run_and_continues_afterwards() {
     let ran = run_with(&BLOCKING.replace("POOL", "2"), |node, _| {
         node.body("waits", |job| job.blocking(|| std::thread::sleep(Duration::from_millis(10))))
     });
@@ -195,7 +195,7 @@ fn a_job_that_blocks_lets_the_next_of_its_lane_run_and_goes_on_after() {
 }
 
 #[test]
-fn without_another_thread_a_job_blocks_its_lane_and_the_run_says_so() {
+fn without_another_thread_a_job_blocks_its_lane_and_the_run_reports_that() {
     let ran = run_with(&BLOCKING.replace("POOL", "1"), |node, _| {
         node.body("waits", |job| job.blocking(|| std::thread::sleep(Duration::from_millis(10))))
     });
@@ -205,7 +205,7 @@ fn without_another_thread_a_job_blocks_its_lane_and_the_run_says_so() {
 }
 
 #[test]
-fn jobs_of_an_operation_that_blocks_longer_than_its_period_are_not_entered_twice_and_nobody_deadlocks() {
+fn jobs_that_block_longer_than_their_period_are_not_entered_twice_and_do_not_deadlock() {
     let inside = Arc::new(AtomicU64::new(0));
     let count = inside.clone();
     for pool in ["2", "3"] {
@@ -253,7 +253,7 @@ const SHARED: &str = "
 ";
 
 /// Between a low job's start and the end of its section no other job starts, although both are due.
-fn nobody_starts_within_the_section(ran: &common::Ran, section: Span) {
+fn no_job_starts_within_the_section(ran: &common::Ran, section: Span) {
     let low: Vec<_> = ran.ends_of("low").into_iter().filter(|end| end.outcome.finished()).collect();
     assert!(low.len() >= 3);
     for name in ["high", "middle"] {
@@ -270,7 +270,7 @@ fn nobody_starts_within_the_section(ran: &common::Ran, section: Span) {
 fn while_built_in_work_holds_a_resource_nothing_up_to_its_ceiling_starts() {
     let ran = run_with(&SHARED.replace("PREEMPTION", ""), |node, _| node);
     if privileged(&ran) {
-        nobody_starts_within_the_section(&ran, Span::from_millis(7));
+        no_job_starts_within_the_section(&ran, Span::from_millis(7));
     }
 }
 
@@ -292,7 +292,7 @@ fn while_a_body_holds_a_shared_value_nothing_up_to_its_ceiling_starts() {
         .body("high", move |job| high.lock(job, |value| *value += 1000).unwrap())
     });
     if privileged(&ran) {
-        nobody_starts_within_the_section(&ran, Span::from_millis(7));
+        no_job_starts_within_the_section(&ran, Span::from_millis(7));
     }
     let value = map.into_inner().unwrap().unwrap().peek(|value| *value);
     assert_eq!(value % 1000, ran.finished_jobs("low") as u64);

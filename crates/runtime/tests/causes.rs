@@ -1,5 +1,5 @@
-//! `hyoshi why` names the right culprit: causes of lateness that are provoked on the kernel, in runs of real bodies. What
-//! cannot be provoked at will (a hypervisor that takes the CPU, a timer that comes late) is scripted in `hyoshi-trace`.
+//! `hyoshi why` names the right culprit: causes of lateness that are provoked on the kernel, in runs of real bodies.
+//! Causes that cannot be provoked (a hypervisor that uses the CPU, a late timer) are scripted in `hyoshi-replay`.
 //!
 //! In each run an ordinary thread spins on the lanes' CPU: it must never be blamed.
 
@@ -201,7 +201,7 @@ fn a_thread_above_the_lanes() {
 }
 
 #[test]
-fn a_body_that_sleeps_while_a_thread_above_the_lanes_comes_does_not_sleep_longer() {
+fn a_thread_above_the_lanes_does_not_lengthen_the_sleep_of_a_body() {
     undisturbed(|| {
         let (begins, begun) = std::sync::mpsc::channel();
         // It has the CPU when the body wakes up.
@@ -232,7 +232,7 @@ fn a_body_that_sleeps_while_a_thread_above_the_lanes_comes_does_not_sleep_longer
 }
 
 #[test]
-fn a_body_that_takes_longer_than_declared() {
+fn a_body_that_runs_longer_than_declared() {
     undisturbed(|| {
         let Some(seen) = body("wcet = \"2ms\"", || work(Span::from_millis(10))) else { return };
         seen.blames("late", |kind| kind == ResponsePart::Overran);

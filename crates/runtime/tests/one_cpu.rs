@@ -42,7 +42,7 @@ fn at_140_percent_the_machine_lives_and_no_critical_deadline_is_missed_for_the_c
         count = 2
         "
     );
-    // An ordinary program on the same CPU: it gets what the cap leaves.
+    // An ordinary program on the same CPU: it gets the time that the cap leaves.
     let (over, ordinary) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let program = std::thread::spawn({
         let (over, ordinary) = (over.clone(), ordinary.clone());

@@ -35,7 +35,7 @@ fn built_in_work_is_stopped_at_its_worst_case() {
 }
 
 #[test]
-fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
+fn built_in_work_of_exactly_its_worst_case_is_not_stopped() {
     undisturbed(|| {
         let ran = run_on(
             "RMS",
@@ -61,7 +61,7 @@ fn built_in_work_that_takes_its_worst_case_is_not_stopped_for_it() {
 }
 
 #[test]
-fn demoted_work_goes_on_in_idle_time_and_delays_nobody() {
+fn demoted_work_continues_in_idle_time_and_delays_no_job() {
     undisturbed(|| {
         let ran = run_on(
             "RMS",
@@ -129,7 +129,7 @@ fn a_demoted_body_is_not_entered_again_before_it_is_out() {
 }
 
 #[test]
-fn a_body_that_is_told_to_stop_is_asked_to_return_and_its_lane_goes_on() {
+fn a_body_beyond_its_worst_case_is_requested_to_return_and_its_lane_continues() {
     undisturbed(|| {
         let asked = Arc::new(AtomicU32::new(0));
         let count = asked.clone();

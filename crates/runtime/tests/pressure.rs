@@ -33,7 +33,7 @@ fn hard_capped(ran: &Ran) -> Option<(u64, Span, Vec<String>)> {
 }
 
 #[test]
-fn critical_overload_pauses_the_lanes_and_the_run_says_so() {
+fn critical_overload_pauses_the_lanes_and_the_run_reports_that() {
     let ran = run_on("RMS", "1200ms", OVERLOAD);
     let pauses =
         ran.decisions().filter(|(_, decision)| matches!(decision, DispatchDecision::Pause { on: true })).count();
@@ -48,7 +48,7 @@ fn critical_overload_pauses_the_lanes_and_the_run_says_so() {
 }
 
 #[test]
-fn lasting_overload_ends_the_run_if_the_file_says_so() {
+fn lasting_overload_ends_the_run_under_on_hard_cap_stop() {
     let stop = format!("[processor.main]\nstrategy = \"RMS\"\non_hard_cap = \"stop\"\n{OVERLOAD}");
     let ran = common::run(&format!("duration = \"4s\"\n{stop}"));
     assert_eq!(ran.finished.ended_by, EndedBy::Overloaded { processor: "main".into() });
@@ -57,7 +57,7 @@ fn lasting_overload_ends_the_run_if_the_file_says_so() {
 }
 
 #[test]
-fn lasting_overload_demotes_the_least_important_critical_operation_if_the_file_says_so() {
+fn lasting_overload_demotes_the_least_important_critical_operation_under_on_hard_cap_demote() {
     let demote = format!("[processor.main]\nstrategy = \"RMS\"\non_hard_cap = \"demote\"\n{OVERLOAD}");
     let ran = common::run(&format!("duration = \"2500ms\"\n{demote}"));
     assert_eq!(hard_capped(&ran).map(|(.., demoted)| demoted), Some(vec!["slow".to_owned()]));
@@ -65,7 +65,7 @@ fn lasting_overload_demotes_the_least_important_critical_operation_if_the_file_s
 }
 
 #[test]
-fn a_run_without_a_hard_cap_says_so() {
+fn a_run_without_a_hard_cap_reports_that() {
     let off =
         "[processor.main]\nstrategy = \"RMS\"\nhard_cap = \"100%\"\n[operation.a]\nevery = \"10ms\"\nwcet = \"1ms\"\n";
     let noted = |critical: &str| {

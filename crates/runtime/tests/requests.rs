@@ -62,10 +62,10 @@ impl RequestReader for FromCaller {
 }
 
 /// Calls in the order in which they were served or rejected.
-type Told = Arc<Mutex<Vec<(u32, &'static str)>>>;
+type Outcomes = Arc<Mutex<Vec<(u32, &'static str)>>>;
 
 #[derive(Debug)]
-struct Refused(Told);
+struct Refused(Outcomes);
 
 impl Refuse for Refused {
     fn refuse(&self, call: u32) {
@@ -76,9 +76,9 @@ impl Refuse for Refused {
 fn serving(
     system: &Arc<System>,
     body: impl FnMut(&mut JobContext<'_>, u32) + Send + 'static,
-) -> (Prepared, Caller, Told) {
-    let (told, mut body) = (Told::default(), body);
-    let served = told.clone();
+) -> (Prepared, Caller, Outcomes) {
+    let (outcomes, mut body) = (Outcomes::default(), body);
+    let served = outcomes.clone();
     let node = Node::new(system.clone(), plan(system)).body("answer", move |job| {
         let call = job.call().expect("only requests release it");
         body(job, call);
@@ -89,8 +89,8 @@ fn serving(
     hears.set_nonblocking(true).unwrap();
     let caller = Caller { waiting: Arc::default(), bell: Arc::new(bell) };
     let reader = FromCaller { waiting: caller.waiting.clone(), bell: hears };
-    node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(told.clone()))).unwrap();
-    (node, caller, told)
+    node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(outcomes.clone()))).unwrap();
+    (node, caller, outcomes)
 }
 
 fn request(call: u32, deadline: Option<Span>) -> ArrivedRequest {
@@ -98,13 +98,13 @@ fn request(call: u32, deadline: Option<Span>) -> ArrivedRequest {
     ArrivedRequest { operation: OperationId(0), call, deadline, importance: None, critical: None }
 }
 
-fn wait(told: &Told, count: usize) -> Vec<(u32, &'static str)> {
+fn wait(outcomes: &Outcomes, count: usize) -> Vec<(u32, &'static str)> {
     let began = WallClock::now();
-    while told.lock().unwrap().len() < count {
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", told.lock().unwrap());
+    while outcomes.lock().unwrap().len() < count {
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", outcomes.lock().unwrap());
         std::thread::sleep(Duration::from_millis(1));
     }
-    told.lock().unwrap().clone()
+    outcomes.lock().unwrap().clone()
 }
 
 fn end(running: RunningNode) -> Vec<(Instant, TraceEvent)> {
@@ -116,13 +116,13 @@ fn end(running: RunningNode) -> Vec<(Instant, TraceEvent)> {
 #[test]
 fn a_request_becomes_a_job_of_its_operation_and_a_replay_decides_the_same() {
     let system = system(SERVER);
-    let (node, caller, told) = serving(&system, |_, _| ());
+    let (node, caller, outcomes) = serving(&system, |_, _| ());
     let running = node.start();
     for call in 0..50 {
         caller.call(&[request(call, None)]);
-        wait(&told, call as usize + 1);
+        wait(&outcomes, call as usize + 1);
     }
-    assert_eq!(wait(&told, 50), (0..50).map(|call| (call, "served")).collect::<Vec<_>>());
+    assert_eq!(wait(&outcomes, 50), (0..50).map(|call| (call, "served")).collect::<Vec<_>>());
     let events = end(running);
     let requests = events.iter().filter(|(_, event)| matches!(event, TraceEvent::Input(Input::Invoke(_))));
     assert_eq!(requests.count(), 50);
@@ -134,13 +134,13 @@ fn a_request_becomes_a_job_of_its_operation_and_a_replay_decides_the_same() {
 fn what_is_read_together_runs_in_the_order_of_deadlines_and_beyond_the_queue_is_refused() {
     undisturbed(|| {
         let system = system(SERVER);
-        let (node, caller, told) = serving(&system, |_, _| ());
+        let (node, caller, outcomes) = serving(&system, |_, _| ());
         let running = node.start();
         let by = |call, millis| request(call, Some(Span::from_millis(millis)));
         let far = 50_000;
         caller.call(&[by(1, far + 3), by(2, far + 1), by(3, far + 2), by(4, far), by(5, far + 9), by(6, far + 8)]);
-        let told = wait(&told, 6);
-        let of = |what| told.iter().filter(|(_, how)| *how == what).map(|(call, _)| *call).collect::<Vec<_>>();
+        let outcomes = wait(&outcomes, 6);
+        let of = |what| outcomes.iter().filter(|(_, how)| *how == what).map(|(call, _)| *call).collect::<Vec<_>>();
         assert_eq!((of("served"), of("refused")), (vec![4, 2, 3, 1], vec![5, 6]));
         drop(end(running));
     });
@@ -156,7 +156,7 @@ fn requests_are_read_while_a_job_runs_and_while_it_waits() {
         "[operation.other]\n    called = true\n    deadline = \"20ms\"\n    wcet = \"1ms\"\n    [operation.idle]",
     );
     let both = crate::common::system(&text);
-    let (told, served) = (Told::default(), Told::default());
+    let (outcomes, served) = (Outcomes::default(), Outcomes::default());
     let (one, other) = (served.clone(), served.clone());
     let node = Node::new(both.clone(), plan(&both)).body("answer", move |job| {
         job.blocking(|| {
@@ -173,7 +173,7 @@ fn requests_are_read_while_a_job_runs_and_while_it_waits() {
     hears.set_nonblocking(true).unwrap();
     let caller = Caller { waiting: Arc::default(), bell: Arc::new(bell) };
     let reader = FromCaller { waiting: caller.waiting.clone(), bell: hears };
-    node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(told))).unwrap();
+    node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(outcomes))).unwrap();
     let running = node.start();
     caller.call(&[request(1, None)]);
     let to_other = |call| ArrivedRequest { operation: OperationId(1), ..request(call, None) };
@@ -193,7 +193,7 @@ fn a_request_that_waits_when_the_run_ends_is_refused() {
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().unwrap();
     let theirs = gate.clone();
-    let (node, caller, told) = serving(&system, move |_, _| drop(theirs.lock().unwrap()));
+    let (node, caller, outcomes) = serving(&system, move |_, _| drop(theirs.lock().unwrap()));
     let mut running = node.start();
     caller.call(&[request(1, None), request(2, None)]);
     let mut begun = false;
@@ -203,7 +203,7 @@ fn a_request_that_waits_when_the_run_ends_is_refused() {
         });
     }
     let ended = std::thread::spawn(move || end(running));
-    assert_eq!(wait(&told, 1), [(2, "refused")]);
+    assert_eq!(wait(&outcomes, 1), [(2, "refused")]);
     drop(closed);
     drop(ended.join().unwrap());
 }
@@ -214,6 +214,6 @@ fn requests_need_an_operation_that_serves_them() {
     let mut node = Node::new(system.clone(), plan(&system)).prepare().unwrap();
     let (_bell, hears) = UnixStream::pair().unwrap();
     let reader = FromCaller { waiting: Arc::default(), bell: hears };
-    assert!(node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(Told::default()))).is_err());
+    assert!(node.read_requests(ProcessorId(0), Box::new(reader), Arc::new(Refused(Outcomes::default()))).is_err());
     node.abandon();
 }

@@ -30,7 +30,7 @@ fn overloaded(strategy: &str) -> String {
 }
 
 #[test]
-fn the_second_strategy_takes_over_in_time_and_a_replay_switches_alike() {
+fn the_second_strategy_rules_in_time_and_a_replay_switches_alike() {
     let ran = run(&overloaded("[\"RMS\", \"RMS+MLF\"]"));
     ran.replay();
     let switches: Vec<bool> = ran

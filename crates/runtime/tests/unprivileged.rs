@@ -43,7 +43,7 @@ fn without_privileges(act: impl FnOnce() + Send + 'static) -> bool {
 }
 
 #[test]
-fn without_privileges_it_runs_at_normal_priority_and_says_what_was_refused() {
+fn without_privileges_it_runs_at_normal_priority_and_reports_refusals() {
     without_privileges(|| {
         let system = system(TEXT);
         let plan = plan(&system);

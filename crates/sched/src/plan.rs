@@ -202,7 +202,7 @@ fn requested(system: &System, id: OperationId) -> bool {
     matches!(&system.operation(id).trigger, Trigger::Any(predecessors) if predecessors.is_empty())
 }
 
-/// The root whose rate changes an operation's rank.
+/// The root that changes an operation's rank by its rate.
 fn adapts(system: &System, id: OperationId, strategy: &dyn Strategy) -> Option<OperationId> {
     let root = system.adapted_by(id)?;
     let changes = (0..system.epochs.len()).any(|epoch| {

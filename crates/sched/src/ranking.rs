@@ -50,7 +50,7 @@ struct Class {
 /// One operation's jobs of one kind in one epoch: an input of a [`Ranking`].
 pub(crate) struct RankingInput {
     pub urgency: Urgency,
-    /// The root whose adapted rate changes this rank. Each such root gets one level.
+    /// The root that changes this rank by its adapted rate. Each such root gets one level.
     pub adapted_by: Option<OperationId>,
     /// Requests: each has its own rank, and adds no level.
     pub requested: bool,
@@ -63,7 +63,7 @@ struct ClassRequirements {
     ranks: BTreeSet<u64>,
     /// Ranks that do not change.
     fixed: BTreeSet<u64>,
-    /// Roots whose adapted rates change ranks.
+    /// Roots that change ranks by their adapted rates.
     roots: BTreeSet<OperationId>,
     ties: BTreeSet<u32>,
 }

@@ -70,7 +70,7 @@ pub trait Strategy: Send + Sync {
     /// The name a file uses, such as `RMS+MLF`.
     fn name(&self) -> &str;
 
-    /// One line: what it does, and its source.
+    /// One line: its rule and its source.
     fn summary(&self) -> &str;
 
     /// The urgency of an operation's jobs. It must depend only on `operation`. Class and discipline must not depend on
@@ -99,7 +99,7 @@ impl Strategy for BuiltIn {
     }
 }
 
-/// The strategies that come with Hyoshi.
+/// The built-in strategies.
 static TABLE: [BuiltIn; 7] = [
     BuiltIn {
         name: "RMS",

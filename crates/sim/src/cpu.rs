@@ -30,7 +30,7 @@ pub(crate) struct SimulatedCpu<'a, P> {
     /// By slot, for started jobs.
     execution: Vec<Execution>,
     kernel: Kernel,
-    /// The job whose body runs.
+    /// The job with the running body.
     current: Option<Slot>,
     /// The costs of scheduling here, if there are any.
     overhead: Option<Box<CpuOverhead>>,
@@ -118,13 +118,13 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     /// When the CPU was used, from the last call until `now`.
     pub fn take_busy(&mut self, now: Instant, each: &mut impl FnMut(Instant, Instant)) {
         let has = self.has_the_cpu();
-        let Some((spans, told)) = &mut self.watched else { return };
+        let Some((spans, reported_until)) = &mut self.watched else { return };
         spans.drain(..).for_each(|(from, to)| each(from, to));
-        let from = self.accounted.max(*told);
+        let from = self.accounted.max(*reported_until);
         if has && from < now {
             each(from, now);
         }
-        *told = now;
+        *reported_until = now;
     }
 
     fn has_the_cpu(&self) -> bool {
@@ -316,7 +316,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         self.handle(end, Input::Close);
     }
 
-    // ---- what runs ----
+    // ---- the running job ----
 
     /// The started job that the kernel would run, and its level.
     #[inline]
@@ -413,8 +413,8 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     }
 
     fn keep_busy(&mut self, now: Instant) {
-        let Some((spans, told)) = &mut self.watched else { return };
-        let from = self.accounted.max(*told);
+        let Some((spans, reported_until)) = &mut self.watched else { return };
+        let from = self.accounted.max(*reported_until);
         match spans.last_mut() {
             Some((_, until)) if *until == from => *until = now,
             _ if from < now => spans.push((from, now)),
@@ -475,7 +475,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         }
     }
 
-    // ---- what scheduling costs ----
+    // ---- the costs of scheduling ----
 
     fn is_held(&self, now: Instant) -> bool {
         self.overhead.as_ref().is_some_and(|overhead| overhead.held(now).is_some())
@@ -541,7 +541,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         }
     }
 
-    /// The lane whose thread a job runs on.
+    /// The lane with the thread that runs a job.
     fn thread_lane(&self, slot: Slot) -> u8 {
         let job = self.dispatcher.job(slot);
         if job.state == JobState::Demoted { BACKGROUND } else { job.lane }

@@ -1,4 +1,4 @@
-//! Links in virtual time: they draw the delay of each completion, and whether it is lost.
+//! Links in virtual time: they draw the delay and the loss of each completion.
 
 use hyoshi_dispatch::{CompletionTransport, InFlight};
 use hyoshi_model::{Instant, LinkSetting, ProcessorId, Span, System};
@@ -24,7 +24,7 @@ pub struct LinkCounts {
     pub received: u64,
     /// Those that were lost on the way.
     pub lost: u64,
-    /// Those whose host was off.
+    /// Those for a host that was off.
     pub refused: u64,
     /// Those in transit at the end.
     pub in_flight: u64,

@@ -1,5 +1,5 @@
-//! The costs of scheduling, spent on the CPU by the rules of [`Costs`]. The dispatcher decides with the delayed times;
-//! the costs delay what follows.
+//! The costs of scheduling, spent on the CPU by the rules of [`Costs`]. They delay the inputs of the dispatcher and the
+//! jobs after its decisions.
 //!
 //! ```text
 //!                release or watchdog due                        nothing is due any more
@@ -86,7 +86,7 @@ impl CpuOverhead {
         !matches!(self.spending, Spending::Nothing)
     }
 
-    /// Accounts `ran` to the present spending; returns whose it was.
+    /// Accounts `ran` to the present spending. Returns its owner.
     pub fn account(&mut self, ran: Span) -> Option<CpuUser> {
         let who = match self.spending {
             _ if ran.is_zero() => return None,
@@ -214,7 +214,7 @@ impl CpuOverhead {
         }
     }
 
-    /// A lane has taken `taken` jobs from its queue and decided for `asked` whether they can still finish.
+    /// A lane has dequeued `taken` jobs and decided for `asked` whether they can still finish.
     pub fn took(&mut self, lane: u8, running: Option<Slot>, taken: u32, asked: u32) {
         let cost = sum(times(self.costs.dequeue, taken), times(self.costs.cancel, asked));
         match running {

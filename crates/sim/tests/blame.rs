@@ -139,7 +139,7 @@ fn what_scheduling_costs_is_overhead_and_nothing_else_changes() {
 }
 
 #[test]
-fn a_job_alone_on_its_processor_is_blamed_on_nobody() {
+fn no_job_is_blamed_for_a_job_alone_on_its_processor() {
     for seed in 0..200 {
         let mut system = random::system(seed).into_contents();
         // Each operation gets a separate processor, and its predecessors finish before its arrival.
@@ -162,7 +162,7 @@ fn a_job_alone_on_its_processor_is_blamed_on_nobody() {
 
 #[test]
 fn a_log_that_begins_anew_changes_no_account() {
-    // One low operation that lives through all of a long simulation, and a swarm above it.
+    // One low operation with a job that lasts for a whole long simulation, and many operations above it.
     let build = Build::new("RMS", 1).periodic("long", 0, 1_000.0, 400.0);
     let build = (0..4)
         .fold(build, |build, index| build.periodic(&format!("o{index}"), 0, 0.31 + f64::from(index) / 50.0, 0.04));
@@ -175,7 +175,7 @@ fn a_log_that_begins_anew_changes_no_account() {
 }
 
 #[test]
-fn interest_in_a_few_jobs_gives_the_same_accounts_with_timelines() {
+fn interest_in_a_few_jobs_returns_the_same_accounts_with_timelines() {
     for seed in 0..100 {
         let system = random::system(seed);
         let all = events(&system, UNTIL);
@@ -217,7 +217,7 @@ fn with_switches(system: &System, plan: &ProcessorPlan, own: &[(Instant, TraceEv
 }
 
 #[test]
-fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
+fn beyond_a_gap_only_jobs_in_the_way_are_blamed() {
     let mut named = 0;
     for seed in 0..SYSTEMS / 4 {
         let mut system = random::system(seed).into_contents();
@@ -251,8 +251,8 @@ fn beyond_a_gap_nobody_is_blamed_who_was_not_in_the_way() {
                 let true_one = whole.iter().find(|other| other.end.job == account.end.job).unwrap();
                 for who in account.parts.iter().filter_map(|(kind, _)| kind.culprit()) {
                     let blamed = |account: &ResponseBreakdown| account.total(|kind| kind.culprit() == Some(who));
-                    let (said, was) = (blamed(&account), blamed(true_one));
-                    assert!(said <= was, "seed {seed}, lost {lost:?}: {said} {account:?} was {was} {true_one:?}");
+                    let (found, was) = (blamed(&account), blamed(true_one));
+                    assert!(found <= was, "seed {seed}, lost {lost:?}: {found} {account:?} was {was} {true_one:?}");
                     named += 1;
                 }
             }
@@ -289,14 +289,14 @@ fn the_order_of_operations_in_the_file_does_not_change_who_is_blamed() {
             epoch.settings = epoch.settings.iter().rev().cloned().collect::<Vec<_>>().into();
         }
         let turned = System::new(turned);
-        assert_eq!(told(&system), told(&turned), "seed {seed}");
+        assert_eq!(sorted_accounts(&system), sorted_accounts(&turned), "seed {seed}");
         compared += 1;
     }
     assert!(compared > 20, "{compared}");
 }
 
 /// Every account by names, sorted.
-fn told(system: &System) -> Vec<String> {
+fn sorted_accounts(system: &System) -> Vec<String> {
     let name = |operation: OperationId| &system.operation(operation).name;
     let part = |(kind, span): &(ResponsePart, Span)| {
         let who = kind.culprit().map(|Culprit { operation, job }| (name(operation), job));
@@ -308,9 +308,9 @@ fn told(system: &System) -> Vec<String> {
         let JobId { operation, number, leg } = account.end.job;
         format!("{}#{number}.{leg} {} {parts:?}", name(operation), account.end.end)
     };
-    let mut told: Vec<String> = accounts(system, UNTIL).into_iter().map(account).collect();
-    told.sort();
-    told
+    let mut all: Vec<String> = accounts(system, UNTIL).into_iter().map(account).collect();
+    all.sort();
+    all
 }
 
 /// True if two jobs are released at one instant: the file's order decides between them.
@@ -322,7 +322,7 @@ fn any_released_together(system: &System) -> bool {
 }
 
 #[test]
-fn each_cause_is_told_by_its_name() {
+fn each_cause_is_reported_by_its_name() {
     let find = |system: &System, name: &str, number: u64| {
         let id = system.operations.iter().position(|operation| operation.name == name).unwrap() as u32;
         let job = JobId { operation: OperationId(id), number, leg: 0 };

@@ -1,4 +1,4 @@
-//! Soundness: on random systems whose jobs take at most the declared times, no simulated response exceeds its proved
+//! Soundness: on random systems with jobs of at most the declared times, no simulated response exceeds its proved
 //! bound, and no proved operation misses.
 
 use crate::common;

@@ -51,7 +51,7 @@ fn the_schedule_of_two_lanes_is_as_worked_out_by_hand() {
     // 1770   switch 50, slow decides at 1820; dequeue 30; runs from 1850
     // 5000   slow has run 3150; timer 100, enqueue 20; switch 50: urgent decides at 5170, runs 5200 to 6200
     // 6220   urgent ends; switch 50; `after` 6270, 6300 to 6800
-    // 6800   switch back 50; slow goes on at 6850 with 1850 left: 8700
+    // 6800   switch back 50; slow continues at 6850 with 1850 left: 8700
     assert_eq!(build.schedule("urgent", 10.0), [(0.14, 1.19), (5.17, 6.22)]);
     assert_eq!(build.schedule("after", 10.0), [(1.24, 1.77), (6.27, 6.8)]);
     assert_eq!(build.schedule("slow", 10.0), [(1.82, 8.7)]);
@@ -239,7 +239,7 @@ fn nothing_runs_in_a_lane_before_its_release_is_paid() {
 }
 
 #[test]
-fn costs_above_all_work_leave_time_to_nobody_and_end_nothing() {
+fn costs_beyond_the_cpu_leave_no_time_and_no_job_ends() {
     let build = Build::new("RMS", 1)
         .periodic("starved", 0, 1.0, 0.1)
         .processors(|processor| processor.costs = Costs { timer: ms(1.0), enqueue: us(1), ..Costs::NONE });

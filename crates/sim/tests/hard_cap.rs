@@ -58,7 +58,7 @@ fn critical_overload_pauses_the_lanes_six_milliseconds_of_each_hundred() {
 
 #[test]
 fn non_critical_work_is_gated_in_any_hundred_milliseconds_and_critical_work_is_not_paused_for_it() {
-    // Short jobs that always want the CPU, and critical work that is least urgent.
+    // Short jobs that always need the CPU, and critical work that is least urgent.
     let build = Build::new("RMS", 1)
         .processors(capped(940_000, OnOverload::Report))
         .periodic("hog", 0, 1.0, 1.0)
@@ -66,7 +66,7 @@ fn non_critical_work_is_gated_in_any_hundred_milliseconds_and_critical_work_is_n
         .critical();
     let decisions = decisions(&build, 3_000.0);
     assert!(decisions.iter().all(|(_, decision)| !matches!(decision, DispatchDecision::Pause { .. })));
-    // A started job continues below ordinary threads, which do not want the CPU here.
+    // A started job continues below ordinary threads, which do not use the CPU here.
     let starts = decisions.iter().filter_map(|(at, decision)| match decision {
         DispatchDecision::Run { job, .. } if job.operation == OperationId(0) => Some(*at),
         _ => None,
@@ -117,7 +117,7 @@ fn lasting_overload_demotes_the_least_important_critical_operation_and_the_other
 }
 
 #[test]
-fn a_job_that_holds_a_resource_goes_on_until_it_lets_it_go() {
+fn a_job_that_holds_a_resource_continues_until_it_releases_it() {
     let build = |held: f64| {
         let mut build = Build::new("RMS", 1).processors(capped(940_000, OnOverload::Report));
         build.0.resources.push(Resource { name: "map".into() });

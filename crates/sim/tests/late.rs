@@ -62,7 +62,7 @@ fn firsts(
 
 proptest! {
     #[test]
-    fn a_dispatcher_that_begins_late_goes_on_as_if_it_had_run(start in 0u64..1_900_000_000) {
+    fn a_dispatcher_that_starts_late_continues_as_if_it_had_run(start in 0u64..1_900_000_000) {
         let system = read(TEXT, "late.toml", None).unwrap().system;
         let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
         let (start, end) = (Instant::from_nanos(start), Instant::ZERO + system.duration);

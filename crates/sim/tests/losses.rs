@@ -196,7 +196,7 @@ fn a_join_passes_over_what_was_lost_and_keeps_no_more_than_its_queue() {
 }
 
 #[test]
-fn jobs_and_signals_of_a_host_that_goes_off_are_counted() {
+fn jobs_and_signals_of_a_host_that_is_switched_off_are_counted() {
     let mut build = across(0).periodic("long", 1, 100.0, 70.0);
     build.0.links[0].delay = (ms(3.0), ms(3.0));
     let simulated = play(&off_for_a_while(build.system()), at(200.0));

@@ -126,7 +126,7 @@ fn request(due: f64, critical: bool) -> Input {
 }
 
 #[test]
-fn the_most_urgent_request_goes_first_and_one_too_many_is_refused() {
+fn the_most_urgent_request_runs_first_and_one_too_many_is_refused() {
     let build = requested("EDF");
     let inputs = [(2.0, request(90.0, false)), (3.0, request(60.0, false)), (4.0, request(20.0, false))];
     let events = play(&build.system(), 99.0, &inputs);

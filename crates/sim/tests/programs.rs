@@ -35,7 +35,7 @@ fn held(played: &ProgramResults) -> Vec<Span> {
 }
 
 #[test]
-fn a_reservation_follows_what_the_program_takes() {
+fn a_reservation_follows_the_programs_execution_time() {
     // The paper's figure 4, in short: only unpredictable cycles miss.
     let text = program("p", 100, 20, "") + &program("q", 100, 60, "");
     let text = format!(
@@ -54,7 +54,7 @@ fn a_reservation_follows_what_the_program_takes() {
 }
 
 #[test]
-fn the_more_important_goes_first_and_the_other_is_late() {
+fn the_more_important_runs_first_and_the_other_is_late() {
     let spin = "advocate = [{ rate = '60%' }]\n";
     let text = program("low", 100, 60, &format!("{spin}importance = 1"))
         + &program("high", 100, 60, &format!("{spin}importance = 2"));
@@ -62,7 +62,7 @@ fn the_more_important_goes_first_and_the_other_is_late() {
     let (low, high) = (&played[0].all, &played[1].all);
     assert_eq!((high.missed, high.cut), (0, 0));
     assert_eq!((low.met, low.cut, low.held), (0, 50, MS * 15 * 50));
-    // The CPU is never idle: time that one does not use goes to the other.
+    // The CPU is never idle: one gets the time that the other does not use.
     assert_eq!(low.consumed + high.consumed, Span::from_secs(5));
 }
 

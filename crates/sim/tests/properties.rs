@@ -19,7 +19,7 @@ fn plan(system: &System) -> Plan {
 }
 
 #[test]
-fn a_recording_fed_back_gives_the_identical_decisions() {
+fn a_recording_fed_back_leads_to_identical_decisions() {
     for seed in 0..SYSTEMS {
         let system = random::system(seed);
         let all = events(&system, UNTIL);
@@ -33,7 +33,7 @@ fn a_recording_fed_back_gives_the_identical_decisions() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_events_to_the_nanosecond() {
+fn the_same_seed_leads_to_the_same_events_to_the_nanosecond() {
     for seed in 0..200 {
         let system = random::system(seed);
         assert_eq!(events(&system, UNTIL), events(&system, UNTIL), "seed {seed}");
@@ -41,7 +41,7 @@ fn the_same_seed_gives_the_same_events_to_the_nanosecond() {
 }
 
 #[test]
-fn every_released_job_ends_once_and_has_had_what_it_takes() {
+fn every_released_job_ends_once_after_its_execution_time() {
     for seed in 0..SYSTEMS {
         let system = random::system(seed);
         let all = events(&system, UNTIL);

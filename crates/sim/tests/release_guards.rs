@@ -53,7 +53,7 @@ fn guarded_releases_miss_nothing_and_the_second_task_always_responds_in_six() {
 }
 
 #[test]
-fn rule_three_gives_the_greedy_schedule_again() {
+fn rule_three_restores_the_greedy_schedule() {
     let (greedy, idle) = (example(Guard::Off), example(Guard::Idle));
     assert_eq!(greedy.schedule("T2.2", 200.0), idle.schedule("T2.2", 200.0));
     assert_eq!(greedy.schedule("T3", 200.0), idle.schedule("T3", 200.0));

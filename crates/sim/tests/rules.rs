@@ -105,14 +105,14 @@ fn a_full_queue_drops_the_newest_or_the_oldest() {
 }
 
 #[test]
-fn a_busy_operation_skips_its_release_if_told_to() {
+fn a_busy_operation_skips_its_release_under_on_busy_skip() {
     let build = Build::new("RMS", 1).periodic("slow", 0, 10.0, 15.0).with(|operation| operation.on_busy = OnBusy::Skip);
     assert_eq!(build.schedule("slow", 60.0), [(0., 15.), (20., 35.), (40., 55.)]);
     assert_eq!(build.count("slow", 60.0, JobOutcome::DroppedBusy), 3);
 }
 
 #[test]
-fn a_job_beyond_its_worst_case_is_stopped_or_demoted_if_told_to() {
+fn a_job_beyond_its_worst_case_is_stopped_or_demoted_by_on_overrun() {
     let build = |on_overrun| {
         Build::new("RMS", 1)
             .periodic("wild", 0, 20.0, 2.0)
@@ -167,7 +167,7 @@ fn a_resource_shared_across_processors_is_waited_for() {
 }
 
 #[test]
-fn the_cap_takes_from_the_non_critical_and_never_from_the_critical() {
+fn the_cap_delays_non_critical_work_and_never_critical_work() {
     let build = Build::new("MUF", 1)
         .processors(|processor| processor.cap_ppm = 900_000)
         .periodic("critical", 0, 10.0, 5.0)
@@ -283,7 +283,7 @@ fn a_job_kept_from_the_cpu_just_short_of_its_worst_case_costs_no_storm_of_observ
 
 #[test]
 fn a_preempted_lane_decides_anew_when_it_has_the_cpu_again() {
-    // While `critical` runs, `sooner` arrives in the lane of `later`, whose deadline is worse.
+    // While `critical` runs, `sooner` arrives in the lane of `later`, which has a later deadline.
     let build = Build::new("RMS+EDF", 1)
         .processors(|processor| processor.preemption = Preemption::Full)
         .periodic("later", 0, 100.0, 10.0)
@@ -357,7 +357,7 @@ fn under_full_preemption_by_laxity_holders_do_not_lock_each_other_out() {
 }
 
 #[test]
-fn a_join_behind_a_merge_goes_on_for_ever() {
+fn a_join_behind_a_merge_never_stops() {
     let build = Build::new("RMS", 1)
         .periodic("r", 0, 20.0, 0.1)
         .after("a", 0, &[0], 0.1)
@@ -381,7 +381,7 @@ fn legs_of_a_frame_that_has_begun_are_not_cut_off_by_the_queue() {
 }
 
 #[test]
-fn a_burst_comes_within_its_time_in_each_period_and_its_bounds_hold() {
+fn a_burst_arrives_within_its_time_in_each_period_and_its_bounds_hold() {
     let text = "name = 'burst'\n[processor.main]\nstrategy = 'RMS'\n[operation.event]\nevery = '20ms'\n\
                 burst = { jobs = 3, within = '4ms' }\nwcet = '1ms'\n[operation.low]\nevery = '100ms'\nwcet = '2ms'";
     let system = read(text, "burst.toml", None).unwrap().system;

@@ -94,7 +94,7 @@ fn started_jobs_finish_in_their_lane_and_waiting_ones_start_where_the_ruling_str
         let plans = plan(&system);
         let mut second: HashMap<ProcessorId, bool> = HashMap::new();
         let mut started: HashMap<(ProcessorId, JobId), u8> = HashMap::new();
-        let mut told: HashMap<(ProcessorId, JobId), u8> = HashMap::new();
+        let mut lanes: HashMap<(ProcessorId, JobId), u8> = HashMap::new();
         let mut epoch: HashMap<(ProcessorId, JobId), usize> = HashMap::new();
         let mut now_in: HashMap<ProcessorId, usize> = HashMap::new();
         for (processor, at, event) in &events(&system, UNTIL) {
@@ -107,15 +107,15 @@ fn started_jobs_finish_in_their_lane_and_waiting_ones_start_where_the_ruling_str
                     assert_ne!(second.insert(*processor, *now).unwrap_or(false), *now, "seed {seed}");
                 }
                 TraceEvent::Decision(DispatchDecision::Ready { job, lane, .. }) => {
-                    told.insert((*processor, *job), *lane);
+                    lanes.insert((*processor, *job), *lane);
                     epoch.insert((*processor, *job), now_in[processor]);
                 }
                 TraceEvent::Decision(DispatchDecision::Move { job, lane }) => {
                     assert!(!started.contains_key(&(*processor, *job)), "seed {seed}: {job:?} had started");
-                    told.insert((*processor, *job), *lane);
+                    lanes.insert((*processor, *job), *lane);
                 }
                 TraceEvent::Decision(DispatchDecision::Run { job, lane, resumed, .. }) => {
-                    assert_eq!(told[&(*processor, *job)], *lane, "seed {seed}: {job:?} at {at}");
+                    assert_eq!(lanes[&(*processor, *job)], *lane, "seed {seed}: {job:?} at {at}");
                     if *resumed {
                         assert_eq!(started[&(*processor, *job)], *lane, "seed {seed}: {job:?} changed lanes");
                         continue;

@@ -198,7 +198,7 @@ fn an_operation_without_a_phase_is_seen_to_miss_at_another_one_and_the_example_m
 }
 
 #[test]
-fn phases_that_the_file_gives_stay() {
+fn phases_in_the_file_stay() {
     for (urgent, long) in [("phase = \"0s\"", "phase = \"0s\""), ("phase = \"5ms\"", "phase = \"0s\"")] {
         assert_eq!(checked(&file(urgent, long, false)).outcome, Holds::Unknown);
     }

@@ -217,7 +217,7 @@ where
         }
     }
 
-    /// Reads until `events` are there, or there are no more.
+    /// Reads until `events` are there, or until the end.
     fn read_ahead(&mut self, index: usize, events: usize) -> Result<(), Conflict<E>> {
         let stream = &mut self.streams[index];
         while !stream.over && stream.ahead.len() < events {
@@ -268,7 +268,7 @@ where
         let as_before = i128::from(local.as_nanos()) + shifted;
         let most = cap.map_or(i128::MAX, |cap| cap.as_nanos().into());
         let near = (as_before - i128::from(at.as_nanos())).unsigned_abs() <= u128::from(QUANTUM.as_nanos());
-        // The first event of a host says how its clock is known.
+        // The first event of a host has the source of its clock's offset.
         let known = error.is_none_or(|error| stream.shift.is_some() && error <= known);
         let at = if known && near && as_before >= i128::from(least.as_nanos()) && as_before <= most {
             Instant::from_nanos(as_before as u64)
@@ -421,7 +421,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merged_time_never_goes_back_shows_no_receipt_before_sending_and_is_within_the_error(
+        fn merged_time_never_decreases_shows_no_receipt_before_sending_and_is_within_the_error(
             clocks in clocks(), signals in signals(), error in 0i64..5_000_000, noise in prop::collection::vec(any::<i16>(), 24),
         ) {
             let streams = streams(&clocks, &signals);
@@ -464,20 +464,20 @@ mod tests {
             let streams = streams(&clocks, &signals);
             let mut all = vec![None];
             all.extend(clocks[1..].iter().map(|clock| Some(offsets(*clock, 1_000, &[0; 24]))));
-            let mut told = vec![0; hosts];
+            let mut stated = vec![0; hosts];
             for one in merged(&streams, all) {
                 prop_assert_eq!(one.at, one.local);
                 if let TraceEvent::Cpu(seen) = one.event {
                     let error = Span::from_micros(1) + QUANTUM;
                     prop_assert_eq!(seen, CpuEvent::Clock { host: HostId(0), offset: 0, error });
-                    told[one.stream] += 1;
+                    stated[one.stream] += 1;
                 }
             }
-            prop_assert!(told[0] == 0 && told.iter().all(|told| *told <= 1), "the error is stated once");
+            prop_assert!(stated[0] == 0 && stated.iter().all(|stated| *stated <= 1), "the error is stated once");
         }
 
         #[test]
-        fn the_reference_time_of_offsets_never_goes_back(
+        fn the_reference_time_of_offsets_never_decreases(
             knots in prop::collection::vec((any::<u32>(), any::<i32>()), 0..40), asked in prop::collection::vec(any::<u32>(), 2..40),
         ) {
             let mut offsets = Offsets::default();

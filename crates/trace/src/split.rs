@@ -146,7 +146,7 @@ impl ProcessorTime {
     }
 
     fn count(&mut self, number: u32, span: Span, times: u64) {
-        // Numbers come from a file: a forged one may name more threads than can exist.
+        // Numbers are from a file: a forged one may name more threads than can exist.
         if self.others.len() < MOST_OTHERS || self.others.contains_key(&number) {
             let (sum, count) = self.others.entry(number).or_default();
             (*sum, *count) = (plus(*sum, span), *count + times);
@@ -155,7 +155,7 @@ impl ProcessorTime {
 
     fn close(mut self, end: Instant) -> TimeSplit {
         let seen = self.has.is_some() || self.split.gaps > 0;
-        // Times come from a file: ignore what lies after the end.
+        // Times are from a file: ignore those after the end.
         self.since = self.since.min(end);
         self.charge(end);
         let ProcessorTime { mut split, on, used, others, unknowns, .. } = self;

@@ -52,7 +52,7 @@ pub struct Stats {
     chains: Chains,
 }
 
-/// What the recording of a job's end needs of its operation. It is small, so that all operations stay in the cache.
+/// The data of an operation for the record of a job's end. It is small, so that all operations stay in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OperationRows {
     /// The rows of its non-critical and its critical jobs; equal if it has one class only.
@@ -72,7 +72,7 @@ struct Cell {
     service: Service,
 }
 
-/// Times from start to end of jobs whose body returned: execution and interruptions.
+/// Times from start to end of jobs with a body that returned: execution and interruptions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// How many.

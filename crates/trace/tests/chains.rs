@@ -6,7 +6,7 @@ use hyoshi_model::*;
 use hyoshi_trace::{JobEnd, JobOutcome, Stats};
 use systems::{at, job, millis, operation, periodic, setting, uniform};
 
-/// Operation 0 every 10 ms; 1 after it; 2 reads it, every 10 ms of its own.
+/// Operation 0 every 10 ms; 1 after it; 2 reads it, with a separate period of 10 ms.
 fn system(chain: Chain) -> System {
     let mut system = periodic(3).into_contents();
     uniform(&mut system, setting(millis(10), millis(1)));
@@ -90,7 +90,7 @@ fn a_chain_that_begins_in_the_middle_counts_from_its_own_first_release() {
 }
 
 #[test]
-fn a_chain_through_any_of_several_says_that_it_is_not_measured() {
+fn a_chain_through_any_of_several_is_reported_as_not_measured() {
     let any = Trigger::Any(vec![OperationId(0), OperationId(2)]);
     let system = system(chain(&[0, 1])).with(|system| system.operations[1].trigger = any);
     let stats = record(&system, &[job(0, 0, at(0), at(2)), job(1, 0, at(2), at(30))]);

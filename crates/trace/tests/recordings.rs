@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn a_recording_cut_off_anywhere_gives_a_prefix(entries in events(), share in 0.0f64..1.0) {
+    fn a_recording_cut_off_anywhere_returns_a_prefix(entries in events(), share in 0.0f64..1.0) {
         let bytes = recorded(&entries);
         let whole: Vec<RecordedEvent> = RecordingReader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
         let cut = (bytes.len() as f64 * share) as usize;
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_recording_gives_a_prefix_and_an_error_or_less(
+    fn a_damaged_recording_returns_at_most_a_prefix_and_an_error(
         entries in events(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {

@@ -182,8 +182,8 @@ impl fmt::Display for SystemException {
         if let Some(peer) = self.peer {
             write!(f, " at {peer}")?;
         }
-        let said = self.meaning().unwrap_or(self.kind.description());
-        write!(f, ": {}", said.trim_end_matches('.'))
+        let meaning = self.meaning().unwrap_or(self.kind.description());
+        write!(f, ": {}", meaning.trim_end_matches('.'))
     }
 }
 

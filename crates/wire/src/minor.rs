@@ -1,5 +1,5 @@
 //! Minor codes: the exact cause of this ORB's system exceptions. [`SystemException::meaning`] also describes OMG's own
-//! codes, whose meaning depends on the exception.
+//! codes, with a meaning that depends on the exception.
 //!
 //! [`SystemException::meaning`]: crate::SystemException::meaning
 //!
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_is_within_its_vendors_range_and_tells_its_meaning() {
+    fn every_code_is_within_its_vendors_range_and_has_a_meaning() {
         assert!(meaning(CONNECT).is_some_and(|text| text.contains("TRANSIENT")));
         assert_eq!(meaning(7), None);
         assert_eq!(CONNECT & 0xffff_f000, HYOSHI);

@@ -28,7 +28,7 @@ impl<T: ToIor> Encode for Option<T> {
     }
 }
 
-/// The nil reference is none.
+/// The nil reference is `None`.
 impl<T: FromIor> Decode<'_> for Option<T> {
     const LEAST: usize = Ior::LEAST;
 

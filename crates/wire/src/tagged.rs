@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
 
-/// Octets whose meaning depends on a number: a service context, a profile or a component of a reference.
+/// Octets with a meaning that depends on a number: a service context, a profile or a component of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tagged<'a> {
     /// The number: a service context's id, the tag of a profile or component.

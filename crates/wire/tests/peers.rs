@@ -156,7 +156,7 @@ fn jacorbs_messages_are_read_in_any_pieces() {
         for kind in ["locate reply ObjectForward", "locate reply SystemException", "reply SystemException"] {
             assert!(counts.contains_key(kind), "{counts:?}");
         }
-        assert!(details > 0, "JacORB tells more about its exceptions");
+        assert!(details > 0, "JacORB adds details to its exceptions");
     }
 }
 

@@ -113,7 +113,7 @@ impl AdvocateChain {
         }
     }
 
-    /// The earliest instant at which one of the advocates wants a status without a report.
+    /// The earliest instant at which one of the advocates needs a status without a report.
     pub fn next_check(&self) -> Instant {
         self.links.iter().map(|link| link.advocate.next_check()).min().unwrap_or(Instant::NEVER)
     }

@@ -88,7 +88,7 @@ pub trait Advocate: fmt::Debug + Send {
         let _ = grant;
     }
 
-    /// When it wants a status without a report: [`Instant::NEVER`] for most.
+    /// When it needs a status without a report: [`Instant::NEVER`] for most.
     fn next_check(&self) -> Instant {
         Instant::NEVER
     }

@@ -295,8 +295,8 @@ mod tests {
 
     #[test]
     fn elapsed_time_is_printed_coarsely() {
-        let told = |micros| Elapsed(Span::from_micros(micros)).to_string();
-        let all = [0, 999, 33_815, 999_999, 1_000_000, 11_337_815, 59_999_999, 60_000_000, 7_260_000_000].map(told);
+        let shown = |micros| Elapsed(Span::from_micros(micros)).to_string();
+        let all = [0, 999, 33_815, 999_999, 1_000_000, 11_337_815, 59_999_999, 60_000_000, 7_260_000_000].map(shown);
         let wanted = [
             "just now",
             "just now",

@@ -154,8 +154,8 @@ impl Arbiter {
         Ok(self.settle())
     }
 
-    /// The task whose check without a report has been due for longest: measure its consumption since its last report
-    /// and call [`Arbiter::report`] with [`Status::overdue`].
+    /// The task with the check without a report that has been due for longest: measure its consumption since its last
+    /// report and call [`Arbiter::report`] with [`Status::overdue`].
     pub fn due(&self, now: Instant) -> Option<TaskId> {
         self.checks.first().filter(|(at, _)| *at <= now).map(|(_, task)| *task)
     }
@@ -289,8 +289,8 @@ impl Arbiter {
         self.change(task, |_| ())
     }
 
-    /// Arbitrates again with the answer of an external policy. Ceilings stay: lifting them would be another question,
-    /// whose answer would be another reason to lift them.
+    /// Arbitrates again with the answer of an external policy. Ceilings stay: lifting them would change the request,
+    /// and the next answer would lift them again.
     pub fn answered(&mut self) -> Decision<'_> {
         self.begin();
         self.arbitrate();
@@ -304,7 +304,7 @@ impl Arbiter {
         }
     }
 
-    /// The scheduler refused the grant; `most` is what it would accept. The rest is granted to others.
+    /// The scheduler refused the grant; `most` is the largest amount that it would accept. Other tasks get the rest.
     pub fn refused(&mut self, task: TaskId, most: Option<Reservation>) -> Result<Decision<'_>, Refusal> {
         let entry = self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?;
         entry.ceiling = Some(most);
@@ -319,7 +319,7 @@ impl Arbiter {
         Ok(self.apply())
     }
 
-    /// The scheduler refuses the pending or held reservation: it confirms nothing of the task any more, unless that
+    /// The scheduler refuses the pending or held reservation: it no longer confirms anything of the task, unless that
     /// differs. Returns whether it is the present grant.
     pub fn lost(&mut self, task: TaskId, what: Reservation) -> bool {
         let granted = self.held(task) == Some(what);
@@ -329,9 +329,9 @@ impl Arbiter {
         granted
     }
 
-    /// The scheduler refused the grant, and nothing else should be tried now: the task keeps what was confirmed last,
-    /// which is returned, until a change makes room. The missing part is granted to no task. If the task keeps nothing,
-    /// its present reservation must be released.
+    /// The scheduler refused the grant, and nothing else should be tried now: the task keeps the last confirmed
+    /// reservation, which is returned, until a change makes room. The missing part is granted to no task. If the task
+    /// keeps nothing, its present reservation must be released.
     pub fn keep(&mut self, task: TaskId) -> Option<Reservation> {
         let entry = self.tasks.get_mut(&task)?;
         let held = entry.confirmed.and_then(|confirmation| confirmation.held);

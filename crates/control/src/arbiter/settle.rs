@@ -109,7 +109,7 @@ impl Arbiter {
         self.accounts.count(account, before, now);
     }
 
-    /// A task has no request any more; its reservation is taken back.
+    /// A task no longer has a request; its reservation is withdrawn.
     pub(super) fn forget(&mut self, task: TaskId, importance: u32, account: Option<AccountId>) {
         let Ok(index) = self.position(task, importance) else { return };
         let ask = self.asks.remove(index);

@@ -44,7 +44,7 @@ pub struct Admitted {
     pub seat: Option<Seat>,
     /// The latest instant after a period's start by which it has had its whole budget.
     pub response: Option<Span>,
-    /// Why it holds no more.
+    /// The limit of its reservation.
     pub reason: Reason,
     /// The tasks that hold the missing share, the largest first.
     pub because: Vec<(ProgramId, Share)>,

@@ -140,7 +140,7 @@ pub fn joining(program: &Program, groups: &[String], chain: AdvocateChain) -> Op
 /// Reports after which a chain's advice counts as settled.
 const SETTLED: u64 = 256;
 
-/// The largest request of a program: its first request, or that of its advocates if each cycle takes the longest of
+/// The largest request of a program: its first request, or that of its advocates if each cycle needs the longest of
 /// `takes` (all of the period if the file has none). Requests of external advocates are unknown: then the least useful
 /// budget counts, or the first request if that is more.
 pub fn most(program: &Program) -> Option<Reservation> {

@@ -38,7 +38,7 @@ pub fn promises(system: &System, host: HostId, cpu: u32) -> Vec<CpuPromise> {
     system.processor_ids().filter(here).flat_map(|processor| of_processor(system, processor, &rates)).collect()
 }
 
-/// The same of a run whose processors are on these CPUs, by CPU.
+/// The same of a run with processors on these CPUs, by CPU.
 pub fn promises_of_run(system: &System, placed: &[(ProcessorId, u32)]) -> BTreeMap<u32, Vec<CpuPromise>> {
     let rates = rates(system);
     let mut promises: BTreeMap<u32, Vec<CpuPromise>> = BTreeMap::new();

@@ -16,7 +16,7 @@ use self::rhythm::{Rhythm, Rhythms};
 /// The estimate of a program's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeriodEstimate {
-    /// The period; the last one if there is none any more.
+    /// The period; the last one if the program has lost its rhythm.
     pub period: Option<Span>,
     /// The part of the wake-ups that it explains beyond chance, in thousandths; 0 if there is none.
     pub confidence: u32,

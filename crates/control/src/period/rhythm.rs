@@ -111,7 +111,7 @@ fn by_chance(instants: &[u64], period: u64, mean: u64) -> u64 {
     (beside.iter().sum::<u64>() / beside.len() as u64).max(AT_RANDOM)
 }
 
-/// The mean fit of the instants this much later, of all whose successor could have been recorded.
+/// The mean fit of the instants this much later, of all with a successor that could have been recorded.
 fn score_at(instants: &[u64], lag: u64, mean: u64) -> u64 {
     let full = (mean / FULL).max(1);
     let (Some(last), mut next, mut score, mut count) = (instants.last(), 0, 0, 0) else { return 0 };
@@ -180,7 +180,7 @@ fn densest(lags: &[u64], width: u64) -> Option<(usize, usize)> {
     best.filter(|(from, to)| to - from >= 4)
 }
 
-/// Each instant that has a predecessor, and whose successor could have been recorded, is compared with the nearest
+/// Each instant with a predecessor, and with a successor that could have been recorded, is compared with the nearest
 /// recorded one: of two interleaved rhythms the members of one continue with certainty, in a pattern within a cycle
 /// they do not.
 fn fit_of(instants: &[u64], period: u64, mean: u64) -> Option<Fit> {

@@ -8,8 +8,8 @@ use super::{Ask, Policy, PolicySpec};
 use crate::task::{Grant, GroupId, Limit, Reason, TaskId};
 
 /// Serves the most important tasks first, then the next, as [`Strict`](super::Strict) does. Tasks of the same
-/// importance share the rest by progressive filling: all shares rise together, and a task whose demand is met drops out
-/// (max-min fairness; Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2).
+/// importance share the rest by progressive filling: all shares rise together, and a task drops out when its demand is
+/// met (max-min fairness; Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2).
 ///
 /// A task gains nothing by requesting more than its equals, and the order of joining does not matter, so a runaway does
 /// not starve a steady task.
@@ -37,8 +37,8 @@ struct Filled {
     share: Option<u64>,
 }
 
-/// A level is filled again after a task had to leave. After this many times, all tasks leave whose least is above the
-/// equal share. That bounds the work.
+/// A level is filled again after a task had to leave. After this many times, all tasks with a least above the equal
+/// share leave. That bounds the work.
 const REFILLS: u32 = 16;
 
 impl Fair {
@@ -53,8 +53,8 @@ impl Fair {
         }
     }
 
-    /// One pass of progressive filling in the order of demands. Returns the last task whose least does not fit. With
-    /// `all`, each task whose least is above its equal share leaves in this pass.
+    /// One pass of progressive filling in the order of demands. Returns the last task with a least that does not
+    /// fit. With `all`, each task with a least above its equal share leaves in this pass.
     fn fill_once(&mut self, room: u64, all: bool) -> Option<usize> {
         let mut left = room;
         let mut others = self.level.iter().filter(|task| task.share.is_some()).count() as u64;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_least_takes_from_larger_demands_only() {
+    fn a_least_reduces_larger_demands_only() {
         assert_eq!(percents(&[ask(1, 100, 1, 0), ask(2, 40, 1, 40)], 75), [35, 40]);
         // Not from the smaller one, which would have 45 of the 90.
         assert_eq!(percents(&[ask(1, 50, 1, 0), ask(2, 90, 1, 80)], 90), [50, 0]);

@@ -91,7 +91,7 @@ impl Weighted {
     }
 }
 
-/// Rounded up: rather too much is taken than too little.
+/// Rounded up: a task may lose slightly too much, never too little.
 fn price_of(excess: u64, parts: u64) -> u64 {
     let price = ((u128::from(excess) << FINE) * u128::from(PARTS)).div_ceil(u128::from(parts.max(1)));
     u64::try_from(price).unwrap_or(u64::MAX)

@@ -41,9 +41,9 @@ impl WindowAlarm {
     /// The shortest CPU time of an alarm.
     pub const LEAST_ALARM: Span = Span::from_micros(10);
 
-    /// Divides the time until the report among the alarms of `threads`: the part of the thread whose alarm was reported
-    /// last, and that of each other. At most the whole is consumed before one of them is reported. Threads of a task
-    /// seldom consume alike, so that thread gets almost everything, unless the whole is too short.
+    /// Divides the time until the report among the alarms of `threads`. Returns the part of the thread with the latest
+    /// report, and the part of each other thread. At most the whole is consumed before an alarm reports. Threads of a
+    /// task seldom consume alike, so the first part is almost everything, unless the whole is too short.
     pub fn parts(left: Span, threads: usize) -> (Span, Span) {
         let threads = threads.max(1) as u64;
         let other = Span::from_nanos(left.as_nanos() / 64).max(WindowAlarm::LEAST_ALARM);
@@ -75,8 +75,8 @@ impl WindowAlarm {
 ///
 /// A hard window pays back its overshoot. Time consumed beyond the budgets of past periods, because a check was late or
 /// the threads ran while they were lowered, counts as consumed in later ones, at most ten budgets of it: a program that
-/// was real-time by its own choice for long must have windows again soon after. So late checks, as of a kernel whose
-/// timers have the resolution of its tick, move time from window to window and add none.
+/// was real-time by its own choice for long must have windows again soon after. So late checks, as of a kernel with
+/// timers of the resolution of its tick, move time from window to window and add none.
 ///
 /// A change of period gains nothing. The present period continues until its consumption would have been granted in
 /// equal parts, by the reservation held then, and is no shorter than the new length; the next budget begins at the new
@@ -279,7 +279,7 @@ impl Window {
         self.counted = self.counted.max(meter);
     }
 
-    /// Raised consumption beyond the limit is taken from the saved rest.
+    /// Raised consumption beyond the limit reduces the saved rest.
     fn spend(&mut self, meter: Span) {
         let spent = self.consumed(meter).saturating_sub(self.due).saturating_sub(self.spent).min(self.saved);
         self.saved = self.saved.saturating_sub(spent);

@@ -163,7 +163,7 @@ impl WindowPlacement {
         WindowPlacement { cpus, overhead: switching + Window::LEAST_STEP, part: None, run: WindowPlacement::RUN }
     }
 
-    /// Gives a task a window, or changes it: on its present CPU if it fits there, else on the least reserved CPU where
+    /// Places a task's window, or changes it: on its present CPU if it fits there, else on the least reserved CPU where
     /// it fits, else by placing all windows again, the largest first. Other windows' seats may change. The threads of a
     /// task may be bound to some CPUs, `allowed` by the kernel's numbers; empty means any.
     pub fn admit(&mut self, task: TaskId, reservation: Reservation, allowed: &[u32]) -> Result<Seat, NoRoom> {
@@ -219,7 +219,7 @@ impl WindowPlacement {
     }
 
     /// From now on a task may run only on these CPUs: its window stays on its CPU if that is one of them, else it is
-    /// placed anew as by [`WindowPlacement::admit`].
+    /// placed again as by [`WindowPlacement::admit`].
     ///
     /// # Errors
     ///
@@ -271,7 +271,7 @@ impl WindowPlacement {
         None
     }
 
-    /// Replaces the promises above the windows of a CPU. If one of them is late then, all of them are placed anew in
+    /// Replaces the promises above the windows of a CPU. If one of them is late then, all of them are placed again in
     /// the order of `first`, others behind; a window that no longer fits keeps the most that does, or is removed, and
     /// is returned.
     pub fn promise(&mut self, number: u32, promises: &[CpuPromise], first: &[TaskId]) -> Vec<(TaskId, NoRoom)> {

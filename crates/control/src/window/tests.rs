@@ -134,7 +134,7 @@ fn what_was_granted_before_a_cut_is_not_owed() {
     assert_eq!(one.check(at(40_000), us(20_000), None), WindowStep::Raise(at(42_000)));
     // The same, if the cut is before the check that would have closed the period.
     assert_eq!(other.reserve(of(2_000, 40_000), at(41_000), us(20_500)), WindowStep::Check(at(42_500)));
-    // What it had beyond the old budget is: 500 us.
+    // The excess over the old budget is 500 us.
     assert_eq!(other.reserve(of(400, 40_000), at(41_000), us(20_500)), WindowStep::Lower(at(80_000)));
 }
 

@@ -89,7 +89,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// Stack resource policy (Baker 1991): a job may start only if its preemption level is above every ceiling in force
-    /// in its lane; preemption levels are by relative deadline. So it never finds a resource taken, and the holder of
+    /// in its lane; preemption levels are by relative deadline. So it never finds a resource held, and the holder of
     /// one continues.
     fn ceilings_admit(&self, lane: u8, candidate: Slot) -> bool {
         let job = self.jobs.get(candidate);

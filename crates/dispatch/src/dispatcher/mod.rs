@@ -47,7 +47,7 @@ pub struct Dispatcher<P> {
     local_of: Vec<u32>,
     disciplines: Vec<Discipline>,
     lanes: Vec<LaneState>,
-    /// Lanes whose token is taken.
+    /// Lanes with a token that a job holds.
     running: LaneMask,
     /// Lanes where critical jobs wait, and where others do.
     waiting: (LaneMask, LaneMask),
@@ -69,7 +69,7 @@ pub struct Dispatcher<P> {
     cap: Option<CapEnforcer>,
     hard_cap: Option<HardCapEnforcer>,
     on_overload: OnOverload,
-    /// Lanes whose running jobs held a resource when the hard cap paused all others, and still hold it.
+    /// Lanes with a running job that held a resource when the hard cap paused all other lanes, and still holds it.
     spared: LaneMask,
     arrival: u64,
     /// Released jobs that have not ended: zero is an idle point.
@@ -204,7 +204,7 @@ impl<P: Probe> Dispatcher<P> {
     /// The effects to pass to [`handle`](Self::handle), with room for all effects of this dispatcher.
     pub fn effects(&self) -> Effects {
         let mut effects = Effects {
-            // Of several completions without a take by the caller in between.
+            // Several completions accumulate until the caller drains them.
             sends: Vec::with_capacity(self.most_sends.max(1) * 8),
             returned: Vec::with_capacity(self.operations.iter().map(OperationState::most_tickets).sum::<usize>() + 8),
             cancelled: Vec::with_capacity(self.jobs.capacity()),

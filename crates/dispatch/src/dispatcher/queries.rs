@@ -21,7 +21,7 @@ impl<P: Probe> Dispatcher<P> {
         self.off
     }
 
-    /// How many jobs were lost when the host went off.
+    /// The number of jobs that were lost when the host was switched off.
     pub fn lost_jobs(&self) -> u64 {
         self.lost_jobs
     }
@@ -35,7 +35,7 @@ impl<P: Probe> Dispatcher<P> {
         self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
     }
 
-    /// Lanes whose queue has a job that neither cap keeps from starting.
+    /// Lanes with a queued job that neither cap keeps from starting.
     #[inline]
     pub(super) fn may_start(&self) -> LaneMask {
         if self.hard_paused() {
@@ -51,7 +51,8 @@ impl<P: Probe> Dispatcher<P> {
         self.fully_paused() | !LaneMask::before(self.gate()) & !self.critical_lanes
     }
 
-    /// Lanes that the hard cap pauses, ceilings included: all except those whose jobs held a resource when it began.
+    /// Lanes that the hard cap pauses, ceilings included: all except those with a job that held a resource at its
+    /// start.
     #[inline]
     pub(super) fn fully_paused(&self) -> LaneMask {
         if self.hard_paused() { !self.spared } else { LaneMask::EMPTY }

@@ -1,8 +1,8 @@
 //! Adapted rates: a new period, and levels ranked again with jobs in flight.
 //!
-//! An armed timer keeps its expiry; the new period counts after it (paper 2). Releases neither burst nor drift. Released jobs
-//! keep their deadlines. An operation's waiting jobs move to its new level together. If one of its jobs has started, they stay
-//! until that job ends, to keep their order.
+//! An armed timer keeps its expiry; the new period counts after it. Releases neither burst nor drift. Released jobs
+//! keep their deadlines. An operation's waiting jobs move to its new level together. If one of its jobs has started,
+//! they stay until that job ends, to keep their order.
 
 use hyoshi_model::{Instant, OperationId, Span};
 use hyoshi_sched::Placement;

@@ -40,7 +40,7 @@ impl EpochSettings {
 }
 
 impl<P: Probe> Dispatcher<P> {
-    /// The next epoch's time has come.
+    /// The next epoch is due.
     pub(super) fn begin_next_epoch(&mut self, now: Instant, effects: &mut Effects) {
         let index = self.epochs_begun;
         self.epochs_begun += 1;

@@ -77,7 +77,7 @@ impl<P: Probe> Dispatcher<P> {
         ranking.place(if asked.class == declared.class { &asked } else { &declared })
     }
 
-    /// The host goes off: its jobs are lost, with the state of joins and guards.
+    /// The host is switched off: its jobs are lost, with the state of joins and guards.
     pub(super) fn switch_off(&mut self, now: Instant, effects: &mut Effects) {
         self.lost_jobs += self.cancel_where(now, |_, _| true, effects);
         for operation in &mut self.operations {

@@ -14,20 +14,22 @@ use hyoshi_orb::SystemKind;
 use super::*;
 
 /// Without a grant, and with that of `GROUP`.
-const STRANGER: u32 = 61_001;
+pub const STRANGER: u32 = 61_001;
 const OTHER: u32 = 61_002;
-const GROUP: u32 = 61_000;
+pub const GROUP: u32 = 61_000;
 
 /// What [default] and [group.hyoshi] say, for a group that needs no name here.
 const LIMITS: &str = "[group.61000]\nshare = \"50%\"\nimportance = 10\ntasks = 64\n";
 
+/// Whether this test may start programs as another user.
+pub fn impersonates() -> bool {
+    let command = ["--reuid=61001", "--regid=61001", "--clear-groups", "true"];
+    Command::new("setpriv").args(command).status().is_ok_and(|done| done.success())
+}
+
 /// A place that all users may read, with a broker that has these limits.
 fn limited(limits: &str, more: &str) -> Option<(Place, Broker)> {
-    if !Command::new("setpriv")
-        .args(["--reuid=61001", "--regid=61001", "--clear-groups", "true"])
-        .status()
-        .is_ok_and(|done| done.success())
-    {
+    if !impersonates() {
         eprintln!("not tested, needs root: other users cannot be impersonated");
         return None;
     }
@@ -40,7 +42,7 @@ fn limited(limits: &str, more: &str) -> Option<(Place, Broker)> {
     Some((place, broker))
 }
 
-fn hyoshi(place: &Place, uid: u32, group: Option<u32>, words: &str) -> Command {
+pub fn hyoshi(place: &Place, uid: u32, group: Option<u32>, words: &str) -> Command {
     let mut command = as_user(place, uid, group, "hyoshi");
     let (verb, rest) = words.split_once(' ').unwrap_or((words, ""));
     command.arg(verb).arg("--socket").arg(place.path().join("run/broker.sock")).args(rest.split_whitespace());

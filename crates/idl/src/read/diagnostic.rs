@@ -165,7 +165,7 @@ pub(crate) struct Findings {
 impl Findings {
     pub fn error(&mut self, error: IdlDiagnostic) {
         // Two look-ups of a name report the same error at the same place.
-        let again = |told: &IdlDiagnostic| told.at == error.at && told.message == error.message;
+        let again = |known: &IdlDiagnostic| known.at == error.at && known.message == error.message;
         match self.errors.len() {
             _ if self.errors.iter().any(again) => {}
             TOLD.. => self.more += 1,

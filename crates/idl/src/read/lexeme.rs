@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_told_apart() {
+    fn kinds_of_numbers_are_distinguished() {
         use Lexeme::*;
         assert_eq!(
             kinds("0 017 0xFf 1. .5 1e9 1.5E-3"),

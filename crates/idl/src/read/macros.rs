@@ -181,7 +181,7 @@ impl Macros {
     }
 }
 
-/// The arguments of a use whose parenthesis is at `left`, and the index after its end.
+/// The arguments of a use with its parenthesis at `left`, and the index after its end.
 fn arguments(run: &[Token], left: usize) -> Option<(Vec<&[Token]>, usize)> {
     let (mut depth, mut from, mut arguments) = (0, left + 1, Vec::new());
     for (index, token) in run.iter().enumerate().skip(left) {

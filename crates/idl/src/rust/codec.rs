@@ -19,7 +19,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Writes several values, one after the other: the contents of a block whose last expression is a `Result`.
+    /// Writes several values, one after the other: the contents of a block that ends in a `Result`.
     pub fn encode_in_order<'t>(&self, all: impl Iterator<Item = (&'t Type, TokenStream)>, to: &Ident) -> TokenStream {
         let mut all: Vec<_> = all.map(|(of, value)| self.encode(of, &value, to)).collect();
         let last = match all.pop() {

@@ -20,7 +20,7 @@ pub(super) struct Scope<'a> {
     pub module: &'a [String],
     /// Name here, and its path without the name.
     uses: RefCell<BTreeMap<String, Import>>,
-    /// Traits of the ORB whose methods are called.
+    /// Traits of the ORB with methods that the code calls.
     traits: RefCell<BTreeSet<String>>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Scope<'a> {
     pub fn uses(&self) -> TokenStream {
         let orb = Import { group: 1, from: self.options.root.clone() };
         for name in self.traits.borrow().iter() {
-            // Under its own name unless that is taken here.
+            // Under its own name unless that is used here.
             let taken = self.names.is_declared(self.module, name);
             self.uses
                 .borrow_mut()

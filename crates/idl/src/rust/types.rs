@@ -348,7 +348,7 @@ fn quadruple(value: f64) -> u128 {
     let magnitude = match (exponent, fraction) {
         (0, 0) => 0,
         (0, subnormal) => {
-            // Normal in the wider format: the leading one goes into the exponent.
+            // Normal in the wider format: the leading one becomes part of the exponent.
             let shift = subnormal.leading_zeros() - 11;
             let exponent = u128::from(16383 - 1022 - shift);
             exponent << 112 | (u128::from(subnormal) << shift & ((1 << 52) - 1)) << 60

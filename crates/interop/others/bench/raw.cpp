@@ -17,7 +17,7 @@ namespace {
 // Octets of a GIOP 1.2 request and reply around the arguments.
 const size_t REQUEST = 64, REPLY = 24;
 
-// What stands before the padding of each request: the length of what follows, and what to answer, 0 for nothing.
+// The head of each request, before the padding: the length of the rest, and the length of the answer, 0 for none.
 struct Head {
   uint32_t length, answer;
 };
@@ -59,7 +59,7 @@ bool whole(int s, char* to, size_t length, bool out) {
   return true;
 }
 
-// Reads what is there, which is usually one whole message: two system calls a message and side.
+// Reads the available octets, usually one whole message: two system calls for each message and side.
 void answer(int s) {
   std::vector<char> in(1 << 18), out(1 << 18);
   size_t from = 0, to = 0;
@@ -144,7 +144,7 @@ int main(int argc, char** argv) {
         uint64_t start = now();
         for (size_t i = 0; i < count; i++)
           if (!whole(line.socket, line.out.data(), line.out.size(), true)) die("put");
-        // One that is answered, to know that the server has read them all.
+        // A request with an answer, which shows that the server has read all of them.
         Head last = {uint32_t(REQUEST), uint32_t(REPLY)};
         std::vector<char> request(REQUEST), reply(REPLY);
         memcpy(request.data(), &last, sizeof last);

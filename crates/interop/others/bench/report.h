@@ -1,4 +1,4 @@
-// Times of calls, and the line that tells them: the case, then nanoseconds at the 50th, 90th and 99th percentile, and
+// Times of calls, and the line that prints them: the case, then nanoseconds at the 50th, 90th and 99th percentile, and
 // nanoseconds for each call of the whole run (which is the figure of oneways and of several threads).
 #ifndef REPORT_H
 #define REPORT_H
@@ -53,7 +53,7 @@ template <class F> void measure(const std::string& name, size_t threads, size_t 
   report(name, all, whole, all.size());
 }
 
-// The cases, and how often each is called when the script says no other number.
+// The cases, and the number of calls of each unless the script sets another.
 struct Case {
   const char* name;
   size_t octets, threads, count;

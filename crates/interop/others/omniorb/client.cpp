@@ -2,8 +2,8 @@
 //
 //   client REFERENCE [--narrow] [--no-callbacks] [--skip NAME]... [--codes] [--ordered] [--bidir] [--stop] [-ORB...]
 //
-// `--narrow` leaves out what GIOP 1.0 and 1.1 cannot carry with omniORB: wide characters and text.
-// `--ordered` wants oneways served in the order they were sent. `--stop` asks the server to end.
+// `--narrow` omits wide characters and texts, which GIOP 1.0 and 1.1 cannot carry with omniORB.
+// `--ordered` requires that oneways are served in the order of sending. `--stop` ends the server.
 // Prints a line a check, and ends with status 1 if one failed.
 #include <chrono>
 #include <cmath>
@@ -22,7 +22,7 @@ CORBA::ORB_var orb;
 std::set<std::string> skipped;
 int checks = 0, failures = 0;
 
-// Runs one check: what returns false or throws has failed.
+// Runs one check. It fails if it returns false or throws.
 template <class F> void check(const std::string& name, F run) {
   if (skipped.count(name)) {
     std::printf("skipped %s\n", name.c_str());
@@ -48,7 +48,7 @@ template <class F> void check(const std::string& name, F run) {
   std::fflush(stdout);
 }
 
-// Runs what must raise E; `fits` looks at the exception.
+// Runs a call that must raise E; `fits` checks the exception.
 template <class E, class F, class G> void check_raises(const std::string& name, F run, G fits) {
   check(name, [&] {
     try {
@@ -274,7 +274,7 @@ void constructions(Peers::Peer_ptr peer, bool narrow) {
     r = peer->echo_money(a, b, c);
     return r == a && b == a && c == CORBA::Fixed("-9876543.21");
   });
-  // JacORB 3.9 leaves leading zeros, and so whole octets, away.
+  // JacORB 3.9 omits leading zeros, and with them whole octets.
   check("fixed with leading zeros", [&] {
     for (const char* text : {"-9999999.99", "0.00", "0.01"}) {
       Peers::Money a(text), b("-0.01"), c, r;
@@ -302,7 +302,7 @@ const char* const NAMES[] = {
   "booleans", "chars", "widechars", "shorts", "longs", "longlongs", "floats", "doubles", "strings", "widestrings", "anys",
   "colours", "points", "grids", "table", "few", "fewnames", "choices", "triple", "grid", "pair"};
 
-// The peer makes an any of each sample and finds it in ours: what it sent, sent back, it must know again.
+// The peer creates an any of each sample, and recognises it in our any, and in its own any that we send back.
 void anys(Peers::Peer_ptr peer, bool narrow) {
   for (const char* name : NAMES) {
     if (narrow && WIDE(name)) continue;
@@ -326,7 +326,7 @@ void anys(Peers::Peer_ptr peer, bool narrow) {
     any <<= v; \
     if (!peer->is_sample(#NAME, any)) { std::printf("an any of " #NAME " was not known\n"); all = false; } \
   }
-// The any owns what it is given by pointer: copying a struct with a fixed loses the digits (omniORB 4.2).
+// The any owns a value that is inserted by pointer: copying a struct with a fixed loses the digits (omniORB 4.2).
 #define OURS_OWNED(NAME, TYPE) \
   if (!(narrow && WIDE(#NAME))) { \
     TYPE* v = new TYPE; \
@@ -481,7 +481,7 @@ void objects(Peers::Peer_ptr peer, Peers::Callback_ptr callback) {
     Peers::Peer_var forwarded = peer->forwarded();
     CORBA::Long b = 2, c;
     if (forwarded->echo_long(1, b, c) != 1 || c != 2) return false;
-    // A large body has to be sent twice.
+    // A large body must be sent twice.
     Peers::Peer_var again = peer->forwarded();
     Peers::Octets big;
     big.length(300000);

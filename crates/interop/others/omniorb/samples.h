@@ -1,4 +1,4 @@
-// The sample values of peers.idl: every peer, in every language, holds the same. `second` gives the other of two.
+// The sample values of peers.idl: every peer, in every language, has the same. `second` selects the other of two.
 #ifndef SAMPLES_H
 #define SAMPLES_H
 
@@ -120,7 +120,7 @@ inline void sample(Peers::Empty& v, bool second) {
   if (second) v.nothing[0] = 1;
 }
 
-// What no label has is 0 here: JacORB makes it that, whatever came.
+// A value without a label is 0 here, because JacORB always writes 0 for it.
 inline void sample(Peers::OnBoolean& v, bool second) {
   if (second) v.no(-5);
   else v.yes("yes");
@@ -307,7 +307,7 @@ template <class T> std::string on_wire(const T& v) {
   v >>= s;
   return octets_of(s);
 }
-// The padding in an any is whatever was there, so anys are compared by what the samples put in them.
+// The padding in an any is undefined, so anys are compared by the values of the samples.
 inline std::string on_wire(const CORBA::Any& v) {
   CORBA::Long number;
   const char* text;

@@ -1,4 +1,4 @@
-// omniORB's server of peers.idl: answers each operation as the interface file says.
+// omniORB's server of peers.idl: answers each operation as the interface file describes.
 //
 //   server [--name NAME] [--ior FILE] [-ORB...]
 //
@@ -20,7 +20,7 @@ CORBA::ORB_var orb;
 PortableServer::POA_var forwarding, deserted;
 Peers::Peer_var myself;
 
-// Every operation prints its name: the log of a failed test shows how far it came.
+// Every operation prints its name: the log of a failed test shows the last one.
 void record(const char* what) {
   std::printf("served %s\n", what);
   std::fflush(stdout);
@@ -261,7 +261,7 @@ private:
 
   static bool insert(CORBA::Any& any, const std::string& name) {
 #define INSERT(NAME, TYPE) if (name == #NAME) { TYPE v; ::sample(v, false); any <<= v; return true; }
-// The any owns what it is given by pointer: copying a struct with a fixed loses the digits (omniORB 4.2).
+// The any owns a value that is inserted by pointer: copying a struct with a fixed loses the digits (omniORB 4.2).
 #define INSERT_FIXED(NAME, TYPE) \
   if (name == #NAME) { TYPE* v = new TYPE; ::sample(*v, false); any <<= v; return true; }
 #define INSERT_PEER(NAME, TYPE) INSERT_FIXED(NAME, Peers::TYPE)
@@ -321,7 +321,7 @@ private:
     if (name == "octet") return (any >>= CORBA::Any::to_octet(octet)) && octet == 255;
     if (name == "string") return (any >>= text) && !strcmp(text, sample_string(false));
     if (name == "wstring") return (any >>= wide_text) && same_wide(wide_text, sample_wstring(false));
-    // JacORB leaves a string's bound out of the type code.
+    // JacORB omits a string's bound in the type code.
     if (name == "name")
       return ((any >>= CORBA::Any::to_string(text, 8)) || (any >>= text)) && !strcmp(text, sample_name(false));
     if (name == "widename")

@@ -1,8 +1,10 @@
-//! Our ping-pong, with the same cases and the same lines as `others/bench` prints for omniORB and for bare sockets:
-//! `ping server ENDPOINT [PRIORITY]` prints "ready IOR:...", `ping client REFERENCE [SCALE [CASE]]` a line for each case or
-//! for the one that is named: its name, the 50th, 90th and 99th percentile of a call and the whole run's time for each
-//! call, in nanoseconds. A lane's threads run at the policy that the lane is given and inherit none, so the server is
-//! told its SCHED_FIFO priority. Over TLS (`ssliop://`) both find certificate and key in the file that PING_TLS names.
+//! Measures calls of Hyoshi's ORB in the same cases, and prints the same lines, as `others/bench` does for omniORB and
+//! for bare sockets.
+//!
+//! `ping server ENDPOINT [PRIORITY]` prints "ready IOR:...". `ping client REFERENCE [SCALE [CASE]]` prints a line for
+//! each case: its name, the 50th, 90th and 99th percentile of a call, and the time of the whole run for each call, in
+//! nanoseconds. PRIORITY is the SCHED_FIFO priority of the server's lane; its threads inherit none. For TLS
+//! (`ssliop://`), PING_TLS names the file of certificate and key.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -16,7 +18,7 @@ use hyoshi_orb::{
     LaneOptions, Orb, SyncScope, SystemException, ThreadPolicy, TlsClient, TlsIdentity, TlsRoots, TlsServer,
 };
 
-/// Counts what is put, and otherwise answers at once.
+/// Counts the oneways, and answers at once.
 #[derive(Default)]
 struct PingCounter(AtomicU32);
 
@@ -67,7 +69,7 @@ fn serve(endpoint: &str, policy: ThreadPolicy) -> Result<(), Box<dyn Error>> {
     orb.ready();
     println!("ready {}", ping.ior());
     std::io::stdout().flush()?;
-    // Until whoever started this has ended.
+    // Until the parent process has ended.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
@@ -91,7 +93,7 @@ fn call(reference: &str, scale: usize, only: &str) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-/// In each thread, after a tenth as many to warm up.
+/// The calls of each thread, after a tenth as many for warming up.
 fn measure(name: &str, ping: &PingStub, octets: usize, threads: usize, count: usize) {
     let mut times = Vec::new();
     let mut whole = Duration::ZERO;
@@ -122,7 +124,7 @@ fn calls_of(ping: &PingStub, octets: usize, calls: usize) -> Vec<Duration> {
     times
 }
 
-/// What one costs until the server has carried out all of them.
+/// The time of each oneway until the server has executed all of them.
 fn oneways(name: &str, ping: &PingStub, orb: &Orb, count: usize) -> Result<(), SystemException> {
     let data = [0; 64];
     let mut whole = Duration::ZERO;

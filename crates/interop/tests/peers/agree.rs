@@ -1,4 +1,4 @@
-//! The others with each other: what ours has to do with each.
+//! omniORB and JacORB with each other: the behaviour that Hyoshi must have with each.
 
 use crate::orbs::{Giop, Peer};
 use crate::process::{self, Server};

@@ -1,4 +1,4 @@
-//! Calls both ways over one connection (bidirectional GIOP), with each of the others and in both directions.
+//! Calls in both directions over one connection (bidirectional GIOP), with each peer as client and as server.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -12,11 +12,11 @@ use crate::orbs::Peer;
 use crate::ours::address_of;
 use crate::process::{self, Server};
 
-/// How many TCP connections of this machine have, or had within the last minute, an end at this port (proc(5)), of this IP
-/// address if it is known.
+/// The number of TCP connections of this machine that have, or had within the last minute, an end at this port
+/// (proc(5)), with this IP address if it is known.
 fn connections(ip: Option<Ipv4Addr>, port: u16) -> usize {
     const LISTENS: &str = "0A";
-    // Java's sockets are of IPv6, whatever they are connected to.
+    // Java's sockets are always of IPv6.
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| std::fs::read_to_string(table).unwrap_or_default());
     // As the kernel prints it: the octets of the address as a number of this machine. In tcp6 they are the last ones.
     let ip = ip.map_or(String::new(), |ip| format!("{:08X}", u32::from_ne_bytes(ip.octets())));
@@ -38,7 +38,7 @@ fn connections_to(ior: &Ior) -> usize {
     connections(host.parse().ok(), port)
 }
 
-/// Our client, which listens nowhere: their server can call it over its own connection only.
+/// A client of Hyoshi's without a listener: the peer's server can call it over its own connection only.
 fn calls(server: &Server, able: Able) -> usize {
     let orb = Orb::builder().offer_bidirectional().build().unwrap();
     let peer = orb.resolve::<dyn PeerInterface>(&server.reference).unwrap();
@@ -49,12 +49,12 @@ fn calls(server: &Server, able: Able) -> usize {
     made
 }
 
-/// Their client, at a port of its own, with our server. Returns how many connections there were to either.
+/// The peer's client, with a separate port, and Hyoshi's server. Returns the numbers of connections to both.
 fn serves(peer: Peer, at: &std::path::Path, arguments: &[&str]) -> (usize, usize) {
     let orb = Orb::builder().accept_bidirectional(Claims::Own).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     orb.ready();
     let ours = serve(&orb).unwrap();
-    // The client listens there, and says so.
+    // The client listens there, and its references name that address.
     let address = unused_address();
     let mut client = peer.client_both_ways(at, &ours.ior().to_string(), address);
     client.args(arguments);
@@ -82,7 +82,7 @@ fn jacorb_calls_us_back_over_connections_that_we_opened() {
 #[test]
 fn we_call_omniorb_back_over_connections_that_it_opened() {
     let Some(omniorb) = Peer::OmniOrb.built() else { return };
-    // It opens some more for its own calls; none is made to it.
+    // It opens more for its own calls; no connection to it is made.
     let (opened, made) = serves(Peer::OmniOrb, omniorb, &["--ordered", "--codes"]);
     assert!(opened > 0 && made == 0, "{opened} opened, {made} made");
 }

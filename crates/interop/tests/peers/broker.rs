@@ -1,4 +1,4 @@
-//! The CPU broker's interfaces from omniORB: a program that reports itself, over the Unix socket and over TLS.
+//! The CPU broker's interfaces from omniORB: a program that reports its own use, over the Unix socket and over TLS.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -24,7 +24,7 @@ use crate::process;
 use crate::secure::Papers;
 use crate::secure::authority::Authority;
 
-/// Has `client` work with a broker at this socket, which serves other machines as well if that is given.
+/// Runs `client` with a broker at this socket. With `remote`, the broker serves other machines too.
 fn with_broker(name: &str, remote: Option<RemoteAccess>, client: impl FnOnce(&Path, Vec<String>)) {
     let directory = std::env::temp_dir().join(format!("hyoshi-interop-{name}-{}", std::process::id()));
     let (socket, uid) = (directory.join("broker.sock"), Credentials::own().uid);
@@ -32,7 +32,7 @@ fn with_broker(name: &str, remote: Option<RemoteAccess>, client: impl FnOnce(&Pa
     let (machine, _) = Machine::open(&directory.join("state"), Some("none")).unwrap();
     let arbiter = Arbiter::new(policy::named("strict").unwrap(), Share::from_percent(75));
     let mut state = BrokerState::new(arbiter, Box::new(machine), Access { broker: uid, group: None }, Audit::none());
-    // A certificate of this user's is no operator's: importance has a limit.
+    // The certificate has the rights of this user, not of an operator: importance has a limit.
     let own = UserLimits { importance: 10, ..UserLimits::of(LimitScope::User(uid.to_string())) };
     state.set_rules(Arc::new(Rules::new([own], "limits")));
     let wake = Arc::new(Wake::new());
@@ -68,7 +68,7 @@ fn a_program_of_omniorbs_asks_the_broker_over_tls_what_its_certificate_allows() 
     let papers = Papers::new("reports");
     let own = papers.authority.papers(&["127.0.0.1"]);
     let roots = papers.authority.roots();
-    // Whose tasks it may change: this user's.
+    // It may change the tasks of this user.
     let users = BTreeMap::from([("omniorb.plant".to_owned(), Credentials::own().uid)]);
     let remote = RemoteAccess {
         endpoints: vec!["ssliop://127.0.0.1:0".to_owned()],

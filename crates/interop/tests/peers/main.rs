@@ -1,7 +1,8 @@
-//! Other ORBs as peers: omniORB (C++) and JacORB (Java) serve and call `idl/peers.idl`, with each other and with ours.
+//! Other ORBs as peers: omniORB (C++) and JacORB (Java) serve and call `idl/peers.idl`, with each other and with
+//! Hyoshi.
 //!
-//! Their programs are in `others`, built by `others/build` into `target/peers`; what is not installed is skipped with a
-//! line that says so. `.ci/peers` installs both on Debian.
+//! `others/build` builds their programs into `target/peers`. Tests of an ORB that is not installed are skipped with a
+//! line that names it. `.ci/peers` installs both on Debian.
 
 mod agree;
 mod bidirectional;

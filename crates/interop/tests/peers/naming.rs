@@ -1,4 +1,4 @@
-//! Names in omniNames: bound by either side, found by the other.
+//! Names in omniNames, bound by Hyoshi and found by omniORB, and the reverse.
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::orbs::Peer;
 use crate::ours::served;
 use crate::process::{self, Server};
 
-/// omniNames with a directory of its own.
+/// omniNames with a separate directory.
 struct Names {
     server: Option<Server>,
     directory: PathBuf,
@@ -46,7 +46,7 @@ impl Names {
 impl Drop for Names {
     fn drop(&mut self) {
         drop(self.server.take());
-        // What could not be deleted is no concern of the test.
+        // A file that could not be deleted does not fail the test.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -62,14 +62,14 @@ fn names_are_bound_and_resolved_through_omninames() {
     let (orb, peer) = served();
     let root = orb.resolve::<dyn NamingContextExt>(&names.corbaloc()).unwrap();
 
-    // Ours, found by theirs.
+    // Bound by Hyoshi, found by omniORB.
     root.bind(&name("Ours"), Some(&ObjectRef::from(peer.as_ref().widen()))).unwrap();
     let again = root.bind(&name("Ours"), Some(&ObjectRef::from(peer.as_ref().widen())));
     assert!(format!("{again:?}").contains("AlreadyBound"), "{again:?}");
     let address = format!("corbaname:iiop:1.2@{}#Ours", names.address);
     process::run(Peer::OmniOrb.client(omniorb, &address, None), String::new);
 
-    // Theirs, found by ours.
+    // Bound by omniORB, found by Hyoshi.
     let mut command = Peer::OmniOrb.server(omniorb);
     command.args(["--name", "Theirs", "-ORBInitRef", &format!("NameService={}", names.corbaloc())]);
     let server = Server::start(command);

@@ -1,4 +1,4 @@
-//! Where omniORB and JacORB are, built once for all tests, and how their programs are started.
+//! The programs of omniORB and JacORB: built once for all tests, found, and started.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::sync::OnceLock;
 /// Messages of the largest checks are longer than omniORB accepts by default.
 const OMNI_LIMIT: [&str; 2] = ["-ORBgiopMaxMsgSize", "8388608"];
 
-/// Checks that JacORB 3.9 cannot pass, whoever asks: it reads an inout bounded wide string as a narrow one, leaves a
-/// fixed's leading zeros away, and makes every discriminator without a label 0.
+/// Checks that JacORB 3.9 fails with every client: it reads an inout bounded wide string as a narrow one, omits the
+/// leading zeros of a fixed, and writes 0 for each discriminator without a label.
 const JACORB_CANNOT: [&str; 3] = ["echo_widename", "fixed with leading zeros", "discriminators that no label has"];
 
-/// An ORB that is not ours.
+/// Another ORB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Debian's, in C++.
@@ -22,7 +22,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Its programs, built on first use; none (and a line that says why) if it is not installed.
+    /// Its programs, built on first use. `None`, with a printed reason, if it is not installed.
     ///
     /// `HYOSHI_PEERS=required` makes its absence a failure.
     pub fn built(self) -> Option<&'static Path> {
@@ -47,7 +47,7 @@ impl Peer {
         }
     }
 
-    /// Its server, speaking that GIOP and writing it into its references.
+    /// Its server, with that version of GIOP, also in its references.
     pub fn server_of(self, at: &Path, giop: Giop) -> Command {
         match self {
             Peer::OmniOrb => {
@@ -59,7 +59,7 @@ impl Peer {
         }
     }
 
-    /// Its client for a reference of ours, speaking that GIOP.
+    /// Its client for a reference of Hyoshi's, with that version of GIOP.
     pub fn client_of(self, at: &Path, reference: &str, giop: Giop) -> Command {
         match self {
             Peer::OmniOrb => {
@@ -106,7 +106,7 @@ pub fn omniorbpy(arguments: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// What makes JacORB know of calls in both directions.
+/// The options with which JacORB supports calls in both directions.
 const JACORB_BOTH: &str = "-Dorg.omg.PortableInterceptor.ORBInitializerClass.both=\
                            org.jacorb.orb.giop.BiDirConnectionInitializer";
 
@@ -157,7 +157,7 @@ pub enum Giop {
 }
 
 impl Giop {
-    /// The latest first.
+    /// All versions, the latest first.
     pub const ALL: [Giop; 3] = [Giop::V1_2, Giop::V1_1, Giop::V1_0];
 
     /// As omniORB's options write it.
@@ -186,7 +186,7 @@ fn java(at: &Path, class: &str, options: &[&str]) -> Command {
         .collect();
     jars.push(at.join("classes"));
     let mut command = Command::new("java");
-    // A small machine that starts fast: these programs live for seconds.
+    // A small virtual machine that starts fast: these programs run for seconds.
     command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m"]);
     command.arg("-cp").arg(std::env::join_paths(jars).expect("no colons in these paths"));
     command.args([
@@ -203,13 +203,13 @@ fn build(name: &str) -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp").join("peers").join(name);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("others/build");
     let output = Command::new(&script).arg(name).arg(&directory).output().expect("the build script starts");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => Some(directory),
         Some(3) if std::env::var_os("HYOSHI_PEERS").is_none_or(|value| value != "required") => {
-            eprintln!("skipped, for {name} is not here: {} (.ci/peers installs it)", told.trim());
+            eprintln!("skipped: {name} is not installed: {} (.ci/peers installs it)", printed.trim());
             None
         }
-        code => panic!("{} {name} ended with {code:?}:\n{told}", script.display()),
+        code => panic!("{} {name} ended with {code:?}:\n{printed}", script.display()),
     }
 }

@@ -1,4 +1,4 @@
-//! Ours with each of the others, in both directions and every version of GIOP.
+//! Hyoshi with each peer, in both directions and in every version of GIOP.
 
 use hyoshi_interop::peers::{Peer as PeerInterface, PeerStub, Point};
 use hyoshi_interop::{Able, check_all, serve};
@@ -7,7 +7,7 @@ use hyoshi_orb::{Ior, IorEndpoint, Orb};
 use crate::orbs::{Giop, Peer, omniorbpy};
 use crate::process::{self, Server};
 
-/// Our client with their server.
+/// Hyoshi's client with the peer's server.
 pub fn call(server: &Server, able: Able) {
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     orb.ready();
@@ -17,7 +17,7 @@ pub fn call(server: &Server, able: Able) {
     orb.shutdown();
 }
 
-/// Our server.
+/// Hyoshi's server.
 pub fn served() -> (Orb, PeerStub) {
     let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     orb.ready();
@@ -49,7 +49,7 @@ fn we_call_jacorb() {
     let Some(jacorb) = Peer::JacOrb.built() else { return };
     for giop in Giop::ALL {
         let server = Server::start(Peer::JacOrb.server_of(jacorb, giop));
-        // GIOP 1.0 knows no code sets: we send Latin-1, and JacORB its own.
+        // GIOP 1.0 has no code sets: Hyoshi sends Latin-1, and JacORB its own.
         let latin1 = giop != Giop::V1_0;
         call(&server, Able { wide: giop == Giop::V1_2, jacorb: true, latin1, ..Able::default() });
     }
@@ -66,7 +66,7 @@ fn omniorb_calls_us() {
             client.arg("--narrow");
         }
         if giop == Giop::V1_1 {
-            // It aligns what follows a fragment's head anew, and so does not understand itself.
+            // omniORB aligns from the start of each fragment, and cannot read its own messages.
             client.args(["--skip", "octets, 1048577"]);
         }
         process::run(client, String::new);

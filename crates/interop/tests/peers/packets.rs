@@ -1,4 +1,4 @@
-//! Wireshark's dissector looks at what goes over the wire between ours and omniORB.
+//! Wireshark's dissector reads the packets between Hyoshi and omniORB.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::orbs::Peer;
 use crate::ours::{address_of, served};
 use crate::process::{self, Server};
 
-/// Starts a capture of the loopback; none (and why) if it is not installed, or not allowed.
+/// Starts a capture of the loopback. `None`, with a printed reason, if it is not installed or not permitted.
 fn capture(to: &Path) -> Option<Server> {
     let interfaces = Command::new("dumpcap").arg("-D").stdin(Stdio::null()).output();
     let Ok(interfaces) = interfaces else {
@@ -27,7 +27,7 @@ fn capture(to: &Path) -> Option<Server> {
     Some(Server::start_until(command, "File: "))
 }
 
-/// Packets of the capture that match, GIOP being looked for at these ports.
+/// Packets of the capture that match; GIOP is expected at these ports.
 fn matching(file: &Path, ports: &[u16], filter: &str) -> Vec<String> {
     let mut command = Command::new("tshark");
     // Two CPUs can capture the packets of a connection in another order than they were sent.
@@ -74,9 +74,9 @@ fn is_well_formed() -> bool {
     if !malformed.is_empty() && !matching(&file, &ports, &format!("{lost} && {ours_or_theirs}")).is_empty() {
         return false;
     }
-    let told: Vec<&str> = malformed.iter().take(20).map(String::as_str).collect();
-    assert!(malformed.is_empty(), "{} of {} packets:\n{}", malformed.len(), messages.len(), told.join("\n"));
-    // What could not be deleted is no concern of the test.
+    let listed: Vec<&str> = malformed.iter().take(20).map(String::as_str).collect();
+    assert!(malformed.is_empty(), "{} of {} packets:\n{}", malformed.len(), messages.len(), listed.join("\n"));
+    // A file that could not be deleted does not fail the test.
     let _ = std::fs::remove_file(&file);
     true
 }

@@ -1,4 +1,4 @@
-//! Ways between the ORBs other than a plain TCP connection with the default code sets.
+//! Connections other than plain TCP with the default code sets.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("hyoshi-interop-{name}-{}", std::process::id()))
 }
 
-/// omniORB's server at an endpoint, with no other.
+/// omniORB's server with this endpoint alone.
 fn omniorb_at(at: &std::path::Path, endpoint: &str) -> Command {
     let mut command = Command::new(at.join("server"));
     command.args(["-ORBgiopMaxMsgSize", "8388608", "-ORBendPoint", endpoint]);
@@ -68,7 +68,7 @@ fn corbaloc_names_objects_of_either_side() {
     let (orb, peer) = served();
     let (host, port) = address_of(peer.ior());
     let mut client = Peer::OmniOrb.client(omniorb, &format!("corbaloc:iiop:1.2@{host}:{port}/Peer"), None);
-    // Such a reference tells no code sets, without which omniORB sends no wide characters.
+    // Such a reference has no code sets, without which omniORB sends no wide characters.
     client.arg("--narrow");
     process::run(client, String::new);
     orb.shutdown();
@@ -77,7 +77,7 @@ fn corbaloc_names_objects_of_either_side() {
 #[test]
 fn a_server_that_was_started_again_is_found_again() {
     let Some(omniorb) = Peer::OmniOrb.built() else { return };
-    // A path can be listened at again at once, unlike a port.
+    // Unlike a port, a path can be used again at once.
     let endpoint = format!("giop:unix:{}", socket("again").display());
     let first = Server::start(omniorb_at(omniorb, &endpoint));
     let orb = Orb::client().unwrap();
@@ -86,8 +86,8 @@ fn a_server_that_was_started_again_is_found_again() {
     drop(first);
     let second = Server::start(omniorb_at(omniorb, &endpoint));
     assert_eq!(second.reference.parse().as_ref(), Ok(peer.ior()), "its keys are persistent");
-    // The connection is gone, and that is noticed at the latest when a request is sent. GIOP allows to try again only
-    // what surely was not carried out.
+    // The connection is lost, which is detected at the latest when a request is sent. GIOP allows another attempt only
+    // if the request was certainly not executed.
     if let Err(exception) = peer.nothing() {
         assert_eq!(exception.kind, SystemKind::CommFailure, "{exception}");
         peer.nothing().unwrap();
@@ -103,7 +103,7 @@ fn an_object_of_another_interface_is_refused() {
     assert_eq!(refused.kind, SystemKind::BadParam);
 }
 
-/// Calls that take too long, and oneways of every scope.
+/// Calls that last too long, and oneways of every scope.
 fn patience(server: &Server) {
     let orb = Orb::client().unwrap();
     let peer = orb.resolve::<dyn PeerInterface>(&server.reference).unwrap();
@@ -127,7 +127,7 @@ fn patience(server: &Server) {
         if count >= number {
             break;
         }
-        // Another process counts; it tells nobody.
+        // Another process counts them, without an answer.
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert_eq!(count, number);

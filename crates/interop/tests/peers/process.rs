@@ -1,4 +1,4 @@
-//! Programs of other ORBs as children: started, waited for, and ended whatever happens.
+//! Programs of other ORBs as child processes, which always end with the test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a program may take to say that it serves: a virtual machine for Java on a busy host is slow.
+/// The longest time until a program serves: a virtual machine for Java on a busy host is slow.
 const START: Duration = Duration::from_secs(60);
-/// How long a client may take for all its checks.
+/// The longest time of all checks of a client.
 const RUN: Duration = Duration::from_secs(120);
 
-/// What a program wrote, both streams as they came.
+/// The output of a program, both streams in the order of arrival.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 
@@ -30,14 +30,14 @@ impl Log {
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
-    /// Copies a stream to the end; its lines go there as well.
+    /// Copies a stream to its end, and passes on its lines.
     fn follow(&self, stream: impl Read + Send + 'static, to: Sender<String>) {
         let log = self.clone();
         thread::spawn(move || {
             for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).into_owned();
                 log.add(&line);
-                // Nobody listens any more once the server is ready.
+                // After the server is ready, the receiver is gone.
                 let _ = to.send(line);
             }
         });
@@ -58,7 +58,7 @@ impl Server {
         Server::start_until(command, "ready ")
     }
 
-    /// Starts it, and waits for a line that holds this; the reference is what follows there.
+    /// Starts it, and waits for a line that contains this; the rest of the line is the reference.
     pub fn start_until(mut command: Command, ready: &str) -> Self {
         let mut child = spawn(&mut command);
         let log = Log::default();
@@ -81,14 +81,14 @@ impl Server {
         }
     }
 
-    /// Asks it to end, as the terminal does, and waits until it has.
+    /// Sends SIGINT, as a terminal does, and waits for its end.
     pub fn interrupt(mut self) {
         let asked = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         assert!(asked.is_ok_and(|status| status.success()), "kill is a command of every system");
         self.child.wait().unwrap();
     }
 
-    /// The end of what it wrote.
+    /// The end of its output.
     pub fn log(&self) -> String {
         self.log.tail()
     }
@@ -106,7 +106,7 @@ pub fn run(mut command: Command, server_log: impl FnOnce() -> String) {
     let log = Log::default();
     let (to, lines) = channel();
     log.follow(child.stdout.take().unwrap(), to);
-    // What is complained of is in the log only: the last line on standard output tells how it ended.
+    // Failures are in the log only: the last line of standard output is the result.
     log.follow(child.stderr.take().unwrap(), channel().0);
     let until = Instant::now() + RUN;
     let mut last = String::new();
@@ -138,7 +138,7 @@ fn spawn(command: &mut Command) -> Child {
 }
 
 fn end(child: &mut Child) {
-    // It may be gone already, which is what is wanted.
+    // It may have ended already.
     let _ = child.kill();
     let _ = child.wait();
 }

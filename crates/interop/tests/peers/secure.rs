@@ -1,4 +1,4 @@
-//! TLS between ours and omniORB, whose transport for it stands on OpenSSL: both show certificates, in both directions.
+//! TLS between Hyoshi and omniORB, which uses OpenSSL: both sides show certificates, in both directions.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -36,7 +36,7 @@ impl Papers {
         command
     }
 
-    /// Ours: shows a certificate wherever one is asked for.
+    /// Hyoshi's ORB: shows its certificate wherever a peer requests one.
     fn ours(&self) -> OrbBuilder {
         let own = self.authority.papers(&["127.0.0.1"]);
         let roots = self.authority.roots();
@@ -85,7 +85,7 @@ fn omniorb_calls_us_over_tls_and_is_called_back() {
     client.args([&peer.ior().to_string(), "--ordered", "--codes"]);
     process::run(client, String::new);
 
-    // One that is not of the plant gets nowhere; the server goes on.
+    // A client with a certificate of another authority is refused; the server continues.
     let mut client = papers.omniorb(omniorb.join("client"), &Authority::new("elsewhere"));
     let output = client.args([&peer.ior().to_string(), "--no-callbacks"]).output().unwrap();
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

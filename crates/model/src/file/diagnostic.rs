@@ -12,7 +12,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 pub enum Severity {
     /// The file is rejected.
     Error,
-    /// The file is accepted, but is probably not what was meant.
+    /// The file is accepted, but probably has a mistake.
     Warning,
 }
 
@@ -37,11 +37,11 @@ pub struct Diagnostic {
     pub line: usize,
     /// The column in characters, from 1; 0 for the whole file.
     pub column: usize,
-    /// What is wrong.
+    /// The error.
     pub message: String,
     /// The text at the caret.
     pub label: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
     excerpt: Option<Excerpt>,
 }
@@ -121,7 +121,7 @@ pub struct FileErrors {
     pub errors: Vec<Diagnostic>,
     /// How many more errors there are.
     pub more: usize,
-    /// What else was noticed.
+    /// The warnings.
     pub warnings: Vec<Diagnostic>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Operations<'a> {
     methods: Vec<Vec<usize>>,
 }
 
-/// What releases each operation, and what each reads.
+/// The triggers of each operation, and the operations that it reads.
 pub(super) struct OperationEdges {
     pub triggers: Vec<Trigger>,
     pub reads: Vec<Vec<OperationId>>,

@@ -4,7 +4,7 @@
 /// A kind of table in the file.
 #[derive(Debug)]
 pub struct Section {
-    /// Its name; a dot precedes the key whose value it is: `operation.queue`.
+    /// Its name. A section that is the value of a key is named after that key: `operation.queue`.
     pub path: &'static str,
     /// How it is written.
     pub shape: Shape,

@@ -24,12 +24,12 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
         let mut endpoints = Vec::new();
         for endpoint in self::endpoints(log, &table) {
             if let Some((first, host)) = taken.insert(endpoint.value.clone(), (endpoint.place, name.value)) {
-                let whose = if host == name.value {
+                let message = if host == name.value {
                     format!("`{host}` has the endpoint `{}` twice", endpoint.value)
                 } else {
                     format!("`{}` and `{host}` both have the endpoint `{}`", name.value, endpoint.value)
                 };
-                log.error(endpoint.place, whose)
+                log.error(endpoint.place, message)
                     .label("taken")
                     .also(first, "first here")
                     .help("one node listens at each endpoint: set a different endpoint for each host");

@@ -1,4 +1,4 @@
-//! The file of measured costs: what `hyoshi calibrate` writes and `--costs FILE` reads.
+//! The file of measured costs, which `hyoshi calibrate` writes and `--costs FILE` reads.
 //!
 //! It must contain all six costs, so a truncated file is rejected instead of describing a cheaper machine.
 
@@ -48,14 +48,14 @@ pub fn read_costs(text: &str, file: &str) -> Result<MeasuredCosts, FileErrors> {
                 .help("`hyoshi calibrate` writes one; the [costs] of a system file need no flag");
         }
         let costs = machines::costs(&mut log, &top);
-        let told = top.inner(&mut log, "measured");
+        let section = top.inner(&mut log, "measured");
         let mut text = |key| {
-            let said = told.as_ref().and_then(|told| told.read(&mut log, key, InputValue::text));
-            said.map_or(String::new(), |said| said.value.to_string())
+            let found = section.as_ref().and_then(|section| section.read(&mut log, key, InputValue::text));
+            found.map_or(String::new(), |found| found.value.to_string())
         };
         let (date, kernel, cpu, how) = (text("date"), text("kernel"), text("cpu"), text("how"));
-        let real_time = told.as_ref().and_then(|told| told.given(&mut log, "real_time", InputValue::truth));
-        Some(MeasuredCosts { costs: costs?, date, kernel, cpu, real_time: real_time.map(|said| said.value), how })
+        let real_time = section.as_ref().and_then(|section| section.given(&mut log, "real_time", InputValue::truth));
+        Some(MeasuredCosts { costs: costs?, date, kernel, cpu, real_time: real_time.map(|found| found.value), how })
     });
     match (log.finish(file, text), measured) {
         (Ok(_), Some(measured)) => Ok(measured),
@@ -74,10 +74,10 @@ impl MeasuredCosts {
             "# The costs of scheduling on this machine, for `hyoshi check` and `hyoshi sim`.\n# Written by `hyoshi \
                 calibrate`; docs/calibrating.md explains each cost.\n\n[measured]\n",
         );
-        let told = [("date", &self.date), ("kernel", &self.kernel), ("cpu", &self.cpu), ("how", &self.how)];
-        for (key, said) in told.into_iter().filter(|(_, said)| !said.is_empty()) {
+        let origin = [("date", &self.date), ("kernel", &self.kernel), ("cpu", &self.cpu), ("how", &self.how)];
+        for (key, value) in origin.into_iter().filter(|(_, value)| !value.is_empty()) {
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{key:<9} = \"{}\"", plain(said));
+            let _ = writeln!(text, "{key:<9} = \"{}\"", plain(value));
         }
         if let Some(real_time) = self.real_time {
             let _ = writeln!(text, "real_time = {real_time}");

@@ -63,7 +63,7 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// What the program that reads a file supplies.
+/// The inputs from the program that reads a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadContext {
     /// The known strategies, in any case of letters; `None` accepts every name.
@@ -72,7 +72,7 @@ pub struct ReadContext {
     pub files: Vec<(String, String)>,
     /// The costs of scheduling if the file has none.
     pub costs: Option<crate::costs::Costs>,
-    /// How long the system is simulated or run, if not as the file says: later regions cause no warnings.
+    /// The length of the simulation or run, if it differs from the file's: later regions cause no warnings.
     pub duration: Option<crate::time::Span>,
     /// The laws that check advocates and policies; `None` accepts all.
     pub laws: Option<Laws>,

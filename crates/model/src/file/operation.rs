@@ -263,7 +263,7 @@ pub(super) fn refuse_twice(log: &mut Log, names: &[AtPlace<&str>]) {
 }
 
 /// A burst, as a template: this many instances with one phase, each late by up to `within`. No window has more jobs
-/// than a stream whose bursts are at least a period apart.
+/// than that of a stream with bursts at least a period apart.
 fn read_burst(log: &mut Log, table: &Table<'_>) -> Option<(AtPlace<u32>, AtPlace<Span>)> {
     let burst = table.inner(log, "burst")?;
     let jobs = burst.whole(log, "jobs")?.map(|jobs| jobs as u32);

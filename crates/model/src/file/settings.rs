@@ -1,5 +1,5 @@
-//! The settings of operations in one epoch: what the file sets, and the inherited periods, deadlines and execution
-//! times of operations for which it sets less.
+//! The settings of operations in one epoch: those that the file sets, and the inherited periods, deadlines and
+//! execution times.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub(super) struct SettingInputs<'a> {
 }
 
 impl SettingInputs<'_> {
-    /// The settings of one epoch. All inherited values are computed anew from the written ones.
+    /// The settings of one epoch. All inherited values are computed again from the written ones.
     pub fn settle(&self, log: &mut Log, written: &[Arc<Written>]) -> Arc<[Setting]> {
         // Period, longest period and the deadline of the slowest root, for those that follow.
         let mut inherited = vec![(Span::ZERO, Span::ZERO, Span::ZERO); written.len()];

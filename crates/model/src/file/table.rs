@@ -7,7 +7,7 @@ use super::keys::{self, DefaultValue, Kind, Section, Shape};
 use super::log::{AtPlace, Log, Place};
 use super::value::{Complaint, InputValue, Read, shortened};
 
-/// A table whose keys have been checked to be known.
+/// A table with known keys only.
 pub(super) struct Table<'a> {
     section: &'static Section,
     /// The name in `[section.NAME]`.

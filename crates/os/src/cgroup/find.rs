@@ -111,7 +111,7 @@ enum Walk {
     Past,
 }
 
-/// True of a group whose owner is trusted to name the groups in it: root, and this user.
+/// True of a group with an owner that is trusted to name the groups in it: root, and this user.
 fn may_name(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok_and(|meta| meta.uid() == 0 || meta.uid() == geteuid().as_raw())
 }
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn names_that_other_users_gave_are_no_units() {
-        let top = std::env::temp_dir().join(format!("hyoshi-groups-whose-{}", std::process::id()));
+        let top = std::env::temp_dir().join(format!("hyoshi-groups-owner-{}", std::process::id()));
         for folder in ["system.slice/nginx.service", "user.slice/user@7.service/nginx.service/x"] {
             fs::create_dir_all(top.join(folder)).unwrap();
         }

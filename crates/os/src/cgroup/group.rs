@@ -17,7 +17,7 @@ pub struct Group {
 const FIRST_GROUPS: usize = 64;
 impl Group {
     /// By its folder, such as `/sys/fs/cgroup/system.slice/cron.service`, or by its path within the hierarchy, as in
-    /// /proc/PID/cgroup. Nothing outside of the hierarchies is read, whoever the caller is.
+    /// /proc/PID/cgroup. Files outside of the hierarchies are never read.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl Group {
 /// large.
 #[derive(Debug)]
 pub struct Look {
-    /// Groups whose own processes are not listed yet.
+    /// Groups with processes that are not listed yet.
     next: VecDeque<PathBuf>,
     /// The groups below one of them.
     here: Option<fs::ReadDir>,

@@ -75,7 +75,7 @@ impl OwnGroup {
         self.version == CgroupVersion::One && self.folder.join("cpu.rt_runtime_us").exists()
     }
 
-    /// Gives it a real-time budget on each CPU, if the kernel has such budgets.
+    /// Sets its real-time budget on each CPU, if the kernel has such budgets.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ pub fn prepare_to_move() -> io::Result<()> {
 /// was empty, or accepts no process:
 ///
 /// - in version 1, to the next above that accepts it, else to one of the same name;
-/// - in version 2, whose groups limit memory and processes too, to one of the same name, else to the next above, but
+/// - in version 2, where groups limit memory and processes too, to one of the same name, else to the next above, but
 ///   not to the topmost, which accepts any process and limits none. Those between that pass limits on accept none.
 ///
 /// # Errors
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_lost_their_home_in_version_one_goes_to_the_next_above() {
+    fn processes_of_a_removed_group_move_to_the_next_above_in_version_one() {
         let (fixture, group) = group("home", CgroupVersion::One);
         fs::write(fixture.0.join("cgroup.procs"), "").unwrap();
         move_back(7, &fixture.0.join("gone/further")).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_lost_their_home_in_version_two_stays_below_what_limits_them() {
+    fn processes_of_a_removed_group_stay_below_their_limits_in_version_two() {
         let (fixture, _) = group("limits", CgroupVersion::Two);
         let (top, user) = (fixture.0.join("top"), fixture.0.join("top/user.slice"));
         fs::create_dir_all(&user).unwrap();

@@ -37,7 +37,8 @@ impl AdvocatePlugin {
         let given = given.table();
         let mut state = std::ptr::null_mut();
         let why = words(|why, room| {
-            // SAFETY: all texts end with a zero and outlive the call; there are as many parameters and as much room as said.
+            // SAFETY: all texts end with a zero and outlive the call; there are as many parameters and as much room as
+            // passed.
             state = unsafe { create(task.as_ptr(), given.as_ptr(), given.len(), why, room) };
         });
         let Some(state) = NonNull::new(state) else {
@@ -54,7 +55,7 @@ impl AdvocatePlugin {
     /// With the number that it returned, if that is not 0.
     pub fn advise(&mut self, how: &PluginStatus, asked: &PluginReservation) -> Result<PluginReservation, i32> {
         let mut wanted = *asked;
-        // SAFETY: the instance lives, and all pointers are to values of this function.
+        // SAFETY: the instance exists, and all pointers are to values of this function.
         match unsafe { (self.advise)(self.instance.state.as_ptr(), how, asked, &raw mut wanted) } {
             0 => Ok(wanted),
             failed => Err(failed),

@@ -16,7 +16,7 @@ pub(super) struct Library {
     path: PathBuf,
 }
 
-// SAFETY: a handle is a number to the loader, whose functions may be called from any thread (dlsym(3), attributes).
+// SAFETY: a handle is a number to the loader, and any thread may call the loader's functions (dlsym(3), attributes).
 unsafe impl Send for Library {}
 
 impl Library {
@@ -42,9 +42,10 @@ impl Library {
         if found.is_null() {
             return Err(LoadError::NoFunction { path: path(), function: function.to_str().unwrap_or_default() });
         }
-        // SAFETY: the header says what a function of this name is; a pointer to it has the size of one to data (POSIX).
+        // SAFETY: the header declares the type of the function of this name; a pointer to it has the size of one to
+        // data (POSIX).
         let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const T>(found) };
-        // SAFETY: it takes nothing.
+        // SAFETY: it has no arguments.
         let table = unsafe { function() };
         if table.is_null() || !table.is_aligned() {
             return Err(LoadError::NoTable { path: path() });
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(modes(0o755, 0o644).unwrap(), file.canonicalize().unwrap());
         assert!(matches!(modes(0o755, 0o664), Err(LoadError::Open { mode: 0o664, .. })));
         assert!(matches!(modes(0o777, 0o644), Err(LoadError::Open { mode: 0o777, .. })));
-        assert!(modes(0o1777, 0o644).is_ok(), "nobody replaces files of others there");
+        assert!(modes(0o1777, 0o644).is_ok(), "no user can replace files of other users there");
         assert!(matches!(modes(0o755, 0o646), Err(LoadError::Open { .. })));
         assert!(modes(0o755, 0o644).is_ok());
         // Another user's view: it belongs neither to them nor, unless root runs this test, to root.

@@ -167,7 +167,7 @@ unsafe impl Send for Instance {}
 
 impl Instance {
     fn words(&self) -> Option<String> {
-        // SAFETY: it lives, and the room is as long as passed.
+        // SAFETY: it exists, and the room is as long as passed.
         self.describe.map(|describe| words(|into, room| unsafe { describe(self.state.as_ptr(), into, room) }))
     }
 }

@@ -48,7 +48,8 @@ impl PolicyPlugin {
         let given = given.table();
         let mut state = std::ptr::null_mut();
         let why = words(|why, room| {
-            // SAFETY: all texts end with a zero and outlive the call; there are as many parameters and as much room as said.
+            // SAFETY: all texts end with a zero and outlive the call; there are as many parameters and as much room as
+            // passed.
             state = unsafe { create(given.as_ptr(), given.len(), why, room) };
         });
         let Some(state) = NonNull::new(state) else {
@@ -71,7 +72,7 @@ impl PolicyPlugin {
         let asks: Vec<abi::PluginAsk> = asks.iter().map(one).collect();
         let mut budgets = vec![0; asks.len()];
         let state = self.instance.state.as_ptr();
-        // SAFETY: the instance lives; there are as many asks, and as many places for budgets, as is said.
+        // SAFETY: the instance exists; there are as many asks, and as many places for budgets, as passed.
         match unsafe { (self.arbitrate)(state, cap, asks.as_ptr(), asks.len(), budgets.as_mut_ptr()) } {
             0 => Ok(budgets),
             failed => Err(failed),

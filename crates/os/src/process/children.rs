@@ -66,14 +66,14 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", "sleep 600 >/dev/null & echo $!; wait"]).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut shell = shell.process_group(0).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        let sleep: u32 = said.trim().parse().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let sleep: u32 = line.trim().parse().unwrap();
         let (process, own) = (Process::open(shell.id()).unwrap(), Process::open(std::process::id()).unwrap());
         assert_eq!(Children::default().of(&process), [sleep]);
         assert!(Children::default().of(&own).contains(&shell.id()));
         let parent = Process::open(own.parent().unwrap()).unwrap();
-        assert!(!Children::default().of(&parent).contains(&own.identity().number), "whoever asks is left out");
+        assert!(!Children::default().of(&parent).contains(&own.identity().number), "the caller is left out");
         let all = by_parent();
         assert!(all.contains(&(shell.id(), sleep)) && all.contains(&(std::process::id(), shell.id())));
         end_group(shell.id(), true).unwrap();

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Owner {
     /// The user that started it.
     pub real: u32,
-    /// The user whose rights it has.
+    /// The user that provides its rights.
     pub effective: u32,
-    /// The user whose rights it may regain.
+    /// The user with the rights that it may regain.
     pub saved: u32,
 }
 
@@ -76,8 +76,8 @@ pub(super) fn of_descriptor(process: &OwnedFd) -> Option<Owner> {
         UNKNOWN.fetch_or(!gone, Ordering::Relaxed);
         return None;
     }
-    let told = info.mask & CREDENTIALS != 0;
-    told.then_some(Owner { real: info.ruid, effective: info.euid, saved: info.suid })
+    let known = info.mask & CREDENTIALS != 0;
+    known.then_some(Owner { real: info.ruid, effective: info.euid, saved: info.suid })
 }
 
 /// By `/proc`, some 12 us: the process that has the number at present.

@@ -5,8 +5,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// An unused address. Each process has an IP address of its own in 127.64.0.0/10. Its ports are below those that the
-/// kernel gives to clients (ip_local_port_range in ip(7)).
+/// An unused address. Each process has a separate IP address in 127.64.0.0/10. Its ports are below those that the
+/// kernel assigns to clients (ip_local_port_range in ip(7)).
 pub fn unused_address() -> SocketAddrV4 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let process = std::process::id();
@@ -17,7 +17,7 @@ pub fn unused_address() -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(127, 64 | high, middle, low), port)
 }
 
-/// A port of 127.0.0.1 at which nobody listens while it exists: the client's end of a connection.
+/// A port of 127.0.0.1 without a listener while this value exists: the client's end of a connection.
 pub struct ClosedPort {
     client: TcpStream,
     _listener: TcpListener,

@@ -62,7 +62,7 @@ impl Arrivals {
         *self = Arrivals { signal: Some(*signal), crossing: self.next.take(), ..Arrivals::default() };
     }
 
-    /// The next signal comes over the network.
+    /// The next signal arrives over the network.
     pub fn crosses(&mut self, crossing: Option<Crossing>) {
         self.next = Some(crossing);
     }

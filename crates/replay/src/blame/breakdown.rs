@@ -57,7 +57,7 @@ pub(super) struct OpenBreakdown {
     /// Events were lost: the state of the caps and the blocked jobs are unknown.
     lost: bool,
     blocked: Vec<(u8, JobId, ResourceId)>,
-    /// Running jobs whose threads are blocked: their lanes and the reasons.
+    /// Running jobs with blocked threads: their lanes and the reasons.
     asleep: Vec<(u8, JobId, Option<Wait>)>,
     /// The last interval in which this other thread had the CPU while the job slept. The job may have been ready at its
     /// end.
@@ -275,7 +275,7 @@ impl OpenBreakdown {
         }
     }
 
-    /// Behind a job of its lane whose thread is blocked.
+    /// Behind a job of its lane with a blocked thread.
     fn behind_sleeping_mate(&self) -> Option<ResponsePart> {
         let (_, mate, _) = self.asleep.iter().find(|(lane, ..)| *lane == self.lane)?;
         let (who, rank) = (Culprit::of(*mate), Rank::Same);

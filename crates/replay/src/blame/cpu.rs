@@ -334,7 +334,7 @@ impl<'a> CpuTracker<'a> {
         }
     }
 
-    /// Started jobs whose threads are blocked: lane, job, reason.
+    /// Started jobs with blocked threads: lane, job, reason.
     pub(super) fn asleep(&self) -> impl Iterator<Item = (u8, JobId, Option<Wait>)> + '_ {
         let lanes = if self.switched.is_some() { self.lanes.len() as u8 } else { 0 };
         let running = (0..lanes).filter_map(|lane| self.started_job(CpuUser::Lane(lane)));
@@ -439,7 +439,7 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Move { .. }
             | DispatchDecision::Overload
             | DispatchDecision::Relegate { .. } => {}
-            // The caller reads what is known of an ended job, then removes it.
+            // The caller reads the data of an ended job, then removes it.
             DispatchDecision::Send(_) | DispatchDecision::End(_) => {}
         }
     }
@@ -524,7 +524,7 @@ mod tests {
     use hyoshi_sched::{Plan, Strategies};
 
     #[test]
-    fn a_job_that_is_held_and_run_again_and_again_takes_the_place_of_one() {
+    fn a_job_that_is_held_and_resumed_often_needs_one_place() {
         let breakdown = "name = \"x\"\n[processor.main]\n[resource.bus]\n[operation.one]\nevery = \"1ms\"\nwcet = \"0.1ms\"\n\
                     uses = { bus = \"0.05ms\" }\n";
         let system = hyoshi_model::read(breakdown, "x.toml", None).unwrap().system;

@@ -144,7 +144,7 @@ fn in_words(stage: &ImportanceStage) -> String {
     stage.held_ns.map(nanos).join(" + ")
 }
 
-/// Uses soft caps, or hard ones if there are no others.
+/// Uses soft caps, or hard ones if there are no soft ones.
 fn b3_on_kernel(kernel: &KernelExperiments) -> Option<ClaimFinding> {
     let (first, second) = (kernel.soft.as_ref(), kernel.hard.as_ref());
     let played = first.or(second)?;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn b1_goes_by_the_order_of_the_costs() {
+    fn b1_depends_on_the_order_of_the_costs() {
         let of = |costs: [u64; 3], latencies: [u64; 2]| {
             let costs = [cost(costs[0], Some(latencies[0])), cost(costs[1], Some(latencies[1])), cost(costs[2], None)];
             b1(Some(&costs)).verdict

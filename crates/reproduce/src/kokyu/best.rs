@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_misses_a_critical_deadline_is_not_the_best() {
+    fn a_strategy_that_misses_a_critical_deadline_is_not_the_best() {
         let rows = [row("RMS", 1, 100), row("MUF", 0, 70), row("RMS+MLF", 0, 70)];
         assert_eq!(best(&rows, 0), Some((vec!["MUF".into(), "RMS+MLF".into()], 70)));
         assert_eq!(best(&rows[..1], 0), None);

@@ -57,7 +57,7 @@ pub const REGIONS: [Region; 12] = [
     Region::new(0, 10, 11),
 ];
 
-/// The last region whose declared load fits the processor.
+/// The last region with a declared load that fits the processor.
 pub const LAST_FEASIBLE: usize = 6;
 
 /// The paper's strategies, each with and without cancellation.
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_feasible_region_is_the_last_whose_load_fits() {
+    fn the_last_feasible_region_is_the_last_with_a_load_that_fits() {
         let program = FlightProgram::new(PAPER_REGION, 1);
         let mean = program.mean_ppm();
         assert!(mean[..=LAST_FEASIBLE].iter().all(|ppm| *ppm <= 1_000_000), "{mean:?}");

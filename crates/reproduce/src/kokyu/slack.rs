@@ -50,7 +50,7 @@ pub fn strategies() -> Strategies {
 
 static STEALING: NonCriticalFirst = NonCriticalFirst;
 
-/// The inverse order, for use only with a strategy that takes over in time.
+/// The inverse order, for use only with a second strategy that rules in time.
 struct NonCriticalFirst;
 
 impl Strategy for NonCriticalFirst {

@@ -25,7 +25,7 @@ pub(super) const LEAST_GAP: Span = Span::from_nanos(500);
 const EARLY: Span = Span::from_micros(5);
 /// The largest lateness of its thread at real-time priority, without other threads.
 const LATE: Span = Span::from_micros(100);
-/// The shortest time for which a hypervisor takes a CPU.
+/// The shortest time for which a hypervisor stops a CPU.
 const LEAST_STOLEN: Span = Span::from_micros(100);
 
 /// A system in which one operation spins and another has a release every millisecond.
@@ -126,7 +126,7 @@ pub(super) fn run(experiment: &Experiment, mut progress: impl FnMut(u64)) -> Res
     Ok(seen)
 }
 
-/// Time that the hypervisor took from a CPU since `of`.
+/// Time for which the hypervisor has stopped a CPU since `of`.
 pub(super) struct StolenTime {
     reader: Option<StealReader>,
     before: Option<Span>,
@@ -146,14 +146,14 @@ impl StolenTime {
     pub fn took(&mut self) -> Span {
         let now = self.reader.as_mut().and_then(StealReader::stolen);
         match now.zip(self.before) {
-            // There is no hypervisor, or it never took time.
+            // There is no hypervisor, or it never stopped the CPU.
             None | Some((Span::ZERO, _)) => Span::ZERO,
             Some((now, before)) => now.saturating_sub(before) + StolenTime::STEP,
         }
     }
 }
 
-/// Removes the largest gaps whose sum is at most `took`. Returns their number and sum.
+/// Removes the largest gaps, up to a sum of `took`. Returns their number and sum.
 pub(super) fn leave_out<T>(gaps: &mut Vec<T>, took: Span, length: impl Fn(&T) -> Span) -> (usize, Span) {
     let mut by_length: Vec<Span> = gaps.iter().map(&length).collect();
     by_length.sort_unstable_by_key(|span| std::cmp::Reverse(*span));
@@ -253,7 +253,7 @@ mod tests {
             (us(1_000), us(3_100), us(3_101)),
             (us(2_000), us(3_103), us(3_104)),
             (us(3_000), us(3_996), us(3_999)),
-            (us(3_500), us(4_012), us(4_013)), // an expiry at 4000 came between
+            (us(3_500), us(4_012), us(4_013)), // with an expiry at 4000 between
             (us(5_000), us(5_010), us(5_011)), // did not wait
         ];
         let seen = Measurements { ticks, ..Measurements::default() };

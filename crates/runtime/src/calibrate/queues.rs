@@ -81,7 +81,7 @@ fn sections(system: Arc<System>, plan: &Plan, batches: u64) -> [Vec<TimedSection
             let before = side.now();
             side.take(0, at);
             cancels.push(did(side.now().since(before)));
-            // Handle what is due before the next timed release.
+            // Handle due events before the next timed release.
             side.release(at);
             while side.take(0, at) {}
             at += PERIOD;

@@ -40,7 +40,7 @@ pub(crate) struct JobStart {
     pub call: Option<u32>,
 }
 
-/// A job whose body has returned.
+/// A job after its body has returned.
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub slot: Slot,
@@ -91,7 +91,7 @@ impl<S: Scheduled> Crew<S> {
         LaneStep::Idle
     }
 
-    /// Completes the job of `me`, whose body has returned, and decides the next step.
+    /// Completes the job of `me` after its body has returned, and decides the next step.
     pub fn finish(&mut self, me: u16, now: Instant, returned: Returned, wakeups: &mut PendingWakeups) -> LaneStep {
         let Returned { slot, cpu, .. } = returned;
         if self.closed {

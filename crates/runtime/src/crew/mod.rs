@@ -70,7 +70,7 @@ pub(crate) struct Crew<S> {
     may_idle: bool,
     /// Lanes below ordinary threads, by the threads' policies.
     paused: LaneMask,
-    /// Threads whose policy must change after the lock is released.
+    /// Threads with a policy to change after the lock is released.
     changed: VecDeque<u16>,
     /// Payloads of completed jobs, for the jobs that they trigger here.
     payloads: Payloads,
@@ -79,7 +79,7 @@ pub(crate) struct Crew<S> {
     pub queueing: Queueing,
     /// Demoted built-in work, in order.
     below: VecDeque<DemotedWork>,
-    /// The lane whose idle threads read requests, and whether one is reading.
+    /// The lane with the idle threads that read requests, and whether one is reading.
     reads: Option<u8>,
     has_reader: bool,
     /// The end of the release thread's sleep.
@@ -99,7 +99,7 @@ struct LaneThread<S> {
     /// Its current policy.
     policy: ThreadPolicy,
     job: Option<Slot>,
-    /// The body of the job's operation, until the thread takes it.
+    /// The body of the job's operation, until the thread gets it.
     cell: Option<Box<BodyCell>>,
     idle: bool,
     /// It sleeps until its job is decided again.
@@ -233,7 +233,7 @@ impl<S: Scheduled> Crew<S> {
         member.policy_control = Some(Arc::new(PolicyControl::new(handle, policy, member.control.clone())));
     }
 
-    /// A thread whose policy must change, outside the lock.
+    /// A thread with a policy to change, outside the lock.
     pub fn take_changed(&mut self) -> Option<Arc<PolicyControl<S>>> {
         let thread = self.changed.pop_front()?;
         self.members[usize::from(thread)].policy_control.clone()

@@ -222,7 +222,7 @@ fn a_lowered_job_that_ends_all_the_same_waits_for_its_turn_to_be_completed() {
 }
 
 #[test]
-fn a_demoted_body_goes_below_the_lanes_and_comes_back_for_the_next_job() {
+fn a_demoted_body_runs_below_the_lanes_and_returns_for_the_next_job() {
     let text = TWO.replace("PROCESSOR", "").replace("FILL", "on_overrun = \"demote\"");
     let mut hand = hand(&text, &["fill"], FakeThread::new);
     let thread = hand.time(ms(0))[0];
@@ -245,7 +245,7 @@ fn a_gated_lane_is_below_ordinary_threads_where_the_kernel_lets_it_return() {
 }
 
 #[test]
-fn a_job_whose_body_is_occupied_is_set_aside_and_its_lane_goes_on() {
+fn a_job_with_an_occupied_body_is_set_aside_and_its_lane_continues() {
     let text = TWO.replace("PROCESSOR", "hard_cap = \"100%\"").replace("FILL", "on_overrun = \"demote\"");
     let text = text + "[operation.more]\nevery = \"100ms\"\nwcet = \"1ms\"\n";
     let mut hand = hand(&text, &["fill"], FakeThread::new);
@@ -267,7 +267,7 @@ fn a_job_whose_body_is_occupied_is_set_aside_and_its_lane_goes_on() {
 }
 
 #[test]
-fn without_privileges_nobody_asks_the_kernel_again_and_again() {
+fn without_privileges_the_kernel_is_not_called_again_and_again() {
     let mut hand = hand(&TWO.replace("PROCESSOR", "cap = \"50%\"").replace("FILL", ""), &[], FakeThread::unprivileged);
     let thread = hand.time(ms(0))[0];
     hand.next(thread, ms(0)).unwrap();
@@ -278,7 +278,7 @@ fn without_privileges_nobody_asks_the_kernel_again_and_again() {
 }
 
 #[test]
-fn a_job_keeps_the_token_while_it_blocks_if_nobody_else_could_run() {
+fn a_job_keeps_the_token_while_it_blocks_if_no_other_thread_could_run() {
     let mut hand = hand(&TWO.replace("PROCESSOR", "").replace("FILL", ""), &["fill"], FakeThread::new);
     let thread = hand.time(ms(0))[0];
     let begin = hand.next(thread, ms(0)).unwrap();

@@ -45,7 +45,7 @@ pub struct Miss {
     pub behaviour: u32,
 }
 
-/// The operations of a region that are neither proved nor known to fail, and whose jobs cannot be cancelled.
+/// The operations of a region that are neither proved nor known to fail, without jobs that can be cancelled.
 pub fn undecided(system: &System, report: &Report, region: usize) -> Vec<(OperationId, bool)> {
     let scenes = report.scenes.iter().filter(|scene| !scene.change && scene.epoch == region);
     let processors = scenes.flat_map(|scene| &scene.processors);
@@ -175,7 +175,7 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
     }))
 }
 
-/// Gives links the longest delay that they have in a region; nothing is lost.
+/// Sets the delay of each link to its longest in a region; no signal is lost.
 pub(super) fn slowest_links(contents: &mut Contents, region: usize) {
     let environment = contents.epochs[region].environment.clone();
     for (position, link) in contents.links.iter_mut().enumerate() {

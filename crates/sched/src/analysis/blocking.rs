@@ -36,15 +36,15 @@ impl<'a> Blocking<'a> {
         kept.saturating_sub(1)
     }
 
-    /// Time in sections whose ceiling reaches `level`. They follow each other from the job's start and count as one:
-    /// between two of them no decision is needed.
+    /// Time in sections with a ceiling that reaches `level`. They follow each other from the job's start and count as
+    /// one: between two of them no decision is needed.
     pub fn sections(&self, operation: OperationId, level: u8) -> u64 {
         let reaching =
             self.system.operation(operation).uses.iter().filter(|(resource, _)| self.reaches(*resource, level));
         reaching.fold(0, |sum, (_, held)| sum.saturating_add(held.as_nanos()))
     }
 
-    /// The first resource, by name, that an operation holds and whose ceiling reaches `level`.
+    /// The first resource, by name, that an operation holds and that has a ceiling at `level` or above.
     pub fn reaching(&self, operation: OperationId, level: u8) -> Option<String> {
         let mut uses = self.system.operation(operation).uses.iter();
         let (resource, _) = uses.find(|(resource, _)| self.reaches(*resource, level))?;

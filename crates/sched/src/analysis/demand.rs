@@ -11,7 +11,7 @@
 //! - more urgent jobs released since t0: at most H(p + after - t0),
 //! - jobs of this level with keys up to p, released since t0: at most the demand D(p - t0),
 //! - the rest of one job that was started before t0 with a later key (without preemption within the level), or that
-//!   holds a resource whose ceiling reaches the level: at most B(p - t0). A second such job cannot start, because a
+//!   holds a resource with a ceiling at the level or above: at most B(p - t0). A second such job cannot start, because a
 //!   better one is always pending.
 //!
 //! So if B(x) + D(x) + H(x + after) <= x + after for all x from the operation's own least distance of key and
@@ -35,13 +35,13 @@ pub(super) struct Keyed {
     /// Work per release, at this level.
     pub cost: i128,
     pub period: i128,
-    /// Least distance from a release to its key; negative if a release may come after it.
+    /// Least distance from a release to its key; negative if a release may be after it.
     pub key: i128,
-    /// How much earlier than a period after the last a key may come.
+    /// How much earlier a key may be than a period after the last.
     pub burst: i128,
     /// From the key to the required finish of the job.
     pub after: i128,
-    /// Blocks better keys for this long if it has a later one, whose distance from its release is at most `latest_key`.
+    /// Blocks better keys for this long if it has a later one, at most `latest_key` after its release.
     pub blocks: i128,
     pub latest_key: i128,
     /// From the start of the deadline to the key.

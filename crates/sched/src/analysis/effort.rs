@@ -47,7 +47,7 @@ pub struct Progress {
 
 /// The remaining effort for bounds, and the requested results.
 pub(super) struct Effort<'a> {
-    /// The operations whose verdicts are requested; `None`: all.
+    /// The operations with requested verdicts; `None`: all.
     only: Option<&'a [bool]>,
     /// Levels that were analysed before.
     known: Option<&'a LevelCache>,

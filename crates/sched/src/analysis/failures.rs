@@ -24,7 +24,7 @@ pub(super) fn stays(site: &ProcessorScene<'_>, part: &OperationPart) -> bool {
     part.critical || !site.system.processor(site.plan.processor).cancel
 }
 
-/// Which jobs are certain to arrive: an operation whose trigger may never arrive cannot be late.
+/// Which jobs are certain to arrive: without a certain trigger, an operation cannot be late.
 pub(super) struct CertainJobs {
     /// A job of the operation arrives: its predecessors finish, and none of them can be cancelled.
     pub once: Vec<bool>,

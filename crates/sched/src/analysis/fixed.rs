@@ -2,11 +2,11 @@
 //! (Bozhko and Brandenburg, ECRTS 2020), which is proved in Coq for one task under analysis.
 //!
 //! **A FIFO level as one task.** Within a level jobs run in the order in which they were enqueued, and only more urgent
-//! levels preempt a started job. So the level behaves as one task whose jobs arrive by the sum of its operations'
+//! levels preempt a started job. So the level behaves as one task: its jobs arrive by the sum of its operations'
 //! arrival curves and run in sequence. The analysis needs only that and the task's request bound, which is the sum of
 //! the operations' request bounds. Its response bound holds for every job of the level. No job of a less urgent level
-//! runs while it waits, except one that holds a resource whose ceiling reaches the level (immediate ceilings: at most
-//! one, and it had started before): a floating non-preemptive section.
+//! runs while it waits, except one that holds a resource with a ceiling at the level or above (immediate ceilings: at
+//! most one, and it had started before): a floating non-preemptive section.
 //!
 //! **A load chain.** Between two legs of a chain, jobs of the same level that were enqueued meanwhile run. So for the
 //! chain itself, other operations of its level count like more urgent ones, over the whole window. For all others the
@@ -93,7 +93,7 @@ pub(super) fn busy_window(demands: &[Demand], blocking: u64) -> Result<u64, Miss
     };
     fits_in_64_bits(demands, blocking, limit)?;
     let jobs: u128 = demands.iter().map(|demand| demand.jobs(limit)).sum();
-    // Each round of the search takes in at least one more job, and leaves at most the share U of what it lacked.
+    // Each round of the search adds at least one more job, and leaves at most the share U of the missing time.
     let rounds = jobs.min(64 * ONE / spare.max(1)) + 1;
     if rounds > FEW_ROUNDS && rounds.saturating_mul(demands.len() as u128) > PATIENCE {
         return Err(Missing::LongWindow);

@@ -84,7 +84,7 @@ pub(super) fn agree(works: &[Work], sites: &[ProcessorScene<'_>]) -> Agreement {
     Agreement { releases, finish, found, earliest }
 }
 
-/// Adds to the operations whose jobs may be lost before a join: those that may drop or cancel jobs, and their
+/// Adds to the operations with jobs that may be lost before a join: those that may drop or cancel jobs, and their
 /// successors. Responses grow from round to round, and so does this set.
 fn lose(
     works: &[Work],

@@ -3,24 +3,24 @@
 //! The dispatcher keeps the completions of each predecessor in a separate queue of at most `room`: one more drops the
 //! oldest. When none of the queues is empty the oldest of each are joined; the deadline counts from the earliest of
 //! their origins. Completions of predecessor i arrive within `[origin + a, origin + b]`, none is lost, and none
-//! overtakes another. In one operating region, whose phases are known, two patterns have a bound.
+//! overtakes another. In one operating region with known phases, two patterns have a bound.
 //!
 //! **In step.** All roots have one period T. While no queue overflows, the k-th completions of all are joined, at F +
-//! kT at the latest, F being the greatest phase + b. When completion n of i arrives, at most
-//! 1 + floor((F - phase - a) / T) of its kind are queued, so that many places are enough. The *reference* is the root with the least phase, whose
-//! origin is the earliest of them.
+//! kT at the latest. F is the greatest phase + b. When completion n of i arrives, at most 1 + floor((F - phase - a) /
+//! T) of its kind are queued, so that many places are enough. The *reference* is the root with the least phase, and so
+//! with the earliest origin.
 //!
 //! **Sampled.** One predecessor, the reference r, is slower than all others. Completions of another, j, are at most g =
-//! G + b - a apart, G being its longest period. If a completion of r finds the queues of r empty, then all other queues
+//! G + b - a apart. G is its longest period. If a completion of r finds the queues of r empty, then all other queues
 //! have a completion by g later, or when each root has been released for the first time: W is the longest such wait.
 //! While W + b - a of r is less than its period, r's next completion is later than that, so it also finds its queue
 //! empty. By induction each completion of r leads to one release, within W. The completion used of j is one of the last
-//! `room`. All whose origin is b before have arrived, so its origin is less than b + room × G before that instant: data
-//! of fast predecessors may be this old.
+//! `room`. All with an origin at least b before have arrived, so its origin is less than b + room × G before that
+//! instant: data of fast predecessors may be this old.
 //!
 //! Both tie releases to the origins of one root, which are a period apart, as all other analyses here require.
-//! Deadlines count from the earliest of the origins. So two more bounds are kept: how much older than the reference's
-//! it may be, and how much later than `latest` after it a release may be.
+//! Deadlines count from the earliest of the origins. So two more bounds are stored: how much older than the
+//! reference's it may be, and how much later than `latest` after it a release may be.
 
 use alloc::vec::Vec;
 
@@ -114,7 +114,7 @@ impl CompletionStream {
 }
 
 /// The releases of a join, if its predecessors have these releases and finish by `finish` after their origins; `least`
-/// are all earliest releases, and `lost` the operations whose jobs may be lost.
+/// are all earliest releases, and `lost` the operations with jobs that may be lost.
 pub(super) fn joined(
     works: &[Work],
     (join, predecessors): (&Join, &[Hop]),

@@ -15,8 +15,8 @@
 //! F(x) - x for x from its own least distance of key and release on. This is Spuri's bound (INRIA RR-2772, 1996), with
 //! the blocking term of George, Rivierre and Spuri (INRIA RR-2966, 1996), more urgent levels counted over the whole
 //! window, and the search of abstract response-time analysis (Bozhko and Brandenburg, ECRTS 2020): only x at which
-//! another job is added, because between them F(x) does not grow. F(x) does not depend on whose keys are nearest, so
-//! one search is enough for the level.
+//! another job is added, because between them F(x) does not grow. F(x) does not depend on the owner of the nearest
+//! keys, so one search is enough for the level.
 
 use alloc::vec::Vec;
 

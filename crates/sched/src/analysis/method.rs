@@ -46,7 +46,7 @@ pub enum AnalysisMethod {
 }
 
 impl AnalysisMethod {
-    /// What it does, and its source.
+    /// Its purpose and source.
     pub const fn note(self) -> MethodNote {
         let (name, source) = match self {
             AnalysisMethod::None => ("none", ""),
@@ -127,7 +127,7 @@ impl AnalysisMethod {
 pub struct MethodNote {
     /// The analysis.
     pub method: AnalysisMethod,
-    /// What it does.
+    /// Its purpose.
     pub name: &'static str,
     /// Its source.
     pub source: &'static str,
@@ -136,7 +136,7 @@ pub struct MethodNote {
 /// An assumption of verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Assumption {
-    /// No job takes longer than declared, and no body blocks.
+    /// No job lasts longer than declared, and no body blocks.
     WorstCases,
     /// Nothing else uses the CPU.
     NoOverheads,
@@ -158,7 +158,7 @@ pub enum Assumption {
     Switches,
     /// Roots of a join keep the phases and the one region of the file, and jobs on the way to it are not lost.
     Joins,
-    /// Triggered jobs take at least their predecessors' best case.
+    /// Predecessors of triggered jobs last for at least their best case.
     BestCases,
     /// Each resource is held once per job, its sections counted as one.
     Sections,

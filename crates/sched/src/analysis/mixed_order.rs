@@ -1,12 +1,12 @@
 //! Response bounds when the order of jobs changes at run time: a processor with two strategies, under any sequence of
-//! switches; and a change of region that gives operations other levels or keys.
+//! switches; and a change of region in which operations get other levels or keys.
 //!
 //! Waiting jobs get new keys, started ones finish at their old level. So the only known limits of a job are its most
 //! and its least urgent level on any side.
 //!
 //! **The closure.** Let L be the least urgent level of the part under analysis (and of its predecessors in its chain).
-//! Raise L until no part whose most urgent level is at most L has a less urgent one below L. Jobs of these parts are
-//! always at level L or above, all others always below it. From the last instant at which none of the former was
+//! Raise L until no part with its most urgent level at L or above has a less urgent level below L. Jobs of these parts
+//! are always at level L or above, all others always below it. From the last instant at which none of the former was
 //! pending, the processor executes only those until they are finished, in any order, except for one that blocks. So
 //! their common busy window bounds every response (George, Rivierre and Spuri, INRIA RR-2966, 1996, for work-conserving
 //! schedules).

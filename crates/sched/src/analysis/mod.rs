@@ -1,6 +1,6 @@
 //! Schedulability analysis: deadlines are proved, fail, or are unknown, with a bound and the name of the analysis.
 //!
-//! [`analyse`] takes a system and its plan and returns a [`Report`]. For each epoch, and each change from one to the
+//! [`analyse`] returns the [`Report`] on a system and its plan. For each epoch, and each change from one to the
 //! next, it flattens the system (`workload`), bounds releases and responses of all processors together (`holistic`),
 //! level by level (`processor`): FIFO levels by response times (`fixed`), levels by key by processor demand (`demand`).
 //! A verdict *fails* is from a behaviour that the file allows (`failures`), never from a bound that is merely exceeded.

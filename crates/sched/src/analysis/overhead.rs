@@ -9,8 +9,8 @@
 //!   release, more urgent than all levels; the watchdog is one each 50 ms. These interrupt all jobs, even
 //!   non-preemptive ones.
 //! - One switch may not be interruptible: it blocks once, like a section of a less urgent job.
-//! - A lane that takes jobs may find several in a row to cancel, and pays for all of them before it decides again. In a
-//!   level by key (or a lane of all levels) a better job may arrive meanwhile: it waits for one dequeue and one
+//! - A lane that dequeues jobs may find several in a row to cancel, and pays for all of them before it decides again.
+//!   In a level by key (or a lane of all levels) a better job may arrive meanwhile: it waits for one dequeue and one
 //!   decision of each job that can be in the queue.
 //!
 //! Sums saturate: a value that does not fit into 64 bits is too large for any processor.

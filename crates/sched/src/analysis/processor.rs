@@ -178,7 +178,7 @@ impl ProcessorScene<'_> {
         }
     }
 
-    /// The demand of a part whose jobs are late by up to its burst, computed as without lateness.
+    /// The demand of a part with jobs that are late by up to its burst, computed as without lateness.
     ///
     /// Job q of a busy window, counted from 0, is nominally released no earlier than qT - J after the window's start:
     /// job 0 arrived at the start or later, late by at most J. So with q + 1 of its own jobs in F(q) its response from
@@ -252,7 +252,7 @@ impl ProcessorScene<'_> {
             one.blocks += cancellation_costs;
         }
         let level = KeyedLevel { own: &keyed, higher: &higher, below: i128::from(at.below), window };
-        // By deadline one search is enough for all: an operation whose key is beyond the longest window that fails is
+        // By deadline one search is enough for all: an operation with a key beyond the longest window that fails is
         // safe.
         let common = match discipline {
             Discipline::Laxity => None,
@@ -284,7 +284,7 @@ impl ProcessorScene<'_> {
             let failing = match (&common, &together) {
                 (Some(common), _) => common.clone(),
                 (None, Some(Ok(None))) => Ok(None),
-                // Operations that fail together may pass separately, which takes too long to compute.
+                // Operations that fail together may pass separately, which is too slow to compute.
                 (None, Some(_)) => Err(Missing::LargeLevel { operations: keyed.len() }),
                 (None, None) => level.failing(one.key.max(0), one.after),
             };

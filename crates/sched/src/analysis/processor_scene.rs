@@ -90,7 +90,7 @@ impl<'a> ProcessorScene<'a> {
         }
     }
 
-    /// The predecessor whose missing bound leaves its releases without bound.
+    /// The predecessor without a bound, which leaves its releases without bound.
     pub fn unreleased(&self, part: &OperationPart, releases: &[Release]) -> Option<Missing> {
         if let Some(unjoined) = releases[part.operation.index()].unjoined {
             let name = self.system.operation(part.operation).name.clone();

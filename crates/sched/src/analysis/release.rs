@@ -136,7 +136,7 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
     }
 }
 
-/// True if it follows an operation whose jobs may be out of order.
+/// True if it follows an operation with jobs that may be out of order.
 fn follows(works: &[Work], releases: &[Release], index: usize) -> bool {
     works[index].source.predecessors().iter().any(|hop| releases[hop.from].reordered)
 }

@@ -42,7 +42,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// What decides the outcome.
+/// The basis of the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutcomeScope {

@@ -174,7 +174,7 @@ struct Search<'a> {
     known: LevelCache,
     /// True if a verdict on one operation is independent of others.
     apart: bool,
-    /// The operations whose verdicts decide the outcome.
+    /// The operations that decide the outcome by their verdicts.
     counting: Vec<bool>,
 }
 

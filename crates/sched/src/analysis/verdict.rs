@@ -19,7 +19,7 @@ pub enum Verdict {
     },
     /// Neither was shown.
     Unknown {
-        /// What is missing for a proof.
+        /// The missing part of the proof.
         missing: Missing,
     },
 }
@@ -72,7 +72,7 @@ impl Serialize for Verdict {
 pub enum FailureReason {
     /// The worst case alone, with its predecessors, does not fit.
     LongerThanDeadline {
-        /// The least time that a job needs if it takes its worst case.
+        /// The least time that a job of the worst case needs.
         needs: Span,
         /// The deadline.
         deadline: Span,
@@ -154,7 +154,7 @@ impl fmt::Display for FailureReason {
     }
 }
 
-/// What is missing for a proof.
+/// The missing part of the proof.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Missing {
     /// The analysis is only sufficient, and its bound exceeds the deadline.
@@ -172,7 +172,7 @@ pub enum Missing {
     FullLoad,
     /// A busy window too long to search.
     LongWindow,
-    /// A level with so many operations that analysing each separately would take too long.
+    /// A level with so many operations that analysing each separately is too slow.
     LargeLevel {
         /// Their number.
         operations: usize,
@@ -201,7 +201,7 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
-    /// A trigger whose rate no analysis here bounds.
+    /// A trigger with a rate that no analysis here bounds.
     Trigger {
         /// The operation.
         name: String,
@@ -210,7 +210,7 @@ pub enum Missing {
     Join {
         /// The operation.
         name: String,
-        /// What is missing.
+        /// The missing part.
         why: String,
     },
     /// A guard behind an `any` trigger, or merges of merges with very many paths.
@@ -286,7 +286,7 @@ pub enum Missing {
     Cancelled,
     /// A change of epoch that alters this.
     Change {
-        /// What changes.
+        /// The change.
         what: &'static str,
     },
     /// A region shorter than the pending work of the one before it: jobs of three regions may meet.

@@ -52,7 +52,7 @@ pub(super) struct Work {
     pub wcet: u64,
     pub bcet: u64,
     pub period: u64,
-    /// The streams of releases whose periods `period` combines; more than one after an `any`.
+    /// The streams of releases that `period` combines; more than one after an `any`.
     pub streams: Vec<u64>,
     /// The longest gap between nominal releases that rates allow.
     pub slowest: u64,
@@ -104,7 +104,7 @@ impl Hop {
 }
 
 impl ReleaseSource {
-    /// The operations whose completions release it, in the system's order.
+    /// The operations that release it by their completions, in the system's order.
     pub fn predecessors(&self) -> &[Hop] {
         match self {
             ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors } => predecessors,
@@ -129,7 +129,7 @@ impl Work {
         !matches!(self.source, ReleaseSource::Silent)
     }
 
-    /// The operation whose release its own follows without a gap: the first of its run-up, or itself.
+    /// The operation with the release that its own release follows without a gap: the first of its run-up, or itself.
     pub fn head(&self) -> OperationId {
         self.run_up.first().copied().unwrap_or(self.operation)
     }
@@ -170,8 +170,8 @@ pub(super) struct Release {
     pub latest: Option<u64>,
     /// Like `latest`, of the first operation of its run-up, from which its response is counted.
     pub counted: Option<u64>,
-    /// In any window of w at most ceil((w + burst) / period) releases; of the first operation of its run-up, whose
-    /// releases a busy window contains.
+    /// In any window of w at most ceil((w + burst) / period) releases. Of the first operation of its run-up: a busy
+    /// window contains its releases.
     pub burst: Option<u64>,
     /// Like `burst`, of releases after a guard that idle points open.
     pub opened: Option<u64>,

@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn a_region_is_as_bad_as_a_system_whose_links_are_always_so(build in builds(), delay in (0u64..5, 0u64..9)) {
+    fn a_region_is_as_bad_as_a_system_with_such_links_throughout(build in builds(), delay in (0u64..5, 0u64..9)) {
         let delay = (Span::from_nanos(delay.0), Span::from_nanos(delay.0 + delay.1));
         let always = build.system().with(|system| system.links.iter_mut().for_each(|link| link.delay = delay));
         let region = build.system().with(|system| {

@@ -63,7 +63,7 @@ fn a_slow_root_is_joined_with_what_the_fast_one_left() {
 }
 
 #[test]
-fn roots_of_nearly_one_rate_are_told_to_have_one() {
+fn roots_of_nearly_one_rate_are_advised_to_have_one() {
     let why = why(&entry(&fused(op("camera", 101, 5), op("imu", 100, 4), 1_000).report(), "fuse").verdict);
     assert!(why.contains("camera may wait") && why.contains("use one period"), "{why}");
 }
@@ -97,7 +97,7 @@ fn chains_through_a_join_have_bounds_on_latency_and_age_and_say_what_they_lack()
 
 #[test]
 fn a_deadline_of_its_own_is_held_against_a_bound_from_its_own_release() {
-    // One level: read runs 10, act follows it at once and takes 2, 5 more may be pending before it.
+    // One level: read runs 10, act follows it at once and runs 2, 5 more may be pending before it.
     let act = Op { after: vec![0], from_origin: false, deadline: 8, ..op("act", 100, 2) };
     let set = [op("read", 100, 10), act.clone(), op("urgent", 50, 3)];
     let report = on("RMS", Preemption::Levels, set.clone()).report();

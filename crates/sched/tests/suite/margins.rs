@@ -36,7 +36,7 @@ fn one_operation_alone_can_fill_its_processor() {
 }
 
 #[test]
-fn what_breaks_first_is_named_and_what_counts_goes_before_what_does_not() {
+fn the_first_failure_is_named_and_counted_subjects_precede_others() {
     // Non-critical work is below: it may be late, the chain may not.
     let low = Op { critical: false, ..op("low", 100_000 * US, 10_000 * US) };
     let first = op("first", 20_000 * US, 5_000 * US);
@@ -55,17 +55,17 @@ fn what_breaks_first_is_named_and_what_counts_goes_before_what_does_not() {
 }
 
 #[test]
-fn a_system_that_does_not_hold_is_told_how_much_it_would_have_to_save() {
+fn a_system_that_does_not_hold_reports_the_scale_at_which_it_would() {
     let build = on("RMS", Preemption::Levels, [op("a", 10_000 * US, 8_000 * US), op("b", 20_000 * US, 8_000 * US)]);
     let found = margins(&build.system());
     let scaling = found.worst_cases.unwrap();
-    // 80 % and 40 %: of 120 % a scale of 5/6 is left, for the periods are harmonic.
+    // 80 % and 40 %: a scale of 5/6 makes 100 % of the 120 %, because the periods are harmonic.
     assert!((830_000..=833_333).contains(&scaling.factor_ppm), "{scaling:?}");
     assert_eq!(found.operations[1].own_longest_wcet_ns, None);
 }
 
 #[test]
-fn a_search_that_is_ended_says_so() {
+fn an_ended_search_is_reported_as_incomplete() {
     let build = on("RMS", Preemption::Levels, [op("a", 10_000 * US, US), op("b", 10_000 * US, US)]);
     let system = build.system();
     let found = sensitivity(&system, &Strategies::built_in(), &report(&system), &|done, _| done < 1);
@@ -197,8 +197,8 @@ proptest! {
 }
 
 #[test]
-fn what_is_proved_is_not_said_to_be_proved_at_no_scale() {
-    // `late` is never in time. After a read the chain's reaction takes two periods: slower rates break it.
+fn a_proved_system_is_proved_at_some_scale() {
+    // `late` is never in time. After a read the chain's reaction lasts two periods: slower rates break it.
     let late = Op { deadline: 4_000 * US, ..op("late", 40_000 * US, 5_000 * US) };
     let mut build = on(
         "RMS",

@@ -48,7 +48,7 @@ pub struct Reference<'a> {
     draw: Draw,
     state: u64,
     ready: Vec<Job>,
-    /// (when, operation, number, origin): triggers and releases to come.
+    /// (when, operation, number, origin): future triggers and releases.
     due: Vec<(u64, u32, u64, u64)>,
     guards: HashMap<u32, u64>,
     joins: HashMap<(u32, u64), u64>,

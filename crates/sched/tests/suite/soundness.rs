@@ -260,7 +260,7 @@ fn bounds_behind_a_guard_hold_though_a_switch_lets_jobs_overtake() {
     }
 }
 
-/// At full load the analysis has no window for jobs that come late: the bound without lateness counts from the nominal release.
+/// At full load the analysis has no window for late jobs: the bound without lateness counts from the nominal release.
 #[test]
 fn a_bound_from_its_own_release_holds_at_full_load() {
     let chain = Op { legs: 2, critical_legs: 2, deadline: 1, critical: false, ..op("o0", 10, 4) };

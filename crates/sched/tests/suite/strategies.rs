@@ -159,7 +159,7 @@ fn too_many_levels_are_merged_from_the_least_urgent_of_the_largest_class() {
     assert_eq!(plan.levels[38].label, "critical, every 138ns to 149ns");
 }
 
-/// As many classes of as many ranks as its operations' importance and period say.
+/// The classes and ranks follow the importance and period of its operations.
 struct ByImportance;
 
 impl hyoshi_sched::Strategy for ByImportance {

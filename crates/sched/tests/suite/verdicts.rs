@@ -100,7 +100,7 @@ fn earliest_deadline_first_proves_full_load_and_names_the_window_that_overflows(
 
 #[test]
 fn responses_by_deadline_are_longest_away_from_the_common_release() {
-    // The first takes 2 after a common release, but 3 if it arrives 3 after the second.
+    // The first needs 2 after a common release, but 3 if it arrives 3 after the second.
     let set = [op("a", 6, 2), Op { deadline: 9, ..op("b", 9, 4) }, op("c", 12, 1)];
     let report = on("EDF", Preemption::Full, set.clone()).report();
     let bounds = |report: &Report| ["a", "b", "c"].map(|name| verdict(report, name).bound_ns.unwrap());
@@ -190,7 +190,7 @@ fn a_chain_across_processors_adds_delays_and_guards_keep_later_stages_periodic()
         assert_eq!((report.scenes[0].chains[0].bound_ns, verdict(report, "fuse").bound_ns), (Some(36), Some(36)));
         assert!(report.scenes[0].chains[0].verdict.is_proved());
     }
-    // A direct trigger comes up to 24 late, so two fall into a window of 45; a guarded one does not.
+    // A direct trigger is up to 24 late, so two fall into a window of 45; a guarded one does not.
     assert_eq!((verdict(&free, "log").bound_ns, verdict(&guarded, "log").bound_ns), (Some(55), Some(45)));
     assert_eq!(
         (free.scenes[0].chains[0].method, guarded.scenes[0].chains[0].method),
@@ -282,7 +282,7 @@ fn what_a_switched_off_operation_left_behind_has_no_bound_on_its_age() {
 }
 
 #[test]
-fn a_chain_that_takes_longer_than_it_may_fails_even_through_reads() {
+fn a_chain_longer_than_its_limit_fails_even_through_reads() {
     let mut build = sampled();
     build.chains[0].max_age = Some(Span::from_nanos(14));
     let report = build.report();
@@ -341,7 +341,7 @@ fn the_cap_leaves_critical_levels_proved_and_what_it_may_hold_unknown() {
 }
 
 #[test]
-fn an_operation_after_any_of_several_comes_as_often_as_all_of_them_together() {
+fn an_operation_after_any_of_several_runs_as_often_as_all_of_them_together() {
     let merge = Op { after: vec![0, 1], any: true, deadline: 100, ..op("merge", 50, 3) };
     let follows = Op { after: vec![2], deadline: 100, ..op("follows", 50, 1) };
     let slow = Op { deadline: 200, ..op("slow", 200, 10) };
@@ -471,7 +471,7 @@ fn a_rate_that_changes_its_level_counts_on_both_sides_of_the_change() {
     let report = with_epochs(&build, |_, settings| settings[1].period = Span::from_nanos(10), 1);
     let across = &report.scenes[1];
     assert!(across.change && across.processors[0].operations.iter().all(|one| one.method == AnalysisMethod::AnyOrder));
-    // Each may come before the other, once.
+    // Each may precede the other, once.
     let bounds: Vec<_> = across.processors[0].operations.iter().map(|one| one.bound_ns.unwrap()).collect();
     assert_eq!((bounds, report.outcome), (vec![7, 7], Outcome::Holds));
 }
@@ -488,8 +488,8 @@ fn two_strategies_are_judged_each_alone_and_across_switches() {
         (one.bound_ns, one.alone.iter().map(|alone| (alone.strategy.clone(), alone.bound_ns)).collect::<Vec<_>>())
     };
     let (light, heavy) = (build(4), build(16));
-    // Alone by rate it waits for the log once, with the log below it for nobody; across switches for two jobs
-    // of the log, and for what was started at its own level under the other strategy.
+    // By rate alone it waits for the log once; with the log below it, for no job. Across switches it waits for two jobs
+    // of the log, and for jobs that started at its own level under the other strategy.
     let alone = |first, second| vec![("RMS".into(), first), ("RMS+MLF".into(), second)];
     assert_eq!(bounds(&light, "steer"), (Some(28), alone(Some(14), Some(10))));
     assert_eq!((light.outcome, light.scenes[0].processors[0].overload.as_deref()), (Outcome::Holds, Some("RMS+MLF")));

@@ -2,7 +2,7 @@
 
 use hyoshi_model::{Instant, Span};
 
-/// A program that wants a CPU.
+/// A program that competes for a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuDemand {
     /// Its index among the host's programs.

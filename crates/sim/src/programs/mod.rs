@@ -1,9 +1,9 @@
 //! Programs under the CPU broker, beside the operations: the laws of `hyoshi-control` in virtual time.
 //!
 //! Lanes are above all windows, so operations never wait for programs: they are simulated first, and programs use the
-//! rest of each CPU. A program is one thread whose cycles begin at whole multiples of its period; the rest of a cycle
+//! rest of each CPU. A program is one thread. Its cycles begin at whole multiples of its period; the rest of a cycle
 //! at the end of the period is dropped, as in `hyoshi hourglass`. The broker reports for it at the end of each period.
-//! No other threads want the CPU.
+//! No other threads use the CPU.
 
 mod cpu_sharing;
 mod machine;

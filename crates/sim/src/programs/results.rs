@@ -20,9 +20,9 @@ pub struct ProgramResults {
 pub struct PeriodSums {
     /// How many periods.
     pub periods: u64,
-    /// Of them, those whose cycle ended within its deadline.
+    /// Of them, those with a cycle that ended within its deadline.
     pub met: u64,
-    /// Those whose cycle ended later or not at all.
+    /// Those with a cycle that ended later or not at all.
     pub missed: u64,
     /// Those in which less was held than requested.
     pub cut: u64,

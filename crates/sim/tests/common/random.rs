@@ -112,7 +112,7 @@ pub fn system(seed: u64) -> System {
         });
     }
     if choose.one_in(3) {
-        // A second region: everything takes half as long, or twice.
+        // A second region: everything lasts half as long, or twice.
         let settings = build.0.epochs[0].settings.iter().cloned().map(|mut setting| {
             setting.execution_time = ExecutionTime::Fixed(Span::from_nanos(setting.wcet.as_nanos() / 2));
             setting.enabled = setting.legs > 1 || !choose.one_in(6);

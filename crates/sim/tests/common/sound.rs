@@ -18,7 +18,7 @@ const HORIZON: Span = Span::from_millis(360);
 pub struct Tally {
     /// Entries with a bound or a proof, with observed jobs.
     pub bounds: u64,
-    /// Of these, those whose worst observed response equals the bound, to the nanosecond.
+    /// Of these, those with a worst observed response equal to the bound, to the nanosecond.
     pub exact: u64,
     /// Sum of the worst response over the bound, in thousandths.
     pub closeness: u64,
@@ -173,15 +173,15 @@ fn behaviours(system: &System) -> Vec<System> {
 }
 
 /// All results of the report for an operation's jobs of one region: in it, and in its changes.
-struct Said<'a> {
+struct RegionResult<'a> {
     /// The loosest bound, if all have one.
     bound: Option<u64>,
     proved: bool,
     entry: &'a OperationReport,
 }
 
-fn said(report: &Report, last: usize) -> Vec<(usize, Said<'_>)> {
-    let mut says: Vec<(usize, Said<'_>)> = Vec::new();
+fn results(report: &Report, last: usize) -> Vec<(usize, RegionResult<'_>)> {
+    let mut results: Vec<(usize, RegionResult<'_>)> = Vec::new();
     for epoch in 0..=last {
         for (_, _, entry) in report.operations().filter(|(scene, ..)| !scene.change && scene.epoch == epoch) {
             let alike =
@@ -193,10 +193,10 @@ fn said(report: &Report, last: usize) -> Vec<(usize, Said<'_>)> {
             let around: Vec<_> = around.map(|(.., other)| other).filter(alike).collect();
             let bound = around.iter().map(|other| other.bound_ns).collect::<Option<Vec<_>>>();
             let proved = around.iter().all(|other| other.verdict.is_proved());
-            says.push((epoch, Said { bound: bound.and_then(|all| all.into_iter().max()), proved, entry }));
+            results.push((epoch, RegionResult { bound: bound.and_then(|all| all.into_iter().max()), proved, entry }));
         }
     }
-    says
+    results
 }
 
 /// The errors in the results of `check` for a system, if any, and the comparisons.
@@ -206,36 +206,37 @@ pub fn check(system: &System, account: &mut Account) -> Result<(), String> {
     // If there is time, bounds decide; verdicts without them have to hold, too.
     let verdicts = analyse_with(system, &plan, AnalysisOptions { bounds: Bounds::None, progress: &|_| true });
     let last = system.epochs.len() - 1;
-    let says: Vec<(usize, Said<'_>)> = [&report, &verdicts].into_iter().flat_map(|one| said(one, last)).collect();
+    let results: Vec<(usize, RegionResult<'_>)> =
+        [&report, &verdicts].into_iter().flat_map(|one| results(one, last)).collect();
     let behaviours = behaviours(system);
     let seen: Vec<Watch> = behaviours.iter().map(|behaviour| watch(behaviour, HORIZON)).collect();
-    for (epoch, said) in &says {
+    for (epoch, result) in &results {
         let mut tally = Tally::default();
         let mut worst = Span::ZERO;
         let mut jobs = 0;
         for (which, seen) in seen.iter().enumerate() {
-            let one = seen.worst[seen.place(*epoch, said.entry.operation, said.entry.critical)];
-            let response = match system.setting(*epoch, said.entry.operation).deadline {
+            let one = seen.worst[seen.place(*epoch, result.entry.operation, result.entry.critical)];
+            let response = match system.setting(*epoch, result.entry.operation).deadline {
                 Deadline::Own(_) => one.own,
                 Deadline::Origin(_) => one.end_to_end,
             };
             jobs += one.jobs;
             worst = worst.max(response);
-            if said.bound.is_some_and(|bound| response.as_nanos() > bound) {
-                return Err(format!("behaviour {which}: a job took {response} in region {epoch}\n{:#?}", said.entry));
+            if result.bound.is_some_and(|bound| response.as_nanos() > bound) {
+                return Err(format!("behaviour {which}: a job took {response} in region {epoch}\n{:#?}", result.entry));
             }
-            if let (true, Some(missed)) = (said.proved, one.missed) {
-                return Err(format!("behaviour {which}: {missed:#?}\n{:#?}", said.entry));
+            if let (true, Some(missed)) = (result.proved, one.missed) {
+                return Err(format!("behaviour {which}: {missed:#?}\n{:#?}", result.entry));
             }
         }
         tally.jobs += jobs;
-        tally.proved += u64::from(said.proved);
-        if let (Some(bound), true) = (said.bound, jobs > 0) {
+        tally.proved += u64::from(result.proved);
+        if let (Some(bound), true) = (result.bound, jobs > 0) {
             tally.bounds += 1;
             tally.exact += u64::from(worst.as_nanos() == bound);
             tally.closeness += worst.as_nanos() * 1000 / bound.max(1);
         }
-        kinds(system, said.entry).into_iter().for_each(|kind| account.entry(kind).or_default().add(&tally));
+        kinds(system, result.entry).into_iter().for_each(|kind| account.entry(kind).or_default().add(&tally));
     }
     if last == 0 {
         for chain in report.scenes.iter().flat_map(|scene| &scene.chains) {

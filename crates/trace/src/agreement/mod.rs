@@ -61,7 +61,7 @@ pub struct NearTie {
     pub difference: Difference,
 }
 
-/// Time that went neither to jobs nor to idling.
+/// Time that was neither used by jobs nor idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disturbed {
     /// How much of it, beyond the time that the simulation leaves unused.
@@ -579,7 +579,7 @@ mod tests {
 
     #[test]
     fn a_job_of_another_busy_period_that_ran_meanwhile_is_no_lost_time() {
-        // The first job takes longer, so that one of the next busy period runs before the second.
+        // The first job lasts longer, so that one of the next busy period runs before the second.
         let simulated =
             [job(0, 0, 0, 2_000, 90_000), job(1, 0, 2_000, 3_000, 4_000), job(2, 4_000, 4_000, 6_000, 90_000)];
         let run = [job(0, 0, 0, 5_000, 90_000), job(2, 4_000, 5_000, 7_000, 90_000), job(1, 0, 7_000, 8_000, 4_000)];
@@ -631,7 +631,7 @@ mod tests {
         let agreement = compared(&[simulated], &[cancelled]);
         assert_eq!(agreement.disturbed.len(), 1, "{agreement:?}");
         assert_eq!(agreement.disturbed[0].lost, Span::from_millis(7));
-        // With the processor busy all that time, somebody else must not have had it.
+        // If the processor was busy all that time, no other thread may have had it.
         let other = job(1, 0, 0, 7_000, 20_000);
         let alone = job(1, 0, 2_000, 9_000, 20_000);
         assert_eq!(compared(&[simulated, alone], &[cancelled, other]).disagreements.len(), 1);

@@ -31,7 +31,7 @@ pub struct RangeCheck {
 pub enum RangeError {
     /// A number beyond those of the system.
     Unknown {
-        /// What it numbers.
+        /// The numbered kind.
         what: &'static str,
         /// The number.
         number: u64,

@@ -1,7 +1,7 @@
 //! End-to-end statistics of chains.
 //!
 //! An *output* is a finished job of the last operation. Its *input* is the release of the job of the first operation
-//! whose value it reflects. Through triggers, values travel with release numbers. Through `reads`, an operation
+//! that produced its value. Through triggers, values travel with release numbers. Through `reads`, an operation
 //! reflects the latest completion of the other operation at its own start.
 //!
 //! - **latency** and **age**: finish of the output minus its input. (This is the age at the finish; it grows until the
@@ -36,7 +36,7 @@ pub struct ChainStats {
     pub made: u64,
     /// Outputs after the deadline.
     pub missed: u64,
-    /// Outputs whose data was older than `max_age`.
+    /// Outputs with data older than `max_age`.
     pub too_old: u64,
     /// Outputs that showed a change after more than `max_reaction`.
     pub too_slow: u64,

@@ -63,7 +63,7 @@ impl<T: Nanos> Distribution<T> {
         self.extent.record(value);
     }
 
-    /// Fetches into the cache what the record of a value will change.
+    /// Fetches into the cache the data that the record of a value will change.
     #[inline]
     pub(super) fn prefetch(&self, value: T) -> u64 {
         let biased = value.nanos().saturating_add(self.bias).max(0) as u64;

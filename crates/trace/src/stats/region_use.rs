@@ -55,7 +55,7 @@ impl RegionUse {
 
     fn add(&mut self, region: usize, processor: ProcessorId, used: Span) {
         if let Some(span) = self.spans.get_mut(region * self.processors + processor.index()) {
-            // Times come from a file: sums stop at the greatest span.
+            // Times are from a file: sums stop at the greatest span.
             *span = span.checked_add(used).unwrap_or(Span::from_nanos(u64::MAX));
         }
     }

@@ -1,7 +1,7 @@
 //! `any`: a value with its type (CORBA 3.3 part 2, 9.3.5.2).
 //!
 //! It is stored as octets in one form, whatever the byte order, version and character set of its message, and checked
-//! against its type on arrival: an any needs no more memory than its octets, and passing it on needs no tree.
+//! against its type on arrival: an any needs no more memory than its octets, and can be passed on without a tree.
 //! [`Any::value`] builds a tree on request.
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ fn there_and_back<T: Encode + for<'a> Decode<'a> + PartialEq + core::fmt::Debug>
 }
 
 #[test]
-fn a_recursive_struct_comes_back() {
+fn a_recursive_struct_is_decoded_as_encoded() {
     let leaf = |label: &str| Tree { label: label.into(), weight: 0.5, branches: vec![] };
     let tree = Tree { branches: vec![leaf("é"), leaf("b")], ..leaf("a") };
     there_and_back(&Tree::type_code());

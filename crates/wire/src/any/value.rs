@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_takes_thirty_two_octets() {
+    fn a_value_needs_thirty_two_octets() {
         assert_eq!(size_of::<Value>(), 32);
     }
 }

@@ -127,7 +127,7 @@ impl<'a> Decoder<'a> {
         Ok(inner)
     }
 
-    /// For a message of GIOP 1.1 that arrived in fragments, whose data begins at `seams`, in rising order. Peers align
+    /// For a message of GIOP 1.1 that arrived in fragments. Their data begins at `seams`, in rising order. Peers align
     /// numbers there in several ways: [`whole`](Decoder::whole) finds the right one.
     #[must_use]
     pub(crate) fn in_fragments(mut self, seams: &'a [usize]) -> Self {
@@ -340,8 +340,8 @@ impl<'a> Decoder<'a> {
         self.error(DecodeErrorKind::Short { needed, left: self.left() })
     }
 
-    /// The length of a sequence whose elements take at least `least` octets each: checked against
-    /// what has arrived.
+    /// The length of a sequence of elements with at least `least` octets each: checked against the
+    /// received octets.
     #[inline]
     pub fn length(&mut self, least: usize) -> Result<usize, DecodeError> {
         let count = u32::decode(self)? as usize;

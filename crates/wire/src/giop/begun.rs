@@ -3,7 +3,7 @@
 use super::{Header, MessageKind};
 use crate::cdr::{EncodeError, Encoder};
 
-/// A message whose header is written and whose size is not known yet.
+/// A message after its header is written and before its size is known.
 #[derive(Debug)]
 #[must_use = "the size in the header is wrong until `end` is called is called"]
 pub struct Begun {

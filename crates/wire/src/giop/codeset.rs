@@ -11,7 +11,7 @@ use crate::exception::{SystemException, SystemKind};
 pub struct CodeSet(pub u32);
 
 impl CodeSet {
-    /// None: used by a server whose interfaces have no wide characters.
+    /// None: used by a server without wide characters in its interfaces.
     pub const NONE: CodeSet = CodeSet(0);
     /// ISO 8859-1, Latin-1.
     pub const LATIN1: CodeSet = CodeSet(0x0001_0001);
@@ -155,8 +155,8 @@ impl Transmission {
     ///
     /// UTF-8 if the server accepts it at all, because it loses nothing: that is omniORB, which works in Latin-1, and
     /// JacORB. (The standard's own order prefers the server's native set if the client can convert to it; the server
-    /// must accept either.) Else Latin-1; else UTF-8 as the fallback, which every server must accept whose characters
-    /// are in it.
+    /// must accept either.) Else Latin-1; else UTF-8 as the fallback, which every server must accept if UTF-8 has
+    /// its characters.
     ///
     /// # Errors
     ///

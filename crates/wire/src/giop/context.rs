@@ -106,7 +106,7 @@ impl<'a> Decode<'a> for ListenPoint<'a> {
     }
 }
 
-/// A wstring of 1.2: its length in octets, then UTF-16, big-endian unless a mark says otherwise. It is text for users:
+/// A wstring of 1.2: its length in octets, then UTF-16, big-endian without a byte-order mark. It is text for users:
 /// an invalid character becomes a replacement character.
 fn detail(from: &mut Decoder<'_>) -> Result<String, DecodeError> {
     let octets = <&[u8]>::decode(from)?;

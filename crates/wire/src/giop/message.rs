@@ -65,11 +65,11 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Whether it is a request whose sender waits for the reply. Decodes only the necessary part.
+    /// Whether it is a request with a sender that waits for the reply. Decodes only the necessary part.
     #[inline]
     pub fn wants_reply(&self) -> bool {
         match (self.header.kind, self.header.version) {
-            // After the id; such a message is never aligned anew there.
+            // After the id; such a message is never aligned again there.
             (MessageKind::Request, Version::V1_2) => {
                 self.octets.get(Header::LEN + 4).is_some_and(|flags| Response::from_flags(*flags).expected())
             }

@@ -15,7 +15,7 @@
 //! 7u32.encode(&mut to)?;
 //! begun.end(&mut to)?;
 //!
-//! // The server: what a `read` brought, in any pieces.
+//! // The server: the octets of a `read`, in any pieces.
 //! let mut messages = Reassembler::new(Limits::default());
 //! let mut octets = to.bytes();
 //! while let Some(received) = messages.next(&mut octets)? {

@@ -316,7 +316,7 @@ impl Reassembler {
         Ok(Some(header))
     }
 
-    /// The client will send no more of this request.
+    /// The client will not send the rest of this request.
     #[cold]
     fn cancel(&mut self, header: Header, message: Option<&[u8]>) {
         let Ok(Some(id)) = self.id(Header { version: Version::V1_2, ..header }, message) else { return };

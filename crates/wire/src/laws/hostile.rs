@@ -169,7 +169,7 @@ fn union(to: &mut Encoder, discriminator: impl FnOnce(&mut Encoder), rest: impl 
 
 #[test]
 fn a_union_has_no_wide_labels_where_the_version_has_no_wide_characters() {
-    // Only a default, whose label is ignored; without any case there is none.
+    // Only a default: its label is ignored. Without a case there is no label.
     let default = message(|to| {
         union(
             to,
@@ -404,7 +404,7 @@ fn an_any_from_a_large_message_is_taken_from_a_small_one() {
 }
 
 #[test]
-fn an_any_that_came_goes_on_whatever_the_limits_there() {
+fn a_received_any_is_passed_on_under_any_limits() {
     // Deeper than the default allows, read with higher limits.
     let mut any = Any::of(&1u8).unwrap();
     for _ in 0..40 {

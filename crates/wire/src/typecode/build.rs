@@ -73,7 +73,7 @@ impl Types {
         TypeIndex::of_place(self.nodes.len() - 1)
     }
 
-    /// The type with this id, or a new one, whose index is known before its content.
+    /// The type with this id, or a new one: its index is known before its content.
     fn named(&mut self, id: &str, content: impl FnOnce(&mut Types) -> TypeNode) -> TypeIndex {
         if let Some(known) = self.known.get(id) {
             return *known;

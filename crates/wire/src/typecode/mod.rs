@@ -131,7 +131,7 @@ pub(crate) fn unaliased(nodes: &[TypeNode], mut at: TypeIndex) -> TypeIndex {
     at
 }
 
-/// True if every cycle of types goes through a sequence; otherwise a value would be infinite.
+/// True if every cycle of types contains a sequence; otherwise a value would be infinite.
 fn is_finite(nodes: &[TypeNode]) -> bool {
     // Kahn 1962: remove types without references to them until none is left.
     let inside = |node: &TypeNode, found: &mut dyn FnMut(TypeIndex)| match node {

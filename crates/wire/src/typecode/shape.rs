@@ -6,7 +6,7 @@ use super::{TypeCode, TypeIndex, TypeNode};
 
 macro_rules! kinds {
     ($($kind:ident $number:literal $name:literal;)*) => {
-        /// The kinds of type codes, with the numbers that the standard gives them (part 1, 8.11.1).
+        /// The kinds of type codes, with the standard's numbers (part 1, 8.11.1).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         #[repr(u32)]

@@ -21,7 +21,7 @@ const DIGITS: u16 = 31;
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fixed<const D: u16, const S: i16>(i128);
 
-/// A decimal number whose digits and scale are known only at run time: `unscaled` times ten to the `-scale`.
+/// A decimal number with digits and scale that are known only at run time: `unscaled` times ten to the `-scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedDecimal {
     /// All digits, with the sign.
@@ -342,7 +342,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_comes_back(unscaled in 1 - limit(31) as i128..limit(31) as i128) {
+        fn every_number_is_read_as_written(unscaled in 1 - limit(31) as i128..limit(31) as i128) {
             let value = Fixed::<31, 7>::from_unscaled(unscaled).unwrap();
             prop_assert_eq!(value.to_string().parse(), Ok(value));
             let mut to = Encoder::new(ByteOrder::Big);

@@ -158,14 +158,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_f64_comes_back(bits: u64) {
+        fn every_f64_is_decoded_as_encoded(bits: u64) {
             let value = f64::from_bits(bits);
             let back = LongDouble::from(value).to_f64();
             prop_assert!(back.to_bits() == bits || value.is_nan() && back.is_nan());
         }
 
         #[test]
-        fn rounding_takes_the_nearest(bits in 0u64..f64::MAX.to_bits(), between in 0u128..1 << 60) {
+        fn rounding_is_to_the_nearest(bits in 0u64..f64::MAX.to_bits(), between in 0u128..1 << 60) {
             let below = LongDouble::from(f64::from_bits(bits));
             let above = LongDouble::from(f64::from_bits(bits + 1));
             prop_assume!(above.0 - below.0 == 1 << 60);

@@ -6,7 +6,7 @@
 //! | 1.1 | a unit, in the byte order of the message | units with the terminator, their number with it |
 //! | 1.2 | an octet 2, then a unit | its length in octets, then units; no terminator |
 //!
-//! In 1.2 units are big-endian unless a byte-order mark says otherwise; none is written.
+//! In 1.2 units are big-endian, unless a byte-order mark precedes them. No mark is written.
 
 use alloc::string::String;
 use core::fmt;

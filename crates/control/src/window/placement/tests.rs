@@ -21,7 +21,7 @@ fn on(cpus: u32) -> WindowPlacement {
 fn a_sum_under_the_cap_proves_nothing() {
     let mut placement = on(1);
     placement.admit(TaskId(1), window(15, 30), &[]).unwrap();
-    // 50 % and 38 % are below 95 %, but the other window can take 15 ms at each end of those 40 ms.
+    // 50 % and 38 % are below 95 %, but the other window can use 15 ms at each end of those 40 ms.
     let refused = placement.admit(TaskId(2), window(15, 40), &[]).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -121,7 +121,7 @@ fn a_window_is_placed_only_where_its_threads_may_run() {
     let refused = placement.admit(TaskId(3), window(60, 100), &[2, 7]).unwrap_err();
     assert_eq!(refused.most, Some(window(35, 100)));
     assert!(placement.admit(TaskId(3), window(1, 100), &[7]).unwrap_err().most.is_none());
-    // All anew: the one with a single allowed CPU gets it.
+    // All are placed again: the one with a single allowed CPU gets it.
     assert_eq!(placement.admit(TaskId(4), window(60, 100), &[0]).unwrap().cpu, 0);
     assert_eq!(placement.seat(TaskId(2)).unwrap().cpu, 1);
 }
@@ -189,7 +189,7 @@ fn placed(windows: &[(u64, u64, u64)]) -> WindowPlacement {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whoever_is_admitted_is_served_in_every_period(
+    fn an_admitted_window_is_served_in_every_period(
         windows in windows(),
         wants in prop::collection::vec(any::<bool>(), 1..40),
     ) {
@@ -352,9 +352,9 @@ fn slices_divide_the_period_and_lose_nothing_of_the_budget() {
     assert_eq!(slices(window(4, 40), Span::from_millis(4)), 1);
 }
 
-/// Simulates one CPU whose windows are served in slices. Windows without work keep their budget until the slice ends.
-/// Returns the longest time in which windows ran back to back, and whether `watched`, which always has work, had its
-/// whole budget in each period.
+/// Simulates one CPU with windows that are served in slices. Windows without work keep their budget until the slice
+/// ends. Returns the longest time in which windows ran back to back, and whether `watched`, which always has work, had
+/// its whole budget in each period.
 fn played(placement: &WindowPlacement, watched: TaskId, wants: &[bool]) -> (u64, bool) {
     const CHANGE: u64 = 3_000_000;
     let windows = &placement.cpus[0].1;

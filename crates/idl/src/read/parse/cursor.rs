@@ -387,7 +387,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes one level deeper; rejected beyond the limit.
+    /// Enters one more level; rejected beyond the limit.
     pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= DEEPEST {
             let error = IdlDiagnostic::at(self.at(), format!("this is nested more than {DEEPEST} deep"));

@@ -72,7 +72,7 @@ impl Cursor<'_> {
                 Err(self.refuse(self.at(), &message, help))
             }
             "oneway" | "void" => self.operation(front),
-            // A definition of a type whose name is a result: `struct S f();` is none.
+            // A result may be a type's name, not a definition such as `struct S f();`.
             _ => match self.shared_definition(front.clone())? {
                 Some(item) => Ok(item),
                 None => self.operation(front),

@@ -26,7 +26,7 @@ pub(crate) struct Identity {
 const LONGEST: usize = 1_000;
 
 impl Resolver<'_> {
-    /// Reports a name whose repository id would be too long to be useful, and to be stored for each of many names.
+    /// Reports a name with a repository id that is too long to be useful, or to be stored for each of many names.
     pub fn measured_id(&mut self, name: &Name) {
         if self.prefix.len() + name.text.len() > LONGEST {
             let error =

@@ -160,7 +160,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A type whose values are sent: it must be complete.
+    /// A type of values to send: it must be complete.
     pub fn whole_type(&mut self, syntax: &TypeSyntax, of: &str) -> Option<Type> {
         let found = self.type_in_use(syntax, of)?;
         if let Some(missing) = self.incomplete(&found) {

@@ -179,7 +179,7 @@ fn queueing(strategy: &str, nanos: impl Fn(u64) -> u64) -> RowQueueing {
 }
 
 #[test]
-fn k9_forgives_a_fall_and_no_rise() {
+fn k9_accepts_a_fall_and_no_rise() {
     let flat = |_| 1_000;
     let falls = |region| 2_000 - 100 * region;
     let rises = |region| 1_000 + 200 * region;

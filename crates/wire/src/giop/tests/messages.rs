@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn locating_comes_back_as_it_was(version in version(), order in order(), id: u32, key in octets(30)) {
+    fn locating_messages_are_decoded_as_encoded(version in version(), order in order(), id: u32, key in octets(30)) {
         let mut to = encoder(version, order);
         LocateRequest { id, target: Target::Key(&key) }.encode(&mut to).unwrap();
         whole(to.bytes(), |received| {

@@ -285,7 +285,7 @@ fn fragments_of_1_1_that_two_peers_write_alike_are_refused() {
 
 proptest! {
     #[test]
-    fn any_split_of_a_stream_gives_the_same_messages(
+    fn any_split_of_a_stream_returns_the_same_messages(
         sent in prop::collection::vec(sent(), 1..8), chunks in prop::collection::vec(1..200usize, 1..6), room: bool,
     ) {
         let stream: Vec<u8> = sent.iter().flat_map(|(message, _)| message.iter().copied()).collect();
@@ -369,7 +369,7 @@ fn fault(stream: &[&[u8]]) -> Fault {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_answered() {
+fn faults_are_reported_and_answered() {
     let big = |version, id, body: &[u8]| request(version, ByteOrder::Big, id, &[], body);
     let whole = big(Version::V1_2, 1, &[0; 100]);
     let parts = pieces(&whole, 64);
@@ -498,7 +498,7 @@ fn fragments_of_1_1_and_empty_ones_are_taken() {
 }
 
 #[test]
-fn a_claim_of_a_large_message_takes_no_more_memory_than_has_come() {
+fn a_header_that_claims_a_large_message_allocates_only_the_received_octets() {
     let mut messages = Reassembler::new(Limits { message: 1 << 30, depth: 8 });
     let header = Header {
         version: Version::V1_2,

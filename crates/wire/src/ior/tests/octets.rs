@@ -127,7 +127,7 @@ fn components_come_back_as_they_were() {
 }
 
 #[test]
-fn all_places_of_a_profile_are_told_once() {
+fn all_places_of_a_profile_are_listed_once() {
     let ssl = Component::Ssl(SslTransport { supports: 0x66, requires: 0x40, port: 2810 }).data().unwrap();
     let other = Component::AlternateAddress { host: "b", port: 2 }.data().unwrap();
     let lanes = Component::TaoEndpoints(Vec::from([
