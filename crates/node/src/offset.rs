@@ -7,8 +7,8 @@
 //!   its clock         t2 (received) ─► t3 (sent)
 //! ```
 //!
-//! The request was received at t2, between t1 and t4. The error of the offset is at most half of (t4 - t1) - (t3 - t2).
-//! Later the clocks drift apart; the drift is measured between samples.
+//! The request was received at t2, between t1 and t4. The error of the offset at that time is at most half of
+//! (t4 - t1) - (t3 - t2). The clocks drift apart from t1 on; the drift is measured between samples.
 
 use std::collections::VecDeque;
 
@@ -51,9 +51,11 @@ pub struct ClockOffset {
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// On the own clock.
-    at: u64,
+    /// On the own clock: the offset is that of some time from `sent` to `back`.
+    sent: u64,
+    back: u64,
     offset: i64,
+    /// At that time.
     error: u64,
 }
 
@@ -75,14 +77,14 @@ impl RoundTrip {
         let latest = i128::from(received) - i128::from(sent);
         let offset = latest - i128::from(round / 2);
         let offset = i64::try_from(offset).map_err(|_| Impossible)?;
-        Ok(Sample { at: back, offset, error: round.div_ceil(2) })
+        Ok(Sample { sent, back, offset, error: round.div_ceil(2) })
     }
 }
 
 impl Sample {
     /// Its error at a later time, if clocks drift by so much.
     fn error_at(&self, now: u64, drift: u64) -> u64 {
-        let aged = u128::from(now.saturating_sub(self.at)) * u128::from(drift);
+        let aged = u128::from(now.saturating_sub(self.sent)) * u128::from(drift);
         self.error.saturating_add(u64::try_from(aged.div_ceil(SECOND)).unwrap_or(u64::MAX))
     }
 }
@@ -102,8 +104,9 @@ impl ClockOffset {
     pub fn measure(&mut self, trip: RoundTrip) -> Result<bool, Impossible> {
         let sample = trip.sample()?;
         let contradicts = |drift| {
-            self.best(sample.at, drift)
-                .is_some_and(|known| known.offset.abs_diff(sample.offset) > known.error.saturating_add(sample.error))
+            let error = sample.error_at(sample.back, drift);
+            self.best(sample.back, drift)
+                .is_some_and(|known| known.offset.abs_diff(sample.offset) > known.error.saturating_add(error))
         };
         let jumped = contradicts(MOST_DRIFT);
         if jumped || contradicts(self.drift) {
@@ -145,7 +148,7 @@ impl ClockOffset {
             self.anchor = Some(sample);
             return;
         };
-        let apart = u128::from(sample.at.saturating_sub(anchor.at));
+        let apart = u128::from(sample.sent.saturating_sub(anchor.back));
         let changed =
             u128::from(anchor.offset.abs_diff(sample.offset)) + u128::from(anchor.error) + u128::from(sample.error);
         let drift = (changed * SECOND)
@@ -186,22 +189,21 @@ mod tests {
         ) {
             let mut offset = ClockOffset::new();
             let mut at = 2_000_000_000_000;
-            let mut shortest = u64::MAX;
             for (gap, there, stay, back) in trips {
                 at += gap;
                 prop_assert_eq!(offset.measure(trip(at, ahead, drift, there, stay, back)), Ok(false));
                 at += there + stay + back;
-                shortest = there + back;
+                let drifted = (there + stay + back).div_ceil(SECOND as u64 / MOST_DRIFT);
                 let truth = i128::from(ahead) + i128::from(at) * i128::from(drift) / SECOND as i128;
                 let known = offset.estimate(at).unwrap();
                 // Divisions above round, and `stay` is measured by the other clock.
                 prop_assert!((i128::from(known.offset) - truth).unsigned_abs() <= u128::from(known.error) + 50);
-                prop_assert!(known.error <= shortest.div_ceil(2) + 50, "at most half of the last round trip");
+                let most = (there + back).div_ceil(2) + drifted;
+                prop_assert!(known.error <= most + 50, "at most half of the last round trip, and drift since it began");
             }
             let truth = i128::from(ahead) + i128::from(at + later) * i128::from(drift) / SECOND as i128;
             let known = offset.estimate(at + later).unwrap();
             prop_assert!((i128::from(known.offset) - truth).unsigned_abs() <= u128::from(known.error) + 50);
-            let _ = shortest;
         }
 
         #[test]

@@ -91,7 +91,7 @@ fn compare(at: SocketAddr, since: u64, times: usize) {
         let back = now();
         let trip = RoundTrip { sent, received: answer.received, answered: answer.sent, back };
         assert_eq!(offset.measure(trip), Ok(false), "number {number}");
-        halves.push((back, ((back - sent) - (answer.sent - answer.received)).div_ceil(2)));
+        halves.push((sent, ((back - sent) - (answer.sent - answer.received)).div_ceil(2)));
         let at = now();
         let truth = i128::from(clock.at(at)) - i128::from(at);
         let known = offset.estimate(at).unwrap();
@@ -99,7 +99,7 @@ fn compare(at: SocketAddr, since: u64, times: usize) {
         // Both readings are rounded to a ns.
         assert!(errs <= u128::from(known.error) + 2, "number {number}: {known:?}, in truth {truth}");
         let kept = halves.iter().rev().take(WINDOW);
-        let bound = kept.map(|(back, half)| half + (at - back) * offset.drift() / 1_000_000_000 + 1).min();
+        let bound = kept.map(|(sent, half)| half + (at - sent) * offset.drift() / 1_000_000_000 + 1).min();
         assert!(known.error <= bound.unwrap(), "number {number}: {known:?}, {bound:?}");
         worst = worst.max(errs);
         widest = widest.max(known.error);
