@@ -17,10 +17,13 @@ mod channel {
     mod send_queue;
     #[path = "../../crates/orb/src/channel/pace.rs"]
     mod pace;
+    #[path = "../../crates/orb/src/channel/receive.rs"]
+    mod receive;
 
-    pub(crate) use incoming::{Incoming, Whole};
-    pub(crate) use send_queue::SendQueue;
+    pub(crate) use incoming::{Incoming, Parked, Whole};
     pub(crate) use pace::Pace;
+    pub(crate) use receive::{ReadBudget, ReceiveError, Receiver, TurnEnd, receive};
+    pub(crate) use send_queue::SendQueue;
 }
 
 fuzz_target!(|script: &[u8]| match script.split_first() {

@@ -6,9 +6,9 @@
 //! withdrawn if none of it was sent; otherwise the next sender or the ORB's housekeeping completes it.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ use hyoshi_wire::giop::{Kept, Received, cancel_request};
 use hyoshi_wire::{CharSet, EncodeError, Encoder, Limits, Version};
 
 use super::line::reply;
-use crate::channel::{Announced, Incoming, Sending, Whole, now};
+use crate::channel::{Announced, Incoming, Parked, ReadBudget, Receiver, Sending, TurnEnd, Whole, now, receive};
 use crate::failure::CallFailure;
 use crate::housekeeping::Housekeeping;
 use crate::limits::{ClientLimits, duration, millis};
 use crate::promise;
-use crate::socket::{BUFFER, Socket, fetch, refused};
+use crate::socket::{BUFFER, Socket, refused};
 use crate::stream::MaybeTlsStream;
 
 /// Callers that wait for the socket check it for a standstill this often.
@@ -457,7 +457,13 @@ impl Mux {
     fn read(&self) {
         let mut incoming = Incoming::new(Limits { message: self.limits.message, ..Limits::default() });
         let mut buffer = vec![0; BUFFER];
-        let Err(why) = self.hand_out(&mut incoming, &mut buffer);
+        let why = loop {
+            match receive(&mut &*self, &mut incoming, &mut buffer, &mut ReadBudget::UNBOUNDED.clone()) {
+                Ok(TurnEnd::Idle | TurnEnd::Spent) => {}
+                Ok(TurnEnd::Stopped(why)) => break why,
+                Err(error) => break error.into(),
+            }
+        };
         // Before callers find it closed, as in `fail`.
         let why = self.ended.get_or_init(|| why).clone();
         self.close();
@@ -481,15 +487,22 @@ impl Mux {
             waiter.fill(Ok(reply.keep()));
         }
     }
+}
 
-    /// Passes on replies until the connection ends, and returns why it did.
-    fn hand_out(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> Result<Infallible, CallFailure> {
-        loop {
-            while let Some(Whole { received, .. }) = incoming.next(buffer).map_err(|_| CallFailure::Garbled)? {
-                self.replied(reply(&received, CharSet::Latin1)?.id, &received);
-            }
-            fetch(&self.socket.link, incoming, buffer, May::Wait, May::Wait)?;
+/// Passes replies to their callers until the connection ends.
+impl Receiver for &Mux {
+    type Stop = CallFailure;
+
+    fn read(&mut self, place: &mut [u8], _: bool) -> io::Result<usize> {
+        self.socket.link.read(place, May::Wait)
+    }
+
+    fn message(&mut self, Whole { received, .. }: Whole<'_>) -> ControlFlow<CallFailure, Option<Parked>> {
+        match reply(&received, CharSet::Latin1) {
+            Ok(reply) => self.replied(reply.id, &received),
+            Err(failure) => return ControlFlow::Break(failure),
         }
+        ControlFlow::Continue(None)
     }
 }
 

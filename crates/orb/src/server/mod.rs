@@ -39,7 +39,7 @@ use self::handshakes::Handshakes;
 use self::linger::Lingering;
 use self::order::Ordered;
 use crate::bidir::Claims;
-use crate::channel::{self, Pace};
+use crate::channel::{self, Pace, ReadBudget};
 use crate::current::{self, Serving};
 use crate::limits::{ServerLimits, millis};
 use crate::shared::Shared;
@@ -154,26 +154,14 @@ struct Worker {
     buffer: Vec<u8>,
     to: Encoder,
     number: usize,
+    /// What it may read until others have their turn.
     left: ReadBudget,
-}
-
-/// What a thread may read until others have their turn.
-#[derive(Clone, Copy, Debug)]
-struct ReadBudget {
-    messages: usize,
-    octets: usize,
-}
-
-impl ReadBudget {
-    fn is_over(self) -> bool {
-        self.messages == 0 || self.octets == 0
-    }
 }
 
 impl Worker {
     fn new(number: usize) -> Self {
-        let left = ReadBudget { messages: usize::MAX, octets: usize::MAX };
-        Worker { buffer: vec![0; BUFFER], to: Encoder::new(ByteOrder::NATIVE), number, left }
+        let (buffer, to) = (vec![0; BUFFER], Encoder::new(ByteOrder::NATIVE));
+        Worker { buffer, to, number, left: ReadBudget::UNBOUNDED }
     }
 }
 
@@ -209,7 +197,11 @@ impl Lane {
             ordered: order.map(|(order, places)| Ordered::new(order, places)),
             worker: owned.then(|| PiMutex::new(Worker::new(0))),
             turning: AtomicU32::new(0),
-            turn: ReadBudget { messages: limits.turn_messages.max(1), octets: limits.turn_octets.max(1) },
+            turn: ReadBudget {
+                messages: limits.turn_messages.max(1),
+                octets: limits.turn_octets.max(1),
+                ..ReadBudget::UNBOUNDED
+            },
             poller,
             listeners: PiMutex::new(listeners.into_iter().map(Arc::new).collect()),
             handshakes: PiMutex::new(None),
