@@ -71,7 +71,7 @@ impl Outbox {
         self.inner.try_lock().map(|inner| Sending { outbox: self, inner })
     }
 
-    /// Asks to be armed. True if the connection may be armed at once; otherwise [`tend`](Self::tend) reports it.
+    /// Asks to be armed. True if the connection may be armed at once; otherwise [`tick`](Self::tick) reports it.
     pub(crate) fn may_arm(&self) -> bool {
         let mut sending = self.lock();
         sending.arm = sending.queue.is_behind();
@@ -107,7 +107,7 @@ impl Outbox {
     /// # Errors
     ///
     /// If the other side is too slow, or the connection is over.
-    pub(crate) fn tend(
+    pub(crate) fn tick(
         &self,
         now: u64,
         pace: Pace,
@@ -274,12 +274,12 @@ mod tests {
     fn a_connection_stands_still_from_tick_to_tick_until_it_accepts_something() {
         let outbox = behind();
         for ticks in 1..4 {
-            assert_eq!(outbox.tend(0, PACE, accepts(0)).unwrap(), None);
+            assert_eq!(outbox.tick(0, PACE, accepts(0)).unwrap(), None);
             assert_eq!(outbox.debt(), (90, ticks));
         }
-        assert_eq!(outbox.tend(0, PACE, accepts(1)).unwrap(), None);
+        assert_eq!(outbox.tick(0, PACE, accepts(1)).unwrap(), None);
         assert_eq!(outbox.debt().1, 0);
-        assert!(outbox.tend(11, PACE, accepts(0)).is_err(), "too slow");
+        assert!(outbox.tick(11, PACE, accepts(0)).is_err(), "too slow");
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
             assert!(!outbox.lock().list(), "it is in the list");
         }
         assert!(!outbox.may_arm());
-        assert_eq!(outbox.tend(0, PACE, accepts(100)).unwrap(), Some(true));
+        assert_eq!(outbox.tick(0, PACE, accepts(100)).unwrap(), Some(true));
         assert!(outbox.may_arm() && !outbox.lock().list(), "nothing waits");
         outbox.lock().reply(&[7; 100], || 0, accepts(10)).unwrap();
         assert!(outbox.lock().list());

@@ -24,13 +24,13 @@ const FRESH: Span = Span::from_millis(50);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     stream: Arc<MaybeTlsStream>,
     incoming: Incoming,
     /// Even: odd ones are the server's, where it calls back over the connection.
     next: u32,
     /// The code sets are announced.
-    pub(super) told: bool,
+    pub(crate) announced: bool,
     /// When its last call began, on the coarse clock: one look at it for each call.
     pub(super) used: Span,
     /// What the socket's timeouts are set to.
@@ -72,7 +72,7 @@ impl Line {
             stream: Arc::new(stream),
             incoming,
             next: 0,
-            told: false,
+            announced: false,
             used: coarse(),
             read_timeout: None,
             write_timeout: None,
@@ -88,7 +88,7 @@ impl Line {
     }
 
     #[inline]
-    pub(super) fn next_id(&mut self) -> u32 {
+    pub(crate) fn next_id(&mut self) -> u32 {
         self.next = self.next.wrapping_add(2);
         self.next
     }
@@ -111,7 +111,7 @@ impl Line {
 
     /// Sends a request.
     #[inline]
-    pub(super) fn send(&mut self, request: &[u8], until: Option<Instant>) -> Result<(), CallFailure> {
+    pub(crate) fn send(&mut self, request: &[u8], until: Option<Instant>) -> Result<(), CallFailure> {
         let mut rest = request;
         while !rest.is_empty() {
             // Anew for each part: a server that takes a little now and then must not put the end off.
@@ -132,7 +132,7 @@ impl Line {
 
     /// Waits for the reply to `id`, and shows it to `accept`.
     #[inline]
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         id: u32,
         until: Option<Instant>,
@@ -156,7 +156,7 @@ impl Line {
 
     /// The caller no longer waits for the reply to `id`: sends a cancel request. True if the connection can be used
     /// once the reply has arrived.
-    pub(super) fn cancel(&mut self, id: u32, version: Version) -> bool {
+    pub(crate) fn cancel(&mut self, id: u32, version: Version) -> bool {
         let mut to = Encoder::new(ByteOrder::NATIVE);
         to.speak(version, Default::default());
         let told = cancel_request(id, &mut to).is_ok()
@@ -175,7 +175,7 @@ impl Line {
         matches!(end, Ok(TurnEnd::Idle))
     }
 
-    pub(super) fn close(self) {
+    pub(crate) fn close(self) {
         self.stream.close();
     }
 }

@@ -50,16 +50,16 @@ pub(crate) struct Mux {
 /// The other direction of a connection that carries calls both ways.
 #[derive(Debug)]
 pub(crate) struct BothWays {
-    pub(crate) keeper: Box<dyn Keeper>,
+    pub(crate) lane: Box<dyn DuplexLane>,
     /// The context that offers calls in the other direction, if this side opened the connection.
     pub(crate) offer: Option<Arc<[u8]>>,
 }
 
 /// The lane of a connection that carries calls both ways.
-pub(crate) trait Keeper: fmt::Debug + Send + Sync {
+pub(crate) trait DuplexLane: fmt::Debug + Send + Sync {
     /// Octets of the connection wait. `first` if the lane does not list it yet. False if the lane has closed it, because
     /// too many octets wait in the lane.
-    fn keep(&self, first: bool) -> bool;
+    fn list_waiting(&self, first: bool) -> bool;
 
     /// Reads the connection, even if many requests wait: a reply is expected, or there is room for replies again.
     fn read_on(&self);
@@ -72,7 +72,7 @@ pub(crate) trait TakeIn: fmt::Debug + Send + Sync {
         &self,
         link: MaybeTlsStream,
         most: usize,
-        calls: &dyn Fn(Arc<Socket>, Box<dyn Keeper>) -> Mux,
+        calls: &dyn Fn(Arc<Socket>, Box<dyn DuplexLane>) -> Mux,
     ) -> io::Result<Arc<Mux>>;
 }
 
@@ -86,16 +86,16 @@ pub(crate) struct BidirOffer {
 
 /// What a request announces, as the first on its connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opening<'a> {
+pub(crate) struct Opening<'a> {
     /// The code sets.
-    pub(super) sets: bool,
+    pub(crate) sets: bool,
     /// The listen points: this context.
-    pub(super) points: Option<&'a [u8]>,
+    pub(crate) points: Option<&'a [u8]>,
 }
 
 /// A place for a reply.
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(crate) struct Waiter {
     arrived: Wake,
     reply: PiMutex<Option<Result<Kept, CallFailure>>>,
 }
@@ -107,12 +107,12 @@ impl Waiter {
     }
 
     /// True once a reply or a failure has arrived.
-    pub(super) fn is_filled(&self) -> bool {
+    pub(crate) fn is_filled(&self) -> bool {
         self.reply.lock().is_some()
     }
 
     /// Waits for the reply, as a whole message.
-    pub(super) fn wait(&self, until: Option<Instant>) -> Result<Kept, CallFailure> {
+    pub(crate) fn wait(&self, until: Option<Instant>) -> Result<Kept, CallFailure> {
         loop {
             if let Some(reply) = self.reply.lock().take() {
                 return reply;
@@ -125,7 +125,7 @@ impl Waiter {
 }
 
 /// Builds a request: gets its id and what it is to announce, and returns what it announces.
-pub(super) trait BuildRequest: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError> {}
+pub(crate) trait BuildRequest: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError> {}
 
 impl<F: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError>> BuildRequest for F {}
 
@@ -168,7 +168,7 @@ impl Mux {
 
     /// The code set of narrow characters on a connection that carries calls both ways. `None` if this side can still
     /// announce it.
-    pub(super) fn chars(&self) -> Option<CharSet> {
+    pub(crate) fn chars(&self) -> Option<CharSet> {
         let (both, terms) = (self.both.as_ref()?, &self.socket.terms);
         (terms.is_agreed() || both.offer.is_none()).then(|| terms.chars())
     }
@@ -209,7 +209,7 @@ impl Mux {
     }
 
     /// Sends a request, and returns the place for its reply.
-    pub(super) fn request(
+    pub(crate) fn request(
         &self,
         until: Option<Instant>,
         build: impl BuildRequest,
@@ -246,7 +246,7 @@ impl Mux {
     }
 
     /// Sends a request without a reply, or delays it to send it with others: then it waits for nothing but room.
-    pub(super) fn post(
+    pub(crate) fn post(
         &self,
         put_off: bool,
         until: Option<Instant>,
@@ -261,7 +261,7 @@ impl Mux {
     }
 
     fn read_on(&self) {
-        self.both.as_ref().inspect(|both| both.keeper.read_on());
+        self.both.as_ref().inspect(|both| both.lane.read_on());
     }
 
     /// Builds a request, and sends what the socket accepts at once. Returns a ticket if that is not all.
@@ -304,7 +304,9 @@ impl Mux {
             self.read_on();
         }
         match &self.both {
-            Some(both) if waits && !both.keeper.keep(first) => Err(self.fail(&io::ErrorKind::ConnectionAborted.into())),
+            Some(both) if waits && !both.lane.list_waiting(first) => {
+                Err(self.fail(&io::ErrorKind::ConnectionAborted.into()))
+            }
             _ => Ok(posted),
         }
     }
@@ -423,7 +425,7 @@ impl Mux {
     }
 
     /// No caller waits for the reply to `id` any more: sends a cancel request, without waiting.
-    pub(super) fn cancel(&self, id: u32, version: Version) {
+    pub(crate) fn cancel(&self, id: u32, version: Version) {
         if !self.forget(id) {
             return;
         }
@@ -513,8 +515,8 @@ mod tests {
     #[derive(Debug)]
     struct AnyLane;
 
-    impl Keeper for AnyLane {
-        fn keep(&self, _: bool) -> bool {
+    impl DuplexLane for AnyLane {
+        fn list_waiting(&self, _: bool) -> bool {
             true
         }
 
@@ -527,7 +529,7 @@ mod tests {
         let listener = listener.unwrap();
         let stream = hyoshi_os::SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
         let socket = Arc::new(Socket::new(MaybeTlsStream::Plain(stream), Arc::default()));
-        let both = BothWays { keeper: Box::new(AnyLane), offer: None };
+        let both = BothWays { lane: Box::new(AnyLane), offer: None };
         let mux = Mux::new(socket.clone(), Some(both), &ClientLimits::default(), &Arc::default());
         std::thread::scope(|scope| {
             let post = scope.spawn(|| {

@@ -31,9 +31,9 @@ use super::duplex::{Duplex, Queued};
 use super::order::Handed;
 use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
-use crate::bidir::{Announcer, CONTEXT, Claims, Whose, believed};
+use crate::bidir::{Announcer, CONTEXT, Claims, PeerIdentity, believed};
 use crate::channel::{self, Incoming, Parked, ReadBudget, ReceiveError, Receiver, Tally, TurnEnd, Whole, receive};
-use crate::client::{Keeper, Mux, TakeIn};
+use crate::client::{DuplexLane, Mux, TakeIn};
 use crate::failure::CallFailure;
 use crate::minor;
 use crate::shared::Shared;
@@ -84,8 +84,8 @@ enum TurnStop {
     Close(CallFailure),
 }
 
-impl Keeper for Weak<Connection> {
-    fn keep(&self, first: bool) -> bool {
+impl DuplexLane for Weak<Connection> {
+    fn list_waiting(&self, first: bool) -> bool {
         let connection = self.upgrade();
         let both = connection.and_then(|connection| Some((connection.lane.upgrade()?, connection)));
         both.is_some_and(|(lane, connection)| lane.put_behind(&connection, first))
@@ -105,7 +105,7 @@ impl TakeIn for Arc<Lane> {
         &self,
         link: MaybeTlsStream,
         most: usize,
-        calls: &dyn Fn(Arc<Socket>, Box<dyn Keeper>) -> Mux,
+        calls: &dyn Fn(Arc<Socket>, Box<dyn DuplexLane>) -> Mux,
     ) -> io::Result<Arc<Mux>> {
         link.write_timeout(Some(PATIENCE))?;
         if self.stopping() {
@@ -126,7 +126,7 @@ impl DuplexReader {
     fn start(lane: &Arc<Lane>) -> io::Result<DuplexReader> {
         let (connections, stopping) = (PiMutex::default(), AtomicBool::new(false));
         let inbox = Arc::new(ReaderInbox { poller: Poller::new()?, connections, stopping });
-        let mut spawn = Spawn::new(format!("{}-both", lane.options.name)).policy(lane.options.policy);
+        let mut spawn = Spawn::new(format!("{}-duplex", lane.options.name)).policy(lane.options.policy);
         if let Some(cpu) = lane.options.cpu {
             spawn = spawn.cpu(cpu);
         }
@@ -476,15 +476,15 @@ fn add_ways_back(lane: &Lane, connection: &Connection, duplex: &Duplex, context:
     let (Some(claims), Some(orb)) = (lane.claims, lane.orb.upgrade()) else { return };
     let (peer, own) = connection.link().addresses();
     let from = Announcer::of(peer, own);
-    let whose = Whose::of(connection.link(), from);
+    let identity = PeerIdentity::of(connection.link(), from);
     for point in believed(claims, context, from) {
         let (host, port) = (point.host.to_owned(), point.port);
         if connection.link().is_secure() {
             // The context does not show which of them use TLS.
             let endpoint = IorEndpoint::Tls { host: host.clone(), port, requires: 0 };
-            duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &whose));
+            duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &identity));
         }
         let endpoint = IorEndpoint::Tcp { host, port, priority: None };
-        duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &whose));
+        duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &identity));
     }
 }

@@ -400,7 +400,7 @@ impl Lane {
     }
 
     /// Takes no further connection and no further request, and closes connections of which none runs.
-    pub(crate) fn close_door(&self) {
+    pub(crate) fn stop_accepting(&self) {
         self.stopping.store(true, Ordering::Release);
         self.listeners.lock().clear();
         let handshakes = self.handshakes.lock().take();

@@ -8,12 +8,11 @@ use hyoshi_model::Span;
 use hyoshi_wire::giop::{Kept, Response};
 use hyoshi_wire::{ByteOrder, DecodeError, Decoder, EncodeError, Encoder, SystemException, Version};
 
-use super::dial::Patience;
 use super::invoke::{self, Invocation, understand_message};
-use super::itinerary::{AGAIN, Said};
-use super::mux::{Mux, Waiter};
+use super::itinerary::{AGAIN, ReplyContent};
 use super::remote::RemoteObject;
 use super::route::{self, Route};
+use crate::client::{Mux, Patience, Waiter};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
@@ -98,7 +97,7 @@ impl<R, E: Raises> Pending<R, E> {
         let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
         let mut repeats = 0;
         let (id, waiter) = loop {
-            match mux.request(end, |id, tell, to| invoke::put(route, &request, &out, id, tell, to)) {
+            match mux.request(end, |id, opening, to| invoke::put(route, &request, &out, id, opening, to)) {
                 Ok(sent) => break sent,
                 // The connection ended before anything was sent.
                 Err(failure) if failure.may_repeat() && repeats < AGAIN => repeats += 1,
@@ -167,9 +166,9 @@ impl SentCall {
             Err(failure) => Err(failure.clone()),
         };
         match said {
-            Ok(Said::Outcome) => outcome.take(),
-            Ok(Said::Raise(exception)) => Err(exception.at(self.route.peer.name()).into()),
-            Ok(Said::Forward(_) | Said::NeedsKey) | Err(CallFailure::Closed) => {
+            Ok(ReplyContent::Outcome) => outcome.take(),
+            Ok(ReplyContent::Raise(exception)) => Err(exception.at(self.route.peer.name()).into()),
+            Ok(ReplyContent::Forward(_) | ReplyContent::NeedsKey) | Err(CallFailure::Closed) => {
                 // From here on it is a call like any other.
                 let body = |to: &mut Encoder| {
                     to.raw(&self.body);

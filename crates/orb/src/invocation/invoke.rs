@@ -14,15 +14,12 @@ use hyoshi_wire::tagged::encapsulation;
 use hyoshi_wire::{ByteOrder, CharSet, Decode, EncodeError, Encoder, SystemException, SystemKind, Version};
 
 use super::buffers::{self, Buffers};
-use super::dial::Patience;
-use super::itinerary::{Itinerary, NextStep, Said, Way};
-use super::line::Line;
-use super::mux::Opening;
-use super::peer::Over;
+use super::itinerary::{Itinerary, NextStep, ReplyContent, Way};
 use super::remote::RemoteObject;
 use super::route::{self, Route, incompatible};
 use crate::call::Replied;
 use crate::channel::Announced;
+use crate::client::{Line, Opening, Over, Patience};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
@@ -130,7 +127,7 @@ fn attempt(
     until: Option<Instant>,
     request: &Invocation<'_>,
     accept: Accept<'_>,
-) -> Result<Said, CallFailure> {
+) -> Result<ReplyContent, CallFailure> {
     let mut out = Outgoing { operation: request.operation, key: &route.key, contexts: Vec::new() };
     let all = &orb.client_interceptors;
     for (at, interceptor) in all.iter().enumerate() {
@@ -139,11 +136,11 @@ fn attempt(
             return Err(CallFailure::Raised(exception));
         }
     }
-    let said = carry(&Attempt { orb, route, timeouts, until, request, out: &out }, accept);
-    if let Err(failure) = &said {
+    let content = carry(&Attempt { orb, route, timeouts, until, request, out: &out }, accept);
+    if let Err(failure) = &content {
         all.iter().rev().for_each(|interceptor| interceptor.failed(&out, &failure.exception()));
     }
-    said
+    content
 }
 
 /// What all steps of an attempt work with.
@@ -156,17 +153,17 @@ struct Attempt<'a> {
     out: &'a Outgoing<'a>,
 }
 
-fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<Said, CallFailure> {
+fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<ReplyContent, CallFailure> {
     let &Attempt { orb, route, timeouts, until, request, out } = attempt;
     let patience = Patience { each: duration(timeouts.connect), until };
     let both = route.peer.both_ways(route.version, route.chars, &patience)?;
     if request.put_off {
         let mux = both.map_or_else(|| route.peer.mux(&patience), Ok)?;
         let route = &*route.over(mux.chars());
-        mux.post(true, until, |id, tell, to| put(route, request, out, id, tell, to))?;
+        mux.post(true, until, |id, opening, to| put(route, request, out, id, opening, to))?;
         // Afterwards: connecting may have taken longer than the next tick is away.
         orb.housekeeping.wake(false);
-        return Ok(Said::Outcome);
+        return Ok(ReplyContent::Outcome);
     }
     match both.map_or_else(|| route.peer.take(&patience), |mux| Ok(Over::Mux(mux, None)))? {
         Over::Line(mut line) => buffers::with(|buffers| {
@@ -190,10 +187,10 @@ fn carry(attempt: &Attempt<'_>, accept: Accept<'_>) -> Result<Said, CallFailure>
         Over::Mux(mux, _place) => {
             let route = &*route.over(mux.chars());
             if !request.response.expected() {
-                mux.post(false, until, |id, tell, to| put(route, request, out, id, tell, to))?;
-                return Ok(Said::Outcome);
+                mux.post(false, until, |id, opening, to| put(route, request, out, id, opening, to))?;
+                return Ok(ReplyContent::Outcome);
             }
-            let (id, waiter) = mux.request(until, |id, tell, to| put(route, request, out, id, tell, to))?;
+            let (id, waiter) = mux.request(until, |id, opening, to| put(route, request, out, id, opening, to))?;
             let message = waiter.wait(sooner(until, timeouts.reply)).inspect_err(|failure| {
                 if *failure == CallFailure::TimedOut {
                     mux.cancel(id, route.version);
@@ -211,19 +208,19 @@ fn over_line(
     line: &mut Line,
     Buffers { to, buffer }: &mut Buffers,
     accept: Accept<'_>,
-) -> Result<Said, (CallFailure, Option<u32>)> {
+) -> Result<ReplyContent, (CallFailure, Option<u32>)> {
     let id = line.next_id();
     to.clear();
-    let tell = Opening { sets: !line.told, points: None };
-    write(route, request, out, id, tell, to).map_err(|error| (CallFailure::Encode(error), None))?;
+    let opening = Opening { sets: !line.announced, points: None };
+    write(route, request, out, id, opening, to).map_err(|error| (CallFailure::Encode(error), None))?;
     // A request to a server that offers no code sets, or in GIOP 1.0, announces none.
-    line.told |= route.sets.is_some();
+    line.announced |= route.sets.is_some();
     line.send(to.bytes(), until).map_err(|failure| (failure, None))?;
     if !request.response.expected() {
-        return Ok(Said::Outcome);
+        return Ok(ReplyContent::Outcome);
     }
     let until = sooner(until, timeouts.reply);
-    let mut said = Said::Outcome;
+    let mut said = ReplyContent::Outcome;
     let read = |reply: Reply<'_>| {
         said = understand(orb, out, reply, accept)?;
         Ok(())
@@ -244,19 +241,19 @@ pub(super) fn sooner(until: Option<Instant>, reply: Option<Span>) -> Option<Inst
     }
 }
 
-/// Writes a request, and returns which part of `tell` it announces.
+/// Writes a request, and returns which part of the opening it announces.
 pub(super) fn put(
     route: &Route,
     request: &Invocation<'_>,
     out: &Outgoing<'_>,
     id: u32,
-    tell: Opening<'_>,
+    opening: Opening<'_>,
     to: &mut Encoder,
 ) -> Result<Announced, EncodeError> {
     // Earlier versions have no calls in the other direction.
-    let points = tell.points.filter(|_| route.version == Version::V1_2);
-    let tell = Opening { sets: tell.sets && route.sets.is_some(), points };
-    write(route, request, out, id, tell, to).map(|()| Announced { sets: tell.sets, points: points.is_some() })
+    let points = opening.points.filter(|_| route.version == Version::V1_2);
+    let opening = Opening { sets: opening.sets && route.sets.is_some(), points };
+    write(route, request, out, id, opening, to).map(|()| Announced { sets: opening.sets, points: points.is_some() })
 }
 
 /// Writes a request.
@@ -266,7 +263,7 @@ fn write(
     request: &Invocation<'_>,
     out: &Outgoing<'_>,
     id: u32,
-    tell: Opening<'_>,
+    opening: Opening<'_>,
     to: &mut Encoder,
 ) -> Result<(), EncodeError> {
     to.speak(route.version, route.chars);
@@ -279,13 +276,13 @@ fn write(
     };
     let sets;
     let mut contexts;
-    if (tell.sets && route.sets.is_some()) || tell.points.is_some() || !out.contexts.is_empty() {
+    if (opening.sets && route.sets.is_some()) || opening.points.is_some() || !out.contexts.is_empty() {
         contexts = Vec::with_capacity(out.contexts.len() + 2);
-        if let (Some(agreed), true) = (route.sets, tell.sets) {
+        if let (Some(agreed), true) = (route.sets, opening.sets) {
             sets = encapsulation(ByteOrder::NATIVE, |to| hyoshi_wire::Encode::encode(&agreed, to))?;
             contexts.push(ServiceContext { tag: CONTEXT_CODE_SETS, data: &sets });
         }
-        if let Some(data) = tell.points {
+        if let Some(data) = opening.points {
             contexts.push(ServiceContext { tag: CONTEXT_BI_DIR_IIOP, data });
         }
         contexts.extend(out.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data }));
@@ -303,7 +300,7 @@ pub(super) fn understand_message(
     message: &Kept,
     chars: CharSet,
     accept: Accept<'_>,
-) -> Result<Said, CallFailure> {
+) -> Result<ReplyContent, CallFailure> {
     match message.received().decode_in(chars) {
         Ok(Message::Reply(reply)) => understand(orb, out, reply, accept),
         _ => Err(CallFailure::Garbled),
@@ -312,28 +309,33 @@ pub(super) fn understand_message(
 
 /// Decodes a reply.
 #[inline]
-fn understand(orb: &Shared, out: &Outgoing<'_>, reply: Reply<'_>, accept: Accept<'_>) -> Result<Said, CallFailure> {
+fn understand(
+    orb: &Shared,
+    out: &Outgoing<'_>,
+    reply: Reply<'_>,
+    accept: Accept<'_>,
+) -> Result<ReplyContent, CallFailure> {
     let mut body = reply.body.clone();
     if !orb.client_interceptors.is_empty() {
-        tell_interceptors(orb, out, &reply);
+        notify_interceptors(orb, out, &reply);
     }
     match reply.status {
         ReplyStatus::NoException | ReplyStatus::UserException => {
             accept(reply).map_err(CallFailure::Raised)?;
-            Ok(Said::Outcome)
+            Ok(ReplyContent::Outcome)
         }
         ReplyStatus::SystemException => {
-            SystemException::decode(&mut body).map(Said::Raise).map_err(|_| CallFailure::Garbled)
+            SystemException::decode(&mut body).map(ReplyContent::Raise).map_err(|_| CallFailure::Garbled)
         }
         ReplyStatus::LocationForward | ReplyStatus::LocationForwardPerm => {
-            Ior::decode(&mut body).map(|ior| Said::Forward(Box::new(ior))).map_err(|_| CallFailure::Garbled)
+            Ior::decode(&mut body).map(|ior| ReplyContent::Forward(Box::new(ior))).map_err(|_| CallFailure::Garbled)
         }
-        ReplyStatus::NeedsAddressingMode => Ok(Said::NeedsKey),
+        ReplyStatus::NeedsAddressingMode => Ok(ReplyContent::NeedsKey),
     }
 }
 
 #[cold]
-fn tell_interceptors(orb: &Shared, out: &Outgoing<'_>, reply: &Reply<'_>) {
+fn notify_interceptors(orb: &Shared, out: &Outgoing<'_>, reply: &Reply<'_>) {
     let mut body = reply.body.clone();
     let replied = match reply.status {
         ReplyStatus::SystemException => match SystemException::decode(&mut body) {
