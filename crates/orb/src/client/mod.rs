@@ -15,6 +15,6 @@ mod shared_connection;
 pub(crate) use back::WaysBack;
 pub(crate) use dial::Patience;
 pub(crate) use line::Line;
-pub(crate) use mux::{BidirOffer, DuplexLane, Mux, Opening, TakeIn, Waiter};
+pub(crate) use mux::{BidirOffer, DuplexLane, Mux, Opening, PendingReply, TakeIn, wait_for};
 pub(crate) use peer::{Over, Peer};
 pub(crate) use peers::Peers;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::{May, PiMutex, Spawn, Wake};
+use hyoshi_os::{May, PiMutex, Spawn};
 use hyoshi_wire::giop::{Kept, Received, cancel_request};
 use hyoshi_wire::{CharSet, EncodeError, Encoder, Limits, Version};
 
@@ -22,7 +22,7 @@ use crate::channel::{Announced, Incoming, Parked, ReadBudget, Receiver, Sending,
 use crate::failure::CallFailure;
 use crate::housekeeping::Housekeeping;
 use crate::limits::{ClientLimits, duration, millis};
-use crate::promise;
+use crate::promise::Promise;
 use crate::socket::{BUFFER, Socket, refused};
 use crate::stream::MaybeTlsStream;
 
@@ -36,7 +36,7 @@ pub(crate) struct Mux {
     /// Set if the connection carries calls both ways.
     both: Option<BothWays>,
     /// Callers that wait for a reply, by request id; none once the connection is over.
-    waiting: PiMutex<Option<HashMap<u32, Arc<Waiter>>>>,
+    waiting: PiMutex<Option<HashMap<u32, Arc<PendingReply>>>>,
     next: AtomicU32,
     /// When a request was last sent.
     used: AtomicU64,
@@ -93,34 +93,14 @@ pub(crate) struct Opening<'a> {
     pub(crate) points: Option<&'a [u8]>,
 }
 
-/// A place for a reply.
-#[derive(Debug)]
-pub(crate) struct Waiter {
-    arrived: Wake,
-    reply: PiMutex<Option<Result<Kept, CallFailure>>>,
-}
+/// The reply to a request, as a whole message.
+pub(crate) type PendingReply = Promise<Result<Kept, CallFailure>>;
 
-impl Waiter {
-    fn fill(&self, reply: Result<Kept, CallFailure>) {
-        *self.reply.lock() = Some(reply);
-        self.arrived.post();
-    }
-
-    /// True once a reply or a failure has arrived.
-    pub(crate) fn is_filled(&self) -> bool {
-        self.reply.lock().is_some()
-    }
-
-    /// Waits for the reply, as a whole message.
-    pub(crate) fn wait(&self, until: Option<Instant>) -> Result<Kept, CallFailure> {
-        loop {
-            if let Some(reply) = self.reply.lock().take() {
-                return reply;
-            }
-            if !promise::wait(&self.arrived, until) {
-                return Err(CallFailure::TimedOut);
-            }
-        }
+/// Waits for a reply.
+pub(crate) fn wait_for(reply: &PendingReply, until: Option<Instant>) -> Result<&Kept, CallFailure> {
+    match reply.wait(until) {
+        Some(reply) => reply.as_ref().map_err(Clone::clone),
+        None => Err(CallFailure::TimedOut),
     }
 }
 
@@ -208,21 +188,21 @@ impl Mux {
         retires
     }
 
-    /// Sends a request, and returns the place for its reply.
+    /// Sends a request, and returns its id and the reply.
     pub(crate) fn request(
         &self,
         until: Option<Instant>,
         build: impl BuildRequest,
-    ) -> Result<(u32, Arc<Waiter>), CallFailure> {
+    ) -> Result<(u32, Arc<PendingReply>), CallFailure> {
         let id = self.next_id();
-        let waiter = Arc::new(Waiter { arrived: Wake::new(), reply: PiMutex::new(None) });
+        let reply = Arc::new(Promise::new());
         {
             let mut waiting = self.waiting.lock();
             let waiting = waiting.as_mut().ok_or_else(|| self.unsent())?;
             if waiting.len() >= self.limits.in_flight {
                 return Err(CallFailure::InFlight);
             }
-            waiting.insert(id, waiter.clone());
+            waiting.insert(id, reply.clone());
         }
         self.read_on();
         let mut version = Version::default();
@@ -233,7 +213,7 @@ impl Mux {
         };
         let sent = self.put(id, false, until, own).and_then(|ticket| self.deliver(ticket, until, true));
         match sent {
-            Ok(()) => Ok((id, waiter)),
+            Ok(()) => Ok((id, reply)),
             Err(failure) => {
                 // The request will be completed: a cancel request follows it.
                 match failure {
@@ -478,7 +458,7 @@ impl Mux {
         self.closing.store(true, Ordering::Release);
         let waiting = self.waiting.lock().take();
         for waiter in waiting.into_iter().flat_map(HashMap::into_values) {
-            waiter.fill(Err(why.clone()));
+            waiter.keep(Err(why.clone()));
         }
     }
 
@@ -486,7 +466,7 @@ impl Mux {
     pub(crate) fn replied(&self, id: u32, reply: &Received<'_>) {
         let waiter = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
         if let Some(waiter) = waiter {
-            waiter.fill(Ok(reply.keep()));
+            waiter.keep(Ok(reply.keep()));
         }
     }
 }
@@ -528,7 +508,7 @@ mod tests {
         let listener = hyoshi_os::Listener::bind(&"127.0.0.1:0".parse().map(hyoshi_os::SocketAddress::Tcp).unwrap());
         let listener = listener.unwrap();
         let stream = hyoshi_os::SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
-        let socket = Arc::new(Socket::new(MaybeTlsStream::Plain(stream), Arc::default()));
+        let socket = Arc::new(Socket::new(stream.into(), Arc::default()));
         let both = BothWays { lane: Box::new(AnyLane), offer: None };
         let mux = Mux::new(socket.clone(), Some(both), &ClientLimits::default(), &Arc::default());
         std::thread::scope(|scope| {

@@ -8,11 +8,11 @@ use hyoshi_model::Span;
 use hyoshi_wire::giop::{Kept, Response};
 use hyoshi_wire::{ByteOrder, DecodeError, Decoder, EncodeError, Encoder, SystemException, Version};
 
-use super::invoke::{self, Invocation, understand_message};
+use super::invoke::{self, Invocation, RequestMessage, understand_message};
 use super::itinerary::{AGAIN, ReplyContent};
 use super::remote::RemoteObject;
 use super::route::{self, Route};
-use crate::client::{Mux, Patience, Waiter};
+use crate::client::{Mux, Patience, PendingReply, wait_for};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
@@ -46,7 +46,7 @@ struct SentCall {
     route: Route,
     mux: Arc<Mux>,
     id: u32,
-    waiter: Arc<Waiter>,
+    reply: Arc<PendingReply>,
 }
 
 impl<R, E: Raises> Pending<R, E> {
@@ -73,7 +73,7 @@ impl<R, E: Raises> Pending<R, E> {
             return Ok(Err(results));
         }
         let here = |failure: CallFailure| failure.exception().at(route.peer.name());
-        let end = timeouts.round_trip.map(|span| Instant::now() + duration(span));
+        let end = timeouts.round_trip.map(invoke::after_now);
         let patience = Patience { each: duration(timeouts.connect), until: end };
         let shared = || match route.peer.both_ways(route.version, route.chars, &patience)? {
             Some(mux) => Ok(mux),
@@ -95,9 +95,10 @@ impl<R, E: Raises> Pending<R, E> {
         };
         let request = Invocation { operation, response: Response::Target, put_off: false, arguments: &again };
         let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
+        let message = RequestMessage { route, request: &request, out: &out };
         let mut repeats = 0;
-        let (id, waiter) = loop {
-            match mux.request(end, |id, opening, to| invoke::put(route, &request, &out, id, opening, to)) {
+        let (id, reply) = loop {
+            match mux.request(end, |id, opening, to| message.put(id, opening, to)) {
                 Ok(sent) => break sent,
                 // The connection ended before anything was sent.
                 Err(failure) if failure.may_repeat() && repeats < AGAIN => repeats += 1,
@@ -112,14 +113,14 @@ impl<R, E: Raises> Pending<R, E> {
         };
         let until = invoke::sooner(end, timeouts.reply);
         let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
-        let sent = SentCall { object, operation, body, timeouts, until, route, mux, id, waiter };
+        let sent = SentCall { object, operation, body, timeouts, until, route, mux, id, reply };
         Ok(Ok(Pending { state: PendingState::SentCall(Box::new(sent)), results: Some(results), outcome: None }))
     }
 
     /// True once [`wait`](Self::wait) would not wait. (If the request has to be forwarded, it still may.)
     pub fn is_over(&self) -> bool {
         match &self.state {
-            PendingState::SentCall(sent) => sent.waiter.is_filled(),
+            PendingState::SentCall(sent) => sent.reply.is_kept(),
             PendingState::Over => true,
         }
     }
@@ -136,36 +137,38 @@ impl<R, E: Raises> Pending<R, E> {
 
     /// Waits at most this long. `None` if the call has not ended: it continues, and can be waited for again.
     pub fn wait_for(&mut self, span: Span) -> Option<Result<R, E>> {
-        self.finish(Some(Instant::now() + duration(span)));
+        self.finish(Some(invoke::after_now(span)));
         self.outcome.take()
     }
 
     fn finish(&mut self, patience: Option<Instant>) {
         let PendingState::SentCall(sent) = &self.state else { return };
         let until = [sent.until, patience].into_iter().flatten().min();
-        let arrived = sent.waiter.wait(until);
-        if matches!(arrived, Err(CallFailure::TimedOut)) && patience.is_some() && until != sent.until {
+        if matches!(wait_for(&sent.reply, until), Err(CallFailure::TimedOut))
+            && patience.is_some()
+            && until != sent.until
+        {
             return;
         }
         let PendingState::SentCall(sent) = std::mem::replace(&mut self.state, PendingState::Over) else { return };
         let Some(results) = self.results.take() else { return };
-        self.outcome = Some(sent.conclude(arrived, results));
+        self.outcome = Some(sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results));
     }
 }
 
 impl SentCall {
-    fn conclude<R, E: Raises>(&self, arrived: Result<Kept, CallFailure>, results: Results<R>) -> Result<R, E> {
+    fn conclude<R, E: Raises>(&self, arrived: Result<&Kept, CallFailure>, results: Results<R>) -> Result<R, E> {
         let orb = self.object.orb()?;
         crate::shared::use_orb(&orb);
         let mut outcome = CallOutcome::new(results);
         let out = Outgoing { operation: self.operation, key: &self.route.key, contexts: Vec::new() };
-        let said = match &arrived {
+        let content = match arrived {
             Ok(message) => {
                 understand_message(&orb, &out, message, self.route.chars, &mut |reply| outcome.accept(reply))
             }
-            Err(failure) => Err(failure.clone()),
+            Err(failure) => Err(failure),
         };
-        match said {
+        match content {
             Ok(ReplyContent::Outcome) => outcome.take(),
             Ok(ReplyContent::Raise(exception)) => Err(exception.at(self.route.peer.name()).into()),
             Ok(ReplyContent::Forward(_) | ReplyContent::NeedsKey) | Err(CallFailure::Closed) => {
