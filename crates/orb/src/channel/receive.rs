@@ -60,7 +60,9 @@ pub(crate) struct ReadBudget {
 }
 
 impl ReadBudget {
-    pub(crate) const UNBOUNDED: ReadBudget = ReadBudget { reads: usize::MAX, messages: usize::MAX, octets: usize::MAX };
+    pub(crate) fn unbounded() -> Self {
+        ReadBudget { reads: usize::MAX, messages: usize::MAX, octets: usize::MAX }
+    }
 
     pub(crate) fn is_spent(self) -> bool {
         self.reads == 0 || self.messages == 0 || self.octets == 0

@@ -141,8 +141,9 @@ impl Line {
         chars: CharSet,
     ) -> Result<(), CallFailure> {
         let Line { stream, incoming, read_timeout, late, .. } = self;
-        let mut replies = Replies { stream, late, wanted: Some((id, accept)), wait: Some(until), read_timeout, chars };
-        match receive(&mut replies, incoming, buffer, &mut ReadBudget::UNBOUNDED.clone())? {
+        let (wanted, wait) = (Some((id, accept)), May::Wait);
+        let mut replies = Replies { stream, late, wanted, wait, until, read_timeout, chars };
+        match receive(&mut replies, incoming, buffer, &mut ReadBudget::unbounded())? {
             TurnEnd::Stopped(outcome) => outcome,
             TurnEnd::Idle | TurnEnd::Spent => Err(CallFailure::TimedOut),
         }
@@ -169,9 +170,9 @@ impl Line {
     pub(super) fn drain(&mut self, buffer: &mut [u8]) -> bool {
         type Nobody = fn(Reply<'_>) -> Result<(), CallFailure>;
         let Line { stream, incoming, read_timeout, late, .. } = self;
-        let (wanted, chars) = (None::<(u32, Nobody)>, CharSet::Latin1);
-        let mut replies = Replies { stream, late, wanted, wait: None, read_timeout, chars };
-        let end = receive(&mut replies, incoming, buffer, &mut ReadBudget::UNBOUNDED.clone());
+        let (wanted, wait, until, chars) = (None::<(u32, Nobody)>, May::Never, None, CharSet::Latin1);
+        let mut replies = Replies { stream, late, wanted, wait, until, read_timeout, chars };
+        let end = receive(&mut replies, incoming, buffer, &mut ReadBudget::unbounded());
         matches!(end, Ok(TurnEnd::Idle))
     }
 
@@ -186,8 +187,8 @@ struct Replies<'a, F> {
     late: &'a mut Vec<u32>,
     /// The id of the call's reply, and what accepts it.
     wanted: Option<(u32, F)>,
-    /// Whether to wait for it, and the end of the wait if it has one.
-    wait: Option<Option<Instant>>,
+    wait: May,
+    until: Option<Instant>,
     /// What the socket's timeout is set to.
     read_timeout: &'a mut Option<Duration>,
     chars: CharSet,
@@ -198,20 +199,16 @@ impl<F: FnOnce(Reply<'_>) -> Result<(), CallFailure>> Receiver for Replies<'_, F
 
     #[inline]
     fn read(&mut self, place: &mut [u8], more: bool) -> io::Result<usize> {
-        let wait = match self.wait {
-            None => May::Never,
-            // The timeout is that of one read: a reply in parts must not have it several times.
-            Some(Some(_)) if more => May::Never,
-            Some(until) => {
-                let timeout = left(until).map_err(|_| io::ErrorKind::WouldBlock)?;
-                if timeout != *self.read_timeout {
-                    self.stream.read_timeout(timeout)?;
-                    *self.read_timeout = timeout;
-                }
-                May::Wait
-            }
-        };
-        self.stream.read(place, wait)
+        // The timeout is that of one read: a reply in parts must not have it several times.
+        if self.wait == May::Never || (more && self.until.is_some()) {
+            return self.stream.read(place, May::Never);
+        }
+        let timeout = left(self.until).map_err(|_| io::ErrorKind::WouldBlock)?;
+        if timeout != *self.read_timeout {
+            self.stream.read_timeout(timeout)?;
+            *self.read_timeout = timeout;
+        }
+        self.stream.read(place, self.wait)
     }
 
     #[inline]

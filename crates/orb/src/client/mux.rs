@@ -277,7 +277,8 @@ impl Mux {
     /// Sends the built messages; what begins at `own` can be withdrawn.
     fn send(&self, mut out: Sending<'_>, own: usize) -> Result<Option<u64>, CallFailure> {
         let owed = self.socket.outbox.owes_replies();
-        let posted = out.post(own, now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))?;
+        let posted =
+            out.queue.post(own, now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))?;
         let (waits, first) = (out.queue.is_behind(), out.list());
         drop(out);
         if owed && !self.socket.outbox.owes_replies() {
@@ -440,7 +441,7 @@ impl Mux {
         let mut incoming = Incoming::new(Limits { message: self.limits.message, ..Limits::default() });
         let mut buffer = vec![0; BUFFER];
         let why = loop {
-            match receive(&mut &*self, &mut incoming, &mut buffer, &mut ReadBudget::UNBOUNDED.clone()) {
+            match receive(&mut &*self, &mut incoming, &mut buffer, &mut ReadBudget::unbounded()) {
                 Ok(TurnEnd::Idle | TurnEnd::Spent) => {}
                 Ok(TurnEnd::Stopped(why)) => break why,
                 Err(error) => break error.into(),

@@ -155,11 +155,13 @@ impl Connection {
 
     /// A request is handed over to an order: it counts as one that runs, and its connection is read on.
     pub(super) fn start_ordered(&self) {
+        self.ordered.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::AcqRel);
     }
 
     /// It is answered.
     pub(super) fn end_ordered(&self) {
+        self.ordered.fetch_sub(1, Ordering::Relaxed);
         self.running.fetch_sub(1, Ordering::AcqRel);
     }
 

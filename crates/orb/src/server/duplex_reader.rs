@@ -262,10 +262,9 @@ impl Lane {
             }
             let Some(queued) = queued else { break };
             let received = queued.message.received();
-            if self.ordered.is_some()
-                && let Ok(Message::Request(mut request)) = serve::decode(&connection.socket.terms, &received)
-            {
-                match self.hand_over(orb, connection, &received, &mut request, &mut worker.to) {
+            let mut decoded = self.ordered.is_some().then(|| serve::decode(&connection.socket.terms, &received));
+            if let Some(Ok(Message::Request(request))) = &mut decoded {
+                match self.hand_over(orb, connection, &received, request, &mut worker.to) {
                     Handed::Over => continue,
                     Handed::Unbound => {}
                     Handed::Full => {
@@ -286,7 +285,8 @@ impl Lane {
             }
             // A client that has ended needs no reply; its oneways still run.
             if !(connection.is_gone() && queued.waits) {
-                goes_on = self.run_one(orb, connection, &received, &mut worker.to);
+                goes_on =
+                    self.run_one(orb, connection, &received, decoded.as_mut(), &mut worker.to, Lane::send_and_wait);
             }
             owned = connection.ran(epoch);
         }
@@ -306,19 +306,6 @@ impl Lane {
         } else if !connection.is_engaged() && connection.own().is_some() {
             self.end(connection);
         }
-    }
-
-    /// False if the connection is over.
-    fn run_one(
-        &self,
-        orb: &Arc<Shared>,
-        connection: &Arc<Connection>,
-        received: &Received<'_>,
-        to: &mut Encoder,
-    ) -> bool {
-        let mut send = |octets: &[u8]| self.send(connection, octets);
-        let verdict = serve::message(orb, &connection.socket.terms, received, to, &mut send);
-        (to.is_empty() || self.send_and_wait(connection, to.bytes())) && verdict == AfterMessage::Go
     }
 }
 
@@ -344,7 +331,7 @@ impl ReaderThread {
         let limits = Limits { message: duplex.message, ..lane.limits };
         let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(limits));
         let mut turn = ReaderTurn { lane, connection, duplex, to, now: lane.clock() };
-        let mut budget = ReadBudget { reads: READS, ..ReadBudget::UNBOUNDED };
+        let mut budget = ReadBudget { reads: READS, ..ReadBudget::unbounded() };
         let end = receive(&mut turn, &mut incoming, buffer, &mut budget);
         incoming.park(buffer);
         if let Ok(TurnEnd::Stopped(TurnStop::Pause)) = end {

@@ -161,7 +161,7 @@ struct Worker {
 impl Worker {
     fn new(number: usize) -> Self {
         let (buffer, to) = (vec![0; BUFFER], Encoder::new(ByteOrder::NATIVE));
-        Worker { buffer, to, number, left: ReadBudget::UNBOUNDED }
+        Worker { buffer, to, number, left: ReadBudget::unbounded() }
     }
 }
 
@@ -200,7 +200,7 @@ impl Lane {
             turn: ReadBudget {
                 messages: limits.turn_messages.max(1),
                 octets: limits.turn_octets.max(1),
-                ..ReadBudget::UNBOUNDED
+                ..ReadBudget::unbounded()
             },
             poller,
             listeners: PiMutex::new(listeners.into_iter().map(Arc::new).collect()),

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use hyoshi_os::May;
-use hyoshi_wire::giop::{Answer, Fault, Message, close_connection, message_error};
-use hyoshi_wire::{ByteOrder, Encoder};
+use hyoshi_wire::giop::{Answer, Fault, Message, Received, close_connection, message_error};
+use hyoshi_wire::{ByteOrder, DecodeError, Encoder};
 
 use super::connection::Connection;
 use super::fair::Round;
@@ -81,7 +81,19 @@ impl Lane {
         self.begin_work(worker.number, &connection, epoch);
         let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(self.limits));
         connection.unfinished.take();
-        let then = self.read_and_run(orb, &connection, epoch, &mut incoming, worker);
+        let Worker { buffer, to, number, left } = &mut *worker;
+        let (number, wait, round) = (*number, May::Never, Round::default());
+        let mut reading = Reading { lane: self, orb, connection: &connection, epoch, to, number, wait, round };
+        let then = match receive(&mut reading, &mut incoming, buffer, left) {
+            Ok(TurnEnd::Idle | TurnEnd::Spent) => AfterRead::Release,
+            Ok(TurnEnd::Stopped(after)) => after,
+            Err(error) => {
+                if let ReceiveError::Stream(fault) = &error {
+                    self.report(&connection, fault);
+                }
+                AfterRead::Close
+            }
+        };
         self.end_work(worker.number);
         match then {
             AfterRead::Release | AfterRead::Wait(_) if self.stopping() && !connection.is_running() => {
@@ -136,28 +148,24 @@ impl Lane {
         true
     }
 
-    /// The path of a request: read, run, reply, and read again.
-    fn read_and_run(
-        self: &Arc<Self>,
+    /// Carries out a message, which may be decoded already, and replies with `send`. False if the connection is over.
+    #[inline]
+    pub(super) fn run_one(
+        &self,
         orb: &Arc<Shared>,
         connection: &Arc<Connection>,
-        epoch: u64,
-        incoming: &mut Incoming,
-        worker: &mut Worker,
-    ) -> AfterRead {
-        let Worker { buffer, to, number, left } = worker;
-        let (wait, round) = (May::Never, Round::default());
-        let mut reading = Reading { lane: self, orb, connection, epoch, to, number: *number, wait, round };
-        match receive(&mut reading, incoming, buffer, left) {
-            Ok(TurnEnd::Idle | TurnEnd::Spent) => AfterRead::Release,
-            Ok(TurnEnd::Stopped(after)) => after,
-            Err(error) => {
-                if let ReceiveError::Stream(fault) = &error {
-                    self.report(connection, fault);
-                }
-                AfterRead::Close
-            }
-        }
+        received: &Received<'_>,
+        decoded: Option<&mut Result<Message<'_>, DecodeError>>,
+        to: &mut Encoder,
+        send: impl FnOnce(&Self, &Arc<Connection>, &[u8]) -> bool,
+    ) -> bool {
+        let terms = &connection.socket.terms;
+        let mut early = |octets: &[u8]| self.send(connection, octets);
+        let verdict = match decoded {
+            None => serve::message(orb, terms, received, to, &mut early),
+            Some(decoded) => serve::decoded(orb, terms, received, decoded, to, &mut early),
+        };
+        (to.is_empty() || send(self, connection, to.bytes())) && verdict == AfterMessage::Go
     }
 
     /// False if the connection is over.
@@ -184,7 +192,7 @@ impl Lane {
     }
 }
 
-/// A thread that reads a connection and runs its requests.
+/// A thread that reads a connection and runs its requests: read, run, reply, and read again.
 struct Reading<'a> {
     lane: &'a Arc<Lane>,
     orb: &'a Arc<Shared>,
@@ -264,13 +272,7 @@ impl Receiver for Reading<'_> {
         {
             lane.arm(connection);
         }
-        let mut send = |octets: &[u8]| lane.send(connection, octets);
-        let verdict = match &mut decoded {
-            None => serve::message(orb, &connection.socket.terms, &received, to, &mut send),
-            Some(decoded) => serve::decoded(orb, &connection.socket.terms, &received, decoded, to, &mut send),
-        };
-        let sent = to.is_empty() || lane.send(connection, to.bytes());
-        if verdict == AfterMessage::Close || !sent {
+        if !lane.run_one(orb, connection, &received, decoded.as_mut(), to, Lane::send) {
             return ControlFlow::Break(AfterRead::Close);
         }
         if let Some(began) = began {
