@@ -29,7 +29,7 @@ pub(crate) struct Peer {
     shared: Box<[SharedConnection]>,
     crowd: Crowd,
     /// Connections that it opened itself.
-    back: Arc<WaysBack>,
+    pub(super) back: Arc<WaysBack>,
 }
 
 /// An endpoint, and the code sets that its connections agree upon: what characters are there holds for each request
@@ -55,16 +55,10 @@ impl Peer {
         (self.dialling.endpoint.clone(), self.sets)
     }
 
-    /// Its address, for exceptions.
+    /// Its address, for exceptions. `without_plain` if the reference also has plain addresses, which are not used.
     #[cold]
-    pub(crate) fn name(&self) -> Option<&'static str> {
-        names::of(&self.dialling.endpoint, false)
-    }
-
-    /// The same if the reference also has plain addresses, which are not used.
-    #[cold]
-    pub(crate) fn name_without_plain(&self) -> Option<&'static str> {
-        names::of(&self.dialling.endpoint, true)
+    pub(crate) fn name(&self, without_plain: bool) -> Option<&'static str> {
+        names::of(&self.dialling.endpoint, without_plain)
     }
 
     pub(crate) fn is_unix(&self) -> bool {
@@ -93,11 +87,6 @@ impl Peer {
     #[inline]
     pub(crate) fn has_way_back(&self) -> bool {
         self.back.is_there()
-    }
-
-    /// No reference leads to it any more.
-    pub(super) fn leave_way_back(&self) {
-        self.back.leave_it();
     }
 
     /// A connection for a call.

@@ -133,7 +133,7 @@ impl Peers {
                 // No other thread has it, and none can get it while it is locked.
                 if all.get(&way).is_some_and(|peer| Arc::strong_count(peer) == 1 && !peer.close_idle()) {
                     // Here, for the table keeps it for a while.
-                    all.remove(&way).inspect(|peer| peer.leave_way_back());
+                    all.remove(&way).inspect(|peer| peer.back.leave_it());
                 }
             }
         }

@@ -97,10 +97,8 @@ impl CallInProgress<'_> {
             }
             match step {
                 NextStep::Done => return Ok(()),
-                NextStep::Fail(exception) if route.over_tls_alone => {
-                    return Err(exception.at(route.peer.name_without_plain()));
-                }
-                NextStep::Raise(exception) | NextStep::Fail(exception) => return Err(exception.at(route.peer.name())),
+                NextStep::Raise(exception) => return Err(exception.at(route.peer.name(false))),
+                NextStep::Fail(exception) => return Err(exception.at(route.peer.name(route.over_tls_alone))),
                 NextStep::Forward(ior) => target = Cow::Owned(object.send_on(*ior)),
                 NextStep::Again if returns => target = Cow::Borrowed(object),
                 NextStep::Again => {}

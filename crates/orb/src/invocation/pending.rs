@@ -72,7 +72,7 @@ impl<R, E: Raises> Pending<R, E> {
         if !orb.client_interceptors.is_empty() {
             return Ok(Err(results));
         }
-        let here = |failure: CallFailure| failure.exception().at(route.peer.name());
+        let here = |failure: CallFailure| failure.exception().at(route.peer.name(false));
         let end = timeouts.round_trip.map(invoke::after_now);
         let patience = Patience { each: duration(timeouts.connect), until: end };
         let shared = || match route.peer.both_ways(route.version, route.chars, &patience)? {
@@ -170,7 +170,7 @@ impl SentCall {
         };
         match content {
             Ok(ReplyContent::Outcome) => outcome.take(),
-            Ok(ReplyContent::Raise(exception)) => Err(exception.at(self.route.peer.name()).into()),
+            Ok(ReplyContent::Raise(exception)) => Err(exception.at(self.route.peer.name(false)).into()),
             Ok(ReplyContent::Forward(_) | ReplyContent::NeedsKey) | Err(CallFailure::Closed) => {
                 // From here on it is a call like any other.
                 let body = |to: &mut Encoder| {
@@ -186,7 +186,7 @@ impl SentCall {
                 if failure == CallFailure::TimedOut {
                     self.mux.cancel(self.id, self.route.version);
                 }
-                Err(failure.exception().at(self.route.peer.name()).into())
+                Err(failure.exception().at(self.route.peer.name(false)).into())
             }
         }
     }

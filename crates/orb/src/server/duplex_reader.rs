@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use hyoshi_os::{May, PiMutex, Poller, Ready, Spawn, SpawnedThread};
+use hyoshi_os::{May, PiMutex, Poller, Ready, SpawnedThread};
 use hyoshi_wire::giop::{CONTEXT_CODE_SETS, Message, MessageKind, Received, Request, message_error};
 use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{ByteOrder, Encoder, Limits, SystemKind, Version};
@@ -126,13 +126,9 @@ impl DuplexReader {
     fn start(lane: &Arc<Lane>) -> io::Result<DuplexReader> {
         let (connections, stopping) = (PiMutex::default(), AtomicBool::new(false));
         let inbox = Arc::new(ReaderInbox { poller: Poller::new()?, connections, stopping });
-        let mut spawn = Spawn::new(format!("{}-duplex", lane.options.name)).policy(lane.options.policy);
-        if let Some(cpu) = lane.options.cpu {
-            spawn = spawn.cpu(cpu);
-        }
         let to = Encoder::new(ByteOrder::NATIVE);
         let mut reading = ReaderThread { lane: lane.clone(), inbox: inbox.clone(), buffer: vec![0; BUFFER], to };
-        let thread = spawn.spawn(move || reading.work())?;
+        let thread = lane.options.spawn("duplex").spawn(move || reading.work())?;
         Ok(DuplexReader { inbox, thread })
     }
 

@@ -76,6 +76,17 @@ impl Default for LaneOptions {
     }
 }
 
+impl LaneOptions {
+    /// A thread of the lane.
+    fn spawn(&self, suffix: &str) -> Spawn {
+        let spawn = Spawn::new(format!("{}-{suffix}", self.name)).policy(self.policy);
+        match self.cpu {
+            Some(cpu) => spawn.cpu(cpu),
+            None => spawn,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -274,15 +285,11 @@ impl Lane {
 
     fn add_thread(self: &Arc<Self>, threads: &mut Vec<SpawnedThread<()>>) -> io::Result<()> {
         let number = threads.len();
-        let mut spawn = Spawn::new(format!("{}-{number}", self.options.name)).policy(self.options.policy);
-        if let Some(cpu) = self.options.cpu {
-            spawn = spawn.cpu(cpu);
-        }
         let lane = self.clone();
         // Idle from the start, or the next tick would start another.
         self.idle.fetch_add(1, Ordering::Relaxed);
         self.alive.fetch_add(1, Ordering::Relaxed);
-        let thread = spawn.spawn(move || lane.work(number)).inspect_err(|_| {
+        let thread = self.options.spawn(&number.to_string()).spawn(move || lane.work(number)).inspect_err(|_| {
             self.idle.fetch_sub(1, Ordering::Relaxed);
             self.alive.fetch_sub(1, Ordering::Relaxed);
         })?;
