@@ -23,17 +23,13 @@ type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, Decod
 
 /// A call under way. Dropped, it is cancelled.
 #[must_use = "a call that is dropped is cancelled"]
-pub struct Pending<R, E> {
-    state: PendingState,
-    results: Option<Results<R>>,
-    outcome: Option<Result<R, E>>,
-}
+pub struct Pending<R, E>(PendingState<R, E>);
 
-enum PendingState {
+enum PendingState<R, E> {
     /// The reply has not been used.
-    SentCall(Box<SentCall>),
-    /// It ended at once, or has been waited for.
-    Over,
+    Sent(Box<SentCall>, Results<R>),
+    /// It ended at once, or has been waited for: then the outcome is gone.
+    Over(Option<Result<R, E>>),
 }
 
 struct SentCall {
@@ -51,7 +47,7 @@ struct SentCall {
 
 impl<R, E: Raises> Pending<R, E> {
     pub(crate) fn over(outcome: Result<R, E>) -> Self {
-        Pending { state: PendingState::Over, results: None, outcome: Some(outcome) }
+        Pending(PendingState::Over(Some(outcome)))
     }
 
     /// Sends the request. Only in GIOP 1.2 can what was encoded be sent elsewhere, should that be asked for: for older
@@ -114,14 +110,14 @@ impl<R, E: Raises> Pending<R, E> {
         let until = invoke::sooner(end, timeouts.reply);
         let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
         let sent = SentCall { object, operation, body, timeouts, until, route, mux, id, reply };
-        Ok(Ok(Pending { state: PendingState::SentCall(Box::new(sent)), results: Some(results), outcome: None }))
+        Ok(Ok(Pending(PendingState::Sent(Box::new(sent), results))))
     }
 
     /// True once [`wait`](Self::wait) would not wait. (If the request has to be forwarded, it still may.)
     pub fn is_over(&self) -> bool {
-        match &self.state {
-            PendingState::SentCall(sent) => sent.reply.is_kept(),
-            PendingState::Over => true,
+        match &self.0 {
+            PendingState::Sent(sent, _) => sent.reply.is_kept(),
+            PendingState::Over(_) => true,
         }
     }
 
@@ -131,28 +127,29 @@ impl<R, E: Raises> Pending<R, E> {
     ///
     /// What the operation raised, or why there is no reply.
     pub fn wait(mut self) -> Result<R, E> {
-        self.finish(None);
-        self.outcome.take().unwrap_or_else(|| Err(CallFailure::Lost.exception().into()))
+        self.finish(None).unwrap_or_else(|| Err(CallFailure::Lost.exception().into()))
     }
 
     /// Waits at most this long. `None` if the call has not ended: it continues, and can be waited for again.
     pub fn wait_for(&mut self, span: Span) -> Option<Result<R, E>> {
-        self.finish(Some(invoke::after_now(span)));
-        self.outcome.take()
+        self.finish(Some(invoke::after_now(span)))
     }
 
-    fn finish(&mut self, patience: Option<Instant>) {
-        let PendingState::SentCall(sent) = &self.state else { return };
-        let until = [sent.until, patience].into_iter().flatten().min();
-        if matches!(wait_for(&sent.reply, until), Err(CallFailure::TimedOut))
-            && patience.is_some()
-            && until != sent.until
-        {
-            return;
+    /// The outcome; `None` if it is gone, or has not arrived within the patience.
+    fn finish(&mut self, patience: Option<Instant>) -> Option<Result<R, E>> {
+        if let PendingState::Sent(sent, _) = &self.0 {
+            let until = [sent.until, patience].into_iter().flatten().min();
+            let timed_out = matches!(wait_for(&sent.reply, until), Err(CallFailure::TimedOut));
+            if timed_out && patience.is_some() && until != sent.until {
+                return None;
+            }
         }
-        let PendingState::SentCall(sent) = std::mem::replace(&mut self.state, PendingState::Over) else { return };
-        let Some(results) = self.results.take() else { return };
-        self.outcome = Some(sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results));
+        match std::mem::replace(&mut self.0, PendingState::Over(None)) {
+            PendingState::Sent(sent, results) => {
+                Some(sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results))
+            }
+            PendingState::Over(outcome) => outcome,
+        }
     }
 }
 
@@ -194,7 +191,7 @@ impl SentCall {
 
 impl<R, E> Drop for Pending<R, E> {
     fn drop(&mut self) {
-        if let PendingState::SentCall(sent) = &self.state {
+        if let PendingState::Sent(sent, _) = &self.0 {
             sent.mux.cancel(sent.id, sent.route.version);
         }
     }
@@ -202,7 +199,7 @@ impl<R, E> Drop for Pending<R, E> {
 
 impl<R, E> fmt::Debug for Pending<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if matches!(self.state, PendingState::SentCall(_)) { "sent" } else { "over" };
+        let state = if matches!(self.0, PendingState::Sent(..)) { "sent" } else { "over" };
         f.debug_tuple("Pending").field(&state).finish()
     }
 }
