@@ -15,11 +15,14 @@ mod channel {
     pub mod laws;
     #[path = "../../crates/orb/src/channel/pace.rs"]
     mod pace;
+    #[path = "../../crates/orb/src/channel/receive.rs"]
+    mod receive;
     #[path = "../../crates/orb/src/channel/send_queue.rs"]
     mod send_queue;
 
-    pub(crate) use incoming::{Incoming, Whole};
+    pub(crate) use incoming::{Incoming, Parked, Whole};
     pub(crate) use pace::Pace;
+    pub(crate) use receive::{ReadBudget, ReceiveError, Receiver, TurnEnd, receive};
     pub(crate) use send_queue::SendQueue;
 }
 

@@ -7,7 +7,8 @@ use hyoshi_model::Span;
 use hyoshi_wire::ior::Ior;
 
 use crate::interface::{Interface, Reference};
-use crate::objects::{Activator, AdapterError, Core, Locator, ObjectKey, Passage, Servant};
+use crate::key::ObjectKey;
+use crate::objects::{Activator, AdapterError, Core, Locator, Passage, Servant};
 use crate::shared::Shared;
 
 /// The settings of an adapter ([`Orb::adapter`](crate::Orb::adapter)).

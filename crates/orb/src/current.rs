@@ -54,7 +54,7 @@ pub(crate) fn with_object_key<R>(with: impl FnOnce(Option<&[u8]>) -> R) -> R {
 
 /// The id, in its adapter, of the object whose request this thread serves. Default servants and those of locators need it.
 pub fn object_id() -> Option<Vec<u8>> {
-    with_object_key(|key| crate::objects::ObjectKey::parse(key?).map(|key| key.id.to_vec()))
+    with_object_key(|key| crate::key::ObjectKey::parse(key?).map(|key| key.id.to_vec()))
 }
 
 /// The certificate (X.509, DER) of the client whose request this thread serves, signed by an authority that the server

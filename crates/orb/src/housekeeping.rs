@@ -9,9 +9,9 @@ use hyoshi_os::{MonotonicClock, Wake};
 #[derive(Debug, Default)]
 pub(crate) struct Housekeeping {
     wake: Wake,
-    /// Set by whoever works, cleared by each tick.
-    stirred: AtomicBool,
-    /// The next tick comes by itself.
+    /// Set by threads with work for it, cleared by each tick.
+    active: AtomicBool,
+    /// The thread ticks without being woken.
     ticking: AtomicBool,
 }
 
@@ -19,8 +19,8 @@ impl Housekeeping {
     /// Something is at work. `urgent` if a lane has no idle thread left.
     #[inline]
     pub(crate) fn wake(&self, urgent: bool) {
-        if !self.stirred.load(Ordering::Relaxed) {
-            self.stirred.store(true, Ordering::SeqCst);
+        if !self.active.load(Ordering::Relaxed) {
+            self.active.store(true, Ordering::SeqCst);
         }
         if urgent || !self.ticking.load(Ordering::SeqCst) {
             self.wake.post();
@@ -29,13 +29,13 @@ impl Housekeeping {
 
     /// Whether it was woken since the last time.
     pub(crate) fn take(&self) -> bool {
-        self.stirred.swap(false, Ordering::Relaxed)
+        self.active.swap(false, Ordering::Relaxed)
     }
 
-    /// The next tick comes by itself, or not. False if something is at work that did not wake the thread.
+    /// Sets whether the thread ticks without being woken. False if a thread got work for it meanwhile, and did not wake it.
     pub(crate) fn set_ticking(&self, ticking: bool) -> bool {
         self.ticking.store(ticking, Ordering::SeqCst);
-        ticking || !self.stirred.load(Ordering::SeqCst)
+        ticking || !self.active.load(Ordering::SeqCst)
     }
 
     pub(crate) fn wait_until(&self, clock: &MonotonicClock, until: Instant) {

@@ -23,6 +23,16 @@
 //! assert!(!thing.as_ref().non_existent()?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! The modules, in layers; each uses only modules beside and below it:
+//!
+//! ```text
+//!   orb, adapter, resolve, delegate          what a program builds and configures
+//!   interface, invocation │ server           references and their calls │ lanes: connections and threads of a server
+//!   shared                                   the state of one ORB
+//!   objects │ client                         adapters and servants │ connections to servers
+//!   current, bidir, socket, tls, channel     one connection; `channel` is its protocol, without I/O
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -39,6 +49,8 @@ mod failure;
 mod housekeeping;
 mod intercept;
 mod interface;
+mod invocation;
+mod key;
 mod limits;
 mod objects;
 mod orb;
@@ -57,10 +69,10 @@ mod waits;
 pub use adapter::{Adapter, AdapterBuilder};
 pub use bidir::Claims;
 pub use call::{Call, Replied};
-pub use client::Pending;
 pub use endpoint::ListenError;
 pub use intercept::{ClientInterceptor, Outgoing, ServerInterceptor};
 pub use interface::{Around, Collocated, Interface, Invoked, Object, ObjectRef, Reference, StubOperation};
+pub use invocation::Pending;
 pub use limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 pub use objects::{Activator, AdapterError, Elsewhere, Locator, Passage, Servant};
 pub use orb::{Orb, OrbBuilder, OrbError};

@@ -13,7 +13,7 @@ pub(crate) struct Promise<T> {
     kept: Wake,
 }
 
-impl<T: Clone> Promise<T> {
+impl<T> Promise<T> {
     pub(crate) const fn new() -> Self {
         Promise { value: OnceLock::new(), kept: Wake::new() }
     }
@@ -24,13 +24,17 @@ impl<T: Clone> Promise<T> {
         self.kept.post();
     }
 
+    pub(crate) fn is_kept(&self) -> bool {
+        self.value.get().is_some()
+    }
+
     /// Waits for the value. `None` at the time limit.
-    pub(crate) fn wait(&self, until: Option<Instant>) -> Option<T> {
+    pub(crate) fn wait(&self, until: Option<Instant>) -> Option<&T> {
         loop {
             if let Some(value) = self.value.get() {
                 // A post wakes one thread, which wakes the next.
                 self.kept.post();
-                return Some(value.clone());
+                return Some(value);
             }
             if !wait(&self.kept, until) {
                 return None;
@@ -68,13 +72,13 @@ mod tests {
         let waiting: Vec<_> = (0..5)
             .map(|_| {
                 let promise = promise.clone();
-                thread::spawn(move || promise.wait(None))
+                thread::spawn(move || promise.wait(None).copied())
             })
             .collect();
         assert_eq!(promise.wait(Some(Instant::now() + Duration::from_millis(5))), None);
         promise.keep(7);
         promise.keep(8);
         assert!(waiting.into_iter().all(|thread| thread.join().unwrap() == Some(7)));
-        assert_eq!(promise.wait(Some(Instant::now())), Some(7), "no wait for a known value");
+        assert_eq!(promise.wait(Some(Instant::now())), Some(&7), "no wait for a known value");
     }
 }

@@ -7,7 +7,7 @@ use hyoshi_wire::giop::{ReplyStatus, Response};
 use hyoshi_wire::ior::{Corbaloc, CorbalocAddress, Ior, NameComponent, ObjectUrl};
 use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
-use crate::client::{Invocation, RemoteObject, invoke};
+use crate::invocation::{Invocation, RemoteObject, invoke};
 use crate::minor;
 use crate::shared::Shared;
 

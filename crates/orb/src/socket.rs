@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use hyoshi_os::May;
 
-use crate::channel::{Incoming, Negotiated, Outbox};
+use crate::channel::{Negotiated, Outbox, ReceiveError};
 use crate::failure::CallFailure;
 use crate::stream::MaybeTlsStream;
 use crate::tls::Distrust;
 
 /// Octets that a thread reads at once. Only the used pages of its buffer take memory.
 pub(crate) const BUFFER: usize = 128 << 10;
-/// Reads that may complete a message: a peer that sends few octets at a time must not keep the thread.
-const READS: usize = 8;
 
 /// A socket that several threads send to. One thread at a time reads it.
 #[derive(Debug)]
@@ -43,57 +41,14 @@ impl Socket {
     }
 }
 
-/// Reads what has arrived, until the first message in the buffer is whole. Returns the number of octets. `more` is for
-/// the octets after a first part.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::WouldBlock`] if nothing has arrived in time, [`io::ErrorKind::UnexpectedEof`] if the peer has
-/// ended.
-#[inline]
-pub(crate) fn read(
-    link: &MaybeTlsStream,
-    incoming: &mut Incoming,
-    buffer: &mut [u8],
-    wait: May,
-    more: May,
-) -> io::Result<usize> {
-    let mut all = link.read(incoming.place(buffer), wait)?;
-    if all == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    incoming.came(all);
-    for _ in 0..READS {
-        if !incoming.is_worth_reading_on(buffer) {
-            break;
+impl From<ReceiveError> for CallFailure {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Ended => CallFailure::Lost,
+            ReceiveError::Tls => CallFailure::Tls(Distrust::Expected),
+            ReceiveError::Socket(error) => refused(&error).unwrap_or(CallFailure::Lost),
+            ReceiveError::Stream(_) => CallFailure::Garbled,
         }
-        match link.read(incoming.place(buffer), more) {
-            Ok(0) => break,
-            Ok(count) => {
-                incoming.came(count);
-                all += count;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(all)
-}
-
-/// [`read`] of a server's messages. False if nothing has arrived in time.
-#[inline]
-pub(crate) fn fetch(
-    link: &MaybeTlsStream,
-    incoming: &mut Incoming,
-    buffer: &mut [u8],
-    wait: May,
-    more: May,
-) -> Result<bool, CallFailure> {
-    match read(link, incoming, buffer, wait, more) {
-        Ok(_) if incoming.is_tls(buffer) => Err(CallFailure::Tls(Distrust::Expected)),
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(refused(&error).unwrap_or(CallFailure::Lost)),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A connection in plain or over TLS, with the same habits: one thread reads, writers take turns, and a call waits
-//! up to its timeout or not at all.
+//! A connection in plain or over TLS, with the same behaviour: one thread reads, writers take turns, and a read or write
+//! waits up to its timeout or not at all.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -21,14 +21,14 @@ const CHUNK: usize = 16 << 10;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) enum MaybeTlsStream {
-    Plain(SocketStream),
-    Tls(Box<Secure>),
+pub(crate) struct MaybeTlsStream {
+    socket: SocketStream,
+    /// `None` in plain.
+    secure: Option<Box<Secure>>,
 }
 
-/// A connection whose handshake is over.
-pub(crate) struct Secure {
-    socket: SocketStream,
+/// TLS after the handshake.
+struct Secure {
     /// Never held while anybody waits for the peer.
     session: PiMutex<Session>,
     /// Microseconds; [`FOREVER`] for none.
@@ -53,7 +53,7 @@ impl MaybeTlsStream {
     pub(crate) fn connect(to: &SocketAddress, timeout: Duration, dial: Option<&Dial>) -> io::Result<MaybeTlsStream> {
         let until = Instant::now() + timeout;
         let socket = SocketStream::connect(to, timeout)?;
-        let Some(dial) = dial else { return Ok(MaybeTlsStream::Plain(socket)) };
+        let Some(dial) = dial else { return Ok(socket.into()) };
         let mut handshake = Handshake::new(socket, dial.begin()?.into());
         loop {
             let output = match handshake.go_on()? {
@@ -69,133 +69,100 @@ impl MaybeTlsStream {
     /// What has arrived, at least an octet; 0 when the peer has ended.
     #[inline]
     pub(crate) fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.read(into, wait),
-            MaybeTlsStream::Tls(secure) => secure.read(into, wait),
+        match &self.secure {
+            None => self.socket.read(into, wait),
+            Some(secure) => secure.read(&self.socket, into, wait),
         }
     }
 
     /// Sends a first part of `octets`, and returns its length. The next write must begin with the rest.
     #[inline]
     pub(crate) fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.write(octets, wait),
-            MaybeTlsStream::Tls(secure) => secure.write(octets, wait),
+        match &self.secure {
+            None => self.socket.write(octets, wait),
+            Some(secure) => secure.write(&self.socket, octets, wait),
         }
     }
 
     /// Waits until something has arrived, or with `output` until there is room to write; false when time is over.
     pub(crate) fn ready(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.ready(output, timeout),
-            MaybeTlsStream::Tls(secure) => secure.socket.ready(output, timeout),
-        }
+        self.socket.ready(output, timeout)
     }
 
     /// How long a read waits; none for ever.
     pub(crate) fn read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.read_timeout(timeout),
-            MaybeTlsStream::Tls(secure) => {
-                secure.read_timeout.store(micros(timeout), Ordering::Relaxed);
-                Ok(())
-            }
-        }
+        let Some(secure) = &self.secure else { return self.socket.read_timeout(timeout) };
+        secure.read_timeout.store(micros(timeout), Ordering::Relaxed);
+        Ok(())
     }
 
     /// How long a write waits for room; none for ever.
     pub(crate) fn write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.write_timeout(timeout),
-            MaybeTlsStream::Tls(secure) => {
-                secure.write_timeout.store(micros(timeout), Ordering::Relaxed);
-                Ok(())
-            }
-        }
+        let Some(secure) = &self.secure else { return self.socket.write_timeout(timeout) };
+        secure.write_timeout.store(micros(timeout), Ordering::Relaxed);
+        Ok(())
     }
 
     /// True if nothing has arrived and the peer has not ended.
     pub(crate) fn is_quiet(&self) -> bool {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.is_quiet(),
-            MaybeTlsStream::Tls(secure) => secure.is_quiet(),
-        }
+        self.secure.as_ref().map_or_else(|| self.socket.is_quiet(), |secure| secure.is_quiet(&self.socket))
     }
 
     /// True once the peer will send nothing more.
     pub(crate) fn has_ended(&self) -> bool {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.has_ended(),
-            MaybeTlsStream::Tls(secure) => secure.socket.has_ended(),
-        }
+        self.socket.has_ended()
     }
 
     /// True if it holds deciphered octets that were not read: the kernel does not report those.
     pub(crate) fn holds_some(&self) -> bool {
-        match self {
-            MaybeTlsStream::Plain(_) => false,
-            MaybeTlsStream::Tls(secure) => secure.session.lock().holds_some(),
-        }
+        self.secure.as_ref().is_some_and(|secure| secure.session.lock().holds_some())
     }
 
     /// Ends both directions: threads that wait in a read or write return.
     pub(crate) fn close(&self) {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.close(),
-            MaybeTlsStream::Tls(secure) => secure.close(),
+        // If another thread has the session, the peer gets no close alert.
+        if let Some(mut session) = self.secure.as_ref().and_then(|secure| secure.session.try_lock()) {
+            session.tls.send_close_notify();
+            let _ = flush(&mut session.tls, &self.socket);
         }
+        self.socket.close();
     }
 
     /// The process that opened it, if the kernel knows it.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.credentials(),
-            MaybeTlsStream::Tls(_) => None,
-        }
+        self.socket.credentials()
     }
 
     /// The addresses of the other end and this one; none of a Unix socket.
     pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
-        let socket = match self {
-            MaybeTlsStream::Plain(socket) => socket,
-            MaybeTlsStream::Tls(secure) => &secure.socket,
-        };
-        (socket.peer_address(), socket.own_address())
+        (self.socket.peer_address(), self.socket.own_address())
     }
 
     pub(crate) fn is_secure(&self) -> bool {
-        matches!(self, MaybeTlsStream::Tls(_))
+        self.secure.is_some()
     }
 
-    /// What the peer proved to be: its certificate (X.509, DER), which was verified.
+    /// The peer's certificate (X.509, DER), which was verified.
     pub(crate) fn certificate(&self) -> Option<&Arc<[u8]>> {
-        match self {
-            MaybeTlsStream::Plain(_) => None,
-            MaybeTlsStream::Tls(secure) => secure.certificate.as_ref(),
-        }
-    }
-}
-
-impl MaybeTlsStream {
-    /// When the peer's certificate expires, in seconds since 1970; never without one.
-    pub(crate) fn expires(&self) -> u64 {
-        match self {
-            MaybeTlsStream::Plain(_) => FOREVER,
-            MaybeTlsStream::Tls(secure) => secure.expires,
-        }
+        self.secure.as_ref()?.certificate.as_ref()
     }
 
-    /// Whether the certificate has expired since.
+    /// Whether the peer's certificate has expired since the handshake.
     pub(crate) fn has_expired(&self) -> bool {
-        self.expires() != FOREVER && self.expires() < hyoshi_os::clock::unix_seconds()
+        let expires = self.secure.as_ref().map_or(FOREVER, |secure| secure.expires);
+        expires != FOREVER && expires < hyoshi_os::clock::unix_seconds()
     }
 
     /// The peer's certificates, its own first.
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
-        match self {
-            MaybeTlsStream::Plain(_) => Vec::new(),
-            MaybeTlsStream::Tls(secure) => secure.session.lock().tls.peer_certificates().unwrap_or_default().to_vec(),
-        }
+        let chain = |secure: &Secure| secure.session.lock().tls.peer_certificates().unwrap_or_default().to_vec();
+        self.secure.as_deref().map(chain).unwrap_or_default()
+    }
+}
+
+impl From<SocketStream> for MaybeTlsStream {
+    fn from(socket: SocketStream) -> Self {
+        MaybeTlsStream { socket, secure: None }
     }
 }
 
@@ -204,7 +171,7 @@ impl MaybeTlsStream {
     /// Connected to a listener that nobody accepts from.
     pub(crate) fn connected() -> MaybeTlsStream {
         let listener = hyoshi_os::Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        MaybeTlsStream::Plain(SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap())
+        SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap().into()
     }
 }
 
@@ -221,7 +188,7 @@ fn until(timeout: &AtomicU64) -> Option<Instant> {
 }
 
 impl Secure {
-    fn read(&self, into: &mut [u8], wait: May) -> io::Result<usize> {
+    fn read(&self, socket: &SocketStream, into: &mut [u8], wait: May) -> io::Result<usize> {
         // One bound for a whole record: octets that dribble must not keep the thread.
         let until = if wait == May::Never { None } else { until(&self.read_timeout) };
         // A read that may wait mostly has to: checking the socket first would cost a system call for nothing.
@@ -236,9 +203,9 @@ impl Secure {
                     done => return done,
                 }
                 if look {
-                    match tls.read_tls(&mut Unwaiting(&self.socket)) {
+                    match tls.read_tls(&mut Unwaiting(socket)) {
                         Ok(_) => {
-                            process(tls, &self.socket)?;
+                            process(tls, socket)?;
                             continue;
                         }
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -246,20 +213,20 @@ impl Secure {
                     }
                 }
             }
-            if wait == May::Never || !self.wait(false, until, wait)? {
+            if wait == May::Never || !ready(socket, false, until, wait)? {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             look = true;
         }
     }
 
-    fn write(&self, octets: &[u8], wait: May) -> io::Result<usize> {
+    fn write(&self, socket: &SocketStream, octets: &[u8], wait: May) -> io::Result<usize> {
         let until = if wait == May::Never { None } else { until(&self.write_timeout) };
         let mut sent = 0;
         loop {
             {
                 let Session { tls, owed } = &mut *self.session.lock();
-                while flush(tls, &self.socket).map_err(|error| why(tls, &self.socket, error))? {
+                while flush(tls, socket).map_err(|error| why(tls, socket, error))? {
                     sent += std::mem::take(owed);
                     if sent >= octets.len() {
                         return Ok(octets.len());
@@ -267,38 +234,29 @@ impl Secure {
                     *owed = tls.writer().write(&octets[sent..octets.len().min(sent + CHUNK)])?;
                 }
             }
-            if wait == May::Never || !self.wait(true, until, wait)? {
+            if wait == May::Never || !ready(socket, true, until, wait)? {
                 return if sent > 0 { Ok(sent) } else { Err(io::ErrorKind::WouldBlock.into()) };
             }
         }
     }
 
-    fn wait(&self, output: bool, until: Option<Instant>, wait: May) -> io::Result<bool> {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if wait == May::Linger { self.socket.ready_or_kicked(output, left) } else { self.socket.ready(output, left) }
-    }
-
-    fn is_quiet(&self) -> bool {
+    fn is_quiet(&self, socket: &SocketStream) -> bool {
         let mut session = self.session.lock();
         // The octets may be TLS' own: a new key.
         loop {
-            match session.tls.read_tls(&mut Unwaiting(&self.socket)) {
+            match session.tls.read_tls(&mut Unwaiting(socket)) {
                 Ok(0) => return false,
-                Ok(_) if process(&mut session.tls, &self.socket).is_ok() => {}
+                Ok(_) if process(&mut session.tls, socket).is_ok() => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return !session.holds_some(),
                 _ => return false,
             }
         }
     }
+}
 
-    fn close(&self) {
-        // If another thread has the session, the peer gets no close alert.
-        if let Some(mut session) = self.session.try_lock() {
-            session.tls.send_close_notify();
-            let _ = flush(&mut session.tls, &self.socket);
-        }
-        self.socket.close();
-    }
+fn ready(socket: &SocketStream, output: bool, until: Option<Instant>, wait: May) -> io::Result<bool> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    if wait == May::Linger { socket.ready_or_kicked(output, left) } else { socket.ready(output, left) }
 }
 
 impl Session {
@@ -312,16 +270,13 @@ impl Session {
 
 impl fmt::Debug for Secure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secure").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("Secure").finish_non_exhaustive()
     }
 }
 
 impl AsFd for MaybeTlsStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            MaybeTlsStream::Plain(socket) => socket.as_fd(),
-            MaybeTlsStream::Tls(secure) => secure.socket.as_fd(),
-        }
+        self.socket.as_fd()
     }
 }
 
@@ -435,14 +390,10 @@ impl Handshake {
         let certificate: Option<Arc<[u8]>> =
             tls.peer_certificates().and_then(|chain| Some(Arc::from(chain.first()?.as_ref())));
         let expires = certificate.as_deref().and_then(Fields::of).map_or(FOREVER, |fields| fields.not_after);
-        MaybeTlsStream::Tls(Box::new(Secure {
-            socket,
-            session: PiMutex::new(Session { tls, owed: 0 }),
-            read_timeout: AtomicU64::new(FOREVER),
-            write_timeout: AtomicU64::new(FOREVER),
-            certificate,
-            expires,
-        }))
+        let session = PiMutex::new(Session { tls, owed: 0 });
+        let [read_timeout, write_timeout] = [FOREVER; 2].map(AtomicU64::new);
+        let secure = Secure { session, read_timeout, write_timeout, certificate, expires };
+        MaybeTlsStream { socket, secure: Some(Box::new(secure)) }
     }
 
     /// After it failed: the socket, on which nothing more is said. What the peer still sends is to be read until it

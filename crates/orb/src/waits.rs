@@ -1,14 +1,14 @@
-//! What a program does around waits for replies: a job of a node gives its lane up meanwhile.
+//! A hook around waits for replies: a node's job releases its lane meanwhile.
 
 use std::sync::OnceLock;
 
-/// Runs what it is given, once, and whatever belongs around it.
+/// Runs its argument once, with other code before and after it.
 type Around = fn(&mut dyn FnMut());
 
 static AROUND: OnceLock<Around> = OnceLock::new();
 
-/// From now on each call of this process that waits for a reply runs within `around`, on the calling thread. It must run what
-/// it is given exactly once. Only the first setting of a process counts.
+/// Each later call of this process that waits for a reply runs within `around`, on the calling thread. `around` must run
+/// its argument exactly once. Only the first setting of a process counts.
 pub fn around_waits(around: fn(&mut dyn FnMut())) {
     let _ = AROUND.set(around);
 }
@@ -32,7 +32,7 @@ fn within<R>(around: Around, run: impl FnOnce() -> R) -> R {
     match (result, run) {
         (Some(result), _) => result,
         (None, Some(run)) => run(),
-        // It was taken and gave a result.
-        (None, None) => unreachable!("what ran has a result"),
+        // Taking it produced a result.
+        (None, None) => unreachable!("it ran without a result"),
     }
 }

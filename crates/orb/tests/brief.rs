@@ -19,11 +19,11 @@ fn serve(brief: bool) -> (Orb, TrackerStub) {
     (orb, tracker)
 }
 
-/// The numbers of the threads that tend ORBs, the oldest first; perhaps with one that has the name of its parent still.
+/// The numbers of the housekeeping threads, the oldest first; perhaps with one that has the name of its parent still.
 fn tenders() -> Vec<u32> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let tends = |task: &fs::DirEntry| {
-        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "orb-care")
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "orb-housekeep")
     };
     let number = |task: fs::DirEntry| task.file_name().to_str()?.parse().ok();
     let mut all: Vec<u32> = tasks.filter(tends).filter_map(number).collect();

@@ -1,9 +1,9 @@
 //! Bidirectional GIOP (CORBA 3.3 part 2, 9.8): calls both ways over one connection.
 //!
-//! A client offers it: in the first request of a connection that it opened it tells the addresses that its references
-//! name (its listen points, service context 5), and from then on carries out what comes over that connection. A server
-//! that accepts it sends its requests to those addresses over the connection, under odd request ids; the client's are
-//! even. A client that listens nowhere is reached in no other way: its references name a host that nobody has.
+//! A client offers it in the first request of a connection that it opened: service context 5 lists its listen points,
+//! the addresses in its references. A server that accepts sends requests for these addresses over the connection. Request
+//! ids of the client are even, those of the server odd. A client that listens nowhere can be called only in this way: its
+//! references have a generated host name.
 //!
 //! ```text
 //!             ┌───────────────────── Connection, in a lane ─────────────────────┐
@@ -12,11 +12,11 @@
 //!             └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The reader runs no servant and never waits. So a reply is always read, however many servants wait for one.
+//! The reader runs no servant and never waits, so it reads a reply however many servants wait for one.
 
+mod identity;
 mod points;
-mod whose;
 
+pub(crate) use identity::PeerIdentity;
 pub use points::Claims;
 pub(crate) use points::{Announcer, CONTEXT, MOST, believed, context, is_way_back, reaches, way_back};
-pub(crate) use whose::Whose;

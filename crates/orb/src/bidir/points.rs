@@ -1,4 +1,4 @@
-//! Listen points: what a client announces, and what of it is believed.
+//! The listen points that a client announces, and those of them that a server believes.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -13,8 +13,8 @@ const LONGEST: usize = 255;
 /// A domain without hosts (RFC 6761, 6.4).
 const NOWHERE: &str = ".bidir.invalid";
 
-/// Which of the addresses that a client announces on a connection a server believes to be that client's. Calls to
-/// objects there go over the connection: whoever could announce anything would get calls that are meant for others.
+/// The announced addresses that a server believes to be the client's. Calls to objects there use the client's connection,
+/// so a client that could announce any address would receive calls for other programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Claims {
     /// The address that the connection comes from; of clients on the same machine, those of the machine. And names that
@@ -130,7 +130,7 @@ fn is_here(host: &str) -> bool {
     }
 }
 
-/// What of a request's contexts is read here.
+/// The service context with listen points.
 pub(crate) const CONTEXT: u32 = CONTEXT_BI_DIR_IIOP;
 
 #[cfg(test)]

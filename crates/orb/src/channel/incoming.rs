@@ -44,6 +44,8 @@ enum ReadState {
 #[derive(Debug)]
 pub(crate) struct Whole<'a> {
     pub(crate) received: Received<'a>,
+    /// It was incomplete before, or another message still is.
+    pub(crate) begun: bool,
     pub(crate) rest: Remainder<'a>,
 }
 
@@ -87,15 +89,17 @@ impl Incoming {
         Incoming { reading: ReadState::Between, messages: Reassembler::new(limits), parked: None, at: 0, end: 0 }
     }
 
+    /// With these octets.
+    pub(crate) fn parked(limits: Limits, parked: Parked) -> Self {
+        let mut incoming = Incoming::new(limits);
+        incoming.resume(parked);
+        incoming
+    }
+
     /// Goes on with these octets, instead of what is left.
     pub(crate) fn resume(&mut self, parked: Parked) {
         (self.at, self.end) = (parked.at, parked.octets.len());
         self.parked = Some(parked.octets);
-    }
-
-    /// Continues with octets that another thread has left.
-    pub(crate) fn go_on_with(&mut self, other: Incoming) {
-        (self.parked, self.at, self.end) = (other.parked, other.at, other.end);
     }
 
     /// True while octets are there that [`next`](Self::next) has not looked at.
@@ -154,12 +158,12 @@ impl Incoming {
     /// If the stream is invalid from here on.
     #[inline]
     pub(crate) fn next<'a>(&'a mut self, buffer: &'a [u8]) -> Result<Option<Whole<'a>>, Fault> {
-        self.forget_done();
+        let begun = self.forget_done();
         let all = self.parked.as_deref().unwrap_or(buffer);
         let mut octets = &all[self.at..self.end];
         let found = self.messages.next(&mut octets)?;
         self.at = self.end - octets.len();
-        Ok(found.map(|received| Whole { received, rest: Remainder { octets, parked: self.parked.as_ref() } }))
+        Ok(found.map(|received| Whole { received, begun, rest: Remainder { octets, parked: self.parked.as_ref() } }))
     }
 
     /// [`next`](Self::next) has no more: if a message has begun, its rest is awaited from now on.
@@ -209,14 +213,16 @@ impl Incoming {
         }
     }
 
-    /// Messages that were taken count no more, unless another began before them.
+    /// Messages that were taken count no more, unless another began before them. Returns whether one did.
     #[inline]
-    fn forget_done(&mut self) {
-        if !self.has_begun() {
+    fn forget_done(&mut self) -> bool {
+        let begun = self.has_begun();
+        if !begun {
             self.reading = match self.end - self.at {
                 0 => ReadState::Between,
                 octets => ReadState::Held { octets },
             };
         }
+        begun
     }
 }

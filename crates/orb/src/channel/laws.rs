@@ -1,17 +1,19 @@
 //! Properties of a channel under any sequence of events. A script is a sequence of octets, from tests or the fuzzer.
 
 use std::io;
+use std::ops::ControlFlow;
 
 use hyoshi_wire::Limits;
 use hyoshi_wire::giop::{Fault, Header, Reassembler};
 
-use super::{Incoming, Pace, SendQueue, Whole};
+use super::{Incoming, Pace, Parked, ReadBudget, ReceiveError, Receiver, SendQueue, TurnEnd, Whole, receive};
 
 const LIMITS: Limits = Limits { message: 300, depth: 8 };
 const BUFFER: usize = 200;
 const PACE: Pace = Pace { stalled: 3, slowest: 10 };
 
 /// The rest of a script; zeros follow forever.
+#[derive(Debug)]
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -43,8 +45,68 @@ fn stream(script: &mut Script<'_>) -> Vec<u8> {
     all
 }
 
+/// A reader of a socket that stops, passes octets on and waits as its script says.
+#[derive(Debug)]
+struct Reader<'a, 's> {
+    script: &'a mut Script<'s>,
+    /// Octets that have not arrived.
+    rest: &'a [u8],
+    got: Vec<Vec<u8>>,
+    now: u64,
+    /// Of this turn.
+    reads: usize,
+    messages: usize,
+}
+
+impl Receiver for Reader<'_, '_> {
+    /// The octets that the next reader begins with, if not those that are left.
+    type Stop = Option<Parked>;
+
+    fn read(&mut self, place: &mut [u8], more: bool) -> io::Result<usize> {
+        let size = usize::from(self.script.next() % 64);
+        if size == 63 || (self.rest.is_empty() && size.is_multiple_of(2)) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.reads += usize::from(!more);
+        let count = (size + 1).min(place.len()).min(self.rest.len());
+        let (come, rest) = self.rest.split_at(count);
+        place[..count].copy_from_slice(come);
+        self.rest = rest;
+        Ok(count)
+    }
+
+    fn leave(&mut self, _: bool) -> Option<Self::Stop> {
+        (self.script.next() % 8 == 1).then_some(None)
+    }
+
+    fn message(&mut self, Whole { received, rest, .. }: Whole<'_>) -> ControlFlow<Self::Stop, Option<Parked>> {
+        self.messages += 1;
+        match self.script.next() % 5 {
+            1 => return ControlFlow::Break(Some(rest.park_with(&received))),
+            2 => {
+                self.got.push(received.octets().to_vec());
+                return ControlFlow::Break(None);
+            }
+            _ => self.got.push(received.octets().to_vec()),
+        }
+        // Another thread could have taken them.
+        ControlFlow::Continue((!rest.is_empty() && self.script.next().is_multiple_of(4)).then(|| rest.park()))
+    }
+
+    fn handled_all(&mut self, incoming: &mut Incoming) -> Option<Self::Stop> {
+        assert!(!incoming.holds_some());
+        incoming.await_rest(self.now);
+        let deadline = incoming.deadline(self.now, PACE);
+        assert_eq!(deadline.is_some(), incoming.has_begun(), "{incoming:?}");
+        assert!(deadline.is_none_or(|at| at <= self.now + PACE.stalled));
+        self.now += u64::from(self.script.next() % 3);
+        None
+    }
+}
+
 /// For any splitting, parking and passing on of a stream: its messages come out once, in order, up to the same fault.
-/// Memory is at most the announced and admitted size. A deadline runs only while the rest of a message is awaited.
+/// Memory is at most the announced and admitted size. A deadline runs only while the rest of a message is awaited. A turn
+/// does no more than its budget allows.
 pub fn incoming(script: &[u8]) {
     let script = &mut Script(script);
     let octets = stream(script);
@@ -58,76 +120,40 @@ pub fn incoming(script: &[u8]) {
             Err(fault) => break Some(fault),
         }
     };
-    let mut got: Vec<Vec<u8>> = Vec::new();
-    let (mut incoming, mut buffer, mut rest) = (Incoming::new(LIMITS), [0; BUFFER], &octets[..]);
-    let mut now = 0;
-    let found = 'all: loop {
+    let mut reader = Reader { script, rest: &octets, got: Vec::new(), now: 0, reads: 0, messages: 0 };
+    let (mut incoming, mut buffer) = (Incoming::new(LIMITS), [0; BUFFER]);
+    let found = loop {
         // Between turns: another thread, and so another buffer, may go on.
-        match script.next() % 4 {
+        match reader.script.next() % 4 {
             0 => {
                 incoming.park(&buffer);
                 buffer = [0xee; BUFFER];
             }
             1 => {
                 incoming.pause();
-                assert_eq!(incoming.deadline(now, PACE), None, "nobody is late with what is not read");
+                assert_eq!(incoming.deadline(reader.now, PACE), None, "nobody is late with what is not read");
             }
             _ => {}
         }
         assert!(incoming.held() <= BUFFER + 2 * (LIMITS.message + Header::LEN), "{} are held", incoming.held());
-        if !incoming.holds_some() {
-            if rest.is_empty() {
-                break None;
-            }
-            loop {
-                let size = usize::from(script.next() % 64) + 1;
-                let place = incoming.place(&mut buffer);
-                let count = size.min(place.len()).min(rest.len());
-                place[..count].copy_from_slice(&rest[..count]);
-                rest = &rest[count..];
-                incoming.came(count);
-                if !incoming.is_worth_reading_on(&buffer) || rest.is_empty() {
-                    break;
-                }
-            }
+        (reader.reads, reader.messages) = (0, 0);
+        let [reads, messages, octets] = [(); 3].map(|()| usize::from(reader.script.next() % 16) + 1);
+        let mut budget = ReadBudget { reads, messages, octets };
+        let end = receive(&mut reader, &mut incoming, &mut buffer, &mut budget);
+        assert!(reader.reads <= reads && reader.messages <= messages, "{reader:?}");
+        match end {
+            Ok(TurnEnd::Idle) if reader.rest.is_empty() => break None,
+            Ok(TurnEnd::Idle | TurnEnd::Stopped(None)) => {}
+            Ok(TurnEnd::Spent) => assert!(budget.is_spent()),
+            Ok(TurnEnd::Stopped(Some(again))) => incoming.resume(again),
+            Err(ReceiveError::Ended) => break None,
+            Err(ReceiveError::Stream(fault)) => break Some(fault),
+            Err(error @ (ReceiveError::Tls | ReceiveError::Socket(_))) => panic!("{error:?}"),
         }
-        loop {
-            match incoming.next(&buffer) {
-                Err(fault) => break 'all Some(fault),
-                Ok(None) => break,
-                Ok(Some(Whole { received, rest: behind })) => {
-                    got.push(received.octets().to_vec());
-                    match script.next() % 4 {
-                        0 if !behind.is_empty() => {
-                            // Another thread could have taken it.
-                            let parked = behind.park();
-                            let mut other = Incoming::new(LIMITS);
-                            other.resume(parked);
-                            buffer = [0xee; BUFFER];
-                            incoming.go_on_with(other);
-                        }
-                        1 => {
-                            let again = behind.park_with(&received);
-                            let repeated = got.pop();
-                            incoming.resume(again);
-                            let Ok(Some(once_more)) = incoming.next(&buffer) else { panic!("it is there once more") };
-                            got.push(once_more.received.octets().to_vec());
-                            assert_eq!(got.last(), repeated.as_ref());
-                        }
-                        _ => {}
-                    }
-                }
-            }
-        }
-        assert!(!incoming.holds_some());
-        incoming.await_rest(now);
-        let deadline = incoming.deadline(now, PACE);
-        assert_eq!(deadline.is_some(), incoming.has_begun(), "{incoming:?}");
-        assert!(deadline.is_none_or(|at| at <= now + PACE.stalled));
-        now += u64::from(script.next() % 3);
     };
+    assert!(reader.rest.is_empty() || found.is_some());
     assert_eq!(found, fault);
-    assert_eq!(got, expected);
+    assert_eq!(reader.got, expected);
 }
 
 /// For any sizes that the socket accepts and any callers that give up: every message is sent whole, once and in order.

@@ -2,15 +2,15 @@
 //! come out. Tests and a fuzzer drive it by sequences of operations.
 //!
 //! ```text
-//!   read ──► place, came ──► Incoming ──► next: a whole message, borrowed
-//!                                    └──► deadline of what has begun
+//!   read ──► receive ──► Incoming ──► a whole message, borrowed ──► Receiver
+//!                                └──► deadline of what has begun
 //!
 //!   send, post ─────────► SendQueue ──► flush: octets, as many as the socket takes
 //!                                  └──► deadline of what waits
 //! ```
 //!
-//! [`Outbox`] shares a [`SendQueue`] between threads. The drivers are thin: a thread of a lane, the reader of connections
-//! that carry calls both ways, a call that reads its own reply, the thread that reads a shared connection's replies.
+//! [`Outbox`] shares a [`SendQueue`] between threads. The [`Receiver`]s are thin: a thread of a lane, the reader of
+//! connections that carry calls both ways, a call that reads its own reply, the reader of a shared connection's replies.
 //!
 //! Times are milliseconds of a coarse clock: [`now`].
 
@@ -20,13 +20,15 @@ mod laws;
 mod negotiated;
 mod outbox;
 mod pace;
+mod receive;
 mod send_queue;
 mod tally;
 
-pub(crate) use incoming::{Incoming, Whole};
+pub(crate) use incoming::{Incoming, Parked, Whole};
 pub(crate) use negotiated::Negotiated;
 pub(crate) use outbox::{Announced, Outbox, Sending, slowest};
 pub(crate) use pace::Pace;
+pub(crate) use receive::{ReadBudget, ReceiveError, Receiver, TurnEnd, receive};
 pub(crate) use send_queue::SendQueue;
 pub(crate) use tally::Tally;
 

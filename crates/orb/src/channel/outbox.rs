@@ -32,6 +32,8 @@ pub(crate) struct OutboxState {
     pub(crate) announced: Announced,
     /// Ticket of the last reply that had to wait.
     last_reply: u64,
+    /// Octets that the other side has accepted since some wait, as of the last change.
+    gone: usize,
     /// The lane arms the connection once all is sent.
     arm: bool,
     /// The lane's list contains the connection. Only its tick clears this, or the list could contain it twice.
@@ -58,7 +60,7 @@ impl Outbox {
     /// `all` counts the octets of all outboxes of a lane. `sticky` as in [`SendQueue::new`].
     pub(crate) fn new(all: Arc<AtomicUsize>, sticky: bool) -> Self {
         let (queue, announced) = (SendQueue::new(sticky), Announced::default());
-        let inner = PiMutex::new(OutboxState { queue, announced, last_reply: 0, arm: false, listed: false });
+        let inner = PiMutex::new(OutboxState { queue, announced, last_reply: 0, gone: 0, arm: false, listed: false });
         Outbox { inner, octets: Tally::new(all), replies: AtomicBool::new(false), still: AtomicU32::new(0) }
     }
 
@@ -71,7 +73,7 @@ impl Outbox {
         self.inner.try_lock().map(|inner| Sending { outbox: self, inner })
     }
 
-    /// Asks to be armed. True if the connection may be armed at once; otherwise [`tend`](Self::tend) reports it.
+    /// Asks to be armed. True if the connection may be armed at once; otherwise [`tick`](Self::tick) reports it.
     pub(crate) fn may_arm(&self) -> bool {
         let mut sending = self.lock();
         sending.arm = sending.queue.is_behind();
@@ -107,7 +109,7 @@ impl Outbox {
     /// # Errors
     ///
     /// If the other side is too slow, or the connection is over.
-    pub(crate) fn tend(
+    pub(crate) fn tick(
         &self,
         now: u64,
         pace: Pace,
@@ -132,23 +134,10 @@ impl Outbox {
 
 impl Sending<'_> {
     /// Sends what waits, as far as the socket accepts it. True if that is all.
-    pub(crate) fn flush(&mut self, now: u64, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
-        let still = &self.outbox.still;
-        let flushed =
-            self.inner.queue.flush(now, |octets| write(octets).inspect(|_| still.store(0, Ordering::Relaxed)));
+    pub(crate) fn flush(&mut self, now: u64, write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
+        let flushed = self.queue.flush(now, write);
         self.publish();
         flushed.map(|()| !self.queue.is_behind())
-    }
-
-    /// Sends the built messages after the waiting ones: see [`SendQueue::post`].
-    pub(crate) fn post(
-        &mut self,
-        own: usize,
-        now: u64,
-        mut write: impl FnMut(&[u8]) -> io::Result<usize>,
-    ) -> io::Result<Option<u64>> {
-        let still = &self.outbox.still;
-        self.inner.queue.post(own, now, |octets| write(octets).inspect(|_| still.store(0, Ordering::Relaxed)))
     }
 
     /// Sends a reply after the waiting messages, as far as the socket accepts it.
@@ -167,9 +156,13 @@ impl Sending<'_> {
 
     /// Shows what waits to threads without the lock.
     #[inline]
-    fn publish(&self) {
+    fn publish(&mut self) {
         let Outbox { octets, replies, still, .. } = self.outbox;
-        let (before, held) = (octets.own(), self.inner.queue.held());
+        let (before, held, gone) = (octets.own(), self.inner.queue.held(), self.inner.queue.gone());
+        if self.inner.gone != gone {
+            self.inner.gone = gone;
+            still.store(0, Ordering::Relaxed);
+        }
         if before != held || replies.load(Ordering::Relaxed) {
             if before == 0 {
                 still.store(0, Ordering::Relaxed);
@@ -274,12 +267,12 @@ mod tests {
     fn a_connection_stands_still_from_tick_to_tick_until_it_accepts_something() {
         let outbox = behind();
         for ticks in 1..4 {
-            assert_eq!(outbox.tend(0, PACE, accepts(0)).unwrap(), None);
+            assert_eq!(outbox.tick(0, PACE, accepts(0)).unwrap(), None);
             assert_eq!(outbox.debt(), (90, ticks));
         }
-        assert_eq!(outbox.tend(0, PACE, accepts(1)).unwrap(), None);
+        assert_eq!(outbox.tick(0, PACE, accepts(1)).unwrap(), None);
         assert_eq!(outbox.debt().1, 0);
-        assert!(outbox.tend(11, PACE, accepts(0)).is_err(), "too slow");
+        assert!(outbox.tick(11, PACE, accepts(0)).is_err(), "too slow");
     }
 
     #[test]
@@ -287,7 +280,7 @@ mod tests {
         let outbox = behind();
         let mut sending = outbox.lock();
         sending.queue.to.raw(&[8; 50]);
-        sending.post(0, 0, accepts(100)).unwrap();
+        sending.queue.post(0, 0, accepts(100)).unwrap();
         drop(sending);
         assert_eq!((outbox.debt().0, outbox.owes_replies()), (40, false));
     }
@@ -297,7 +290,7 @@ mod tests {
         let outbox = behind();
         let mut sending = outbox.lock();
         sending.queue.to.raw(&[8; 50]);
-        let ticket = sending.post(0, 0, accepts(0)).unwrap().unwrap();
+        let ticket = sending.queue.post(0, 0, accepts(0)).unwrap().unwrap();
         drop(sending);
         outbox.clear();
         let sending = outbox.lock();
@@ -325,7 +318,7 @@ mod tests {
             assert!(!outbox.lock().list(), "it is in the list");
         }
         assert!(!outbox.may_arm());
-        assert_eq!(outbox.tend(0, PACE, accepts(100)).unwrap(), Some(true));
+        assert_eq!(outbox.tick(0, PACE, accepts(100)).unwrap(), Some(true));
         assert!(outbox.may_arm() && !outbox.lock().list(), "nothing waits");
         outbox.lock().reply(&[7; 100], || 0, accepts(10)).unwrap();
         assert!(outbox.lock().list());

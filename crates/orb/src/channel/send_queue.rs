@@ -78,6 +78,15 @@ impl SendQueue {
         self.held
     }
 
+    /// Octets that the socket took since some wait.
+    #[inline]
+    pub(crate) fn gone(&self) -> usize {
+        match self.writing {
+            Writing::Waiting { gone, .. } => gone,
+            Writing::Idle => 0,
+        }
+    }
+
     /// When the socket last took some, while some waits.
     pub(crate) fn since(&self) -> Option<u64> {
         match self.writing {

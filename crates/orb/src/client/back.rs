@@ -1,4 +1,4 @@
-//! Ways to a peer that it opened itself: connections that carry calls both ways, by the address that it announced.
+//! Connections that a peer opened and that carry calls both ways, by the address that the peer announced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use hyoshi_os::PiMutex;
 use hyoshi_wire::CharSet;
 
 use super::mux::Mux;
-use crate::bidir::Whose;
+use crate::bidir::PeerIdentity;
 use crate::current;
 
 /// The most connections that lead to one address.
@@ -16,7 +16,7 @@ const MOST: usize = 8;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct WaysBack {
-    /// The oldest first: its peer has the address, for as long as the connection lives.
+    /// The oldest first. Its peer owns the address while the connection exists.
     all: PiMutex<Vec<AnnouncedConnection>>,
     /// Whether there are any.
     any: AtomicBool,
@@ -24,18 +24,18 @@ pub(crate) struct WaysBack {
     users: AtomicUsize,
 }
 
-/// A connection that leads to the address, as its peer says.
+/// A connection whose peer announced the address.
 #[derive(Debug)]
 struct AnnouncedConnection {
     mux: Arc<Mux>,
-    /// Its owner; none if nothing proves it well enough to share the address.
-    whose: Option<Whose>,
+    /// Its peer; `None` if that is not known well enough to share the address.
+    identity: Option<PeerIdentity>,
 }
 
 impl AnnouncedConnection {
-    /// True of the first connection, and of those that show to be of the same peer.
+    /// True of the first connection, and of others of the same peer.
     fn shares(&self, first: &AnnouncedConnection) -> bool {
-        Arc::ptr_eq(&self.mux, &first.mux) || (self.whose.is_some() && self.whose == first.whose)
+        Arc::ptr_eq(&self.mux, &first.mux) || (self.identity.is_some() && self.identity == first.identity)
     }
 }
 
@@ -45,9 +45,9 @@ impl WaysBack {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Of the connections of the peer that announced the address first: the one whose request the calling thread
-    /// carries out, if that is of these; else the oldest on which narrow characters are as said, else the oldest. (A
-    /// client of omniORB's that has opened several reads those only on which it waits.)
+    /// Selects among the connections of the peer that announced the address first: that of the request which the calling
+    /// thread serves; else the oldest with these narrow characters; else the oldest. (An omniORB client with several
+    /// connections reads only those on which it waits.)
     #[cold]
     pub(super) fn way(&self, chars: CharSet) -> Option<Arc<Mux>> {
         let own = current::socket();
@@ -59,12 +59,12 @@ impl WaysBack {
         same.or_else(|| shared.find(|mux| mux.chars() == Some(chars))).or(Some(&first.mux)).cloned()
     }
 
-    /// A reference leads there.
+    /// Counts a reference that leads there.
     pub(super) fn use_it(&self) {
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// No more.
+    /// Counts it out.
     pub(super) fn leave_it(&self) {
         self.users.fetch_sub(1, Ordering::Relaxed);
     }
@@ -74,17 +74,17 @@ impl WaysBack {
         self.users.load(Ordering::Relaxed) > 0
     }
 
-    /// Calls may go over this connection, as soon as none of another peer came first. False if it is known, or there
-    /// are too many.
-    pub(super) fn add(&self, mux: &Arc<Mux>, whose: Option<Whose>) -> bool {
+    /// Adds a connection. Calls use it unless another peer has announced the address before. False if it is known, or
+    /// there are too many.
+    pub(super) fn add(&self, mux: &Arc<Mux>, identity: Option<PeerIdentity>) -> bool {
         let mut all = self.all.lock();
         all.retain(|known| known.mux.is_alive());
         if all.iter().any(|known| Arc::ptr_eq(&known.mux, mux)) {
             return false;
         }
-        let new = AnnouncedConnection { mux: mux.clone(), whose };
+        let new = AnnouncedConnection { mux: mux.clone(), identity };
         if all.len() >= MOST {
-            // Others do not keep the peer that has the address from announcing it again.
+            // Connections of other peers must not prevent the owner of the address from announcing it again.
             let foreign = all.iter().rposition(|known| !known.shares(&all[0]));
             match foreign.filter(|_| new.shares(&all[0])) {
                 Some(foreign) => drop(all.remove(foreign)),
@@ -96,7 +96,7 @@ impl WaysBack {
         true
     }
 
-    /// Those there are.
+    /// All connections.
     pub(super) fn all(&self) -> Vec<Arc<Mux>> {
         if !self.is_there() {
             return Vec::new();
@@ -104,7 +104,7 @@ impl WaysBack {
         self.all.lock().iter().map(|known| known.mux.clone()).collect()
     }
 
-    /// Some of them may have ended.
+    /// Removes connections that have ended.
     pub(crate) fn forget_dead(&self) {
         let mut all = self.all.lock();
         all.retain(|known| known.mux.is_alive());

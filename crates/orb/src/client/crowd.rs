@@ -63,7 +63,7 @@ impl Crowd {
 
 /// A call's place on a shared connection.
 #[derive(Debug)]
-pub(super) struct Guest<'a> {
+pub(crate) struct Guest<'a> {
     crowd: &'a Crowd,
     at: usize,
 }

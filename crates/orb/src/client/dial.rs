@@ -18,11 +18,11 @@ use crate::transport::{Transport, TransportRules};
 
 /// How long connecting may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     /// To find the host's addresses, and for each of them.
-    pub(super) each: Duration,
+    pub(crate) each: Duration,
     /// For all that the call needs.
-    pub(super) until: Option<Instant>,
+    pub(crate) until: Option<Instant>,
 }
 
 impl Patience {

@@ -1,6 +1,7 @@
 //! A connection that one call at a time has for itself: it writes once and reads its own reply.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -11,9 +12,9 @@ use hyoshi_os::{May, SocketAddress};
 use hyoshi_wire::giop::{Message, Received, Reply, cancel_request};
 use hyoshi_wire::{ByteOrder, CharSet, Encoder, Limits, Version};
 
-use crate::channel::Incoming;
+use crate::channel::{Incoming, Parked, ReadBudget, Receiver, TurnEnd, Whole, receive};
 use crate::failure::CallFailure;
-use crate::socket::{fetch, refused};
+use crate::socket::refused;
 use crate::stream::MaybeTlsStream;
 use crate::tls::Dial;
 
@@ -23,13 +24,13 @@ const FRESH: Span = Span::from_millis(50);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     stream: Arc<MaybeTlsStream>,
     incoming: Incoming,
     /// Even: odd ones are the server's, where it calls back over the connection.
     next: u32,
     /// The code sets are announced.
-    pub(super) told: bool,
+    pub(crate) announced: bool,
     /// When its last call began, on the coarse clock: one look at it for each call.
     pub(super) used: Span,
     /// What the socket's timeouts are set to.
@@ -71,7 +72,7 @@ impl Line {
             stream: Arc::new(stream),
             incoming,
             next: 0,
-            told: false,
+            announced: false,
             used: coarse(),
             read_timeout: None,
             write_timeout: None,
@@ -87,7 +88,7 @@ impl Line {
     }
 
     #[inline]
-    pub(super) fn next_id(&mut self) -> u32 {
+    pub(crate) fn next_id(&mut self) -> u32 {
         self.next = self.next.wrapping_add(2);
         self.next
     }
@@ -110,7 +111,7 @@ impl Line {
 
     /// Sends a request.
     #[inline]
-    pub(super) fn send(&mut self, request: &[u8], until: Option<Instant>) -> Result<(), CallFailure> {
+    pub(crate) fn send(&mut self, request: &[u8], until: Option<Instant>) -> Result<(), CallFailure> {
         let mut rest = request;
         while !rest.is_empty() {
             // Anew for each part: a server that takes a little now and then must not put the end off.
@@ -131,7 +132,7 @@ impl Line {
 
     /// Waits for the reply to `id`, and shows it to `accept`.
     #[inline]
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         id: u32,
         until: Option<Instant>,
@@ -139,27 +140,12 @@ impl Line {
         accept: impl FnOnce(Reply<'_>) -> Result<(), CallFailure>,
         chars: CharSet,
     ) -> Result<(), CallFailure> {
-        loop {
-            while let Some(whole) = self.incoming.next(buffer).map_err(|_| CallFailure::Garbled)? {
-                let reply = reply(&whole.received, chars)?;
-                if reply.id == id {
-                    return accept(reply);
-                }
-                let Some(late) = self.late.iter().position(|late| *late == reply.id) else {
-                    return Err(CallFailure::Garbled);
-                };
-                self.late.swap_remove(late);
-            }
-            let timeout = left(until)?;
-            if timeout != self.read_timeout {
-                self.stream.read_timeout(timeout).map_err(|_| CallFailure::Lost)?;
-                self.read_timeout = timeout;
-            }
-            // The timeout is that of one read: a reply in parts must not have it several times.
-            let more = if until.is_some() { May::Never } else { May::Wait };
-            if !fetch(&self.stream, &mut self.incoming, buffer, May::Wait, more)? {
-                return Err(CallFailure::TimedOut);
-            }
+        let Line { stream, incoming, read_timeout, late, .. } = self;
+        let (wanted, wait) = (Some((id, accept)), May::Wait);
+        let mut replies = Replies { stream, late, wanted, wait, until, read_timeout, chars };
+        match receive(&mut replies, incoming, buffer, &mut ReadBudget::unbounded())? {
+            TurnEnd::Stopped(outcome) => outcome,
+            TurnEnd::Idle | TurnEnd::Spent => Err(CallFailure::TimedOut),
         }
     }
 
@@ -171,7 +157,7 @@ impl Line {
 
     /// The caller no longer waits for the reply to `id`: sends a cancel request. True if the connection can be used
     /// once the reply has arrived.
-    pub(super) fn cancel(&mut self, id: u32, version: Version) -> bool {
+    pub(crate) fn cancel(&mut self, id: u32, version: Version) -> bool {
         let mut to = Encoder::new(ByteOrder::NATIVE);
         to.speak(version, Default::default());
         let told = cancel_request(id, &mut to).is_ok()
@@ -180,26 +166,65 @@ impl Line {
         told && self.late.len() < 8
     }
 
-    /// Takes late replies in, without waiting. False if the connection is over.
+    /// Receives late replies, without waiting. False if the connection is over.
     pub(super) fn drain(&mut self, buffer: &mut [u8]) -> bool {
-        loop {
-            match self.incoming.next(buffer) {
-                Ok(Some(whole)) => match whole.received.decode() {
-                    Ok(Message::Reply(reply)) => self.late.retain(|late| *late != reply.id),
-                    _ => return false,
-                },
-                Ok(None) => match fetch(&self.stream, &mut self.incoming, buffer, May::Never, May::Never) {
-                    Ok(true) => {}
-                    Ok(false) => return true,
-                    Err(_) => return false,
-                },
-                Err(_) => return false,
-            }
-        }
+        type Nobody = fn(Reply<'_>) -> Result<(), CallFailure>;
+        let Line { stream, incoming, read_timeout, late, .. } = self;
+        let (wanted, wait, until, chars) = (None::<(u32, Nobody)>, May::Never, None, CharSet::Latin1);
+        let mut replies = Replies { stream, late, wanted, wait, until, read_timeout, chars };
+        let end = receive(&mut replies, incoming, buffer, &mut ReadBudget::unbounded());
+        matches!(end, Ok(TurnEnd::Idle))
     }
 
-    pub(super) fn close(self) {
+    pub(crate) fn close(self) {
         self.stream.close();
+    }
+}
+
+/// Receives the reply of a call, and late ones.
+struct Replies<'a, F> {
+    stream: &'a MaybeTlsStream,
+    late: &'a mut Vec<u32>,
+    /// The id of the call's reply, and what accepts it.
+    wanted: Option<(u32, F)>,
+    wait: May,
+    until: Option<Instant>,
+    /// What the socket's timeout is set to.
+    read_timeout: &'a mut Option<Duration>,
+    chars: CharSet,
+}
+
+impl<F: FnOnce(Reply<'_>) -> Result<(), CallFailure>> Receiver for Replies<'_, F> {
+    type Stop = Result<(), CallFailure>;
+
+    #[inline]
+    fn read(&mut self, place: &mut [u8], more: bool) -> io::Result<usize> {
+        // The timeout is that of one read: a reply in parts must not have it several times.
+        if self.wait == May::Never || (more && self.until.is_some()) {
+            return self.stream.read(place, May::Never);
+        }
+        let timeout = left(self.until).map_err(|_| io::ErrorKind::WouldBlock)?;
+        if timeout != *self.read_timeout {
+            self.stream.read_timeout(timeout)?;
+            *self.read_timeout = timeout;
+        }
+        self.stream.read(place, self.wait)
+    }
+
+    #[inline]
+    fn message(&mut self, whole: Whole<'_>) -> ControlFlow<Self::Stop, Option<Parked>> {
+        let reply = match reply(&whole.received, self.chars) {
+            Ok(reply) => reply,
+            Err(failure) => return ControlFlow::Break(Err(failure)),
+        };
+        if let Some((_, accept)) = self.wanted.take_if(|(id, _)| *id == reply.id) {
+            return ControlFlow::Break(accept(reply));
+        }
+        match self.late.iter().position(|late| *late == reply.id) {
+            Some(late) => self.late.swap_remove(late),
+            None => return ControlFlow::Break(Err(CallFailure::Garbled)),
+        };
+        ControlFlow::Continue(None)
     }
 }
 

@@ -6,24 +6,24 @@
 //! withdrawn if none of it was sent; otherwise the next sender or the ORB's housekeeping completes it.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::{May, PiMutex, Spawn, Wake};
+use hyoshi_os::{May, PiMutex, Spawn};
 use hyoshi_wire::giop::{Kept, Received, cancel_request};
 use hyoshi_wire::{CharSet, EncodeError, Encoder, Limits, Version};
 
 use super::line::reply;
-use crate::channel::{Announced, Incoming, Sending, Whole, now};
+use crate::channel::{Announced, Incoming, Parked, ReadBudget, Receiver, Sending, TurnEnd, Whole, now, receive};
 use crate::failure::CallFailure;
 use crate::housekeeping::Housekeeping;
 use crate::limits::{ClientLimits, duration, millis};
-use crate::promise;
-use crate::socket::{BUFFER, Socket, fetch, refused};
+use crate::promise::Promise;
+use crate::socket::{BUFFER, Socket, refused};
 use crate::stream::MaybeTlsStream;
 
 /// Callers that wait for the socket check it for a standstill this often.
@@ -36,7 +36,7 @@ pub(crate) struct Mux {
     /// Set if the connection carries calls both ways.
     both: Option<BothWays>,
     /// Callers that wait for a reply, by request id; none once the connection is over.
-    waiting: PiMutex<Option<HashMap<u32, Arc<Waiter>>>>,
+    waiting: PiMutex<Option<HashMap<u32, Arc<PendingReply>>>>,
     next: AtomicU32,
     /// When a request was last sent.
     used: AtomicU64,
@@ -50,16 +50,16 @@ pub(crate) struct Mux {
 /// The other direction of a connection that carries calls both ways.
 #[derive(Debug)]
 pub(crate) struct BothWays {
-    pub(crate) keeper: Box<dyn Keeper>,
+    pub(crate) lane: Box<dyn DuplexLane>,
     /// The context that offers calls in the other direction, if this side opened the connection.
     pub(crate) offer: Option<Arc<[u8]>>,
 }
 
 /// The lane of a connection that carries calls both ways.
-pub(crate) trait Keeper: fmt::Debug + Send + Sync {
+pub(crate) trait DuplexLane: fmt::Debug + Send + Sync {
     /// Octets of the connection wait. `first` if the lane does not list it yet. False if the lane has closed it, because
     /// too many octets wait in the lane.
-    fn keep(&self, first: bool) -> bool;
+    fn list_waiting(&self, first: bool) -> bool;
 
     /// Reads the connection, even if many requests wait: a reply is expected, or there is room for replies again.
     fn read_on(&self);
@@ -72,7 +72,7 @@ pub(crate) trait TakeIn: fmt::Debug + Send + Sync {
         &self,
         link: MaybeTlsStream,
         most: usize,
-        calls: &dyn Fn(Arc<Socket>, Box<dyn Keeper>) -> Mux,
+        calls: &dyn Fn(Arc<Socket>, Box<dyn DuplexLane>) -> Mux,
     ) -> io::Result<Arc<Mux>>;
 }
 
@@ -86,46 +86,26 @@ pub(crate) struct BidirOffer {
 
 /// What a request announces, as the first on its connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opening<'a> {
+pub(crate) struct Opening<'a> {
     /// The code sets.
-    pub(super) sets: bool,
+    pub(crate) sets: bool,
     /// The listen points: this context.
-    pub(super) points: Option<&'a [u8]>,
+    pub(crate) points: Option<&'a [u8]>,
 }
 
-/// A place for a reply.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    arrived: Wake,
-    reply: PiMutex<Option<Result<Kept, CallFailure>>>,
-}
+/// The reply to a request, as a whole message.
+pub(crate) type PendingReply = Promise<Result<Kept, CallFailure>>;
 
-impl Waiter {
-    fn fill(&self, reply: Result<Kept, CallFailure>) {
-        *self.reply.lock() = Some(reply);
-        self.arrived.post();
-    }
-
-    /// True once a reply or a failure has arrived.
-    pub(super) fn is_filled(&self) -> bool {
-        self.reply.lock().is_some()
-    }
-
-    /// Waits for the reply, as a whole message.
-    pub(super) fn wait(&self, until: Option<Instant>) -> Result<Kept, CallFailure> {
-        loop {
-            if let Some(reply) = self.reply.lock().take() {
-                return reply;
-            }
-            if !promise::wait(&self.arrived, until) {
-                return Err(CallFailure::TimedOut);
-            }
-        }
+/// Waits for a reply.
+pub(crate) fn wait_for(reply: &PendingReply, until: Option<Instant>) -> Result<&Kept, CallFailure> {
+    match reply.wait(until) {
+        Some(reply) => reply.as_ref().map_err(Clone::clone),
+        None => Err(CallFailure::TimedOut),
     }
 }
 
 /// Builds a request: gets its id and what it is to announce, and returns what it announces.
-pub(super) trait BuildRequest: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError> {}
+pub(crate) trait BuildRequest: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError> {}
 
 impl<F: FnOnce(u32, Opening<'_>, &mut Encoder) -> Result<Announced, EncodeError>> BuildRequest for F {}
 
@@ -168,7 +148,7 @@ impl Mux {
 
     /// The code set of narrow characters on a connection that carries calls both ways. `None` if this side can still
     /// announce it.
-    pub(super) fn chars(&self) -> Option<CharSet> {
+    pub(crate) fn chars(&self) -> Option<CharSet> {
         let (both, terms) = (self.both.as_ref()?, &self.socket.terms);
         (terms.is_agreed() || both.offer.is_none()).then(|| terms.chars())
     }
@@ -208,21 +188,21 @@ impl Mux {
         retires
     }
 
-    /// Sends a request, and returns the place for its reply.
-    pub(super) fn request(
+    /// Sends a request, and returns its id and the reply.
+    pub(crate) fn request(
         &self,
         until: Option<Instant>,
         build: impl BuildRequest,
-    ) -> Result<(u32, Arc<Waiter>), CallFailure> {
+    ) -> Result<(u32, Arc<PendingReply>), CallFailure> {
         let id = self.next_id();
-        let waiter = Arc::new(Waiter { arrived: Wake::new(), reply: PiMutex::new(None) });
+        let reply = Arc::new(Promise::new());
         {
             let mut waiting = self.waiting.lock();
             let waiting = waiting.as_mut().ok_or_else(|| self.unsent())?;
             if waiting.len() >= self.limits.in_flight {
                 return Err(CallFailure::InFlight);
             }
-            waiting.insert(id, waiter.clone());
+            waiting.insert(id, reply.clone());
         }
         self.read_on();
         let mut version = Version::default();
@@ -233,7 +213,7 @@ impl Mux {
         };
         let sent = self.put(id, false, until, own).and_then(|ticket| self.deliver(ticket, until, true));
         match sent {
-            Ok(()) => Ok((id, waiter)),
+            Ok(()) => Ok((id, reply)),
             Err(failure) => {
                 // The request will be completed: a cancel request follows it.
                 match failure {
@@ -246,7 +226,7 @@ impl Mux {
     }
 
     /// Sends a request without a reply, or delays it to send it with others: then it waits for nothing but room.
-    pub(super) fn post(
+    pub(crate) fn post(
         &self,
         put_off: bool,
         until: Option<Instant>,
@@ -261,7 +241,7 @@ impl Mux {
     }
 
     fn read_on(&self) {
-        self.both.as_ref().inspect(|both| both.keeper.read_on());
+        self.both.as_ref().inspect(|both| both.lane.read_on());
     }
 
     /// Builds a request, and sends what the socket accepts at once. Returns a ticket if that is not all.
@@ -297,14 +277,17 @@ impl Mux {
     /// Sends the built messages; what begins at `own` can be withdrawn.
     fn send(&self, mut out: Sending<'_>, own: usize) -> Result<Option<u64>, CallFailure> {
         let owed = self.socket.outbox.owes_replies();
-        let posted = out.post(own, now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))?;
+        let posted =
+            out.queue.post(own, now(), |octets| self.socket.write_now(octets)).map_err(|error| self.fail(&error))?;
         let (waits, first) = (out.queue.is_behind(), out.list());
         drop(out);
         if owed && !self.socket.outbox.owes_replies() {
             self.read_on();
         }
         match &self.both {
-            Some(both) if waits && !both.keeper.keep(first) => Err(self.fail(&io::ErrorKind::ConnectionAborted.into())),
+            Some(both) if waits && !both.lane.list_waiting(first) => {
+                Err(self.fail(&io::ErrorKind::ConnectionAborted.into()))
+            }
             _ => Ok(posted),
         }
     }
@@ -423,7 +406,7 @@ impl Mux {
     }
 
     /// No caller waits for the reply to `id` any more: sends a cancel request, without waiting.
-    pub(super) fn cancel(&self, id: u32, version: Version) {
+    pub(crate) fn cancel(&self, id: u32, version: Version) {
         if !self.forget(id) {
             return;
         }
@@ -457,7 +440,13 @@ impl Mux {
     fn read(&self) {
         let mut incoming = Incoming::new(Limits { message: self.limits.message, ..Limits::default() });
         let mut buffer = vec![0; BUFFER];
-        let Err(why) = self.hand_out(&mut incoming, &mut buffer);
+        let why = loop {
+            match receive(&mut &*self, &mut incoming, &mut buffer, &mut ReadBudget::unbounded()) {
+                Ok(TurnEnd::Idle | TurnEnd::Spent) => {}
+                Ok(TurnEnd::Stopped(why)) => break why,
+                Err(error) => break error.into(),
+            }
+        };
         // Before callers find it closed, as in `fail`.
         let why = self.ended.get_or_init(|| why).clone();
         self.close();
@@ -470,7 +459,7 @@ impl Mux {
         self.closing.store(true, Ordering::Release);
         let waiting = self.waiting.lock().take();
         for waiter in waiting.into_iter().flat_map(HashMap::into_values) {
-            waiter.fill(Err(why.clone()));
+            waiter.keep(Err(why.clone()));
         }
     }
 
@@ -478,18 +467,25 @@ impl Mux {
     pub(crate) fn replied(&self, id: u32, reply: &Received<'_>) {
         let waiter = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
         if let Some(waiter) = waiter {
-            waiter.fill(Ok(reply.keep()));
+            waiter.keep(Ok(reply.keep()));
         }
     }
+}
 
-    /// Passes on replies until the connection ends, and returns why it did.
-    fn hand_out(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> Result<Infallible, CallFailure> {
-        loop {
-            while let Some(Whole { received, .. }) = incoming.next(buffer).map_err(|_| CallFailure::Garbled)? {
-                self.replied(reply(&received, CharSet::Latin1)?.id, &received);
-            }
-            fetch(&self.socket.link, incoming, buffer, May::Wait, May::Wait)?;
+/// Passes replies to their callers until the connection ends.
+impl Receiver for &Mux {
+    type Stop = CallFailure;
+
+    fn read(&mut self, place: &mut [u8], _: bool) -> io::Result<usize> {
+        self.socket.link.read(place, May::Wait)
+    }
+
+    fn message(&mut self, Whole { received, .. }: Whole<'_>) -> ControlFlow<CallFailure, Option<Parked>> {
+        match reply(&received, CharSet::Latin1) {
+            Ok(reply) => self.replied(reply.id, &received),
+            Err(failure) => return ControlFlow::Break(failure),
         }
+        ControlFlow::Continue(None)
     }
 }
 
@@ -500,8 +496,8 @@ mod tests {
     #[derive(Debug)]
     struct AnyLane;
 
-    impl Keeper for AnyLane {
-        fn keep(&self, _: bool) -> bool {
+    impl DuplexLane for AnyLane {
+        fn list_waiting(&self, _: bool) -> bool {
             true
         }
 
@@ -513,8 +509,8 @@ mod tests {
         let listener = hyoshi_os::Listener::bind(&"127.0.0.1:0".parse().map(hyoshi_os::SocketAddress::Tcp).unwrap());
         let listener = listener.unwrap();
         let stream = hyoshi_os::SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap();
-        let socket = Arc::new(Socket::new(MaybeTlsStream::Plain(stream), Arc::default()));
-        let both = BothWays { keeper: Box::new(AnyLane), offer: None };
+        let socket = Arc::new(Socket::new(stream.into(), Arc::default()));
+        let both = BothWays { lane: Box::new(AnyLane), offer: None };
         let mux = Mux::new(socket.clone(), Some(both), &ClientLimits::default(), &Arc::default());
         std::thread::scope(|scope| {
             let post = scope.spawn(|| {

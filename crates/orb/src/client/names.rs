@@ -1,6 +1,5 @@
-//! Addresses of servers as exceptions tell them: texts that live as long as the process, for exceptions are copied
-//! freely. Only servers that failed or raised something have one, and no more than a bounded number of a bounded
-//! length, so that nobody can fill memory by naming ever new ones; the others' exceptions tell no address.
+//! Server addresses for exceptions. Exceptions are `Copy`, so the texts live as long as the process. Their number and
+//! length are bounded; beyond that exceptions have no address.
 
 use std::collections::BTreeSet;
 

@@ -24,20 +24,20 @@ use crate::stream::MaybeTlsStream;
 pub(crate) struct Peer {
     dialling: Dialling,
     sets: Option<Transmission>,
-    pub(super) pool: Pool,
+    pub(crate) pool: Pool,
     /// The first carries delayed oneways, asynchronous calls, and calls both ways.
     shared: Box<[SharedConnection]>,
     crowd: Crowd,
     /// Connections that it opened itself.
-    back: Arc<WaysBack>,
+    pub(super) back: Arc<WaysBack>,
 }
 
 /// An endpoint, and the code sets that its connections agree upon: what characters are there holds for each request
 /// on a connection, so that references which say otherwise, or nothing, need connections of their own.
-pub(super) type PeerKey = (IorEndpoint, Option<Transmission>);
+pub(crate) type PeerKey = (IorEndpoint, Option<Transmission>);
 
 /// The connection of a call.
-pub(super) enum Over<'a> {
+pub(crate) enum Over<'a> {
     /// A connection of its own.
     Line(Box<Line>),
     /// A shared connection, and the call's place there.
@@ -55,26 +55,20 @@ impl Peer {
         (self.dialling.endpoint.clone(), self.sets)
     }
 
-    /// Its address, for exceptions.
+    /// Its address, for exceptions. `without_plain` if the reference also has plain addresses, which are not used.
     #[cold]
-    pub(super) fn name(&self) -> Option<&'static str> {
-        names::of(&self.dialling.endpoint, false)
+    pub(crate) fn name(&self, without_plain: bool) -> Option<&'static str> {
+        names::of(&self.dialling.endpoint, without_plain)
     }
 
-    /// The same if the reference also has plain addresses, which are not used.
-    #[cold]
-    pub(super) fn name_without_plain(&self) -> Option<&'static str> {
-        names::of(&self.dialling.endpoint, true)
-    }
-
-    pub(super) fn is_unix(&self) -> bool {
+    pub(crate) fn is_unix(&self) -> bool {
         matches!(self.dialling.endpoint, IorEndpoint::Unix { .. })
     }
 
     /// The connection that carries calls both ways, if calls to this peer go over one: one that it opened itself, or,
     /// where that is offered, one to it.
     #[inline]
-    pub(super) fn both_ways(
+    pub(crate) fn both_ways(
         &self,
         version: Version,
         chars: CharSet,
@@ -91,18 +85,13 @@ impl Peer {
     }
 
     #[inline]
-    pub(super) fn has_way_back(&self) -> bool {
+    pub(crate) fn has_way_back(&self) -> bool {
         self.back.is_there()
-    }
-
-    /// No reference leads to it any more.
-    pub(super) fn leave_way_back(&self) {
-        self.back.leave_it();
     }
 
     /// A connection for a call.
     #[inline]
-    pub(super) fn take(&self, patience: &Patience) -> Result<Over<'_>, CallFailure> {
+    pub(crate) fn take(&self, patience: &Patience) -> Result<Over<'_>, CallFailure> {
         if self.crowd.is_crowded() {
             return self.join(patience);
         }
@@ -131,7 +120,7 @@ impl Peer {
     }
 
     /// The first connection that calls share.
-    pub(super) fn mux(&self, patience: &Patience) -> Result<Arc<Mux>, CallFailure> {
+    pub(crate) fn mux(&self, patience: &Patience) -> Result<Arc<Mux>, CallFailure> {
         self.mux_at(0, patience)
     }
 
@@ -147,8 +136,8 @@ impl Peer {
         let Some(BidirOffer { lane, context }) = offer.get() else {
             return Mux::start(stream, limits, housekeeping);
         };
-        let calls = |socket, keeper| {
-            let both = BothWays { keeper, offer: Some(context.clone()) };
+        let calls = |socket, lane| {
+            let both = BothWays { lane, offer: Some(context.clone()) };
             Mux::new(socket, Some(both), limits, housekeeping)
         };
         lane.take_in(stream, limits.message, &calls)

@@ -10,9 +10,9 @@ use hyoshi_wire::ior::IorEndpoint;
 use super::back::WaysBack;
 use super::dial::{Common, Dialling};
 use super::lookup::Lookups;
-use super::mux::{BidirOffer, BothWays, Keeper, Mux};
+use super::mux::{BidirOffer, BothWays, DuplexLane, Mux};
 use super::peer::{Peer, PeerKey};
-use crate::bidir::Whose;
+use crate::bidir::PeerIdentity;
 use crate::housekeeping::Housekeeping;
 use crate::limits::ClientLimits;
 use crate::socket::Socket;
@@ -57,14 +57,19 @@ impl Peers {
     }
 
     /// For calls over a connection that the other side opened.
-    pub(crate) fn calls_back(&self, socket: Arc<Socket>, keeper: Box<dyn Keeper>) -> Mux {
-        let both = BothWays { keeper, offer: None };
+    pub(crate) fn calls_back(&self, socket: Arc<Socket>, lane: Box<dyn DuplexLane>) -> Mux {
+        let both = BothWays { lane, offer: None };
         Mux::new(socket, Some(both), &self.common.limits, &self.common.housekeeping)
     }
 
     /// Calls to this endpoint may go over a connection that was opened from there. None if it is known, there are too many,
     /// or this ORB makes no calls to that endpoint.
-    pub(crate) fn add_way_back(&self, endpoint: &IorEndpoint, mux: &Arc<Mux>, whose: &Whose) -> Option<Arc<WaysBack>> {
+    pub(crate) fn add_way_back(
+        &self,
+        endpoint: &IorEndpoint,
+        mux: &Arc<Mux>,
+        identity: &PeerIdentity,
+    ) -> Option<Arc<WaysBack>> {
         match endpoint {
             IorEndpoint::Tls { .. } if self.tls.is_none() => return None,
             IorEndpoint::Tcp { .. } if self.tls_only => return None,
@@ -72,7 +77,7 @@ impl Peers {
         }
         let _changing = self.changing.lock();
         let ways = self.back.pin().get_or_insert_with(endpoint.clone(), Arc::default).clone();
-        ways.add(mux, whose.for_address(endpoint)).then_some(ways)
+        ways.add(mux, identity.for_address(endpoint)).then_some(ways)
     }
 
     /// The peer at this endpoint, with which these code sets are agreed upon; none if this ORB cannot connect to such.
@@ -128,7 +133,7 @@ impl Peers {
                 // No other thread has it, and none can get it while it is locked.
                 if all.get(&way).is_some_and(|peer| Arc::strong_count(peer) == 1 && !peer.close_idle()) {
                     // Here, for the table keeps it for a while.
-                    all.remove(&way).inspect(|peer| peer.leave_way_back());
+                    all.remove(&way).inspect(|peer| peer.back.leave_it());
                 }
             }
         }

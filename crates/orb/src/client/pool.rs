@@ -14,7 +14,7 @@ use crate::stream::MaybeTlsStream;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     /// Those that exist.
     open: Arc<AtomicUsize>,
     /// For the end of the ORB.
@@ -76,18 +76,18 @@ impl Pool {
 
     /// The call is over, and the connection as good as before.
     #[inline]
-    pub(super) fn give_back(&self, line: Box<Line>) {
+    pub(crate) fn give_back(&self, line: Box<Line>) {
         if line.is_clean() { self.idle.lock().push(line) } else { line.close() }
     }
 
     /// The call is over, but its reply has not arrived.
-    pub(super) fn give_back_late(&self, line: Box<Line>) {
+    pub(crate) fn give_back_late(&self, line: Box<Line>) {
         self.idle.lock().insert(0, line);
     }
 
     /// A connection has ended: the others may have ended too, and are checked before use.
     #[cold]
-    pub(super) fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         self.idle.lock().iter_mut().for_each(|line| line.doubted = true);
     }
 

@@ -59,7 +59,7 @@ impl SharedConnection {
             match promise.wait(patience.until) {
                 // The caller that connected had less time than is left here.
                 Some(Err(CallFailure::ConnectTimedOut)) if patience.left().is_ok() => {}
-                Some(outcome) => return outcome,
+                Some(outcome) => return outcome.clone(),
                 None => return Err(CallFailure::ConnectTimedOut),
             }
         }

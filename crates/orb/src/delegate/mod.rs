@@ -21,7 +21,8 @@ use hyoshi_wire::SystemException;
 use crate::call::Call;
 use crate::current;
 use crate::intercept::ServerInterceptor;
-use crate::objects::ObjectKey;
+use crate::key::ObjectKey;
+use report::Resolve;
 pub(crate) use settings::Settings;
 
 /// The environment variable that configures delegates; ignored by privileged programs, as with secure_getenv(3).
@@ -44,9 +45,10 @@ struct Counters {
 }
 
 impl Delegate {
-    pub(crate) fn start(settings: Settings) -> io::Result<Delegate> {
+    /// `resolve` resolves the broker's address, by an ORB with time limits.
+    pub(crate) fn start(settings: Settings, resolve: Box<Resolve>) -> io::Result<Delegate> {
         let counters = Arc::new(Counters { settings, ..Counters::default() });
-        report::start(counters.clone())?;
+        report::start(counters.clone(), resolve)?;
         Ok(Delegate(counters))
     }
 }

@@ -9,9 +9,8 @@ use hyoshi_os::{Clock, MonotonicClock, Spawn};
 use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
 
 use super::Counters;
-use crate::interface::{Object, ObjectRef, StubOperation};
+use crate::interface::{ObjectRef, StubOperation};
 use crate::limits::Timeouts;
-use crate::orb::Orb;
 use crate::raises::Raises;
 
 /// The time limit for an answer of the broker.
@@ -53,15 +52,19 @@ impl Raises for Failed {
     }
 }
 
-pub(super) fn start(counters: Arc<Counters>) -> io::Result<()> {
+/// Resolves an address, by an ORB with these time limits.
+pub(super) type Resolve = dyn FnMut(&str, Timeouts) -> Result<ObjectRef, String> + Send;
+
+pub(super) fn start(counters: Arc<Counters>, resolve: Box<Resolve>) -> io::Result<()> {
     let clock = MonotonicClock::start();
-    let reporter = Reporter { counters, clock, rest: Span::ZERO, warned: None };
+    let reporter = Reporter { counters, clock, resolve, rest: Span::ZERO, warned: None };
     Spawn::new("orb-delegate").spawn(move || reporter.run()).map(drop)
 }
 
 struct Reporter {
     counters: Arc<Counters>,
     clock: MonotonicClock,
+    resolve: Box<Resolve>,
     /// The wait after the last failure.
     rest: Span,
     /// The last failure, of which standard error has a warning.
@@ -94,8 +97,7 @@ impl Reporter {
     fn report(&mut self) -> Result<(), Failed> {
         let timeouts = Timeouts { connect: PATIENCE, round_trip: Some(PATIENCE), reply: None };
         let settings = &self.counters.settings;
-        let orb = Orb::builder().timeouts(timeouts).build().map_err(|error| Failed(error.to_string()))?;
-        let broker = orb.resolve_unchecked::<dyn Object>(&settings.broker())?;
+        let broker = (self.resolve)(&settings.broker(), timeouts).map_err(Failed)?;
         let task = broker.as_ref().call::<_, Failed>(
             &OWN_TASK,
             |to| {

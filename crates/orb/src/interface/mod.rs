@@ -1,6 +1,7 @@
 //! The traits and types that generated code uses.
 
 mod reference;
+mod servant;
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;

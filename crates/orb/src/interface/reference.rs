@@ -11,8 +11,8 @@ use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind};
 
 use super::{Interface, StubOperation};
-use crate::client::{Invocation, Pending, RemoteObject, invoke};
 use crate::current;
+use crate::invocation::{Invocation, Pending, RemoteObject, invoke};
 use crate::limits::{SyncScope, Timeouts};
 use crate::objects::{ActiveObject, Core, Passage};
 use crate::outcome::CallOutcome;

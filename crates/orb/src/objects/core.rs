@@ -12,11 +12,11 @@ use hyoshi_os::PiMutex;
 use hyoshi_wire::{SystemException, SystemKind};
 
 use super::gate::{Gate, Passage};
-use super::key::ObjectKey;
 use super::servant::{ActiveObject, Entered, Servant};
 use super::source::{Activator, Elsewhere, Locator};
 use super::turn::{Turn, TurnLimits};
 use super::{AdapterError, ByOctets};
+use crate::key::ObjectKey;
 use crate::{current, minor};
 
 /// Requests that wait for an adapter, or for an object to be made.

@@ -5,7 +5,6 @@
 
 mod core;
 mod gate;
-mod key;
 mod registry;
 mod servant;
 mod source;
@@ -15,10 +14,9 @@ use std::fmt;
 
 pub(crate) use core::{Core, Found};
 pub use gate::Passage;
-pub(crate) use key::ObjectKey;
 pub(crate) use registry::{Adapters, Located};
 pub use servant::Servant;
-pub(crate) use servant::{ActiveObject, special};
+pub(crate) use servant::{ActiveObject, Facts, Skeleton, special};
 pub use source::{Activator, Elsewhere, Locator};
 
 /// A hash table. Each request needs two look-ups; for short keys this hash takes 3 ns, std's 20. The seed is random, so

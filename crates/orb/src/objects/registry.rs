@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{SystemException, SystemKind, Version};
 
 use super::core::{Core, Found};
 use super::gate::Passage;
-use super::key::{MAGIC, ObjectKey};
 use super::source::Elsewhere;
 use super::{AdapterError, ByOctets};
+use crate::key::{MAGIC, ObjectKey};
 use crate::minor;
-use hyoshi_wire::ior::Ior;
 
 /// The tables in which a request's key is looked up.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Adapters {
     }
 
     /// Requests that wait for adapters get TRANSIENT.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn discard_held(&self) {
         let pinned = self.by_name.pin();
         let holding = pinned.values().filter(|core| core.gate.passage() == Passage::Holding);
         holding.for_each(|core| core.gate.set(Passage::Discarding));

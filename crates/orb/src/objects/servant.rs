@@ -12,7 +12,6 @@ use hyoshi_os::{PiMutex, Wake};
 use hyoshi_wire::{Decode, Encode, SystemException, SystemKind};
 
 use crate::call::Call;
-use crate::interface::Interface;
 use crate::{minor, promise};
 
 /// An object's implementation, such as an `Arc<dyn Tracker>`. Its interface is known at run time.
@@ -22,43 +21,23 @@ pub struct Servant {
     skeleton: Arc<dyn Skeleton>,
 }
 
-/// The constants of an [`Interface`].
-struct Facts {
-    id: &'static str,
-    bases: &'static [&'static str],
-    operations: &'static [&'static str],
-    oneways: &'static [&'static str],
+/// The constants of an interface.
+pub(crate) struct Facts {
+    pub(crate) id: &'static str,
+    pub(crate) bases: &'static [&'static str],
+    pub(crate) operations: &'static [&'static str],
+    pub(crate) oneways: &'static [&'static str],
 }
 
 /// An `Arc<dyn Tracker>` without its type.
-trait Skeleton: Send + Sync {
+pub(crate) trait Skeleton: Send + Sync {
     fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException>;
     fn cast(&self, wanted: TypeId) -> Option<Box<dyn Any>>;
 }
 
-struct TypedServant<T: ?Sized>(Arc<T>);
-
-impl<T: Interface + ?Sized> TypedServant<T> {
-    const FACTS: Facts = Facts { id: T::ID, bases: T::BASES, operations: T::OPERATIONS, oneways: T::ONEWAYS };
-}
-
-impl<T: Interface + ?Sized> Skeleton for TypedServant<T> {
-    fn dispatch(&self, operation: usize, call: &mut Call<'_>) -> Result<(), SystemException> {
-        self.0.dispatch(operation, call)
-    }
-
-    fn cast(&self, wanted: TypeId) -> Option<Box<dyn Any>> {
-        if wanted == TypeId::of::<Arc<T>>() {
-            return Some(Box::new(self.0.clone()));
-        }
-        T::upcast(self.0.clone(), wanted)
-    }
-}
-
 impl Servant {
-    /// `Servant::new::<dyn Tracker>(Arc::new(MyTracker))`.
-    pub fn new<T: Interface + ?Sized>(servant: Arc<T>) -> Self {
-        Servant { facts: &TypedServant::<T>::FACTS, skeleton: Arc::new(TypedServant(servant)) }
+    pub(crate) fn of(facts: &'static Facts, skeleton: Arc<dyn Skeleton>) -> Self {
+        Servant { facts, skeleton }
     }
 
     /// The repository id of its interface.
@@ -71,7 +50,7 @@ impl Servant {
         id == self.facts.id || id == "IDL:omg.org/CORBA/Object:1.0" || self.facts.bases.contains(&id)
     }
 
-    /// The index of an operation in [`Interface::OPERATIONS`].
+    /// The index of an operation among those of its interface.
     #[inline]
     pub(crate) fn operation(&self, name: &str) -> Option<usize> {
         self.facts.operations.binary_search(&name).ok()
@@ -87,7 +66,7 @@ impl Servant {
     }
 
     /// The servant for a stub of `T`, if it has that interface.
-    pub(crate) fn cast<T: Interface + ?Sized>(&self) -> Option<Arc<T>> {
+    pub(crate) fn cast<T: ?Sized + 'static>(&self) -> Option<Arc<T>> {
         self.skeleton.cast(TypeId::of::<Arc<T>>())?.downcast::<Arc<T>>().ok().map(|servant| *servant)
     }
 }
@@ -234,15 +213,24 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Object;
 
-    struct Thing;
-    impl Object for Thing {}
+    struct Nothing;
+
+    impl Skeleton for Nothing {
+        fn dispatch(&self, _: usize, _: &mut Call<'_>) -> Result<(), SystemException> {
+            unreachable!("it has no operations")
+        }
+
+        fn cast(&self, _: TypeId) -> Option<Box<dyn Any>> {
+            None
+        }
+    }
 
     #[test]
     fn a_thread_that_deactivates_within_a_call_waits_for_all_other_calls() {
         for _ in 0..200 {
-            let slot = ActiveObject::new(Servant::new::<dyn Object>(Arc::new(Thing)), None);
+            let servant = Servant::of(&Facts { id: "", bases: &[], operations: &[], oneways: &[] }, Arc::new(Nothing));
+            let slot = ActiveObject::new(servant, None);
             (0..3).for_each(|_| assert!(slot.enter()));
             assert!(slot.close());
             std::thread::scope(|scope| {

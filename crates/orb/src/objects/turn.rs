@@ -69,7 +69,7 @@ impl TurnLimits {
         let _spared = current::spare_thread().ok_or_else(refused)?;
         let room = |waiting| (waiting < self.most).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).map_err(|_| refused())?;
-        let over = turn.ended.wait(until);
+        let over = turn.ended.wait(until).copied();
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         over.ok_or(SystemKind::Transient.not_done(minor::NOT_MADE))
     }

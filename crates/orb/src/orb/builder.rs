@@ -16,6 +16,7 @@ use crate::delegate::{self, Delegate, Settings};
 use crate::endpoint::{ListenError, Listening};
 use crate::housekeeping::Housekeeping;
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
+use crate::interface::Object;
 use crate::limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
 use crate::server::{Lane, LaneOptions, Order};
@@ -275,7 +276,15 @@ impl OrbBuilder {
             && let Some(text) = hyoshi_os::secure_var_os(delegate::VARIABLE)
         {
             let settings = Settings::parse(&text.to_string_lossy()).map_err(OrbError::Delegate)?;
-            let delegate = Delegate::start(settings).map_err(OrbError::System)?;
+            let mut own = None;
+            let resolve = Box::new(move |broker: &str, timeouts| {
+                let orb = match own.take() {
+                    Some(orb) => orb,
+                    None => Orb::builder().timeouts(timeouts).build().map_err(|error| error.to_string())?,
+                };
+                own.insert(orb).resolve_unchecked::<dyn Object>(broker).map_err(|error| error.to_string())
+            });
+            let delegate = Delegate::start(settings, resolve).map_err(OrbError::System)?;
             self.server_interceptors.insert(0, Arc::new(delegate));
         }
         let housekeeping = Arc::<Housekeeping>::default();

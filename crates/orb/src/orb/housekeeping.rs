@@ -27,10 +27,10 @@ pub(super) fn start(orb: &Arc<Running>) -> std::io::Result<()> {
     let policy =
         highest.max().map_or(ThreadPolicy::Other, |highest| ThreadPolicy::Fifo(highest.saturating_add(1).min(99)));
     let orb = Arc::downgrade(orb);
-    Spawn::new("orb-care").stack(128 << 10).policy(policy).spawn(move || keep_house(&orb)).map(drop)
+    Spawn::new("orb-housekeep").stack(128 << 10).policy(policy).spawn(move || run(&orb)).map(drop)
 }
 
-fn keep_house(orb: &Weak<Running>) {
+fn run(orb: &Weak<Running>) {
     let clock = MonotonicClock::start();
     let mut round = Instant::now();
     let (mut open, mut sweeping, mut warned) = (false, false, false);

@@ -204,11 +204,11 @@ impl Running {
         if self.shared.stopped.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.shared.adapters.let_go();
+        self.shared.adapters.discard_held();
         let mut until = self.end_of_patience();
         // Some oneways use connections of the lanes.
         self.shared.peers.try_flush();
-        self.lanes.iter().for_each(|lane| lane.close_door());
+        self.lanes.iter().for_each(|lane| lane.stop_accepting());
         let all_ended = |until| self.lanes.iter().all(|lane| lane.wait_for_threads(until));
         let ended = all_ended(until);
         self.shared.peers.close(until);

@@ -32,7 +32,7 @@ impl Lane {
                         continue;
                     }
                     // One that cannot even be set up is dropped, and so closed.
-                    let _ = self.take_in(MaybeTlsStream::Plain(stream));
+                    let _ = self.take_in(stream.into());
                 }
                 Ok(None) => break,
                 Err(error) => match MissingResource::of(&error) {

@@ -59,8 +59,8 @@ pub(crate) struct Connection {
     pub(super) unfinished: Tally,
     /// What has arrived and is not yet carried out, while no thread has it and if there is any.
     pub(super) incoming: PiMutex<Option<Incoming>>,
-    /// How often its listen points have been looked at.
-    told: AtomicU32,
+    /// How often its listen points were checked.
+    announcements: AtomicU32,
     /// Set once it carries calls both ways.
     pub(super) duplex: OnceLock<Arc<Duplex>>,
     /// The process that connected: the kernel's answer stays the same.
@@ -78,8 +78,8 @@ pub(super) struct Sums {
     pub(super) waiting: Arc<AtomicUsize>,
 }
 
-/// How often listen points of a connection are looked at.
-const TELLINGS: u32 = 16;
+/// How often listen points of a connection are checked.
+const ANNOUNCEMENTS: u32 = 16;
 
 const ARMED: u64 = 0;
 const OWNED: u64 = 1;
@@ -111,7 +111,7 @@ impl Connection {
             heard: AtomicU64::new(now),
             unfinished: Tally::new(sums.unfinished.clone()),
             incoming: PiMutex::default(),
-            told: AtomicU32::new(0),
+            announcements: AtomicU32::new(0),
             duplex: OnceLock::new(),
             client: OnceLock::new(),
             seats: PiMutex::default(),
@@ -166,11 +166,13 @@ impl Connection {
 
     /// A request is handed over to an order: it counts as one that runs, and its connection is read on.
     pub(super) fn start_ordered(&self) {
+        self.ordered.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::AcqRel);
     }
 
     /// It is answered.
     pub(super) fn end_ordered(&self) {
+        self.ordered.fetch_sub(1, Ordering::Relaxed);
         self.running.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -259,7 +261,8 @@ impl Connection {
 
     /// Its listen points are checked now. The number of checks is bounded, because each asks the system for addresses.
     pub(super) fn may_announce(&self) -> bool {
-        self.told.load(Ordering::Relaxed) < TELLINGS && self.told.fetch_add(1, Ordering::Relaxed) < TELLINGS
+        self.announcements.load(Ordering::Relaxed) < ANNOUNCEMENTS
+            && self.announcements.fetch_add(1, Ordering::Relaxed) < ANNOUNCEMENTS
     }
 
     /// True while it must not be closed for being silent.

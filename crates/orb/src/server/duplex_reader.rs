@@ -15,11 +15,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use hyoshi_os::{May, PiMutex, Poller, Ready, Spawn, SpawnedThread};
+use hyoshi_os::{May, PiMutex, Poller, Ready, SpawnedThread};
 use hyoshi_wire::giop::{CONTEXT_CODE_SETS, Message, MessageKind, Received, Request, message_error};
 use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{ByteOrder, Encoder, Limits, SystemKind, Version};
@@ -30,13 +31,13 @@ use super::duplex::{Duplex, Queued};
 use super::order::Handed;
 use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
-use crate::bidir::{Announcer, CONTEXT, Claims, Whose, believed};
-use crate::channel::{self, Incoming, Tally};
-use crate::client::{Keeper, Mux, TakeIn};
+use crate::bidir::{Announcer, CONTEXT, Claims, PeerIdentity, believed};
+use crate::channel::{self, Incoming, Parked, ReadBudget, ReceiveError, Receiver, Tally, TurnEnd, Whole, receive};
+use crate::client::{DuplexLane, Mux, TakeIn};
 use crate::failure::CallFailure;
 use crate::minor;
 use crate::shared::Shared;
-use crate::socket::{BUFFER, Socket, fetch};
+use crate::socket::{BUFFER, Socket};
 use crate::stream::MaybeTlsStream;
 
 /// Reads of one connection before the others have their turn.
@@ -66,20 +67,25 @@ struct ReaderThread {
     to: Encoder,
 }
 
-/// What follows after reading a connection.
-enum AfterTurn {
-    /// Nothing more has arrived: epoll watches it.
-    Watch,
-    /// More has arrived, but other connections have their turn.
-    Later,
+/// A turn of one connection.
+struct ReaderTurn<'a> {
+    lane: &'a Arc<Lane>,
+    connection: &'a Arc<Connection>,
+    duplex: &'a Duplex,
+    to: &'a mut Encoder,
+    now: u64,
+}
+
+/// Why it ends although more may have arrived.
+enum TurnStop {
     /// Requests must run first.
     Pause,
-    /// It is over.
+    /// The connection is over.
     Close(CallFailure),
 }
 
-impl Keeper for Weak<Connection> {
-    fn keep(&self, first: bool) -> bool {
+impl DuplexLane for Weak<Connection> {
+    fn list_waiting(&self, first: bool) -> bool {
         let connection = self.upgrade();
         let both = connection.and_then(|connection| Some((connection.lane.upgrade()?, connection)));
         both.is_some_and(|(lane, connection)| lane.put_behind(&connection, first))
@@ -99,7 +105,7 @@ impl TakeIn for Arc<Lane> {
         &self,
         link: MaybeTlsStream,
         most: usize,
-        calls: &dyn Fn(Arc<Socket>, Box<dyn Keeper>) -> Mux,
+        calls: &dyn Fn(Arc<Socket>, Box<dyn DuplexLane>) -> Mux,
     ) -> io::Result<Arc<Mux>> {
         link.write_timeout(Some(PATIENCE))?;
         if self.stopping() {
@@ -120,13 +126,9 @@ impl DuplexReader {
     fn start(lane: &Arc<Lane>) -> io::Result<DuplexReader> {
         let (connections, stopping) = (PiMutex::default(), AtomicBool::new(false));
         let inbox = Arc::new(ReaderInbox { poller: Poller::new()?, connections, stopping });
-        let mut spawn = Spawn::new(format!("{}-both", lane.options.name)).policy(lane.options.policy);
-        if let Some(cpu) = lane.options.cpu {
-            spawn = spawn.cpu(cpu);
-        }
         let to = Encoder::new(ByteOrder::NATIVE);
         let mut reading = ReaderThread { lane: lane.clone(), inbox: inbox.clone(), buffer: vec![0; BUFFER], to };
-        let thread = spawn.spawn(move || reading.work())?;
+        let thread = lane.options.spawn("duplex").spawn(move || reading.work())?;
         Ok(DuplexReader { inbox, thread })
     }
 
@@ -256,10 +258,9 @@ impl Lane {
             }
             let Some(queued) = queued else { break };
             let received = queued.message.received();
-            if self.ordered.is_some()
-                && let Ok(Message::Request(mut request)) = serve::decode(&connection.socket.terms, &received)
-            {
-                match self.hand_over(orb, connection, &received, &mut request, &mut worker.to) {
+            let mut decoded = self.ordered.is_some().then(|| serve::decode(&connection.socket.terms, &received));
+            if let Some(Ok(Message::Request(request))) = &mut decoded {
+                match self.hand_over(orb, connection, &received, request, &mut worker.to) {
                     Handed::Over => continue,
                     Handed::Unbound => {}
                     Handed::Full => {
@@ -280,7 +281,8 @@ impl Lane {
             }
             // A client that has ended needs no reply; its oneways still run.
             if !(connection.is_gone() && queued.waits) {
-                goes_on = self.run_one(orb, connection, &received, &mut worker.to);
+                goes_on =
+                    self.run_one(orb, connection, &received, decoded.as_mut(), &mut worker.to, Lane::send_and_wait);
             }
             owned = connection.ran(epoch);
         }
@@ -300,19 +302,6 @@ impl Lane {
         } else if !connection.is_engaged() && connection.own().is_some() {
             self.end(connection);
         }
-    }
-
-    /// False if the connection is over.
-    fn run_one(
-        &self,
-        orb: &Arc<Shared>,
-        connection: &Arc<Connection>,
-        received: &Received<'_>,
-        to: &mut Encoder,
-    ) -> bool {
-        let mut send = |octets: &[u8]| self.send(connection, octets);
-        let verdict = serve::message(orb, &connection.socket.terms, received, to, &mut send);
-        (to.is_empty() || self.send_and_wait(connection, to.bytes())) && verdict == AfterMessage::Go
     }
 }
 
@@ -334,103 +323,101 @@ impl ReaderThread {
 
     /// A turn of one connection.
     fn turn(&mut self, connection: &Arc<Connection>, duplex: &Duplex) {
-        let limits = Limits { message: duplex.message, ..self.lane.limits };
+        let ReaderThread { lane, inbox, buffer, to } = self;
+        let limits = Limits { message: duplex.message, ..lane.limits };
         let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(limits));
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let then = self.read(connection, duplex, &mut incoming, &mut buffer).unwrap_or_else(AfterTurn::Close);
-        incoming.park(&buffer);
-        self.buffer = buffer;
+        let mut turn = ReaderTurn { lane, connection, duplex, to, now: lane.clock() };
+        let mut budget = ReadBudget { reads: READS, ..ReadBudget::unbounded() };
+        let end = receive(&mut turn, &mut incoming, buffer, &mut budget);
+        incoming.park(buffer);
+        if let Ok(TurnEnd::Stopped(TurnStop::Pause)) = end {
+            incoming.pause();
+        }
+        let close = |why| {
+            duplex.over(why);
+            lane.close(connection);
+        };
         // The queue counts requests that wait.
         let held = incoming.held();
-        if connection.unfinished.set(held) > self.lane.most_unfinished {
-            return self.close(connection, duplex, CallFailure::Lost);
+        if connection.unfinished.set(held) > lane.most_unfinished {
+            return close(CallFailure::Lost);
         }
         *connection.incoming.lock() = (held > 0).then_some(incoming);
-        match then {
-            AfterTurn::Watch if connection.link().holds_some() => self.inbox.put(connection),
-            AfterTurn::Watch => {
-                if connection.watch(&self.inbox.poller).is_err() {
-                    self.close(connection, duplex, CallFailure::Lost);
+        match end {
+            Ok(TurnEnd::Idle) if connection.link().holds_some() => inbox.put(connection),
+            Ok(TurnEnd::Idle) => {
+                if connection.watch(&inbox.poller).is_err() {
+                    close(CallFailure::Lost);
                 }
             }
-            AfterTurn::Later => self.inbox.put(connection),
-            AfterTurn::Pause => {}
-            AfterTurn::Close(why) => self.close(connection, duplex, why),
+            Ok(TurnEnd::Spent) => inbox.put(connection),
+            Ok(TurnEnd::Stopped(TurnStop::Pause)) => {}
+            Ok(TurnEnd::Stopped(TurnStop::Close(why))) => close(why),
+            Err(error) => {
+                if let ReceiveError::Stream(fault) = &error {
+                    lane.report(connection, fault);
+                }
+                close(error.into());
+            }
+        }
+    }
+}
+
+impl Receiver for ReaderTurn<'_> {
+    type Stop = TurnStop;
+
+    fn read(&mut self, place: &mut [u8], _: bool) -> io::Result<usize> {
+        self.connection.link().read(place, May::Never)
+    }
+
+    fn have_read(&mut self, octets: usize) {
+        if octets > 0 {
+            self.connection.heard.store(self.now, Ordering::Relaxed);
         }
     }
 
-    fn close(&self, connection: &Arc<Connection>, duplex: &Duplex, why: CallFailure) {
-        duplex.over(why);
-        self.lane.close(connection);
+    fn leave(&mut self, _: bool) -> Option<TurnStop> {
+        let pauses = self.duplex.pause(|| self.connection.socket.outbox.owes_replies());
+        pauses.then_some(TurnStop::Pause)
     }
 
-    /// Reads what has arrived, and passes on its messages.
-    fn read(
-        &mut self,
-        connection: &Arc<Connection>,
-        duplex: &Duplex,
-        incoming: &mut Incoming,
-        buffer: &mut [u8],
-    ) -> Result<AfterTurn, CallFailure> {
-        let now = self.lane.clock();
-        for _ in 0..READS {
-            if !incoming.holds_some() {
-                if !fetch(connection.link(), incoming, buffer, May::Never, May::Never)? {
-                    return Ok(AfterTurn::Watch);
-                }
-                connection.heard.store(now, Ordering::Relaxed);
-            }
-            loop {
-                if incoming.holds_some() && duplex.pause(|| connection.socket.outbox.owes_replies()) {
-                    incoming.pause();
-                    return Ok(AfterTurn::Pause);
-                }
-                match incoming.next(buffer) {
-                    Ok(Some(whole)) => self.take(connection, duplex, &whole.received)?,
-                    Ok(None) => break,
-                    Err(fault) => {
-                        self.lane.report(connection, &fault);
-                        return Err(CallFailure::Garbled);
-                    }
-                }
-            }
-            incoming.await_rest(now);
+    fn message(&mut self, whole: Whole<'_>) -> ControlFlow<TurnStop, Option<Parked>> {
+        match self.take(&whole.received) {
+            Ok(()) => ControlFlow::Continue(None),
+            Err(why) => ControlFlow::Break(TurnStop::Close(why)),
         }
-        Ok(AfterTurn::Later)
     }
 
+    fn handled_all(&mut self, incoming: &mut Incoming) -> Option<TurnStop> {
+        incoming.await_rest(self.now);
+        None
+    }
+}
+
+impl ReaderTurn<'_> {
     /// Passes on a message: a reply to its caller, a request to the lane's threads.
-    fn take(
-        &mut self,
-        connection: &Arc<Connection>,
-        duplex: &Duplex,
-        received: &Received<'_>,
-    ) -> Result<(), CallFailure> {
+    fn take(&mut self, received: &Received<'_>) -> Result<(), CallFailure> {
         let version = received.header().version;
         match received.header().kind {
             MessageKind::Reply => {
                 let id = received.id().ok_or(CallFailure::Garbled)?;
-                duplex.calls.replied(id, received);
+                self.duplex.calls.replied(id, received);
                 Ok(())
             }
             MessageKind::CloseConnection => Err(CallFailure::Closed),
             MessageKind::MessageError => Err(CallFailure::NotUnderstood),
             // The request already runs, or will run; its reply is dropped.
             MessageKind::CancelRequest => Ok(()),
-            MessageKind::Request | MessageKind::LocateRequest => self.queue(connection, duplex, received),
+            MessageKind::Request | MessageKind::LocateRequest => self.queue(received),
             MessageKind::LocateReply | MessageKind::Fragment => {
-                self.lane.send(connection, &message_error(version));
+                self.lane.send(self.connection, &message_error(version));
                 Err(CallFailure::Garbled)
             }
         }
     }
 
-    fn queue(
-        &mut self,
-        connection: &Arc<Connection>,
-        duplex: &Duplex,
-        received: &Received<'_>,
-    ) -> Result<(), CallFailure> {
+    fn queue(&mut self, received: &Received<'_>) -> Result<(), CallFailure> {
+        let ReaderTurn { lane, connection, duplex, to, .. } = self;
         let (mut waits, mut apart) = (true, true);
         if let Ok(Message::Request(request)) = received.decode() {
             waits = request.response.expected();
@@ -442,45 +429,45 @@ impl ReaderThread {
                 && duplex.is_new(context)
                 && connection.may_announce()
             {
-                self.add_ways_back(connection, duplex, context);
+                add_ways_back(lane, connection, duplex, context);
             }
         }
-        if self.lane.stopping() {
+        if lane.stopping() {
             // The close message reports that it did not run.
             return Ok(());
         }
         match duplex.push(Queued { message: received.keep(), waits, apart }) {
             // The thread that takes the waiting requests takes this one, too: no further wake-up.
             Ok(false) if !connection.is_apart() => {}
-            Ok(_) => self.lane.arm(connection),
+            Ok(_) => lane.arm(connection),
             Err(Queued { waits: false, .. }) => {}
             Err(_) => {
-                self.to.clear();
-                self.to.speak(received.header().version, connection.socket.terms.chars());
-                let verdict = serve::broken(received, SystemKind::Transient.not_done(minor::IN_FLIGHT), &mut self.to);
-                if !self.lane.send(connection, self.to.bytes()) || verdict == AfterMessage::Close {
+                to.clear();
+                to.speak(received.header().version, connection.socket.terms.chars());
+                let verdict = serve::broken(received, SystemKind::Transient.not_done(minor::IN_FLIGHT), to);
+                if !lane.send(connection, to.bytes()) || verdict == AfterMessage::Close {
                     return Err(CallFailure::Lost);
                 }
             }
         }
         Ok(())
     }
+}
 
-    /// The client announces the addresses of its objects: if it is believed, calls there use this connection.
-    fn add_ways_back(&self, connection: &Connection, duplex: &Duplex, context: &[u8]) {
-        let (Some(claims), Some(orb)) = (self.lane.claims, self.lane.orb.upgrade()) else { return };
-        let (peer, own) = connection.link().addresses();
-        let from = Announcer::of(peer, own);
-        let whose = Whose::of(connection.link(), from);
-        for point in believed(claims, context, from) {
-            let (host, port) = (point.host.to_owned(), point.port);
-            if connection.link().is_secure() {
-                // The context does not show which of them use TLS.
-                let endpoint = IorEndpoint::Tls { host: host.clone(), port, requires: 0 };
-                duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &whose));
-            }
-            let endpoint = IorEndpoint::Tcp { host, port, priority: None };
-            duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &whose));
+/// The client announces the addresses of its objects: if it is believed, calls there use this connection.
+fn add_ways_back(lane: &Lane, connection: &Connection, duplex: &Duplex, context: &[u8]) {
+    let (Some(claims), Some(orb)) = (lane.claims, lane.orb.upgrade()) else { return };
+    let (peer, own) = connection.link().addresses();
+    let from = Announcer::of(peer, own);
+    let identity = PeerIdentity::of(connection.link(), from);
+    for point in believed(claims, context, from) {
+        let (host, port) = (point.host.to_owned(), point.port);
+        if connection.link().is_secure() {
+            // The context does not show which of them use TLS.
+            let endpoint = IorEndpoint::Tls { host: host.clone(), port, requires: 0 };
+            duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &identity));
         }
+        let endpoint = IorEndpoint::Tcp { host, port, priority: None };
+        duplex.leads_to(|calls| orb.peers.add_way_back(&endpoint, calls, &identity));
     }
 }

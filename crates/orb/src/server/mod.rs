@@ -39,7 +39,7 @@ use self::handshakes::Handshakes;
 use self::linger::Lingering;
 use self::order::Ordered;
 use crate::bidir::Claims;
-use crate::channel::{self, Pace};
+use crate::channel::{self, Pace, ReadBudget};
 use crate::current::{self, Serving};
 use crate::limits::{ServerLimits, millis};
 use crate::shared::Shared;
@@ -73,6 +73,17 @@ pub struct LaneOptions {
 impl Default for LaneOptions {
     fn default() -> Self {
         LaneOptions { name: "orb".to_owned(), threads: 16, policy: ThreadPolicy::Other, cpu: None, brief: false }
+    }
+}
+
+impl LaneOptions {
+    /// A thread of the lane.
+    fn spawn(&self, suffix: &str) -> Spawn {
+        let spawn = Spawn::new(format!("{}-{suffix}", self.name)).policy(self.policy);
+        match self.cpu {
+            Some(cpu) => spawn.cpu(cpu),
+            None => spawn,
+        }
     }
 }
 
@@ -154,26 +165,14 @@ struct Worker {
     buffer: Vec<u8>,
     to: Encoder,
     number: usize,
+    /// What it may read until others have their turn.
     left: ReadBudget,
-}
-
-/// What a thread may read until others have their turn.
-#[derive(Clone, Copy, Debug)]
-struct ReadBudget {
-    messages: usize,
-    octets: usize,
-}
-
-impl ReadBudget {
-    fn is_over(self) -> bool {
-        self.messages == 0 || self.octets == 0
-    }
 }
 
 impl Worker {
     fn new(number: usize) -> Self {
-        let left = ReadBudget { messages: usize::MAX, octets: usize::MAX };
-        Worker { buffer: vec![0; BUFFER], to: Encoder::new(ByteOrder::NATIVE), number, left }
+        let (buffer, to) = (vec![0; BUFFER], Encoder::new(ByteOrder::NATIVE));
+        Worker { buffer, to, number, left: ReadBudget::unbounded() }
     }
 }
 
@@ -209,7 +208,11 @@ impl Lane {
             ordered: order.map(|(order, places)| Ordered::new(order, places)),
             worker: owned.then(|| PiMutex::new(Worker::new(0))),
             turning: AtomicU32::new(0),
-            turn: ReadBudget { messages: limits.turn_messages.max(1), octets: limits.turn_octets.max(1) },
+            turn: ReadBudget {
+                messages: limits.turn_messages.max(1),
+                octets: limits.turn_octets.max(1),
+                ..ReadBudget::unbounded()
+            },
             poller,
             listeners: PiMutex::new(listeners.into_iter().map(Arc::new).collect()),
             handshakes: PiMutex::new(None),
@@ -282,15 +285,11 @@ impl Lane {
 
     fn add_thread(self: &Arc<Self>, threads: &mut Vec<SpawnedThread<()>>) -> io::Result<()> {
         let number = threads.len();
-        let mut spawn = Spawn::new(format!("{}-{number}", self.options.name)).policy(self.options.policy);
-        if let Some(cpu) = self.options.cpu {
-            spawn = spawn.cpu(cpu);
-        }
         let lane = self.clone();
         // Idle from the start, or the next tick would start another.
         self.idle.fetch_add(1, Ordering::Relaxed);
         self.alive.fetch_add(1, Ordering::Relaxed);
-        let thread = spawn.spawn(move || lane.work(number)).inspect_err(|_| {
+        let thread = self.options.spawn(&number.to_string()).spawn(move || lane.work(number)).inspect_err(|_| {
             self.idle.fetch_sub(1, Ordering::Relaxed);
             self.alive.fetch_sub(1, Ordering::Relaxed);
         })?;
@@ -408,7 +407,7 @@ impl Lane {
     }
 
     /// Takes no further connection and no further request, and closes connections of which none runs.
-    pub(crate) fn close_door(&self) {
+    pub(crate) fn stop_accepting(&self) {
         self.stopping.store(true, Ordering::Release);
         self.listeners.lock().clear();
         let handshakes = self.handshakes.lock().take();

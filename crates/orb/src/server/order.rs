@@ -145,7 +145,6 @@ impl Lane {
             None => place.message = Some(received.keep()),
         }
         ordered.taken.fetch_add(1, Ordering::AcqRel);
-        connection.ordered.fetch_add(1, Ordering::Relaxed);
         connection.start_ordered();
         let request = OrderedRequest { lane: self.clone(), connection: connection.clone(), place: Some(place) };
         // If it panics, the request is dropped.
@@ -189,7 +188,6 @@ impl Lane {
         if place.to.len() > KEEP {
             place.to = Encoder::new(ByteOrder::NATIVE);
         }
-        connection.ordered.fetch_sub(1, Ordering::Relaxed);
         connection.end_ordered();
         let waits = {
             let mut places = ordered.places.lock();

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use hyoshi_os::Ready;
 
-use super::{Alive, Lane, ReadBudget};
+use super::{Alive, Lane};
+use crate::channel::ReadBudget;
 
 /// Sources that are asked for at once.
 const AT_ONCE: usize = 16;
@@ -46,18 +47,18 @@ impl OwnedLane {
         let alive = Alive::begin(lane);
         let (mut left, mut read) = (lane.turn, 0);
         let mut found = [(Ready::Poked, false); AT_ONCE];
-        while !left.is_over() && !lane.stopping() {
+        while !left.is_spent() && !lane.stopping() {
             let most = AT_ONCE.min(left.messages);
             let count = lane.poller.wait_for_several(Some(Duration::ZERO), &mut found[..most]).unwrap_or(0);
             for (at, ready) in found[..count].iter().enumerate() {
                 // An even share of the rest, at least one: a flood on one connection delays no other.
                 let share = left.messages / (count - at);
-                worker.left = ReadBudget { messages: share, octets: left.octets };
+                worker.left = ReadBudget { messages: share, ..left };
                 lane.take_up(&orb, *ready, &mut worker);
                 let brought = share - worker.left.messages;
                 read += brought;
                 // Reads without a whole message count, too: a turn must end.
-                left = ReadBudget { messages: left.messages - brought.max(1), octets: worker.left.octets };
+                left = ReadBudget { messages: left.messages - brought.max(1), octets: worker.left.octets, ..left };
             }
             if count < most {
                 break;

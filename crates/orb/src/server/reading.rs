@@ -1,37 +1,36 @@
 //! What a thread of a lane does with a connection: read, run, reply.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use hyoshi_os::May;
-use hyoshi_wire::giop::{Answer, Fault, Message, close_connection, message_error};
-use hyoshi_wire::{ByteOrder, Encoder};
+use hyoshi_wire::giop::{Answer, Fault, Message, Received, close_connection, message_error};
+use hyoshi_wire::{ByteOrder, DecodeError, Encoder};
 
 use super::connection::Connection;
 use super::fair::Round;
 use super::order::Handed;
 use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
-use crate::channel::{self, Incoming, Whole};
+use crate::channel::{self, Incoming, Parked, ReceiveError, Receiver, TurnEnd, Whole, receive};
 use crate::shared::Shared;
-use crate::socket::read;
 
 /// Replies larger than this do not stay allocated.
 const KEEP: usize = 1 << 20;
 
 /// What becomes of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterRead {
     /// Back to epoll.
     Release,
-    /// To be read on when there is a place for its next request.
-    Wait,
+    /// To be read on when there is a place for its next request, which these octets begin with.
+    Wait(Parked),
     /// Others read it.
     Given,
-    /// It carries calls both ways from now on.
-    Both,
+    /// It carries calls both ways from now on, from the request that these octets begin with.
+    Both(Parked),
     /// It is over.
     Close,
 }
@@ -82,29 +81,35 @@ impl Lane {
         self.begin_work(worker.number, &connection, epoch);
         let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(self.limits));
         connection.unfinished.take();
-        let then = self.read_and_run(orb, &connection, epoch, &mut incoming, worker);
+        let Worker { buffer, to, number, left } = &mut *worker;
+        let (number, wait, round) = (*number, May::Never, Round::default());
+        let mut reading = Reading { lane: self, orb, connection: &connection, epoch, to, number, wait, round };
+        let then = match receive(&mut reading, &mut incoming, buffer, left) {
+            Ok(TurnEnd::Idle | TurnEnd::Spent) => AfterRead::Release,
+            Ok(TurnEnd::Stopped(after)) => after,
+            Err(error) => {
+                if let ReceiveError::Stream(fault) = &error {
+                    self.report(&connection, fault);
+                }
+                AfterRead::Close
+            }
+        };
         self.end_work(worker.number);
         match then {
-            AfterRead::Release | AfterRead::Wait if self.stopping() && !connection.is_running() => {
+            AfterRead::Release | AfterRead::Wait(_) if self.stopping() && !connection.is_running() => {
                 self.send(&connection, &close_connection(connection.socket.terms.version()));
                 self.close(&connection);
             }
-            AfterRead::Release | AfterRead::Wait => {
-                incoming.park(&worker.buffer);
-                if then == AfterRead::Wait {
-                    incoming.pause();
+            AfterRead::Release => {
+                if self.release(&connection, epoch, incoming, worker) {
+                    self.arm(&connection);
                 }
-                let held = incoming.held();
-                if held > 0 {
-                    if connection.unfinished.set(held) > self.most_unfinished {
-                        return self.close(&connection);
-                    }
-                    *connection.incoming.lock() = Some(incoming);
-                }
-                connection.release(epoch);
-                match then {
-                    AfterRead::Wait => self.wait_for_place(&connection),
-                    _ => self.arm(&connection),
+            }
+            AfterRead::Wait(next) => {
+                incoming.resume(next);
+                incoming.pause();
+                if self.release(&connection, epoch, incoming, worker) {
+                    self.wait_for_place(&connection);
                 }
             }
             // This thread has read the start of another message: the threads that read now cannot understand the
@@ -115,7 +120,8 @@ impl Lane {
                 self.end(&connection);
             }
             AfterRead::Given => {}
-            AfterRead::Both => {
+            AfterRead::Both(next) => {
+                incoming.resume(next);
                 incoming.park(&worker.buffer);
                 incoming.pause();
                 *connection.incoming.lock() = Some(incoming);
@@ -127,136 +133,39 @@ impl Lane {
         worker.tidy();
     }
 
-    /// The path of a request: read, run, reply, and read again.
-    fn read_and_run(
-        self: &Arc<Self>,
-        orb: &Arc<Shared>,
-        connection: &Arc<Connection>,
-        epoch: u64,
-        incoming: &mut Incoming,
-        worker: &mut Worker,
-    ) -> AfterRead {
-        let Worker { buffer, to, number, left } = worker;
-        let (mut wait, mut round) = (May::Never, Round::default());
-        loop {
-            if !incoming.holds_some() {
-                let read = read(connection.link(), incoming, buffer, wait, wait);
-                if wait == May::Linger {
-                    self.lingered(*number);
-                }
-                match read {
-                    Ok(count) => {
-                        left.octets = left.octets.saturating_sub(count);
-                        connection.heard.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return AfterRead::Release,
-                    Err(_) => return AfterRead::Close,
-                }
+    /// Back to Armed, with what is incomplete or not handled. False if it is closed, because the lane holds too much.
+    fn release(&self, connection: &Arc<Connection>, epoch: u64, mut incoming: Incoming, worker: &Worker) -> bool {
+        incoming.park(&worker.buffer);
+        let held = incoming.held();
+        if held > 0 {
+            if connection.unfinished.set(held) > self.most_unfinished {
+                self.close(connection);
+                return false;
             }
-            let mut ran = false;
-            loop {
-                // A client that does not read replies gets no further requests served.
-                let is_over = || connection.socket.outbox.is_behind() || self.is_over(&round) || left.is_over();
-                if ran && incoming.holds_some() && is_over() {
-                    return AfterRead::Release;
-                }
-                let begun = incoming.has_begun();
-                let Whole { received, rest } = match incoming.next(buffer) {
-                    Ok(Some(whole)) => whole,
-                    Ok(None) => break,
-                    Err(fault) => {
-                        self.report(connection, &fault);
-                        return AfterRead::Close;
-                    }
-                };
-                ran = true;
-                left.messages = left.messages.saturating_sub(1);
-                if connection.is_gone() && received.wants_reply() {
-                    continue;
-                }
-                let looks = self.claims.is_some() || self.ordered.is_some();
-                let mut decoded = looks.then(|| serve::decode(&connection.socket.terms, &received));
-                if let (Some(claims), Some(Ok(Message::Request(request)))) = (self.claims, &decoded)
-                    && self.is_offer(claims, connection, request)
-                {
-                    // The next reader begins with this request.
-                    let again = rest.park_with(&received);
-                    incoming.resume(again);
-                    return AfterRead::Both;
-                }
-                if let Some(Ok(Message::Request(request))) = &mut decoded {
-                    match self.hand_over(orb, connection, &received, request, to) {
-                        Handed::Over => {
-                            round.begin();
-                            continue;
-                        }
-                        Handed::Unbound => {}
-                        Handed::Full => {
-                            let again = rest.park_with(&received);
-                            incoming.resume(again);
-                            return AfterRead::Wait;
-                        }
-                    }
-                }
-                // Another message follows: the client does not wait for the reply to this call.
-                let mut handed = rest.is_empty();
-                if !handed {
-                    round.begin();
-                    if received.wants_reply() {
-                        connection.pipelining.begin();
-                        let mut others = Incoming::new(self.limits);
-                        others.resume(rest.park());
-                        *connection.incoming.lock() = Some(others);
-                        handed = true;
-                    }
-                }
-                connection.run(epoch, handed && !begun);
-                let shared = connection.pipelining.is_seen();
-                let began = shared.then(Instant::now);
-                if shared
-                    && !connection.pipelining.is_brief()
-                    && self.idle.load(Ordering::Relaxed) > 0
-                    && connection.give(epoch, self.may_run())
-                {
-                    self.arm(connection);
-                }
-                let mut send = |octets: &[u8]| self.send(connection, octets);
-                let verdict = match &mut decoded {
-                    None => serve::message(orb, &connection.socket.terms, &received, to, &mut send),
-                    Some(decoded) => serve::decoded(orb, &connection.socket.terms, &received, decoded, to, &mut send),
-                };
-                let sent = to.is_empty() || self.send(connection, to.bytes());
-                if verdict == AfterMessage::Close || !sent {
-                    return AfterRead::Close;
-                }
-                if let Some(began) = began {
-                    connection.pipelining.took(began.elapsed());
-                }
-                if !connection.ran(epoch) {
-                    return AfterRead::Given;
-                }
-                if handed && shared {
-                    // Octets that no other thread has taken meanwhile.
-                    let others = connection.incoming.lock().take();
-                    others.into_iter().for_each(|others| incoming.go_on_with(others));
-                }
-            }
-            let now = self.now.load(Ordering::Relaxed);
-            incoming.await_rest(now);
-            if incoming.deadline(now, self.pace).is_some_and(|deadline| now > deadline) {
-                return AfterRead::Close;
-            }
-            if connection.socket.outbox.is_behind() || !self.may_linger(*number) {
-                return AfterRead::Release;
-            }
-            wait = May::Linger;
-            round = Round::default();
+            *connection.incoming.lock() = Some(incoming);
         }
+        connection.release(epoch);
+        true
     }
 
-    /// True if other connections have their turn.
-    fn is_over(&self, round: &Round) -> bool {
-        self.idle.load(Ordering::Relaxed) == 0 && round.is_over()
+    /// Carries out a message, which may be decoded already, and replies with `send`. False if the connection is over.
+    #[inline]
+    pub(super) fn run_one(
+        &self,
+        orb: &Arc<Shared>,
+        connection: &Arc<Connection>,
+        received: &Received<'_>,
+        decoded: Option<&mut Result<Message<'_>, DecodeError>>,
+        to: &mut Encoder,
+        send: impl FnOnce(&Self, &Arc<Connection>, &[u8]) -> bool,
+    ) -> bool {
+        let terms = &connection.socket.terms;
+        let mut early = |octets: &[u8]| self.send(connection, octets);
+        let verdict = match decoded {
+            None => serve::message(orb, terms, received, to, &mut early),
+            Some(decoded) => serve::decoded(orb, terms, received, decoded, to, &mut early),
+        };
+        (to.is_empty() || send(self, connection, to.bytes())) && verdict == AfterMessage::Go
     }
 
     /// False if the connection is over.
@@ -280,5 +189,116 @@ impl Lane {
         if let Answer::MessageError(version) = fault.answer(connection.socket.terms.version()) {
             self.send(connection, &message_error(version));
         }
+    }
+}
+
+/// A thread that reads a connection and runs its requests: read, run, reply, and read again.
+struct Reading<'a> {
+    lane: &'a Arc<Lane>,
+    orb: &'a Arc<Shared>,
+    connection: &'a Arc<Connection>,
+    epoch: u64,
+    to: &'a mut Encoder,
+    number: usize,
+    wait: May,
+    round: Round,
+}
+
+impl Receiver for Reading<'_> {
+    type Stop = AfterRead;
+
+    #[inline]
+    fn read(&mut self, place: &mut [u8], _: bool) -> io::Result<usize> {
+        self.connection.link().read(place, self.wait)
+    }
+
+    #[inline]
+    fn have_read(&mut self, octets: usize) {
+        if self.wait == May::Linger {
+            self.lane.lingered(self.number);
+        }
+        if octets > 0 {
+            self.connection.heard.store(self.lane.now.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// A client that does not read replies gets no further requests served; and other connections have their turn.
+    #[inline]
+    fn leave(&mut self, first: bool) -> Option<AfterRead> {
+        let turn_is_over = || self.lane.idle.load(Ordering::Relaxed) == 0 && self.round.is_over();
+        (!first && (self.connection.socket.outbox.is_behind() || turn_is_over())).then_some(AfterRead::Release)
+    }
+
+    #[inline]
+    fn message(&mut self, Whole { received, begun, rest }: Whole<'_>) -> ControlFlow<AfterRead, Option<Parked>> {
+        let Reading { lane, orb, connection, epoch, .. } = *self;
+        let to = &mut *self.to;
+        if connection.is_gone() && received.wants_reply() {
+            return ControlFlow::Continue(None);
+        }
+        let looks = lane.claims.is_some() || lane.ordered.is_some();
+        let mut decoded = looks.then(|| serve::decode(&connection.socket.terms, &received));
+        if let Some(Ok(Message::Request(request))) = &mut decoded {
+            if lane.claims.is_some_and(|claims| lane.is_offer(claims, connection, request)) {
+                // The next reader begins with this request.
+                return ControlFlow::Break(AfterRead::Both(rest.park_with(&received)));
+            }
+            match lane.hand_over(orb, connection, &received, request, to) {
+                Handed::Over => {
+                    self.round.begin();
+                    return ControlFlow::Continue(None);
+                }
+                Handed::Unbound => {}
+                Handed::Full => return ControlFlow::Break(AfterRead::Wait(rest.park_with(&received))),
+            }
+        }
+        // If another message follows, the client does not wait for the reply to this call.
+        let mut handed = None;
+        if !rest.is_empty() {
+            self.round.begin();
+            if received.wants_reply() {
+                connection.pipelining.begin();
+                let parked = rest.park();
+                *connection.incoming.lock() = Some(Incoming::parked(lane.limits, parked.clone()));
+                handed = Some(parked);
+            }
+        }
+        connection.run(epoch, (handed.is_some() || rest.is_empty()) && !begun);
+        let began = connection.pipelining.is_seen().then(Instant::now);
+        if began.is_some()
+            && !connection.pipelining.is_brief()
+            && lane.idle.load(Ordering::Relaxed) > 0
+            && connection.give(epoch, lane.may_run())
+        {
+            lane.arm(connection);
+        }
+        if !lane.run_one(orb, connection, &received, decoded.as_mut(), to, Lane::send) {
+            return ControlFlow::Break(AfterRead::Close);
+        }
+        if let Some(began) = began {
+            connection.pipelining.took(began.elapsed());
+        }
+        if !connection.ran(epoch) {
+            return ControlFlow::Break(AfterRead::Given);
+        }
+        if handed.is_some() {
+            // No other thread has taken them.
+            *connection.incoming.lock() = None;
+        }
+        ControlFlow::Continue(handed)
+    }
+
+    #[inline]
+    fn handled_all(&mut self, incoming: &mut Incoming) -> Option<AfterRead> {
+        let (lane, now) = (self.lane, self.lane.now.load(Ordering::Relaxed));
+        incoming.await_rest(now);
+        if incoming.deadline(now, lane.pace).is_some_and(|deadline| now > deadline) {
+            return Some(AfterRead::Close);
+        }
+        if self.connection.socket.outbox.is_behind() || !lane.may_linger(self.number) {
+            return Some(AfterRead::Release);
+        }
+        (self.wait, self.round) = (May::Linger, Round::default());
+        None
     }
 }

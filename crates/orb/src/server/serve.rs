@@ -104,9 +104,9 @@ pub(super) fn greet(
     first_words(terms, request, to)
 }
 
-/// The first request of a connection tells the code sets (CORBA 3.3 part 2, 7.10.2.5), a locate request does not. In
-/// GIOP 1.0 none does. A client that means sets which are not spoken here is told so, and not listened to until it
-/// means others: whatever it writes would be read as something else.
+/// The first request of a connection announces the code sets (CORBA 3.3 part 2, 7.10.2.5); in GIOP 1.0, and in a locate
+/// request, nothing does. If they are not supported, the client gets an exception for each request until it announces
+/// others: its texts would be misread.
 #[cold]
 fn first_words(terms: &Negotiated, request: &mut Request<'_>, to: &mut Encoder) -> Result<(), SystemException> {
     if to.version() == Version::V1_0 {

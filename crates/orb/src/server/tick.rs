@@ -1,5 +1,5 @@
-//! What is done for a lane once in a while, by the thread that tends the ORB: it never waits, and each time does
-//! little, for it runs above the lane's own threads.
+//! The periodic work of a lane. The housekeeping thread does it at a higher priority than the lane's threads, so it never
+//! waits and does little at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,16 +41,16 @@ impl Lane {
         for _ in 0..count {
             let Some(connection) = self.listed(at) else { break };
             let socket = &connection.socket;
-            let tended = socket.outbox.tend(now, self.pace, |octets| socket.write_now(octets));
+            let flushed = socket.outbox.tick(now, self.pace, |octets| socket.write_now(octets));
             if !connection.socket.outbox.owes_replies() {
                 self.read_on(&connection);
             }
-            if matches!(tended, Ok(None)) {
+            if matches!(flushed, Ok(None)) {
                 at += 1;
                 continue;
             }
             self.behind.lock().swap_remove(at);
-            match tended {
+            match flushed {
                 Ok(Some(true)) => self.arm(&connection),
                 Ok(_) => {}
                 Err(_) => self.close(&connection),

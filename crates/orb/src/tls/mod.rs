@@ -11,12 +11,11 @@ mod verify;
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use hyoshi_wire::ior::IorEndpoint;
 use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::SingleCertAndKey;
@@ -31,9 +30,8 @@ pub use identity::TlsIdentity;
 pub use roots::TlsRoots;
 
 use error::refused;
+use roots::PROVIDER;
 use verify::{OfClients, OfServers};
-
-static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
 /// Called for failed handshakes with the client's address and the reason.
 type OnRefused = Arc<dyn Fn(&str, &str) + Send + Sync>;

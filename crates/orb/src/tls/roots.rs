@@ -5,9 +5,10 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::path::Path;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use hyoshi_os::clock::unix_seconds;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use rustls::{CertificateError, DistinguishedName, OtherError};
 use webpki::{
@@ -15,11 +16,13 @@ use webpki::{
     RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath, anchor_from_trusted_cert,
 };
 
-use super::PROVIDER;
 use super::certificate::{Fields, next_update};
 use super::error::{TlsError, TlsWarning, refused};
 use super::identity::{age, called, certificates, read};
 use super::pem::{PemKind, sections};
+
+pub(super) static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+    LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
 /// Certificates of a peer besides its own.
 const FURTHER: usize = 8;

@@ -7,8 +7,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use webpki::{EndEntityCert, KeyUsage};
 
-use super::PROVIDER;
-use super::roots::{TlsRoots, error};
+use super::roots::{PROVIDER, TlsRoots, error};
 
 #[derive(Debug)]
 pub(super) struct OfClients {

@@ -61,12 +61,12 @@ const NICE: i32 = 10;
 /// The threads.
 #[derive(Debug)]
 pub(super) struct Handshakes {
-    hall: Arc<Hall>,
+    state: Arc<HandshakeState>,
     threads: Vec<SpawnedThread<()>>,
 }
 
 /// The state that the threads share.
-struct Hall {
+struct HandshakeState {
     lane: Arc<Lane>,
     listeners: Vec<Listener>,
     tls: TlsServer,
@@ -122,15 +122,15 @@ impl HandshakeStage {
     }
 }
 
-impl std::fmt::Debug for Hall {
+impl std::fmt::Debug for HandshakeState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hall").finish_non_exhaustive()
+        f.debug_struct("HandshakeState").finish_non_exhaustive()
     }
 }
 
 /// The state of the thread that accepts.
 struct HandshakeListener {
-    hall: Arc<Hall>,
+    state: Arc<HandshakeState>,
     next: u64,
     /// Listeners that pause because the system lacks resources for a connection.
     resting: Vec<u64>,
@@ -162,7 +162,7 @@ impl Handshakes {
         };
         let renewal = Renewal::new(&tls, duration(limits.renewal));
         let next = listeners.len() as u64;
-        let hall = Arc::new(Hall {
+        let state = Arc::new(HandshakeState {
             lane,
             listeners,
             tls,
@@ -172,14 +172,14 @@ impl Handshakes {
             inside: Mutex::new(inside),
             turn: Condvar::new(),
         });
-        let mut handshakes = Handshakes { hall: hall.clone(), threads: Vec::new() };
-        let mut listener = HandshakeListener { hall: hall.clone(), next, resting: Vec::new(), renewal };
+        let mut handshakes = Handshakes { state: state.clone(), threads: Vec::new() };
+        let mut listener = HandshakeListener { state: state.clone(), next, resting: Vec::new(), renewal };
         for number in 0..WORKERS {
-            let hall = hall.clone();
+            let state = state.clone();
             match Spawn::new(format!("{name}-{number}")).spawn(move || {
                 // Always permitted; the kernel bounds it.
                 let _ = nice_of(own_thread()).and_then(|nice| set_nice(own_thread(), nice + NICE));
-                hall.work()
+                state.work()
             }) {
                 Ok(thread) => handshakes.threads.push(thread),
                 // One is enough.
@@ -199,25 +199,25 @@ impl Handshakes {
 
     /// Accepts connections from now on.
     pub(super) fn open(&self) {
-        for (number, listener) in self.hall.listeners.iter().enumerate() {
+        for (number, listener) in self.state.listeners.iter().enumerate() {
             // Cannot fail: the poller knows it.
-            let _ = self.hall.poller.arm(listener, number as u64, false);
+            let _ = self.state.poller.arm(listener, number as u64, false);
         }
     }
 
     /// Accepts no more clients; returns when the threads have ended, except the calling one.
     pub(super) fn end(self) {
-        self.hall.stopping.store(true, Ordering::Release);
-        self.hall.poller.poke();
+        self.state.stopping.store(true, Ordering::Release);
+        self.state.poller.poke();
         // A worker that has checked for the end already waits, or has not checked yet.
-        drop(self.hall.lock());
-        self.hall.turn.notify_all();
+        drop(self.state.lock());
+        self.state.turn.notify_all();
         for thread in self.threads {
             if thread.handle.tid() != own_thread() {
                 let _ = thread.join();
             }
         }
-        let mut inside = self.hall.lock();
+        let mut inside = self.state.lock();
         inside.clients.clear();
         inside.done.clear();
     }
@@ -226,29 +226,29 @@ impl Handshakes {
 impl HandshakeListener {
     fn run(&mut self) {
         let mut looked = Instant::now();
-        while !self.hall.stopping.load(Ordering::Acquire) {
-            let waits = !self.hall.lock().clients.is_empty() || !self.resting.is_empty() || self.renewal.is_at_work();
-            let connected = self.hall.lane.connections() > 0;
+        while !self.state.stopping.load(Ordering::Acquire) {
+            let waits = !self.state.lock().clients.is_empty() || !self.resting.is_empty() || self.renewal.is_at_work();
+            let connected = self.state.lane.connections() > 0;
             let timeout = if waits { Some(ROUND) } else { connected.then(|| self.renewal.left(Instant::now())) };
-            match self.hall.poller.wait(timeout) {
-                Ok(Some(Ready::Source(number))) if number < self.hall.listeners.len() as u64 => self.accept(number),
-                Ok(Some(Ready::Source(number))) => self.hall.call(number),
+            match self.state.poller.wait(timeout) {
+                Ok(Some(Ready::Source(number))) if number < self.state.listeners.len() as u64 => self.accept(number),
+                Ok(Some(Ready::Source(number))) => self.state.call(number),
                 Ok(Some(Ready::Poked)) => self.hand_over(),
                 Ok(None) | Err(_) => {}
             }
             let now = Instant::now();
             if now.duration_since(looked) >= ROUND {
                 looked = now;
-                let mut inside = self.hall.lock();
+                let mut inside = self.state.lock();
                 let late = inside.clients.iter().filter(|(_, client)| client.until <= now);
                 for number in late.map(|(number, _)| *number).collect::<Vec<_>>() {
                     inside.forget(number);
                 }
                 drop(inside);
                 for number in std::mem::take(&mut self.resting) {
-                    let _ = self.hall.poller.arm(&self.hall.listeners[number as usize], number, false);
+                    let _ = self.state.poller.arm(&self.state.listeners[number as usize], number, false);
                 }
-                self.renewal.go_on(&self.hall.lane, &self.hall.tls, now);
+                self.renewal.go_on(&self.state.lane, &self.state.tls, now);
             }
         }
     }
@@ -256,7 +256,7 @@ impl HandshakeListener {
     fn accept(&mut self, number: u64) {
         let mut made_room = false;
         for _ in 0..ACCEPTS {
-            match self.hall.listeners[number as usize].accept() {
+            match self.state.listeners[number as usize].accept() {
                 Ok(Some(socket)) => {
                     made_room = false;
                     self.take_in(socket);
@@ -266,7 +266,7 @@ impl HandshakeListener {
                     None => {}
                     // Closes one client. If that does not help, descriptors are missing for other reasons.
                     Some(MissingResource::Descriptors)
-                        if !made_room && (self.hall.lane.make_room() || self.hall.lock().make_room()) =>
+                        if !made_room && (self.state.lane.make_room() || self.state.lock().make_room()) =>
                     {
                         made_room = true;
                     }
@@ -274,25 +274,25 @@ impl HandshakeListener {
                 },
             }
         }
-        let _ = self.hall.poller.arm(&self.hall.listeners[number as usize], number, false);
+        let _ = self.state.poller.arm(&self.state.listeners[number as usize], number, false);
     }
 
     /// Moves clients whose handshake is done to the lane's table.
     fn hand_over(&self) {
-        let mut inside = self.hall.lock();
+        let mut inside = self.state.lock();
         let mut done = std::mem::take(&mut inside.done);
         // If another client has its place by now, it is closed.
         done.retain(|(number, _)| inside.forget(*number).is_some());
         drop(inside);
         for (_, link) in done {
             // If this fails, the link is dropped, and so closed.
-            let _ = self.hall.lane.take_in(link);
-            self.hall.lane.wake_housekeeping();
+            let _ = self.state.lane.take_in(link);
+            self.state.lane.wake_housekeeping();
         }
     }
 
     fn take_in(&mut self, socket: SocketStream) {
-        if !self.hall.lane.orb.upgrade().is_some_and(|orb| orb.lets_in(&socket, true)) {
+        if !self.state.lane.orb.upgrade().is_some_and(|orb| orb.lets_in(&socket, true)) {
             return;
         }
         // A closed connection has no address.
@@ -300,12 +300,12 @@ impl HandshakeListener {
         let source = ClientNetwork::of(address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()));
         let (number, now) = (self.next, Instant::now());
         self.next += 1;
-        let mut inside = self.hall.lock();
-        if self.hall.poller.add(&socket, number, false).is_err() {
+        let mut inside = self.state.lock();
+        if self.state.poller.add(&socket, number, false).is_err() {
             return;
         }
         let loser = inside.strangers.take(number, source, now);
-        let until = now + self.hall.patience;
+        let until = now + self.state.patience;
         let address = address.map_or_else(|| "a disconnected client".to_owned(), |address| address.to_string());
         inside.clients.insert(number, Client { source, address, until, stage: Some(HandshakeStage::Silent(socket)) });
         let loser = loser.and_then(|loser| inside.forget(loser));
@@ -330,7 +330,7 @@ impl Inside {
     }
 }
 
-impl Hall {
+impl HandshakeState {
     fn lock(&self) -> MutexGuard<'_, Inside> {
         // A thread that panicked left consistent state: each change is one call.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)

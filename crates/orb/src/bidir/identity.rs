@@ -1,4 +1,4 @@
-//! The proof that two connections belong to the same client.
+//! Whether two connections belong to the same client.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::stream::MaybeTlsStream;
 
 /// The best that is known of the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum PeerIdentity {
     /// The owner of this certificate's key.
     Certificate(Arc<[u8]>),
     /// A process of this machine, as the kernel reports it.
@@ -18,24 +18,24 @@ pub(crate) enum Whose {
     Machine(Announcer),
 }
 
-impl Whose {
-    pub(crate) fn of(stream: &MaybeTlsStream, from: Announcer) -> Whose {
+impl PeerIdentity {
+    pub(crate) fn of(stream: &MaybeTlsStream, from: Announcer) -> PeerIdentity {
         match (stream.certificate(), stream.credentials()) {
-            (Some(certificate), _) => Whose::Certificate(certificate.clone()),
+            (Some(certificate), _) => PeerIdentity::Certificate(certificate.clone()),
             // Process 0 is any that cannot be seen from here.
-            (None, Some(it)) if it.pid != 0 => Whose::Process { pid: it.pid, uid: it.uid },
-            _ => Whose::Machine(from),
+            (None, Some(it)) if it.pid != 0 => PeerIdentity::Process { pid: it.pid, uid: it.uid },
+            _ => PeerIdentity::Machine(from),
         }
     }
 
-    /// What lets connections share an address. A machine's own address may be announced by all of its processes, a name
-    /// that one of them made up by that one only.
-    pub(crate) fn for_address(&self, endpoint: &IorEndpoint) -> Option<Whose> {
+    /// The identity that connections need to share an address. All processes of a machine may announce its address, but
+    /// only one process its generated name.
+    pub(crate) fn for_address(&self, endpoint: &IorEndpoint) -> Option<PeerIdentity> {
         let made_up = match endpoint {
             IorEndpoint::Tcp { host, .. } | IorEndpoint::Tls { host, .. } => is_way_back(host),
             IorEndpoint::Unix { .. } => false,
         };
-        (!made_up || !matches!(self, Whose::Machine(_))).then(|| self.clone())
+        (!made_up || !matches!(self, PeerIdentity::Machine(_))).then(|| self.clone())
     }
 }
 
@@ -47,10 +47,10 @@ mod tests {
     fn a_name_that_was_made_up_is_shared_by_those_only_that_show_who_they_are() {
         let tcp = |host: &str| IorEndpoint::Tcp { host: host.to_owned(), port: 1, priority: None };
         let (own, made_up) = (tcp("10.0.0.7"), super::super::way_back(7));
-        let machine = Whose::Machine(Announcer::There("10.0.0.7".parse().unwrap()));
+        let machine = PeerIdentity::Machine(Announcer::There("10.0.0.7".parse().unwrap()));
         assert_eq!(machine.for_address(&own), Some(machine.clone()));
         assert_eq!(machine.for_address(&made_up), None);
-        for shown in [Whose::Process { pid: 7, uid: 8 }, Whose::Certificate([9][..].into())] {
+        for shown in [PeerIdentity::Process { pid: 7, uid: 8 }, PeerIdentity::Certificate([9][..].into())] {
             assert_eq!(shown.for_address(&own), Some(shown.clone()));
             assert_eq!(shown.for_address(&made_up), Some(shown.clone()));
         }

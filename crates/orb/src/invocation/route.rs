@@ -7,7 +7,7 @@ use hyoshi_wire::giop::{CodeSet, Transmission};
 use hyoshi_wire::ior::{Component, IiopProfile, Ior, IorEndpoint, Profile, TAG_SSL_SEC_TRANS, multiple_components};
 use hyoshi_wire::{CharSet, Version};
 
-use super::peer::Peer;
+use crate::client::Peer;
 use crate::shared::Shared;
 
 /// One way to an object.

@@ -25,7 +25,7 @@ pub(super) const AGAIN: u32 = 3;
 
 /// The content of a reply that is not the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ReplyContent {
     Outcome,
     Raise(SystemException),
     Forward(Box<Ior>),
@@ -93,16 +93,16 @@ impl Itinerary {
 
     /// The next step after an attempt with this end.
     #[inline]
-    pub(super) fn after(&mut self, outcome: Result<Said, CallFailure>, time_is_left: bool) -> NextStep {
+    pub(super) fn after(&mut self, outcome: Result<ReplyContent, CallFailure>, time_is_left: bool) -> NextStep {
         match outcome {
-            Ok(Said::Outcome) => NextStep::Done,
+            Ok(ReplyContent::Outcome) => NextStep::Done,
             // The object no longer exists at the forwarded address.
-            Ok(Said::Raise(exception)) if self.is_forwarded && exception.kind == SystemKind::ObjectNotExist => {
+            Ok(ReplyContent::Raise(exception)) if self.is_forwarded && exception.kind == SystemKind::ObjectNotExist => {
                 self.turn_back(NextStep::Raise(exception))
             }
-            Ok(Said::Raise(exception)) => NextStep::Raise(exception),
-            Ok(Said::NeedsKey) => NextStep::Raise(SystemKind::Transient.not_done(minor::ADDRESSING)),
-            Ok(Said::Forward(ior)) => {
+            Ok(ReplyContent::Raise(exception)) => NextStep::Raise(exception),
+            Ok(ReplyContent::NeedsKey) => NextStep::Raise(SystemKind::Transient.not_done(minor::ADDRESSING)),
+            Ok(ReplyContent::Forward(ior)) => {
                 let in_a_loop = NextStep::Raise(SystemKind::Transient.not_done(minor::FORWARD_LOOP));
                 self.turn(true, NextStep::Forward(ior), in_a_loop)
             }
@@ -168,16 +168,16 @@ mod tests {
     use crate::tls::Distrust;
 
     /// A server's handling of a request, and its client's view.
-    fn outcome() -> impl Strategy<Value = Result<Said, CallFailure>> {
+    fn outcome() -> impl Strategy<Value = Result<ReplyContent, CallFailure>> {
         let raised = SystemKind::Unknown.maybe_done(minor::UNDECLARED);
         let absent = SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT);
         let said = [
-            Said::Outcome,
-            Said::Raise(raised),
-            Said::Raise(absent),
-            Said::Forward(Box::default()),
-            Said::Forward(Box::default()),
-            Said::NeedsKey,
+            ReplyContent::Outcome,
+            ReplyContent::Raise(raised),
+            ReplyContent::Raise(absent),
+            ReplyContent::Forward(Box::default()),
+            ReplyContent::Forward(Box::default()),
+            ReplyContent::NeedsKey,
         ];
         let failed = [
             CallFailure::HostUnknown,
@@ -204,11 +204,11 @@ mod tests {
     }
 
     /// Whether the server may have called the servant. (OBJECT_NOT_EXIST means that there is none.)
-    fn may_be_carried_out(outcome: &Result<Said, CallFailure>) -> bool {
+    fn may_be_carried_out(outcome: &Result<ReplyContent, CallFailure>) -> bool {
         match outcome {
-            Ok(Said::Outcome) => true,
-            Ok(Said::Raise(exception)) => exception.kind != SystemKind::ObjectNotExist,
-            Ok(Said::Forward(_) | Said::NeedsKey) => false,
+            Ok(ReplyContent::Outcome) => true,
+            Ok(ReplyContent::Raise(exception)) => exception.kind != SystemKind::ObjectNotExist,
+            Ok(ReplyContent::Forward(_) | ReplyContent::NeedsKey) => false,
             Err(failure) => failure.exception().completed != Completed::No,
         }
     }
@@ -231,12 +231,12 @@ mod tests {
                 prop_assert!(gives_up(&step) || !may_be_carried_out(&outcome), "{outcome:?}: {step:?}");
                 // The exception reports it.
                 match (&step, &outcome) {
-                    (NextStep::Done, _) => prop_assert_eq!(outcome, Ok(Said::Outcome)),
+                    (NextStep::Done, _) => prop_assert_eq!(outcome, Ok(ReplyContent::Outcome)),
                     (NextStep::Fail(raised), Err(failure)) => {
                         prop_assert_eq!(*raised, failure.exception());
                         prop_assert_eq!(raised.completed == Completed::No, !may_be_carried_out(&outcome));
                     }
-                    (NextStep::Raise(raised), Ok(Said::Raise(said))) => prop_assert_eq!(raised, said),
+                    (NextStep::Raise(raised), Ok(ReplyContent::Raise(said))) => prop_assert_eq!(raised, said),
                     (NextStep::Raise(raised), Ok(_)) => prop_assert_eq!(raised.completed, Completed::No),
                     (NextStep::Again, Err(_)) => prop_assert!(time_is_left),
                     (NextStep::Again, Ok(_)) => prop_assert!(!itinerary.is_forwarded),
@@ -280,13 +280,13 @@ mod tests {
             };
             for _ in 0..FORWARDS / 2 {
                 prop_assert_eq!(itinerary.next(first, false), Some(Way::Address(0)));
-                let step = itinerary.after(Ok(Said::Forward(Box::default())), true);
+                let step = itinerary.after(Ok(ReplyContent::Forward(Box::default())), true);
                 prop_assert!(matches!(step, NextStep::Forward(_)) && itinerary.is_forwarded);
                 prop_assert_eq!(unreached(&mut itinerary, other), Some(NextStep::Again));
                 prop_assert!(!itinerary.is_forwarded);
             }
             prop_assert_eq!(itinerary.next(first, false), Some(Way::Address(0)));
-            let step = itinerary.after(Ok(Said::Forward(Box::default())), true);
+            let step = itinerary.after(Ok(ReplyContent::Forward(Box::default())), true);
             prop_assert_eq!(step, NextStep::Raise(SystemKind::Transient.not_done(minor::FORWARD_LOOP)));
             let mut itinerary = Itinerary::new(false);
             prop_assert_eq!(unreached(&mut itinerary, first), Some(NextStep::Fail(CallFailure::Refused.exception())));
@@ -312,9 +312,9 @@ mod tests {
         let absent = SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT);
         let mut itinerary = Itinerary::new(true);
         assert_eq!(itinerary.next(1, false), Some(Way::Address(0)));
-        assert_eq!(itinerary.after(Ok(Said::Raise(absent)), true), NextStep::Again);
+        assert_eq!(itinerary.after(Ok(ReplyContent::Raise(absent)), true), NextStep::Again);
         assert!(!itinerary.is_forwarded);
         assert_eq!(itinerary.next(1, false), Some(Way::Address(0)));
-        assert_eq!(itinerary.after(Ok(Said::Raise(absent)), true), NextStep::Raise(absent));
+        assert_eq!(itinerary.after(Ok(ReplyContent::Raise(absent)), true), NextStep::Raise(absent));
     }
 }

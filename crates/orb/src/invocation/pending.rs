@@ -8,12 +8,11 @@ use hyoshi_model::Span;
 use hyoshi_wire::giop::{Kept, Response};
 use hyoshi_wire::{ByteOrder, DecodeError, Decoder, EncodeError, Encoder, SystemException, Version};
 
-use super::dial::Patience;
-use super::invoke::{self, Invocation, understand_message};
-use super::itinerary::{AGAIN, Said};
-use super::mux::{Mux, Waiter};
+use super::invoke::{self, Invocation, RequestMessage, understand_message};
+use super::itinerary::{AGAIN, ReplyContent};
 use super::remote::RemoteObject;
 use super::route::{self, Route};
+use crate::client::{Mux, Patience, PendingReply, wait_for};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
@@ -24,17 +23,13 @@ type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, Decod
 
 /// A call under way. Dropped, it is cancelled.
 #[must_use = "a call that is dropped is cancelled"]
-pub struct Pending<R, E> {
-    state: PendingState,
-    results: Option<Results<R>>,
-    outcome: Option<Result<R, E>>,
-}
+pub struct Pending<R, E>(PendingState<R, E>);
 
-enum PendingState {
+enum PendingState<R, E> {
     /// The reply has not been used.
-    SentCall(Box<SentCall>),
-    /// It ended at once, or has been waited for.
-    Over,
+    Sent(Box<SentCall>, Results<R>),
+    /// It ended at once, or has been waited for: then the outcome is gone.
+    Over(Option<Result<R, E>>),
 }
 
 struct SentCall {
@@ -47,12 +42,12 @@ struct SentCall {
     route: Route,
     mux: Arc<Mux>,
     id: u32,
-    waiter: Arc<Waiter>,
+    reply: Arc<PendingReply>,
 }
 
 impl<R, E: Raises> Pending<R, E> {
     pub(crate) fn over(outcome: Result<R, E>) -> Self {
-        Pending { state: PendingState::Over, results: None, outcome: Some(outcome) }
+        Pending(PendingState::Over(Some(outcome)))
     }
 
     /// Sends the request. Only in GIOP 1.2 can what was encoded be sent elsewhere, should that be asked for: for older
@@ -73,8 +68,8 @@ impl<R, E: Raises> Pending<R, E> {
         if !orb.client_interceptors.is_empty() {
             return Ok(Err(results));
         }
-        let here = |failure: CallFailure| failure.exception().at(route.peer.name());
-        let end = timeouts.round_trip.map(|span| Instant::now() + duration(span));
+        let here = |failure: CallFailure| failure.exception().at(route.peer.name(false));
+        let end = timeouts.round_trip.map(invoke::after_now);
         let patience = Patience { each: duration(timeouts.connect), until: end };
         let shared = || match route.peer.both_ways(route.version, route.chars, &patience)? {
             Some(mux) => Ok(mux),
@@ -96,9 +91,10 @@ impl<R, E: Raises> Pending<R, E> {
         };
         let request = Invocation { operation, response: Response::Target, put_off: false, arguments: &again };
         let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
+        let message = RequestMessage { route, request: &request, out: &out };
         let mut repeats = 0;
-        let (id, waiter) = loop {
-            match mux.request(end, |id, tell, to| invoke::put(route, &request, &out, id, tell, to)) {
+        let (id, reply) = loop {
+            match mux.request(end, |id, opening, to| message.put(id, opening, to)) {
                 Ok(sent) => break sent,
                 // The connection ended before anything was sent.
                 Err(failure) if failure.may_repeat() && repeats < AGAIN => repeats += 1,
@@ -113,15 +109,15 @@ impl<R, E: Raises> Pending<R, E> {
         };
         let until = invoke::sooner(end, timeouts.reply);
         let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
-        let sent = SentCall { object, operation, body, timeouts, until, route, mux, id, waiter };
-        Ok(Ok(Pending { state: PendingState::SentCall(Box::new(sent)), results: Some(results), outcome: None }))
+        let sent = SentCall { object, operation, body, timeouts, until, route, mux, id, reply };
+        Ok(Ok(Pending(PendingState::Sent(Box::new(sent), results))))
     }
 
     /// True once [`wait`](Self::wait) would not wait. (If the request has to be forwarded, it still may.)
     pub fn is_over(&self) -> bool {
-        match &self.state {
-            PendingState::SentCall(sent) => sent.waiter.is_filled(),
-            PendingState::Over => true,
+        match &self.0 {
+            PendingState::Sent(sent, _) => sent.reply.is_kept(),
+            PendingState::Over(_) => true,
         }
     }
 
@@ -131,45 +127,48 @@ impl<R, E: Raises> Pending<R, E> {
     ///
     /// What the operation raised, or why there is no reply.
     pub fn wait(mut self) -> Result<R, E> {
-        self.finish(None);
-        self.outcome.take().unwrap_or_else(|| Err(CallFailure::Lost.exception().into()))
+        self.finish(None).unwrap_or_else(|| Err(CallFailure::Lost.exception().into()))
     }
 
     /// Waits at most this long. `None` if the call has not ended: it continues, and can be waited for again.
     pub fn wait_for(&mut self, span: Span) -> Option<Result<R, E>> {
-        self.finish(Some(Instant::now() + duration(span)));
-        self.outcome.take()
+        self.finish(Some(invoke::after_now(span)))
     }
 
-    fn finish(&mut self, patience: Option<Instant>) {
-        let PendingState::SentCall(sent) = &self.state else { return };
-        let until = [sent.until, patience].into_iter().flatten().min();
-        let arrived = sent.waiter.wait(until);
-        if matches!(arrived, Err(CallFailure::TimedOut)) && patience.is_some() && until != sent.until {
-            return;
+    /// The outcome; `None` if it is gone, or has not arrived within the patience.
+    fn finish(&mut self, patience: Option<Instant>) -> Option<Result<R, E>> {
+        if let PendingState::Sent(sent, _) = &self.0 {
+            let until = [sent.until, patience].into_iter().flatten().min();
+            let timed_out = matches!(wait_for(&sent.reply, until), Err(CallFailure::TimedOut));
+            if timed_out && patience.is_some() && until != sent.until {
+                return None;
+            }
         }
-        let PendingState::SentCall(sent) = std::mem::replace(&mut self.state, PendingState::Over) else { return };
-        let Some(results) = self.results.take() else { return };
-        self.outcome = Some(sent.conclude(arrived, results));
+        match std::mem::replace(&mut self.0, PendingState::Over(None)) {
+            PendingState::Sent(sent, results) => {
+                Some(sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results))
+            }
+            PendingState::Over(outcome) => outcome,
+        }
     }
 }
 
 impl SentCall {
-    fn conclude<R, E: Raises>(&self, arrived: Result<Kept, CallFailure>, results: Results<R>) -> Result<R, E> {
+    fn conclude<R, E: Raises>(&self, arrived: Result<&Kept, CallFailure>, results: Results<R>) -> Result<R, E> {
         let orb = self.object.orb()?;
         crate::shared::use_orb(&orb);
         let mut outcome = CallOutcome::new(results);
         let out = Outgoing { operation: self.operation, key: &self.route.key, contexts: Vec::new() };
-        let said = match &arrived {
+        let content = match arrived {
             Ok(message) => {
                 understand_message(&orb, &out, message, self.route.chars, &mut |reply| outcome.accept(reply))
             }
-            Err(failure) => Err(failure.clone()),
+            Err(failure) => Err(failure),
         };
-        match said {
-            Ok(Said::Outcome) => outcome.take(),
-            Ok(Said::Raise(exception)) => Err(exception.at(self.route.peer.name()).into()),
-            Ok(Said::Forward(_) | Said::NeedsKey) | Err(CallFailure::Closed) => {
+        match content {
+            Ok(ReplyContent::Outcome) => outcome.take(),
+            Ok(ReplyContent::Raise(exception)) => Err(exception.at(self.route.peer.name(false)).into()),
+            Ok(ReplyContent::Forward(_) | ReplyContent::NeedsKey) | Err(CallFailure::Closed) => {
                 // From here on it is a call like any other.
                 let body = |to: &mut Encoder| {
                     to.raw(&self.body);
@@ -184,7 +183,7 @@ impl SentCall {
                 if failure == CallFailure::TimedOut {
                     self.mux.cancel(self.id, self.route.version);
                 }
-                Err(failure.exception().at(self.route.peer.name()).into())
+                Err(failure.exception().at(self.route.peer.name(false)).into())
             }
         }
     }
@@ -192,7 +191,7 @@ impl SentCall {
 
 impl<R, E> Drop for Pending<R, E> {
     fn drop(&mut self) {
-        if let PendingState::SentCall(sent) = &self.state {
+        if let PendingState::Sent(sent, _) = &self.0 {
             sent.mux.cancel(sent.id, sent.route.version);
         }
     }
@@ -200,7 +199,7 @@ impl<R, E> Drop for Pending<R, E> {
 
 impl<R, E> fmt::Debug for Pending<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if matches!(self.state, PendingState::SentCall(_)) { "sent" } else { "over" };
+        let state = if matches!(self.0, PendingState::Sent(..)) { "sent" } else { "over" };
         f.debug_tuple("Pending").field(&state).finish()
     }
 }

@@ -1,0 +1,336 @@
+//! A call: sends the request on its [`Itinerary`], and reads the reply.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyoshi_model::Span;
+use hyoshi_wire::giop::{
+    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, Kept, Message, Reply, ReplyStatus, RequestHeader, Response, ServiceContext,
+    Target,
+};
+use hyoshi_wire::ior::{Ior, IorEndpoint};
+use hyoshi_wire::tagged::encapsulation;
+use hyoshi_wire::{ByteOrder, CharSet, Decode, EncodeError, Encoder, SystemException, SystemKind, Version};
+
+use super::buffers::{self, Buffers};
+use super::itinerary::{Itinerary, NextStep, ReplyContent, Way};
+use super::remote::RemoteObject;
+use super::route::{self, Route, incompatible};
+use crate::call::Replied;
+use crate::channel::Announced;
+use crate::client::{Line, Opening, Over, Patience, wait_for};
+use crate::failure::CallFailure;
+use crate::intercept::Outgoing;
+use crate::limits::{Timeouts, duration};
+use crate::shared::{Shared, use_orb};
+use crate::{current, minor, waits};
+
+/// A request to send.
+pub(crate) struct Invocation<'r> {
+    pub(crate) operation: &'r str,
+    pub(crate) response: Response,
+    /// May wait to be sent together with others.
+    pub(crate) put_off: bool,
+    pub(crate) arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
+}
+
+/// Decodes a reply with the outcome.
+pub(crate) type Accept<'a> = &'a mut dyn FnMut(Reply<'_>) -> Result<(), SystemException>;
+
+/// Calls, and shows the outcome to `accept`.
+pub(crate) fn invoke(
+    orb: &Arc<Shared>,
+    object: &Arc<RemoteObject>,
+    timeouts: &Timeouts,
+    request: &Invocation<'_>,
+    accept: Accept<'_>,
+) -> Result<(), SystemException> {
+    // References in the reply, or in a connection's first words, belong to it.
+    use_orb(orb);
+    // It would wait for itself.
+    if current::makes_some() && orb.own_key(object.ior()).is_some_and(|key| current::makes(&key)) {
+        return Err(SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT));
+    }
+    current::let_others_read();
+    let call = CallInProgress { orb, timeouts, request, until: timeouts.round_trip.map(after_now) };
+    match request.response.expected() {
+        true => waits::wait(|| call.follow(object, accept)),
+        false => call.follow(object, accept),
+    }
+}
+
+/// A call on its itinerary.
+struct CallInProgress<'a> {
+    orb: &'a Shared,
+    timeouts: &'a Timeouts,
+    request: &'a Invocation<'a>,
+    until: Option<Instant>,
+}
+
+impl CallInProgress<'_> {
+    /// Follows the itinerary to its end.
+    fn follow(&self, object: &Arc<RemoteObject>, accept: Accept<'_>) -> Result<(), SystemException> {
+        let mut target = object.target();
+        let mut itinerary = Itinerary::new(!Arc::ptr_eq(&target, object));
+        loop {
+            let routes = target.routes(self.orb);
+            let back = route::back(routes);
+            let route = match itinerary.next(routes.len(), back.is_some()) {
+                Some(Way::Back) => back,
+                Some(Way::Address(at)) => routes.get(at),
+                None => None,
+            };
+            let Some(route) = route else {
+                // If it was forwarded to an address that this ORB cannot reach, the next call uses the original
+                // reference again.
+                object.forget_target();
+                return Err(no_way(&target));
+            };
+            let was_forwarded = itinerary.is_forwarded;
+            let outcome = self.attempt(route, accept);
+            let time_is_left = outcome.is_ok() || self.until.is_none_or(|until| Instant::now() < until);
+            let step = itinerary.after(outcome, time_is_left);
+            let returns = was_forwarded && !itinerary.is_forwarded;
+            if returns {
+                object.forget_target();
+            }
+            match step {
+                NextStep::Done => return Ok(()),
+                NextStep::Raise(exception) => return Err(exception.at(route.peer.name(false))),
+                NextStep::Fail(exception) => return Err(exception.at(route.peer.name(route.over_tls_alone))),
+                NextStep::Forward(ior) => target = Cow::Owned(object.send_on(*ior)),
+                NextStep::Again if returns => target = Cow::Borrowed(object),
+                NextStep::Again => {}
+            }
+        }
+    }
+
+    /// Sends the request one way, and waits for the reply if it has one.
+    fn attempt(&self, route: &Route, accept: Accept<'_>) -> Result<ReplyContent, CallFailure> {
+        let mut out = Outgoing { operation: self.request.operation, key: &route.key, contexts: Vec::new() };
+        let all = &self.orb.client_interceptors;
+        for (at, interceptor) in all.iter().enumerate() {
+            if let Err(exception) = interceptor.before(&mut out) {
+                all[..at].iter().rev().for_each(|earlier| earlier.failed(&out, &exception));
+                return Err(CallFailure::Raised(exception));
+            }
+        }
+        let content = self.send(&RequestMessage { route, request: self.request, out: &out }, accept);
+        if let Err(failure) = &content {
+            all.iter().rev().for_each(|interceptor| interceptor.failed(&out, &failure.exception()));
+        }
+        content
+    }
+
+    fn send(&self, message: &RequestMessage<'_>, accept: Accept<'_>) -> Result<ReplyContent, CallFailure> {
+        let &CallInProgress { orb, timeouts, request, until } = self;
+        let route = message.route;
+        let patience = Patience { each: duration(timeouts.connect), until };
+        let both = route.peer.both_ways(route.version, route.chars, &patience)?;
+        if request.put_off {
+            let mux = both.map_or_else(|| route.peer.mux(&patience), Ok)?;
+            let message = RequestMessage { route: &route.over(mux.chars()), ..*message };
+            mux.post(true, until, |id, opening, to| message.put(id, opening, to))?;
+            // Afterwards: connecting may have taken longer than the next tick is away.
+            orb.housekeeping.wake(false);
+            return Ok(ReplyContent::Outcome);
+        }
+        match both.map_or_else(|| route.peer.take(&patience), |mux| Ok(Over::Mux(mux, None)))? {
+            Over::Line(mut line) => buffers::with(|buffers| {
+                let done = self.over_line(message, &mut line, buffers, accept);
+                match &done {
+                    Ok(_) | Err((CallFailure::Raised(_), Some(_)) | (CallFailure::Encode(_), _)) => {
+                        route.peer.pool.give_back(line)
+                    }
+                    Err((CallFailure::TimedOut, Some(id))) if line.cancel(*id, route.version) => {
+                        route.peer.pool.give_back_late(line)
+                    }
+                    Err((CallFailure::Closed | CallFailure::Unsent | CallFailure::Lost, _)) => {
+                        line.close();
+                        route.peer.pool.doubt();
+                    }
+                    Err(_) => line.close(),
+                }
+                done.map_err(|(failure, _)| failure)
+            }),
+            // Its place is kept until the reply arrives.
+            Over::Mux(mux, _place) => {
+                let route = &*route.over(mux.chars());
+                let message = RequestMessage { route, ..*message };
+                if !request.response.expected() {
+                    mux.post(false, until, |id, opening, to| message.put(id, opening, to))?;
+                    return Ok(ReplyContent::Outcome);
+                }
+                let (id, reply) = mux.request(until, |id, opening, to| message.put(id, opening, to))?;
+                let reply = wait_for(&reply, sooner(until, timeouts.reply)).inspect_err(|failure| {
+                    if *failure == CallFailure::TimedOut {
+                        mux.cancel(id, route.version);
+                    }
+                })?;
+                understand_message(orb, message.out, reply, route.chars, accept)
+            }
+        }
+    }
+
+    /// The hot path of the client: one write, one read.
+    #[inline]
+    fn over_line(
+        &self,
+        message: &RequestMessage<'_>,
+        line: &mut Line,
+        Buffers { to, buffer }: &mut Buffers,
+        accept: Accept<'_>,
+    ) -> Result<ReplyContent, (CallFailure, Option<u32>)> {
+        let id = line.next_id();
+        to.clear();
+        let opening = Opening { sets: !line.announced, points: None };
+        message.write(id, opening, to).map_err(|error| (CallFailure::Encode(error), None))?;
+        // A request to a server that offers no code sets, or in GIOP 1.0, announces none.
+        line.announced |= message.route.sets.is_some();
+        line.send(to.bytes(), self.until).map_err(|failure| (failure, None))?;
+        if !self.request.response.expected() {
+            return Ok(ReplyContent::Outcome);
+        }
+        let until = sooner(self.until, self.timeouts.reply);
+        let mut content = ReplyContent::Outcome;
+        let read = |reply: Reply<'_>| {
+            content = understand(self.orb, message.out, reply, accept)?;
+            Ok(())
+        };
+        line.receive(id, until, buffer, read, message.route.chars).map_err(|failure| (failure, Some(id)))?;
+        Ok(content)
+    }
+}
+
+/// Why there is no route at all.
+#[cold]
+fn no_way(object: &RemoteObject) -> SystemException {
+    if incompatible(object.ior()) {
+        return SystemKind::CodesetIncompatible.not_done(minor::CODE_SETS);
+    }
+    let over_tcp = |endpoint: &IorEndpoint| matches!(endpoint, IorEndpoint::Tls { .. } | IorEndpoint::Tcp { .. });
+    if object.ior().iiop().flatten().any(|profile| profile.endpoints().iter().any(over_tcp)) {
+        return SystemKind::NoPermission.not_done(minor::TLS_NOT_SET_UP);
+    }
+    SystemKind::Transient.not_done(minor::NO_USABLE_PROFILE)
+}
+
+/// When the time for the reply is over.
+#[inline]
+pub(super) fn sooner(until: Option<Instant>, reply: Option<Span>) -> Option<Instant> {
+    [until, reply.map(after_now)].into_iter().flatten().min()
+}
+
+pub(super) fn after_now(span: Span) -> Instant {
+    Instant::now() + duration(span)
+}
+
+/// A request, as it is written for a route.
+#[derive(Clone, Copy)]
+pub(super) struct RequestMessage<'a> {
+    pub(super) route: &'a Route,
+    pub(super) request: &'a Invocation<'a>,
+    pub(super) out: &'a Outgoing<'a>,
+}
+
+impl RequestMessage<'_> {
+    /// Writes it, and returns which part of the opening it announces.
+    pub(super) fn put(&self, id: u32, opening: Opening<'_>, to: &mut Encoder) -> Result<Announced, EncodeError> {
+        // Earlier versions have no calls in the other direction.
+        let points = opening.points.filter(|_| self.route.version == Version::V1_2);
+        let opening = Opening { sets: opening.sets && self.route.sets.is_some(), points };
+        self.write(id, opening, to).map(|()| Announced { sets: opening.sets, points: points.is_some() })
+    }
+
+    #[inline]
+    fn write(&self, id: u32, opening: Opening<'_>, to: &mut Encoder) -> Result<(), EncodeError> {
+        let &RequestMessage { route, request, out } = self;
+        to.speak(route.version, route.chars);
+        let mut header = RequestHeader {
+            id,
+            response: request.response,
+            target: Target::Key(&route.key),
+            operation: request.operation,
+            contexts: &[],
+        };
+        let sets;
+        let mut contexts;
+        if (opening.sets && route.sets.is_some()) || opening.points.is_some() || !out.contexts.is_empty() {
+            contexts = Vec::with_capacity(out.contexts.len() + 2);
+            if let (Some(agreed), true) = (route.sets, opening.sets) {
+                sets = encapsulation(ByteOrder::NATIVE, |to| hyoshi_wire::Encode::encode(&agreed, to))?;
+                contexts.push(ServiceContext { tag: CONTEXT_CODE_SETS, data: &sets });
+            }
+            if let Some(data) = opening.points {
+                contexts.push(ServiceContext { tag: CONTEXT_BI_DIR_IIOP, data });
+            }
+            contexts.extend(out.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data }));
+            header.contexts = &contexts;
+        }
+        let begun = header.begin(to)?;
+        (request.arguments)(to)?;
+        begun.end(to)
+    }
+}
+
+/// A reply as a whole message, as the shared connection hands it out.
+pub(super) fn understand_message(
+    orb: &Shared,
+    out: &Outgoing<'_>,
+    message: &Kept,
+    chars: CharSet,
+    accept: Accept<'_>,
+) -> Result<ReplyContent, CallFailure> {
+    match message.received().decode_in(chars) {
+        Ok(Message::Reply(reply)) => understand(orb, out, reply, accept),
+        _ => Err(CallFailure::Garbled),
+    }
+}
+
+/// Decodes a reply.
+#[inline]
+fn understand(
+    orb: &Shared,
+    out: &Outgoing<'_>,
+    reply: Reply<'_>,
+    accept: Accept<'_>,
+) -> Result<ReplyContent, CallFailure> {
+    let mut body = reply.body.clone();
+    if !orb.client_interceptors.is_empty() {
+        notify_interceptors(orb, out, &reply);
+    }
+    match reply.status {
+        ReplyStatus::NoException | ReplyStatus::UserException => {
+            accept(reply).map_err(CallFailure::Raised)?;
+            Ok(ReplyContent::Outcome)
+        }
+        ReplyStatus::SystemException => {
+            SystemException::decode(&mut body).map(ReplyContent::Raise).map_err(|_| CallFailure::Garbled)
+        }
+        ReplyStatus::LocationForward | ReplyStatus::LocationForwardPerm => {
+            Ior::decode(&mut body).map(|ior| ReplyContent::Forward(Box::new(ior))).map_err(|_| CallFailure::Garbled)
+        }
+        ReplyStatus::NeedsAddressingMode => Ok(ReplyContent::NeedsKey),
+    }
+}
+
+#[cold]
+fn notify_interceptors(orb: &Shared, out: &Outgoing<'_>, reply: &Reply<'_>) {
+    let mut body = reply.body.clone();
+    let replied = match reply.status {
+        ReplyStatus::SystemException => match SystemException::decode(&mut body) {
+            Ok(exception) => Replied::System(exception),
+            Err(_) => return,
+        },
+        ReplyStatus::UserException => match String::decode(&mut body) {
+            Ok(id) => Replied::User(id.into()),
+            Err(_) => return,
+        },
+        ReplyStatus::NoException => Replied::Well,
+        _ => return,
+    };
+    for interceptor in orb.client_interceptors.iter().rev() {
+        interceptor.after(out, &replied, &reply.contexts);
+    }
+}
