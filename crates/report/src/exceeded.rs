@@ -63,7 +63,7 @@ impl AnalysisSummary {
     pub(crate) fn words(&self, holds: bool) -> String {
         match (self.outcome, &self.left_out) {
             (Some(Outcome::Holds), _) if !self.exceeded.is_empty() => {
-                "Proved, but some times exceed their bounds: see the note.".into()
+                "Proved, but some times exceeded their bounds (note `bound exceeded`).".into()
             }
             (Some(Outcome::Holds), _) if !holds => {
                 "Proved for what the file declares, so something violated its declaration.".into()
@@ -85,7 +85,7 @@ fn seen(account: &ReportInput<'_>) -> Vec<String> {
     let mut seen = to_act_on(account);
     for (processor, split) in account.system.processors.iter().zip(&account.figures.time) {
         if !split.stolen.is_zero() {
-            seen.push(format!("the host used {} of the CPU of {}", time(split.stolen), processor.name));
+            seen.push(format!("a hypervisor used {} of the CPU of {}", time(split.stolen), processor.name));
         }
     }
     seen.extend(account.notes.iter().filter(|note| note.topic == LATE_RELEASES).map(|note| note.text.clone()));
@@ -106,10 +106,10 @@ fn to_act_on(account: &ReportInput<'_>) -> Vec<String> {
         seen.push(format!("{} ran longer than declared", jobs(overran)));
     }
     if account.notes.iter().any(|note| note.level == NoteLevel::Refused) {
-        seen.push("the kernel refused something (see the notes)".into());
+        seen.push("the kernel refused something (a note has the details)".into());
     }
     if account.notes.iter().any(|note| note.level == NoteLevel::Failed) {
-        seen.push("the run ended with an error (see the notes)".into());
+        seen.push("the run ended with an error (a note has the details)".into());
     }
     seen
 }

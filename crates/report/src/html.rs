@@ -15,7 +15,9 @@ mod timeline;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::account::{NoteLevel, ReportInput};
-use crate::figures::{count, nanos, percent, share, signed};
+use hyoshi_model::printable_lines;
+
+use crate::figures::{count, nanos, percent, printable, share, signed};
 use crate::summary::{ClassSummary, LevelSummary, Summary};
 use table::{chains, epochs, misses, operations};
 
@@ -53,8 +55,10 @@ fn page(account: &ReportInput<'_>, summary: &Summary) -> Markup {
     document(&summary.system.name, &body)
 }
 
-/// A page with its style and script in it.
+/// A page with its style and script in it. Control characters of `title` and `body`, except line ends and tabs, are
+/// escaped.
 pub fn document(title: &str, body: &Markup) -> Markup {
+    let (title, body) = (printable(title), PreEscaped(without_controls(&body.0)));
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -71,6 +75,12 @@ pub fn document(title: &str, body: &Markup) -> Markup {
             }
         }
     }
+}
+
+/// The text with visible escapes in place of characters that steer a terminal or reverse text.
+fn without_controls(text: &str) -> String {
+    let escaped = |part: &str| printable_lines(part);
+    text.split('\t').map(escaped).collect::<Vec<_>>().join("\t")
 }
 
 fn heading(summary: &Summary) -> Markup {

@@ -30,7 +30,7 @@ pub struct LatenessSummary {
 /// A group of causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupSummary {
-    /// `upstream`, `released-late`, `waited`, `held`, `blocked`, `executed`, `overran` or `machine`.
+    /// `upstream`, `held-back`, `released-late`, `waited`, `held`, `blocked`, `executed`, `overran` or `machine`.
     pub group: &'static str,
     /// Time of all the jobs.
     pub total_ns: u64,

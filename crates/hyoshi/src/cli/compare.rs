@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 
 use hyoshi_model::{Instant, JobId, Processor, System};
 use hyoshi_replay::{Feed, Figures, Observer};
-use hyoshi_report::figures::time;
+use hyoshi_report::TerminalStyle;
+use hyoshi_report::figures::{counted, time};
 use hyoshi_sim::{KnownJobs, simulate_known};
 use hyoshi_trace::agreement::{self, Difference, RunComparison, TOLERANCE};
 use hyoshi_trace::{JobEnd, JobOutcome, Signal};
@@ -17,7 +18,7 @@ use super::recorded_signals::RecordedSignals;
 use super::{Failure, Format, Held, head, streams};
 
 /// The most near-ties that are printed; the same for disturbed periods and disagreements.
-const MOST_TOLD: usize = 10;
+const MOST_PRINTED: usize = 10;
 
 pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
     let system = &recorded.system;
@@ -56,7 +57,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
         Format::Text => {
             let texts: String = all.iter().map(|(name, agreement)| text(system, name, agreement)).collect();
             let part = part.map_or(String::new(), |part| format!("the recording is a part: {part}\n"));
-            streams::out(texts + &part)?;
+            streams::out(TerminalStyle::of_stdout().wrap(&(texts + &part)))?;
         }
         Format::Json => {
             let all: Vec<_> = all.iter().map(|(name, agreement)| object(system, name, agreement)).collect();
@@ -85,22 +86,23 @@ pub(super) fn text(system: &System, name: &str, agreement: &RunComparison) -> St
     let RunComparison { agreeing, jobs, near_ties, disturbed, disagreements } = agreement;
     let (ties, disturbances, differences) = (near_ties.len(), disturbed.len(), disagreements.len());
     let mut text = format!(
-        "{name}: {agreeing} busy periods ({jobs} jobs) agree; \
-         near-ties {ties}, disturbed {disturbances}, disagreements {differences}\n"
+        "{name}: {} ({}) agree; near-ties {ties}, disturbed {disturbances}, disagreements {differences}\n",
+        counted(*agreeing as u64, "busy period", "busy periods"),
+        counted(*jobs as u64, "job", "jobs")
     );
     // Writing to a String cannot fail.
-    for tie in near_ties.iter().take(MOST_TOLD) {
-        let difference = told(system, &tie.difference);
-        let _ =
-            writeln!(text, "  near-tie: completion at {}, timed {}; {difference}", at(tie.completion), at(tie.timed));
+    for tie in near_ties.iter().take(MOST_PRINTED) {
+        let distance = time(tie.completion.since(tie.timed).max(tie.timed.since(tie.completion)));
+        let difference = described(system, &tie.difference);
+        let _ = writeln!(text, "  near-tie: a completion and a timed instant {distance} apart; {difference}");
     }
-    for disturbed in disturbed.iter().take(MOST_TOLD) {
-        let difference = told(system, &disturbed.difference);
+    for disturbed in disturbed.iter().take(MOST_PRINTED) {
+        let difference = described(system, &disturbed.difference);
         let _ =
             writeln!(text, "  disturbed: {} used by other threads or the kernel; {difference}", time(disturbed.lost));
     }
-    for difference in disagreements.iter().take(MOST_TOLD) {
-        let _ = writeln!(text, "  disagreement {}", told(system, difference));
+    for difference in disagreements.iter().take(MOST_PRINTED) {
+        let _ = writeln!(text, "  disagreement {}", described(system, difference));
     }
     text
 }
@@ -109,13 +111,13 @@ pub(super) fn object(system: &System, name: &str, agreement: &RunComparison) -> 
     let ties = agreement.near_ties.iter().map(|tie| {
         json!({
             "completion_ns": tie.completion.as_nanos(), "timed_ns": tie.timed.as_nanos(),
-            "difference": told(system, &tie.difference),
+            "difference": described(system, &tie.difference),
         })
     });
     let disturbed = agreement.disturbed.iter().map(
-        |disturbed| json!({ "lost_ns": disturbed.lost.as_nanos(), "difference": told(system, &disturbed.difference) }),
+        |disturbed| json!({ "lost_ns": disturbed.lost.as_nanos(), "difference": described(system, &disturbed.difference) }),
     );
-    let disagreements = agreement.disagreements.iter().map(|difference| told(system, difference));
+    let disagreements = agreement.disagreements.iter().map(|difference| described(system, difference));
     json!({
         "name": name, "agreeing": agreement.agreeing, "jobs": agreement.jobs,
         "near_ties": ties.collect::<Vec<_>>(), "disturbed": disturbed.collect::<Vec<_>>(),
@@ -123,8 +125,8 @@ pub(super) fn object(system: &System, name: &str, agreement: &RunComparison) -> 
     })
 }
 
-fn told(system: &System, difference: &Difference) -> String {
-    let job = |told: &Option<(JobId, JobOutcome)>| match told {
+fn described(system: &System, difference: &Difference) -> String {
+    let job = |ended: &Option<(JobId, JobOutcome)>| match ended {
         Some((job, outcome)) => {
             format!("{}#{} {}", system.operation(job.operation).name, job.number, word(*outcome))
         }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_dispatch::lanes_of;
 use hyoshi_replay::perfetto::{Export, ExportCounts};
+use hyoshi_report::TerminalStyle;
+use hyoshi_report::figures::{count, counted};
 use hyoshi_sched::ProcessorPlan;
 use serde_json::json;
 
@@ -27,10 +29,13 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
     match format {
         Format::Text => {
             let ExportCounts { jobs, runs, flows, .. } = exported;
-            streams::out(format_args!(
-                "{}: {jobs} jobs, {runs} intervals of execution, {flows} arrows; open it at https://ui.perfetto.dev\n",
-                path.display()
-            ))?;
+            streams::out(TerminalStyle::of_stdout().wrap(&format!(
+                "{}: {}, {}, {}; open it at https://ui.perfetto.dev\n",
+                path.display(),
+                counted(jobs, "job", "jobs"),
+                counted(runs, "interval of execution", "intervals of execution"),
+                counted(flows, "arrow", "arrows")
+            )))?;
             if let Some(torn) = left.as_ref().and_then(|left| left.torn.as_ref()) {
                 streams::out(format_args!("degraded: the export is marked as partial: {torn}\n"))?;
             }
@@ -38,7 +43,7 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
                 streams::out(format_args!("the recording is partial: {part}\n"))?;
             }
             if let Some(lost) = left.as_ref().map(|left| left.lost).filter(|lost| *lost > 0) {
-                streams::out(format_args!("degraded: {lost} events were lost while recording\n"))?;
+                streams::out(format_args!("degraded: {} events were lost while recording\n", count(lost)))?;
             }
         }
         Format::Json => {

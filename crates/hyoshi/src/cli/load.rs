@@ -182,7 +182,8 @@ pub(super) fn load(
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {
-            streams::err(format_args!("{}\n\n", warning.render(ColourChoice::colours(&std::io::stderr()))));
+            let warning = format!("{}\n\n", warning.render(ColourChoice::colours(&std::io::stderr())));
+            streams::err(streams::wrap_diagnostics(&warning));
         }
     }
     Ok(LoadedSystem {

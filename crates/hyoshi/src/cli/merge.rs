@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, write};
-use hyoshi_report::figures::time;
+use hyoshi_report::figures::{count, time};
 use hyoshi_sched::Strategies;
 use hyoshi_trace::merge::{Conflict, EventStream, Merge, Merged, Offsets};
 use hyoshi_trace::recording::{Fact, RangeCheck, RecordingHeader, WriteError};
@@ -98,20 +98,27 @@ pub(super) fn merge(
     }
     writer.finish().map_err(Failure::new)?;
     let (events, clocks) = counts.into_inner();
-    tell(&parts, output, events, &clocks, format)?;
+    print_summary(&parts, output, events, &clocks, format)?;
     Ok(Held::Yes)
 }
 
 /// Prints a summary of the merge.
-fn tell(parts: &[HostRecording], output: &Path, events: u64, clocks: &[u64], format: Format) -> Result<(), Failure> {
+fn print_summary(
+    parts: &[HostRecording],
+    output: &Path,
+    events: u64,
+    clocks: &[u64],
+    format: Format,
+) -> Result<(), Failure> {
     let system = &parts[0].recorded.system;
     let name = |part: &HostRecording| system.hosts[part.host.index()].name.clone();
     let measured = |index: usize| index == 0 || offsets(parts, index).is_some_and(|offsets| !offsets.is_empty());
     match format {
         Format::Text => {
             let mut text = format!(
-                "{}: {events} events of {} hosts, on the clock of `{}`\n",
+                "{}: {} events of {} hosts, on the clock of `{}`\n",
                 output.display(),
+                count(events),
                 parts.len(),
                 name(&parts[0])
             );
@@ -120,7 +127,7 @@ fn tell(parts: &[HostRecording], output: &Path, events: u64, clocks: &[u64], for
                     true => format!(
                         "{}: {} offsets in use, measured within {}\n",
                         name(part),
-                        clocks[index],
+                        count(clocks[index]),
                         time(error(parts, index))
                     ),
                     false => {

@@ -66,7 +66,7 @@ use std::io::stderr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use hyoshi_model::printable_lines;
 use hyoshi_report::summary::SCHEMA;
@@ -295,9 +295,13 @@ impl Failure {
     fn print(&self, verb: &str, format: Format) {
         match (format, self) {
             (_, Failure::Told) => {}
-            (Format::Text, Failure::File(errors)) => streams::err(errors.render(ColourChoice::colours(&stderr()))),
+            (Format::Text, Failure::File(errors)) => {
+                streams::err(streams::wrap_diagnostics(&errors.render(ColourChoice::colours(&stderr()))));
+            }
             #[cfg(feature = "orb")]
-            (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(ColourChoice::colours(&stderr()))),
+            (Format::Text, Failure::Idl(errors)) => {
+                streams::err(streams::wrap_diagnostics(&errors.render(ColourChoice::colours(&stderr()))));
+            }
             (Format::Text, Failure::Other { message, help }) => {
                 let look = TerminalStyle::of_stderr();
                 // A message of several lines shows a place in a text.
@@ -421,25 +425,69 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
     }
 }
 
-/// Prints help, or the errors of a command line that cannot be parsed.
+/// Prints help, or the error of a command line that cannot be parsed.
 fn refuse(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let json = words.iter().any(|word| word == "--format=json")
         || words.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
-    if error.use_stderr() && json {
-        let text = error.to_string();
-        let said = match error.kind() {
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "no verb",
-            _ => text.split("\n\nUsage").next().unwrap_or(&text).split("\n\nFor more").next().unwrap_or(&text),
-        };
-        Failure::new(said.trim_start_matches("error: ").trim_end())
-            .help("`hyoshi help` lists every verb and flag")
-            .print("", Format::Json);
-    } else {
+    match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand if json => {
+            Failure::new("no verb").help("`hyoshi help` lists every verb and flag").print("", Format::Json);
+        }
         // A failure to print cannot be reported.
-        drop(error.print());
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()),
+        _ if !error.use_stderr() => drop(error.print()),
+        _ => unparsed(error).print("", if json { Format::Json } else { Format::Text }),
     }
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+}
+
+/// The error of a command line that cannot be parsed, in the form of all errors.
+fn unparsed(error: &clap::Error) -> Failure {
+    let named = |kind| error.get(kind).map(|value| value.to_string()).unwrap_or_default();
+    let listed = |kind| match error.get(kind) {
+        Some(ContextValue::Strings(all)) => all.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(" or "),
+        Some(one) => format!("`{one}`"),
+        None => String::new(),
+    };
+    let usage = named(ContextKind::Usage);
+    let usage = printable_lines(&usage).split_whitespace().collect::<Vec<_>>().join(" ");
+    let usage = usage.strip_prefix("Usage: ").map(|usage| format!("usage: {usage}"));
+    let similar = |kind| Some(listed(kind)).filter(|names| !names.is_empty()).map(|names| format!("similar: {names}"));
+    let (argument, value) = (named(ContextKind::InvalidArg), named(ContextKind::InvalidValue));
+    let (message, help) = match error.kind() {
+        ErrorKind::InvalidSubcommand => (
+            format!("unknown verb `{}`", named(ContextKind::InvalidSubcommand)),
+            similar(ContextKind::SuggestedSubcommand),
+        ),
+        ErrorKind::UnknownArgument => {
+            (format!("unexpected argument `{argument}`"), similar(ContextKind::SuggestedArg).or(usage))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            (format!("missing argument {}", listed(ContextKind::InvalidArg).replace(" or ", " and ")), usage)
+        }
+        ErrorKind::ArgumentConflict => {
+            (format!("`{argument}` cannot be used with {}", listed(ContextKind::PriorArg)), usage)
+        }
+        ErrorKind::InvalidValue if value.is_empty() => (format!("`{argument}` needs a value"), usage),
+        ErrorKind::InvalidValue => {
+            let known = listed(ContextKind::ValidValue).replace('`', "").replace(" or ", ", ");
+            let known = Some(known).filter(|known| !known.is_empty()).map(|known| format!("possible values: {known}"));
+            (format!("invalid value `{value}` of `{argument}`"), known.or(usage))
+        }
+        ErrorKind::ValueValidation => {
+            let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            let why = why.strip_prefix(&format!("{value:?} ")).unwrap_or(&why);
+            let (why, help) = why.split_once("; ").map_or((why, None), |(why, help)| (why, Some(help.to_owned())));
+            (format!("invalid value `{value}` of `{argument}`: {why}"), help)
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").trim_end();
+            (first.to_owned(), usage)
+        }
+    };
+    Failure::new(message).help(help.unwrap_or_else(|| "`hyoshi help` lists every verb and flag".to_owned()))
 }
 
 /// `hyoshi strategies`: lists the known strategies.

@@ -8,6 +8,7 @@ use hyoshi_model::{Span, printable_lines};
 use hyoshi_node::idl::hyoshi_node::{NodeStanding, PeerStanding};
 use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
+use hyoshi_report::figures::time;
 use hyoshi_report::terminal::TerminalStyle;
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
 use serde_json::{Value as Json, json};
@@ -53,7 +54,14 @@ impl Arguments {
     }
 }
 
-const NODES: [Column; 5] = [column("system"), column("host"), column("process"), column("running"), column("peers")];
+const NODES: [Column; 6] = [
+    column("system"),
+    column("host"),
+    column("process").spare(1),
+    column("running"),
+    column("peers").spare(2),
+    column("address"),
+];
 
 const PEERS: [Column; 7] = [
     column("host"),
@@ -141,7 +149,7 @@ fn failed(at: &str, exception: SystemException) -> Failure {
 
 fn list(arguments: &Arguments) -> Result<VerbOutput, Failure> {
     let nodes = here(arguments)?;
-    let row = |(_, node): &(PathBuf, NodeStanding)| {
+    let row = |(socket, node): &(PathBuf, NodeStanding)| {
         let joined = node.peers.iter().filter(|peer| peer.state == "joined").count();
         vec![
             CellValue::words(&node.system),
@@ -151,8 +159,9 @@ fn list(arguments: &Arguments) -> Result<VerbOutput, Failure> {
             CellValue::words(if node.peers.is_empty() {
                 String::new()
             } else {
-                format!("{joined} of {}", node.peers.len())
+                format!("{joined} of {} joined", node.peers.len())
             }),
+            CellValue::words(format!("unix:{}", socket.display())),
         ]
     };
     let rows = nodes.iter().map(row).collect();
@@ -172,7 +181,7 @@ fn host(node: &NodeStanding) -> String {
 fn running(node: &NodeStanding) -> String {
     let (running, duration) = (Span::from_nanos(node.running), Span::from_nanos(node.duration));
     match (node.gathering, node.host.is_empty()) {
-        (false, _) => format!("{running:.3} of {duration}"),
+        (false, _) => format!("{} of {}", time(running), time(duration)),
         (true, false) => "waits for hosts".to_owned(),
         (true, true) => "starts".to_owned(),
     }
@@ -210,21 +219,19 @@ fn show(node: &NodeStanding, at: &str) -> VerbOutput {
             .filter(|peer| !["joined", "waiting"].contains(&peer.state.as_str()) && !peer.because.is_empty())
         {
             let since = Span::from_nanos(peer.since);
-            text += &printed(&format!("\n{} ({} for {since:.3}): {}\n", peer.host, peer.state, peer.because));
+            text += &printed(&format!("\n{} ({} for {}): {}\n", peer.host, peer.state, time(since), peer.because));
         }
     }
     VerbOutput { text: OutputText::Styled(text), json: json!({ "node": node_json(node, Path::new(at)) }) }
 }
 
 fn peer_row(peer: &PeerStanding) -> Vec<CellValue> {
-    let sign = if peer.offset < 0 { "-" } else { "" };
-    let (offset, error) = (Span::from_nanos(peer.offset.unsigned_abs()), Span::from_nanos(peer.error));
-    let known = |text: String| if peer.compared { CellValue::figure(text) } else { CellValue::words("") };
+    let known = |time: CellValue| if peer.compared { time } else { CellValue::figure("") };
     vec![
         CellValue::words(&peer.host),
         CellValue::words(&peer.state),
-        known(format!("{sign}{offset:.3}")),
-        known(format!("{error:.3}")),
+        known(CellValue::signed_time(peer.offset)),
+        known(CellValue::time(peer.error)),
         CellValue::Count(peer.sent, Tone::Plain),
         CellValue::Count(peer.received, Tone::Plain),
         CellValue::Count(peer.unsent + peer.unconfirmed + peer.rejected, Tone::Plain),

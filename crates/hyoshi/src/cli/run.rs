@@ -148,9 +148,7 @@ pub(super) fn run(
     // Only recordings contain context switches.
     let node = node.watch(record_to.is_some());
     let mut node = bodies.install(&ready.system, node).map_err(Failure::new)?;
-    let not_started = |error: StartError| {
-        Failure::new(error).help("`hyoshi doctor` lists what this machine permits, with a remedy for each refusal")
-    };
+    let not_started = |error: StartError| Failure::new(&error).help(error.remedy());
     #[cfg(feature = "broker")]
     let socket = arguments.socket.as_deref();
     #[cfg(not(feature = "broker"))]
@@ -255,7 +253,7 @@ fn watch(
     format: Format,
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
-    let mut live = (format == Format::Text).then(|| LiveTable::of_stdout(system, system.duration));
+    let mut live = (format == Format::Text).then(|| LiveTable::of_stderr(system, system.duration));
     let mut flushed = Instant::ZERO;
     while !running.finished() {
         std::thread::sleep(POLL);

@@ -25,8 +25,8 @@ use view::{BrokerSample, SortKey, View};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Keys: the first letter of a column's name sorts by it (n name, i importance, p period, a asks, h holds, \
-                        c CPU, r reports). The same key again reverses the order; q quits.\n  \
+    after_help = "Keys sort by a column: n name, i importance, p period, r requested, s reserved, c CPU, t reports. \
+                        The same key again reverses the order; q quits.\n  \
                         hyoshi top --sort cpu\n  \
                         hyoshi top --once --format json"
 )]

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use hyoshi_model::{Instant, Span};
 use hyoshi_replay::Observer;
 use hyoshi_replay::Replay;
-use hyoshi_report::figures::time;
-use hyoshi_report::{Detail, NoteLevel, ReportInput, ReportNote};
+use hyoshi_report::figures::{count, time};
+use hyoshi_report::{Detail, NoteLevel, ReportInput, ReportNote, TerminalStyle};
 use hyoshi_sched::Strategies;
 
 use super::compare::compare;
@@ -51,10 +51,10 @@ enum Verb {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Convert a recording for the viewer of another program
+    /// Convert a recording for Perfetto: open the file at <https://ui.perfetto.dev>
     Export {
-        /// For Perfetto: open the file at <https://ui.perfetto.dev>
-        #[arg(long, required = true)]
+        /// The default, and the only format
+        #[arg(long, hide = true)]
         perfetto: bool,
         /// The recording
         file: PathBuf,
@@ -163,7 +163,7 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
         })?;
         cut = cut.or(torn);
         if lost > 0 {
-            let message = format!("cannot replay: {lost} events were lost while recording");
+            let message = format!("cannot replay: {} events were lost while recording", count(lost));
             return Err(Failure::new(message).help("record again with less load on the machine"));
         }
         if let Some(diverged) = diverged {
@@ -175,8 +175,14 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
     }
     match format {
         Format::Text => match &divergence {
-            None => streams::out(format_args!("{inputs} inputs fed back, {decisions} decisions identical\n"))?,
-            Some(divergence) => streams::out(format_args!("the replay diverges at {divergence}\n"))?,
+            None => streams::out(format_args!(
+                "{} inputs fed back, {} decisions identical\n",
+                count(inputs as u64),
+                count(decisions as u64)
+            ))?,
+            Some(divergence) => {
+                streams::out(TerminalStyle::of_stdout().wrap(&format!("the replay diverges at {divergence}\n")))?
+            }
         },
         Format::Json => {}
     }

@@ -29,8 +29,8 @@ const COLUMNS: [Column; 7] = [
     column("processes").spare(2),
     column("importance").spare(3),
     column("consumed").spare(1),
-    column("asks"),
-    column("holds"),
+    column("requested"),
+    column("reserved"),
     column("because").if_any(),
 ];
 
@@ -87,8 +87,8 @@ pub(super) fn show(client: &BrokerClient, name: &str) -> Result<VerbOutput, Ende
     }
     line("reports", task.reports.to_string());
     line("consumed", format!("{} in the last period", about(task.consumed)));
-    line("asks for", reserved(&task.granted.requested));
-    line("holds", reserved(&task.granted.reserved));
+    line("requested", reserved(&task.granted.requested));
+    line("reserved", reserved(&task.granted.reserved));
     if task.hard {
         line("hard", "yes".to_owned());
     }
@@ -229,8 +229,8 @@ fn changed(task: &TaskStatus) -> String {
         "" => String::new(),
         because => format!(" ({because})"),
     };
-    let (asked, held) = (reserved(&task.granted.requested), reserved(&task.granted.reserved));
-    format!("{:<20} asks for {asked}, holds {held}{because}", task.name)
+    let (requested, reserved) = (reserved(&task.granted.requested), reserved(&task.granted.reserved));
+    format!("{:<20} requested {requested}, reserved {reserved}{because}", task.name)
 }
 
 pub(in crate::cli) fn task_json(task: &TaskStatus) -> Json {

@@ -26,7 +26,7 @@ pub(in crate::cli) struct HostArguments {
     #[arg(long, value_name = "SPAN", default_value = "30s", requires = "host", value_parser = wait)]
     wait: Span,
     /// Where `hyoshi node` reaches this run [default: a socket in the directory of this user's nodes]
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", value_parser = control)]
     control: Option<PathBuf>,
     /// Over TLS, authenticate as this host with this certificate for the host's name (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE", requires_all = ["host", "tls_roots"])]
@@ -47,6 +47,11 @@ pub(in crate::cli) struct HostArguments {
 
 fn wait(text: &str) -> Result<Span, String> {
     hyoshi_model::quantity::span(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)))
+}
+
+/// The absolute path of a control socket.
+fn control(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|error| format!("{error}; write the path of a socket, such as ./run.sock"))
 }
 
 /// A node that has joined the others.
