@@ -203,16 +203,13 @@ pub fn grid(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>], mo
     for row in rows.iter().take(most) {
         table.add_row(Row::from(shown.iter().map(|place| row[*place].cell(units[*place])).collect::<Vec<_>>()));
     }
-    // Texts and titles wrap between words; figures and words stay whole.
-    for (position, place) in shown.iter().enumerate() {
-        if let Some(column) = table.column_mut(position) {
-            let least = if is_figures(rows, *place) {
-                least_width(columns, rows, &units, *place)
-            } else {
-                longest_word(columns, rows, *place)
-            };
-            let least = u16::try_from(least).unwrap_or(u16::MAX);
-            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+    if let Some(width) = look.width {
+        let widths = widths(usize::from(width.saturating_sub(INDENT)), columns, rows, &units, &shown);
+        for (position, width) in widths.into_iter().enumerate() {
+            if let Some(column) = table.column_mut(position) {
+                let width = u16::try_from(width).unwrap_or(u16::MAX);
+                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+            }
         }
     }
     let mut text = String::new();
@@ -280,6 +277,36 @@ fn least_width(columns: &[Column], rows: &[Vec<CellValue>], units: &[Unit], plac
     let cells = rows.iter().map(|row| row[place].width(units[place]));
     let title = columns[place].title.split(' ').map(|word| word.chars().count());
     cells.chain(title).max().unwrap_or(0) + 2
+}
+
+/// The widths of the shown columns, with padding. Texts and titles wrap between words if they must, the longest first;
+/// figures and words stay whole.
+fn widths(room: usize, columns: &[Column], rows: &[Vec<CellValue>], units: &[Unit], shown: &[usize]) -> Vec<usize> {
+    let least = |place: &usize| least_width(columns, rows, units, *place);
+    let mut widths: Vec<usize> = shown.iter().map(least).collect();
+    if widths.iter().sum::<usize>() > room {
+        // Texts at the width of their longest words.
+        let narrow = |place: &usize| match is_figures(rows, *place) {
+            true => least(place),
+            false => longest_word(columns, rows, *place),
+        };
+        widths = shown.iter().map(narrow).collect();
+    }
+    let whole = |place: &usize| {
+        let cells = rows.iter().map(|row| row[*place].text(units[*place]).chars().count());
+        cells.chain([columns[*place].title.chars().count()]).max().unwrap_or(0) + 2
+    };
+    let mut missing: Vec<(bool, usize, usize)> = shown.iter().enumerate().map(|(position, place)| {
+        (is_figures(rows, *place), whole(place).saturating_sub(widths[position]), position)
+    }).collect();
+    missing.sort_unstable();
+    let mut spare = room.saturating_sub(widths.iter().sum());
+    for (_, more, position) in missing {
+        let more = more.min(spare);
+        widths[position] += more;
+        spare -= more;
+    }
+    widths
 }
 
 /// The width of a text column's longest word, with padding.
