@@ -8,16 +8,16 @@ use crossterm::style::Color;
 use hyoshi_control::file::HostAdmission;
 use hyoshi_model::{OperationId, System, Trigger};
 use hyoshi_sched::analysis::{
-    ChainReport, CountedFrom, OperationReport, Outcome, OutcomeScope, Report, Requirement, SceneReport, Sensitivity,
-    UtilisationBound, Verdict,
+    ChainReport, CountedFrom, Missing, OperationReport, Outcome, OutcomeScope, Report, Requirement, SceneReport,
+    Sensitivity, UtilisationBound, Verdict,
 };
 use serde::Serialize;
 
 mod margins;
 mod programs;
 
-use crate::account::ReportNote;
 use crate::figures::{counted, nanos, percent, printable};
+use crate::input::ReportNote;
 use crate::names::{label, template};
 use crate::summary::{Head, SCHEMA};
 use crate::terminal::grid::{CellValue, Tone, column, grid};
@@ -209,8 +209,7 @@ impl<'a> Checked<'a> {
             Outcome::DoesNotHold => Color::Red,
             Outcome::Unknown => Color::Yellow,
         };
-        let mut about =
-            format!("check: {}", counted(self.system.operations.len() as u64, "operation", "operations"));
+        let mut about = format!("check: {}", counted(self.system.operations.len() as u64, "operation", "operations"));
         if !self.admissions.is_empty() {
             about += &format!(", {}", counted(self.system.brokered.programs.len() as u64, "program", "programs"));
         }
@@ -453,7 +452,11 @@ impl<'a> Checked<'a> {
                 CellValue::Figure(percent(critical), over(critical)),
                 CellValue::words(processor.verdict.word()),
                 CellValue::words(processor.first.as_deref().unwrap_or_default()),
-                CellValue::words(reason(&processor.verdict).unwrap_or_default()),
+                // The columns before it name an operation that is not proved.
+                CellValue::words(match &processor.verdict {
+                    Verdict::Unknown { missing: Missing::Operation { .. } } => String::new(),
+                    verdict => reason(verdict).unwrap_or_default(),
+                }),
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)

@@ -14,7 +14,7 @@ mod timeline;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::account::{NoteLevel, ReportInput};
+use crate::input::{NoteLevel, ReportInput};
 use hyoshi_model::printable_lines;
 
 use crate::figures::{count, nanos, percent, printable, share, signed};

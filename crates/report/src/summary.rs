@@ -11,8 +11,8 @@ use hyoshi_trace::stats::{Distribution, Extent};
 use hyoshi_trace::{Counts, JobOutcome};
 use serde::Serialize;
 
-use crate::account::{ReportNote, RunVerdict};
 use crate::figures::{count, percent};
+use crate::input::{ReportNote, RunVerdict};
 use crate::lateness::LatenessSummary;
 use crate::programs::ProgramSummary;
 use crate::time::TimeSummary;
@@ -182,14 +182,14 @@ pub struct OverloadSummary {
     /// The same, over the duration.
     pub ruled_ppm: u64,
     /// Stretches of equal length in which it was in force at all, in the order of time.
-    pub over_time: Vec<ReignSummary>,
+    pub over_time: Vec<StrategyUseSummary>,
     /// Its levels, most urgent first: those of the processor are the first strategy's.
     pub levels: Vec<LevelSummary>,
 }
 
 /// A stretch in which a processor's second strategy was in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ReignSummary {
+pub struct StrategyUseSummary {
     /// When it begins.
     pub at_ns: u64,
     /// When it ends.

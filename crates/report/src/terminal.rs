@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use crossterm::style::{Attribute, Color, Stylize, force_color_output};
 
 use crate::ReportNote;
-use crate::account::NoteLevel;
 use crate::figures::{count, nanos, percent, printable, share};
+use crate::input::NoteLevel;
 use crate::names::label;
 use crate::summary::{BoundSummary, ChainSummary, CountsSummary, OperationSummary, Summary, TimesSummary};
 use grid::{CellValue, Tone, column, grid};
@@ -151,8 +151,8 @@ pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
     }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    if width == 0 { kept } else { kept + "…" }
+    let start: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width == 0 { start } else { start + "…" }
 }
 
 /// One line as several of at most `width` characters, if its words allow it.
@@ -321,8 +321,8 @@ impl Summary {
             column("response p50").spare(11),
             column("p99").spare(9),
             column("max").spare(4),
-            column("bound").if_any().spare(6),
-            column("deadline").spare(5),
+            column("bound").if_any().spare(5),
+            column("deadline").spare(6),
             column("worst lateness").spare(1),
         ];
         let mut groups: Vec<&OperationSummary> = self.groups.iter().collect();

@@ -89,7 +89,10 @@ impl fmt::Display for StartError {
                 "processor `{processor}` would release {releases} jobs per second, more than the limit of {MOST_RELEASES}"
             ),
             StartError::NeedsOneProcess { operation, does } => {
-                write!(f, "operation `{operation}` {does} of another host, which works only with all hosts in one process")
+                write!(
+                    f,
+                    "operation `{operation}` {does} of another host, which works only with all hosts in one process"
+                )
             }
             StartError::TooManyThreads { processor, threads } => {
                 write!(f, "processor `{processor}` would need {threads} threads")

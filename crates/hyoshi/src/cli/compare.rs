@@ -13,25 +13,25 @@ use hyoshi_trace::agreement::{self, Difference, RunComparison, TOLERANCE};
 use hyoshi_trace::{JobEnd, JobOutcome, Signal};
 use serde_json::{Value, json};
 
-use super::recorded::{Left, Recorded};
+use super::recorded::{ReadingEnd, Recorded};
 use super::recorded_signals::RecordedSignals;
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 /// The most near-ties that are printed; the same for disturbed periods and disagreements.
 const MOST_PRINTED: usize = 10;
 
-pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
+pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<VerbOutcome, CliError> {
     let system = &recorded.system;
     let mut run = Observer::new(system).keeping_ends(true);
     let mut journeys = RecordedSignals::new(system, &recorded.header);
-    let Left { lost, last, part, .. } = recorded.events(|processor, at, event| {
+    let ReadingEnd { lost, last, part, .. } = recorded.events(|processor, at, event| {
         journeys.event(processor, at, &event);
         run.event(processor, at, &event);
         ControlFlow::Continue(())
     })?;
     if lost > 0 {
         let message = format!("{lost} events were lost while recording: jobs are missing from the comparison");
-        return Err(Failure::new(message).help("record again with less load on the machine"));
+        return Err(CliError::new(message).help("record again with less load on the machine"));
     }
     // On a busy machine the end of the run is detected a little late: do not simulate that time.
     let last = last.min(Instant::ZERO + system.duration);
@@ -65,7 +65,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
             streams::out(format_args!("{object:#}\n"))?;
         }
     }
-    Ok(Held::when(holds))
+    Ok(VerbOutcome::of(holds))
 }
 
 /// How far a simulation and a run agree until `end`, processor by processor.

@@ -13,14 +13,14 @@ use hyoshi_sched::ProcessorPlan;
 use serde_json::json;
 
 use super::output::{cannot_write, open};
-use super::recorded::{Left, Recorded};
-use super::{Failure, Format, Held, head, streams};
+use super::recorded::{ReadingEnd, Recorded};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 /// Its name in errors.
 const WHAT: &str = "the export";
 
 /// Writes a recording for Perfetto; beside the recording if no other file is named.
-pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Format) -> Result<Held, Failure> {
+pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Format) -> Result<VerbOutcome, CliError> {
     let path = output.map_or_else(|| recorded.path.with_extension("perfetto-trace"), PathBuf::from);
     let file = open(&path, &recorded.path.display().to_string(), WHAT)?;
     // Devices and pipes have no length to set.
@@ -60,12 +60,12 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
             }
         }
     }
-    broken.map_or(Ok(Held::Yes), Err)
+    broken.map_or(Ok(VerbOutcome::Success), Err)
 }
 
-type Written = (ExportCounts, Option<Left>, Option<Failure>);
+type Written = (ExportCounts, Option<ReadingEnd>, Option<CliError>);
 
-fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Written, Failure> {
+fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Written, CliError> {
     let (system, plan) = (&recorded.system, &recorded.plan);
     let fail = |error: std::io::Error| cannot_write(WHAT, path, &error);
     let lanes: Vec<Vec<String>> = plan.processors.iter().map(labels).collect();

@@ -24,9 +24,9 @@ use super::costs::CostsFrom;
 use super::load::{Changes, LoadedSystem};
 use super::notes::note;
 use super::output::Resimulation;
-use super::recorded::{Left, Recorded};
+use super::recorded::{ReadingEnd, Recorded};
 use super::recorded_signals::RecordedSignals;
-use super::{Failure, compare};
+use super::{CliError, compare};
 
 /// The source of delays and losses of signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -94,7 +94,7 @@ impl Incident {
         changes: &Changes,
         costs: &CostsFrom,
         strategies: &Strategies,
-    ) -> Result<(Incident, LoadedSystem), Failure> {
+    ) -> Result<(Incident, LoadedSystem), CliError> {
         let recorded = Recorded::open(path, strategies)?;
         let system = &recorded.system;
         let same = changes.arguments().iter().all(|word| word.starts_with("--duration")) && costs.costs.is_none();
@@ -103,7 +103,7 @@ impl Incident {
         let mut journeys = RecordedSignals::new(system, &recorded.header);
         let mut before = Observer::new(system).keeping_ends(same);
         let mut last = Instant::ZERO;
-        let Left { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
+        let ReadingEnd { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
             // Later reports of the kernel are not part of the incident.
             if !matches!(event, TraceEvent::Cpu(_)) {
                 last = last.max(at);

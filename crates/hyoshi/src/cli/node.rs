@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 
 use super::answer::{OutputTable, OutputText, VerbOutput};
 use super::tls::TlsPapers;
-use super::{Failure, Format, Held};
+use super::{CliError, Format, VerbOutcome};
 
 #[derive(Debug, Args)]
 #[command(after_help = "`hyoshi run FILE` runs all hosts in one node, `hyoshi run FILE --host NAME` only one:\n  \
@@ -73,9 +73,9 @@ const PEERS: [Column; 7] = [
     column("lost"),
 ];
 
-pub(super) fn node(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn node(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     match (arguments.verb, &arguments.at) {
-        (Verb::List, Some(_)) => Err(Failure::new("`node list` lists the nodes of this machine")
+        (Verb::List, Some(_)) => Err(CliError::new("`node list` lists the nodes of this machine")
             .help("`hyoshi node show --at ADDRESS` shows a node of another machine")),
         (Verb::List, None) => list(arguments)?.print(arguments.name(), format),
         (Verb::Show, _) => {
@@ -95,12 +95,12 @@ pub(super) fn node(arguments: &Arguments, format: Format) -> Result<Held, Failur
 }
 
 /// The nodes of this user that answer. The socket of a killed node remains, but does not answer.
-fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, Failure> {
+fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, CliError> {
     let folder = folder().ok_or_else(|| {
-        Failure::new("no directory of nodes: XDG_RUNTIME_DIR is not set").help("--at unix:/PATH names a node's socket")
+        CliError::new("no directory of nodes: XDG_RUNTIME_DIR is not set").help("--at unix:/PATH names a node's socket")
     })?;
     let found = sockets(&folder).map_err(|error| {
-        Failure::new(format_args!("cannot read the directory of nodes {}: {error}", folder.display()))
+        CliError::new(format_args!("cannot read the directory of nodes {}: {error}", folder.display()))
             .help("--at unix:/PATH names a node's socket")
     })?;
     let mut nodes = Vec::new();
@@ -113,13 +113,13 @@ fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, Failure> 
     Ok(nodes)
 }
 
-fn connect(arguments: &Arguments, at: &str) -> Result<NodeClient, Failure> {
+fn connect(arguments: &Arguments, at: &str) -> Result<NodeClient, CliError> {
     let builder = arguments.tls.client(Orb::builder())?;
-    NodeClient::new(builder, at).map_err(|error| Failure::new(&error).help(error.remedy()))
+    NodeClient::new(builder, at).map_err(|error| CliError::new(&error).help(error.remedy()))
 }
 
 /// The selected node.
-fn find(arguments: &Arguments) -> Result<(NodeClient, String), Failure> {
+fn find(arguments: &Arguments) -> Result<(NodeClient, String), CliError> {
     let at = match &arguments.at {
         Some(at) => at.clone(),
         None => {
@@ -127,12 +127,12 @@ fn find(arguments: &Arguments) -> Result<(NodeClient, String), Failure> {
             match &nodes[..] {
                 [(socket, _)] => format!("unix:{}", socket.display()),
                 [] => {
-                    return Err(Failure::new("no node of this user runs here")
+                    return Err(CliError::new("no node of this user runs here")
                         .help("`hyoshi run FILE` starts one; --at ADDRESS names another"));
                 }
                 several => {
                     let all = several.iter().map(|(socket, _)| format!("unix:{}", socket.display()));
-                    return Err(Failure::new(format_args!("{} nodes run here", several.len()))
+                    return Err(CliError::new(format_args!("{} nodes run here", several.len()))
                         .help(format!("--at ADDRESS names one: {}", all.collect::<Vec<_>>().join(", "))));
                 }
             }
@@ -141,13 +141,13 @@ fn find(arguments: &Arguments) -> Result<(NodeClient, String), Failure> {
     Ok((connect(arguments, &at)?, at))
 }
 
-fn failed(at: &str, exception: SystemException) -> Failure {
+fn failed(at: &str, exception: SystemException) -> CliError {
     let help = super::tls::help(&exception).filter(|_| exception.minor != minor::BROKER_NAME);
     let error = ClientError::System { at: at.to_owned(), exception };
-    Failure::new(&error).help(help.unwrap_or(error.remedy()))
+    CliError::new(&error).help(help.unwrap_or(error.remedy()))
 }
 
-fn list(arguments: &Arguments) -> Result<VerbOutput, Failure> {
+fn list(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let nodes = here(arguments)?;
     let row = |(socket, node): &(PathBuf, NodeStanding)| {
         let joined = node.peers.iter().filter(|peer| peer.state == "joined").count();

@@ -5,15 +5,15 @@ use std::io::{self, ErrorKind, Write};
 
 use hyoshi_report::TerminalStyle;
 
-use super::Failure;
+use super::CliError;
 
 /// Writes to standard output. It is no error if the reader has closed the pipe (`hyoshi sim FILE | head`).
-pub(super) fn out(text: impl Display) -> Result<(), Failure> {
+pub(super) fn out(text: impl Display) -> Result<(), CliError> {
     out_while_read(text).map(drop)
 }
 
 /// The same for output without an end: false after the reader has closed the pipe.
-pub(super) fn out_while_read(text: impl Display) -> Result<bool, Failure> {
+pub(super) fn out_while_read(text: impl Display) -> Result<bool, CliError> {
     let mut stdout = io::stdout().lock();
     match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -21,7 +21,7 @@ pub(super) fn out_while_read(text: impl Display) -> Result<bool, Failure> {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space, or write to another disk",
                 _ => "write to a terminal, a pipe or a regular file",
             };
-            Err(Failure::new(format!("cannot write to standard output: {error}")).help(help))
+            Err(CliError::new(format!("cannot write to standard output: {error}")).help(help))
         }
         Err(_) => Ok(false),
         Ok(()) => Ok(true),

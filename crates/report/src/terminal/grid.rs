@@ -296,9 +296,11 @@ fn widths(room: usize, columns: &[Column], rows: &[Vec<CellValue>], units: &[Uni
         let cells = rows.iter().map(|row| row[*place].text(units[*place]).chars().count());
         cells.chain([columns[*place].title.chars().count()]).max().unwrap_or(0) + 2
     };
-    let mut missing: Vec<(bool, usize, usize)> = shown.iter().enumerate().map(|(position, place)| {
-        (is_figures(rows, *place), whole(place).saturating_sub(widths[position]), position)
-    }).collect();
+    let mut missing: Vec<(bool, usize, usize)> = shown
+        .iter()
+        .enumerate()
+        .map(|(position, place)| (is_figures(rows, *place), whole(place).saturating_sub(widths[position]), position))
+        .collect();
     missing.sort_unstable();
     let mut spare = room.saturating_sub(widths.iter().sum());
     for (_, more, position) in missing {
@@ -379,6 +381,10 @@ mod tests {
         assert!(!at(None).contains("hidden") && !at(Some(40)).contains("hidden"));
         let words = |width| at(Some(width)).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words(20).ends_with("hidden at 20 columns: first (`| less -S` shows all)"), "{}", words(20));
-        assert!(words(12).contains("columns: first, second (") || words(12).contains("columns: second ("), "{}", words(12));
+        assert!(
+            words(12).contains("columns: first, second (") || words(12).contains("columns: second ("),
+            "{}",
+            words(12)
+        );
     }
 }

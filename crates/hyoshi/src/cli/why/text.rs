@@ -9,7 +9,7 @@ use hyoshi_report::figures::{count as digits, jobs as counted_jobs, share, time}
 use hyoshi_report::lateness::LatenessSummary;
 use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome};
 
-use super::super::recorded::Left;
+use super::super::recorded::ReadingEnd;
 use super::path::{Earlier, Path, is_earlier};
 use super::{JobAnswer, MissList};
 
@@ -185,9 +185,13 @@ fn more(text: &mut String, more: usize) {
     }
 }
 
-fn left(text: &mut String, left: &Left) {
+fn left(text: &mut String, left: &ReadingEnd) {
     if left.lost > 0 {
-        let _ = writeln!(text, "degraded: {} events were lost while recording; their time is unexplained", digits(left.lost));
+        let _ = writeln!(
+            text,
+            "degraded: {} events were lost while recording; their time is unexplained",
+            digits(left.lost)
+        );
     }
     if let Some(part) = &left.part {
         let _ = writeln!(text, "the recording is a part: {part}");
