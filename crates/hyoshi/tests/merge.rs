@@ -231,11 +231,11 @@ fn the_recording_of_one_host_is_read_and_said_to_be_a_part() {
     for words in
         ["trace summary station.hyo", "trace replay station.hyo", "trace compare station.hyo", "why station.hyo track"]
     {
-        let told = place.hyoshi(words);
-        assert!(told.code < 2 && told.out.contains(said), "{words}: {} {}", told.out, told.err);
+        let printed = place.hyoshi(words);
+        assert!(printed.code < 2 && printed.out.contains(said), "{words}: {} {}", printed.out, printed.err);
     }
-    let told = place.hyoshi("trace export --perfetto station.hyo").exits(0);
-    assert!(told.out.contains(said), "{}", told.out);
+    let printed = place.hyoshi("trace export --perfetto station.hyo").exits(0);
+    assert!(printed.out.contains(said), "{}", printed.out);
     place.hyoshi("trace replay station.hyo").exits(0);
     place.hyoshi("trace compare station.hyo").exits(0);
 }
@@ -244,8 +244,8 @@ fn the_recording_of_one_host_is_read_and_said_to_be_a_part() {
 fn what_does_not_belong_together_is_refused() {
     let place = recorded("", 0);
     let refused = |words: &str, why: &str| {
-        let told = place.hyoshi(words).exits(2);
-        assert!(told.err.contains(why), "{words}: {}", told.err);
+        let printed = place.hyoshi(words).exits(2);
+        assert!(printed.err.contains(why), "{words}: {}", printed.err);
     };
     refused("trace merge drone.hyo drone.hyo -o merged.hyo", "are both of host `drone`");
     refused("trace merge drone.hyo all.hyo -o merged.hyo", "all.hyo is not the recording of a single host");

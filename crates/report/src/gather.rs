@@ -258,7 +258,7 @@ impl ReportInput<'_> {
         }
     }
 
-    /// What the late jobs of some rows lost their time to, if somebody looked.
+    /// The delays of the late jobs of some rows, if all events were analysed.
     fn late(&self, rows: &[&Row]) -> Option<LatenessSummary> {
         let seen = self.figures.causes?;
         lateness(self.system, self.threads, rows.iter().filter_map(|row| seen.delays(row.operation(), row.critical())))

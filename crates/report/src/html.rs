@@ -303,7 +303,7 @@ fn utc(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_start_is_told_in_the_civil_calendar() {
+    fn a_start_is_printed_in_the_civil_calendar() {
         assert_eq!(super::utc(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(super::utc(951_782_400_000_000_000), "2000-02-29 00:00:00 UTC");
         assert_eq!(super::utc(1_795_236_581_000_000_000), "2026-11-21 04:49:41 UTC");

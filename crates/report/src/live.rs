@@ -9,7 +9,7 @@ use crossterm::terminal::{BeginSynchronizedUpdate, Clear, ClearType, EndSynchron
 use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::{Counts, Stats};
 
-use crate::figures::{count, nanos, percent, printable, share};
+use crate::figures::{count, counted, nanos, percent, printable, share};
 use crate::terminal::{TerminalStyle, can_redraw, cut};
 
 /// A terminal is drawn anew this often, at most.
@@ -131,7 +131,7 @@ impl<W: Write> LiveTable<W> {
             }
         }
         if lost_events > 0 {
-            line.push_str(&format!("  {} events lost", count(lost_events)));
+            line.push_str(&format!("  {}", counted(lost_events, "event lost", "events lost")));
         }
         self.look.wrap(&(printable(&line) + "\n"))
     }
@@ -167,7 +167,10 @@ impl<W: Write> LiveTable<W> {
             lines.push((format!("  … and {more} more processors"), None));
         }
         if lost_events > 0 {
-            lines.push((format!("  {} events lost, because a ring was full", count(lost_events)), Some(Color::Yellow)));
+            lines.push((
+                format!("  {}, because a ring was full", counted(lost_events, "event lost", "events lost")),
+                Some(Color::Yellow),
+            ));
         }
         lines.into_iter().map(|(line, colour)| self.fitted(&line, width, colour)).collect()
     }

@@ -356,7 +356,7 @@ impl Summary {
             column("region"),
             column("from").spare(5),
             column("load"),
-            column("used"),
+            column("used").spare(4),
             column("critical made"),
             column("missed"),
             column("cancelled").if_any(),
@@ -378,7 +378,6 @@ impl Summary {
             let count = |count, tone| if reached { CellValue::Count(count, tone) } else { CellValue::figure("") };
             let counts = |counts: &CountsSummary, bad| {
                 [
-                    count(counts.made, Tone::Plain),
                     count(counts.missed, bad),
                     count(counts.cancelled, bad),
                     count(counts.stopped, bad),
@@ -389,9 +388,11 @@ impl Summary {
                 CellValue::words(&epoch.name),
                 CellValue::time(epoch.at_ns),
                 CellValue::Figure(percent(declared), if declared > 1_000_000 { Tone::Worry } else { Tone::Plain }),
-                CellValue::figure(if reached { percent(used) } else { "not reached".into() }),
+                CellValue::figure(if reached { percent(used) } else { String::new() }),
+                if reached { count(critical.made, Tone::Plain) } else { CellValue::figure("not reached") },
             ];
             row.extend(counts(critical, Tone::Bad));
+            row.push(count(other.made, Tone::Plain));
             row.extend(counts(other, Tone::Worry));
             row
         });

@@ -453,7 +453,8 @@ fn unparsed(error: &clap::Error) -> CliError {
         None => String::new(),
     };
     let usage = named(ContextKind::Usage);
-    let usage = printable_lines(&usage).split_whitespace().collect::<Vec<_>>().join(" ");
+    // The format is an option of every verb.
+    let usage = usage.replace("--format <FORMAT> ", "").split_whitespace().collect::<Vec<_>>().join(" ");
     let usage = usage.strip_prefix("Usage: ").map(|usage| format!("usage: {usage}"));
     let similar = |kind| Some(listed(kind)).filter(|names| !names.is_empty()).map(|names| format!("similar: {names}"));
     let (argument, value) = (named(ContextKind::InvalidArg), named(ContextKind::InvalidValue));
@@ -475,13 +476,17 @@ fn unparsed(error: &clap::Error) -> CliError {
         ErrorKind::InvalidValue => {
             let known = listed(ContextKind::ValidValue).replace('`', "").replace(" or ", ", ");
             let known = Some(known).filter(|known| !known.is_empty()).map(|known| format!("possible values: {known}"));
-            (format!("invalid value `{value}` of `{argument}`"), known.or(usage))
+            (format!("invalid value `{value}` for `{argument}`"), known.or(usage))
         }
         ErrorKind::ValueValidation => {
             let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            let why = why.strip_prefix(&format!("{value:?} ")).unwrap_or(&why);
-            let (why, help) = why.split_once("; ").map_or((why, None), |(why, help)| (why, Some(help.to_owned())));
-            (format!("invalid value `{value}` of `{argument}`: {why}"), help)
+            let why = match why.strip_prefix(&format!("{value:?} ")) {
+                Some(why) => format!("it {why}"),
+                None => why,
+            };
+            let (why, help) = why.split_once("; ").map_or((&*why, None), |(why, help)| (why, Some(help.to_owned())));
+            let help = help.unwrap_or_else(|| "`--help` explains each argument".to_owned());
+            (format!("invalid value `{value}` for `{argument}`: {why}"), Some(help))
         }
         _ => {
             let text = error.to_string();

@@ -427,7 +427,7 @@ impl Preprocessor<'_> {
 /// Reads a file of bounded length.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read as _;
-    let cannot = |why: std::io::Error| format!("cannot read {}: {why}", path.display());
+    let cannot = |why: std::io::Error| format!("{} cannot be read: {why}", path.display());
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut octets = Vec::new();
     file.take(LARGEST_FILE + 1).read_to_end(&mut octets).map_err(cannot)?;

@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn hosts_are_read_or_refused_with_their_line() {
         let two = parse("# the plant\nyard ssliop://yard:2811 # east\n\nmill  unix:/run/mill.sock\n").unwrap();
-        let told: Vec<_> = two.iter().map(|broker| (broker.name.as_str(), broker.address.as_str())).collect();
-        assert_eq!(told, [("yard", "ssliop://yard:2811"), ("mill", "unix:/run/mill.sock")]);
+        let found: Vec<_> = two.iter().map(|broker| (broker.name.as_str(), broker.address.as_str())).collect();
+        assert_eq!(found, [("yard", "ssliop://yard:2811"), ("mill", "unix:/run/mill.sock")]);
         assert_eq!(parse("a unix:/a\na unix:/b").unwrap_err(), (2, "duplicate name `a`".to_owned()));
         assert_eq!(parse("\na").unwrap_err(), (2, "`a` needs one address".to_owned()));
         assert_eq!(parse("# none").unwrap_err().0, 1);

@@ -165,7 +165,7 @@ fn together_lost(text: &mut String, lost: &LatenessSummary) {
         }
     }
     if !lost.culprits.is_empty() {
-        text.push_str("\nwho was in their way\n");
+        text.push_str("\nwhich jobs delayed them\n");
     }
     for culprit in &lost.culprits {
         let name = |group: &str| GROUPS.iter().find(|(known, _)| *known == group).map_or("", |(_, name)| name);
