@@ -236,6 +236,9 @@ fn the_recording_of_one_host_is_read_and_said_to_be_a_part() {
     }
     let printed = place.hyoshi("trace export --perfetto station.hyo").exits(0);
     assert!(printed.out.contains(said), "{}", printed.out);
+    let summary = place.hyoshi("trace summary station.hyo --verbose").out;
+    assert!(summary.contains("only station; not listed: "), "{summary}");
+    assert!(!summary.lines().any(|line| line.trim_start().starts_with("sense ")), "{summary}");
     place.hyoshi("trace replay station.hyo").exits(0);
     place.hyoshi("trace compare station.hyo").exits(0);
 }
@@ -275,6 +278,25 @@ fn what_does_not_belong_together_is_refused() {
     fs::write(place.path().join("other.hyo"), &whole[..whole.len() / 2]).unwrap();
     place.hyoshi("trace merge drone.hyo other.hyo -o merged.hyo").exits(0);
     place.hyoshi("trace replay merged.hyo").exits(0);
+}
+
+#[test]
+fn clock_offsets_that_no_run_has_are_refused_before_a_file_is_written() {
+    for ahead in [1 << 40, 1 << 61, (1 << 62) - 1, -(1 << 61), -(1 << 62)] {
+        let place = recorded("", 0);
+        part_within(&place, "station.hyo", vec![1, 2], (ahead, 50), |_| ());
+        let merged = place.hyoshi(MERGE);
+        match merged.code {
+            0 => {
+                let read = place.hyoshi("trace summary merged.hyo");
+                assert!(read.code < 2, "{ahead}: {}", read.err);
+            }
+            _ => {
+                assert!(merged.err.contains("station") && merged.err.contains("help: "), "{ahead}: {}", merged.err);
+                assert!(!place.path().join("merged.hyo").exists(), "{ahead}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -303,6 +303,13 @@ fn utc(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
+    fn control_characters_are_escaped_in_title_and_body() {
+        let page = super::document("a\x1b]0;x\x07", &maud::html! { p { "one\n\ttwo\x1b[31m\u{202e}" } }).into_string();
+        assert!(page.contains("<title>a\\u{1b}]0;x\\u{7} · Hyoshi</title>"), "{page}");
+        assert!(page.contains("<p>one\n\ttwo\\u{1b}[31m\\u{202e}</p>"), "{page}");
+    }
+
+    #[test]
     fn a_start_is_printed_in_the_civil_calendar() {
         assert_eq!(super::utc(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(super::utc(951_782_400_000_000_000), "2000-02-29 00:00:00 UTC");

@@ -56,7 +56,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<VerbOutcome
     match format {
         Format::Text => {
             let texts: String = all.iter().map(|(name, agreement)| text(system, name, agreement)).collect();
-            let part = part.map_or(String::new(), |part| format!("the recording is a part: {part}\n"));
+            let part = part.map_or(String::new(), |part| format!("the recording is partial: {part}\n"));
             streams::out(TerminalStyle::of_stdout().wrap(&(texts + &part)))?;
         }
         Format::Json => {

@@ -470,7 +470,8 @@ fn unparsed(error: &clap::Error) -> CliError {
             (format!("missing argument {}", listed(ContextKind::InvalidArg).replace(" or ", " and ")), usage)
         }
         ErrorKind::ArgumentConflict => {
-            (format!("`{argument}` cannot be used with {}", listed(ContextKind::PriorArg)), usage)
+            let message = format!("`{argument}` cannot be used with {}", listed(ContextKind::PriorArg));
+            (message, Some("leave one of them out".to_owned()))
         }
         ErrorKind::InvalidValue if value.is_empty() => (format!("`{argument}` needs a value"), usage),
         ErrorKind::InvalidValue => {

@@ -194,7 +194,7 @@ fn left(text: &mut String, left: &ReadingEnd) {
         );
     }
     if let Some(part) = &left.part {
-        let _ = writeln!(text, "the recording is a part: {part}");
+        let _ = writeln!(text, "the recording is partial: {part}");
     }
     if let Some(torn) = &left.torn {
         let _ = writeln!(text, "degraded: {torn}");
