@@ -271,8 +271,7 @@ fn summary(peer: &PeerStanding) -> ReportNote {
         text += &format!(": clock {offset:.3} {side} (error at most {error:.3})");
     }
     text += &format!("; {sent} completions sent, {received} received");
-    let counts =
-        [(unsent, "could not be sent"), (unconfirmed, "were sent but not confirmed"), (rejected, "were rejected")];
+    let counts = [(unsent, "not sent"), (unconfirmed, "sent but not confirmed"), (rejected, "rejected")];
     for (count, what) in counts.into_iter().filter(|(count, _)| **count > 0) {
         text += &format!(", {count} {what}");
     }
