@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_kernel_does_not_know_changes_nothing() {
+    fn a_caller_that_the_kernel_does_not_identify_changes_nothing() {
         for owner in [0, 900, 1000, u32::MAX] {
             assert!(!ACCESS.may_change(&Caller::Unknown, owner));
         }

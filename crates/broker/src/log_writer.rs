@@ -220,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_once_and_the_log_goes_on_when_there_is_space() {
+    fn a_full_disk_is_reported_once_and_the_log_continues_when_there_is_space() {
         let open = |path: &str| std::fs::OpenOptions::new().append(true).open(path).unwrap();
         let mut log = RotatedFile::open(Path::new("/dev/full")).unwrap();
         assert!(log.append("a".into()).is_some());
-        assert!(log.append("b".into()).is_none(), "told already");
+        assert!(log.append("b".into()).is_none(), "reported already");
         log.file = open("/dev/null");
         assert!(log.append("c".into()).is_none());
         log.file = open("/dev/full");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_waits_is_written_before_the_end_and_what_is_lost_is_told() {
+    fn waiting_lines_are_written_before_the_end_and_lost_ones_are_counted() {
         let place = place("all");
         let path = place.join("log");
         let lines = LogWriter::to(&path).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_read_delays_nobody_and_is_told_how_much_was_left_out() {
+    fn a_reader_that_stops_delays_no_writer_and_gets_the_number_of_dropped_lines() {
         let (read, write) = io::pipe().unwrap();
         let lines =
             LogWriter::through(Box::new(StandardError(File::from(std::os::fd::OwnedFd::from(write)))), false).unwrap();
@@ -277,9 +277,9 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         let all = io::read_to_string(read).unwrap();
-        let (told, words): (Vec<_>, Vec<_>) = all.lines().partition(|line| line.contains("dropped here"));
+        let (reports, words): (Vec<_>, Vec<_>) = all.lines().partition(|line| line.contains("dropped here"));
         assert!(words.iter().all(|line| *line == word));
-        let lost: usize = told.iter().map(|line| line.split(' ').next().unwrap().parse::<usize>().unwrap()).sum();
+        let lost: usize = reports.iter().map(|line| line.split(' ').next().unwrap().parse::<usize>().unwrap()).sum();
         assert_eq!((words.len() + lost, lost > 0), (4 * WAITING, true));
     }
 

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_turned_away_is_told_at_once_and_the_many_that_follow_together() {
+    fn the_first_refusal_is_logged_at_once_and_the_following_ones_together() {
         let refusals = RefusalNotices::of("refused over TLS");
         let at = |seconds| Instant::ZERO + Span::from_secs(seconds);
         assert_eq!((refusals.take(at(0)), refusals.due()), (None, Instant::NEVER));

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn for_whom_nothing_is_left_waits_and_users_have_equal_parts() {
+    fn a_task_without_budget_waits_and_users_have_equal_parts() {
         let mut watches = WakeupWatches::new(2);
         let nappers: Vec<Napper> = (0..3).map(|_| Napper::start()).collect();
         let mut finders: Vec<Finder> = (0..3).map(|_| Finder::new(WakeupSource::Switches.shortest())).collect();

@@ -91,11 +91,11 @@ fn driven<const N: usize>(
         late.push(clock.now().since(next));
     }
     // Excess of windows that the machine causes, not their law.
-    let told = |spans: &[Span]| {
+    let printed = |spans: &[Span]| {
         let (sum, most) = (spans.iter().copied().sum::<Span>(), spans.iter().max().copied().unwrap_or_default());
         format!("{} us on average, {most} at most", sum.as_nanos() / 1_000 / spans.len() as u64)
     };
-    println!("driven {} times, {}; woken late by {}", ticks.len(), told(&ticks), told(&late));
+    println!("driven {} times, {}; woken late by {}", ticks.len(), printed(&ticks), printed(&late));
     let took = clock.now().since(began);
     let after = tasks.map(|task| machine.consumed(task).unwrap());
     // A late wake-up and the duration of its work delay the next work.
@@ -151,8 +151,8 @@ fn a_hard_task_has_no_more_than_its_reservation_of_an_idle_cpu_until_it_is_soft_
     machine.harden(ONE, true).unwrap();
     machine.add(ONE, program.process()).unwrap();
     machine.reserve(ONE, millis(20, 100), clock.now()).unwrap();
-    let told = machine.enforcement(ONE).unwrap();
-    assert!(told.starts_with("weighs as much as 20 ordinary programs, capped at 20ms of 100ms, in "), "{told}");
+    let printed = machine.enforcement(ONE).unwrap();
+    assert!(printed.starts_with("weighs as much as 20 ordinary programs, capped at 20ms of 100ms, in "), "{printed}");
     let [hard] = drive(&mut machine, &clock, Span::from_secs(1), [ONE]);
     // Without a grant nearly nothing is left.
     machine.release(ONE);
@@ -199,11 +199,11 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
     programs[1..].iter().for_each(|program| machine.add(ONE, program.process()).unwrap());
     for budget in [30, 20] {
         machine.reserve(ONE, millis(budget, 100), Instant::ZERO).unwrap();
-        let told = machine.enforcement(ONE).unwrap();
-        let (held, stays) = told.split_once("; ").unwrap();
+        let printed = machine.enforcement(ONE).unwrap();
+        let (held, stays) = printed.split_once("; ").unwrap();
         assert!(
             stays.starts_with("1 of its processes stay outside: process ") && stays.contains("would leave the cap"),
-            "{told}"
+            "{printed}"
         );
         let group = PathBuf::from(held.rsplit(' ').next().unwrap());
         assert_eq!(
@@ -215,8 +215,8 @@ fn who_may_not_leave_a_cap_stays_and_the_others_of_the_task_are_held() {
     let [stays, ..] = programs;
     drop(stays);
     machine.tick(Instant::ZERO + Span::from_secs(1));
-    let told = machine.enforcement(ONE).unwrap();
-    assert!(!told.contains("; "), "{told}");
+    let printed = machine.enforcement(ONE).unwrap();
+    assert!(!printed.contains("; "), "{printed}");
     machine.end();
     common::until(|| fs::remove_dir(&capped.0).is_ok());
 }
@@ -231,8 +231,8 @@ fn windows_have_a_floor_below_them_where_it_is_asked_for() {
     let (_above, clock) = (Above::all(), MonotonicClock::start());
     machine.add(ONE, program.process()).unwrap();
     machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
-    let told = machine.enforcement(ONE).unwrap();
-    assert!(told.starts_with("weighs as much as 25 ordinary programs, in control group "), "{told}");
+    let printed = machine.enforcement(ONE).unwrap();
+    assert!(printed.starts_with("weighs as much as 25 ordinary programs, in control group "), "{printed}");
     assert!(!all_fair(&program.process()), "its window opens at once");
     assert_ne!(group_of(program.0.id()), home);
     let [had] = drive(&mut machine, &clock, Span::from_millis(500), [ONE]);
@@ -254,8 +254,8 @@ fn a_hard_window_is_nearly_all_that_its_task_has() {
     let [soft] = drive(&mut machine, &clock, Span::from_millis(500), [ONE]);
     machine.harden(ONE, true).unwrap();
     machine.reserve(ONE, millis(10, 40), clock.now()).unwrap();
-    let told = machine.enforcement(ONE).unwrap();
-    assert!(told.contains("capped at 1ms of 1s beside its windows"), "{told}");
+    let printed = machine.enforcement(ONE).unwrap();
+    assert!(printed.contains("capped at 1ms of 1s beside its windows"), "{printed}");
     let Driven { had: [hard], took, latest } = driven(&mut machine, &clock, Span::from_secs(2), [ONE]);
     println!("of one CPU: {soft:.3}, then {hard} of {took}, latest by {latest}");
     let (period, budget) = (Span::from_millis(40), Span::from_millis(10));
@@ -269,9 +269,9 @@ fn a_hard_window_is_nearly_all_that_its_task_has() {
     assert!(hard <= windows + beside, "{hard} of {took}, {latest} late, after {soft}");
     assert!(hard.as_secs_f64() > 0.15 * took.as_secs_f64(), "{hard} of {took}, {latest} late, after {soft}");
     let folder = CpuGroup::of_this_process().top;
-    assert_eq!(left(&folder).iter().filter(|name| told.ends_with(*name)).count(), 1);
+    assert_eq!(left(&folder).iter().filter(|name| printed.ends_with(*name)).count(), 1);
     machine.forget(ONE);
-    assert_eq!(left(&folder).iter().filter(|name| told.ends_with(*name)).count(), 0);
+    assert_eq!(left(&folder).iter().filter(|name| printed.ends_with(*name)).count(), 0);
     assert!(all_fair(&program.process()));
 }
 
@@ -286,9 +286,9 @@ fn a_hard_task_that_is_granted_no_bandwidth_has_hardly_anything() {
     machine.harden(ONE, true).unwrap();
     machine.add(ONE, program.process()).unwrap();
     machine.release(ONE);
-    let told = machine.enforcement(ONE).unwrap();
-    if told.starts_with("not capped") {
-        return println!("skipped, needs a CPU controller: {told}");
+    let printed = machine.enforcement(ONE).unwrap();
+    if printed.starts_with("not capped") {
+        return println!("skipped, needs a CPU controller: {printed}");
     }
     // The kernel detects consumption at ticks, which are late on a busy machine: that is little of a long interval.
     let long = Span::from_secs(4);
@@ -322,8 +322,8 @@ fn where_groups_have_too_little_real_time_a_floor_is_left_out_and_a_cap_refused(
         machine.add(task, program.process()).unwrap();
         machine.reserve(task, millis(60, 100), clock.now()).unwrap();
     }
-    let told = machine.enforcement(OTHER).unwrap();
-    assert!(told.starts_with("no floor: the kernel limits real-time threads of all"), "{told}");
+    let printed = machine.enforcement(OTHER).unwrap();
+    assert!(printed.starts_with("no floor: the kernel limits real-time threads of all"), "{printed}");
     machine.harden(OTHER, true).unwrap();
     let refused = machine.reserve(OTHER, millis(60, 100), clock.now()).unwrap_err();
     assert!(refused.reason.contains("cpu.rt_runtime_us"), "{}", refused.reason);

@@ -159,7 +159,7 @@ fn a_cpu_that_is_not_there_can_be_simulated_but_not_run() {
     place.hyoshi("sim cpu.toml").exits(0);
     let ended = place.hyoshi("run cpu.toml --record run.hyo").exits(2);
     assert!(ended.err.contains("requests CPU 1023, but this process may use CPU"), "{}", ended.err);
-    assert!(ended.err.contains("change or remove `cpu` in the system file"), "{}", ended.err);
+    assert!(ended.err.contains("change or remove `cpu` in the system's file"), "{}", ended.err);
     assert_eq!(ended.out, "");
 }
 

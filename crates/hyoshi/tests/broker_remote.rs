@@ -185,10 +185,10 @@ fn top_shows_one_broker_elsewhere_of_several_over_tls() {
     let top = |whom: &str, who: &str| {
         place.hyoshi(&format!("top --once --every 100ms --format json {whom} {} --patience 5s", shown(who)))
     };
-    let told = top("--hosts plant.hosts --broker mill", "desk").exits(0).json();
-    assert_eq!((&told["tasks"][0]["name"], &told["at"]), (&"brisk".into(), &mill.at.clone().into()));
-    let told = top(&format!("--broker {}", yard.at), "ann").exits(0).json();
-    assert_eq!((&told["tasks"][0]["name"], &told["broker"]["tasks"]), (&"steady".into(), &1.into()));
+    let printed = top("--hosts plant.hosts --broker mill", "desk").exits(0).json();
+    assert_eq!((&printed["tasks"][0]["name"], &printed["at"]), (&"brisk".into(), &mill.at.clone().into()));
+    let printed = top(&format!("--broker {}", yard.at), "ann").exits(0).json();
+    assert_eq!((&printed["tasks"][0]["name"], &printed["broker"]["tasks"]), (&"steady".into(), &1.into()));
     let several = top("--hosts plant.hosts", "desk").exits(2).json();
     let error = &several["errors"][0];
     assert_eq!(
@@ -260,12 +260,12 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     let stranger = format!("broker list --broker {} {}", yard.at, shown("stranger"));
     (0..REFUSALS).for_each(|_| drop(place.hyoshi(&stranger).exits(2)));
     // Beside what it says of a machine that gives it no real-time priority.
-    let told = || {
+    let printed = || {
         let away = |line: &&str| line.starts_with("hyoshi broker: refused over TLS: 127.0.0.1:");
         place.read("yard.err").lines().filter(away).count()
     };
-    wait_for(|| told() > 0);
-    assert!(told() < REFUSALS, "not each: {}", place.read("yard.err"));
+    wait_for(|| printed() > 0);
+    assert!(printed() < REFUSALS, "not each: {}", place.read("yard.err"));
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/broker_remote.txt");
     if std::env::var_os("BLESS").is_some() {
         fs::write(&golden, said).unwrap();
@@ -500,8 +500,8 @@ fn a_client_that_dies_mid_report_loses_nothing_but_itself() {
         role.args(["--exact", "broker_remote::half_a_report", "--ignored", "--nocapture", "--test-threads=2"]);
         role.env("HYOSHI_ROLE_SOCKET", &broker.socket);
         let half = Running::start(&mut role);
-        let told: u64 = half.says("half a message is sent after ").parse().unwrap();
-        assert_eq!(broker.task(&place, "half")["reports"], told);
+        let printed: u64 = half.says("half a message is sent after ").parse().unwrap();
+        assert_eq!(broker.task(&place, "half")["reports"], printed);
         whole.report(&CYCLE).unwrap();
         half.kill();
         wait_for(|| broker.task(&place, "half").is_null());

@@ -52,10 +52,10 @@ fn the_timeline_draws_in_light_and_dark_and_on_a_narrow_screen_without_errors_or
     ];
     for look in looks {
         let Some(output) = chromium(&profile, &[look, &["--dump-dom", page.as_str()]].concat()) else { return };
-        let (dom, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{told}");
+        let (dom, printed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{printed}");
         // What the console was told carries this word; so do violations of the page's policy, and requests that it stopped.
-        assert!(!told.contains("CONSOLE"), "{look:?}: {told}");
+        assert!(!printed.contains("CONSOLE"), "{look:?}: {printed}");
         assert!(
             dom.contains("<html lang=\"en\" class=\"scripted-page\">"),
             "{look:?}: the script has not come to its end"
@@ -100,8 +100,8 @@ fn zooming_shows_jobs_and_the_page_fits_a_phone() {
         let page = format!("file://{}", place.path().join("around.html").display());
         let arguments = ["--window-size=1400,1000", "--virtual-time-budget=5000", "--dump-dom", page.as_str()];
         let Some(output) = chromium(&place.path().join("profile"), &arguments) else { return };
-        let (dom, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success() && !told.contains("CONSOLE"), "{told}");
+        let (dom, printed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && !printed.contains("CONSOLE"), "{printed}");
         let title = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next()).unwrap();
         let found: serde_json::Value = serde_json::from_str(title).unwrap_or_else(|_| panic!("{title}"));
         assert_eq!(found["inner"], width, "{found}");
@@ -119,8 +119,8 @@ fn the_second_strategy_is_a_band_of_the_timeline() {
     place.hyoshi(&format!("sim {flight} --strategy RMS,RMS+MLF --report report.html")).exits(0);
     let page = format!("file://{}", place.path().join("report.html").display());
     let Some(output) = chromium(&place.path().join("profile"), &["--dump-dom", page.as_str()]) else { return };
-    let (dom, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && !told.contains("CONSOLE"), "{told}");
+    let (dom, printed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && !printed.contains("CONSOLE"), "{printed}");
     assert!(dom.contains("RMS+MLF in force on mission"), "the legend");
     assert!(dom.contains("class=\"second\""), "the bands");
 }

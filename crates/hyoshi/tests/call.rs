@@ -138,7 +138,7 @@ fn exceptions_are_told_in_words() {
 #[test]
 fn wrong_arguments_are_told_with_parameter_type_and_place() {
     let (place, _orb) = server();
-    for (words, told) in [
+    for (words, printed) in [
         (&["locate", "seven"][..], "argument 1, `id` (unsigned long): `seven` is not JSON"),
         (&["locate", "-1"], "argument 1, `id` (unsigned long): -1 does not fit into unsigned long"),
         (&["locate", "true"], "argument 1, `id` (unsigned long): expected a number (unsigned long), not true"),
@@ -154,7 +154,7 @@ fn wrong_arguments_are_told_with_parameter_type_and_place() {
         (&["locate", "7", "--interface", "Trackr"], "the file declares no interface `Trackr`"),
     ] {
         let refused = typed(&place, words).exits(2);
-        assert!(refused.err.contains(told), "{words:?}: {}", refused.err);
+        assert!(refused.err.contains(printed), "{words:?}: {}", refused.err);
     }
     let refused = place.hyoshi("call nonsense locate").exits(2);
     assert!(refused.err.contains("cannot read nonsense") && refused.err.contains("write IOR:..."), "{}", refused.err);

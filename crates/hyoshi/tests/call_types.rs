@@ -114,7 +114,7 @@ fn unions_are_told_with_the_label_that_chooses_the_member() {
     ] {
         assert_eq!(server.back(&sent), back, "{sent:?}");
     }
-    for (sent, told) in [
+    for (sent, printed) in [
         (["back_shape", r#"{"name": 7}"#], "at `it.name`: expected a string, not 7"),
         (["back_shape", r#"{"nothing": 1}"#], "one of `radius`, `name`, `flag`"),
         (["back_shape", r#"{"radius": 1, "_d": 3}"#], "at `it._d`: 3 is not a label of `radius`"),
@@ -122,7 +122,7 @@ fn unions_are_told_with_the_label_that_chooses_the_member() {
         (["back_paint", r#"{"_d": "BLUE"}"#], "at `it._d`: expected one of RED, GREEN"),
     ] {
         let refused = server.call(&sent).exits(2);
-        assert!(refused.err.contains(told), "{sent:?}: {}", refused.err);
+        assert!(refused.err.contains(printed), "{sent:?}: {}", refused.err);
     }
 }
 
@@ -132,9 +132,9 @@ fn fixed_point_numbers_are_exact_or_refused() {
     for (sent, back) in [("1234567.89", "1234567.89"), ("-0.5", "-0.50"), ("0", "0.00"), ("\"7.1\"", "7.10")] {
         assert_eq!(server.back(&["back_money", sent]), back);
     }
-    for (sent, told) in [("1.234", "1.234"), ("12345678.00", "12345678.00"), ("much", "much")] {
+    for (sent, printed) in [("1.234", "1.234"), ("12345678.00", "12345678.00"), ("much", "much")] {
         let refused = server.call(&["back_money", sent]).exits(2);
-        assert!(refused.err.contains("argument 1, `it`") && refused.err.contains(told), "{}", refused.err);
+        assert!(refused.err.contains("argument 1, `it`") && refused.err.contains(printed), "{}", refused.err);
     }
 }
 
@@ -149,13 +149,13 @@ fn anys_name_the_type_of_what_they_hold() {
     assert!(shape.contains("Shape") && shape.ends_with(r#""value": { "_d": 3, "name": "x" } }"#), "{shape}");
     let deep = r#"{"type": "any", "value": {"type": "Types::Money", "value": "1.5"}}"#;
     assert!(server.back(&["back_any", deep]).contains(r#""value": "1.50""#));
-    for (sent, told) in [
+    for (sent, printed) in [
         (r#"{"type": "Zebra", "value": 7}"#, "at `it.type`: unknown type `Zebra`"),
         (r#"{"type": "octet", "value": 256}"#, "at `it.value`: 256 does not fit into octet"),
         ("7", "expected an any, {\"type\": \"long\", \"value\": 7}, not 7"),
     ] {
         let refused = server.call(&["back_any", sent]).exits(2);
-        assert!(refused.err.contains(told), "{sent}: {}", refused.err);
+        assert!(refused.err.contains(printed), "{sent}: {}", refused.err);
     }
 }
 
@@ -176,10 +176,14 @@ fn members_are_told_in_the_order_in_which_they_are_declared() {
 }
 
 #[test]
-fn times_are_told_how_to_be_written() {
+fn a_wrong_time_is_refused_with_the_right_form() {
     let server = Server::start();
-    for (time, told) in [("foo", "\"foo\" is not a"), ("10", "write \"10ms\" or \"10s\""), ("0s", "must not be zero")] {
+    for (time, part) in [
+        ("foo", "`foo` for `--timeout <TIME>`: it is not a"),
+        ("10", "write \"10ms\" or \"10s\""),
+        ("0s", "must not be zero"),
+    ] {
         let refused = server.call(&["back_money", "1", "--timeout", time]).exits(2);
-        assert!(refused.err.contains(told) && refused.err.contains("--timeout"), "{}", refused.err);
+        assert!(refused.err.contains(part) && refused.err.contains("--timeout"), "{}", refused.err);
     }
 }

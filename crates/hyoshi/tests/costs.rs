@@ -34,16 +34,18 @@ fn calibrated() -> Place {
 fn the_command_line_comes_before_the_file_and_the_file_before_what_was_measured_here() {
     let place = calibrated();
     for verb in ["check", "sim"] {
-        let told = |words: &str| {
+        let printed = |words: &str| {
             let all = said(&where_stored(&place, &format!("{verb} {words} --format json")).json());
             assert_eq!(all.len(), 1, "{all:?}");
             all[0].clone()
         };
-        assert!(told("small.toml").starts_with("measured on this machine 2026-11-21 (timer 10.0us, enqueue 200ns"));
-        assert_eq!(told("small.toml --costs measured"), told("small.toml"));
-        assert!(told("own.toml").starts_with("from the system's file (timer 3.0us"));
-        assert!(told("own.toml --costs costs.toml").starts_with("from costs.toml, measured 2026-11-21 (timer 7.0us"));
-        assert_eq!(told("own.toml --costs none"), "overheads ignored (--costs none)");
+        assert!(printed("small.toml").starts_with("measured on this machine 2026-11-21 (timer 10.0us, enqueue 200ns"));
+        assert_eq!(printed("small.toml --costs measured"), printed("small.toml"));
+        assert!(printed("own.toml").starts_with("from the system's file (timer 3.0us"));
+        assert!(
+            printed("own.toml --costs costs.toml").starts_with("from costs.toml, measured 2026-11-21 (timer 7.0us")
+        );
+        assert_eq!(printed("own.toml --costs none"), "overheads ignored (--costs none)");
     }
 }
 

@@ -10,15 +10,15 @@ fn a_simulation_of_a_recorded_simulation_is_that_simulation() {
         let place = Place::new();
         let sim = place.hyoshi(&format!("sim {} {words} --record sim.hyo --format json", example(file)));
         let again = place.hyoshi("sim --from sim.hyo --format json").exits(sim.code).json();
-        let told = &again["again"];
-        assert_eq!(told["releases_late_as_recorded"], 0, "{told}");
-        for processor in told["agreement"].as_array().unwrap() {
+        let printed = &again["again"];
+        assert_eq!(printed["releases_late_as_recorded"], 0, "{printed}");
+        for processor in printed["agreement"].as_array().unwrap() {
             assert!(processor["agreeing"].as_u64() > Some(0), "{processor}");
             for difference in ["near_ties", "disturbed", "disagreements"] {
                 assert_eq!(processor[difference].as_array().map(Vec::len), Some(0), "{processor}");
             }
         }
-        for class in told["classes"].as_array().unwrap() {
+        for class in printed["classes"].as_array().unwrap() {
             assert_eq!(class["then"], class["now"]);
         }
         let (mut then, mut now) = (without_circumstances(sim.json()), without_circumstances(again.clone()));
@@ -55,11 +55,11 @@ fn a_recorded_run_agrees_with_its_simulation() {
     let place = Place::with_small();
     place.hyoshi("run small.toml --no-report --record run.hyo");
     let again = place.hyoshi("sim --from run.hyo --format json").json();
-    let told = &again["again"];
-    assert_eq!(told["verb"], "run");
-    assert!(told["jobs_as_recorded"].as_u64() > Some(100), "{told}");
+    let printed = &again["again"];
+    assert_eq!(printed["verb"], "run");
+    assert!(printed["jobs_as_recorded"].as_u64() > Some(100), "{printed}");
     if real_time() {
-        let processor = &told["agreement"][0];
+        let processor = &printed["agreement"][0];
         assert_eq!(processor["disagreements"].as_array().map(Vec::len), Some(0), "{processor}");
     }
 }

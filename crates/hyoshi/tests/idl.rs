@@ -74,7 +74,7 @@ fn what_is_wrong_is_told_with_its_place() {
     assert!(refused.err.contains("`S` uses the local interface `Here`"), "{}", refused.err);
     assert!(refused.err.contains("local.idl:3:8") && refused.err.contains("2 errors"), "{}", refused.err);
     assert!(refused.err.contains("`I` uses the abstract interface `There`"), "{}", refused.err);
-    for (flags, told) in [
+    for (flags, printed) in [
         ("--root ::a::2b", "`::a::2b` is not a Rust path"),
         ("--extern Common", "--extern `Common` has no path"),
         ("--check", "--out"),
@@ -86,7 +86,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ("-I local.idl", "local.idl is not a directory"),
     ] {
         let refused = place.hyoshi(&format!("idl local.idl {flags}")).exits(2);
-        assert!(refused.err.contains(told), "{flags}: {}", refused.err);
+        assert!(refused.err.contains(printed), "{flags}: {}", refused.err);
     }
 }
 

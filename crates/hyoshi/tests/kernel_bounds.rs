@@ -110,7 +110,7 @@ fn run(system: &Arc<System>, plan: &Arc<Plan>, usual: Span) -> Ran {
     let names = names.since(0);
     let mut law = Blame::new(system, &plan.processors[0], false, Interest::All);
     let mut foreign: Vec<(Instant, Instant, String)> = Vec::new();
-    let mut told = Instant::ZERO;
+    let mut printed = Instant::ZERO;
     let (mut ends, mut accounts) = (Vec::new(), Vec::new());
     for (now, event) in &events {
         let account = law.event_watched(*now, event, |mark| match mark {
@@ -131,8 +131,8 @@ fn run(system: &Arc<System>, plan: &Arc<Plan>, usual: Span) -> Ran {
             TraceEvent::Decision(DispatchDecision::End(end)) => ends.push(*end),
             // It was at some time since this was last told: nearer it is not known.
             TraceEvent::Cpu(CpuEvent::Stolen { span }) => {
-                foreign.push((told.max(Instant::ZERO), told + *span, STOLEN.into()));
-                told = *now;
+                foreign.push((printed.max(Instant::ZERO), printed + *span, STOLEN.into()));
+                printed = *now;
             }
             _ => {}
         }

@@ -231,11 +231,14 @@ fn the_recording_of_one_host_is_read_and_said_to_be_a_part() {
     for words in
         ["trace summary station.hyo", "trace replay station.hyo", "trace compare station.hyo", "why station.hyo track"]
     {
-        let told = place.hyoshi(words);
-        assert!(told.code < 2 && told.out.contains(said), "{words}: {} {}", told.out, told.err);
+        let printed = place.hyoshi(words);
+        assert!(printed.code < 2 && printed.out.contains(said), "{words}: {} {}", printed.out, printed.err);
     }
-    let told = place.hyoshi("trace export --perfetto station.hyo").exits(0);
-    assert!(told.out.contains(said), "{}", told.out);
+    let printed = place.hyoshi("trace export --perfetto station.hyo").exits(0);
+    assert!(printed.out.contains(said), "{}", printed.out);
+    let summary = place.hyoshi("trace summary station.hyo --verbose").out;
+    assert!(summary.contains("only station; not listed: "), "{summary}");
+    assert!(!summary.lines().any(|line| line.trim_start().starts_with("sense ")), "{summary}");
     place.hyoshi("trace replay station.hyo").exits(0);
     place.hyoshi("trace compare station.hyo").exits(0);
 }
@@ -244,8 +247,8 @@ fn the_recording_of_one_host_is_read_and_said_to_be_a_part() {
 fn what_does_not_belong_together_is_refused() {
     let place = recorded("", 0);
     let refused = |words: &str, why: &str| {
-        let told = place.hyoshi(words).exits(2);
-        assert!(told.err.contains(why), "{words}: {}", told.err);
+        let printed = place.hyoshi(words).exits(2);
+        assert!(printed.err.contains(why), "{words}: {}", printed.err);
     };
     refused("trace merge drone.hyo drone.hyo -o merged.hyo", "are both of host `drone`");
     refused("trace merge drone.hyo all.hyo -o merged.hyo", "all.hyo is not the recording of a single host");
@@ -275,6 +278,25 @@ fn what_does_not_belong_together_is_refused() {
     fs::write(place.path().join("other.hyo"), &whole[..whole.len() / 2]).unwrap();
     place.hyoshi("trace merge drone.hyo other.hyo -o merged.hyo").exits(0);
     place.hyoshi("trace replay merged.hyo").exits(0);
+}
+
+#[test]
+fn clock_offsets_that_no_run_has_are_refused_before_a_file_is_written() {
+    for ahead in [1 << 40, 1 << 61, (1 << 62) - 1, -(1 << 61), -(1 << 62)] {
+        let place = recorded("", 0);
+        part_within(&place, "station.hyo", vec![1, 2], (ahead, 50), |_| ());
+        let merged = place.hyoshi(MERGE);
+        match merged.code {
+            0 => {
+                let read = place.hyoshi("trace summary merged.hyo");
+                assert!(read.code < 2, "{ahead}: {}", read.err);
+            }
+            _ => {
+                assert!(merged.err.contains("station") && merged.err.contains("help: "), "{ahead}: {}", merged.err);
+                assert!(!place.path().join("merged.hyo").exists(), "{ahead}");
+            }
+        }
+    }
 }
 
 #[test]

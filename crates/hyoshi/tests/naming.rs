@@ -163,7 +163,7 @@ fn a_service_killed_amid_operations_keeps_what_it_confirmed() {
     let place = Place::new();
     let service = Service::start(&place, unused_address(), "");
     let at = service.at.clone();
-    let (confirmed, told) = std::sync::mpsc::channel();
+    let (confirmed, printed) = std::sync::mpsc::channel();
     let client = std::thread::spawn(move || {
         let orb = Orb::client().unwrap();
         let names = Naming::at(&orb, &at).unwrap();
@@ -175,11 +175,11 @@ fn a_service_killed_amid_operations_keeps_what_it_confirmed() {
     });
     let mut last = 0;
     while last < 50 {
-        last = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        last = printed.recv_timeout(Duration::from_secs(60)).unwrap();
     }
     let address = service.kill();
     client.join().unwrap();
-    let confirmed = told.try_iter().last().unwrap_or(last) + 1;
+    let confirmed = printed.try_iter().last().unwrap_or(last) + 1;
     let service = Service::start(&place, address, "");
     let found = service.names(&Orb::client().unwrap()).list(1_000_000).unwrap().0.len();
     // The one whose answer was on its way may be there.

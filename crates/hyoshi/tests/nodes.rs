@@ -159,11 +159,7 @@ fn what_keeps_a_host_from_running_is_an_error_with_a_remedy() {
     place.write("without.toml", without.join("\n"));
     let words = format!("run without.toml --host drone --control {}/drone.sock", place.path().display());
     let ended = place.hyoshi(&words).exits(2);
-    assert!(
-        ended.err.contains("host \"drone\" has no endpoints") && ended.err.contains("[host.drone]"),
-        "{}",
-        ended.err
-    );
+    assert!(ended.err.contains("host `drone` has no endpoints") && ended.err.contains("[host.drone]"), "{}", ended.err);
     let ended = place.hyoshi("node show --at unix:/nowhere/here.sock").exits(2);
     assert!(ended.err.contains("no node answers at unix:/nowhere/here.sock"), "{}", ended.err);
     place.hyoshi("node show --at elsewhere").exits(2);

@@ -133,13 +133,13 @@ fn an_advocate_in_another_process_advises_in_a_run_and_is_unknown_before() {
     let asked = json["programs"][0]["asked_ns"].as_u64().unwrap();
     assert!((8_000_000..=12_000_000).contains(&asked), "12 ms from its first answer on: {asked}");
     place.write("system.toml", file(&text.replace("adviser.ior", "gone.ior")));
-    let told = spoken(&run(&place).exits(2).json());
-    assert!(told.contains("reservation works: cannot read a reference from gone.ior: "), "{told}");
+    let printed = spoken(&run(&place).exits(2).json());
+    assert!(printed.contains("reservation works: cannot read a reference from gone.ior: "), "{printed}");
     orb.shutdown();
 }
 
 #[test]
-fn what_does_not_fit_is_refused_because_of_whom() {
+fn a_refusal_names_the_reservations_before_it() {
     let place = Place::new();
     let takes = |takes: &str, more: &str| {
         format!("takes = '{takes}'\nadvocate = [{{ floor = '1%' }}]\nbudget = '{takes}'\n{more}")
@@ -149,7 +149,7 @@ fn what_does_not_fit_is_refused_because_of_whom() {
     place.write("system.toml", file(&text));
     let text = place.hyoshi("check system.toml").exits(1);
     assert!(
-        text.out.contains("Does not hold: reservation low: may ask 8ms of 20ms, of which 3ms fits"),
+        text.out.contains("Does not hold: reservation low: may request 8ms of 20ms, of which 3ms fits"),
         "{}",
         text.out
     );
@@ -215,14 +215,14 @@ fn what_cannot_be_started_is_told_before_anything_is() {
     let touch = program("touch", "['touch', 'started']", "");
     place.write("system.toml", file(&(touch.clone() + steer)));
     let ended = run(&place).exits(2);
-    let told = spoken(&ended.json());
-    assert!(told.contains("cannot start 1 reservation of the file: no broker answers at "), "{told}");
-    assert!(told.contains("start one with `hyoshi broker`, or name its socket with `--socket PATH`"), "{told}");
+    let printed = spoken(&ended.json());
+    assert!(printed.contains("cannot start 1 reservation of the file: no broker answers at "), "{printed}");
+    assert!(printed.contains("start one with `hyoshi broker`, or name its socket with `--socket PATH`"), "{printed}");
 
     let _broker = broker(&place, "");
     place.write("system.toml", file(&(touch.clone() + &program("gone", "['./gone']", "") + steer)));
-    let told = spoken(&run(&place).exits(2).json());
-    assert!(told.contains("reservation gone: no executable program \"./gone\""), "{told}");
+    let printed = spoken(&run(&place).exits(2).json());
+    assert!(printed.contains("reservation gone: no executable program \"./gone\""), "{printed}");
 
     // Of two tasks of one name the broker takes one.
     let mut other = place.command("exec --socket");
@@ -234,10 +234,10 @@ fn what_cannot_be_started_is_told_before_anything_is() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     place.write("system.toml", file(&(touch + &program("taken", "['sleep', '9']", "importance = 0") + steer)));
-    let told = spoken(&run(&place).exits(2).json());
+    let printed = spoken(&run(&place).exits(2).json());
     let _ = other.kill();
     let _ = other.wait();
-    assert!(told.contains("task `taken` already exists"), "{told}");
+    assert!(printed.contains("task `taken` already exists"), "{printed}");
     assert!(!place.has("started"), "nothing has been started");
 }
 
@@ -274,8 +274,8 @@ fn a_program_that_somebody_detaches_is_told_of_alone() {
     let notes = json["notes"].as_array().unwrap();
     let of = |topic| notes.iter().filter(move |note| note["topic"] == topic).map(|note| note["text"].to_string());
     assert!(!of("broker").any(|text| text.contains("it ended")), "it has not: {notes:#?}");
-    let told: Vec<String> = of("reservations").collect();
-    assert!(told.len() == 1 && told[0].contains("gone was detached from the broker"), "{told:?}: {notes:#?}");
+    let printed: Vec<String> = of("reservations").collect();
+    assert!(printed.len() == 1 && printed[0].contains("gone was detached from the broker"), "{printed:?}: {notes:#?}");
     assert!(json["programs"][0]["periods"].as_u64().unwrap() > 20, "it is asked for until the end: {json:#}");
 }
 

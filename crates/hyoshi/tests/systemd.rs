@@ -79,8 +79,8 @@ impl Whose {
         let mut last = Value::Null;
         until(&format!("task {name}"), || {
             let output = self.command("/usr/local/bin/hyoshi", "broker list --format json").output().unwrap();
-            let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            let tasks = told["tasks"].as_array().cloned().unwrap_or_default();
+            let printed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let tasks = printed["tasks"].as_array().cloned().unwrap_or_default();
             last = tasks.into_iter().find(|task| task["name"] == name).unwrap_or_default();
             wanted(&last)
         });
@@ -207,9 +207,9 @@ fn the_machines_broker_is_started_watched_over_and_started_again_and_ends_in_ord
     assert_eq!(groups(Path::new("/sys/fs/cgroup")), [""; 0].map(PathBuf::from));
     assert_eq!(machine.property("spinner", "ActiveState"), "active");
     let journal = machine.run("journalctl", &format!("--no-pager -o cat -u {BROKER}"));
-    let told = |text: &str| journal.lines().filter(|line| line.contains(text)).count();
-    assert_eq!(told("undid changes of another broker"), 2, "{journal}");
-    assert_eq!(told("restored tasks of the previous broker: player, spinner"), 2, "{journal}");
+    let printed = |text: &str| journal.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(printed("undid changes of another broker"), 2, "{journal}");
+    assert_eq!(printed("restored tasks of the previous broker: player, spinner"), 2, "{journal}");
     assert!(fs::read_to_string("/var/log/hyoshi/audit.log").unwrap().contains("\"join\""));
 
     player.kill().unwrap();

@@ -126,7 +126,9 @@ impl QuantityError {
             QuantityError::TooFine(Measure::Share) => "the finest step is 0.0001%".to_string(),
             QuantityError::TooFine(_) => "use a whole number".to_string(),
             QuantityError::TooLarge(_, largest) => alloc::format!("the limit is {largest}"),
-            QuantityError::NoPeriod => "to switch an operation off write `enabled = false`".to_string(),
+            QuantityError::NoPeriod => {
+                "write a higher rate, such as \"50Hz\"; `enabled = false` switches an operation off".to_string()
+            }
         }
     }
 }
@@ -141,7 +143,7 @@ impl fmt::Display for QuantityError {
             QuantityError::OtherMeasure { wanted, found } => write!(f, "is {found}, not {wanted}"),
             QuantityError::TooFine(_) => f.write_str("has too many decimals"),
             QuantityError::TooLarge(..) => f.write_str("is too large"),
-            QuantityError::NoPeriod => f.write_str("has no period: it is less than once in ten years"),
+            QuantityError::NoPeriod => f.write_str("is less than once in ten years, the lowest rate"),
         }
     }
 }

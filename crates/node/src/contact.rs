@@ -166,14 +166,14 @@ pub(crate) fn keep(shared: &NodeState, at: usize, dial: &PeerStubs) {
 fn unwelcome(shared: &NodeState, peer: &OtherHost, welcome: &wire::Welcome) -> Option<String> {
     let who = &welcome.who;
     (who.host != peer.name || who.system != shared.system.name || who.digest != shared.digest)
-        .then(|| format!("a node of host {:?} of system {:?} answers at its endpoint", who.host, who.system))
+        .then(|| format!("a node of host `{}` of system `{}` answers at its endpoint", who.host, who.system))
 }
 
 /// The reason why one node rejects the other's certificate, and the remedy.
 fn distrust(error: &SystemException, peer: &str) -> Option<String> {
     Some(match error.minor {
         minor::TLS_NAME => {
-            format!("its certificate is not for host {peer:?}; start it with a certificate for that host (--tls-cert)")
+            format!("its certificate is not for host `{peer}`; start it with a certificate for that host (--tls-cert)")
         }
         minor::TLS_UNKNOWN_CA => {
             "no authority that this node trusts signed its certificate; add its authority to --tls-roots".to_owned()

@@ -140,12 +140,12 @@ pub enum OperationBindError {
 impl fmt::Display for OperationBindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OperationBindError::Unknown { operation } => write!(f, "the system has no operation {operation:?}"),
+            OperationBindError::Unknown { operation } => write!(f, "the system has no operation `{operation}`"),
             OperationBindError::NotCalled { operation } => {
-                write!(f, "requests do not release operation {operation:?}: write `called = true` in the system file")
+                write!(f, "requests do not release operation `{operation}`: write `called = true` in the system file")
             }
             OperationBindError::Elsewhere { operation, processor } => {
-                write!(f, "operation {operation:?} is on processor {processor:?}, which needs an order of its own")
+                write!(f, "operation `{operation}` is on processor `{processor}`, which needs an order of its own")
             }
         }
     }

@@ -114,18 +114,18 @@ pub enum NodeError {
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NodeError::NoEndpoints { host } => write!(f, "host {host:?} has no endpoints"),
+            NodeError::NoEndpoints { host } => write!(f, "host `{host}` has no endpoints"),
             NodeError::NoCertificate { endpoint } => write!(f, "endpoint {endpoint} needs a certificate"),
             NodeError::Endpoint(error) => error.fmt(f),
-            NodeError::Name { host } => write!(f, "no certificate can be for a host named {host:?}"),
+            NodeError::Name { host } => write!(f, "no certificate can be for a host named `{host}`"),
             NodeError::Orb(error) => error.fmt(f),
             NodeError::Adapter(error) => error.fmt(f),
             NodeError::Socket { path, error } => write!(f, "cannot listen at {}: {error}", path.display()),
             NodeError::Thread(error) => write!(f, "cannot start another thread: {error}"),
             NodeError::Apart(one, other) => {
-                write!(f, "hosts {one:?} and {other:?} run apart: each began without the other")
+                write!(f, "hosts `{one}` and `{other}` run apart: each began without the other")
             }
-            NodeError::Ended { host } => write!(f, "the run of host {host:?} is over"),
+            NodeError::Ended { host } => write!(f, "the run of host `{host}` is over"),
             NodeError::Interrupted => f.write_str("interrupted before the run began"),
         }
     }

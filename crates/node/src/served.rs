@@ -41,7 +41,7 @@ impl ForPeers {
             return Err(refused(shared, Reason::OtherSystem, detail));
         }
         let Some(peer) = shared.peers.iter().find(|peer| peer.name == who.host) else {
-            let detail = format!("this is host {}, and expects no host {:?}", shared.name(), who.host);
+            let detail = format!("this is host {}, and expects no host `{}`", shared.name(), who.host);
             return Err(refused(shared, Reason::WrongHost, detail));
         };
         let certificate = current::peer_certificate();
@@ -55,7 +55,7 @@ impl ForPeers {
         if let Some(certificate) = certificate {
             let names = certificate_names(&certificate).unwrap_or_default();
             if !names.contains(&who.host) {
-                let detail = format!("your certificate is of {}, not of host {:?}", names.join(", "), who.host);
+                let detail = format!("your certificate is of {}, not of host `{}`", names.join(", "), who.host);
                 return Err(refused(shared, Reason::WrongCertificate, detail));
             }
         }
@@ -74,7 +74,7 @@ impl wire::Peer for ForPeers {
             let mut known = peer.known.lock();
             if known.incarnation != who.incarnation && known.is_alive(now, ALIVE) {
                 drop(known);
-                let detail = format!("a node of host {:?} is present already", who.host);
+                let detail = format!("a node of host `{}` is present already", who.host);
                 return Err(refused(&self.0, Reason::HostTaken, detail).into());
             }
             if known.incarnation != who.incarnation {

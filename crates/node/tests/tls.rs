@@ -73,10 +73,10 @@ fn a_node_with_a_certificate_for_another_host_is_refused_and_both_sides_report_w
     let of = |name: &str| tls(&plant.papers(&[name]), &plant.roots());
     let drone = with_tls(&text, DRONE, of("drone"));
     let station = with_tls(&text, STATION, of("moon"));
-    assert_eq!(refusal(&station), "your certificate is of moon, not of host \"station\"");
+    assert_eq!(refusal(&station), "your certificate is of moon, not of host `station`");
     assert_eq!(
         refusal(&drone),
-        "its certificate is not for host \"station\"; start it with a certificate for that host (--tls-cert)"
+        "its certificate is not for host `station`; start it with a certificate for that host (--tls-cert)"
     );
     // It is replaced by one with the right certificate: both join.
     drop(station);

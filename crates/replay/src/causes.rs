@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::{Plan, ProcessorPlan};
 
-use crate::blame::{Blame, Culprits, Delays, Interest, ResponseBreakdown};
+use crate::blame::{Blame, Crossing, Culprits, Delays, Interest, ResponseBreakdown};
 use crate::timeline::{Timeline, TimelineWindow};
 use hyoshi_trace::stats::OverTime;
 use hyoshi_trace::stats::miss::{KEPT, lateness};
@@ -59,6 +59,13 @@ impl<'a> CauseAnalysis<'a> {
     /// Sets late releases before the first event: see [`Replay::release_late`](crate::Replay::release_late).
     pub fn release_late(&mut self, late: &Arc<BTreeMap<JobId, Span>>) {
         self.blames.iter_mut().for_each(|blame| blame.release_late(late));
+    }
+
+    /// The way of the next signal of a processor from another host, as recorded; `None` if its sending is unknown.
+    pub fn crosses(&mut self, processor: ProcessorId, crossing: Option<Crossing>) {
+        if let Some(blame) = self.blames.get_mut(processor.index()) {
+            blame.crosses(crossing);
+        }
     }
 
     /// The next event of a processor.

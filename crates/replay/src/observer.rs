@@ -19,6 +19,7 @@ use std::cell::RefCell;
 
 use hyoshi_model::{HostId, Instant, ProcessorId, System};
 
+use crate::blame::Crossing;
 use crate::causes::{CauseAnalysis, CauseReport};
 use hyoshi_trace::{
     DispatchDecision, JobEnd, Probe, Splits, Stats, StrategyHistories, StrategyHistory, TimeSplit, TraceEvent,
@@ -105,6 +106,13 @@ impl<'a> Observer<'a> {
             event,
             TraceEvent::Decision(DispatchDecision::End(_) | DispatchDecision::Switch { .. }) | TraceEvent::Cpu(_)
         )
+    }
+
+    /// The way of the next signal of a processor from another host: see [`CauseAnalysis::crosses`].
+    pub fn crosses(&mut self, processor: ProcessorId, crossing: Option<Crossing>) {
+        if let Some(causes) = &mut self.causes {
+            causes.crosses(processor, crossing);
+        }
     }
 
     /// The next event of a processor.

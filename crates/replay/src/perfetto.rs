@@ -168,7 +168,9 @@ impl<'a, W: Write> Export<'a, W> {
             let processor = ProcessorId(index as u32);
             self.ahead = self.processors[index].ahead;
             self.runs(processor, self.last, None);
-            let open: Vec<JobId> = self.processors[index].open.keys().copied().collect();
+            let mut open: Vec<JobId> = self.processors[index].open.keys().copied().collect();
+            // The same recording has the same export.
+            open.sort_unstable();
             for job in open {
                 self.close(processor, self.last, job);
             }

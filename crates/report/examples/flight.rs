@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         file: &file,
         source: &text,
         system: &system,
+        host: None,
         plan: &plan,
         figures: observer.figures(until),
         analysis: Analysis::Done(&report),

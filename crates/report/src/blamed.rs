@@ -11,9 +11,10 @@ use crate::figures::{printable, time};
 use crate::names::template;
 
 /// Groups of causes, in the order in which a bar shows them; with the page's colour for each.
-pub const GROUPS: [(&str, &str); 8] = [
+pub const GROUPS: [(&str, &str); 9] = [
     ("upstream", "before it"),
-    ("released-late", "released late or held"),
+    ("held-back", "held by guard, offset or jitter"),
+    ("released-late", "released late"),
     ("waited", "waited"),
     ("held", "preempted"),
     ("blocked", "blocked"),
@@ -26,17 +27,18 @@ pub const GROUPS: [(&str, &str); 8] = [
 pub(crate) fn group(kind: ResponsePart) -> usize {
     match kind {
         ResponsePart::Upstream | ResponsePart::Legs | ResponsePart::Link | ResponsePart::Network { .. } => 0,
-        ResponsePart::Offset | ResponsePart::Jitter | ResponsePart::Guard | ResponsePart::TimerLate => 1,
-        ResponsePart::Waited { .. } => 2,
-        ResponsePart::Preempted { .. } => 3,
+        ResponsePart::Offset | ResponsePart::Jitter | ResponsePart::Guard => 1,
+        ResponsePart::TimerLate => 2,
+        ResponsePart::Waited { .. } => 3,
+        ResponsePart::Preempted { .. } => 4,
         ResponsePart::Resource { .. }
         | ResponsePart::Cap { .. }
         | ResponsePart::Demoted { .. }
         | ResponsePart::Suspended
-        | ResponsePart::Asleep(_) => 4,
-        ResponsePart::Executed => 5,
-        ResponsePart::Overran => 6,
-        ResponsePart::Overhead | ResponsePart::Other(_) | ResponsePart::Stolen | ResponsePart::Unexplained => 7,
+        | ResponsePart::Asleep(_) => 5,
+        ResponsePart::Executed => 6,
+        ResponsePart::Overran => 7,
+        ResponsePart::Overhead | ResponsePart::Other(_) | ResponsePart::Stolen | ResponsePart::Unexplained => 8,
     }
 }
 
@@ -206,8 +208,8 @@ fn phrase(system: &System, kind: ResponsePart, threads: &[String], who: impl Fn(
         ResponsePart::Network { known: false } => {
             "unknown: on the network or before it; the hosts' clocks may differ by more than this".into()
         }
-        ResponsePart::Offset => "its declared offset".into(),
-        ResponsePart::Jitter => "released late: its declared jitter".into(),
+        ResponsePart::Offset => "held: its declared offset".into(),
+        ResponsePart::Jitter => "held: its declared jitter".into(),
         ResponsePart::Guard => "held by its release guard".into(),
         ResponsePart::TimerLate => "released late: the timer or the release thread was late".into(),
         ResponsePart::Waited { who: other, rank: Rank::MoreUrgent } => {

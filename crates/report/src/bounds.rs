@@ -8,7 +8,7 @@ use hyoshi_model::{OperationId, Span, System};
 use hyoshi_sched::Verdict;
 use hyoshi_sched::analysis::{ChainReport, OperationReport, Requirement, SceneReport};
 
-use crate::account::Analysis;
+use crate::input::Analysis;
 
 /// A proved bound, or why there is none.
 pub(crate) type KnownBound = Result<Span, String>;

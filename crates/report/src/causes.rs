@@ -4,9 +4,9 @@ use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::JobEnd;
 use hyoshi_trace::stats::{Phase, Phases};
 
-use crate::account::ReportInput;
 use crate::blamed::{self, GROUPS, group};
 use crate::figures::time;
+use crate::input::ReportInput;
 use crate::lateness::most_behind;
 use crate::summary::{CausesSummary, MissSummary};
 

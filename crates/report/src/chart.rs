@@ -80,7 +80,7 @@ pub struct AxisLabels {
 pub struct Series {
     /// Its colour.
     pub colour: Colour,
-    /// Drawn with gaps, to be told from another of the same colour.
+    /// Drawn with gaps, to differ from another of the same colour.
     pub dashed: bool,
     /// Its values.
     pub values: Vec<Option<f64>>,

@@ -8,16 +8,16 @@ use crossterm::style::Color;
 use hyoshi_control::file::HostAdmission;
 use hyoshi_model::{OperationId, System, Trigger};
 use hyoshi_sched::analysis::{
-    ChainReport, CountedFrom, OperationReport, Outcome, OutcomeScope, Report, Requirement, SceneReport, Sensitivity,
-    UtilisationBound, Verdict,
+    ChainReport, CountedFrom, Missing, OperationReport, Outcome, OutcomeScope, Report, Requirement, SceneReport,
+    Sensitivity, UtilisationBound, Verdict,
 };
 use serde::Serialize;
 
 mod margins;
 mod programs;
 
-use crate::account::ReportNote;
-use crate::figures::{nanos, percent, printable};
+use crate::figures::{counted, nanos, percent, printable};
+use crate::input::ReportNote;
 use crate::names::{label, template};
 use crate::summary::{Head, SCHEMA};
 use crate::terminal::grid::{CellValue, Tone, column, grid};
@@ -209,9 +209,9 @@ impl<'a> Checked<'a> {
             Outcome::DoesNotHold => Color::Red,
             Outcome::Unknown => Color::Yellow,
         };
-        let mut about = format!("check: {} operations", self.system.operations.len());
+        let mut about = format!("check: {}", counted(self.system.operations.len() as u64, "operation", "operations"));
         if !self.admissions.is_empty() {
-            about += &format!(", {} programs", self.system.brokered.programs.len());
+            about += &format!(", {}", counted(self.system.brokered.programs.len() as u64, "program", "programs"));
         }
         let title = format!("{}  {}\n", look.bold(&printable(&self.report.system)), look.quiet(&about));
         let mut text = look.wrap(&title) + "\n";
@@ -237,9 +237,9 @@ impl<'a> Checked<'a> {
             section("Assumptions", Some(look.wrap(&self.assumptions())));
             section("Analyses", Some(look.wrap(&self.methods())));
         } else {
-            let (rests, by) = (self.assumptions().lines().count(), self.methods().lines().count() / 2);
-            let more =
-                format!("This rests on {rests} assumptions and {by} analyses: --explain lists them, with sources.");
+            let assumptions = counted(self.assumptions().lines().count() as u64, "assumption", "assumptions");
+            let analyses = counted(self.methods().lines().count() as u64 / 2, "analysis", "analyses");
+            let more = format!("This rests on {assumptions} and {analyses}: --explain lists them, with sources.");
             text.push_str(&look.wrap(&format!("\n{}\n", look.quiet(&more))));
         }
         text
@@ -288,8 +288,8 @@ impl<'a> Checked<'a> {
     fn operation_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("operation"),
-            column("processor").if_any().spare(3),
-            column("class").spare(4),
+            column("processor").if_any().spare(9),
+            column("class"),
             column("level").spare(8),
             column("worst case").spare(7),
             column("period").spare(6),
@@ -353,7 +353,7 @@ impl<'a> Checked<'a> {
     fn strategy_table(&self, look: TerminalStyle) -> Option<String> {
         let columns = [
             column("operation"),
-            column("class").spare(4),
+            column("class"),
             column("first alone"),
             column("last alone"),
             column("across switches"),
@@ -452,7 +452,11 @@ impl<'a> Checked<'a> {
                 CellValue::Figure(percent(critical), over(critical)),
                 CellValue::words(processor.verdict.word()),
                 CellValue::words(processor.first.as_deref().unwrap_or_default()),
-                CellValue::words(reason(&processor.verdict).unwrap_or_default()),
+                // The columns before it name an operation that is not proved.
+                CellValue::words(match &processor.verdict {
+                    Verdict::Unknown { missing: Missing::Operation { .. } } => String::new(),
+                    verdict => reason(verdict).unwrap_or_default(),
+                }),
             ]
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)

@@ -2,8 +2,8 @@
 
 use hyoshi_sched::Outcome;
 
-use crate::account::{Analysis, LATE_RELEASES, NoteLevel, ReportInput, ReportNote};
 use crate::figures::{jobs, nanos, time};
+use crate::input::{Analysis, LATE_RELEASES, NoteLevel, ReportInput, ReportNote};
 use crate::summary::{AnalysisSummary, ChainSummary, ExceededSummary, OperationSummary};
 
 /// Names that a note has room for.
@@ -63,7 +63,7 @@ impl AnalysisSummary {
     pub(crate) fn words(&self, holds: bool) -> String {
         match (self.outcome, &self.left_out) {
             (Some(Outcome::Holds), _) if !self.exceeded.is_empty() => {
-                "Proved, but some times exceed their bounds: see the note.".into()
+                "Proved, but some times exceeded their bounds (note `bound exceeded`).".into()
             }
             (Some(Outcome::Holds), _) if !holds => {
                 "Proved for what the file declares, so something violated its declaration.".into()
@@ -85,7 +85,7 @@ fn seen(account: &ReportInput<'_>) -> Vec<String> {
     let mut seen = to_act_on(account);
     for (processor, split) in account.system.processors.iter().zip(&account.figures.time) {
         if !split.stolen.is_zero() {
-            seen.push(format!("the host used {} of the CPU of {}", time(split.stolen), processor.name));
+            seen.push(format!("a hypervisor used {} of the CPU of {}", time(split.stolen), processor.name));
         }
     }
     seen.extend(account.notes.iter().filter(|note| note.topic == LATE_RELEASES).map(|note| note.text.clone()));
@@ -106,10 +106,10 @@ fn to_act_on(account: &ReportInput<'_>) -> Vec<String> {
         seen.push(format!("{} ran longer than declared", jobs(overran)));
     }
     if account.notes.iter().any(|note| note.level == NoteLevel::Refused) {
-        seen.push("the kernel refused something (see the notes)".into());
+        seen.push("the kernel refused something (a note has the details)".into());
     }
     if account.notes.iter().any(|note| note.level == NoteLevel::Failed) {
-        seen.push("the run ended with an error (see the notes)".into());
+        seen.push("the run ended with an error (a note has the details)".into());
     }
     seen
 }
@@ -130,10 +130,10 @@ pub(crate) fn note(account: &ReportInput<'_>, analysis: &AnalysisSummary) -> Opt
         text.push_str(&format!("; and {} more", all.len() - MOST_NAMED));
     }
     let (level, remedy) = match &analysis.seen[..] {
-        // No bound knows of interrupts, other threads and the host.
+        // No bound includes interrupts, other threads and a hypervisor.
         [] if account.verb == "run" => (
             NoteLevel::Info,
-            "no cause observed; interrupts, other threads or the host may have used the CPU; `--record FILE` and \
+            "no cause observed; interrupts, other threads or a hypervisor may have used the CPU; `--record FILE` and \
              `hyoshi why` show more"
                 .into(),
         ),
@@ -184,6 +184,7 @@ mod tests {
             file: "a.toml",
             source: &text,
             system: &system,
+            host: None,
             plan: &plan,
             figures: Figures {
                 stats: &stats,
@@ -213,13 +214,13 @@ mod tests {
         let (ms, costs) = (Span::from_millis, "costs = { timer = \"1us\" }\n");
         let stolen = noted("run", costs, ms(1), ms(2));
         assert_eq!(stolen.level, NoteLevel::Info);
-        assert!(stolen.remedy.unwrap().contains("the host used 1ms of the CPU of main"));
+        assert!(stolen.remedy.unwrap().contains("a hypervisor used 1ms of the CPU of main"));
         let uncalibrated = noted("run", "", Span::ZERO, ms(2));
         assert_eq!(uncalibrated.level, NoteLevel::Info);
         assert!(uncalibrated.remedy.unwrap().contains("hyoshi calibrate"));
         let overran = noted("run", costs, ms(1), ms(3));
         assert_eq!(overran.level, NoteLevel::Degraded);
-        assert!(overran.remedy.unwrap().starts_with("possible causes: 1 job ran longer than declared; the host"));
+        assert!(overran.remedy.unwrap().starts_with("possible causes: 1 job ran longer than declared; a hypervisor"));
         let unexplained = noted("run", costs, Span::ZERO, ms(2));
         assert_eq!(unexplained.level, NoteLevel::Info);
         assert!(unexplained.remedy.unwrap().contains("hyoshi why"));

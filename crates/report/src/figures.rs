@@ -116,7 +116,12 @@ pub fn share(part: u64, whole: u64) -> String {
 
 /// A number of jobs in words.
 pub fn jobs(number: u64) -> String {
-    format!("{} job{}", count(number), if number == 1 { "" } else { "s" })
+    counted(number, "job", "jobs")
+}
+
+/// A number with its noun: `1 analysis`, `24,075 analyses`.
+pub fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { several })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! From an [`ReportInput`] to its [`Summary`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use hyoshi_model::{Instant, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_sched::ProcessorPlan;
@@ -9,8 +9,9 @@ use hyoshi_trace::stats::distribution::Nanos;
 use hyoshi_trace::stats::over_time::Ends;
 use hyoshi_trace::stats::{Distribution, Extent, Row};
 
-use crate::account::ReportInput;
 use crate::bounds::{KnownBound, ProvedBounds};
+use crate::figures::counted;
+use crate::input::{NoteLevel, ReportInput, ReportNote};
 use crate::lateness::{LatenessSummary, lateness};
 use crate::names;
 use crate::summary::*;
@@ -27,7 +28,7 @@ impl ReportInput<'_> {
     /// All figures of the report.
     pub fn summary(&self) -> Summary {
         let system = self.system;
-        let rows: Vec<&Row> = self.figures.stats.rows().iter().collect();
+        let rows: Vec<&Row> = self.figures.stats.rows().iter().filter(|row| self.is_here(row)).collect();
         let reached = system.epochs.iter().filter(|epoch| epoch.at.since(Instant::ZERO) < self.duration).count();
         let bounds = ProvedBounds::of(system, &self.analysis, reached.max(1));
         let operations: Vec<_> = rows.iter().map(|row| self.operation(&[row], &bounds)).collect();
@@ -35,6 +36,7 @@ impl ReportInput<'_> {
         let analysis = exceeded::analysis(self, &operations, &chains);
         let mut notes = self.notes.clone();
         notes.extend(exceeded::note(self, &analysis));
+        notes.extend(self.elsewhere());
         Summary {
             hyoshi: Head {
                 schema: SCHEMA,
@@ -70,6 +72,24 @@ impl ReportInput<'_> {
         }
     }
 
+    /// Whether a row's operation is on the host that ran.
+    fn is_here(&self, row: &Row) -> bool {
+        self.host.is_none_or(|host| self.system.processor(row.processor()).host == host)
+    }
+
+    /// A note on the operations of other hosts, which are not listed.
+    fn elsewhere(&self) -> Option<ReportNote> {
+        let host = &self.system.hosts[self.host?.index()].name;
+        let rows = self.figures.stats.rows().iter().filter(|row| !self.is_here(row));
+        let others = rows.map(Row::operation).collect::<BTreeSet<_>>().len() as u64;
+        (others > 0).then(|| ReportNote {
+            level: NoteLevel::Info,
+            topic: "hosts".into(),
+            text: format!("only {host}; not listed: {} of other hosts", counted(others, "operation", "operations")),
+            remedy: None,
+        })
+    }
+
     fn processor(&self, id: ProcessorId) -> ProcessorSummary {
         let processor = self.system.processor(id);
         let consumed = self.figures.stats.counts(None, |row| row.processor() == id).consumed;
@@ -96,17 +116,17 @@ impl ReportInput<'_> {
 
     fn overload(&self, id: ProcessorId) -> Option<OverloadSummary> {
         let second = self.plan.processors[id.index()].overload.as_ref()?;
-        let reign = self.figures.strategies.get(id.index());
-        let ruled = reign.map_or(Span::ZERO, StrategyHistory::total);
-        let stretch = |(at, had): (Instant, Span), width: Span| ReignSummary {
+        let history = self.figures.strategies.get(id.index());
+        let ruled = history.map_or(Span::ZERO, StrategyHistory::total);
+        let stretch = |(at, had): (Instant, Span), width: Span| StrategyUseSummary {
             at_ns: at.as_nanos(),
             until_ns: at.as_nanos().saturating_add(width.as_nanos()),
             ruled_ns: had.as_nanos(),
         };
-        let stretches = reign.map(|reign| reign.stretches().map(|one| stretch(one, reign.width())).collect());
+        let stretches = history.map(|history| history.stretches().map(|one| stretch(one, history.width())).collect());
         Some(OverloadSummary {
             strategy: second.strategy.clone(),
-            switches: reign.map(StrategyHistory::switches),
+            switches: history.map(StrategyHistory::switches),
             ruled_ns: ruled.as_nanos(),
             ruled_ppm: ppm(ruled, self.duration),
             over_time: stretches.unwrap_or_default(),
@@ -179,7 +199,7 @@ impl ReportInput<'_> {
             group.operations.iter().for_each(|id| group_of[id.index()] = index);
         }
         let mut rows: Vec<[Vec<&Row>; 2]> = vec![Default::default(); groups.len()];
-        for row in self.figures.stats.rows() {
+        for row in self.figures.stats.rows().iter().filter(|row| self.is_here(row)) {
             rows[group_of[row.operation().index()]][usize::from(row.critical())].push(row);
         }
         let named = groups.iter().zip(&rows).flat_map(|(group, [other, critical])| {
@@ -238,7 +258,7 @@ impl ReportInput<'_> {
         }
     }
 
-    /// What the late jobs of some rows lost their time to, if somebody looked.
+    /// The delays of the late jobs of some rows, if all events were analysed.
     fn late(&self, rows: &[&Row]) -> Option<LatenessSummary> {
         let seen = self.figures.causes?;
         lateness(self.system, self.threads, rows.iter().filter_map(|row| seen.delays(row.operation(), row.critical())))

@@ -14,8 +14,10 @@ mod timeline;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::account::{NoteLevel, ReportInput};
-use crate::figures::{count, nanos, percent, share, signed};
+use crate::input::{NoteLevel, ReportInput};
+use hyoshi_model::printable_lines;
+
+use crate::figures::{count, nanos, percent, printable, share, signed};
 use crate::summary::{ClassSummary, LevelSummary, Summary};
 use table::{chains, epochs, misses, operations};
 
@@ -53,8 +55,10 @@ fn page(account: &ReportInput<'_>, summary: &Summary) -> Markup {
     document(&summary.system.name, &body)
 }
 
-/// A page with its style and script in it.
+/// A page with its style and script in it. Control characters of `title` and `body`, except line ends and tabs, are
+/// escaped.
 pub fn document(title: &str, body: &Markup) -> Markup {
+    let (title, body) = (printable(title), PreEscaped(without_controls(&body.0)));
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -71,6 +75,12 @@ pub fn document(title: &str, body: &Markup) -> Markup {
             }
         }
     }
+}
+
+/// The text with visible escapes in place of characters that steer a terminal or reverse text.
+fn without_controls(text: &str) -> String {
+    let escaped = |part: &str| printable_lines(part);
+    text.split('\t').map(escaped).collect::<Vec<_>>().join("\t")
 }
 
 fn heading(summary: &Summary) -> Markup {
@@ -293,7 +303,14 @@ fn utc(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_start_is_told_in_the_civil_calendar() {
+    fn control_characters_are_escaped_in_title_and_body() {
+        let page = super::document("a\x1b]0;x\x07", &maud::html! { p { "one\n\ttwo\x1b[31m\u{202e}" } }).into_string();
+        assert!(page.contains("<title>a\\u{1b}]0;x\\u{7} · Hyoshi</title>"), "{page}");
+        assert!(page.contains("<p>one\n\ttwo\\u{1b}[31m\\u{202e}</p>"), "{page}");
+    }
+
+    #[test]
+    fn a_start_is_printed_in_the_civil_calendar() {
         assert_eq!(super::utc(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(super::utc(951_782_400_000_000_000), "2000-02-29 00:00:00 UTC");
         assert_eq!(super::utc(1_795_236_581_000_000_000), "2026-11-21 04:49:41 UTC");

@@ -1,4 +1,4 @@
-//! Where the time of late jobs went, added up: by cause, and by who was in the way.
+//! The time of late jobs, summed by cause and by the operations that delayed them.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use serde::Serialize;
 use crate::blamed::{GROUPS, group, name_of, overrun_figures, words_of_templates};
 use crate::names::template;
 
-/// Causes, and culprits, that are named of each operation.
+/// The most causes, and the most culprits, that are listed for an operation.
 const MOST_NAMED: usize = 8;
 
-/// What the jobs that did not make their deadlines lost their time to.
+/// The delays of jobs that did not make their deadlines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatenessSummary {
-    /// Such jobs.
+    /// The number of such jobs.
     pub jobs: u64,
-    /// The time from their releases to their ends together.
+    /// The sum of their times from release to end.
     pub response_ns: u64,
-    /// That time by groups of causes, those without any left out.
+    /// That time by groups of causes, without empty groups.
     pub groups: Vec<GroupSummary>,
-    /// The greatest causes that are not their own execution, with whom they are blamed on.
+    /// The greatest causes other than their own execution.
     pub causes: Vec<CauseSummary>,
-    /// Who was in their way for longest, whatever it was to them.
+    /// The operations that delayed them for longest.
     pub culprits: Vec<CulpritSummary>,
 }
 
 /// A group of causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupSummary {
-    /// `upstream`, `released-late`, `waited`, `held`, `blocked`, `executed`, `overran` or `machine`.
+    /// `upstream`, `held-back`, `released-late`, `waited`, `held`, `blocked`, `executed`, `overran` or `machine`.
     pub group: &'static str,
     /// Time of all the jobs.
     pub total_ns: u64,
@@ -45,20 +45,20 @@ pub struct CauseSummary {
     pub total_ns: u64,
     /// The longest of one job, behind one other operation.
     pub longest_ns: u64,
-    /// The greatest overrun among those who are blamed for it.
+    /// The greatest overrun of the jobs that caused it.
     pub overrun: Option<OverrunSummary>,
 }
 
-/// An operation, or the instances of a template, that kept others from being in time.
+/// An operation, or the instances of a template, that delayed late jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CulpritSummary {
     /// Its name.
     pub operation: String,
-    /// Time that all the jobs lost to it.
+    /// The sum of these delays.
     pub total_ns: u64,
     /// That time by groups of causes.
     pub groups: Vec<GroupSummary>,
-    /// Its greatest overrun, if it kept somebody waiting then.
+    /// Its greatest overrun that delayed a late job.
     pub overrun: Option<OverrunSummary>,
 }
 
@@ -69,11 +69,11 @@ pub struct OverrunSummary {
     pub job: String,
     /// Its declared worst case.
     pub declared_ns: u64,
-    /// What it used.
+    /// Its CPU time.
     pub used_ns: u64,
-    /// False while it had not ended.
+    /// Whether it had ended.
     pub ended: bool,
-    /// The same in words.
+    /// The same as text.
     pub words: String,
 }
 
@@ -135,7 +135,7 @@ fn named(totals: [u64; GROUPS.len()]) -> Vec<GroupSummary> {
     all.map(|((group, _), total_ns)| GroupSummary { group, total_ns }).collect()
 }
 
-/// Adds up what several operations' late jobs lost; `None` if there were none.
+/// The delays of the late jobs of several operations; `None` without late jobs.
 pub fn lateness<'a>(
     system: &System,
     threads: &[String],
@@ -167,7 +167,7 @@ pub fn lateness<'a>(
                 None => causes.push(CauseSummary { cause, total_ns, longest_ns, overrun }),
             }
         }
-        // What was given up for lack of room.
+        // Delays whose causes were not stored, to bound memory.
         let rest = &mut groups[GROUPS.len() - 1];
         *rest = rest.saturating_add(delays.rest.as_nanos());
     }
@@ -179,7 +179,7 @@ pub fn lateness<'a>(
     (sum.jobs > 0 && sum.response_ns > 0).then_some(sum)
 }
 
-/// The operation that a late job's time is most blamed on, and how much of it.
+/// The operation that delayed a late job for longest, and for how long.
 pub(crate) fn most_behind(
     system: &System,
     account: &hyoshi_replay::blame::ResponseBreakdown,

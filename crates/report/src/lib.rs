@@ -18,6 +18,7 @@
 //!     file: "one.toml",
 //!     source: text,
 //!     system: &system,
+//!     host: None,
 //!     plan: &plan,
 //!     figures: observer.figures(Instant::ZERO + Span::from_secs(1)),
 //!     analysis: Analysis::LeftOut("not requested"),
@@ -39,7 +40,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod account;
 pub mod blamed;
 mod bounds;
 mod causes;
@@ -50,6 +50,7 @@ pub mod figures;
 pub mod file;
 mod gather;
 pub mod html;
+pub mod input;
 mod json;
 pub mod lateness;
 pub mod live;
@@ -60,9 +61,9 @@ pub mod terminal;
 pub mod time;
 mod verdict;
 
-pub use account::{Analysis, LATE_RELEASES, NoteLevel, ReportInput, ReportNote, RunVerdict};
 pub use check::{Checked, CounterexampleSummary};
 pub use file::{SaveError, save};
+pub use input::{Analysis, LATE_RELEASES, NoteLevel, ReportInput, ReportNote, RunVerdict};
 pub use live::LiveTable;
 pub use programs::{ProgramStretch, ProgramSummary};
 pub use summary::Summary;

@@ -9,7 +9,7 @@ use crossterm::terminal::{BeginSynchronizedUpdate, Clear, ClearType, EndSynchron
 use hyoshi_model::{Instant, Span, System};
 use hyoshi_trace::{Counts, Stats};
 
-use crate::figures::{count, nanos, percent, printable, share};
+use crate::figures::{count, counted, nanos, percent, printable, share};
 use crate::terminal::{TerminalStyle, can_redraw, cut};
 
 /// A terminal is drawn anew this often, at most.
@@ -33,10 +33,10 @@ pub struct LiveTable<W> {
     used_ppm: Vec<u64>,
 }
 
-impl LiveTable<io::Stdout> {
-    /// On standard output: a table that redraws itself if the terminal can, else lines.
-    pub fn of_stdout(system: &System, asked: Span) -> Self {
-        LiveTable::new(io::stdout(), TerminalStyle::of_stdout(), can_redraw(&io::stdout()), system, asked)
+impl LiveTable<io::Stderr> {
+    /// On standard error: a table that redraws itself if the terminal can, else lines.
+    pub fn of_stderr(system: &System, asked: Span) -> Self {
+        LiveTable::new(io::stderr(), TerminalStyle::of_stderr(), can_redraw(&io::stderr()), system, asked)
     }
 }
 
@@ -117,7 +117,7 @@ impl<W: Write> LiveTable<W> {
         if system.epochs.len() > 1 { &system.epochs[system.epoch_at(now)].name } else { "" }
     }
 
-    /// `12s/48s region 3 critical made 1,234 missed 0 cancelled 0, ... cpu 87.2 %`, for logs and pipes.
+    /// `12s/48s  region 3  critical made 1,234 missed 0  non-critical made 5 missed 0 cancelled 2`, for logs and pipes.
     fn line(&self, now: Instant, system: &System, stats: &Stats, lost_events: u64) -> String {
         let mut line = format!("{}/{}", nanos(now.as_nanos()), nanos(self.asked.as_nanos()));
         let region = self.region(now, system);
@@ -125,14 +125,13 @@ impl<W: Write> LiveTable<W> {
             line.push_str(&format!("  {region}"));
         }
         for (class, counts) in classes(stats) {
-            let (made, missed, cancelled) = (count(counts.made()), count(counts.missed()), count(counts.cancelled()));
-            line.push_str(&format!("  {class} made {made} missed {missed} cancelled {cancelled}"));
-        }
-        for id in system.processor_ids() {
-            line.push_str(&format!("  {} {}", system.processor(id).name, percent(self.used_ppm[id.index()])));
+            line.push_str(&format!("  {class} made {} missed {}", count(counts.made()), count(counts.missed())));
+            if counts.cancelled() > 0 {
+                line.push_str(&format!(" cancelled {}", count(counts.cancelled())));
+            }
         }
         if lost_events > 0 {
-            line.push_str(&format!("  {} events lost", count(lost_events)));
+            line.push_str(&format!("  {}", counted(lost_events, "event lost", "events lost")));
         }
         self.look.wrap(&(printable(&line) + "\n"))
     }
@@ -168,7 +167,10 @@ impl<W: Write> LiveTable<W> {
             lines.push((format!("  … and {more} more processors"), None));
         }
         if lost_events > 0 {
-            lines.push((format!("  {} events lost, because a ring was full", count(lost_events)), Some(Color::Yellow)));
+            lines.push((
+                format!("  {}, because a ring was full", counted(lost_events, "event lost", "events lost")),
+                Some(Color::Yellow),
+            ));
         }
         lines.into_iter().map(|(line, colour)| self.fitted(&line, width, colour)).collect()
     }

@@ -94,7 +94,7 @@ pub(crate) fn host_name(system: &System, host: HostId) -> String {
 pub(crate) fn brokers(system: &System) -> Vec<String> {
     let hosts = system.brokered.brokers.iter().enumerate();
     let with_programs = hosts.filter(|(host, _)| system.programs_on(HostId(*host as u32)).next().is_some());
-    let told = with_programs.map(|(host, broker)| {
+    let lines = with_programs.map(|(host, broker)| {
         let cpus: Vec<String> = broker.cpus.iter().map(u32::to_string).collect();
         let plural = if cpus.len() == 1 { "CPU" } else { "CPUs" };
         printable(&format!(
@@ -105,5 +105,5 @@ pub(crate) fn brokers(system: &System) -> Vec<String> {
             cpus.join(", ")
         ))
     });
-    told.collect()
+    lines.collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! Lengths of time are whole nanoseconds in fields that end in `_ns`, instants are nanoseconds
 //! since the start in fields that end in `at_ns`, shares are parts per million in fields that end
-//! in `_ppm`. `docs/json.md` tells every field.
+//! in `_ppm`. `docs/json.md` describes every field.
 
 use hyoshi_model::Span;
 use hyoshi_trace::stats::distribution::Nanos;
@@ -11,8 +11,8 @@ use hyoshi_trace::stats::{Distribution, Extent};
 use hyoshi_trace::{Counts, JobOutcome};
 use serde::Serialize;
 
-use crate::account::{ReportNote, RunVerdict};
 use crate::figures::{count, percent};
+use crate::input::{ReportNote, RunVerdict};
 use crate::lateness::LatenessSummary;
 use crate::programs::ProgramSummary;
 use crate::time::TimeSummary;
@@ -36,10 +36,10 @@ pub struct Summary {
     pub asked_ns: u64,
     /// Whether the user ended it before.
     pub interrupted: bool,
-    /// How long it took by the wall clock; not in JSON, which is the same for the same simulation.
+    /// Its duration by the wall clock; not in JSON, which is the same for the same simulation.
     #[serde(skip)]
     pub took_ns: u64,
-    /// Events that were seen by nobody.
+    /// Events that were lost.
     pub lost_events: u64,
     /// What a reader must know to judge the figures.
     pub notes: Vec<ReportNote>,
@@ -105,9 +105,9 @@ pub struct AnalysisSummary {
     pub outcome: Option<hyoshi_sched::Outcome>,
     /// Why nothing was analysed.
     pub left_out: Option<String>,
-    /// What took longer than was proved.
+    /// Times beyond their proved bounds.
     pub exceeded: Vec<ExceededSummary>,
-    /// What was seen of what the proofs take for granted, each in words; only where something was exceeded.
+    /// Observed violations of the assumptions of the proofs, as text; only if a bound was exceeded.
     pub seen: Vec<String>,
 }
 
@@ -146,7 +146,7 @@ pub struct ProcessorSummary {
     pub name: String,
     /// Its host's name.
     pub host: String,
-    /// The Linux CPU that the file asks for.
+    /// The Linux CPU in the file.
     pub cpu: Option<u32>,
     /// Its strategy.
     pub strategy: String,
@@ -164,7 +164,7 @@ pub struct ProcessorSummary {
     pub enqueue: Option<TimesSummary>,
     /// Time to take one out, the decision included.
     pub dequeue: Option<TimesSummary>,
-    /// Where its time went; `None` if nobody counted.
+    /// The use of its time; `None` if it was not measured.
     pub time: Option<TimeSummary>,
     /// Levels of the plan, most urgent first; of two strategies the first one's.
     pub levels: Vec<LevelSummary>,
@@ -175,21 +175,21 @@ pub struct ProcessorSummary {
 pub struct OverloadSummary {
     /// Its name.
     pub strategy: String,
-    /// How often the strategy changed, in either direction; `None` if nobody looked.
+    /// How often the strategy changed, in either direction; `None` if it was not observed.
     pub switches: Option<u64>,
     /// How long this one was in force.
     pub ruled_ns: u64,
     /// The same, over the duration.
     pub ruled_ppm: u64,
     /// Stretches of equal length in which it was in force at all, in the order of time.
-    pub over_time: Vec<ReignSummary>,
+    pub over_time: Vec<StrategyUseSummary>,
     /// Its levels, most urgent first: those of the processor are the first strategy's.
     pub levels: Vec<LevelSummary>,
 }
 
 /// A stretch in which a processor's second strategy was in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ReignSummary {
+pub struct StrategyUseSummary {
     /// When it begins.
     pub at_ns: u64,
     /// When it ends.
@@ -365,7 +365,7 @@ pub struct ClassSummary {
     pub lateness: Option<TimesSummary>,
     /// The distribution of response times, in bars that double in width four to an octave.
     pub response_bars: Vec<Bar>,
-    /// Where the time of the jobs that did not make their deadlines went; `None` without such, or if nobody looked.
+    /// The delays of the jobs that did not make their deadlines; `None` without late jobs or without analysis.
     pub late: Option<LatenessSummary>,
 }
 
@@ -467,7 +467,7 @@ pub struct OperationSummary {
     /// The distribution of the response in bars; of groups only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub response_bars: Vec<Bar>,
-    /// Where the time of the jobs that did not make their deadlines went; `None` without such, or if nobody looked.
+    /// The delays of the jobs that did not make their deadlines; `None` without late jobs or without analysis.
     pub late: Option<LatenessSummary>,
 }
 
@@ -529,7 +529,7 @@ pub struct ChainSummary {
     pub reaction: Option<ExtentSummary>,
     /// What is proved of the reaction.
     pub reaction_bound: BoundSummary,
-    /// Whether something was demanded and not kept.
+    /// Whether a requirement was violated.
     pub violated: bool,
 }
 
@@ -560,17 +560,17 @@ pub struct MissSummary {
     pub lateness_ns: i64,
     /// How long it was in each phase of its life.
     pub causes: CausesSummary,
-    /// The operation that was in its way for longest, if somebody looked.
+    /// The operation that delayed it for longest, if all events were analysed.
     pub behind: Option<String>,
-    /// How long.
+    /// For how long.
     pub behind_ns: Option<u64>,
-    /// What took the most, other than executing as declared.
+    /// The longest cause other than declared execution.
     pub chief: &'static str,
-    /// The same in words.
+    /// The same as text.
     pub explanation: String,
 }
 
-/// How long a late job was in each phase of its life; they add up to its response.
+/// The phases of a late job's life; their sum is its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CausesSummary {
     /// In the operations before it (deadlines counted from the origin only), or in the legs before it.

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use crossterm::style::{Attribute, Color, Stylize, force_color_output};
 
 use crate::ReportNote;
-use crate::account::NoteLevel;
 use crate::figures::{count, nanos, percent, printable, share};
+use crate::input::NoteLevel;
 use crate::names::label;
 use crate::summary::{BoundSummary, ChainSummary, CountsSummary, OperationSummary, Summary, TimesSummary};
 use grid::{CellValue, Tone, column, grid};
@@ -151,8 +151,8 @@ pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
     }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    if width == 0 { kept } else { kept + "…" }
+    let start: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width == 0 { start } else { start + "…" }
 }
 
 /// One line as several of at most `width` characters, if its words allow it.
@@ -284,14 +284,14 @@ impl Summary {
             column("missed"),
             column("cancelled").if_any(),
             column("legs shed").if_any().spare(10),
-            column("stopped").if_any().spare(8),
+            column("stopped").if_any(),
             column("dropped").if_any(),
             column("overran").if_any().spare(9),
             column("in time").spare(6),
             column("response p50").spare(7),
             column("p99").spare(5),
-            column("max"),
-            column("worst lateness"),
+            column("max").spare(4),
+            column("worst lateness").spare(1),
         ];
         let rows = self.classes.iter().map(|class| {
             let mut row = vec![CellValue::words(class.class), CellValue::Count(class.counts.released, Tone::Plain)];
@@ -307,23 +307,23 @@ impl Summary {
     fn operation_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("operation"),
-            column("processor").if_any().spare(4),
-            column("class").spare(5),
+            column("processor").if_any().spare(15),
+            column("class"),
             column("period").spare(10),
             column("jobs").spare(7),
             column("made"),
             column("missed"),
             column("cancelled").if_any(),
             column("legs shed").if_any().spare(14),
-            column("stopped").if_any().spare(12),
+            column("stopped").if_any(),
             column("dropped").if_any(),
             column("overran").if_any().spare(13),
             column("response p50").spare(11),
             column("p99").spare(9),
-            column("max"),
-            column("bound").if_any().spare(6),
-            column("deadline").spare(8),
-            column("worst lateness"),
+            column("max").spare(4),
+            column("bound").if_any().spare(5),
+            column("deadline").spare(6),
+            column("worst lateness").spare(1),
         ];
         let mut groups: Vec<&OperationSummary> = self.groups.iter().collect();
         if groups.len() > MOST_ROWS {
@@ -359,34 +359,42 @@ impl Summary {
             column("used").spare(4),
             column("critical made"),
             column("missed"),
-            column("lost").if_any(),
+            column("cancelled").if_any(),
+            column("stopped").if_any(),
+            column("dropped").if_any(),
             column("other made"),
             column("missed"),
             column("cancelled").if_any(),
-            column("lost").if_any(),
+            column("stopped").if_any(),
+            column("dropped").if_any(),
         ];
         let rows = self.epochs.iter().map(|epoch| {
             // The processor with the highest load represents the region.
             let most = |of: fn(&crate::summary::LoadSummary) -> u64| epoch.processors.iter().map(of).max().unwrap_or(0);
             let (declared, used) = (most(|load| load.declared_ppm), most(|load| load.used_ppm));
             let (critical, other) = (&epoch.critical, &epoch.non_critical);
-            let lost = |counts: &CountsSummary| counts.stopped + counts.dropped();
             let reached = epoch.until_ns > epoch.at_ns;
             // A region that was not reached has empty cells, not zeros.
             let count = |count, tone| if reached { CellValue::Count(count, tone) } else { CellValue::figure("") };
-            vec![
-                CellValue::words(if reached { epoch.name.clone() } else { format!("{} (not reached)", epoch.name) }),
+            let counts = |counts: &CountsSummary, bad| {
+                [
+                    count(counts.missed, bad),
+                    count(counts.cancelled, bad),
+                    count(counts.stopped, bad),
+                    count(counts.dropped(), bad),
+                ]
+            };
+            let mut row = vec![
+                CellValue::words(&epoch.name),
                 CellValue::time(epoch.at_ns),
                 CellValue::Figure(percent(declared), if declared > 1_000_000 { Tone::Worry } else { Tone::Plain }),
                 CellValue::figure(if reached { percent(used) } else { String::new() }),
-                count(critical.made, Tone::Plain),
-                count(critical.missed, Tone::Bad),
-                count(lost(critical) + critical.cancelled, Tone::Bad),
-                count(other.made, Tone::Plain),
-                count(other.missed, Tone::Worry),
-                count(other.cancelled, Tone::Worry),
-                count(lost(other), Tone::Worry),
-            ]
+                if reached { count(critical.made, Tone::Plain) } else { CellValue::figure("not reached") },
+            ];
+            row.extend(counts(critical, Tone::Bad));
+            row.push(count(other.made, Tone::Plain));
+            row.extend(counts(other, Tone::Worry));
+            row
         });
         grid(look, &columns, &rows.collect::<Vec<_>>(), MOST_ROWS)
     }
@@ -401,9 +409,9 @@ impl Summary {
             column("preemption").spare(4),
             column("utilisation"),
             column("enqueue p50").if_any().spare(3),
-            column("max").if_any().spare(5),
+            column("enqueue max").if_any().spare(5),
             column("dequeue p50").if_any().spare(3),
-            column("max").if_any().spare(5),
+            column("dequeue max").if_any().spare(5),
         ];
         let rows = self.processors.iter().map(|processor| {
             let cost = |times: &Option<TimesSummary>, of: fn(&TimesSummary) -> i64| {
@@ -441,7 +449,7 @@ impl Summary {
             column("max"),
             column("bound").if_any().spare(5),
             column("reaction max").if_any().spare(6),
-            column("bound").if_any().spare(7),
+            column("reaction bound").if_any().spare(7),
             column("demanded").if_any().spare(4),
             column("remark").if_any(),
         ];
@@ -471,7 +479,7 @@ impl Summary {
     fn miss_table(&self, look: TerminalStyle) -> String {
         let columns = [
             column("job"),
-            column("class").spare(2),
+            column("class"),
             column("late by"),
             column("region").if_any().spare(3),
             column("released at").spare(1),

@@ -3,7 +3,7 @@
 use hyoshi_trace::split::{Basis, TimeSplit};
 use serde::Serialize;
 
-use crate::account::ReportInput;
+use crate::input::ReportInput;
 
 /// Others that a report names of each processor.
 const MOST_OTHERS: usize = 10;
@@ -74,8 +74,8 @@ impl TimeSummary {
         })
     }
 
-    /// True if there is more to say than busy and idle.
-    pub(crate) fn tells(&self) -> bool {
+    /// Whether it has more than busy and idle time.
+    pub(crate) fn has_details(&self) -> bool {
         self.basis != "simulated" || self.overhead_ns > 0
     }
 }

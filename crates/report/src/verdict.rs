@@ -1,7 +1,7 @@
 //! Whether the requirements of the file were met.
 
-use crate::account::{ReportInput, RunVerdict};
 use crate::figures::{count, jobs, time};
+use crate::input::{ReportInput, RunVerdict};
 
 impl ReportInput<'_> {
     /// Whether the requirements of the file were met: see [`RunVerdict`].

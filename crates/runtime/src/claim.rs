@@ -51,7 +51,7 @@ pub(crate) fn occupied(cpus: &[u32], folder: Option<&Path>) -> BTreeMap<u32, Occ
 pub(crate) fn by_threads(cpus: &[u32]) -> BTreeMap<u32, OccupiedCpu> {
     let mut occupied = BTreeMap::new();
     for thread in real_time_threads(LANES).into_iter().filter(|thread| cpus.contains(&thread.cpu)) {
-        let by = format!("its thread {:?} at real-time priority {}", thread.name, thread.priority);
+        let by = format!("its thread `{}` at real-time priority {}", thread.name, thread.priority);
         occupied.entry(thread.cpu).or_insert(OccupiedCpu { cpu: thread.cpu, pid: Some(thread.pid), by });
     }
     occupied

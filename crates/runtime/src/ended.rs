@@ -54,21 +54,21 @@ impl fmt::Display for EndedBy {
             EndedBy::Interrupted => f.write_str("interrupted"),
             EndedBy::Runaway { operation, consumed, limit } => write!(
                 f,
-                "operation {operation:?} ran away: a job used {consumed:.3} of CPU time without returning (watchdog \
+                "operation `{operation}` ran away: a job used {consumed:.3} of CPU time without returning (watchdog \
                  limit {limit}); its thread was abandoned at normal priority"
             ),
             EndedBy::Overloaded { processor } => write!(
                 f,
-                "critical overload of processor {processor:?} lasted more than a second: the hard cap paused its \
+                "critical overload of processor `{processor}` lasted more than a second: the hard cap paused its \
                  lanes repeatedly, and `on_hard_cap = \"stop\"` ended the run"
             ),
             EndedBy::Broken { processor, message } => write!(
                 f,
-                "the dispatcher of processor {processor:?} failed: {message}; this is a bug in hyoshi: report it \
+                "the dispatcher of processor `{processor}` failed: {message}; this is a bug in hyoshi: report it \
                  with the recording"
             ),
             EndedBy::Panicked { operation, message } => {
-                write!(f, "the body of operation {operation:?} panicked: {message}")
+                write!(f, "the body of operation `{operation}` panicked: {message}")
             }
         }
     }
@@ -96,7 +96,7 @@ pub enum RunNote {
         /// The CPU.
         cpu: u32,
     },
-    /// A release thread woke up very late: a thread above it, or the hypervisor, had the CPU.
+    /// A release thread woke up very late: a thread above it, or a hypervisor, had the CPU.
     LateRelease {
         /// The processor.
         processor: String,
@@ -168,24 +168,24 @@ impl fmt::Display for RunNote {
             ),
             RunNote::LateRelease { processor, by, times } => write!(
                 f,
-                "the release thread of processor {processor:?} was late by up to {by:.3} ({times} times): a thread \
-                 of a higher priority, or the hypervisor, had the CPU"
+                "the release thread of processor `{processor}` was late by up to {by:.3} ({times} times): a thread \
+                 of a higher priority, or a hypervisor, had the CPU"
             ),
             RunNote::NotReturned { operation, consumed } if *consumed < BUSY => write!(
                 f,
-                "the body of operation {operation:?} blocks: it had used {consumed} of CPU time and had not returned \
+                "the body of operation `{operation}` blocks: it had used {consumed:.3} of CPU time and had not returned \
                  when the run ended; its thread was abandoned"
             ),
             RunNote::NotReturned { operation, consumed } => write!(
                 f,
-                "the body of operation {operation:?} does not return: it had used {consumed} of CPU time and still \
+                "the body of operation `{operation}` does not return: it had used {consumed:.3} of CPU time and still \
                  ran when the run ended; its thread was abandoned"
             ),
             RunNote::HardCapped { processor, times, paused, demoted } => {
                 write!(
                     f,
-                    "critical work of processor {processor:?} reached the hard cap: its lanes were paused {times} \
-                     times, {paused} in total"
+                    "critical work of processor `{processor}` reached the hard cap: its lanes were paused {times} \
+                     times, {paused:.3} in total"
                 )?;
                 match &demoted[..] {
                     [] => Ok(()),
@@ -210,7 +210,7 @@ impl fmt::Display for RunNote {
             }
             RunNote::Throttled { cpu, stopped } => write!(
                 f,
-                "the release thread of CPU {cpu} waited {stopped} for its CPU: the kernel's throttle \
+                "the release thread of CPU {cpu} waited {stopped:.3} for its CPU: the kernel's throttle \
                  (sched_rt_runtime_us) stopped all real-time threads, or a thread above priority {RELEASE} had the \
                  CPU"
             ),

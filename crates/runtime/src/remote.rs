@@ -208,13 +208,13 @@ pub(crate) fn needs_one_process(system: &System) -> Option<(String, String)> {
         let operation = system.operation(id);
         let elsewhere = |other: &OperationId| host(*other) != host(id);
         if let Some(read) = operation.reads.iter().find(|other| elsewhere(other)) {
-            return Some((operation.name.clone(), format!("reads {:?}", system.operation(*read).name)));
+            return Some((operation.name.clone(), format!("reads `{}`", system.operation(*read).name)));
         }
         operation.uses.iter().find_map(|(resource, _)| {
             let uses = |other: &OperationId| system.operation(*other).uses.iter().any(|(used, _)| used == resource);
             let shared = system.operation_ids().any(|other| uses(&other) && elsewhere(&other));
             shared.then(|| {
-                (operation.name.clone(), format!("uses resource {:?}", system.resources[resource.index()].name))
+                (operation.name.clone(), format!("uses resource `{}`", system.resources[resource.index()].name))
             })
         })
     })

@@ -56,11 +56,11 @@ impl fmt::Display for SharedError {
                 write!(f, "the system declares no resources: add [resource.{resource}]")
             }
             SharedError::Unknown { resource, known } => {
-                write!(f, "unknown resource {resource:?}; known: {}", known.join(", "))
+                write!(f, "unknown resource `{resource}`; known: {}", known.join(", "))
             }
             SharedError::NotDeclared { operation, resource } => write!(
                 f,
-                "operation {operation:?} does not declare resource {resource:?}: add uses = {{ {resource} = \"...\" \
+                "operation `{operation}` does not declare resource `{resource}`: add uses = {{ {resource} = \"...\" \
                  }} with its longest holding time"
             ),
         }

@@ -65,20 +65,18 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::NoSuchOperation { operation } => {
-                write!(f, "a body is set for operation {operation:?}, but the system has no such operation")
+                write!(f, "a body is set for operation `{operation}`, but the system has no such operation")
             }
             StartError::NoSuchCpu { processor, cpu, allowed } => write!(
                 f,
-                "processor {processor:?} requests CPU {cpu}, but this process may use CPU {}: change or remove `cpu` \
-                 in the system file",
+                "processor `{processor}` requests CPU {cpu}, but this process may use CPU {}",
                 hyoshi_os::cpu::cpu_list(allowed)
             ),
             StartError::Occupied { processor, by } => {
                 let pid = by.pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
                 write!(
                     f,
-                    "processor {processor:?} would share CPU {} with {pid} ({}), and they would delay each other: \
-                     end that process, set another `cpu` in the system file, or use --share-cpu",
+                    "processor `{processor}` would share CPU {} with {pid} ({}), and they would delay each other",
                     by.cpu, by.by
                 )
             }
@@ -88,20 +86,43 @@ impl fmt::Display for StartError {
             }
             StartError::TooManyReleases { processor, releases } => write!(
                 f,
-                "processor {processor:?} would release {releases} jobs per second, more than the limit of \
-                 {MOST_RELEASES}: lengthen the shortest periods, or spread the operations over more processors"
+                "processor `{processor}` would release {releases} jobs per second, more than the limit of {MOST_RELEASES}"
             ),
-            StartError::NeedsOneProcess { operation, does } => write!(
-                f,
-                "operation {operation:?} {does} of another host, which works only with all hosts in one process: \
-                 trigger it with `after` instead, or run without --host"
-            ),
-            StartError::TooManyThreads { processor, threads } => write!(
-                f,
-                "processor {processor:?} would need {threads} threads: lower its `pool`, or allow preemption between \
-                 levels only"
-            ),
+            StartError::NeedsOneProcess { operation, does } => {
+                write!(
+                    f,
+                    "operation `{operation}` {does} of another host, which works only with all hosts in one process"
+                )
+            }
+            StartError::TooManyThreads { processor, threads } => {
+                write!(f, "processor `{processor}` would need {threads} threads")
+            }
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl StartError {
+    /// The remedy.
+    pub fn remedy(&self) -> String {
+        match self {
+            StartError::NoSuchOperation { operation } => {
+                format!("add [operation.{operation}] to the system's file, or remove the body")
+            }
+            StartError::NoSuchCpu { .. } => "change or remove `cpu` in the system's file".to_owned(),
+            StartError::Occupied { by, .. } => match by.pid {
+                Some(pid) => format!("end process {pid}, or accept the delays with --share-cpu"),
+                None => "end that process, or accept the delays with --share-cpu".to_owned(),
+            },
+            StartError::Refused(_) => {
+                "`hyoshi doctor` lists what this machine permits, with a remedy for each refusal".to_owned()
+            }
+            StartError::TooManyReleases { .. } => {
+                "lengthen the shortest periods, or spread the operations over more processors".to_owned()
+            }
+            StartError::NeedsOneProcess { .. } => "trigger it with `after`, or run without --host".to_owned(),
+            StartError::TooManyThreads { .. } => "lower its `pool`".to_owned(),
+            StartError::Thread(_) => "raise the limit of threads: `ulimit -u`".to_owned(),
         }
     }
 }

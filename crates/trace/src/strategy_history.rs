@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reign_lasts_until_the_end() {
+    fn the_last_use_of_a_strategy_lasts_until_the_end() {
         let ms = 1_000_000;
         let history = history_of(&system(), &[10 * ms, 30 * ms, 70 * ms], 100 * ms);
         assert_eq!((history.switches(), history.total()), (3, Span::from_millis(50)));

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_confirmed_before_it_is_and_a_refusal_is_told() {
+    fn nothing_is_confirmed_too_early_and_a_refusal_is_reported() {
         let mut stage = Fixture::new("confirmed");
         stage.reserve(1, 20);
         stage.reserve(2, 30);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn while_it_is_passed_over_the_machine_reserves_and_afterwards_it_is_told_all_anew() {
+    fn while_it_does_not_answer_the_machine_reserves_and_afterwards_it_gets_all_reservations() {
         let mut stage = Fixture::new("passed-over");
         stage.reserve(1, 60);
         stage.reserve(2, 60);
@@ -380,7 +380,7 @@ mod tests {
         assert!(stage.proxy.status().unwrap().contains("bypassed: late; simulated reserves instead"));
         stage.proxy.release(TaskId(3), &mut stage.context);
         stage.reserve(4, 10);
-        assert_eq!(stage.fake.orders(), [], "it is told nothing meanwhile");
+        assert_eq!(stage.fake.orders(), [], "it gets no calls meanwhile");
         assert_eq!(stage.receives(ProxyReport::Again), []);
         assert_eq!(stage.fake.orders(), [(2, None), (3, None), (1, Some(60)), (4, Some(10))]);
         assert_eq!(stage.proxy.name(), "external");
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_is_lost_on_the_way_is_told_again_until_it_is_confirmed() {
+    fn a_lost_release_is_sent_again_until_it_is_confirmed() {
         let mut stage = Fixture::new("release-lost");
         stage.reserve(1, 20);
         stage.receives(ProxyReport::Done(TaskId(1), millis(20), Ok(())));
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_confirmation_of_a_release_before_is_none_of_what_was_told_since() {
+    fn the_confirmation_of_an_earlier_release_confirms_no_later_call() {
         let mut stage = Fixture::new("release-before");
         stage.reserve(1, 20);
         stage.proxy.release(TaskId(1), &mut stage.context);

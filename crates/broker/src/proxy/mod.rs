@@ -65,8 +65,8 @@ impl ProxyContext {
     ///
     /// If the task has no processes.
     fn members(&mut self, task: TaskId) -> Result<(&mut TaskProcesses, &mut StateFile), NotReserved> {
-        let nobody = || NotReserved { most: None, reason: "the task has no processes".into() };
-        Ok((self.tasks.get_mut(&task).ok_or_else(nobody)?, &mut self.state_file))
+        let no_processes = || NotReserved { most: None, reason: "the task has no processes".into() };
+        Ok((self.tasks.get_mut(&task).ok_or_else(no_processes)?, &mut self.state_file))
     }
 }
 

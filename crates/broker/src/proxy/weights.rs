@@ -211,13 +211,16 @@ mod tests {
         context.hard.insert(task);
         let third = Reservation::new(Span::from_millis(33), Span::from_millis(100)).unwrap();
         proxy.reserve(task, third, Instant::ZERO, &mut context).unwrap();
-        let told = proxy.enforcement(task).unwrap();
-        let group = PathBuf::from(told.rsplit(' ').next().unwrap());
+        let enforcement = proxy.enforcement(task).unwrap();
+        let group = PathBuf::from(enforcement.rsplit(' ').next().unwrap());
         assert_eq!(group.parent(), Some(fixture.groups().as_path()));
         let read = |name: &str| fs::read_to_string(group.join(name)).unwrap();
         assert_eq!((read("cpu.weight"), read("cgroup.procs")), ("3300".into(), sleeper.0.id().to_string()));
         assert_eq!(read("cpu.max"), "33000 100000");
-        assert!(told.starts_with("weighs as much as 33 ordinary programs, capped at 33ms of 100ms, in "), "{told}");
+        assert!(
+            enforcement.starts_with("weighs as much as 33 ordinary programs, capped at 33ms of 100ms, in "),
+            "{enforcement}"
+        );
         proxy.release(task, &mut context);
         assert_eq!((read("cpu.weight"), read("cpu.max")), ("100".into(), "10000 1000000".into()));
         let state = fs::read_to_string(fixture.0.join("state/touched")).unwrap();

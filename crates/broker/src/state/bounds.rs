@@ -74,7 +74,7 @@ fn one_user_has_a_part_of_the_tasks_and_one_more_than_there_can_be_is_refused_wi
 }
 
 #[test]
-fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
+fn too_long_texts_are_refused_and_neither_stored_nor_printed_in_full() {
     let mut stage = TestBroker::new("long");
     let (ann, now) = (user(1_000), Instant::ZERO);
     let id = stage.join(&ann, 0).unwrap();
@@ -112,7 +112,7 @@ fn what_is_too_long_is_refused_and_neither_kept_nor_told_in_full() {
 }
 
 #[test]
-fn the_operator_is_told_at_once_of_what_a_report_brought_up() {
+fn a_problem_in_a_report_is_logged_at_once() {
     let mut stage = TestBroker::new("notice");
     let (ann, now) = (user(1_000), Instant::ZERO);
     let id = stage.join(&ann, 0).unwrap();

@@ -120,8 +120,8 @@ impl BrokerState {
 
     /// A sleeping task reports when it wakes, or once in [`LONGEST_REST`]; any other at `next`, the end of its period.
     fn next_report(&mut self, id: TaskId, next: Instant, consumed: Span) -> Instant {
-        let looks = self.arbiter.has_checks(id);
-        let asleep = consumed.is_zero() && !looks && self.platform.is_asleep(id);
+        let has_checks = self.arbiter.has_checks(id);
+        let asleep = consumed.is_zero() && !has_checks && self.platform.is_asleep(id);
         let Some(task) = self.tasks.get_mut(&id) else { return next };
         // External components get one call in a period, not many at once.
         task.asleep =

@@ -130,11 +130,11 @@ fn who_was_born_in_a_window_and_not_looked_at_may_run_where_its_kin_may() {
     let (mut input, output) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
     // A timeout, so that a silent shell does not block the test.
     let patience = std::time::Duration::from_secs(60);
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || BufReader::new(output).lines().try_for_each(|line| tell.send(line.unwrap())));
+    let (sender, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || BufReader::new(output).lines().try_for_each(|line| sender.send(line.unwrap())));
     let mut child = || {
         input.write_all(b"go\n").unwrap();
-        told.recv_timeout(patience).expect("the shell says whom it has started").parse::<u32>().unwrap()
+        lines.recv_timeout(patience).expect("the shell prints the process that it started").parse::<u32>().unwrap()
     };
     let (mut state_file, _) = StateFile::open(&place.0).unwrap();
     state_file.thread(before).unwrap();

@@ -189,6 +189,19 @@ impl Explanation {
         }
     }
 
+    /// A way to a larger reservation, if the policy or the cap granted less than requested.
+    fn remedy(&self) -> Option<&'static str> {
+        match self.grant.reason {
+            Reason::NoGroup(_) => Some("move the task to a group of the policy: `hyoshi broker set TASK group NAME`"),
+            Reason::Cut(limit) | Reason::NothingLeft(limit) | Reason::BelowLeast(limit, _) => Some(match limit {
+                Limit::Group(..) => "raise the group's share: `hyoshi broker policy set`",
+                Limit::Cap(_) => "raise the cap: `hyoshi broker policy set`",
+                Limit::Account(..) => "end another task of this user",
+            }),
+            _ => None,
+        }
+    }
+
     /// The order of preference matters only if there are other tasks.
     fn write_manner(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.because.is_empty() || self.manner.is_empty() { Ok(()) } else { write!(f, "; {}", self.manner) }
@@ -213,7 +226,7 @@ impl Explanation {
                 write!(f, " leaves {}, less than the least useful budget {}", about(left), about(self.least))
             }
             Reason::NoGroup(GroupId(group)) => {
-                write!(f, "group {group} has no part of the CPU under this policy: move the task to another group")
+                write!(f, "group {group} has no part of the CPU under this policy")
             }
             Reason::Scheduler => match self.ceiling {
                 Some(Some(most)) => write!(f, "the scheduler accepts no more than {most:.4} for it"),
@@ -262,15 +275,18 @@ impl fmt::Display for Explanation {
         self.write_reason(f)?;
         for holder in self.because.iter().take(NAMED) {
             let Holder { name, task, importance, weight, share } = holder;
-            write!(f, "\n               {name} (task {}) holds {}", task.0, about(*share))?;
+            write!(f, "\n               {name} (task {}) has {}", task.0, about(*share))?;
             write!(f, "; importance {importance}, weight {weight}")?;
         }
         if let Some(others) = self.because.get(NAMED..).filter(|others| !others.is_empty()) {
             let share: Share = others.iter().map(|holder| holder.share).sum();
             match others.len() {
-                1 => write!(f, "\n               another task holds {}", about(share))?,
-                count => write!(f, "\n               {count} other tasks hold {}", about(share))?,
+                1 => write!(f, "\n               another task has {}", about(share))?,
+                count => write!(f, "\n               {count} other tasks have {}", about(share))?,
             }
+        }
+        if let Some(remedy) = self.remedy() {
+            write!(f, "\n               to change it: {remedy}")?;
         }
         write!(f, "\n               its own importance is {}, its weight {}", self.importance, self.weight)?;
         if let Some(group) = &self.group {

@@ -7,7 +7,7 @@ use hyoshi_report::terminal::TerminalStyle;
 use hyoshi_report::terminal::grid::{CellValue, Column, column, grid};
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Failure, Format, Held, head, streams};
+use crate::cli::{CliError, Format, VerbOutcome, head, streams};
 
 /// The output of a verb.
 pub(super) struct VerbOutput {
@@ -29,7 +29,7 @@ pub(super) enum OutputText {
     Table(OutputTable),
 }
 
-/// See [`Told`].
+/// A table for people.
 pub(super) struct OutputTable {
     pub columns: &'static [Column],
     pub rows: Vec<Vec<CellValue>>,
@@ -39,7 +39,7 @@ pub(super) struct OutputTable {
 
 impl VerbOutput {
     /// Prints the answer of one broker.
-    pub fn print(self, verb: &str, format: Format) -> Result<Held, Failure> {
+    pub fn print(self, verb: &str, format: Format) -> Result<VerbOutcome, CliError> {
         match (format, self.text) {
             (Format::Json, _) => streams::out(format_args!("{:#}\n", with("hyoshi", head(verb), self.json)))?,
             (Format::Text, OutputText::Nothing) => {}
@@ -52,7 +52,7 @@ impl VerbOutput {
                 streams::out(grid(TerminalStyle::of_stdout(), table.columns, &table.rows, usize::MAX))?;
             }
         }
-        Ok(Held::Yes)
+        Ok(VerbOutcome::Success)
     }
 }
 
@@ -60,8 +60,8 @@ impl VerbOutput {
 pub(super) fn beside(answers: Vec<(&str, OutputText)>, look: TerminalStyle) -> String {
     let width = answers.iter().map(|(host, _)| host.chars().count()).max().unwrap_or(0);
     let (mut text, mut columns, mut rows) = (String::new(), Vec::new(), Vec::new());
-    for (host, told) in answers {
-        match told {
+    for (host, answer) in answers {
+        match answer {
             OutputText::Nothing => {}
             OutputText::Lines(lines) => {
                 for line in printable_lines(&lines).lines() {
@@ -113,13 +113,13 @@ mod tests {
 
     #[test]
     fn several_answers_have_a_column_for_the_host() {
-        let told = vec![("yard", table(&[["player", "a third"], ["map", "nothing"]])), ("b", table(&[]))];
-        let told = beside(told, TerminalStyle::PLAIN);
-        let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+        let answer = vec![("yard", table(&[["player", "a third"], ["map", "nothing"]])), ("b", table(&[]))];
+        let answer = beside(answer, TerminalStyle::PLAIN);
+        let rows: Vec<Vec<&str>> = answer.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
         assert_eq!(rows[0], ["host", "task", "holds"]);
         assert_eq!(rows[2..], [vec!["yard", "player", "a"], vec!["yard", "map", "nothing"], vec!["b", "none"]]);
         let lines = |text: &str| OutputText::Lines(text.to_owned());
-        let told = beside(vec![("yard", lines("one\ntwo\n")), ("b", OutputText::Nothing)], TerminalStyle::PLAIN);
-        assert_eq!(told, "yard  one\nyard  two\n");
+        let answer = beside(vec![("yard", lines("one\ntwo\n")), ("b", OutputText::Nothing)], TerminalStyle::PLAIN);
+        assert_eq!(answer, "yard  one\nyard  two\n");
     }
 }

@@ -15,11 +15,11 @@ use serde_json::json;
 
 use super::broker::{At, Here, ended, task_json};
 use super::exec::{TaskRequest, add, task_name};
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("whom").required(true).args(["pid", "cgroup", "unit", "container"]),
+    group = ArgGroup::new("target").required(true).args(["pid", "cgroup", "unit", "container"]),
     after_help = "The task ends with its last process, or with `hyoshi broker detach NAME`.\n  \
                   hyoshi attach 4242 --name player --period 33ms\n  \
                   hyoshi attach --unit nginx --period auto\n  \
@@ -72,7 +72,7 @@ impl Attach {
     }
 }
 
-pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure> {
+pub(super) fn attach(arguments: &Attach, format: Format) -> Result<VerbOutcome, CliError> {
     arguments.here.check()?;
     let attached = || {
         let target = arguments.target().map_err(BrokerClientError::Request)?;
@@ -102,7 +102,7 @@ pub(super) fn attach(arguments: &Attach, format: Format) -> Result<Held, Failure
             streams::out(format_args!("{:#}\n", json!({ "hyoshi": head("attach"), "task": task })))?;
         }
     }
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 /// Resolves links, such as `cpu` to `cpu,cpuacct` in version 1: the broker follows none.

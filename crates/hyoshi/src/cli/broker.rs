@@ -5,9 +5,9 @@ mod limits;
 mod look;
 mod names;
 mod remote;
+mod selection;
 mod serve;
 mod several;
-mod whom;
 
 use std::path::PathBuf;
 
@@ -21,10 +21,10 @@ use serde_json::json;
 use super::answer::{OutputText, VerbOutput};
 pub(super) use change::{PeriodArgument, settled};
 pub(super) use look::{status_json, task_json};
-use whom::Asked;
-pub(super) use whom::Whom;
+pub(super) use selection::BrokerSelection;
+use selection::SelectedBrokers;
 
-use super::{Failure, Format, Held, head, streams, tls};
+use super::{CliError, Format, VerbOutcome, head, streams, tls};
 
 #[derive(Debug, Args)]
 #[command(
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     at: At,
     #[command(flatten)]
-    whom: Whom,
+    selection: BrokerSelection,
 }
 
 /// The broker on this machine.
@@ -63,16 +63,16 @@ pub(super) struct At {
 #[derive(Debug, Args)]
 pub(super) struct Here {
     #[arg(long = "broker", hide = true, value_name = "ADDRESS")]
-    elsewhere: Option<String>,
+    broker: Option<String>,
     #[arg(long = "hosts", hide = true, value_name = "FILE")]
     hosts: Option<PathBuf>,
 }
 
 impl Here {
-    pub fn check(&self) -> Result<(), Failure> {
-        match (&self.elsewhere, &self.hosts) {
+    pub fn check(&self) -> Result<(), CliError> {
+        match (&self.broker, &self.hosts) {
             (None, None) => Ok(()),
-            _ => Err(Failure::new("a broker reserves CPU time only for processes of its own machine")
+            _ => Err(CliError::new("a broker reserves CPU time only for processes of its own machine")
                 .help("run it on that machine; `hyoshi broker set --broker ADDRESS` changes the task from here")),
         }
     }
@@ -133,29 +133,29 @@ impl Arguments {
     }
 }
 
-pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
-    let Arguments { verb, serve, at, whom } = arguments;
+pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
+    let Arguments { verb, serve, at, selection } = arguments;
     let Some(verb) = verb else {
-        if let Some(flag) = whom.given() {
-            let failure = Failure::new(format_args!("{flag} does not apply to starting a broker"));
+        if let Some(flag) = selection.given() {
+            let failure = CliError::new(format_args!("{flag} does not apply to starting a broker"));
             return Err(
                 failure.help("use it with a verb such as `hyoshi broker list`; `hyoshi help broker` lists all verbs")
             );
         }
-        return serve::serve(serve, at, &whom.tls, format);
+        return serve::serve(serve, at, &selection.tls, format);
     };
     if let Some(flag) = serve.given() {
-        let failure = Failure::new(format_args!("--{flag} applies only to starting a broker"));
+        let failure = CliError::new(format_args!("--{flag} applies only to starting a broker"));
         return Err(failure.help("change policy and cap of a running broker with `hyoshi broker policy set`"));
     }
     let name = arguments.name();
     if let Verb::CheckConfig(check) = verb {
         return limits::check(check, name, format);
     }
-    if let Asked::Several(brokers) = whom.asked(at)? {
-        return several::ask(verb, name, whom, &brokers, format);
+    if let SelectedBrokers::Several(brokers) = selection.asked(at)? {
+        return several::ask(verb, name, selection, &brokers, format);
     }
-    let done = whom.one(at).and_then(|client| match verb {
+    let done = selection.one(at).and_then(|client| match verb {
         Verb::Watch(watch) => look::watch_one(&client, watch, format),
         _ => Ok(ask(verb, &client)?.print(name, format)?),
     });
@@ -189,7 +189,7 @@ pub(super) enum Ended {
     /// The broker.
     Broker(BrokerClientError),
     /// Anything else.
-    Told(Failure),
+    Told(CliError),
 }
 
 impl Ended {
@@ -205,7 +205,7 @@ impl Ended {
     fn help(&self) -> Option<String> {
         match self {
             Ended::Broker(error) => Some(remedy(error)),
-            Ended::Told(Failure::Other { help, .. }) => help.clone(),
+            Ended::Told(CliError::Other { help, .. }) => help.clone(),
             Ended::Told(_) => None,
         }
     }
@@ -217,8 +217,8 @@ impl From<BrokerClientError> for Ended {
     }
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Self {
+impl From<CliError> for Ended {
+    fn from(failure: CliError) -> Self {
         Ended::Told(failure)
     }
 }
@@ -238,8 +238,8 @@ pub(super) fn remedy(error: &BrokerClientError) -> String {
 }
 
 /// Exit code 1 if the broker refuses, 2 if it cannot be called.
-pub(super) fn ended(verb: &str, error: &BrokerClientError, format: Format) -> Result<Held, Failure> {
-    let failure = Failure::new(error).help(remedy(error));
+pub(super) fn ended(verb: &str, error: &BrokerClientError, format: Format) -> Result<VerbOutcome, CliError> {
+    let failure = CliError::new(error).help(remedy(error));
     if !matches!(error, BrokerClientError::Request(_)) {
         return Err(failure);
     }
@@ -253,7 +253,7 @@ pub(super) fn ended(verb: &str, error: &BrokerClientError, format: Format) -> Re
             streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(verb), "errors": errors })))?;
         }
     }
-    Ok(Held::No)
+    Ok(VerbOutcome::Negative)
 }
 
 /// A share for people.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::output::{cannot_write, try_out, unix_now};
 use super::progress::ProgressLine;
-use super::{Failure, Format, Held, costs, head, streams};
+use super::{CliError, Format, VerbOutcome, costs, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -21,12 +21,12 @@ pub(super) struct Arguments {
     output: Option<PathBuf>,
 }
 
-pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     let path = match &arguments.output {
         Some(path) => path.clone(),
         None => {
             let path = costs::default_path().ok_or_else(|| {
-                Failure::new("no directory for the costs: neither XDG_CONFIG_HOME nor HOME is an absolute path")
+                CliError::new("no directory for the costs: neither XDG_CONFIG_HOME nor HOME is an absolute path")
                     .help("name a file: `hyoshi calibrate --output costs.toml`")
             })?;
             let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
@@ -40,7 +40,7 @@ pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, F
     let calibration = Calibration::measure(|what, percent| progress.step(&format!("measuring {what} ({percent} %)")));
     progress.clear();
     let calibration = calibration.map_err(|error| {
-        Failure::new(error).help("try again with less load on this machine; `hyoshi doctor` lists what it permits")
+        CliError::new(error).help("try again with less load on this machine; `hyoshi doctor` lists what it permits")
     })?;
     let measured = MeasuredCosts {
         costs: calibration.high(),
@@ -61,14 +61,14 @@ pub(super) fn calibrate(arguments: &Arguments, format: Format) -> Result<Held, F
             streams::out(format_args!("{:#}\n", object(&calibration, &measured, &path.display().to_string())))?
         }
     }
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 const NAME_ONE: &str = "name a file that you may write to: `hyoshi calibrate --output costs.toml`";
 
 /// The method in one line; docs/calibrating.md has more.
 const HOW: &str = "p99.9 of each (the maximum below 1000 samples), from the gaps of a lane that only reads the clock; \
-                   the longest gaps are left out, up to the time that the host used";
+                   the longest gaps are left out, up to the time that a hypervisor used";
 
 /// The meaning of each cost in the table.
 const MEANINGS: [(&str, &str); 6] = [
@@ -95,20 +95,20 @@ fn table(calibration: &Calibration, measured: &MeasuredCosts) -> String {
     if gaps > 0 {
         let _ = writeln!(
             text,
-            "Left out: the {gaps} longest gaps, {stolen} in total, because the host used the CPU for as long."
+            "Left out: the {gaps} longest gaps, {stolen} in total, because a hypervisor used the CPU for as long."
         );
     }
     if !calibration.real_time {
         text += "Measured without real-time priority: other programs interrupted, so do not use these figures for \
                  proofs. `hyoshi doctor` shows the reason and a remedy.\n";
     }
-    for note in told(calibration) {
+    for note in printed_notes(calibration) {
         let _ = writeln!(text, "  note: {note}");
     }
     text
 }
 
-fn told(calibration: &Calibration) -> impl Iterator<Item = &RunNote> {
+fn printed_notes(calibration: &Calibration) -> impl Iterator<Item = &RunNote> {
     calibration.notes.iter().filter(|note| matches!(note, RunNote::Refused { .. } | RunNote::LateRelease { .. }))
 }
 
@@ -120,7 +120,7 @@ fn object(calibration: &Calibration, measured: &MeasuredCosts, path: &str) -> Va
         });
         ((*name).to_owned(), figures)
     });
-    let notes: Vec<String> = told(calibration).map(RunNote::to_string).collect();
+    let notes: Vec<String> = printed_notes(calibration).map(RunNote::to_string).collect();
     json!({
         "hyoshi": head("calibrate"), "stored": path, "real_time": calibration.real_time, "date": measured.date,
         "kernel": measured.kernel, "cpu": measured.cpu, "how": measured.how, "left_out": calibration.stolen.0,

@@ -17,7 +17,7 @@ use serde_json::{Value as Json, json};
 
 use super::load::span;
 use super::tls::ClientTls;
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 use raised::Raised;
 use shown::OrderedJson;
 
@@ -66,25 +66,25 @@ struct Called {
     raises: Vec<TypeCode>,
 }
 
-pub(super) fn call(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn call(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     let orb = arguments
         .tls
         .client(Orb::builder())?
         .build()
-        .map_err(|error| Failure::new(format!("cannot start the ORB: {error}")))?;
+        .map_err(|error| CliError::new(format!("cannot start the ORB: {error}")))?;
     let reference = super::ior::text(&arguments.reference)?;
     let reference = reference.trim();
     if let Err(error) = reference.parse::<ObjectUrl>() {
         return Err(super::ior::refusal(reference, &error, format));
     }
     let object = orb.resolve_unchecked::<dyn Object>(reference).map_err(|raised| {
-        Failure::new(format!("cannot resolve `{reference}`: {raised}")).help(raised::help(&raised))
+        CliError::new(format!("cannot resolve `{reference}`: {raised}")).help(raised::help(&raised))
     })?;
     let object = object.as_ref().within(arguments.timeout);
     let specification = match &arguments.idl {
         Some(file) => {
             let options = ReadOptions { includes: arguments.includes.clone(), ..ReadOptions::default() };
-            Some(read(file, &options).map_err(Failure::Idl)?)
+            Some(read(file, &options).map_err(CliError::Idl)?)
         }
         None => None,
     };
@@ -112,7 +112,7 @@ fn interface(
     all: &Specification,
     object: &ObjectRef,
     arguments: &Arguments,
-) -> Result<Result<DefinitionId, SystemException>, Failure> {
+) -> Result<Result<DefinitionId, SystemException>, CliError> {
     let interfaces: Vec<_> = (0..all.definitions.len() as u32)
         .map(DefinitionId)
         .filter(|id| matches!(&all[*id].kind, DefinitionKind::Interface(interface) if !interface.forward))
@@ -125,9 +125,11 @@ fn interface(
         return match (named.as_slice(), of_id(wanted)) {
             ([one], _) => Ok(Ok(*one)),
             (_, Some(one)) => Ok(Ok(one)),
-            ([], None) => Err(Failure::new(format!("the file declares no interface `{wanted}`"))
+            ([], None) => Err(CliError::new(format!("the file declares no interface `{wanted}`"))
                 .help(format!("it declares {}", names()))),
-            _ => Err(Failure::new(format!("ambiguous interface `{wanted}`")).help(format!("write one of {}", names()))),
+            _ => {
+                Err(CliError::new(format!("ambiguous interface `{wanted}`")).help(format!("write one of {}", names())))
+            }
         };
     }
     let said = &object.as_ref().ior().type_id;
@@ -137,7 +139,7 @@ fn interface(
     match interfaces.as_slice() {
         [one] => return Ok(Ok(*one)),
         [] => {
-            return Err(Failure::new("the file declares no interface")
+            return Err(CliError::new("the file declares no interface")
                 .help("name the IDL file that declares the object's interface"));
         }
         _ => {}
@@ -146,10 +148,10 @@ fn interface(
     let able: Vec<_> = interfaces.iter().copied().filter(|id| known(all, *id, operation).is_ok()).collect();
     match able.as_slice() {
         [] => {
-            return Err(Failure::new(format!("no interface of the file has an operation `{operation}`"))
+            return Err(CliError::new(format!("no interface of the file has an operation `{operation}`"))
                 .help(format!("it declares {}", names())));
         }
-        // What every object has is the same in each of them. Anything else is asked for: nobody tells who sends a oneway
+        // What every object has is the same in each of them. Anything else is asked for: a oneway has no reply
         // to the wrong object.
         [first, ..] if of_every_object(operation).is_ok() => return Ok(Ok(*first)),
         _ => {}
@@ -162,7 +164,7 @@ fn interface(
         }
     }
     let able = able.iter().map(|id| scoped(all, *id)).collect::<Vec<_>>().join(", ");
-    Err(Failure::new(format!(
+    Err(CliError::new(format!(
         "the object supports none of the file's interfaces with an operation `{operation}`: {able}"
     ))
     .help("name the IDL file that the server was built from, or force one with --interface"))
@@ -187,7 +189,7 @@ fn lineage(all: &Specification, id: DefinitionId) -> Vec<&IdlInterface> {
 }
 
 /// An operation or attribute that the interface has.
-fn known(all: &Specification, id: DefinitionId, wanted: &str) -> Result<Called, Failure> {
+fn known(all: &Specification, id: DefinitionId, wanted: &str) -> Result<Called, CliError> {
     let code = |of: &Type| types::type_code(all, of);
     let raised = |ids: &[DefinitionId]| ids.iter().map(|id| types::of_definition(all, *id)).collect();
     let mut names = Vec::new();
@@ -244,7 +246,7 @@ fn known(all: &Specification, id: DefinitionId, wanted: &str) -> Result<Called, 
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("it has {}", names.join(", ")),
     };
-    Err(Failure::new(format!("{} has no operation `{wanted}`", scoped(all, id))).help(help))
+    Err(CliError::new(format!("{} has no operation `{wanted}`", scoped(all, id))).help(help))
 }
 
 /// Operations of every object.
@@ -261,27 +263,27 @@ fn of_every_object(wanted: &str) -> Result<Called, ()> {
 }
 
 /// Without IDL: an operation of every object, or one without parameters and result.
-fn unknown(wanted: &str) -> Result<Called, Failure> {
+fn unknown(wanted: &str) -> Result<Called, CliError> {
     if let Ok(called) = of_every_object(wanted) {
         return Ok(called);
     }
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if wanted.is_empty() || !wanted.chars().all(is_name) {
-        return Err(Failure::new(format!("invalid operation name `{wanted}`"))
+        return Err(CliError::new(format!("invalid operation name `{wanted}`"))
             .help("write it as the IDL does, without its scope"));
     }
     Ok(Called { name: wanted.to_owned(), oneway: false, sent: Vec::new(), back: Vec::new(), raises: Vec::new() })
 }
 
 /// The arguments as values of their types.
-fn passed(called: &Called, texts: &[String], specification: Option<&Specification>) -> Result<Vec<Value>, Failure> {
+fn passed(called: &Called, texts: &[String], specification: Option<&Specification>) -> Result<Vec<Value>, CliError> {
     let parameters = || {
         let all: Vec<_> = called.sent.iter().map(|(name, of)| format!("{name} ({of})")).collect();
         if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
     };
     if texts.len() != called.sent.len() {
         if specification.is_none() && called.sent.is_empty() {
-            return Err(Failure::new(format!("the parameters of `{}` are unknown without its IDL", called.name))
+            return Err(CliError::new(format!("the parameters of `{}` are unknown without its IDL", called.name))
                 .help("name the file with --idl FILE; without it, only operations without arguments can be called"));
         }
         let (count, wanted) = (texts.len(), called.sent.len());
@@ -290,13 +292,13 @@ fn passed(called: &Called, texts: &[String], specification: Option<&Specificatio
             Some(attribute) => format!("it returns the attribute; `_set_{attribute}` sets one that is not readonly"),
             None => format!("its parameters: {}", parameters()),
         };
-        return Err(Failure::new(format!("`{}` needs {wanted} argument{plural}, not {count}", called.name)).help(help));
+        return Err(CliError::new(format!("`{}` needs {wanted} argument{plural}, not {count}", called.name)).help(help));
     }
     let named = |name: &str| specification.and_then(|all| type_named(all, name)).or_else(|| basic(name));
     let read = texts.iter().zip(&called.sent).enumerate().map(|(at, (text, (name, of)))| {
         values::from_text(text, of, &named).map_err(|wrong| {
             let place = if wrong.place.is_empty() { String::new() } else { format!(" at `{name}{}`", wrong.place) };
-            Failure::new(format!("argument {}, `{name}` ({of}){place}: {}", at + 1, wrong.message)).help(format!(
+            CliError::new(format!("argument {}, `{name}` ({of}){place}: {}", at + 1, wrong.message)).help(format!(
                 "parameters of `{}`: {}; structs are JSON objects, sequences are arrays",
                 called.name,
                 parameters()
@@ -365,7 +367,7 @@ fn answer(
     outcome: Result<Vec<Value>, Raised>,
     object: &ObjectRef,
     format: Format,
-) -> Result<Held, Failure> {
+) -> Result<VerbOutcome, CliError> {
     match outcome {
         Ok(values) => {
             let back = called.back.iter().zip(&values);
@@ -390,15 +392,15 @@ fn answer(
                     streams::out(answered(called, "reply", OrderedJson::Members(back)))?;
                 }
             }
-            Ok(Held::Yes)
+            Ok(VerbOutcome::Success)
         }
         Err(raised) => {
-            let told = raised.read(&called.raises);
+            let exception = raised.read(&called.raises);
             match format {
-                Format::Text => streams::err(told.text(&places(object))),
-                Format::Json => streams::out(answered(called, "raised", told.json()))?,
+                Format::Text => streams::err(exception.text(&places(object))),
+                Format::Json => streams::out(answered(called, "raised", exception.json()))?,
             }
-            Ok(Held::No)
+            Ok(VerbOutcome::Negative)
         }
     }
 }
@@ -412,14 +414,14 @@ fn answered(called: &Called, what: &str, outcome: OrderedJson) -> String {
 
 /// The addresses in the reference.
 fn places(object: &ObjectRef) -> Vec<String> {
-    let told = |endpoint| match endpoint {
+    let address = |endpoint| match endpoint {
         IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } if host.contains(':') => {
             format!("[{host}]:{port}")
         }
         IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => format!("{host}:{port}"),
         IorEndpoint::Unix { path, .. } => path,
     };
-    object.as_ref().ior().iiop().flatten().flat_map(|profile| profile.endpoints()).map(told).collect()
+    object.as_ref().ior().iiop().flatten().flat_map(|profile| profile.endpoints()).map(address).collect()
 }
 
 impl From<SystemException> for Raised {

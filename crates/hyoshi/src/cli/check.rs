@@ -21,7 +21,7 @@ use super::load::{Changes, LoadedSystem, load};
 use super::notes::{Verbose, note, warning};
 use super::output::command_line;
 use super::progress::ProgressLine;
-use super::{Failure, Format, Held, streams};
+use super::{CliError, Format, VerbOutcome, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     verbose: Verbose,
 }
 
-pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
+pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<VerbOutcome, CliError> {
     let ready = load(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
     let mut line = ProgressLine::new(format);
     let bounds = if arguments.bounds { Bounds::All } else { Bounds::Quick };
@@ -93,7 +93,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         Format::Text => streams::out(checked.terminal(TerminalStyle::of_stdout()))?,
         Format::Json => streams::out(checked.json())?,
     }
-    Ok(Held::when(checked.holds()))
+    Ok(VerbOutcome::of(checked.holds()))
 }
 
 /// Why there is no counterexample.

@@ -6,31 +6,32 @@ use std::ops::ControlFlow;
 
 use hyoshi_model::{Instant, JobId, System};
 use hyoshi_replay::{Feed, Figures, Observer};
-use hyoshi_report::figures::time;
+use hyoshi_report::TerminalStyle;
+use hyoshi_report::figures::{counted, time};
 use hyoshi_sim::{KnownJobs, simulate_known};
 use hyoshi_trace::agreement::{self, Difference, ProcessorEnds, RunComparison, TOLERANCE};
 use hyoshi_trace::{JobOutcome, Signal};
 use serde_json::{Value, json};
 
-use super::recorded::{Left, Recorded};
+use super::recorded::{ReadingEnd, Recorded};
 use super::recorded_signals::RecordedSignals;
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 /// The most near-ties that are printed; the same for disturbed periods and disagreements.
-const MOST_TOLD: usize = 10;
+const MOST_PRINTED: usize = 10;
 
-pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
+pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<VerbOutcome, CliError> {
     let system = &recorded.system;
     let mut run = Observer::new(system).keeping_ends(true);
     let mut journeys = RecordedSignals::new(system, &recorded.header);
-    let Left { lost, last, part, .. } = recorded.events(|processor, at, event| {
+    let ReadingEnd { lost, last, part, .. } = recorded.events(|processor, at, event| {
         journeys.event(processor, at, &event);
         run.event(processor, at, &event);
         ControlFlow::Continue(())
     })?;
     if lost > 0 {
         let message = format!("{lost} events were lost while recording: jobs are missing from the comparison");
-        return Err(Failure::new(message).help("record again with less load on the machine"));
+        return Err(CliError::new(message).help("record again with less load on the machine"));
     }
     // On a busy machine the end of the run is detected a little late: do not simulate that time.
     let last = last.min(Instant::ZERO + system.duration);
@@ -55,8 +56,8 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
     match format {
         Format::Text => {
             let texts: String = all.iter().map(|(name, agreement)| text(system, name, agreement)).collect();
-            let part = part.map_or(String::new(), |part| format!("the recording is a part: {part}\n"));
-            streams::out(texts + &part)?;
+            let part = part.map_or(String::new(), |part| format!("the recording is partial: {part}\n"));
+            streams::out(TerminalStyle::of_stdout().wrap(&(texts + &part)))?;
         }
         Format::Json => {
             let all: Vec<_> = all.iter().map(|(name, agreement)| object(system, name, agreement)).collect();
@@ -64,7 +65,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<Held, Failu
             streams::out(format_args!("{object:#}\n"))?;
         }
     }
-    Ok(Held::when(holds))
+    Ok(VerbOutcome::of(holds))
 }
 
 /// How far a simulation and a run agree until `end`, processor by processor.
@@ -83,24 +84,25 @@ pub(super) fn text(system: &System, name: &str, agreement: &RunComparison) -> St
     let RunComparison { agreeing, jobs, near_ties, disturbed, disagreements } = agreement;
     let (ties, disturbances, differences) = (near_ties.len(), disturbed.len(), disagreements.len());
     let mut text = format!(
-        "{name}: {agreeing} busy periods ({jobs} jobs) agree; \
-         near-ties {ties}, disturbed {disturbances}, disagreements {differences}\n"
+        "{name}: {} ({}) agree; near-ties {ties}, disturbed {disturbances}, disagreements {differences}\n",
+        counted(*agreeing as u64, "busy period", "busy periods"),
+        counted(*jobs as u64, "job", "jobs")
     );
     // Writing to a String cannot fail.
-    for tie in near_ties.iter().take(MOST_TOLD) {
-        let difference = told(system, &tie.difference);
-        let through = through(system, tie.through);
-        let (completion, timed) = (at(tie.completion), at(tie.timed));
-        let _ = writeln!(text, "  near-tie: completion at {completion}, timed {timed}{through}; {difference}");
+    for tie in near_ties.iter().take(MOST_PRINTED) {
+        let distance = time(tie.completion.since(tie.timed).max(tie.timed.since(tie.completion)));
+        let carried = carried_by(system, tie.through, tie.completion);
+        let difference = described(system, &tie.difference);
+        let _ = writeln!(text, "  near-tie: a completion and a timed instant {distance} apart{carried}; {difference}");
     }
-    for disturbed in disturbed.iter().take(MOST_TOLD) {
-        let difference = told(system, &disturbed.difference);
-        let through = through(system, disturbed.through);
+    for disturbed in disturbed.iter().take(MOST_PRINTED) {
         let lost = time(disturbed.lost);
-        let _ = writeln!(text, "  disturbed: {lost} used by other threads or the kernel{through}; {difference}");
+        let carried = disturbed.through.map_or_else(String::new, |job| format!(" before {}", job_name(system, job)));
+        let difference = described(system, &disturbed.difference);
+        let _ = writeln!(text, "  disturbed: {lost} used by other threads or the kernel{carried}; {difference}");
     }
-    for difference in disagreements.iter().take(MOST_TOLD) {
-        let _ = writeln!(text, "  disagreement {}", told(system, difference));
+    for difference in disagreements.iter().take(MOST_PRINTED) {
+        let _ = writeln!(text, "  disagreement {}", described(system, difference));
     }
     text
 }
@@ -109,14 +111,14 @@ pub(super) fn object(system: &System, name: &str, agreement: &RunComparison) -> 
     let ties = agreement.near_ties.iter().map(|tie| {
         json!({
             "completion_ns": tie.completion.as_nanos(), "timed_ns": tie.timed.as_nanos(),
-            "carried_by": tie.through.map(|job| format!("{}#{}", system.operation(job.operation).name, job.number)),
-            "difference": told(system, &tie.difference),
+            "carried_by": tie.through.map(|job| job_name(system, job)),
+            "difference": described(system, &tie.difference),
         })
     });
     let disturbed = agreement.disturbed.iter().map(
-        |disturbed| json!({ "lost_ns": disturbed.lost.as_nanos(), "difference": told(system, &disturbed.difference) }),
+        |disturbed| json!({ "lost_ns": disturbed.lost.as_nanos(), "carried_by": disturbed.through.map(|job| job_name(system, job)), "difference": described(system, &disturbed.difference) }),
     );
-    let disagreements = agreement.disagreements.iter().map(|difference| told(system, difference));
+    let disagreements = agreement.disagreements.iter().map(|difference| described(system, difference));
     json!({
         "name": name, "agreeing": agreement.agreeing, "jobs": agreement.jobs,
         "near_ties": ties.collect::<Vec<_>>(), "disturbed": disturbed.collect::<Vec<_>>(),
@@ -124,17 +126,18 @@ pub(super) fn object(system: &System, name: &str, agreement: &RunComparison) -> 
     })
 }
 
-/// The job that carried a shift from another busy period.
-fn through(system: &System, job: Option<JobId>) -> String {
-    let name = |job: JobId| format!("{}#{}", system.operation(job.operation).name, job.number);
-    job.map_or_else(String::new, |job| format!(", carried by {}", name(job)))
+/// When a near-tie was, and the job that carried the shift from there, if it was in another busy period.
+fn carried_by(system: &System, job: Option<JobId>, completion: Instant) -> String {
+    job.map_or_else(String::new, |job| format!(" at {}, carried by {}", at(completion), job_name(system, job)))
 }
 
-fn told(system: &System, difference: &Difference) -> String {
-    let job = |told: &Option<(JobId, JobOutcome)>| match told {
-        Some((job, outcome)) => {
-            format!("{}#{} {}", system.operation(job.operation).name, job.number, word(*outcome))
-        }
+fn job_name(system: &System, job: JobId) -> String {
+    format!("{}#{}", system.operation(job.operation).name, job.number)
+}
+
+fn described(system: &System, difference: &Difference) -> String {
+    let job = |ended: &Option<(JobId, JobOutcome)>| match ended {
+        Some((job, outcome)) => format!("{} {}", job_name(system, *job), word(*outcome)),
         None => "nothing".to_owned(),
     };
     format!("at {}: simulated {}, run {}", at(difference.at), job(&difference.simulated), job(&difference.run))

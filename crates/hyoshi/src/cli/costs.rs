@@ -8,7 +8,7 @@ use hyoshi_model::{Contents, Costs, MeasuredCosts, Span, read_costs, read_costs_
 use hyoshi_os::secure_var_os;
 use hyoshi_report::{NoteLevel, ReportNote};
 
-use super::Failure;
+use super::CliError;
 use super::notes::note;
 
 /// The file of measured costs; `none` for no file, which makes results independent of the machine.
@@ -24,9 +24,9 @@ const RECORDED: &str = "costs of the command line";
 const MEASURED: &str = "costs measured on the machine";
 
 /// The measured costs in a recording, for systems without costs of their own.
-pub(super) fn recalled_instead(files: &[(String, String)]) -> Result<Option<Costs>, Failure> {
-    let Some((name, text)) = files.iter().find(|(kept, _)| kept == MEASURED) else { return Ok(None) };
-    let read = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?;
+pub(super) fn recalled_instead(files: &[(String, String)]) -> Result<Option<Costs>, CliError> {
+    let Some((name, text)) = files.iter().find(|(stored, _)| stored == MEASURED) else { return Ok(None) };
+    let read = read_costs(text, &format!("{name} (in the recording)")).map_err(CliError::File)?;
     Ok(Some(read.costs))
 }
 
@@ -52,17 +52,17 @@ pub(super) enum CostSource {
 
 impl CostsFrom {
     /// Applies the costs of the command line that made a recording; `files` are the texts in it.
-    pub fn recalled(&self, files: &[(String, String)], system: &mut Contents) -> Result<(), Failure> {
+    pub fn recalled(&self, files: &[(String, String)], system: &mut Contents) -> Result<(), CliError> {
         let Some(name) = &self.costs else { return Ok(()) };
-        let kept = files.iter().find(|(kept, _)| kept == name);
-        let (name, text) =
-            kept.ok_or_else(|| Failure::new(format!("the recording refers to `{name}`, but does not contain it")))?;
-        let costs = read_costs(text, &format!("{name} (in the recording)")).map_err(Failure::File)?.costs;
+        let stored = files.iter().find(|(stored, _)| stored == name);
+        let (name, text) = stored
+            .ok_or_else(|| CliError::new(format!("the recording refers to `{name}`, but does not contain it")))?;
+        let costs = read_costs(text, &format!("{name} (in the recording)")).map_err(CliError::File)?.costs;
         system.processors.iter_mut().for_each(|processor| processor.costs = costs);
         Ok(())
     }
 
-    pub fn find(&self) -> Result<CostSource, Failure> {
+    pub fn find(&self) -> Result<CostSource, CliError> {
         match self.costs.as_deref() {
             Some("none") => {
                 Ok(CostSource::Given { costs: Costs::NONE, text: "overheads ignored (--costs none)".into() })
@@ -71,13 +71,13 @@ impl CostsFrom {
                 let stored = stored()?.ok_or_else(|| {
                     let wanted =
                         stored_path().map_or(String::new(), |path| format!(": {} does not exist", path.display()));
-                    Failure::new(format!("no measured costs on this machine{wanted}"))
+                    CliError::new(format!("no measured costs on this machine{wanted}"))
                         .help("measure them with `hyoshi calibrate`, which needs some seconds")
                 })?;
                 Ok(CostSource::Given { costs: stored.costs, text: measured_here(&stored) })
             }
             Some(file) => {
-                let read = read_costs_file(file).map_err(Failure::File)?;
+                let read = read_costs_file(file).map_err(CliError::File)?;
                 let date = if read.date.is_empty() { String::new() } else { format!(", measured {}", read.date) };
                 let text = format!("costs: from {file}{date} {}", list(&read.costs));
                 Ok(CostSource::Given { costs: read.costs, text })
@@ -206,13 +206,13 @@ fn larger_than_operations(system: &Contents) -> Option<ReportNote> {
 }
 
 /// The costs measured on this machine.
-fn stored() -> Result<Option<MeasuredCosts>, Failure> {
+fn stored() -> Result<Option<MeasuredCosts>, CliError> {
     let Some(path) = stored_path() else { return Ok(None) };
     let named = secure_var_os(VARIABLE).is_some();
     if !named && path.symlink_metadata().is_err() {
         return Ok(None);
     }
-    read_costs_file(&path).map(Some).map_err(Failure::File)
+    read_costs_file(&path).map(Some).map_err(CliError::File)
 }
 
 /// Their file: `HYOSHI_COSTS`, else where `hyoshi calibrate` stores it.

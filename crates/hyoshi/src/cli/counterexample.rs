@@ -12,7 +12,7 @@ use hyoshi_sched::{Report, Strategies};
 use hyoshi_sim::simulate;
 use hyoshi_trace::{DispatchDecision, JobEnd, Probe, Stats, TraceEvent};
 
-use super::Failure;
+use super::CliError;
 use super::load::{LoadedSystem, plan};
 use super::output::{cannot_write, try_out};
 
@@ -30,7 +30,7 @@ pub(super) fn save(
     path: &Path,
     ready: &LoadedSystem,
     strategies: &Strategies,
-) -> Result<CounterexampleSummary, Failure> {
+) -> Result<CounterexampleSummary, CliError> {
     try_out("the counterexample", path, &ready.file)?;
     let started = WallClock::now();
     let miss = loop {
@@ -38,7 +38,7 @@ pub(super) fn save(
             Some(miss) => break miss,
             None if started.elapsed() < PATIENCE && example.lengthen() => {}
             None => {
-                return Err(Failure::new(format!(
+                return Err(CliError::new(format!(
                     "no counterexample: {} fails ({}), but misses nothing within {} of simulated time",
                     example.subject.name(),
                     example.why,
@@ -86,7 +86,7 @@ pub(super) fn seen(example: &Counterexample) -> CounterexampleSummary {
 }
 
 /// The first job that misses; `None` if the simulation runs out of time.
-fn miss(example: &Counterexample, strategies: &Strategies, started: WallClock) -> Result<Option<JobEnd>, Failure> {
+fn miss(example: &Counterexample, strategies: &Strategies, started: WallClock) -> Result<Option<JobEnd>, CliError> {
     let (system, watch) = (&example.system, RefCell::new(MissFinder::new(example)));
     let plan = plan(system, strategies)?;
     let go_on = |_| watch.borrow().missed.is_none() && started.elapsed() < PATIENCE;

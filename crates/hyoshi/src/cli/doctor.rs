@@ -7,12 +7,12 @@ use hyoshi_os::doctor::{DoctorFinding, DoctorVerdict, probe};
 use hyoshi_report::TerminalStyle;
 use hyoshi_report::terminal::grid::Tone;
 
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 #[cfg(feature = "broker")]
 mod broker;
 
-pub(super) fn doctor(format: Format) -> Result<Held, Failure> {
+pub(super) fn doctor(format: Format) -> Result<VerbOutcome, CliError> {
     let findings = probe();
     #[cfg(feature = "broker")]
     let findings: Vec<DoctorFinding> = findings.into_iter().chain([broker::finding()]).collect();
@@ -24,7 +24,7 @@ pub(super) fn doctor(format: Format) -> Result<Held, Failure> {
             streams::out(format_args!("{object:#}\n"))?;
         }
     }
-    Ok(Held::when(holds))
+    Ok(VerbOutcome::of(holds))
 }
 
 /// A line for each finding; below those that are degraded or refused the consequence and a remedy.

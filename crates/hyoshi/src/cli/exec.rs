@@ -27,7 +27,7 @@ use hyoshi_os::Credentials;
 use hyoshi_os::process::{Process, ProcessIdentity, identity, set_no_new_privileges, wait_for_either};
 
 use super::broker::{At, Here, PeriodArgument, settled};
-use super::{Failure, Format, Held, streams};
+use super::{CliError, Format, VerbOutcome, streams};
 
 /// The exit code before the program is started, as of env(1), nice(1) and timeout(1).
 const NOT_TRIED: u8 = 125;
@@ -138,7 +138,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
         && Credentials::own().uid != 0
         && let Err(error) = set_no_new_privileges()
     {
-        Failure::new(format_args!("cannot set no_new_privs: {error}"))
+        CliError::new(format_args!("cannot set no_new_privs: {error}"))
             .help("run it without --hard")
             .print("exec", format);
         return ExitCode::from(NOT_TRIED);
@@ -151,7 +151,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
             None
         }
         Err(error) => {
-            Failure::new(&error).help(help(&error)).print("exec", format);
+            CliError::new(&error).help(help(&error)).print("exec", format);
             return ExitCode::from(NOT_TRIED);
         }
     };
@@ -161,7 +161,7 @@ pub(super) fn exec(arguments: &Exec, format: Format) -> ExitCode {
         let _ = task.leave();
     }
     let there = error.kind() != io::ErrorKind::NotFound;
-    let failure = Failure::new(format_args!("cannot run {}: {error}", program.display()));
+    let failure = CliError::new(format_args!("cannot run {}: {error}", program.display()));
     let failure = match there {
         true => failure.help("name an executable file"),
         false => failure.help("name a program of PATH, or its path"),
@@ -249,17 +249,17 @@ impl WatchArguments {
     }
 }
 
-pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
-    let failed = |error: io::Error| Failure::new(format_args!("cannot watch the broker: {error}"));
+pub(super) fn watch(watch: &WatchArguments) -> Result<VerbOutcome, CliError> {
+    let failed = |error: io::Error| CliError::new(format_args!("cannot watch the broker: {error}"));
     if watch.aside {
         // Other inherited files (locks, pipes) are for the program alone.
         hyoshi_os::process::close_on_exec_from(3).map_err(failed)?;
         let mut own = WatchArguments { aside: false, ..watch.clone() }.command().map_err(failed)?;
         own.spawn().map_err(failed)?;
-        return Ok(Held::Yes);
+        return Ok(VerbOutcome::Success);
     }
     let meant = ProcessIdentity { number: watch.program, start: watch.program_start };
-    let Ok(program) = Process::open_same(meant) else { return Ok(Held::Yes) };
+    let Ok(program) = Process::open_same(meant) else { return Ok(VerbOutcome::Success) };
     let mut broker = Some(ProcessIdentity { number: watch.broker, start: watch.broker_start });
     let mut reserved = true;
     let program_name = format!("{} (process {})", watch.name, watch.program);
@@ -268,10 +268,10 @@ pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
         if let Ok(serves) = Process::open_same(serves)
             && wait_for_either(&program, &serves).map_err(failed)? == 0
         {
-            return Ok(Held::Yes);
+            return Ok(VerbOutcome::Success);
         }
         if program.has_ended() {
-            return Ok(Held::Yes);
+            return Ok(VerbOutcome::Success);
         }
         if std::mem::take(&mut reserved) {
             streams::err(format_args!(
@@ -283,7 +283,7 @@ pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
                 break next;
             }
             if program.ends_within(NEXT) {
-                return Ok(Held::Yes);
+                return Ok(VerbOutcome::Success);
             }
         };
         (broker, reserved) = next;
@@ -291,7 +291,7 @@ pub(super) fn watch(watch: &WatchArguments) -> Result<Held, Failure> {
             streams::err(format_args!("hyoshi: a broker runs again; {program_name} has its reservation again\n"));
         }
     }
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 /// The name of a task, from that of its program.

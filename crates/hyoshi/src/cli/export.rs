@@ -7,18 +7,20 @@ use std::path::{Path, PathBuf};
 
 use hyoshi_dispatch::lanes_of;
 use hyoshi_replay::perfetto::{Export, ExportCounts};
+use hyoshi_report::TerminalStyle;
+use hyoshi_report::figures::{count, counted};
 use hyoshi_sched::ProcessorPlan;
 use serde_json::json;
 
 use super::output::{cannot_write, open};
-use super::recorded::{Left, Recorded};
-use super::{Failure, Format, Held, head, streams};
+use super::recorded::{ReadingEnd, Recorded};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 /// Its name in errors.
 const WHAT: &str = "the export";
 
 /// Writes a recording for Perfetto; beside the recording if no other file is named.
-pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Format) -> Result<Held, Failure> {
+pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Format) -> Result<VerbOutcome, CliError> {
     let path = output.map_or_else(|| recorded.path.with_extension("perfetto-trace"), PathBuf::from);
     let file = open(&path, &recorded.path.display().to_string(), WHAT)?;
     // Devices and pipes have no length to set.
@@ -27,10 +29,13 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
     match format {
         Format::Text => {
             let ExportCounts { jobs, runs, flows, .. } = exported;
-            streams::out(format_args!(
-                "{}: {jobs} jobs, {runs} intervals of execution, {flows} arrows; open it at https://ui.perfetto.dev\n",
-                path.display()
-            ))?;
+            streams::out(TerminalStyle::of_stdout().wrap(&format!(
+                "{}: {}, {}, {}; open it at https://ui.perfetto.dev\n",
+                path.display(),
+                counted(jobs, "job", "jobs"),
+                counted(runs, "interval of execution", "intervals of execution"),
+                counted(flows, "arrow", "arrows")
+            )))?;
             if let Some(torn) = left.as_ref().and_then(|left| left.torn.as_ref()) {
                 streams::out(format_args!("degraded: the export is marked as partial: {torn}\n"))?;
             }
@@ -38,7 +43,7 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
                 streams::out(format_args!("the recording is partial: {part}\n"))?;
             }
             if let Some(lost) = left.as_ref().map(|left| left.lost).filter(|lost| *lost > 0) {
-                streams::out(format_args!("degraded: {lost} events were lost while recording\n"))?;
+                streams::out(format_args!("degraded: {} events were lost while recording\n", count(lost)))?;
             }
         }
         Format::Json => {
@@ -55,12 +60,12 @@ pub(super) fn perfetto(recorded: &Recorded, output: Option<&Path>, format: Forma
             }
         }
     }
-    broken.map_or(Ok(Held::Yes), Err)
+    broken.map_or(Ok(VerbOutcome::Success), Err)
 }
 
-type Written = (ExportCounts, Option<Left>, Option<Failure>);
+type Written = (ExportCounts, Option<ReadingEnd>, Option<CliError>);
 
-fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Written, Failure> {
+fn written(recorded: &Recorded, to: BufWriter<File>, path: &Path) -> Result<Written, CliError> {
     let (system, plan) = (&recorded.system, &recorded.plan);
     let fail = |error: std::io::Error| cannot_write(WHAT, path, &error);
     let lanes: Vec<Vec<String>> = plan.processors.iter().map(labels).collect();

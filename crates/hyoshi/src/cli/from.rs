@@ -24,9 +24,9 @@ use super::costs::CostsFrom;
 use super::load::{Changes, LoadedSystem};
 use super::notes::note;
 use super::output::Resimulation;
-use super::recorded::{Left, Recorded};
+use super::recorded::{ReadingEnd, Recorded};
 use super::recorded_signals::RecordedSignals;
-use super::{Failure, compare};
+use super::{CliError, compare};
 
 /// The source of delays and losses of signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -94,7 +94,7 @@ impl Incident {
         changes: &Changes,
         costs: &CostsFrom,
         strategies: &Strategies,
-    ) -> Result<(Incident, LoadedSystem), Failure> {
+    ) -> Result<(Incident, LoadedSystem), CliError> {
         let recorded = Recorded::open(path, strategies)?;
         let system = &recorded.system;
         let same = changes.arguments().iter().all(|word| word.starts_with("--duration")) && costs.costs.is_none();
@@ -103,7 +103,7 @@ impl Incident {
         let mut journeys = RecordedSignals::new(system, &recorded.header);
         let mut before = Observer::new(system).keeping_ends(same);
         let mut last = Instant::ZERO;
-        let Left { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
+        let ReadingEnd { lost, torn, cut, part, .. } = recorded.events(|processor, at, event| {
             // Later reports of the kernel are not part of the incident.
             if !matches!(event, TraceEvent::Cpu(_)) {
                 last = last.max(at);
@@ -113,9 +113,9 @@ impl Incident {
             let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return ControlFlow::Continue(()) };
             if let Some(times) = times.0.get_mut(end.job.operation.index()) {
                 // At the end of a run the demand of unfinished jobs is unknown.
-                let told = end.outcome.finished() && (end.outcome == JobOutcome::Made || !end.consumed.is_zero());
+                let known = end.outcome.finished() && (end.outcome == JobOutcome::Made || !end.consumed.is_zero());
                 let stopped = end.outcome == JobOutcome::Stopped;
-                if told || stopped {
+                if known || stopped {
                     let JobId { number, leg, .. } = end.job;
                     times.push(RecordedTime { number, leg, stopped, used: false, consumed: end.consumed });
                 }
@@ -128,7 +128,7 @@ impl Incident {
         times.0.iter_mut().for_each(|times| times.sort_by_key(|took| (took.number, took.leg)));
         let mut notes = Vec::new();
         if lost > 0 {
-            let text = format!("{lost} events were lost while recording: some execution times are unknown");
+            let text = format!("{} events were lost while recording: some execution times are unknown", count(lost));
             notes.push(note(NoteLevel::Degraded, "recording", text));
             journeys.doubt();
         }
@@ -241,7 +241,7 @@ impl IncidentComparison<'_> {
         let IncidentComparison { file, verb, known, drawn, late, .. } = self;
         let mut prose = format!("simulated from {file} (a {verb}): {} jobs use recorded times", count(*known));
         if *drawn > 0 {
-            let plural = if *drawn == 1 { "one uses" } else { "ones use" };
+            let plural = if *drawn == 1 { "job uses" } else { "jobs use" };
             prose += &format!(", {} unrecorded {plural} the file's", count(*drawn));
         }
         if *late > 0 {
@@ -271,7 +271,7 @@ impl IncidentComparison<'_> {
         text += &grid(look, &COLUMNS, &rows.collect::<Vec<_>>(), usize::MAX);
         for (name, agreement) in self.agreements.iter().flatten() {
             text.push('\n');
-            text.push_str(&compare::text(system, name, agreement));
+            text.push_str(&look.wrap(&compare::text(system, name, agreement)));
         }
         text
     }

@@ -17,7 +17,7 @@ use hyoshi_report::TerminalStyle;
 use serde_json::json;
 
 use super::load::span;
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 use demand::{Spike, WorkLength, WorkPhase, WorkPlan};
 use tally::{PeriodCounts, PeriodOutcome};
 use work::WorkerThreads;
@@ -65,27 +65,27 @@ const SECOND: Span = Span::from_secs(1);
 
 impl Hourglass {
     /// The work of all periods, after checks of the flags.
-    fn demand(&self) -> Result<WorkPlan, Failure> {
+    fn demand(&self) -> Result<WorkPlan, CliError> {
         let Hourglass { period, threads, .. } = *self;
         if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
-            return Err(Failure::new(format!("--period {period} is out of range"))
+            return Err(CliError::new(format!("--period {period} is out of range"))
                 .help(format!("use {SHORTEST_PERIOD} to {LONGEST_PERIOD}")));
         }
         if let Some(length) = self.length.filter(|length| *length < period) {
-            return Err(Failure::new(format!("--for {length} is shorter than one period of {period}"))
+            return Err(CliError::new(format!("--for {length} is shorter than one period of {period}"))
                 .help("use a longer --for, or none"));
         }
         let phases: Vec<_> = self.phase.iter().map(|phase| (phase.from.periods(period), phase.work)).collect();
         if let Some(pair) = phases.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
             let (first, then) = (pair[0].0, pair[1].0);
-            return Err(Failure::new(format!("--phase from period {then} cannot follow one from period {first}"))
+            return Err(CliError::new(format!("--phase from period {then} cannot follow one from period {first}"))
                 .help("order phases by their start; each lasts at least one period"));
         }
         let repeat = self.repeat.map(|repeat| repeat.periods(period));
         if let (Some(round), Some((last, _))) = (repeat, phases.last())
             && round <= *last
         {
-            return Err(Failure::new(format!(
+            return Err(CliError::new(format!(
                 "--repeat of {round} periods ends before the phase from period {last} begins"
             ))
             .help("set --repeat to the length of all phases together"));
@@ -94,41 +94,41 @@ impl Hourglass {
         let demand = WorkPlan { work: self.work, phases, repeat, spikes: self.spike.clone() };
         let (most, greatest) = (period.as_nanos() * u64::from(threads), demand.greatest());
         if greatest.as_nanos() > most {
-            let crew = if threads == 1 { "one thread".into() } else { format!("{threads} threads") };
-            return Err(Failure::new(format!("{greatest} of work exceed what {crew} can do in {period}"))
+            let workers = if threads == 1 { "one thread".into() } else { format!("{threads} threads") };
+            return Err(CliError::new(format!("{greatest} of work exceed what {workers} can do in {period}"))
                 .help("use less work, a longer --period, or more --threads"));
         }
         Ok(demand)
     }
 }
 
-pub(super) fn hourglass(arguments: &Hourglass, format: Format) -> Result<Held, Failure> {
+pub(super) fn hourglass(arguments: &Hourglass, format: Format) -> Result<VerbOutcome, CliError> {
     let demand = arguments.demand()?;
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone())
-        .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+        .map_err(|error| CliError::new(format_args!("cannot listen for signals: {error}")))?;
     let clock = MonotonicClock::start();
-    let crew = WorkerThreads::new(arguments.threads, clock, &interrupt);
+    let workers = WorkerThreads::new(arguments.threads, clock, &interrupt);
     let total = std::thread::scope(|scope| {
         for number in 1..arguments.threads {
             let thread = std::thread::Builder::new().name(format!("hourglass-{number}"));
-            if let Err(error) = thread.spawn_scoped(scope, || crew.join_in()) {
+            if let Err(error) = thread.spawn_scoped(scope, || workers.join_in()) {
                 // The started threads would wait for the missing ones for ever.
-                Failure::new(format!("cannot start thread {number}: {error}"))
+                CliError::new(format!("cannot start thread {number}: {error}"))
                     .help("use fewer --threads, or raise `ulimit -u`")
                     .print("hourglass", format);
                 std::process::exit(2);
             }
         }
-        let total = play(arguments, &demand, &crew, &Time { clock, wake: &wake, interrupt: &interrupt }, format);
-        crew.dismiss();
+        let total = play(arguments, &demand, &workers, &Time { clock, wake: &wake, interrupt: &interrupt }, format);
+        workers.dismiss();
         total
     })?;
     match format {
         Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&total.closing()))?,
         Format::Json => streams::out(format_args!("{}\n", json!({ "hyoshi": head("hourglass"), "total": total })))?,
     }
-    Ok(Held::when(!arguments.strict || total.missed == 0))
+    Ok(VerbOutcome::of(!arguments.strict || total.missed == 0))
 }
 
 /// The clock, and the interrupt that ends the program.
@@ -142,10 +142,10 @@ struct Time<'a> {
 fn play(
     arguments: &Hourglass,
     demand: &WorkPlan,
-    crew: &WorkerThreads<'_>,
+    workers: &WorkerThreads<'_>,
     time: &Time<'_>,
     format: Format,
-) -> Result<PeriodCounts, Failure> {
+) -> Result<PeriodCounts, CliError> {
     let Hourglass { period, each, .. } = *arguments;
     let start = |number: u64| Instant::from_nanos(number.saturating_mul(period.as_nanos()));
     let periods = arguments.length.map_or(u64::MAX, |length| length.as_nanos() / period.as_nanos());
@@ -162,7 +162,7 @@ fn play(
             break;
         }
         let (demanded, deadline) = (demand.of(number), start(number + 1));
-        let (obtained, ended) = crew.work(demanded, deadline);
+        let (obtained, ended) = workers.work(demanded, deadline);
         if time.interrupt.requested() {
             break;
         }
@@ -194,7 +194,7 @@ fn play(
 }
 
 /// Prints the process ID and the start time, for `attach` and for comparisons.
-fn open(arguments: &Hourglass, clock: MonotonicClock, format: Format) -> Result<bool, Failure> {
+fn open(arguments: &Hourglass, clock: MonotonicClock, format: Format) -> Result<bool, CliError> {
     let Hourglass { period, work, threads, .. } = *arguments;
     let process = std::process::id();
     let threads_too = if threads == 1 { String::new() } else { format!(", {threads} threads") };
@@ -216,7 +216,7 @@ fn print(
     format: Format,
     text: impl FnOnce() -> String,
     json: impl FnOnce() -> serde_json::Value,
-) -> Result<bool, Failure> {
+) -> Result<bool, CliError> {
     match format {
         Format::Text => streams::out_while_read(text()),
         Format::Json => streams::out_while_read(format_args!("{}\n", json())),

@@ -9,7 +9,7 @@ use clap::Args;
 use hyoshi_idl::Build;
 use hyoshi_idl::rust::HEAD;
 
-use super::{Failure, Format, Held, head, output, streams};
+use super::{CliError, Format, VerbOutcome, head, output, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -35,8 +35,8 @@ pub(super) struct Arguments {
     check: bool,
 }
 
-pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
-    let generated = building(arguments)?.generate().map_err(Failure::Idl)?;
+pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
+    let generated = building(arguments)?.generate().map_err(CliError::Idl)?;
     if format == Format::Text {
         generated.warnings.iter().for_each(|warning| streams::err(format_args!("{warning}\n")));
     }
@@ -51,7 +51,7 @@ pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure
                 streams::out(format_args!("{answer:#}\n"))?;
             }
         }
-        return Ok(Held::Yes);
+        return Ok(VerbOutcome::Success);
     };
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let rust = formatted(&generated.rust, directory);
@@ -60,7 +60,7 @@ pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
             return Err(
-                Failure::new(format!("cannot read {}: {error}", to.display())).help("name a text file, or a new file")
+                CliError::new(format!("cannot read {}: {error}", to.display())).help("name a text file, or a new file")
             );
         }
     };
@@ -68,22 +68,22 @@ pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure
     let current = before.as_deref().is_some_and(|before| before == rust || before == generated.rust);
     if !arguments.check && !current {
         if before.as_deref().is_some_and(|before| !before.starts_with(HEAD)) {
-            return Err(Failure::new(format!("{} was not written by `hyoshi idl`", to.display()))
+            return Err(CliError::new(format!("{} was not written by `hyoshi idl`", to.display()))
                 .help("name another file, or remove this one first"));
         }
         write(to, &rust).map_err(|error| output::cannot_write("the generated Rust to", to, &error))?;
     }
     let (held, said) = match (arguments.check, current) {
-        (_, true) => (Held::Yes, "up to date"),
-        (false, false) => (Held::Yes, "written"),
-        (true, false) if before.is_none() => (Held::No, "not there"),
-        (true, false) => (Held::No, "out of date"),
+        (_, true) => (VerbOutcome::Success, "up to date"),
+        (false, false) => (VerbOutcome::Success, "written"),
+        (true, false) if before.is_none() => (VerbOutcome::Negative, "not there"),
+        (true, false) => (VerbOutcome::Negative, "out of date"),
     };
     match format {
         Format::Text => {
             let file = to.display();
             streams::out(format_args!("{file}: {said}\n"))?;
-            if held == Held::No {
+            if held == VerbOutcome::Negative {
                 streams::err(format_args!("help: hyoshi idl {} -o {file}\n", arguments.file.display()));
             }
         }
@@ -98,7 +98,7 @@ pub(super) fn idl(arguments: &Arguments, format: Format) -> Result<Held, Failure
     Ok(held)
 }
 
-fn building(arguments: &Arguments) -> Result<Build, Failure> {
+fn building(arguments: &Arguments) -> Result<Build, CliError> {
     let is_path = |path: &str| {
         let path = path.strip_prefix("::").unwrap_or(path);
         path.split("::").all(|part| {
@@ -107,7 +107,7 @@ fn building(arguments: &Arguments) -> Result<Build, Failure> {
         })
     };
     let no_path = |flag: &str, path: &str| {
-        Failure::new(format!("{flag} `{path}` is not a Rust path"))
+        CliError::new(format!("{flag} `{path}` is not a Rust path"))
             .help("write one such as ::hyoshi::orb, ::hyoshi_orb or crate::orb")
     };
     if !is_path(&arguments.root) {
@@ -123,14 +123,14 @@ fn building(arguments: &Arguments) -> Result<Build, Failure> {
     }
     for external in &arguments.externals {
         let Some((module, path)) = external.split_once('=') else {
-            return Err(Failure::new(format!("--extern `{external}` has no path"))
+            return Err(CliError::new(format!("--extern `{external}` has no path"))
                 .help("write MODULE=PATH, such as --extern Common=crate::common"));
         };
         if !is_path(path) {
             return Err(no_path("--extern", path));
         }
         if module.contains("::") {
-            return Err(Failure::new(format!("--extern `{module}` is not an outermost module"))
+            return Err(CliError::new(format!("--extern `{module}` is not an outermost module"))
                 .help("name the outermost module; inner modules follow it"));
         }
         build = build.external(module, path);

@@ -12,7 +12,7 @@ use hyoshi_report::TerminalStyle;
 use hyoshi_wire::ior::{ObjectUrl, ReferenceError};
 
 use self::describe::Described;
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 /// Octets of the longest accepted reference.
 const MOST: u64 = 4 << 20;
@@ -42,13 +42,13 @@ impl Arguments {
     }
 }
 
-pub(super) fn ior(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn ior(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     match &arguments.verb {
         Verb::Decode { from } => decode(from, format),
     }
 }
 
-fn decode(from: &str, format: Format) -> Result<Held, Failure> {
+fn decode(from: &str, format: Format) -> Result<VerbOutcome, CliError> {
     let text = text(from)?;
     let text = text.trim();
     let reference: ObjectUrl = text.parse().map_err(|error| refusal(text, &error, format))?;
@@ -57,11 +57,11 @@ fn decode(from: &str, format: Format) -> Result<Held, Failure> {
         Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&table::table(&described)))?,
         Format::Json => {
             let whole = Decoded { hyoshi: head("ior decode"), holds: described.is_sound(), reference: &described };
-            let object = serde_json::to_value(&whole).map_err(Failure::new)?;
+            let object = serde_json::to_value(&whole).map_err(CliError::new)?;
             streams::out(format_args!("{object:#}\n"))?;
         }
     }
-    Ok(Held::when(described.is_sound()))
+    Ok(VerbOutcome::of(described.is_sound()))
 }
 
 /// The JSON form.
@@ -73,13 +73,15 @@ struct Decoded<'a> {
 }
 
 /// The text of a reference: the argument, or the content of a file.
-pub(super) fn text(from: &str) -> Result<String, Failure> {
+pub(super) fn text(from: &str) -> Result<String, CliError> {
     let scheme = from.trim_start().split_once(':').map_or("", |(scheme, _)| scheme);
     if ["IOR", "corbaloc", "corbaname"].iter().any(|known| known.eq_ignore_ascii_case(scheme)) {
         return Ok(from.to_owned());
     }
     if from.trim().is_empty() {
-        return Err(Failure::new("the reference is empty").help("write IOR:..., corbaloc:..., corbaname:... or a file"));
+        return Err(
+            CliError::new("the reference is empty").help("write IOR:..., corbaloc:..., corbaname:... or a file")
+        );
     }
     let path = from.strip_prefix("file:").unwrap_or(from);
     let path = path.strip_prefix("//").filter(|_| path.len() < from.len()).unwrap_or(path);
@@ -88,7 +90,7 @@ pub(super) fn text(from: &str) -> Result<String, Failure> {
         path => (path.to_owned(), File::open(Path::new(path)).and_then(limited)),
     };
     let text = read.map_err(|error| {
-        let failure = Failure::new(format!("cannot read {what}: {error}"));
+        let failure = CliError::new(format!("cannot read {what}: {error}"));
         match error.kind() {
             io::ErrorKind::NotFound => {
                 failure.help("write IOR:..., corbaloc:... or corbaname:..., or the name of a file that contains one")
@@ -100,7 +102,7 @@ pub(super) fn text(from: &str) -> Result<String, Failure> {
         }
     })?;
     if text.trim().is_empty() {
-        return Err(Failure::new(format!("{what} is empty")).help("start the server, which writes its reference"));
+        return Err(CliError::new(format!("{what} is empty")).help("start the server, which writes its reference"));
     }
     Ok(text)
 }
@@ -115,7 +117,7 @@ fn limited(from: impl Read) -> io::Result<String> {
 }
 
 /// The error, with the place in the text below it.
-pub(super) fn refusal(text: &str, error: &ReferenceError, format: Format) -> Failure {
+pub(super) fn refusal(text: &str, error: &ReferenceError, format: Format) -> CliError {
     let at = (0..=error.at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let (before, after) = text.split_at(at);
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
@@ -125,10 +127,10 @@ pub(super) fn refusal(text: &str, error: &ReferenceError, format: Format) -> Fai
     let end: String = after.chars().take(30).map(shown).collect();
     let right = if end.chars().count() < after.chars().count() { "..." } else { "" };
     match format {
-        Format::Json => Failure::new(error),
+        Format::Json => CliError::new(error),
         Format::Text => {
             let indent = left.len() + start.chars().count();
-            Failure::new(format!("{error}\n  {left}{start}{end}{right}\n  {:indent$}^", ""))
+            CliError::new(format!("{error}\n  {left}{start}{end}{right}\n  {:indent$}^", ""))
         }
     }
 }

@@ -8,7 +8,7 @@ use hyoshi_model::Instant;
 use hyoshi_trace::{DispatchDecision, JobEnd, TraceEvent};
 use serde::Serialize;
 
-use super::Failure;
+use super::CliError;
 use super::load::LoadedSystem;
 use super::output::{cannot_write, open};
 
@@ -44,7 +44,7 @@ struct JobRow<'a> {
 }
 
 impl Jobs<BufWriter<File>> {
-    pub fn create(path: &Path, ready: &LoadedSystem) -> Result<Self, Failure> {
+    pub fn create(path: &Path, ready: &LoadedSystem) -> Result<Self, CliError> {
         let file = open(path, &ready.file, WHAT)?;
         // Devices and pipes have no length to set.
         drop(file.set_len(0));
@@ -60,13 +60,13 @@ impl Jobs<BufWriter<File>> {
 
 impl<W: Write> Jobs<W> {
     /// Writes a line if a job has ended.
-    pub fn event(&mut self, event: &TraceEvent) -> Result<(), Failure> {
+    pub fn event(&mut self, event: &TraceEvent) -> Result<(), CliError> {
         let TraceEvent::Decision(DispatchDecision::End(end)) = event else { return Ok(()) };
         let line = line(end, &self.names, &self.processors);
         self.csv.serialize(line).map_err(|error| cannot_write(WHAT, &self.path, &error.into()))
     }
 
-    pub fn finish(mut self) -> Result<(), Failure> {
+    pub fn finish(mut self) -> Result<(), CliError> {
         self.csv.flush().map_err(|error| cannot_write(WHAT, &self.path, &error))
     }
 }

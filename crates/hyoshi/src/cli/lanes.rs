@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub(super) struct LanePromises {
     /// CPUs whose lanes the hard cap has paused: they use more than they declare.
     paused: Arc<Mutex<BTreeMap<u32, Span>>>,
-    told: Option<PromiseThread>,
+    promise: Option<PromiseThread>,
     notes: Vec<ReportNote>,
 }
 
@@ -38,10 +38,10 @@ struct PromiseThread {
     /// Closed at the end of the lanes.
     over: Sender<()>,
     /// Closed after the broker knows of the end.
-    said: Receiver<Said>,
+    answers: Receiver<PromiseAnswer>,
 }
 
-type Said = Result<(String, bool), BrokerClientError>;
+type PromiseAnswer = Result<(String, bool), BrokerClientError>;
 
 impl LanePromises {
     /// Sends the promise to the broker at the socket, or at the default place. Waits a moment for the answer.
@@ -57,24 +57,25 @@ impl LanePromises {
         let sender =
             PromiseSender { name: named_as(&system.name), what: wire(&promises), beyond, socket, client: None };
         let (over, is_over) = channel();
-        let (says, said) = channel();
-        let teller = thread::Builder::new().name("lanes".into()).spawn(move || sender.send(&says, &is_over));
-        let answer = match teller {
-            Ok(_) => said.recv_timeout(PATIENCE).ok(),
+        let (sender_of_answer, answers) = channel();
+        let thread =
+            thread::Builder::new().name("lanes".into()).spawn(move || sender.send(&sender_of_answer, &is_over));
+        let answer = match thread {
+            Ok(_) => answers.recv_timeout(PATIENCE).ok(),
             Err(error) => {
                 let notes = vec![not_counted(format_args!("no thread: {error}"))];
-                return LanePromises { paused, told: None, notes };
+                return LanePromises { paused, promise: None, notes };
             }
         };
         let notes = match answer {
-            Some(answer) => told(answer, &promises, named).into_iter().collect(),
+            Some(answer) => answer_note(answer, &promises, named).into_iter().collect(),
             None => {
                 let late = format_args!("no answer within {} ms; the report is repeated", PATIENCE.as_millis());
                 let remedy = "check the broker with `hyoshi broker show`".to_owned();
                 vec![ReportNote { remedy: Some(remedy), ..not_counted(late) }]
             }
         };
-        LanePromises { paused, told: Some(PromiseThread { over, said }), notes }
+        LanePromises { paused, promise: Some(PromiseThread { over, answers }), notes }
     }
 
     /// The hard cap has paused the lanes of a CPU: report the full hard cap to the broker from now on.
@@ -90,10 +91,10 @@ impl LanePromises {
 
 impl Drop for LanePromises {
     fn drop(&mut self) {
-        if let Some(PromiseThread { over, said }) = self.told.take() {
+        if let Some(PromiseThread { over, answers }) = self.promise.take() {
             drop(over);
             // If the broker does not answer, the promise ends with this process.
-            while said.recv_timeout(PATIENCE).is_ok() {}
+            while answers.recv_timeout(PATIENCE).is_ok() {}
         }
     }
 }
@@ -120,32 +121,32 @@ struct PromiseSender {
 
 impl PromiseSender {
     /// Repeats the promise until `over` is closed. Sends the first answer.
-    fn send(mut self, first: &Sender<Said>, over: &Receiver<()>) {
-        let said = self.say().and_then(|()| self.heard());
-        let refused = matches!(said, Err(BrokerClientError::Request(_)));
+    fn send(mut self, first: &Sender<PromiseAnswer>, over: &Receiver<()>) {
+        let answer = self.promise().and_then(|()| self.answer());
+        let refused = matches!(answer, Err(BrokerClientError::Request(_)));
         // The receiver does not wait for a late answer.
-        let _ = first.send(said);
+        let _ = first.send(answer);
         if refused {
             return;
         }
         // A broker that starts later does not know the promise.
         while over.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
-            drop(self.say());
+            drop(self.promise());
         }
         self.what.clear();
         self.beyond.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        drop(self.say());
+        drop(self.promise());
     }
 
-    fn say(&mut self) -> Result<(), BrokerClientError> {
-        let said = self.try_say();
-        if said.as_ref().is_err_and(|error| !matches!(error, BrokerClientError::Request(_))) {
+    fn promise(&mut self) -> Result<(), BrokerClientError> {
+        let sent = self.try_promise();
+        if sent.as_ref().is_err_and(|error| !matches!(error, BrokerClientError::Request(_))) {
             self.client = None;
         }
-        said
+        sent
     }
 
-    fn try_say(&mut self) -> Result<(), BrokerClientError> {
+    fn try_promise(&mut self) -> Result<(), BrokerClientError> {
         let beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut what: Vec<LanePromise> =
             self.what.iter().filter(|promise| !beyond.contains_key(&promise.cpu)).cloned().collect();
@@ -163,7 +164,7 @@ impl PromiseSender {
     }
 
     /// The broker's address, and whether it observes the promise.
-    fn heard(&self) -> Said {
+    fn answer(&self) -> PromiseAnswer {
         let Some(client) = &self.client else { return Ok((String::new(), false)) };
         let (runs, own) = (client.broker().status()?.runs, std::process::id());
         Ok((client.place().to_owned(), runs.iter().any(|run| run.process == own && run.counted)))
@@ -171,8 +172,8 @@ impl PromiseSender {
 }
 
 /// A note on the broker's answer; none if there is no broker and none was named.
-fn told(said: Said, promises: &Promises, named: bool) -> Option<ReportNote> {
-    Some(match said {
+fn answer_note(answer: PromiseAnswer, promises: &Promises, named: bool) -> Option<ReportNote> {
+    Some(match answer {
         Ok((place, true)) => {
             let takes: Vec<String> =
                 promises.iter().map(|(cpu, lanes)| format!("{} of CPU {cpu}", share(lanes))).collect();

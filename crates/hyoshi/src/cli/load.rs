@@ -12,7 +12,7 @@ use hyoshi_report::{ColourChoice, ReportNote};
 use hyoshi_sched::{Plan, Strategies};
 
 use super::costs::CostsFrom;
-use super::{Failure, Format, streams};
+use super::{CliError, Format, streams};
 
 /// The CPU broker's rules for reservations in a file.
 const LAWS: Laws =
@@ -30,10 +30,10 @@ pub(super) struct Changes {
     /// Which jobs may interrupt which: none, levels or full
     #[arg(long, value_name = "WHICH", value_parser = preemption)]
     pub preemption: Option<Preemption>,
-    /// The seed of all pseudo-random sequences
+    /// The seed of all pseudo-random sequences of a simulation, a run or a counterexample
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = seed)]
     pub seed: Option<u64>,
-    /// How long to simulate or run, such as 10s or 5min
+    /// How long the system runs, such as 10s or 5min; later regions are not reached
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub duration: Option<Span>,
     /// Cap on the CPU share of lanes, such as 94%; 100% for none
@@ -77,7 +77,7 @@ fn preemption(text: &str) -> Result<Preemption, String> {
         "none" => Ok(Preemption::None),
         "levels" => Ok(Preemption::Levels),
         "full" => Ok(Preemption::Full),
-        other => Err(format!("unknown preemption {other:?}; known: none, levels, full")),
+        other => Err(format!("{other:?} is unknown; known: none, levels, full")),
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) fn load(
     costs: &CostsFrom,
     strategies: &Strategies,
     format: Format,
-) -> Result<LoadedSystem, Failure> {
+) -> Result<LoadedSystem, CliError> {
     known_strategy(changes, strategies)?;
     // A strategy that the command line replaces is not checked.
     let named = changes.strategy.is_none().then(|| strategies.names());
@@ -169,7 +169,7 @@ pub(super) fn load(
         laws: Some(LAWS),
         ..ReadContext::default()
     };
-    let loaded = read_file_with(path, &known).map_err(Failure::File)?;
+    let loaded = read_file_with(path, &known).map_err(CliError::File)?;
     let mut system = loaded.system.into_contents();
     changes.apply(&mut system);
     let (mut files, mut changes) = (loaded.files, changes.arguments());
@@ -182,7 +182,8 @@ pub(super) fn load(
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {
-            streams::err(format_args!("{}\n\n", warning.render(ColourChoice::colours(&std::io::stderr()))));
+            let warning = format!("{}\n\n", warning.render(ColourChoice::colours(&std::io::stderr())));
+            streams::err(streams::wrap_diagnostics(&warning));
         }
     }
     Ok(LoadedSystem {
@@ -198,7 +199,7 @@ pub(super) fn load(
 }
 
 /// Checks the strategies of the command line: one, or two.
-pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Result<(), Failure> {
+pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Result<(), CliError> {
     let pair = changes.strategies();
     if let Some((first, Some(second))) = pair {
         let refused = match second {
@@ -207,21 +208,21 @@ pub(super) fn known_strategy(changes: &Changes, strategies: &Strategies) -> Resu
             _ => None,
         };
         if let Some(message) = refused {
-            return Err(Failure::new(format!("`--strategy` {message}"))
+            return Err(CliError::new(format!("`--strategy` {message}"))
                 .help("name two, such as RMS,RMS+MLF; the second is used in overload"));
         }
     }
     let names = pair.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten();
     match names.into_iter().find(|name| strategies.find(name).is_none()) {
-        Some(name) => Err(Failure::new(format!("unknown strategy `{name}`")).help(known(strategies))),
+        Some(name) => Err(CliError::new(format!("unknown strategy `{name}`")).help(known(strategies))),
         None => Ok(()),
     }
 }
 
-pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, Failure> {
+pub(super) fn plan(system: &System, strategies: &Strategies) -> Result<Plan, CliError> {
     Plan::new(system, strategies).map_err(|unknown| {
         let (processor, name) = (unknown.processor, unknown.name);
-        Failure::new(format!("unknown strategy `{name}` of processor `{processor}`")).help(known(strategies))
+        CliError::new(format!("unknown strategy `{name}` of processor `{processor}`")).help(known(strategies))
     })
 }
 

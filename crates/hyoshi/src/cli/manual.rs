@@ -10,7 +10,7 @@ use clap_mangen::Man;
 use serde_json::json;
 
 use super::output::cannot_write;
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 #[derive(Debug, Args)]
 #[command(after_help = "For bash, in ~/.bashrc:\n  source <(hyoshi completion bash)\n\
@@ -45,20 +45,20 @@ fn command() -> Command {
 }
 
 /// The script, whatever the format: it is for a shell.
-pub(super) fn completion(completion: &Completion) -> Result<Held, Failure> {
+pub(super) fn completion(completion: &Completion) -> Result<VerbOutcome, CliError> {
     let mut command = command();
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(completion.shell, &mut command, name, &mut script);
-    streams::out(String::from_utf8_lossy(&script)).map(|()| Held::Yes)
+    streams::out(String::from_utf8_lossy(&script)).map(|()| VerbOutcome::Success)
 }
 
-pub(super) fn manual(manual: &Manual, format: Format) -> Result<Held, Failure> {
+pub(super) fn manual(manual: &Manual, format: Format) -> Result<VerbOutcome, CliError> {
     let mut command = command().disable_help_subcommand(true);
     command.build();
     let Some(directory) = &manual.dir else {
         let page = page(find(&command, &manual.verb)?)?;
-        return streams::out(page).map(|()| Held::Yes);
+        return streams::out(page).map(|()| VerbOutcome::Success);
     };
     fs::create_dir_all(directory).map_err(|error| cannot_write("manual pages to", directory, &error))?;
     let mut written = Vec::new();
@@ -67,14 +67,14 @@ pub(super) fn manual(manual: &Manual, format: Format) -> Result<Held, Failure> {
         Format::Text => streams::out(format_args!("{} pages in {}\n", written.len(), directory.display()))?,
         Format::Json => streams::out(format_args!("{:#}\n", json!({ "hyoshi": head("man"), "pages": written })))?,
     }
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
-fn find<'a>(command: &'a Command, verb: &[String]) -> Result<&'a Command, Failure> {
+fn find<'a>(command: &'a Command, verb: &[String]) -> Result<&'a Command, CliError> {
     verb.iter().try_fold(command, |within, word| {
         within.find_subcommand(word).ok_or_else(|| {
             let names: Vec<_> = verbs(within).map(Command::get_name).collect();
-            let failure = Failure::new(format_args!("`{}` has no verb `{}`", called(within), word.escape_debug()));
+            let failure = CliError::new(format_args!("`{}` has no verb `{}`", called(within), word.escape_debug()));
             match names.as_slice() {
                 [] => failure.help(format_args!("it has none; `{} --help` lists its flags", called(within))),
                 names => failure.help(format_args!("it has {}", names.join(", "))),
@@ -93,17 +93,17 @@ fn verbs(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|verb| !verb.is_hide_set())
 }
 
-fn page(command: &Command) -> Result<String, Failure> {
+fn page(command: &Command) -> Result<String, CliError> {
     let mut page = Vec::new();
     let title = called(command).replace(' ', "-");
     let source = concat!("hyoshi ", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command.clone().display_name(title.clone())).title(title.to_uppercase()).source(source);
-    man.manual("Hyoshi").render(&mut page).map_err(Failure::new)?;
+    man.manual("Hyoshi").render(&mut page).map_err(CliError::new)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 /// A file for each: `hyoshi.1`, `hyoshi-broker.1`, `hyoshi-broker-set.1`.
-fn write_all(command: &Command, directory: &Path, written: &mut Vec<String>) -> Result<(), Failure> {
+fn write_all(command: &Command, directory: &Path, written: &mut Vec<String>) -> Result<(), CliError> {
     let name = format!("{}.1", called(command).replace(' ', "-"));
     let path = directory.join(&name);
     fs::write(&path, page(command)?).map_err(|error| cannot_write("the manual page", &path, &error))?;

@@ -4,16 +4,16 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, write};
-use hyoshi_report::figures::time;
+use hyoshi_report::figures::{count, time};
 use hyoshi_sched::Strategies;
 use hyoshi_trace::merge::{Conflict, EventStream, Merge, Merged, Offsets};
-use hyoshi_trace::recording::{Fact, RangeCheck, RecordingHeader, WriteError};
+use hyoshi_trace::recording::{Fact, RangeCheck, RangeError, RecordedEvent, RecordingHeader, WriteError};
 use hyoshi_trace::{CpuEvent, CpuUser, RecordingWriter, TraceEvent};
 use serde_json::json;
 
 use super::output::{apart, cannot_write, open};
 use super::recorded::{Recorded, cannot_read, reader};
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 /// The recording of one host.
 struct HostRecording {
@@ -36,7 +36,7 @@ pub(super) fn merge(
     output: &Path,
     strategies: &Strategies,
     format: Format,
-) -> Result<Held, Failure> {
+) -> Result<VerbOutcome, CliError> {
     for file in files {
         apart(&[("a recording to merge", Some(file)), ("-o", Some(output))])?;
     }
@@ -56,7 +56,7 @@ pub(super) fn merge(
     let mut writer =
         RecordingWriter::new(file, output.display().to_string(), &header).map_err(|error| match error {
             WriteError::Io { source, .. } => cannot_write(WHAT, output, &source),
-            other => Failure::new(other),
+            other => CliError::new(other),
         })?;
     let names: Vec<Vec<CpuUser>> =
         parts.iter().map(|part| part.names.iter().map(|name| writer.name(name)).collect()).collect();
@@ -73,18 +73,25 @@ pub(super) fn merge(
         }
     }
     let counts = RefCell::new((0u64, vec![0u64; parts.len()]));
+    let mut fits = RangeCheck::new(&system).of_part(&header.processors);
     let of = |operation| stream_of[system.operation(operation).on.index()];
     let written = Merge::new(sources, reference, of, |merged: Merged| {
         let (processor, part) = owners[merged.stream];
         let (events, clocks) = &mut *counts.borrow_mut();
         *events += 1;
         clocks[part] += u64::from(matches!(merged.event, TraceEvent::Cpu(CpuEvent::Clock { .. })));
-        writer.event(processor, merged.local, &renamed(merged.event, &names[part])).map_err(Failure::new)
+        let entry = RecordedEvent { processor, now: merged.local, event: renamed(merged.event, &names[part]) };
+        fits.check(&entry).map_err(|misfit| impossible(&parts[part], &misfit))?;
+        writer.event(processor, entry.now, &entry.event).map_err(CliError::new)
     })
     .run();
+    if written.is_err() && output.is_file() {
+        // The part of a recording would look like a shorter run.
+        drop(std::fs::remove_file(output));
+    }
     written.map_err(|conflict| match conflict {
         Conflict::Failed(failure) => failure,
-        Conflict::Order { from, to, at } => Failure::new(format!(
+        Conflict::Order { from, to, at } => CliError::new(format!(
             "a signal from `{}` to `{}` arrives at {at}, before the earliest possible sending",
             system.operation(from).name,
             system.operation(to).name
@@ -93,25 +100,40 @@ pub(super) fn merge(
     })?;
     for part in &parts {
         for (processor, lost) in (0u32..).zip(&part.lost) {
-            writer.lost(ProcessorId(processor), *lost).map_err(Failure::new)?;
+            writer.lost(ProcessorId(processor), *lost).map_err(CliError::new)?;
         }
     }
-    writer.finish().map_err(Failure::new)?;
+    writer.finish().map_err(CliError::new)?;
     let (events, clocks) = counts.into_inner();
-    tell(&parts, output, events, &clocks, format)?;
-    Ok(Held::Yes)
+    print_summary(&parts, output, events, &clocks, format)?;
+    Ok(VerbOutcome::Success)
+}
+
+/// The error of an event that no reader accepts on the common clock.
+fn impossible(part: &HostRecording, misfit: &RangeError) -> CliError {
+    let recording = part.recorded.path.display();
+    let host = &part.recorded.system.hosts[part.host.index()].name;
+    CliError::new(format!("cannot merge {recording}: with its clock offsets of host `{host}`, {misfit}"))
+        .help("record the run again; `hyoshi node show` prints the clock offsets of its hosts")
 }
 
 /// Prints a summary of the merge.
-fn tell(parts: &[HostRecording], output: &Path, events: u64, clocks: &[u64], format: Format) -> Result<(), Failure> {
+fn print_summary(
+    parts: &[HostRecording],
+    output: &Path,
+    events: u64,
+    clocks: &[u64],
+    format: Format,
+) -> Result<(), CliError> {
     let system = &parts[0].recorded.system;
     let name = |part: &HostRecording| system.hosts[part.host.index()].name.clone();
     let measured = |index: usize| index == 0 || offsets(parts, index).is_some_and(|offsets| !offsets.is_empty());
     match format {
         Format::Text => {
             let mut text = format!(
-                "{}: {events} events of {} hosts, on the clock of `{}`\n",
+                "{}: {} events of {} hosts, on the clock of `{}`\n",
                 output.display(),
+                count(events),
                 parts.len(),
                 name(&parts[0])
             );
@@ -120,7 +142,7 @@ fn tell(parts: &[HostRecording], output: &Path, events: u64, clocks: &[u64], for
                     true => format!(
                         "{}: {} offsets in use, measured within {}\n",
                         name(part),
-                        clocks[index],
+                        count(clocks[index]),
                         time(error(parts, index))
                     ),
                     false => {
@@ -149,14 +171,14 @@ fn tell(parts: &[HostRecording], output: &Path, events: u64, clocks: &[u64], for
 
 impl HostRecording {
     /// Reads the data needed before its events.
-    fn read(recorded: Recorded) -> Result<HostRecording, Failure> {
+    fn read(recorded: Recorded) -> Result<HostRecording, CliError> {
         let system = &recorded.system;
         let mut hosts: Vec<HostId> =
             recorded.header.processors.iter().map(|index| system.processors[*index as usize].host).collect();
         hosts.dedup();
         let [host] = hosts[..] else {
             let message = format!("{} is not the recording of a single host", recorded.path.display());
-            return Err(Failure::new(message).help("merge the recordings of all hosts in one call, each of one host"));
+            return Err(CliError::new(message).help("merge the recordings of all hosts in one call, each of one host"));
         };
         let mut measured = vec![Offsets::default(); system.hosts.len()];
         let mut largest = Span::ZERO;
@@ -197,7 +219,7 @@ fn error(parts: &[HostRecording], index: usize) -> Span {
 }
 
 /// Rejects a part of another run, or of a host that another part contains.
-fn belong_together(parts: &[HostRecording], part: &HostRecording) -> Result<(), Failure> {
+fn belong_together(parts: &[HostRecording], part: &HostRecording) -> Result<(), CliError> {
     let Some(first) = parts.first() else { return Ok(()) };
     let (one, other) = (&first.recorded, &part.recorded);
     let both = format!("{} and {}", one.path.display(), other.path.display());
@@ -208,18 +230,18 @@ fn belong_together(parts: &[HostRecording], part: &HostRecording) -> Result<(), 
             Some((line, (ours, theirs))) => format!("line {} is `{ours}` in one and `{theirs}` in the other", line + 1),
             None => "one has more lines than the other".to_string(),
         };
-        return Err(Failure::new(format!("{both} are of different systems: as text, {difference}"))
+        return Err(CliError::new(format!("{both} are of different systems: as text, {difference}"))
             .help("start every host with the same file and the same options"));
     }
     if one.header.run != other.header.run || one.header.verb != other.header.verb {
         return Err(
-            Failure::new(format!("{both} are of different runs")).help("merge recordings of hosts that ran together")
+            CliError::new(format!("{both} are of different runs")).help("merge recordings of hosts that ran together")
         );
     }
     if let Some(same) = parts.iter().find(|known| known.host == part.host) {
         let host = &one.system.hosts[part.host.index()].name;
         let (one, other) = (same.recorded.path.display(), part.recorded.path.display());
-        return Err(Failure::new(format!("{one} and {other} are both of host `{host}`")).help("remove one of them"));
+        return Err(CliError::new(format!("{one} and {other} are both of host `{host}`")).help("remove one of them"));
     }
     Ok(())
 }
@@ -246,10 +268,10 @@ fn header(parts: &[HostRecording]) -> RecordingHeader {
 }
 
 /// The next event of a recording, `None` at its end.
-type Next = Result<Option<(Instant, TraceEvent)>, Failure>;
+type Next = Result<Option<(Instant, TraceEvent)>, CliError>;
 
 /// The events of one processor. Each has its own reader: blocks of several processors are unordered.
-fn events(recorded: &Recorded, processor: ProcessorId) -> Result<impl FnMut() -> Next + use<>, Failure> {
+fn events(recorded: &Recorded, processor: ProcessorId) -> Result<impl FnMut() -> Next + use<>, CliError> {
     let mut reader = reader(&recorded.path)?.only(processor);
     let path = recorded.path.clone();
     Ok(move || match reader.next() {

@@ -66,7 +66,7 @@ use std::io::stderr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use hyoshi_model::printable_lines;
 use hyoshi_report::summary::SCHEMA;
@@ -243,22 +243,24 @@ enum Format {
 
 /// The result of a verb without errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
-    Yes,
-    No,
+enum VerbOutcome {
+    /// The system holds, or the request succeeded.
+    Success,
+    /// It does not hold.
+    Negative,
     /// It held until it was interrupted.
     Interrupted,
 }
 
-impl Held {
-    fn when(holds: bool) -> Held {
-        if holds { Held::Yes } else { Held::No }
+impl VerbOutcome {
+    fn of(holds: bool) -> VerbOutcome {
+        if holds { VerbOutcome::Success } else { VerbOutcome::Negative }
     }
 }
 
 /// An error of a verb: bad input.
 #[derive(Debug)]
-enum Failure {
+enum CliError {
     /// The system's file is wrong.
     File(hyoshi_model::FileErrors),
     /// An IDL file is wrong.
@@ -267,38 +269,42 @@ enum Failure {
     /// Another error, with a remedy.
     Other { message: String, help: Option<String> },
     /// Already reported, within the verb's result.
-    Told,
+    Reported,
 }
 
-impl Failure {
-    fn new(message: impl fmt::Display) -> Failure {
-        Failure::Other { message: message.to_string(), help: None }
+impl CliError {
+    fn new(message: impl fmt::Display) -> CliError {
+        CliError::Other { message: message.to_string(), help: None }
     }
 
     /// The error and its remedy, in one line.
     #[cfg(feature = "orb")]
     fn message(&self) -> String {
         match self {
-            Failure::Other { message, help: Some(help) } => format!("{message} ({help})"),
-            Failure::Other { message, help: None } => message.clone(),
+            CliError::Other { message, help: Some(help) } => format!("{message} ({help})"),
+            CliError::Other { message, help: None } => message.clone(),
             other => format!("{other:?}"),
         }
     }
 
-    fn help(self, help: impl fmt::Display) -> Failure {
+    fn help(self, help: impl fmt::Display) -> CliError {
         match self {
-            Failure::Other { message, .. } => Failure::Other { message, help: Some(help.to_string()) },
+            CliError::Other { message, .. } => CliError::Other { message, help: Some(help.to_string()) },
             other => other,
         }
     }
 
     fn print(&self, verb: &str, format: Format) {
         match (format, self) {
-            (_, Failure::Told) => {}
-            (Format::Text, Failure::File(errors)) => streams::err(errors.render(ColourChoice::colours(&stderr()))),
+            (_, CliError::Reported) => {}
+            (Format::Text, CliError::File(errors)) => {
+                streams::err(streams::wrap_diagnostics(&errors.render(ColourChoice::colours(&stderr()))));
+            }
             #[cfg(feature = "orb")]
-            (Format::Text, Failure::Idl(errors)) => streams::err(errors.render(ColourChoice::colours(&stderr()))),
-            (Format::Text, Failure::Other { message, help }) => {
+            (Format::Text, CliError::Idl(errors)) => {
+                streams::err(streams::wrap_diagnostics(&errors.render(ColourChoice::colours(&stderr()))));
+            }
+            (Format::Text, CliError::Other { message, help }) => {
                 let look = TerminalStyle::of_stderr();
                 // A message of several lines shows a place in a text.
                 let wrap = |text: String| if message.contains('\n') { text } else { look.wrap(&text) };
@@ -318,7 +324,7 @@ impl Failure {
     /// The errors, each as an object.
     fn json(&self) -> Vec<serde_json::Value> {
         match self {
-            Failure::File(errors) => {
+            CliError::File(errors) => {
                 let object = |error: &hyoshi_model::Diagnostic| {
                     serde_json::json!({
                         "message": error.message, "label": error.label, "help": error.help,
@@ -328,7 +334,7 @@ impl Failure {
                 errors.errors.iter().map(object).collect()
             }
             #[cfg(feature = "orb")]
-            Failure::Idl(errors) => {
+            CliError::Idl(errors) => {
                 let object = |error: &hyoshi_idl::IdlDiagnostic| {
                     let place = errors.place(error);
                     serde_json::json!({
@@ -340,8 +346,8 @@ impl Failure {
                 };
                 errors.errors.iter().map(object).collect()
             }
-            Failure::Other { message, help } => vec![serde_json::json!({ "message": message, "help": help })],
-            Failure::Told => Vec::new(),
+            CliError::Other { message, help } => vec![serde_json::json!({ "message": message, "help": help })],
+            CliError::Reported => Vec::new(),
         }
     }
 }
@@ -408,12 +414,12 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Strategies => ("strategies", list(&strategies, format)),
         Verb::Completion(arguments) => ("completion", manual::completion(&arguments)),
         Verb::Man(arguments) => ("man", manual::manual(&arguments, format)),
-        Verb::Schema => ("schema", streams::out(hyoshi_model::schema()).map(|()| Held::Yes)),
+        Verb::Schema => ("schema", streams::out(hyoshi_model::schema()).map(|()| VerbOutcome::Success)),
     };
     match ended {
-        Ok(Held::Yes) => ExitCode::SUCCESS,
-        Ok(Held::No) => ExitCode::from(1),
-        Ok(Held::Interrupted) => ExitCode::from(3),
+        Ok(VerbOutcome::Success) => ExitCode::SUCCESS,
+        Ok(VerbOutcome::Negative) => ExitCode::from(1),
+        Ok(VerbOutcome::Interrupted) => ExitCode::from(3),
         Err(failure) => {
             failure.print(name, format);
             ExitCode::from(2)
@@ -421,29 +427,79 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
     }
 }
 
-/// Prints help, or the errors of a command line that cannot be parsed.
+/// Prints help, or the error of a command line that cannot be parsed.
 fn refuse(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let json = words.iter().any(|word| word == "--format=json")
         || words.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
-    if error.use_stderr() && json {
-        let text = error.to_string();
-        let said = match error.kind() {
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "no verb",
-            _ => text.split("\n\nUsage").next().unwrap_or(&text).split("\n\nFor more").next().unwrap_or(&text),
-        };
-        Failure::new(said.trim_start_matches("error: ").trim_end())
-            .help("`hyoshi help` lists every verb and flag")
-            .print("", Format::Json);
-    } else {
+    match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand if json => {
+            CliError::new("no verb").help("`hyoshi help` lists every verb and flag").print("", Format::Json);
+        }
         // A failure to print cannot be reported.
-        drop(error.print());
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()),
+        _ if !error.use_stderr() => drop(error.print()),
+        _ => unparsed(error).print("", if json { Format::Json } else { Format::Text }),
     }
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }
 
+/// The error of a command line that cannot be parsed, in the form of all errors.
+fn unparsed(error: &clap::Error) -> CliError {
+    let named = |kind| error.get(kind).map(|value| value.to_string()).unwrap_or_default();
+    let listed = |kind| match error.get(kind) {
+        Some(ContextValue::Strings(all)) => all.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(" or "),
+        Some(one) => format!("`{one}`"),
+        None => String::new(),
+    };
+    let usage = named(ContextKind::Usage);
+    // The format is an option of every verb.
+    let usage = usage.replace("--format <FORMAT> ", "").split_whitespace().collect::<Vec<_>>().join(" ");
+    let usage = usage.strip_prefix("Usage: ").map(|usage| format!("usage: {usage}"));
+    let similar = |kind| Some(listed(kind)).filter(|names| !names.is_empty()).map(|names| format!("similar: {names}"));
+    let (argument, value) = (named(ContextKind::InvalidArg), named(ContextKind::InvalidValue));
+    let (message, help) = match error.kind() {
+        ErrorKind::InvalidSubcommand => (
+            format!("unknown verb `{}`", named(ContextKind::InvalidSubcommand)),
+            similar(ContextKind::SuggestedSubcommand),
+        ),
+        ErrorKind::UnknownArgument => {
+            (format!("unexpected argument `{argument}`"), similar(ContextKind::SuggestedArg).or(usage))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            (format!("missing argument {}", listed(ContextKind::InvalidArg).replace(" or ", " and ")), usage)
+        }
+        ErrorKind::ArgumentConflict => {
+            let message = format!("`{argument}` cannot be used with {}", listed(ContextKind::PriorArg));
+            (message, Some("leave one of them out".to_owned()))
+        }
+        ErrorKind::InvalidValue if value.is_empty() => (format!("`{argument}` needs a value"), usage),
+        ErrorKind::InvalidValue => {
+            let known = listed(ContextKind::ValidValue).replace('`', "").replace(" or ", ", ");
+            let known = Some(known).filter(|known| !known.is_empty()).map(|known| format!("possible values: {known}"));
+            (format!("invalid value `{value}` for `{argument}`"), known.or(usage))
+        }
+        ErrorKind::ValueValidation => {
+            let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            let why = match why.strip_prefix(&format!("{value:?} ")) {
+                Some(why) => format!("it {why}"),
+                None => why,
+            };
+            let (why, help) = why.split_once("; ").map_or((&*why, None), |(why, help)| (why, Some(help.to_owned())));
+            let help = help.unwrap_or_else(|| "`--help` explains each argument".to_owned());
+            (format!("invalid value `{value}` for `{argument}`: {why}"), Some(help))
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").trim_end();
+            (first.to_owned(), usage)
+        }
+    };
+    CliError::new(message).help(help.unwrap_or_else(|| "`hyoshi help` lists every verb and flag".to_owned()))
+}
+
 /// `hyoshi strategies`: lists the known strategies.
-fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
+fn list(strategies: &Strategies, format: Format) -> Result<VerbOutcome, CliError> {
     let known = strategies.names().into_iter().filter_map(|name| {
         let summary = strategies.find(&name)?.summary().to_owned();
         Some((name, summary))
@@ -462,7 +518,7 @@ fn list(strategies: &Strategies, format: Format) -> Result<Held, Failure> {
             ))?;
         }
     }
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 /// The default file of a verb's HTML report.

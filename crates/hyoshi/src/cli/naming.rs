@@ -13,7 +13,7 @@ use hyoshi_os::{Hangup, Interrupt, Wake};
 use serde_json::json;
 
 use super::tls::ServerTls;
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 /// The default endpoint.
 const LISTEN: &str = "iiop://127.0.0.1:2809";
@@ -98,10 +98,10 @@ fn of_service(arguments: &Arguments) -> Option<&'static str> {
     given.into_iter().chain(arguments.tls.flags()).find(|(_, given)| *given).map(|(flag, _)| flag)
 }
 
-pub(super) fn naming(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn naming(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     // Not clap's `args_conflicts_with_subcommands`, which refuses `--format` before a verb too.
     if let (Some(flag), Some(_)) = (of_service(arguments), &arguments.verb) {
-        return Err(Failure::new(format!(
+        return Err(CliError::new(format!(
             "{flag} before `{}` is a flag of the service",
             arguments.name().replace("naming ", "")
         ))
@@ -117,25 +117,25 @@ pub(super) fn naming(arguments: &Arguments, format: Format) -> Result<Held, Fail
     }
 }
 
-fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+fn serve(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     let store = match (&arguments.store, arguments.memory) {
         (_, true) => None,
         (Some(store), _) => Some(store.clone()),
         (None, _) => Some(default_store().ok_or_else(|| {
-            Failure::new("no directory for the names: neither XDG_STATE_HOME nor HOME is an absolute path")
+            CliError::new("no directory for the names: neither XDG_STATE_HOME nor HOME is an absolute path")
                 .help("name one with --store DIR, or use --memory")
         })?),
     };
     // First: a signal may arrive at any time.
     let ended = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(ended.clone())
-        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
-    let hangup = Hangup::on_signal().map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+        .map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
+    let hangup = Hangup::on_signal().map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
     let mut builder = Orb::builder();
     let listen: Vec<_> = arguments.listen.iter().map(String::as_str).collect();
     let listen = if listen.is_empty() { &[LISTEN][..] } else { &listen };
     for endpoint in listen {
-        builder = builder.listen(endpoint).map_err(Failure::new)?;
+        builder = builder.listen(endpoint).map_err(CliError::new)?;
     }
     let (mut builder, renewal) = arguments.tls.server(builder, listen)?;
     renewal.start(hangup, |message| streams::err(format_args!("hyoshi naming: {message}\n")))?;
@@ -143,7 +143,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
         builder = builder.advertise(host);
     }
     let orb = builder.build().map_err(|error| {
-        Failure::new(&error).help("another service may use this address; choose one with --listen iiop://HOST:PORT")
+        CliError::new(&error).help("another service may use this address; choose one with --listen iiop://HOST:PORT")
     })?;
     let mut limits = NamingLimits::default();
     limits.bindings = arguments.bindings.unwrap_or(limits.bindings);
@@ -152,7 +152,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
     if let Some(what) = service.repaired() {
         streams::err(format_args!("warning: {what}\n"));
     }
-    let root = service.root().map_err(Failure::new)?;
+    let root = service.root().map_err(CliError::new)?;
     orb.ready();
     let reference = root.ior().to_string();
     if let Some(path) = &arguments.ior {
@@ -163,7 +163,7 @@ fn serve(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
         ended.wait();
     }
     orb.shutdown();
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 /// The default directory of names (XDG base directory specification: relative paths are ignored).
@@ -173,24 +173,24 @@ fn default_store() -> Option<PathBuf> {
     Some(absolute("XDG_STATE_HOME").or_else(home)?.join("hyoshi/naming"))
 }
 
-fn refused(error: NamingServiceError) -> Failure {
+fn refused(error: NamingServiceError) -> CliError {
     let help = match &error {
         NamingServiceError::Store(StoreError::Io { .. }) => {
             "choose another directory with --store DIR, or use --memory"
         }
-        _ => return Failure::new(error),
+        _ => return CliError::new(error),
     };
-    Failure::new(&error).help(help)
+    CliError::new(&error).help(help)
 }
 
 /// Writes the file in one step, because programs may wait for it.
-fn write(path: &Path, reference: &str) -> Result<(), Failure> {
+fn write(path: &Path, reference: &str) -> Result<(), CliError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let written = fs::write(&beside, format!("{reference}\n")).and_then(|()| fs::rename(&beside, path));
     written.map_err(|error| {
         drop(fs::remove_file(&beside));
-        Failure::new(format!("cannot write the reference to {}: {error}", path.display()))
+        CliError::new(format!("cannot write the reference to {}: {error}", path.display()))
             .help("create the directory, or make it writable")
     })
 }
@@ -201,7 +201,7 @@ fn report(
     reference: &str,
     store: Option<&Path>,
     format: Format,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let at: Vec<_> = orb.endpoints().iter().map(corbaloc).collect();
     let (bindings, contexts) = service.size();
     match format {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -35,25 +35,25 @@ fn source(text: &str) -> Result<LibrarySource, String> {
         }
         ("git", "") => Ok(LibrarySource::Git(env!("CARGO_PKG_REPOSITORY").to_owned())),
         ("git", url) if !url.contains(char::is_control) => Ok(LibrarySource::Git(url.to_owned())),
-        _ => Err(format!("unknown source {text:?}; known: path, git=URL, version")),
+        _ => Err(format!("{text:?} is unknown; known: path, git=URL, version")),
     }
 }
 
-pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn new(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     let directory = &arguments.name;
     let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(valid) {
-        return Err(Failure::new(format!("`{}` is not a valid name of a system", directory.display()))
+        return Err(CliError::new(format!("invalid name of a system: `{}`", directory.display()))
             .help("use letters, digits, `-` and `_`, a letter first, such as `hyoshi new drone`"));
     }
     if TAKEN.contains(&name) {
-        return Err(Failure::new(format!("`{name}` cannot be the name of a Rust program"))
+        return Err(CliError::new(format!("cargo does not permit a program with the name `{name}`"))
             .help("choose another name, such as `hyoshi new drone`"));
     }
     // A broken link exists, too.
     if directory.symlink_metadata().is_ok() {
-        return Err(Failure::new(format!("`{}` exists already", directory.display()))
+        return Err(CliError::new(format!("`{}` exists already", directory.display()))
             .help("choose another name, or remove it first"));
     }
     let dependency = dependency(arguments.source.as_ref())?;
@@ -65,7 +65,7 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
     for (file, template) in files {
         let text = template.replace("{name}", name).replace("{dependency}", &dependency);
         write(&directory.join(file), &text).map_err(|error| {
-            Failure::new(format!("cannot write `{}`: {error}", directory.join(file).display()))
+            CliError::new(format!("cannot write `{}`: {error}", directory.join(file).display()))
                 .help("choose a directory that you may write to")
         })?;
     }
@@ -82,14 +82,14 @@ pub(super) fn new(arguments: &Arguments, format: Format) -> Result<Held, Failure
             streams::out(format_args!("{:#}\n", serde_json::json!({ "hyoshi": head("new"), "made": made })))?;
         }
     }
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 /// Names that mean something else to cargo or to the program.
 const TAKEN: [&str; 9] = ["hyoshi", "std", "core", "alloc", "test", "build", "deps", "examples", "incremental"];
 
 /// The line of the manifest that names the library, with a comment where it is only good on this machine.
-fn dependency(source: Option<&LibrarySource>) -> Result<String, Failure> {
+fn dependency(source: Option<&LibrarySource>) -> Result<String, CliError> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let there = sources.join("Cargo.toml").exists();
     let from = match source {
@@ -97,7 +97,7 @@ fn dependency(source: Option<&LibrarySource>) -> Result<String, Failure> {
         None | Some(LibrarySource::Version) => format!("version = {:?}", env!("CARGO_PKG_VERSION")),
         Some(LibrarySource::Git(url)) => format!("git = {url:?}"),
         Some(LibrarySource::Path) => {
-            return Err(Failure::new("the sources of this command no longer exist")
+            return Err(CliError::new("the sources of this command no longer exist")
                 .help("name another source: --source version, or --source git=URL"));
         }
     };

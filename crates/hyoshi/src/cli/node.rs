@@ -8,13 +8,14 @@ use hyoshi_model::{Span, printable_lines};
 use hyoshi_node::idl::hyoshi_node::{NodeStanding, PeerStanding};
 use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
+use hyoshi_report::figures::time;
 use hyoshi_report::terminal::TerminalStyle;
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
 use serde_json::{Value as Json, json};
 
 use super::answer::{OutputTable, OutputText, VerbOutput};
 use super::tls::TlsPapers;
-use super::{Failure, Format, Held};
+use super::{CliError, Format, VerbOutcome};
 
 #[derive(Debug, Args)]
 #[command(after_help = "`hyoshi run FILE` runs all hosts in one node, `hyoshi run FILE --host NAME` only one:\n  \
@@ -53,7 +54,14 @@ impl Arguments {
     }
 }
 
-const NODES: [Column; 5] = [column("system"), column("host"), column("process"), column("running"), column("peers")];
+const NODES: [Column; 6] = [
+    column("system"),
+    column("host"),
+    column("process").spare(1),
+    column("running"),
+    column("peers").spare(2),
+    column("address"),
+];
 
 const PEERS: [Column; 7] = [
     column("host"),
@@ -65,9 +73,9 @@ const PEERS: [Column; 7] = [
     column("lost"),
 ];
 
-pub(super) fn node(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn node(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     match (arguments.verb, &arguments.at) {
-        (Verb::List, Some(_)) => Err(Failure::new("`node list` lists the nodes of this machine")
+        (Verb::List, Some(_)) => Err(CliError::new("`node list` lists the nodes of this machine")
             .help("`hyoshi node show --at ADDRESS` shows a node of another machine")),
         (Verb::List, None) => list(arguments)?.print(arguments.name(), format),
         (Verb::Show, _) => {
@@ -87,12 +95,12 @@ pub(super) fn node(arguments: &Arguments, format: Format) -> Result<Held, Failur
 }
 
 /// The nodes of this user that answer. The socket of a killed node remains, but does not answer.
-fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, Failure> {
+fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, CliError> {
     let folder = folder().ok_or_else(|| {
-        Failure::new("no directory of nodes: XDG_RUNTIME_DIR is not set").help("--at unix:/PATH names a node's socket")
+        CliError::new("no directory of nodes: XDG_RUNTIME_DIR is not set").help("--at unix:/PATH names a node's socket")
     })?;
     let found = sockets(&folder).map_err(|error| {
-        Failure::new(format_args!("cannot read the directory of nodes {}: {error}", folder.display()))
+        CliError::new(format_args!("cannot read the directory of nodes {}: {error}", folder.display()))
             .help("--at unix:/PATH names a node's socket")
     })?;
     let mut nodes = Vec::new();
@@ -105,13 +113,13 @@ fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, Failure> 
     Ok(nodes)
 }
 
-fn connect(arguments: &Arguments, at: &str) -> Result<NodeClient, Failure> {
+fn connect(arguments: &Arguments, at: &str) -> Result<NodeClient, CliError> {
     let builder = arguments.tls.client(Orb::builder())?;
-    NodeClient::new(builder, at).map_err(|error| Failure::new(&error).help(error.remedy()))
+    NodeClient::new(builder, at).map_err(|error| CliError::new(&error).help(error.remedy()))
 }
 
 /// The selected node.
-fn find(arguments: &Arguments) -> Result<(NodeClient, String), Failure> {
+fn find(arguments: &Arguments) -> Result<(NodeClient, String), CliError> {
     let at = match &arguments.at {
         Some(at) => at.clone(),
         None => {
@@ -119,12 +127,12 @@ fn find(arguments: &Arguments) -> Result<(NodeClient, String), Failure> {
             match &nodes[..] {
                 [(socket, _)] => format!("unix:{}", socket.display()),
                 [] => {
-                    return Err(Failure::new("no node of this user runs here")
+                    return Err(CliError::new("no node of this user runs here")
                         .help("`hyoshi run FILE` starts one; --at ADDRESS names another"));
                 }
                 several => {
                     let all = several.iter().map(|(socket, _)| format!("unix:{}", socket.display()));
-                    return Err(Failure::new(format_args!("{} nodes run here", several.len()))
+                    return Err(CliError::new(format_args!("{} nodes run here", several.len()))
                         .help(format!("--at ADDRESS names one: {}", all.collect::<Vec<_>>().join(", "))));
                 }
             }
@@ -133,15 +141,15 @@ fn find(arguments: &Arguments) -> Result<(NodeClient, String), Failure> {
     Ok((connect(arguments, &at)?, at))
 }
 
-fn failed(at: &str, exception: SystemException) -> Failure {
+fn failed(at: &str, exception: SystemException) -> CliError {
     let help = super::tls::help(&exception).filter(|_| exception.minor != minor::BROKER_NAME);
     let error = ClientError::System { at: at.to_owned(), exception };
-    Failure::new(&error).help(help.unwrap_or(error.remedy()))
+    CliError::new(&error).help(help.unwrap_or(error.remedy()))
 }
 
-fn list(arguments: &Arguments) -> Result<VerbOutput, Failure> {
+fn list(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let nodes = here(arguments)?;
-    let row = |(_, node): &(PathBuf, NodeStanding)| {
+    let row = |(socket, node): &(PathBuf, NodeStanding)| {
         let joined = node.peers.iter().filter(|peer| peer.state == "joined").count();
         vec![
             CellValue::words(&node.system),
@@ -151,8 +159,9 @@ fn list(arguments: &Arguments) -> Result<VerbOutput, Failure> {
             CellValue::words(if node.peers.is_empty() {
                 String::new()
             } else {
-                format!("{joined} of {}", node.peers.len())
+                format!("{joined} of {} joined", node.peers.len())
             }),
+            CellValue::words(format!("unix:{}", socket.display())),
         ]
     };
     let rows = nodes.iter().map(row).collect();
@@ -172,7 +181,7 @@ fn host(node: &NodeStanding) -> String {
 fn running(node: &NodeStanding) -> String {
     let (running, duration) = (Span::from_nanos(node.running), Span::from_nanos(node.duration));
     match (node.gathering, node.host.is_empty()) {
-        (false, _) => format!("{running:.3} of {duration}"),
+        (false, _) => format!("{} of {}", time(running), time(duration)),
         (true, false) => "waits for hosts".to_owned(),
         (true, true) => "starts".to_owned(),
     }
@@ -210,21 +219,19 @@ fn show(node: &NodeStanding, at: &str) -> VerbOutput {
             .filter(|peer| !["joined", "waiting"].contains(&peer.state.as_str()) && !peer.because.is_empty())
         {
             let since = Span::from_nanos(peer.since);
-            text += &printed(&format!("\n{} ({} for {since:.3}): {}\n", peer.host, peer.state, peer.because));
+            text += &printed(&format!("\n{} ({} for {}): {}\n", peer.host, peer.state, time(since), peer.because));
         }
     }
     VerbOutput { text: OutputText::Styled(text), json: json!({ "node": node_json(node, Path::new(at)) }) }
 }
 
 fn peer_row(peer: &PeerStanding) -> Vec<CellValue> {
-    let sign = if peer.offset < 0 { "-" } else { "" };
-    let (offset, error) = (Span::from_nanos(peer.offset.unsigned_abs()), Span::from_nanos(peer.error));
-    let known = |text: String| if peer.compared { CellValue::figure(text) } else { CellValue::words("") };
+    let known = |time: CellValue| if peer.compared { time } else { CellValue::figure("") };
     vec![
         CellValue::words(&peer.host),
         CellValue::words(&peer.state),
-        known(format!("{sign}{offset:.3}")),
-        known(format!("{error:.3}")),
+        known(CellValue::signed_time(peer.offset)),
+        known(CellValue::time(peer.error)),
         CellValue::Count(peer.sent, Tone::Plain),
         CellValue::Count(peer.received, Tone::Plain),
         CellValue::Count(peer.unsent + peer.unconfirmed + peer.rejected, Tone::Plain),

@@ -17,7 +17,7 @@ use hyoshi_trace::{CpuEvent, CpuUser, TraceEvent};
 use serde::Serialize;
 
 use super::load::LoadedSystem;
-use super::{Failure, Format, Held, notes, streams};
+use super::{CliError, Format, VerbOutcome, notes, streams};
 
 /// The HTML report.
 #[derive(Clone, Debug, Default, Args)]
@@ -29,13 +29,13 @@ pub(super) struct ReportTo {
 
 impl ReportTo {
     /// Checks that the report can be written, before a long computation.
-    pub fn try_out(&self, source: &str) -> Result<(), Failure> {
+    pub fn try_out(&self, source: &str) -> Result<(), CliError> {
         self.report.as_deref().map_or(Ok(()), |path| try_out("the report", path, source))
     }
 }
 
 /// Checks that `what` can be written to `path`, which must not be `source`.
-pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failure> {
+pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), CliError> {
     not_over(path, source)?;
     let fail = |error| Err(cannot_write(what, path, &error));
     let Some(name) = path.file_name().filter(|_| !path.is_dir()) else { return fail(ErrorKind::IsADirectory.into()) };
@@ -52,14 +52,14 @@ pub(super) fn try_out(what: &str, path: &Path, source: &str) -> Result<(), Failu
 
 /// Opens a file for writing. Its content remains until [`File::set_len`] or the first write: a run that does not start
 /// destroys nothing.
-pub(super) fn open(path: &Path, source: &str, what: &str) -> Result<File, Failure> {
+pub(super) fn open(path: &Path, source: &str, what: &str) -> Result<File, CliError> {
     not_over(path, source)?;
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.map_err(|error| cannot_write(what, path, &error))
 }
 
 /// An error of writing, with a remedy.
-pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failure {
+pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> CliError {
     let help = match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => "create its directory first, or name another file",
         ErrorKind::IsADirectory => "name a file in this directory",
@@ -71,14 +71,14 @@ pub(super) fn cannot_write(what: &str, path: &Path, error: &io::Error) -> Failur
         }
         _ => "name another file",
     };
-    Failure::new(format!("cannot write {what} {}: {error}", path.display())).help(help)
+    CliError::new(format!("cannot write {what} {}: {error}", path.display())).help(help)
 }
 
 /// Rejects a file that the results are computed from.
-fn not_over(path: &Path, source: &str) -> Result<(), Failure> {
+fn not_over(path: &Path, source: &str) -> Result<(), CliError> {
     match (path.canonicalize(), Path::new(source).canonicalize()) {
         (Ok(real), Ok(same)) if real == same && same.is_file() => {
-            Err(Failure::new(format!("cannot overwrite {}: the results are computed from it", path.display()))
+            Err(CliError::new(format!("cannot overwrite {}: the results are computed from it", path.display()))
                 .help("name another file"))
         }
         _ => Ok(()),
@@ -91,8 +91,8 @@ pub(super) fn publish(
     report: Option<&Path>,
     format: Format,
     detail: Detail,
-    failures: Vec<Failure>,
-) -> Result<Held, Failure> {
+    failures: Vec<CliError>,
+) -> Result<VerbOutcome, CliError> {
     publish_with(account, None, report, format, detail, failures)
 }
 
@@ -111,8 +111,8 @@ pub(super) fn publish_with(
     report: Option<&Path>,
     format: Format,
     detail: Detail,
-    mut failures: Vec<Failure>,
-) -> Result<Held, Failure> {
+    mut failures: Vec<CliError>,
+) -> Result<VerbOutcome, CliError> {
     let saved = report.map(|path| save(path, &account.html()).map(|()| path));
     let saved = saved.transpose().unwrap_or_else(|error| {
         failures.push(cannot_write("the report", &error.path, &error.source));
@@ -129,17 +129,17 @@ pub(super) fn publish_with(
             failures.iter().for_each(|failure| failure.print(account.verb, format));
         }
         Format::Json => {
-            let errors: Vec<_> = failures.iter().flat_map(Failure::json).collect();
+            let errors: Vec<_> = failures.iter().flat_map(CliError::json).collect();
             let again = again.map(|again| again.json);
-            let told = SummaryJson { summary: &summary, again, errors };
-            let object = serde_json::to_string_pretty(&told).map_err(Failure::new)?;
+            let json = SummaryJson { summary: &summary, again, errors };
+            let object = serde_json::to_string_pretty(&json).map_err(CliError::new)?;
             streams::out(format_args!("{object}\n"))?;
         }
     }
     match (failures.is_empty(), summary.verdict.holds, account.interrupted) {
-        (false, ..) => Err(Failure::Told),
-        (true, true, true) => Ok(Held::Interrupted),
-        (true, holds, _) => Ok(Held::when(holds)),
+        (false, ..) => Err(CliError::Reported),
+        (true, true, true) => Ok(VerbOutcome::Interrupted),
+        (true, holds, _) => Ok(VerbOutcome::of(holds)),
     }
 }
 
@@ -190,7 +190,7 @@ pub(super) struct RecordTo {
 }
 
 impl RecordTo {
-    pub fn open(path: &Path, ready: &LoadedSystem) -> Result<Self, Failure> {
+    pub fn open(path: &Path, ready: &LoadedSystem) -> Result<Self, CliError> {
         let file = open(path, &ready.file, "the recording")?;
         Ok(RecordTo { file, path: path.into() })
     }
@@ -205,7 +205,7 @@ impl RecordTo {
         host: Option<HostId>,
         run: [u8; 16],
         facts: Vec<Fact>,
-    ) -> Result<Recorder, Failure> {
+    ) -> Result<Recorder, CliError> {
         let RecordTo { file, path } = self;
         let here = |id: &ProcessorId| host.is_none_or(|host| ready.system.processor(*id).host == host);
         let header = RecordingHeader {
@@ -224,7 +224,7 @@ impl RecordTo {
         drop(file.set_len(0));
         let writer = RecordingWriter::new(file, path.display().to_string(), &header).map_err(|error| match error {
             WriteError::Io { source, .. } => cannot_write("the recording", &path, &source),
-            other => Failure::new(other),
+            other => CliError::new(other),
         })?;
         Ok(Recorder { writer, named: 0, names: None, flushed: Instant::ZERO })
     }
@@ -244,7 +244,7 @@ pub(super) struct Recorder {
 pub(super) const FLUSH: Span = Span::from_millis(500);
 
 /// Rejects a file for two results: the second would overwrite the first.
-pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), CliError> {
     // A new file is identified by its directory.
     let real = |path: &Path| {
         let folder = match path.parent() {
@@ -261,7 +261,7 @@ pub(super) fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     for (index, (option, path, file)) in named.iter().enumerate() {
         if let Some((other, ..)) = named[..index].iter().find(|(_, _, earlier)| earlier == file) {
             let message = format!("{other} and {option} name the same file, {}", path.display());
-            return Err(Failure::new(message).help("name two files"));
+            return Err(CliError::new(message).help("name two files"));
         }
     }
     Ok(())
@@ -274,7 +274,7 @@ impl Recorder {
         self
     }
 
-    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) -> Result<(), Failure> {
+    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) -> Result<(), CliError> {
         if let (TraceEvent::Cpu(CpuEvent::Switch { to: CpuUser::Other(number), .. }), Some(names)) =
             (event, &self.names)
             && *number as usize >= self.named
@@ -284,28 +284,28 @@ impl Recorder {
                 self.named += 1;
             }
         }
-        self.writer.event(processor, now, event).map_err(Failure::new)
+        self.writer.event(processor, now, event).map_err(CliError::new)
     }
 
     /// Flushes at intervals of virtual time; `now` is the time of the next event of any processor.
-    pub fn keep_up(&mut self, processors: usize, now: Instant) -> Result<(), Failure> {
+    pub fn keep_up(&mut self, processors: usize, now: Instant) -> Result<(), CliError> {
         if now.since(self.flushed) < FLUSH {
             return Ok(());
         }
         self.flushed = now;
         let before = Instant::from_nanos(now.as_nanos().saturating_sub(1));
-        self.writer.flush_until(processors, before).map_err(Failure::new)
+        self.writer.flush_until(processors, before).map_err(CliError::new)
     }
 
-    /// Flushes to the operating system, with the statement that all events until `told` are recorded. The data then
+    /// Flushes to the operating system, with the statement that all events until `until` are recorded. The data then
     /// survives the end of this process.
-    pub fn flush_until(&mut self, processors: usize, told: Instant) -> Result<(), Failure> {
+    pub fn flush_until(&mut self, processors: usize, until: Instant) -> Result<(), CliError> {
         // With one processor its events suffice.
-        let flushed = if processors > 1 { self.writer.flush_until(processors, told) } else { self.writer.flush() };
-        flushed.map_err(Failure::new)
+        let flushed = if processors > 1 { self.writer.flush_until(processors, until) } else { self.writer.flush() };
+        flushed.map_err(CliError::new)
     }
 
-    pub fn finish(self) -> Result<(), Failure> {
-        self.writer.finish().map(drop).map_err(Failure::new)
+    pub fn finish(self) -> Result<(), CliError> {
+        self.writer.finish().map(drop).map_err(CliError::new)
     }
 }

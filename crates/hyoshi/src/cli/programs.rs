@@ -37,21 +37,21 @@ pub(super) fn notes(system: &System) -> Vec<ReportNote> {
             system.brokered.programs.iter().filter(|program| which(program)).map(|program| program.name.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let told = |names: String, text: &str, remedy: &str| {
+    let note_on = |names: String, text: &str, remedy: &str| {
         let remedy = Some(remedy.to_owned());
         (!names.is_empty())
             .then(|| ReportNote { remedy, ..note(NoteLevel::Info, "reservations", format!("{text}: {names}")) })
     };
     let idle = of(&|program| program.execution_times.is_empty());
-    let elsewhere = of(&has_external_advocate);
+    let external = of(&has_external_advocate);
     let all = [
-        told(
+        note_on(
             idle,
             "programs without declared execution times are idle in a simulation",
             "set `takes` in their sections",
         ),
-        told(
-            elsewhere,
+        note_on(
+            external,
             "advocates in other processes and libraries are skipped in a simulation",
             "`hyoshi run` uses them",
         ),

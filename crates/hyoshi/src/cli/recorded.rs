@@ -15,7 +15,7 @@ use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::TraceEvent;
 use hyoshi_trace::recording::{RangeCheck, RangeError, ReadError, RecordingHeader, RecordingReader};
 
-use super::Failure;
+use super::CliError;
 use super::costs::{self, CostsFrom};
 use super::load::{Changes, LoadedSystem, known_strategy, plan};
 
@@ -39,17 +39,17 @@ struct Recalled {
 }
 
 impl Recorded {
-    pub fn open(path: &Path, strategies: &Strategies) -> Result<Recorded, Failure> {
+    pub fn open(path: &Path, strategies: &Strategies) -> Result<Recorded, CliError> {
         let opened = reader(path)?;
         let header = opened.header().clone();
         drop(opened);
         let name = "system.toml (in the recording)";
         let costs = costs::recalled_instead(&header.files)?;
         let known = ReadContext { files: header.files.clone(), costs, ..ReadContext::default() };
-        let mut system = read_with(&header.system, name, None, &known).map_err(Failure::File)?.system.into_contents();
+        let mut system = read_with(&header.system, name, None, &known).map_err(CliError::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
         let recalled = Recalled::try_parse_from(words).map_err(|error| {
-            Failure::new(format!("the recording {} contains an invalid change: {error}", path.display()))
+            CliError::new(format!("the recording {} contains an invalid change: {error}", path.display()))
         })?;
         recalled.changes.apply(&mut system);
         recalled.costs.recalled(&header.files, &mut system)?;
@@ -59,7 +59,7 @@ impl Recorded {
         let known = header.processors.last().is_some_and(|last| (*last as usize) < system.processors.len());
         if !sorted || !known {
             let message = format!("the recording {} names processors that its system does not have", path.display());
-            return Err(Failure::new(message).help("it was edited or damaged; record again"));
+            return Err(CliError::new(message).help("it was edited or damaged; record again"));
         }
         let plan = plan(&system, strategies)?;
         Ok(Recorded { path: path.into(), header, system: system.into(), plan: plan.into(), cut: OnceCell::new() })
@@ -72,7 +72,7 @@ impl Recorded {
         costs: &CostsFrom,
         mut notes: Vec<ReportNote>,
         strategies: &Strategies,
-    ) -> Result<LoadedSystem, Failure> {
+    ) -> Result<LoadedSystem, CliError> {
         known_strategy(changes, strategies)?;
         let mut system = Contents::clone(&self.system);
         changes.apply(&mut system);
@@ -97,7 +97,7 @@ impl Recorded {
     pub fn events(
         &self,
         each: impl FnMut(ProcessorId, Instant, TraceEvent) -> ControlFlow<()>,
-    ) -> Result<Left, Failure> {
+    ) -> Result<ReadingEnd, CliError> {
         let mut left = self.events_before_damage(each)?;
         left.damaged.take().map_or(Ok(left), Err)
     }
@@ -106,7 +106,7 @@ impl Recorded {
     pub fn events_before_damage(
         &self,
         mut each: impl FnMut(ProcessorId, Instant, TraceEvent) -> ControlFlow<()>,
-    ) -> Result<Left, Failure> {
+    ) -> Result<ReadingEnd, CliError> {
         let mut reader = reader(&self.path)?;
         let mut fits = RangeCheck::new(&self.system).of_part(&self.header.processors);
         let cut = self.cut()?;
@@ -141,7 +141,7 @@ impl Recorded {
             format!("{torn}{}", common.unwrap_or_default())
         });
         let (names, part) = (reader.names().to_vec(), self.part());
-        Ok(Left { lost, torn, cut, last: cut.unwrap_or(last), damaged, names, part })
+        Ok(ReadingEnd { lost, torn, cut, last: cut.unwrap_or(last), damaged, names, part })
     }
 
     /// The hosts that it contains, in words; `None` if all.
@@ -161,19 +161,27 @@ impl Recorded {
         (!missing.is_empty()).then(|| format!("it contains only {}, not {}", names(here), names(missing)))
     }
 
+    /// The host of all its processors, if the system has others.
+    pub fn only_host(&self) -> Option<HostId> {
+        let mut hosts = self.header.processors.iter().map(|index| self.system.processors[*index as usize].host);
+        let host = hosts.next()?;
+        let is_only = hosts.all(|other| other == host) && self.system.processors.iter().any(|one| one.host != host);
+        is_only.then_some(host)
+    }
+
     /// The reference host of its times: the first that it contains.
     pub fn clock(&self) -> HostId {
         let hosts = self.header.processors.iter().map(|index| self.system.processors[*index as usize].host);
         hosts.min().unwrap_or(HostId(0))
     }
 
-    pub fn does_not_fit(&self, misfit: &RangeError) -> Failure {
-        Failure::new(format!("the recording {} does not match the system in it: {misfit}", self.path.display()))
+    pub fn does_not_fit(&self, misfit: &RangeError) -> CliError {
+        CliError::new(format!("the recording {} does not match the system in it: {misfit}", self.path.display()))
     }
 
     /// The last instant for which a truncated recording has events of all processors; `None` if it is complete, or has
     /// one processor.
-    fn cut(&self) -> Result<Option<Instant>, Failure> {
+    fn cut(&self) -> Result<Option<Instant>, CliError> {
         let processors = &self.header.processors;
         if processors.len() < 2 {
             return Ok(None);
@@ -191,7 +199,7 @@ impl Recorded {
 }
 
 /// The state of a recording after its events were read.
-pub(super) struct Left {
+pub(super) struct ReadingEnd {
     /// Events that were lost while recording.
     pub lost: u64,
     /// How it ends within a block.
@@ -201,14 +209,14 @@ pub(super) struct Left {
     /// The same; of a complete recording, the time of its last event.
     pub last: Instant,
     /// Why the rest could not be read.
-    pub damaged: Option<Failure>,
+    pub damaged: Option<CliError>,
     /// The names of other threads.
     pub names: Vec<String>,
     /// Which hosts it contains, if not all.
     pub part: Option<String>,
 }
 
-pub(super) fn reader(path: &Path) -> Result<RecordingReader<BufReader<File>>, Failure> {
+pub(super) fn reader(path: &Path) -> Result<RecordingReader<BufReader<File>>, CliError> {
     let file = File::open(path).map_err(|error| cannot_read(path, ReadError::Io(error)))?;
     RecordingReader::new(BufReader::with_capacity(READ, file)).map_err(|error| cannot_read(path, error))
 }
@@ -216,7 +224,7 @@ pub(super) fn reader(path: &Path) -> Result<RecordingReader<BufReader<File>>, Fa
 /// The size of read buffers: more than a block.
 const READ: usize = 128 << 10;
 
-pub(super) fn cannot_read(path: &Path, error: ReadError) -> Failure {
+pub(super) fn cannot_read(path: &Path, error: ReadError) -> CliError {
     match error {
         ReadError::Io(error) => {
             let help = match error.kind() {
@@ -225,8 +233,8 @@ pub(super) fn cannot_read(path: &Path, error: ReadError) -> Failure {
                 ErrorKind::PermissionDenied => "make it readable for this user: chmod +r",
                 _ => "check that other programs can read the file",
             };
-            Failure::new(format!("cannot read {}: {error}", path.display())).help(help)
+            CliError::new(format!("cannot read {}: {error}", path.display())).help(help)
         }
-        error => Failure::new(format!("cannot read {}: {error}", path.display())),
+        error => CliError::new(format!("cannot read {}: {error}", path.display())),
     }
 }

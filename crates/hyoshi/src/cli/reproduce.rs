@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::output::{cannot_write, command_line};
 use super::progress::ProgressLine;
-use super::{Failure, Format, Held, head, streams};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -32,7 +32,7 @@ enum Paper {
     Broker(broker::Arguments),
 }
 
-pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     match &arguments.paper {
         Paper::Kokyu(arguments) => kokyu::kokyu(arguments, format),
         Paper::Broker(arguments) => broker::broker(arguments, format),
@@ -40,9 +40,9 @@ pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<Held, F
 }
 
 /// Runs a long computation: shows its steps on a terminal, and ends on an interrupt.
-fn watched<R>(format: Format, work: impl FnOnce(ExperimentControl<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
+fn watched<R>(format: Format, work: impl FnOnce(ExperimentControl<'_>) -> Result<R, CliError>) -> Result<R, CliError> {
     let interrupt = Interrupt::on_signals(Arc::new(Wake::new()))
-        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+        .map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
     let line = Mutex::new(ProgressLine::new(format));
     let line = || line.lock().unwrap_or_else(PoisonError::into_inner);
     let step = |what: &str| line().step(&format!("{what} ..."));
@@ -51,8 +51,8 @@ fn watched<R>(format: Format, work: impl FnOnce(ExperimentControl<'_>) -> Result
     Ok(done)
 }
 
-fn stopped(_: Stopped) -> Failure {
-    Failure::new("interrupted before the claims were rated")
+fn stopped(_: Stopped) -> CliError {
+    CliError::new("interrupted before the claims were rated")
 }
 
 /// The output of a paper for people.
@@ -78,7 +78,7 @@ fn print<R: Serialize>(
     reproduced: &R,
     report: Option<&Path>,
     format: Format,
-) -> Result<Held, Failure> {
+) -> Result<VerbOutcome, CliError> {
     let command = command_line();
     if let Some(path) = report {
         save(path, &(pieces.page)(&command)).map_err(|error| cannot_write("the page", &error.path, &error.source))?;
@@ -95,8 +95,8 @@ fn print<R: Serialize>(
             let mut hyoshi = head("reproduce");
             hyoshi["command"] = command.into();
             let object = serde_json::to_string_pretty(&ReproducedJson { hyoshi, paper: pieces.paper, reproduced });
-            streams::out(format_args!("{}\n", object.map_err(Failure::new)?))?;
+            streams::out(format_args!("{}\n", object.map_err(CliError::new)?))?;
         }
     }
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as WallClock};
 
 use clap::Args;
-use hyoshi_model::{Instant, ProcessorId, Span, System};
+use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
 use hyoshi_os::KernelRequest;
 use hyoshi_os::process::unique;
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::switches::SwitchVisibility;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
-use hyoshi_report::figures::time;
+use hyoshi_report::figures::{count, time};
 use hyoshi_report::{LiveTable, NoteLevel, ReportInput, ReportNote};
 use hyoshi_runtime::{EndedBy, Finished, Node, RunNote, RunningNode, StartError};
 use hyoshi_sched::Strategies;
 use hyoshi_trace::recording::{Fact, FactLevel};
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::{DispatchDecision, TraceEvent};
+use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
 use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
@@ -36,7 +36,7 @@ use super::programs::RunningPrograms;
 use super::proved::Analysing;
 #[cfg(not(feature = "broker"))]
 use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPrograms};
-use super::{Failure, Format, Held, default_report};
+use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
 use hosts::{HostArguments, JoinedHost, RunControl};
 
@@ -77,15 +77,24 @@ pub(super) struct Arguments {
 
 /// Receives the events from the rings, on this command's own thread, below every lane.
 struct RunEvents<'a> {
+    system: &'a System,
+    /// The only host of this process; `None` for all.
+    host: Option<HostId>,
     observer: Observer<'a>,
     recorder: Option<Recorder>,
-    failed: Option<Failure>,
+    failed: Option<CliError>,
     /// Processors whose lanes the hard cap has paused.
     paused: Vec<ProcessorId>,
 }
 
 impl RunEvents<'_> {
     fn event(&mut self, processor: ProcessorId, now: Instant, event: TraceEvent) {
+        if let (Some(host), TraceEvent::Input(Input::Signal(signal))) = (self.host, &event)
+            && self.system.processor(self.system.operation(signal.from).on).host != host
+        {
+            // The recording of its host has the sending.
+            self.observer.crosses(processor, None);
+        }
         self.observer.event(processor, now, &event);
         if let TraceEvent::Decision(DispatchDecision::Pause { on: true }) = &event
             && !self.paused.contains(&processor)
@@ -98,10 +107,10 @@ impl RunEvents<'_> {
         self.forget_failed_recorder();
     }
 
-    /// All events until `told` were passed on.
-    fn flush(&mut self, processors: usize, told: Instant) {
+    /// All events until `until` were passed on.
+    fn flush(&mut self, processors: usize, until: Instant) {
         if let Some(recorder) = &mut self.recorder {
-            self.failed = recorder.flush_until(processors, told).err();
+            self.failed = recorder.flush_until(processors, until).err();
         }
         self.forget_failed_recorder();
     }
@@ -119,7 +128,7 @@ pub(super) fn run(
     strategies: &Strategies,
     bodies: Bodies,
     format: Format,
-) -> Result<Held, Failure> {
+) -> Result<VerbOutcome, CliError> {
     let ready = load(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
     let report = match (&arguments.report.report, arguments.no_report) {
         (_, true) => None,
@@ -137,7 +146,7 @@ pub(super) fn run(
     let record_to = arguments.record.as_deref().map(|path| RecordTo::open(path, &ready)).transpose()?;
     let wake = Arc::new(Wake::new());
     let interrupt =
-        Interrupt::on_signals(wake).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+        Interrupt::on_signals(wake).map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
     let host = arguments.hosts.host(&ready.system)?;
     let node = match host {
         Some(host) => Node::for_host(ready.system.clone(), ready.plan.clone(), host),
@@ -147,10 +156,8 @@ pub(super) fn run(
     let node = node.share_cpu(arguments.share_cpu);
     // Only recordings contain context switches.
     let node = node.watch(record_to.is_some());
-    let mut node = bodies.install(&ready.system, node).map_err(Failure::new)?;
-    let not_started = |error: StartError| {
-        Failure::new(error).help("`hyoshi doctor` lists what this machine permits, with a remedy for each refusal")
-    };
+    let mut node = bodies.install(&ready.system, node).map_err(CliError::new)?;
+    let not_started = |error: StartError| CliError::new(&error).help(error.remedy());
     #[cfg(feature = "broker")]
     let socket = arguments.socket.as_deref();
     #[cfg(not(feature = "broker"))]
@@ -168,7 +175,9 @@ pub(super) fn run(
         host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
     let run = match &joined {
         Some(joined) => joined.run(),
-        None => unique().map_err(|error| Failure::new(format!("cannot read random bytes from the kernel: {error}")))?,
+        None => {
+            unique().map_err(|error| CliError::new(format!("cannot read random bytes from the kernel: {error}")))?
+        }
     };
     let started_unix_ns = unix_now();
     let running = match &joined {
@@ -188,7 +197,7 @@ pub(super) fn run(
     let recorder = recorder.map(|recorder| recorder.names(names.clone()));
     let causes = cause_analysis(&ready.system, &ready.plan, false, format, report.is_some());
     let observer = Observer::new(&ready.system).with_causes(causes);
-    let mut watching = RunEvents { observer, recorder, failed: None, paused: Vec::new() };
+    let mut watching = RunEvents { system: &ready.system, host, observer, recorder, failed: None, paused: Vec::new() };
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
@@ -209,6 +218,7 @@ pub(super) fn run(
         file: &ready.file,
         source: &ready.source,
         system: &ready.system,
+        host,
         plan: &ready.plan,
         figures: watching.observer.figures(end),
         analysis: proved.analysis(),
@@ -238,9 +248,9 @@ pub(super) fn run(
         publish(&account, report.as_deref(), format, arguments.verbose.detail(), unrecorded.into_iter().collect())?;
     match finished.ended_by {
         EndedBy::Runaway { .. } | EndedBy::Panicked { .. } | EndedBy::Broken { .. } | EndedBy::Overloaded { .. } => {
-            Ok(Held::No)
+            Ok(VerbOutcome::Negative)
         }
-        EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted if programs.failed => Ok(Held::No),
+        EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted if programs.failed => Ok(VerbOutcome::Negative),
         EndedBy::Duration | EndedBy::Stopped | EndedBy::Interrupted => Ok(held),
     }
 }
@@ -255,7 +265,7 @@ fn watch(
     format: Format,
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
-    let mut live = (format == Format::Text).then(|| LiveTable::of_stdout(system, system.duration));
+    let mut live = (format == Format::Text).then(|| LiveTable::of_stderr(system, system.duration));
     let mut flushed = Instant::ZERO;
     while !running.finished() {
         std::thread::sleep(POLL);
@@ -364,20 +374,24 @@ fn notes(finished: &Finished, ready: &LoadedSystem) -> Vec<ReportNote> {
         | EndedBy::Overloaded { .. }) => notes.push(note(NoteLevel::Failed, "end", ended)),
     }
     if finished.lost.signals > 0 {
-        let text =
-            format!("{} completions for other processors were lost, because a link was full", finished.lost.signals);
+        let text = format!(
+            "{} completions for other processors were lost, because a link was full",
+            count(finished.lost.signals)
+        );
         notes.push(note(NoteLevel::Degraded, "link", text));
     }
     if finished.lost.switches > 0 {
-        let text =
-            format!("{} records of context switches were lost: some use of CPUs is unknown", finished.lost.switches);
+        let text = format!(
+            "{} records of context switches were lost: some use of CPUs is unknown",
+            count(finished.lost.switches)
+        );
         notes.push(note(NoteLevel::Info, SWITCHES, text));
     }
     for (processor, cpu, stolen) in &finished.stolen {
         let stolen = stolen.unwrap_or_default();
         if stolen > Span::from_millis(10) {
             let name = &ready.system.processor(*processor).name;
-            let text = format!("the host used {} of CPU {cpu} (processor {name}) during the run", time(stolen));
+            let text = format!("a hypervisor used {} of CPU {cpu} (processor {name}) during the run", time(stolen));
             notes.push(note(NoteLevel::Degraded, STEAL, text));
         }
     }

@@ -25,7 +25,7 @@ use super::notes::{Verbose, note, warning};
 use super::output::{RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish_with};
 use super::progress::ProgressLine;
 use super::proved::Analysing;
-use super::{Failure, Format, Held};
+use super::{CliError, Format, VerbOutcome};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -61,7 +61,7 @@ struct SimulationOutputs<'a> {
     recorder: Option<Recorder>,
     processors: usize,
     /// The first error of writing, which ends the simulation.
-    failed: Option<Failure>,
+    failed: Option<CliError>,
 }
 
 struct OutputProbe<'a, 's> {
@@ -99,7 +99,7 @@ impl SimulationOutputs<'_> {
     }
 }
 
-pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
+pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<VerbOutcome, CliError> {
     let (changes, costs) = (&arguments.changes, &arguments.costs);
     let (incident, ready) = match (&arguments.from, &arguments.file) {
         (Some(from), _) => {
@@ -109,11 +109,11 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         }
         (None, Some(_)) if arguments.links.is_some() => {
             return Err(
-                Failure::new("--links without --from").help("name a recording: sim --from RUN --links recorded")
+                CliError::new("--links without --from").help("name a recording: sim --from RUN --links recorded")
             );
         }
         (None, Some(file)) => (None, load(file, changes, costs, strategies, format)?),
-        (None, None) => return Err(Failure::new("there is nothing to simulate").help("name a system's file")),
+        (None, None) => return Err(CliError::new("there is nothing to simulate").help("name a system's file")),
     };
     let system = &*ready.system;
     let (report, record) = (arguments.report.report.as_deref(), arguments.record.as_deref());
@@ -134,7 +134,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let sink =
         RefCell::new(SimulationOutputs { observer, jobs, recorder, processors: system.processors.len(), failed: None });
     let interrupt = Interrupt::on_signals(std::sync::Arc::new(Wake::new()))
-        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+        .map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
     let until = incident.as_ref().map_or(Instant::ZERO + system.duration, Incident::until);
     let mut progress = ProgressLine::new(format);
     let analysing = Analysing::begin(&ready.system, &ready.plan);
@@ -212,6 +212,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         file: &ready.file,
         source: &ready.source,
         system,
+        host: None,
         plan: &ready.plan,
         figures: sink.observer.figures(end),
         analysis: proved.analysis(),

@@ -10,7 +10,7 @@ use hyoshi_orb::{OrbBuilder, SystemException, TlsClient, TlsServer, minor};
 pub(super) use files::CertificateReload;
 use files::{Files, unusable};
 
-use super::Failure;
+use super::CliError;
 
 /// TLS of verbs that call objects.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub(super) struct ClientTls {
 
 impl ClientTls {
     /// The ORB that these flags request.
-    pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, Failure> {
+    pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, CliError> {
         let builder = if self.tls_only { builder.tls_only() } else { builder };
         let files = Files {
             cert: self.tls_cert.clone(),
@@ -93,12 +93,12 @@ impl ServerTls {
         &self,
         mut builder: OrbBuilder,
         endpoints: &[&str],
-    ) -> Result<(OrbBuilder, CertificateReload), Failure> {
+    ) -> Result<(OrbBuilder, CertificateReload), CliError> {
         let secure = endpoints.iter().find(|endpoint| endpoint.starts_with("ssliop://"));
         if self.tls_cert.is_none() {
             let without = [("--tls-key", &self.tls_key), ("--tls-clients", &self.tls_clients)];
             if let Some((flag, _)) = without.into_iter().find(|(_, file)| file.is_some()) {
-                return Err(Failure::new(format!("{flag} needs the service's own certificate"))
+                return Err(CliError::new(format!("{flag} needs the service's own certificate"))
                     .help("add --tls-cert FILE and --listen ssliop://HOST:PORT"));
             }
         }
@@ -113,13 +113,13 @@ impl ServerTls {
         };
         let used = match (secure, &self.tls_cert) {
             (Some(endpoint), None) => {
-                return Err(Failure::new(format!("{endpoint} needs a certificate"))
+                return Err(CliError::new(format!("{endpoint} needs a certificate"))
                     .help("--tls-cert FILE names it, --tls-key FILE its private key"));
             }
             (Some(_), Some(_)) => files.load(true)?,
             (None, Some(_)) if self.tls_roots.is_none() || self.tls_clients.is_some() => {
                 files.identity()?;
-                return Err(Failure::new("no endpoint uses TLS")
+                return Err(CliError::new("no endpoint uses TLS")
                     .help("add --listen ssliop://HOST:PORT, or leave the certificate out"));
             }
             (None, _) => files.load(false)?,
@@ -157,10 +157,10 @@ pub(super) struct TlsPapers {
 
 impl TlsPapers {
     /// The ORB of a client.
-    pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, Failure> {
+    pub fn client(&self, builder: OrbBuilder) -> Result<OrbBuilder, CliError> {
         let with_roots = [("--tls-name", self.tls_name.is_some()), self.own()];
         if let (None, Some((flag, _))) = (&self.tls_roots, with_roots.into_iter().find(|(_, given)| *given)) {
-            return Err(Failure::new(format_args!("{flag} needs --tls-roots"))
+            return Err(CliError::new(format_args!("{flag} needs --tls-roots"))
                 .help("--tls-roots FILE names trusted authorities"));
         }
         calling(builder, self.files(None).load(false)?.client)
@@ -179,11 +179,11 @@ impl TlsPapers {
     }
 
     /// How a broker serves clients of the authorities in this file, and the renewal of its certificates.
-    pub fn server(&self, clients: &Path) -> Result<(TlsServer, CertificateReload), Failure> {
+    pub fn server(&self, clients: &Path) -> Result<(TlsServer, CertificateReload), CliError> {
         let files = Files { roots: None, guarded: true, ..self.files(Some(clients)) };
         let used = files.load(true)?;
         let server = used.server.clone().ok_or_else(|| {
-            Failure::new("serving over TLS needs a certificate")
+            CliError::new("serving over TLS needs a certificate")
                 .help("--tls-cert FILE names it, --tls-key FILE its private key")
         })?;
         Ok((server, CertificateReload { files, used }))
@@ -205,7 +205,7 @@ pub(super) fn peers(
     cert: &Path,
     key: Option<&PathBuf>,
     roots: Option<&PathBuf>,
-) -> Result<(TlsServer, TlsClient, CertificateReload), Failure> {
+) -> Result<(TlsServer, TlsClient, CertificateReload), CliError> {
     let files = Files {
         cert: Some(cert.to_owned()),
         key: key.cloned(),
@@ -218,12 +218,12 @@ pub(super) fn peers(
     let used = files.load(true)?;
     match (used.server.clone(), used.client.clone()) {
         (Some(server), Some(client)) => Ok((server, client, CertificateReload { files, used })),
-        _ => Err(Failure::new("endpoints over TLS need a certificate and trusted authorities")
+        _ => Err(CliError::new("endpoints over TLS need a certificate and trusted authorities")
             .help("--tls-cert FILE and --tls-roots FILE name them")),
     }
 }
 
-fn calling(builder: OrbBuilder, client: Option<TlsClient>) -> Result<OrbBuilder, Failure> {
+fn calling(builder: OrbBuilder, client: Option<TlsClient>) -> Result<OrbBuilder, CliError> {
     match client {
         None => Ok(builder),
         Some(client) => builder.tls_client(client).map_err(|error| unusable("--tls-cert", &error)),

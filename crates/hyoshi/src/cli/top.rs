@@ -18,15 +18,15 @@ use hyoshi_report::TerminalStyle;
 use hyoshi_report::terminal::can_redraw;
 use serde_json::json;
 
-use super::broker::{At, Ended, Whom, ended, status_json, task_json};
-use super::{Failure, Format, Held, head, streams};
+use super::broker::{At, BrokerSelection, Ended, ended, status_json, task_json};
+use super::{CliError, Format, VerbOutcome, head, streams};
 use screen::Screen;
 use view::{BrokerSample, SortKey, View};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Keys: the first letter of a column's name sorts by it (n name, i importance, p period, a asks, h holds, \
-                        c CPU, r reports). The same key again reverses the order; q quits.\n  \
+    after_help = "Keys sort by a column: n name, i importance, p period, r requested, s reserved, c CPU, t reports. \
+                        The same key again reverses the order; q quits.\n  \
                         hyoshi top --sort cpu\n  \
                         hyoshi top --once --format json"
 )]
@@ -43,21 +43,21 @@ pub(super) struct Top {
     #[command(flatten)]
     at: At,
     #[command(flatten)]
-    whom: Whom,
+    selection: BrokerSelection,
 }
 
 /// How often keys are read.
 const KEYS: Span = Span::from_millis(50);
 
-pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
+pub(super) fn top(top: &Top, format: Format) -> Result<VerbOutcome, CliError> {
     if top.every < Span::from_millis(100) {
-        let failure = Failure::new(format_args!("--every {} is too short", top.every));
+        let failure = CliError::new(format_args!("--every {} is too short", top.every));
         return Err(failure.help("use at least 100ms, because each sample costs CPU time"));
     }
     let (wake, clock) = (Arc::new(Wake::new()), MonotonicClock::start());
     let interrupt = Interrupt::on_signals(wake.clone());
-    let interrupt = interrupt.map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
-    let client = match top.whom.one(&top.at) {
+    let interrupt = interrupt.map_err(|error| CliError::new(format_args!("cannot listen for signals: {error}")))?;
+    let client = match top.selection.one(&top.at) {
         Ok(client) => client,
         Err(Ended::Told(failure)) => return Err(failure),
         Err(Ended::Broker(error)) => return ended("top", &error, format),
@@ -66,7 +66,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
     let samples = samples(client, clock, top.every);
     let drawn = can_redraw(&std::io::stdout()) && format == Format::Text && !top.once;
     let mut screen = drawn.then(Screen::enter).transpose().map_err(|error| {
-        Failure::new(format_args!("cannot draw on the terminal: {error}"))
+        CliError::new(format_args!("cannot draw on the terminal: {error}"))
             .help("print plain text instead: `hyoshi top | cat`")
     })?;
     let mut seen = 0;
@@ -79,7 +79,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
             }
             Err(TryRecvError::Empty) => false,
             Err(TryRecvError::Disconnected) => {
-                return Err(Failure::new("the thread that queries the broker has ended"));
+                return Err(CliError::new("the thread that queries the broker has ended"));
             }
         };
         match &mut screen {
@@ -88,7 +88,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
                     break;
                 }
                 let shown = screen.show(&view);
-                shown.map_err(|error| Failure::new(format_args!("cannot draw on the terminal: {error}")))?;
+                shown.map_err(|error| CliError::new(format_args!("cannot draw on the terminal: {error}")))?;
             }
             // The use of CPUs needs two samples.
             None if news && seen > 1 => {
@@ -100,7 +100,7 @@ pub(super) fn top(top: &Top, format: Format) -> Result<Held, Failure> {
             None => drop(wake.wait_until(&clock, clock.now() + KEYS)),
         }
     }
-    Ok(Held::when(!top.once || view.is_there()))
+    Ok(VerbOutcome::of(!top.once || view.is_there()))
 }
 
 /// Samples the broker at intervals, and sends the samples.
@@ -124,7 +124,7 @@ fn samples(client: BrokerClient, clock: MonotonicClock, every: Span) -> Receiver
 }
 
 /// Prints a sample outside of a terminal.
-fn print(view: &View, once: bool, format: Format) -> Result<(), Failure> {
+fn print(view: &View, once: bool, format: Format) -> Result<(), CliError> {
     if format == Format::Text {
         let end = if once { "" } else { "\n" };
         return streams::out(format_args!("{}{end}", view.text(TerminalStyle::of_stdout(), None)));

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use hyoshi_model::{Instant, Span};
 use hyoshi_replay::Observer;
 use hyoshi_replay::Replay;
-use hyoshi_report::figures::time;
-use hyoshi_report::{Detail, NoteLevel, ReportInput, ReportNote};
+use hyoshi_report::figures::{count, time};
+use hyoshi_report::{Detail, NoteLevel, ReportInput, ReportNote, TerminalStyle};
 use hyoshi_sched::Strategies;
 
 use super::compare::compare;
@@ -17,8 +17,9 @@ use super::merge::merge;
 use super::notes::{Verbose, note, recorded as recorded_note};
 use super::output::{ReportTo, cause_analysis, command_line, publish};
 use super::proved::Analysing;
-use super::recorded::{Left, Recorded};
-use super::{Failure, Format, Held, head, streams};
+use super::recorded::{ReadingEnd, Recorded};
+use super::why::network::{SignalWay, events_before_damage};
+use super::{CliError, Format, VerbOutcome, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -51,10 +52,10 @@ enum Verb {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Convert a recording for the viewer of another program
+    /// Convert a recording for Perfetto: open the file at <https://ui.perfetto.dev>
     Export {
-        /// For Perfetto: open the file at <https://ui.perfetto.dev>
-        #[arg(long, required = true)]
+        /// The default, and the only format
+        #[arg(long, hide = true)]
         perfetto: bool,
         /// The recording
         file: PathBuf,
@@ -82,7 +83,7 @@ impl Arguments {
     }
 }
 
-pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
+pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<VerbOutcome, CliError> {
     match &arguments.verb {
         Verb::Summary { file, report, verbose } => {
             report.try_out(&file.display().to_string())?;
@@ -97,12 +98,15 @@ pub(super) fn trace(arguments: &Arguments, strategies: &Strategies, format: Form
     }
 }
 
-fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detail) -> Result<Held, Failure> {
+fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detail) -> Result<VerbOutcome, CliError> {
     let analysing = Analysing::begin(&recorded.system, &recorded.plan);
     let exact = recorded.header.verb == "sim";
     let causes = cause_analysis(&recorded.system, &recorded.plan, exact, format, report.report.is_some());
     let mut observer = Observer::new(&recorded.system).with_causes(causes).by_clock_of(recorded.clock());
-    let mut left = recorded.events_before_damage(|processor, at, event| {
+    let mut left = events_before_damage(recorded, |processor, at, event, way| {
+        if let Some(SignalWay::Network(crossing)) = way {
+            observer.crosses(processor, crossing);
+        }
         observer.event(processor, at, &event);
         ControlFlow::Continue(())
     })?;
@@ -129,6 +133,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
         file: &recorded.path.display().to_string(),
         source: &header.system,
         system: &recorded.system,
+        host: recorded.only_host(),
         plan: &recorded.plan,
         figures: observer.figures(Instant::ZERO + duration),
         analysis: proved.analysis(),
@@ -148,14 +153,14 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
     publish(&account, report.report.as_deref(), format, detail, left.damaged.take().into_iter().collect())
 }
 
-fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
+fn replayed(recorded: &Recorded, format: Format) -> Result<VerbOutcome, CliError> {
     let (mut inputs, mut decisions) = (0, 0);
     let (mut divergence, mut cut) = (None, None);
     let contained = recorded.plan.processors.iter().filter(|plan| recorded.header.contains(plan.processor));
     for plan in contained {
         let mut replay = Replay::new(&recorded.system, plan);
         let mut diverged = None;
-        let Left { lost, torn, .. } = recorded.events(|processor, at, event| {
+        let ReadingEnd { lost, torn, .. } = recorded.events(|processor, at, event| {
             if processor == plan.processor {
                 diverged = replay.event(at, event).err();
             }
@@ -163,8 +168,8 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
         })?;
         cut = cut.or(torn);
         if lost > 0 {
-            let message = format!("cannot replay: {lost} events were lost while recording");
-            return Err(Failure::new(message).help("record again with less load on the machine"));
+            let message = format!("cannot replay: {} events were lost while recording", count(lost));
+            return Err(CliError::new(message).help("record again with less load on the machine"));
         }
         if let Some(diverged) = diverged {
             divergence = Some(format!("processor `{}`, {diverged}", recorded.system.processor(plan.processor).name));
@@ -175,8 +180,14 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
     }
     match format {
         Format::Text => match &divergence {
-            None => streams::out(format_args!("{inputs} inputs fed back, {decisions} decisions identical\n"))?,
-            Some(divergence) => streams::out(format_args!("the replay diverges at {divergence}\n"))?,
+            None => streams::out(format_args!(
+                "{} inputs fed back, {} decisions identical\n",
+                count(inputs as u64),
+                count(decisions as u64)
+            ))?,
+            Some(divergence) => {
+                streams::out(TerminalStyle::of_stdout().wrap(&format!("the replay diverges at {divergence}\n")))?
+            }
         },
         Format::Json => {}
     }
@@ -195,5 +206,5 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<Held, Failure> {
             streams::out(format_args!("{object:#}\n"))?;
         }
     }
-    Ok(Held::when(divergence.is_none()))
+    Ok(VerbOutcome::of(divergence.is_none()))
 }

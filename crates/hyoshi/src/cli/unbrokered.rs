@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyoshi_model::{HostId, ProcessorId, Span, System};
 use hyoshi_report::ReportNote;
 
-use super::Failure;
+use super::CliError;
 use super::programs::ProgramsOutcome;
 
 /// The promises of a run: none.
@@ -31,10 +31,10 @@ pub(super) enum NoPrograms {}
 
 impl NoPrograms {
     /// Rejects a file with reservations.
-    pub fn start(system: &Arc<System>, _: Option<HostId>, _: Option<&Path>) -> Result<Option<NoPrograms>, Failure> {
+    pub fn start(system: &Arc<System>, _: Option<HostId>, _: Option<&Path>) -> Result<Option<NoPrograms>, CliError> {
         match system.brokered.programs.len() {
             0 => Ok(None),
-            count => Err(Failure::new(format!("the file has {count} reservations, which this program cannot start"))
+            count => Err(CliError::new(format!("the file has {count} reservations, which this program cannot start"))
                 .help("build it with the feature `broker` of the crate hyoshi, or use the command `hyoshi run`")),
         }
     }

@@ -2,7 +2,7 @@
 
 mod job;
 mod json;
-mod network;
+pub(super) mod network;
 mod path;
 mod text;
 
@@ -21,8 +21,8 @@ use hyoshi_sched::Strategies;
 use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
 
 use super::proved::Analysing;
-use super::recorded::{Left, Recorded};
-use super::{Failure, Format, Held, streams};
+use super::recorded::{ReadingEnd, Recorded};
+use super::{CliError, Format, VerbOutcome, streams};
 use job::WhyTarget;
 use network::SignalWay;
 use path::Path;
@@ -49,7 +49,7 @@ pub(super) struct Arguments {
 /// A decision about a job.
 type Decided = (Instant, DispatchDecision);
 
-pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<Held, Failure> {
+pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format) -> Result<VerbOutcome, CliError> {
     let recorded = Recorded::open(&arguments.file, strategies)?;
     let system = &recorded.system;
     let asked = match (&arguments.job, &arguments.worst) {
@@ -71,7 +71,7 @@ pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format
             streams::out(format_args!("{object:#}\n"))?;
         }
     }
-    Ok(Held::when(answer.account.end.outcome == JobOutcome::Made))
+    Ok(VerbOutcome::of(answer.account.end.outcome == JobOutcome::Made))
 }
 
 /// Everything about one job.
@@ -79,7 +79,7 @@ pub(super) struct JobAnswer {
     account: ResponseBreakdown,
     decisions: Vec<Decided>,
     path: Path,
-    left: Left,
+    left: ReadingEnd,
 }
 
 /// Decisions about the job, and the numbers of its operation's jobs.
@@ -123,7 +123,7 @@ impl JobDecisions {
     }
 }
 
-fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, Failure> {
+fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, CliError> {
     let system = &recorded.system;
     let on = system.operation(asked.operation).on;
     let wanted = path::with_upstream(system, asked);
@@ -142,7 +142,7 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, Failure> {
 }
 
 /// The latest job of an operation, or of a template's, by lateness.
-fn latest(recorded: &Recorded, name: &str) -> Result<JobId, Failure> {
+fn latest(recorded: &Recorded, name: &str) -> Result<JobId, CliError> {
     let operations = job::named(&recorded.system, name)?;
     let mut latest: Option<(i64, JobId)> = None;
     recorded.events(|_, _, event| {
@@ -160,7 +160,7 @@ fn latest(recorded: &Recorded, name: &str) -> Result<JobId, Failure> {
     })?;
     match latest {
         Some((_, job)) => Ok(job),
-        None => Err(Failure::new(format!("the recording has no job of `{name}`"))
+        None => Err(CliError::new(format!("the recording has no job of `{name}`"))
             .help("it was switched off, or the recording ends before its first release")),
     }
 }
@@ -176,11 +176,11 @@ pub(super) struct MissList<'a> {
     worst: Vec<Path>,
     /// The causes of their lateness.
     lost: Option<LatenessSummary>,
-    left: Left,
+    left: ReadingEnd,
 }
 
 /// Every job, or those of some operations, that did not make its deadline, worst first, with its main cause.
-fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Format) -> Result<Held, Failure> {
+fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Format) -> Result<VerbOutcome, CliError> {
     let system = &recorded.system;
     let exact = recorded.header.verb == "sim";
     let mut concerned = vec![of.is_none(); system.operations.len()];
@@ -210,7 +210,7 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
         let Some(account) = account else { return ControlFlow::Continue(()) };
         count += 1;
         culprits.record(&account);
-        let place = worst.partition_point(|kept| rank(kept) <= rank(&account));
+        let place = worst.partition_point(|listed| rank(listed) <= rank(&account));
         if place < LISTED {
             worst.insert(place, account);
             worst.truncate(LISTED);
@@ -224,11 +224,11 @@ fn listed(recorded: &Recorded, of: Option<(&str, &[OperationId])>, format: Forma
         Format::Text => streams::out(TerminalStyle::of_stdout().wrap(&text::list(system, &list)))?,
         Format::Json => streams::out(format_args!("{:#}\n", json::list(system, &list)))?,
     }
-    Ok(Held::when(count == 0))
+    Ok(VerbOutcome::of(count == 0))
 }
 
 /// Adds the jobs before those whose main cause lies before them.
-fn with_what_led_to_them(recorded: &Recorded, jobs: Vec<ResponseBreakdown>) -> Result<Vec<Path>, Failure> {
+fn with_what_led_to_them(recorded: &Recorded, jobs: Vec<ResponseBreakdown>) -> Result<Vec<Path>, CliError> {
     let earlier =
         |job: &&ResponseBreakdown| chief(&recorded.system, job).is_some_and(|part| path::is_earlier(part.kind));
     let followed: Vec<ResponseBreakdown> = jobs.iter().filter(earlier).cloned().collect();

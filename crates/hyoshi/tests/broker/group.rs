@@ -169,6 +169,6 @@ fn what_is_no_group_to_take_is_refused_and_nothing_is_left() {
         refused(&format!("--cgroup {}", group.0.display()), "the broker itself is in");
         drop(broker);
     }
-    assert!(ask(&place, "attach --period 20ms").exits(2).err.contains("required"));
+    assert!(ask(&place, "attach --period 20ms").exits(2).err.contains("missing argument"));
     assert!(ask(&place, "attach 1 --unit x --period 20ms").exits(2).err.contains("cannot be used with"));
 }

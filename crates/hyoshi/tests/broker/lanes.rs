@@ -87,9 +87,9 @@ fn windows_give_way_to_the_lanes_of_a_run_for_as_long_as_it_lives_and_explain_na
     // It is taken back, and the report tells of it.
     let report = run.ends();
     let notes = report["notes"].as_array().unwrap();
-    let told =
+    let printed =
         notes.iter().any(|note| note["topic"] == "lanes" && note["text"].to_string().contains("leaves room for them"));
-    assert!(told, "{notes:#?}");
+    assert!(printed, "{notes:#?}");
     assert_eq!((counted(&place), budgets(&place)), (None, whole.clone()));
 
     // The next broker hears of a run that was there before it; one that is killed takes nothing any more.

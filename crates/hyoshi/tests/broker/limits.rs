@@ -265,8 +265,8 @@ fn a_user_who_is_refused_often_leaves_others_lines_in_the_audit_log() {
     let lines: Vec<Value> = place.read("audit.log").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |uid: u32| lines.iter().filter(move |line| line["uid"] == uid);
     assert!(of(STRANGER).count() < 100, "{}", of(STRANGER).count());
-    let told = of(STRANGER).filter(|line| line["refused"].is_string()).count() as u64;
-    assert_eq!(told + of(STRANGER).filter_map(|line| line["dropped"].as_u64()).sum::<u64>(), 900);
+    let logged = of(STRANGER).filter(|line| line["refused"].is_string()).count() as u64;
+    assert_eq!(logged + of(STRANGER).filter_map(|line| line["dropped"].as_u64()).sum::<u64>(), 900);
     assert_eq!(of(OTHER).count(), 1);
 }
 

@@ -25,18 +25,18 @@ fn elsewhere() -> Option<PathBuf> {
     BUILT.get_or_init(build).clone()
 }
 
-/// It runs, and what it was told is in `told` of the place.
+/// It runs, and what it prints is in `printed` of the place.
 struct Elsewhere(Program);
 
 impl Elsewhere {
     fn start(place: &Place) -> Option<Elsewhere> {
         let mut command = Command::new(elsewhere()?);
         command.args(["-ORBendPoint", "giop:tcp:127.0.0.1:0"]).stdin(Stdio::null());
-        command.stdout(fs::File::create(place.path().join("told")).unwrap());
+        command.stdout(fs::File::create(place.path().join("printed")).unwrap());
         let started = Elsewhere(Program::start(&mut command));
-        wait_for(|| told(place).contains("ready\n")).expect("it serves");
+        wait_for(|| printed(place).contains("ready\n")).expect("it serves");
         for what in ["advocate", "policy", "scheduler"] {
-            let reference = told(place).lines().find_map(|line| line.strip_prefix(what)).unwrap().trim().to_owned();
+            let reference = printed(place).lines().find_map(|line| line.strip_prefix(what)).unwrap().trim().to_owned();
             place.write(&format!("{what}.ior"), reference);
         }
         Some(started)
@@ -47,8 +47,8 @@ impl Elsewhere {
     }
 }
 
-fn told(place: &Place) -> String {
-    place.read("told")
+fn printed(place: &Place) -> String {
+    place.read("printed")
 }
 
 fn file(place: &Place, name: &str) -> String {
@@ -80,8 +80,8 @@ fn an_advocate_of_omniorb_is_asked_told_passed_over_and_taken_back_and_delays_no
     ask(&place, &format!("broker advocate add a external --object {object} --timeout 1s")).exits(0);
     let a = task(&place, "a", |task| held(task) == 3 * MS);
     assert_eq!(a["advocate_status"][1], "half as much again", "{a}");
-    wait_for(|| told(&place).contains("granted a 3000000\n")).expect("what was granted travels back");
-    assert!(told(&place).contains("asked a 2000000\n"));
+    wait_for(|| printed(&place).contains("granted a 3000000\n")).expect("what was granted travels back");
+    assert!(printed(&place).contains("asked a 2000000\n"));
 
     // Stopped, its answer is awaited for a second. Meanwhile b reports, is changed, and decided on.
     elsewhere.signal("-STOP");
@@ -161,7 +161,7 @@ fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() 
     task(&place, "a", |task| held(task) == 6 * MS);
     let b = task(&place, "b", |task| held(task) == 8 * MS);
     assert!(b["reason"].as_str().unwrap().starts_with("the kernel accepts no more"), "{b}");
-    wait_for(|| told(&place).contains("reserved b 8000000\n")).expect("it is told less");
+    wait_for(|| printed(&place).contains("reserved b 8000000\n")).expect("it gets less");
     wait_for(|| ask(&place, "broker explain a").exits(0).out.contains("of 20ms (30%) by external, "))
         .expect("it has confirmed");
     assert!(ask(&place, "broker show").exits(0).out.contains("external: keeps a ledger"));
@@ -172,13 +172,13 @@ fn a_scheduler_of_omniorb_confirms_refuses_and_is_told_all_anew_after_a_stall() 
     wait_for(by_another).expect("the machine reserves itself");
     let shown = ask(&place, "broker show").exits(0).out;
     assert!(shown.contains("bypassed: no answer within 60ms"), "{shown}");
-    let before = told(&place).len();
+    let before = printed(&place).len();
     elsewhere.signal("-CONT");
-    let again = |what: &str| wait_for(|| told(&place)[before..].contains(what)).expect("it is told anew");
+    let again = |what: &str| wait_for(|| printed(&place)[before..].contains(what)).expect("it gets all again");
     again("reserved a 4000000\n");
     again("reserved b ");
     assert_eq!(broker.ends("-TERM").code(), Some(0));
-    assert!(told(&place)[before..].contains("released task 1\n"), "{}", &told(&place)[before..]);
+    assert!(printed(&place)[before..].contains("released task 1\n"), "{}", &printed(&place)[before..]);
 }
 
 /// Answers without sense, in the way that the test says.

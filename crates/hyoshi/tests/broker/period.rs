@@ -24,10 +24,11 @@ fn the_period_of_a_program_is_found_within_two_percent_and_told() {
     let other = hourglass(&mut Command::new(env!("CARGO_BIN_EXE_hyoshi")), "33ms");
     ask(&place, &format!("attach {} --name other --period auto", other.0.id())).exits(0);
     found(&place, "ten", 10_000_000);
-    let told = found(&place, "other", 33_000_000);
+    let printed = found(&place, "other", 33_000_000);
     assert!(
-        told["period_detection"]["wakeups"].as_u64() >= Some(12) && told["requested"]["period_ns"] == told["period_ns"],
-        "{told}"
+        printed["period_detection"]["wakeups"].as_u64() >= Some(12)
+            && printed["requested"]["period_ns"] == printed["period_ns"],
+        "{printed}"
     );
     for verb in ["show", "explain"] {
         let said = ask(&place, &format!("broker {verb} other")).exits(0).out;
@@ -36,8 +37,8 @@ fn the_period_of_a_program_is_found_within_two_percent_and_told() {
 
     // Told, it is what it was told; not any more, it is found again.
     ask(&place, "broker set ten period 40ms").exits(0);
-    let told = task(&place, "ten", |_| true);
-    assert_eq!((&told["period_ns"], &told["period_detection"]), (&40_000_000.into(), &Value::Null));
+    let printed = task(&place, "ten", |_| true);
+    assert_eq!((&printed["period_ns"], &printed["period_detection"]), (&40_000_000.into(), &Value::Null));
     ask(&place, "broker set ten period auto").exits(0);
     found(&place, "ten", 10_000_000);
 }

@@ -101,8 +101,8 @@ fn is_watched(program: &Program, broker: &Broker) -> bool {
     });
     watches.any(|process| {
         let descriptors = fs::read_dir(process.join("fdinfo")).into_iter().flatten().filter_map(Result::ok);
-        let mut told = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-        told.any(|told| told.lines().any(|is| is == line))
+        let mut printed = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        printed.any(|printed| printed.lines().any(|is| is == line))
     })
 }
 
@@ -139,8 +139,8 @@ fn a_hard_task_that_cannot_be_capped_now_is_soft_and_stays_noted_as_hard() {
     assert!(place.read(roster).contains(hard));
     let mut command = place.command("broker --scheduler simulated --socket");
     let mut broker = Broker::of(command.arg(place.path().join("run/broker.sock")).stderr(Stdio::piped()));
-    let told = task(&place, "a", |task| reports(task) > 0);
-    assert!(told["reserved"]["budget_ns"].as_u64() > Some(0), "{told}");
+    let printed = task(&place, "a", |task| reports(task) > 0);
+    assert!(printed["reserved"]["budget_ns"].as_u64() > Some(0), "{printed}");
     ask(&place, "broker set a weight 7").exits(0);
     broker.ends("-TERM");
     let said = Said::by(broker.child.stderr.take().unwrap()).rest();

@@ -67,7 +67,7 @@ fn a_program_that_becomes_setuid_leaves_its_users_task_within_a_second() {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it goes on");
     let class: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     assert_eq!(class[41 - 3], "0", "it is scheduled as any other: {stat}");
-    wait_for(|| place.read("said").contains("it now has the rights of another user")).expect("the operator is told");
+    wait_for(|| place.read("said").contains("it now has the rights of another user")).expect("the operator sees it");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_setuid_child_leaves_the_task_and_its_parent_stays() {
     wait_for(|| !lines(&place, "process-leaves").is_empty()).expect("the child leaves the task");
     let family = task(&place, "family", |task| task["processes"].as_array().is_some_and(|all| all.len() == 1));
     assert_eq!(family["processes"][0], program.0.id());
-    wait_for(|| place.read("said").contains("left task")).expect("the operator is told");
+    wait_for(|| place.read("said").contains("left task")).expect("the operator sees it");
     for text in [place.read("said"), place.read("audit.log")] {
         assert!(!text.contains('\x1b') && text.contains("[2Jg"), "{text:?}");
     }

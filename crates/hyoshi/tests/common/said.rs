@@ -15,7 +15,7 @@ pub struct Said(Receiver<String>);
 
 impl Said {
     pub fn by(out: impl Read + Send + 'static) -> Said {
-        let (tell, told) = channel();
+        let (tell, printed) = channel();
         std::thread::spawn(move || {
             let mut out = BufReader::new(out);
             loop {
@@ -29,7 +29,7 @@ impl Said {
                 }
             }
         });
-        Said(told)
+        Said(printed)
     }
 
     /// The next line, without its end; none after the last.

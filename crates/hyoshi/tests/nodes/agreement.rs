@@ -129,8 +129,8 @@ fn run(seed: u64, late: bool) -> Agreement {
     for processor in again["agreement"].as_array().unwrap() {
         let count = |what: &str| processor[what].as_u64().unwrap();
         let name = processor["name"].as_str().unwrap();
-        let told = |one: &serde_json::Value| format!("system {seed}, {name}: {one}");
-        let list = |what: &str| processor[what].as_array().unwrap().iter().map(told).collect();
+        let printed = |one: &serde_json::Value| format!("system {seed}, {name}: {one}");
+        let list = |what: &str| processor[what].as_array().unwrap().iter().map(printed).collect();
         agreement.add(Agreement {
             periods: count("agreeing"),
             jobs: count("jobs"),

@@ -42,7 +42,10 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Specification, Diagnos
             sources.add(name, Some(whole), octets);
             read_all(sources, options)
         }
-        Err(why) => Err(Diagnostics::one(IdlDiagnostic::whole(why), Arc::new(sources))),
+        Err(why) => {
+            let error = IdlDiagnostic::whole(why).help("check the name; relative names start at the current directory");
+            Err(Diagnostics::one(error, Arc::new(sources)))
+        }
     }
 }
 

@@ -84,7 +84,9 @@ fn judge_governor(governors: &[String]) -> DoctorFinding {
     names.dedup();
     let finding = |verdict, found: &str, consequence| DoctorFinding::new("frequency", verdict, found, consequence);
     match names.as_slice() {
-        [] => finding(Info, "not controlled by this kernel", "the host or the firmware sets the frequency of a CPU"),
+        [] => {
+            finding(Info, "not controlled by this kernel", "the hypervisor or the firmware sets the frequency of a CPU")
+        }
         [only] if only == "performance" => finding(Granted, "performance", "CPUs keep their highest frequency"),
         _ => finding(
             Degraded,
@@ -113,9 +115,10 @@ fn judge_machine(cpuinfo: &str, stat: &str, xen: bool) -> DoctorFinding {
     let per_mille = stolen.saturating_mul(1_000) / total.max(1);
     let found = format!("virtual, {}.{} % of its time stolen so far", per_mille / 10, per_mille % 10);
     let consequence =
-        "the host may steal a CPU for milliseconds: no worst case can be promised; reports show stolen time";
-    DoctorFinding::new("machine", Degraded, found, consequence)
-        .remedy("for hard deadlines run on the bare machine, or let the host pin each virtual CPU to its own core")
+        "the hypervisor may use a CPU for milliseconds: no worst case can be promised; reports show stolen time";
+    DoctorFinding::new("machine", Degraded, found, consequence).remedy(
+        "for hard deadlines run on the bare machine, or let the hypervisor pin each virtual CPU to its own core",
+    )
 }
 
 #[cfg(test)]

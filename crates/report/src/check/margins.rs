@@ -26,7 +26,7 @@ pub(super) fn table(sensitivity: &Sensitivity, look: TerminalStyle) -> String {
     }
     let columns = [
         column("operation"),
-        column("class").spare(5),
+        column("class"),
         column("worst case").spare(3),
         column("at most"),
         column("factor"),

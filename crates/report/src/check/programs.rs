@@ -115,8 +115,8 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     }
     let asked = one.asked;
     let most = match one.held {
-        Some(held) => format!("may ask {asked}, of which {} fits", held.budget()),
-        None => format!("may ask {asked}, of which nothing fits"),
+        Some(held) => format!("may request {asked}, of which {} fits", held.budget()),
+        None => format!("may request {asked}, of which nothing fits"),
     };
     let limit = |limit: Limit| match limit {
         Limit::Cap(cap) => format!("the cap of {cap}"),
@@ -141,7 +141,7 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     };
     let named = one.because.iter().take(NAMED);
     let mut holders: Vec<String> =
-        named.map(|(id, share)| format!("{} holds {}", system.program(*id).name, about(*share))).collect();
+        named.map(|(id, share)| format!("{} has {}", system.program(*id).name, about(*share))).collect();
     if let Some(more) = one.because.len().checked_sub(NAMED).filter(|more| *more > 0) {
         holders.push(format!("{more} more"));
     }
@@ -164,8 +164,8 @@ pub(super) fn table(system: &System, admissions: &[HostAdmission], look: Termina
         column("program"),
         column("importance").spare(3),
         column("period").spare(2),
-        column("may ask"),
-        column("holds"),
+        column("may request"),
+        column("reserved"),
         column("CPU").if_any(),
         column("response"),
         column("deadline").spare(1),

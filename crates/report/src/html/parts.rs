@@ -3,8 +3,8 @@
 use hyoshi_model::{OperationId, ProcessorId};
 use hyoshi_trace::Counts;
 
-use crate::account::ReportInput;
 use crate::figures::count;
+use crate::input::ReportInput;
 use crate::names;
 
 /// The worst that happened to some jobs, best first.

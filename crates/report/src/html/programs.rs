@@ -28,15 +28,15 @@ pub(super) fn programs(summary: &Summary) -> Markup {
     html! {
         section {
             h2 { "Programs under the CPU broker" }
-            p { "CPU time per period: requested by advocates (asked), reserved (held), and used by the program, reserved or not (consumed)." }
+            p { "CPU time per period: requested by advocates, reserved, and consumed by the program, reserved or not." }
             @for broker in &summary.brokers { p { (broker) } }
             div class="wide" tabindex="0" {
                 table {
                     thead { tr {
-                        th { "program" } th class="n" { "importance" } th class="n" { "period" } th class="n" { "asked" }
-                        th class="n" { "held" } th class="n" { "consumed" } th class="n" { "periods" }
+                        th { "program" } th class="n" { "importance" } th class="n" { "period" } th class="n" { "requested" }
+                        th class="n" { "reserved" } th class="n" { "consumed" } th class="n" { "periods" }
                         @if counted { th class="n" { "in time" } th class="n" { "late" } th class="n" { "unused" } }
-                        th class="n" { "less than asked" }
+                        th class="n" { "less than requested" }
                         @if !counted { th { "ended" } th { "because" } }
                     } }
                     tbody { @for one in summary.programs.iter().take(MOST) { (row(one, counted)) } }
@@ -45,7 +45,7 @@ pub(super) fn programs(summary: &Summary) -> Markup {
             @if summary.programs.len() > MOST { p { (summary.programs.len() - MOST) " more are in the JSON report." } }
             @if summary.programs.iter().any(|one| one.over_time.len() > 1) {
                 ul class="legend" {
-                    li { i class="line" {} "held" } li { i class="line dashed" {} "asked" } li { i class="c-upstream" {} "consumed" }
+                    li { i class="line" {} "reserved" } li { i class="line dashed" {} "requested" } li { i class="c-upstream" {} "consumed" }
                     li { i class="c-missed thin" {} "late cycles" }
                 }
                 div class="pair" {
@@ -87,7 +87,7 @@ fn drawn(one: &ProgramSummary, whole: u64) -> String {
     let x = |at: u64| LEFT + at.min(whole) as f64 / whole as f64 * (WIDTH - LEFT);
     let y = |value: u64| HEIGHT - BOTTOM - value as f64 / most * (HEIGHT - BOTTOM - TOP);
     let mut svg = format!(
-        "<svg class=\"chart\" role=\"img\" aria-label=\"what it asked, held and consumed\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-size=\"12\" fill=\"var(--soft)\">"
+        "<svg class=\"chart\" role=\"img\" aria-label=\"requested, reserved and consumed\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-size=\"12\" fill=\"var(--soft)\">"
     );
     // Writing to a string cannot fail.
     let mut draw = |part: std::fmt::Arguments<'_>| svg.write_fmt(part).unwrap_or_default();

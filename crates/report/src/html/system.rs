@@ -8,8 +8,8 @@ use hyoshi_model::OperationId;
 use maud::{Markup, html};
 
 use super::parts::{Part, State, chosen, parts};
-use crate::account::ReportInput;
 use crate::figures::{count, nanos, percent};
+use crate::input::ReportInput;
 use crate::summary::{ChainSummary, Summary};
 
 /// Operations of the picture.

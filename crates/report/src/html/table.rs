@@ -77,6 +77,24 @@ impl Shown {
             shed: counts.clone().any(|counts| counts.shed_legs > 0),
         }
     }
+
+    /// The headings of jobs without an end in time, other than missed.
+    fn outcomes(&self) -> Markup {
+        html! {
+            @if self.cancelled { th class="n" { "cancelled" } }
+            @if self.stopped { th class="n" { "stopped" } }
+            @if self.dropped { th class="n" { "dropped" } }
+        }
+    }
+
+    /// The cells under them.
+    fn counts(&self, counts: &CountsSummary, tone: &str) -> Markup {
+        html! {
+            @if self.cancelled { (number(counts.cancelled, Some(tone))) }
+            @if self.stopped { (number(counts.stopped, Some(tone))) }
+            @if self.dropped { (number(counts.dropped(), Some(tone))) }
+        }
+    }
 }
 
 /// Operations, templates together.
@@ -161,7 +179,6 @@ fn range(group: &OperationSummary) -> Markup {
 /// Regions in figures.
 pub(super) fn epochs(summary: &Summary) -> Markup {
     let shown = Shown::of(summary.epochs.iter().flat_map(|epoch| [&epoch.critical, &epoch.non_critical]));
-    let lost = |counts: &CountsSummary| counts.stopped + counts.dropped();
     html! {
         details {
             summary { "In figures" }
@@ -170,10 +187,9 @@ pub(super) fn epochs(summary: &Summary) -> Markup {
                     thead { tr {
                         th { "region" } th class="n" { "from" } th class="n" { "load" } th class="n" { "used" }
                         th class="n" { "critical made" } th class="n" { "missed" }
-                        @if shown.stopped || shown.dropped { th class="n" { "lost" } }
+                        (shown.outcomes())
                         th class="n" { "other jobs made" } th class="n" { "missed" }
-                        @if shown.cancelled { th class="n" { "cancelled" } }
-                        @if shown.stopped || shown.dropped { th class="n" { "lost" } }
+                        (shown.outcomes())
                     } }
                     tbody {
                         @for epoch in summary.epochs.iter().take(MOST_ROWS) {
@@ -188,11 +204,10 @@ pub(super) fn epochs(summary: &Summary) -> Markup {
                                 }
                                 (number(epoch.critical.made, None))
                                 (number(epoch.critical.missed, Some("bad")))
-                                @if shown.stopped || shown.dropped { (number(lost(&epoch.critical), Some("bad"))) }
+                                (shown.counts(&epoch.critical, "bad"))
                                 (number(epoch.non_critical.made, None))
                                 (number(epoch.non_critical.missed, Some("worry")))
-                                @if shown.cancelled { (number(epoch.non_critical.cancelled, Some("worry"))) }
-                                @if shown.stopped || shown.dropped { (number(lost(&epoch.non_critical), Some("worry"))) }
+                                (shown.counts(&epoch.non_critical, "worry"))
                             }
                         }
                     }
@@ -301,7 +316,7 @@ struct CausePart {
 
 const PARTS: [CausePart; 6] = [
     CausePart { colour: "upstream", name: "before it", of: |causes| causes.upstream_ns },
-    CausePart { colour: "released-late", name: "released late or held", of: |causes| causes.released_late_ns },
+    CausePart { colour: "released-late", name: "release to queue", of: |causes| causes.released_late_ns },
     CausePart { colour: "waited", name: "waited", of: |causes| causes.waited_ns },
     CausePart { colour: "executed", name: "executed as declared", of: |causes| causes.executed_ns },
     CausePart { colour: "overran", name: "beyond its worst case", of: |causes| causes.overran_ns },

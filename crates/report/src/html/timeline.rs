@@ -12,9 +12,9 @@ use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
 
 use super::parts::{State, chosen, parts};
-use crate::account::ReportInput;
 use crate::blamed::{self, name_of};
 use crate::figures::{count, nanos, printable};
+use crate::input::ReportInput;
 use crate::summary::Summary;
 use crate::terminal::seconds;
 

@@ -1,5 +1,5 @@
 //! A table of a report: figures to the right, one unit per column, columns of zeros left out, colour for what is bad.
-//! If a terminal is too narrow, whole columns are left out and named below the table.
+//! If a terminal is too narrow, whole columns are hidden and named below the table.
 
 use comfy_table::{
     Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Row, Table, TableStyle, Width,
@@ -38,8 +38,11 @@ impl TimeCell {
     }
 }
 
-/// Words may wrap beyond this.
+/// A single word may wrap beyond this.
 const WORDS: usize = 24;
+
+/// Several words may wrap beyond this.
+const NARROW_WORDS: usize = 14;
 
 /// How a cell stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +131,10 @@ impl CellValue {
 
     /// The least width.
     fn width(&self, unit: Unit) -> usize {
-        let width = self.text(unit).chars().count();
-        if matches!(self, CellValue::Words(_)) { width.min(WORDS) } else { width }
+        match self {
+            CellValue::Words(text) => longest_word_of(text).max(text.chars().count().min(NARROW_WORDS)),
+            _ => self.text(unit).chars().count(),
+        }
     }
 
     fn cell(&self, unit: Unit) -> Cell {
@@ -198,16 +203,13 @@ pub fn grid(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>], mo
     for row in rows.iter().take(most) {
         table.add_row(Row::from(shown.iter().map(|place| row[*place].cell(units[*place])).collect::<Vec<_>>()));
     }
-    // Texts and titles wrap between words; figures and words stay whole.
-    for (position, place) in shown.iter().enumerate() {
-        if let Some(column) = table.column_mut(position) {
-            let least = if is_figures(rows, *place) {
-                least_width(columns, rows, &units, *place)
-            } else {
-                longest_word(columns, rows, *place)
-            };
-            let least = u16::try_from(least).unwrap_or(u16::MAX);
-            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+    if let Some(width) = look.width {
+        let widths = widths(usize::from(width.saturating_sub(INDENT)), columns, rows, &units, &shown);
+        for (position, width) in widths.into_iter().enumerate() {
+            if let Some(column) = table.column_mut(position) {
+                let width = u16::try_from(width).unwrap_or(u16::MAX);
+                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+            }
         }
     }
     let mut text = String::new();
@@ -217,7 +219,7 @@ pub fn grid(look: TerminalStyle, columns: &[Column], rows: &[Vec<CellValue>], mo
     if rows.len() > most {
         text.push_str(&format!("  … and {} more: --format json lists all\n", count((rows.len() - most) as u64)));
     }
-    text + &left_out(look, columns, &shown, rows)
+    text + &hidden(look, columns, &shown, rows)
 }
 
 fn is_figures(rows: &[Vec<CellValue>], place: usize) -> bool {
@@ -233,17 +235,14 @@ fn unit(rows: &[Vec<CellValue>], place: usize) -> Unit {
     Unit::of(times.flatten())
 }
 
-/// A line that names the columns without room.
-fn left_out(look: TerminalStyle, columns: &[Column], shown: &[usize], rows: &[Vec<CellValue>]) -> String {
-    let mut titles: Vec<&str> = Vec::new();
-    for place in not_empty(columns, rows).filter(|place| !shown.contains(place)) {
-        if !titles.contains(&columns[place].title) {
-            titles.push(columns[place].title);
-        }
-    }
+/// A line that names the columns without room, and where they are shown.
+fn hidden(look: TerminalStyle, columns: &[Column], shown: &[usize], rows: &[Vec<CellValue>]) -> String {
+    let Some(width) = look.width else { return String::new() };
+    let hidden = not_empty(columns, rows).filter(|place| !shown.contains(place));
+    let titles: Vec<&str> = hidden.map(|place| columns[place].title).collect();
     match titles.is_empty() {
         true => String::new(),
-        false => look.wrap(&format!("  no room for: {}\n", titles.join(", "))),
+        false => look.wrap(&format!("  hidden at {width} columns: {} (`| less -S` shows all)\n", titles.join(", "))),
     }
 }
 
@@ -280,14 +279,50 @@ fn least_width(columns: &[Column], rows: &[Vec<CellValue>], units: &[Unit], plac
     cells.chain(title).max().unwrap_or(0) + 2
 }
 
+/// The widths of the shown columns, with padding. Texts and titles wrap between words if they must, the longest first;
+/// figures and words stay whole.
+fn widths(room: usize, columns: &[Column], rows: &[Vec<CellValue>], units: &[Unit], shown: &[usize]) -> Vec<usize> {
+    let least = |place: &usize| least_width(columns, rows, units, *place);
+    let mut widths: Vec<usize> = shown.iter().map(least).collect();
+    if widths.iter().sum::<usize>() > room {
+        // Texts at the width of their longest words.
+        let narrow = |place: &usize| match is_figures(rows, *place) {
+            true => least(place),
+            false => longest_word(columns, rows, *place),
+        };
+        widths = shown.iter().map(narrow).collect();
+    }
+    let whole = |place: &usize| {
+        let cells = rows.iter().map(|row| row[*place].text(units[*place]).chars().count());
+        cells.chain([columns[*place].title.chars().count()]).max().unwrap_or(0) + 2
+    };
+    let mut missing: Vec<(bool, usize, usize)> = shown
+        .iter()
+        .enumerate()
+        .map(|(position, place)| (is_figures(rows, *place), whole(place).saturating_sub(widths[position]), position))
+        .collect();
+    missing.sort_unstable();
+    let mut spare = room.saturating_sub(widths.iter().sum());
+    for (_, more, position) in missing {
+        let more = more.min(spare);
+        widths[position] += more;
+        spare -= more;
+    }
+    widths
+}
+
 /// The width of a text column's longest word, with padding.
 fn longest_word(columns: &[Column], rows: &[Vec<CellValue>], place: usize) -> usize {
     let words = rows.iter().filter_map(|row| match &row[place] {
-        CellValue::Words(text) => text.split(' ').map(|word| word.chars().count()).max(),
+        CellValue::Words(text) => Some(longest_word_of(text)),
         _ => None,
     });
     let title = columns[place].title.split(' ').map(|word| word.chars().count());
-    words.map(|width| width.min(WORDS)).chain(title).max().unwrap_or(0) + 2
+    words.chain(title).max().unwrap_or(0) + 2
+}
+
+fn longest_word_of(text: &str) -> usize {
+    text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0).min(WORDS)
 }
 
 #[cfg(test)]
@@ -325,9 +360,9 @@ mod tests {
         for width in 20..60 {
             let text =
                 grid(TerminalStyle { colour: false, width: Some(width) }, &columns, std::slice::from_ref(&row), 9);
-            let left_out = text.split("no room for:").nth(1).unwrap_or_default();
+            let hidden = text.split("hidden at").nth(1).unwrap_or_default();
             for (title, figure) in [("first", "1.23ms"), ("second", "4,560,000")] {
-                assert!(text.contains(figure) || left_out.contains(title), "{width}:\n{text}");
+                assert!(text.contains(figure) || hidden.contains(title), "{width}:\n{text}");
             }
         }
     }
@@ -343,12 +378,13 @@ mod tests {
             CellValue::figure(""),
         ];
         let at = |width| grid(TerminalStyle { colour: false, width }, &columns, std::slice::from_ref(&row), 9);
-        assert!(!at(None).contains("no room") && !at(Some(40)).contains("no room"));
-        assert!(at(Some(20)).ends_with("no room for: first\n"), "{}", at(Some(20)));
+        assert!(!at(None).contains("hidden") && !at(Some(40)).contains("hidden"));
+        let words = |width| at(Some(width)).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(20).ends_with("hidden at 20 columns: first (`| less -S` shows all)"), "{}", words(20));
         assert!(
-            at(Some(12)).contains("no room for: first, second") || at(Some(12)).contains("second\n"),
+            words(12).contains("columns: first, second (") || words(12).contains("columns: second ("),
             "{}",
-            at(Some(12))
+            words(12)
         );
     }
 }

@@ -20,7 +20,7 @@ impl Summary {
             column("preempted").if_any().spare(5),
             column("mainly").if_any().spare(6),
         ];
-        let known = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::tells);
+        let known = |processor: &ProcessorSummary| processor.time.clone().filter(TimeSummary::has_details);
         let rows: Vec<_> = self
             .processors
             .iter()

@@ -73,6 +73,7 @@ impl Flight {
             file: "<flight>.toml",
             source: TEXT,
             system: &self.system,
+            host: None,
             plan: &self.plan,
             figures: Figures {
                 stats: &self.stats,

@@ -283,16 +283,16 @@ impl WindowProxy {
     fn due_windows(&self, now: Instant) -> Vec<(u32, usize, TaskId)> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, task)| *task);
         let on = |task: &TaskId| self.open.get(task).map_or(0, |open| open.cpu);
-        let mut looks: Vec<(u32, usize, TaskId)> = due.map(|task| (on(&task), 0, task)).take(MOST_DUE).collect();
+        let mut samples: Vec<(u32, usize, TaskId)> = due.map(|task| (on(&task), 0, task)).take(MOST_DUE).collect();
         let here = own_cpu();
         // Stable: for each CPU, the longest due first.
-        looks.sort_by_key(|(cpu, ..)| (*cpu != here, *cpu));
-        looks.truncate(SAMPLES_AT_ONCE);
-        for run in looks.chunk_by_mut(|one, other| one.0 == other.0) {
+        samples.sort_by_key(|(cpu, ..)| (*cpu != here, *cpu));
+        samples.truncate(SAMPLES_AT_ONCE);
+        for run in samples.chunk_by_mut(|one, other| one.0 == other.0) {
             let together = run.len();
-            run.iter_mut().for_each(|look| look.1 = together);
+            run.iter_mut().for_each(|sample| sample.1 = together);
         }
-        looks
+        samples
     }
 
     fn free_born_threads(&mut self, most: usize) {

@@ -11,7 +11,7 @@ use hyoshi_model::{Share, Span};
 use serde_json::json;
 
 use super::{Ended, look};
-use crate::cli::Failure;
+use crate::cli::CliError;
 use crate::cli::answer::{OutputText, VerbOutput};
 
 /// A period; `None` for `auto`.
@@ -93,7 +93,7 @@ pub(super) struct Foreign {
 
 impl Foreign {
     /// The parameters after the policy's name.
-    fn words(&self) -> Result<String, Failure> {
+    fn words(&self) -> Result<String, CliError> {
         let mut text = String::new();
         let mut word = |name: &str, value: &str| text.push_str(&format!(" --{name} {}", quoted(value)));
         if let Some(object) = &self.object {
@@ -107,10 +107,12 @@ impl Foreign {
         }
         for parameter in &self.parameters {
             let Some((name, value)) = parameter.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-                return Err(Failure::new(format_args!("invalid parameter `{parameter}`")).help("use --with NAME=VALUE"));
+                return Err(
+                    CliError::new(format_args!("invalid parameter `{parameter}`")).help("use --with NAME=VALUE")
+                );
             };
             if name.contains(char::is_whitespace) {
-                let failure = Failure::new(format_args!("invalid parameter name `{}`", name.escape_debug()));
+                let failure = CliError::new(format_args!("invalid parameter name `{}`", name.escape_debug()));
                 return Err(failure.help("use a name without blanks"));
             }
             word(name, value);
@@ -124,8 +126,8 @@ impl Foreign {
 }
 
 /// An error of the command line, before any call.
-pub(super) fn failure(error: RequestError) -> Failure {
-    Failure::new(&error).help(error.remedy())
+pub(super) fn failure(error: RequestError) -> CliError {
+    CliError::new(&error).help(error.remedy())
 }
 
 /// A policy with references read from their files.
@@ -196,13 +198,13 @@ pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<VerbOutput, Ended>
         What::Period => {
             let period = value.parse::<PeriodArgument>();
             let PeriodArgument(period) = period.map_err(|error| {
-                Failure::new(format_args!("invalid period `{value}`: {error}"))
+                CliError::new(format_args!("invalid period `{value}`: {error}"))
                     .help("use a time, such as 33ms, or auto")
             })?;
             let period = match period {
                 // The wire format uses 0 for auto.
                 Some(Span::ZERO) => {
-                    let failure = Failure::new("period must not be zero");
+                    let failure = CliError::new("period must not be zero");
                     return Err(failure.help("use 100us or more, or auto").into());
                 }
                 period => period.map_or(0, Span::as_nanos),
@@ -213,17 +215,17 @@ pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<VerbOutput, Ended>
     Ok(done(name))
 }
 
-fn yes(value: &str) -> Result<bool, Failure> {
+fn yes(value: &str) -> Result<bool, CliError> {
     match value {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(Failure::new(format_args!("`{value}` is neither yes nor no"))),
+        _ => Err(CliError::new(format_args!("`{value}` is neither yes nor no"))),
     }
 }
 
-fn number(value: &str) -> Result<u32, Failure> {
+fn number(value: &str) -> Result<u32, CliError> {
     value.parse().map_err(|_| {
-        Failure::new(format_args!("invalid number `{value}`")).help("use a whole number from 0 to 4294967295")
+        CliError::new(format_args!("invalid number `{value}`")).help("use a whole number from 0 to 4294967295")
     })
 }
 
@@ -231,7 +233,7 @@ pub(super) fn policy(client: &BrokerClient, policy: &PolicyVerb) -> Result<VerbO
     let PolicyVerb::Set { policy, cap, foreign } = policy;
     let words = foreign.words()?;
     if *cap == Some(Share::ZERO) {
-        let failure = Failure::new("a cap of 0% leaves nothing to reserve");
+        let failure = CliError::new("a cap of 0% leaves nothing to reserve");
         return Err(failure.help("end a reservation with `hyoshi broker detach`").into());
     }
     let cap = cap.map_or(0, Share::as_millionths);

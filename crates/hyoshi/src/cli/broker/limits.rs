@@ -9,7 +9,7 @@ use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column};
 use serde_json::json;
 
 use crate::cli::answer::{OutputTable, OutputText, VerbOutput};
-use crate::cli::{Failure, Format, Held, streams};
+use crate::cli::{CliError, Format, VerbOutcome, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -30,7 +30,7 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// The limits of this user's broker. A named file must exist; the machine's file applies only to root's broker.
-pub(super) fn to_serve(named: Option<&Path>, uid: u32) -> Result<Rules, Failure> {
+pub(super) fn to_serve(named: Option<&Path>, uid: u32) -> Result<Rules, CliError> {
     match (named, uid) {
         (None, 0) => Ok(read_file(Path::new(FILE)).map_err(wrong)?.unwrap_or_default()),
         (None, _) => Ok(Rules::default()),
@@ -38,7 +38,7 @@ pub(super) fn to_serve(named: Option<&Path>, uid: u32) -> Result<Rules, Failure>
     }
 }
 
-pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, Failure> {
+pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<VerbOutcome, CliError> {
     let read = read_file(&check.file).map_err(wrong)?;
     let defaults = read.is_none();
     if defaults && check.file != Path::new(FILE) {
@@ -88,17 +88,17 @@ pub(super) fn check(check: &Check, verb: &str, format: Format) -> Result<Held, F
         "libraries": rules.libraries, "objects": rules.objects,
     });
     VerbOutput { text: OutputText::Table(table), json }.print(verb, format)?;
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
-fn missing(file: &Path) -> Failure {
-    Failure::new(format_args!("there is no file {}", file.display()))
+fn missing(file: &Path) -> CliError {
+    CliError::new(format_args!("there is no file {}", file.display()))
         .help("use another file; without --limits the defaults apply, as in examples/broker.toml")
 }
 
-fn wrong(error: LimitsError) -> Failure {
+fn wrong(error: LimitsError) -> CliError {
     match error {
-        LimitsError::Wrong(diagnostic) => Failure::File(FileErrors::from(*diagnostic)),
-        error => Failure::new(&error).help(error.remedy()),
+        LimitsError::Wrong(diagnostic) => CliError::File(FileErrors::from(*diagnostic)),
+        error => CliError::new(&error).help(error.remedy()),
     }
 }

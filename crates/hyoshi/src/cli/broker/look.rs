@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Ended, share};
 use crate::cli::answer::{OutputTable, OutputText, VerbOutput, with};
-use crate::cli::{Failure, Format, Held, streams};
+use crate::cli::{CliError, Format, VerbOutcome, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Watch {
@@ -29,8 +29,8 @@ const COLUMNS: [Column; 7] = [
     column("processes").spare(2),
     column("importance").spare(3),
     column("consumed").spare(1),
-    column("asks"),
-    column("holds"),
+    column("requested"),
+    column("reserved"),
     column("because").if_any(),
 ];
 
@@ -87,8 +87,8 @@ pub(super) fn show(client: &BrokerClient, name: &str) -> Result<VerbOutput, Ende
     }
     line("reports", task.reports.to_string());
     line("consumed", format!("{} in the last period", about(task.consumed)));
-    line("asks for", reserved(&task.granted.requested));
-    line("holds", reserved(&task.granted.reserved));
+    line("requested", reserved(&task.granted.requested));
+    line("reserved", reserved(&task.granted.reserved));
     if task.hard {
         line("hard", "yes".to_owned());
     }
@@ -170,12 +170,12 @@ pub(super) struct WatchedBroker<'a> {
     pub wake: &'a Wake,
 }
 
-pub(super) fn watch_one(client: &BrokerClient, watch_: &Watch, format: Format) -> Result<Held, Ended> {
+pub(super) fn watch_one(client: &BrokerClient, watch_: &Watch, format: Format) -> Result<VerbOutcome, Ended> {
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone());
-    let interrupt = interrupt.map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+    let interrupt = interrupt.map_err(|error| CliError::new(format_args!("cannot listen for signals: {error}")))?;
     watch(client, watch_, &WatchedBroker { host: None, interrupt: &interrupt, wake: &wake }, format)?;
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 pub(super) fn watch(
@@ -185,7 +185,7 @@ pub(super) fn watch(
     format: Format,
 ) -> Result<(), Ended> {
     if watch.every < Span::from_millis(10) {
-        let failure = Failure::new(format_args!("--every {} is too short", watch.every));
+        let failure = CliError::new(format_args!("--every {} is too short", watch.every));
         return Err(failure.help("use at least 10ms, because each sample costs CPU time").into());
     }
     let clock = MonotonicClock::start();
@@ -212,7 +212,7 @@ pub(super) fn watch(
 }
 
 impl WatchedBroker<'_> {
-    fn print(&self, line: &str, object: Json, format: Format) -> Result<(), Failure> {
+    fn print(&self, line: &str, object: Json, format: Format) -> Result<(), CliError> {
         let line = printable(line);
         match (format, self.host) {
             (Format::Text, None) => streams::out(format_args!("{line}\n")),
@@ -229,8 +229,8 @@ fn changed(task: &TaskStatus) -> String {
         "" => String::new(),
         because => format!(" ({because})"),
     };
-    let (asked, held) = (reserved(&task.granted.requested), reserved(&task.granted.reserved));
-    format!("{:<20} asks for {asked}, holds {held}{because}", task.name)
+    let (requested, reserved) = (reserved(&task.granted.requested), reserved(&task.granted.reserved));
+    format!("{:<20} requested {requested}, reserved {reserved}{because}", task.name)
 }
 
 pub(in crate::cli) fn task_json(task: &TaskStatus) -> Json {

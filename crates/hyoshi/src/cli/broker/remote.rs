@@ -8,7 +8,7 @@ use hyoshi_broker::RemoteAccess;
 use hyoshi_broker::certificates::Certificates;
 
 use super::names::user;
-use crate::cli::Failure;
+use crate::cli::CliError;
 use crate::cli::tls::{CertificateReload, TlsPapers};
 
 #[derive(Debug, Args)]
@@ -43,12 +43,12 @@ impl Listen {
     }
 
     /// The endpoint that these flags request, and its renewal; `None` if it serves only its own machine.
-    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<RemoteAccess>, CertificateReload), Failure> {
+    pub fn remote(&self, tls: &TlsPapers) -> Result<(Option<RemoteAccess>, CertificateReload), CliError> {
         if self.listen.is_empty() {
             let own = tls.own();
             let without = self.given().into_iter().map(|(flag, given)| (format!("--{flag}"), given));
             return match without.chain([(own.0.to_owned(), own.1)]).find(|(_, given)| *given) {
-                Some((flag, _)) => Err(Failure::new(format_args!("{flag} needs an endpoint over TLS"))
+                Some((flag, _)) => Err(CliError::new(format_args!("{flag} needs an endpoint over TLS"))
                     .help("add --listen ssliop://HOST:PORT")),
                 None => Ok((None, CertificateReload::none())),
             };
@@ -57,19 +57,19 @@ impl Listen {
             check(endpoint)?;
         }
         let clients = self.tls_clients.as_ref().ok_or_else(|| {
-            Failure::new("--tls-clients is required with --listen ssliop:")
+            CliError::new("--tls-clients is required with --listen ssliop:")
                 .help("use --tls-clients FILE, with the authorities of clients' certificates")
         })?;
         let users = self.tls_user.iter().map(|given| {
             let (name, of) = given.split_once('=').ok_or_else(|| {
-                Failure::new(format_args!("`{given}` has no user"))
+                CliError::new(format_args!("`{given}` has no user"))
                     .help("use --tls-user NAME=USER, such as ann.plant=ann")
             })?;
             Ok((name.to_owned(), user(of)?))
         });
         let certificates = Certificates {
             operators: self.tls_operator.iter().cloned().collect(),
-            users: users.collect::<Result<BTreeMap<_, _>, Failure>>()?,
+            users: users.collect::<Result<BTreeMap<_, _>, CliError>>()?,
             readers: match self.tls_reader.is_empty() {
                 true => None,
                 false => Some(BTreeSet::from_iter(self.tls_reader.iter().cloned())),
@@ -80,16 +80,16 @@ impl Listen {
     }
 }
 
-fn check(endpoint: &str) -> Result<(), Failure> {
+fn check(endpoint: &str) -> Result<(), CliError> {
     match endpoint.split_once(':') {
         Some(("ssliop", rest)) if rest.starts_with("//") => Ok(()),
-        Some(("iiop", _)) => Err(Failure::new("the broker does not serve plain TCP: it could not identify clients")
+        Some(("iiop", _)) => Err(CliError::new("the broker does not serve plain TCP: it could not identify clients")
             .help(format_args!(
                 "use --listen {} with --tls-cert, --tls-key and --tls-clients",
                 endpoint.replacen("iiop", "ssliop", 1)
             ))),
-        Some(("unix", _)) => Err(Failure::new("--listen applies only to clients on other machines")
+        Some(("unix", _)) => Err(CliError::new("--listen applies only to clients on other machines")
             .help("use --socket PATH for the broker's Unix socket")),
-        _ => Err(Failure::new(format_args!("invalid endpoint `{endpoint}`")).help("--listen ssliop://HOST:PORT")),
+        _ => Err(CliError::new(format_args!("invalid endpoint `{endpoint}`")).help("--listen ssliop://HOST:PORT")),
     }
 }

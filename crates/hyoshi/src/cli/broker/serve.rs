@@ -29,7 +29,7 @@ use serde_json::json;
 use super::names::group;
 use super::{At, change, limits, look};
 use crate::cli::tls::TlsPapers;
-use crate::cli::{Failure, Format, Held, head, streams};
+use crate::cli::{CliError, Format, VerbOutcome, head, streams};
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
@@ -103,15 +103,15 @@ impl Serve {
     }
 }
 
-pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> Result<Held, Failure> {
+pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> Result<VerbOutcome, CliError> {
     // First, because a signal may arrive at any time.
     let wake = Arc::new(Wake::new());
     let interrupt = Interrupt::on_signals(wake.clone())
-        .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+        .map_err(|error| CliError::new(format_args!("cannot listen for signals: {error}")))?;
     let hangup =
-        Hangup::on_signal().map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+        Hangup::on_signal().map_err(|error| CliError::new(format_args!("cannot listen for signals: {error}")))?;
     let uid = Credentials::own().uid;
-    let misplaced = |error: socket::SocketError| Failure::new(&error).help(error.remedy());
+    let misplaced = |error: socket::SocketError| CliError::new(&error).help(error.remedy());
     let socket = match &at.socket {
         Some(socket) => socket.clone(),
         None => {
@@ -125,27 +125,27 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let externals = Externals::new().map_err(|error| refused(&ServiceError::Orb(error), &socket))?;
     let external = external_scheduler(serve.scheduler.as_deref()).map_err(change::failure)?;
     let own = serve.scheduler.as_deref().filter(|_| external.is_none());
-    own.map_or(Ok(()), machine::check_name).map_err(|error| Failure::new(&error).help(error.remedy()))?;
+    own.map_or(Ok(()), machine::check_name).map_err(|error| CliError::new(&error).help(error.remedy()))?;
     let policy = serve.policy.as_deref().map(|policy| policy_of(policy, &externals)).transpose()?;
     // The command line is valid; changes start here.
     socket::prepare(&socket, uid).map_err(misplaced)?;
     let audit = match &serve.audit {
         None => Audit::none(),
         Some(path) => Audit::to(path).map_err(|error| {
-            Failure::new(format_args!("cannot open the audit log {}: {error}", path.display()))
+            CliError::new(format_args!("cannot open the audit log {}: {error}", path.display()))
                 .help(mistrust(&error).unwrap_or("use --audit FILE in a directory that the broker can write to".into()))
         })?,
     };
     let log = serve.log.as_ref().map(|path| {
         LogWriter::to(path).map_err(|error| {
-            Failure::new(format_args!("cannot open the log {}: {error}", path.display()))
+            CliError::new(format_args!("cannot open the log {}: {error}", path.display()))
                 .help(mistrust(&error).unwrap_or("use --log FILE in a directory that the broker can write to".into()))
         })
     });
     let log = log.transpose()?;
     // Windows must not wait for a reader of standard error.
     let notices = LogWriter::on_standard_error()
-        .map_err(|error| Failure::new(format_args!("cannot use standard error: {error}")))?;
+        .map_err(|error| CliError::new(format_args!("cannot use standard error: {error}")))?;
     let notices = Arc::new(notices);
     // The last owner writes the remaining messages: not the thread that renews.
     let writer = Arc::downgrade(&notices);
@@ -157,7 +157,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     let notify = |text: &dyn Display| notices.push(printable_lines(&format!("hyoshi broker: {text}")));
     let state = serve.state.clone().unwrap_or_else(|| socket.with_file_name("state"));
     let (mut machine, restored) = Machine::with_floor(&state, own, serve.floor.is_some())
-        .map_err(|error| Failure::new(&error).help(error.remedy()))?;
+        .map_err(|error| CliError::new(&error).help(error.remedy()))?;
     if let Some(setting) = external {
         machine = machine.put_behind(|own| externals.scheduler(&setting, own)).map_err(change::failure)?;
     }
@@ -165,7 +165,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
         notify(&format_args!("undid changes of another broker: {restored}"));
     }
     let (task_store, warning) = TaskStore::open(&state).map_err(|error| {
-        Failure::new(format_args!("cannot store tasks in {}: {error}", state.display()))
+        CliError::new(format_args!("cannot store tasks in {}: {error}", state.display()))
             .help("use --state DIR with a directory that the broker can write to")
     })?;
     if let Some(warning) = warning {
@@ -217,7 +217,7 @@ pub(super) fn serve(serve: &Serve, at: &At, tls: &TlsPapers, format: Format) -> 
     }
     let manager = manager(&socket, &notify);
     service.run(&interrupt, &manager, |notice| notify(&notice));
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 /// The remedy for a path that another user controls.
@@ -226,9 +226,9 @@ fn mistrust(error: &std::io::Error) -> Option<String> {
 }
 
 /// Prints the status on standard output without a long wait for a reader, because the broker already serves.
-fn print_status(text: String) -> Result<(), Failure> {
+fn print_status(text: String) -> Result<(), CliError> {
     let printing = Spawn::new("says").spawn(move || streams::out(text));
-    let printing = printing.map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))?;
+    let printing = printing.map_err(|error| CliError::new(format_args!("cannot start a thread: {error}")))?;
     for _ in 0..100 {
         if printing.is_finished() {
             // A panic has already been reported.
@@ -267,7 +267,7 @@ fn external_scheduler(scheduler: Option<&str>) -> Result<Option<ComponentSpec>, 
 }
 
 /// A policy of the command line.
-fn policy_of(policy: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, Failure> {
+fn policy_of(policy: &str, externals: &Arc<Externals>) -> Result<AnyPolicy, CliError> {
     change::referring(policy).and_then(|policy| policy::read(&policy, externals)).map_err(change::failure)
 }
 
@@ -278,14 +278,14 @@ fn arbiter(
     before: &StoredPolicy,
     externals: &Arc<Externals>,
     notify: &Notify<'_>,
-) -> Result<Arbiter, Failure> {
+) -> Result<Arbiter, CliError> {
     let before = Some(before).filter(|_| !serve.forget);
     let default = PolicySpec::default();
     let policy = match (policy, before.map(|before| before.policy.as_str()).filter(|stored| !stored.is_empty())) {
         (Some(policy), _) => policy,
         (None, Some(stored)) => policy::read(stored, externals).or_else(|error| {
             notify(&format_args!("using policy {default} instead of the stored `{stored}`: {error}"));
-            Ok::<_, Failure>(default.build())
+            Ok::<_, CliError>(default.build())
         })?,
         (None, None) => default.build(),
     };
@@ -294,8 +294,8 @@ fn arbiter(
     Ok(Arbiter::new(policy, cap))
 }
 
-fn refused(error: &ServiceError, socket: &Path) -> Failure {
-    let failure = Failure::new(error);
+fn refused(error: &ServiceError, socket: &Path) -> CliError {
+    let failure = CliError::new(error);
     match error {
         ServiceError::Orb(OrbError::Listen { address: SocketAddress::Tcp(_), .. }) => {
             failure.help("use --listen ssliop://HOST:PORT with an address of this machine and a free port")

@@ -135,10 +135,10 @@ impl ReadException {
             })
             .into(),
             ReadException::User { id, name, members, .. } => {
-                let told = [("kind", json!("user")), ("id", json!(id)), ("name", json!(name))];
-                let told = told.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+                let head = [("kind", json!("user")), ("id", json!(id)), ("name", json!(name))];
+                let head = head.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
                 let members = ("members".to_owned(), members.unwrap_or(OrderedJson::Plain(Json::Null)));
-                OrderedJson::Members(told.chain([members]).collect())
+                OrderedJson::Members(head.chain([members]).collect())
             }
         }
     }

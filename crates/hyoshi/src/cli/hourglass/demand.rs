@@ -78,7 +78,7 @@ impl FromStr for WorkPhase {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (from, work) = pair(text, "FROM:WORK, such as 5s:20ms (from 5 s on 20 ms)")?;
+        let (from, work) = pair(text, "FROM:WORK; write one such as 5s:20ms (from 5 s on 20 ms)")?;
         Ok(WorkPhase { from: from.parse()?, work: time(work)? })
     }
 }
@@ -94,7 +94,7 @@ impl FromStr for Spike {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (every, work) = pair(text, "EVERY:WORK, such as 12:25ms (each twelfth period 25 ms)")?;
+        let (every, work) = pair(text, "EVERY:WORK; write one such as 12:25ms (each twelfth period 25 ms)")?;
         let wrong = |_| format!("{every:?} is not a number of periods; write a whole number from 1");
         Ok(Spike { every: every.parse().map_err(wrong)?, work: time(work)? })
     }

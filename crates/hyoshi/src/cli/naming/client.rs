@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::load::span;
 use crate::cli::tls::{self, ClientTls};
-use crate::cli::{Failure, Format, Held, head, streams};
+use crate::cli::{CliError, Format, VerbOutcome, head, streams};
 
 /// The default naming service.
 const HERE: &str = "corbaloc:iiop:1.2@127.0.0.1:2809/NameService";
@@ -91,10 +91,10 @@ pub(super) struct ContextArguments {
 }
 
 impl ServiceOptions {
-    fn open(&self) -> Result<(Orb, Naming), Failure> {
+    fn open(&self) -> Result<(Orb, Naming), CliError> {
         let timeouts = Timeouts { connect: self.timeout, round_trip: Some(self.timeout), reply: None };
         let orb = self.tls.client(Orb::builder().timeouts(timeouts))?.build();
-        let orb = orb.map_err(|error| Failure::new(format!("cannot start the ORB: {error}")))?;
+        let orb = orb.map_err(|error| CliError::new(format!("cannot start the ORB: {error}")))?;
         let naming = match &self.at {
             Some(at) => Naming::at(&orb, at).map_err(|error| unreadable(at, &error))?,
             None => match Naming::initial(&orb) {
@@ -113,7 +113,7 @@ impl ServiceOptions {
     }
 
     /// Reports an error: exit code 1 for answers of the service, 2 for invalid names and failed calls.
-    fn ended(&self, verb: &str, error: NameError, format: Format) -> Result<Held, Failure> {
+    fn ended(&self, verb: &str, error: NameError, format: Format) -> Result<VerbOutcome, CliError> {
         let help = match &error {
             NameError::NotFound { .. } => {
                 "`hyoshi naming list` shows the bindings; `--contexts` creates missing contexts"
@@ -122,12 +122,12 @@ impl ServiceOptions {
             NameError::NotEmpty(_) => "`hyoshi naming list` shows its bindings",
             NameError::CannotProceed { .. } => "start the naming service of that context, which does not answer",
             NameError::Text { .. } => {
-                return Err(Failure::new(error).help(
+                return Err(CliError::new(error).help(
                     "write id.kind with / between the steps; put \\ before a dot, slash or backslash within a step",
                 ));
             }
             NameError::System(exception) => {
-                let failure = Failure::new(format!("{} answers: {exception}", self.service()));
+                let failure = CliError::new(format!("{} answers: {exception}", self.service()));
                 if let Some(help) = tls::help(exception) {
                     return Err(failure.help(help));
                 }
@@ -146,12 +146,12 @@ impl ServiceOptions {
                 streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(verb), "errors": errors })))?;
             }
         }
-        Ok(Held::No)
+        Ok(VerbOutcome::Negative)
     }
 }
 
-fn unreadable(at: &str, error: &SystemException) -> Failure {
-    let failure = Failure::new(format!("cannot resolve `{at}`: {error}"));
+fn unreadable(at: &str, error: &SystemException) -> CliError {
+    let failure = CliError::new(format!("cannot resolve `{at}`: {error}"));
     if let Some(help) = tls::help(error) {
         return failure.help(help);
     }
@@ -164,7 +164,7 @@ fn unreadable(at: &str, error: &SystemException) -> Failure {
     }
 }
 
-pub(super) fn list(arguments: &ListArguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn list(arguments: &ListArguments, format: Format) -> Result<VerbOutcome, CliError> {
     let (_orb, naming) = arguments.at.open()?;
     match collect(arguments, naming) {
         Err(error) => arguments.at.ended("naming list", error, format),
@@ -188,7 +188,7 @@ pub(super) fn list(arguments: &ListArguments, format: Format) -> Result<Held, Fa
                     streams::out(format_args!("{answer:#}\n"))?;
                 }
             }
-            Ok(Held::Yes)
+            Ok(VerbOutcome::Success)
         }
     }
 }
@@ -225,7 +225,7 @@ fn collect(arguments: &ListArguments, naming: Naming) -> Result<(Vec<(String, bo
     Ok((found, more))
 }
 
-pub(super) fn resolve(arguments: &ResolveArguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn resolve(arguments: &ResolveArguments, format: Format) -> Result<VerbOutcome, CliError> {
     let (_orb, naming) = arguments.at.open()?;
     match naming.resolve::<dyn Object>(&arguments.name) {
         Err(error) => arguments.at.ended("naming resolve", error, format),
@@ -241,12 +241,12 @@ pub(super) fn resolve(arguments: &ResolveArguments, format: Format) -> Result<He
                     streams::out(format_args!("{answer:#}\n"))?;
                 }
             }
-            Ok(Held::Yes)
+            Ok(VerbOutcome::Success)
         }
     }
 }
 
-pub(super) fn bind(arguments: &BindArguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn bind(arguments: &BindArguments, format: Format) -> Result<VerbOutcome, CliError> {
     let (orb, naming) = arguments.at.open()?;
     let bound = if arguments.as_context {
         let context =
@@ -263,7 +263,7 @@ pub(super) fn bind(arguments: &BindArguments, format: Format) -> Result<Held, Fa
     done(bound, &arguments.at, "naming bind", &arguments.name, format)
 }
 
-pub(super) fn unbind(arguments: &UnbindArguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn unbind(arguments: &UnbindArguments, format: Format) -> Result<VerbOutcome, CliError> {
     let (_orb, naming) = arguments.at.open()?;
     let unbound = match arguments.destroy {
         true => naming.remove_context(&arguments.name),
@@ -272,7 +272,7 @@ pub(super) fn unbind(arguments: &UnbindArguments, format: Format) -> Result<Held
     done(unbound, &arguments.at, "naming unbind", &arguments.name, format)
 }
 
-pub(super) fn context(arguments: &ContextArguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn context(arguments: &ContextArguments, format: Format) -> Result<VerbOutcome, CliError> {
     let (_orb, naming) = arguments.at.open()?;
     let made = way(&naming, &arguments.name, arguments.contexts);
     let made = made.and_then(|()| naming.new_context(&arguments.name).map(drop));
@@ -289,14 +289,14 @@ fn done(
     verb: &str,
     name: &str,
     format: Format,
-) -> Result<Held, Failure> {
+) -> Result<VerbOutcome, CliError> {
     match done {
         Err(error) => at.ended(verb, error, format),
         Ok(()) => {
             if let Format::Json = format {
                 streams::out(format_args!("{:#}\n", json!({ "hyoshi": head(verb), "name": name })))?;
             }
-            Ok(Held::Yes)
+            Ok(VerbOutcome::Success)
         }
     }
 }

@@ -11,12 +11,12 @@ use hyoshi_broker::idl::cpu_broker::BrokerStatus;
 use hyoshi_model::{AdvocateWords, Broker, HostId, Program, Share, System};
 use hyoshi_report::{NoteLevel, ReportNote};
 
-use crate::cli::Failure;
+use crate::cli::CliError;
 use crate::cli::broker::settled;
 use crate::cli::notes::note;
 
 /// The path of a program, as found by execvp(3).
-pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {
+pub(super) fn find(program: &Program) -> Result<PathBuf, CliError> {
     let word = program.words.first().map_or("", String::as_str);
     let is_program =
         |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
@@ -27,16 +27,16 @@ pub(super) fn find(program: &Program) -> Result<PathBuf, Failure> {
         env::split_paths(&path).map(|folder| folder.join(word)).find(|path| is_program(path))
     };
     found.ok_or_else(|| {
-        Failure::new(format!("reservation {}: no executable program {word:?}", program.name))
+        CliError::new(format!("reservation {}: no executable program {word:?}", program.name))
             .help("set `program` to a name in PATH, or to a path from the working directory")
     })
 }
 
-pub(super) fn joining(program: &Program) -> Result<TaskSpec, Failure> {
+pub(super) fn joining(program: &Program) -> Result<TaskSpec, CliError> {
     let setting = |words: &AdvocateWords| {
         let setting = ComponentSpec { kind: words.kind.clone(), parameters: words.parameters.clone() };
         settled(setting)
-            .map_err(|error| Failure::new(format!("reservation {}: {error}", program.name)).help(error.remedy()))
+            .map_err(|error| CliError::new(format!("reservation {}: {error}", program.name)).help(error.remedy()))
     };
     Ok(TaskSpec {
         deadline: Some(program.deadline),

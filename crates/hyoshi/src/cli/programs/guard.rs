@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_os::process::{NoProcess, Process, ProcessIdentity, end_group, identity};
 
-use crate::cli::{Failure, Held, streams};
+use crate::cli::{CliError, VerbOutcome, streams};
 
 /// How long programs have to end after SIGTERM.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -61,11 +61,11 @@ impl Drop for ProgramGuard {
 }
 
 /// `hyoshi run-watch`: reads a line for each program from standard input, until the run closes it.
-pub(in crate::cli) fn watch() -> Result<Held, Failure> {
+pub(in crate::cli) fn watch() -> Result<VerbOutcome, CliError> {
     let mut programs: Vec<ProcessIdentity> = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         if line == OVER {
-            return Ok(Held::Yes);
+            return Ok(VerbOutcome::Success);
         }
         let of = |(number, start): (&str, &str)| {
             Some(ProcessIdentity { number: number.parse().ok()?, start: start.parse().ok()? })
@@ -74,7 +74,7 @@ pub(in crate::cli) fn watch() -> Result<Held, Failure> {
     }
     programs.retain(|program| is_left(*program) && end_group(program.number, false).is_ok());
     if programs.is_empty() {
-        return Ok(Held::Yes);
+        return Ok(VerbOutcome::Success);
     }
     let left = if programs.len() == 1 { "program".into() } else { format!("{} programs", programs.len()) };
     streams::err(format_args!("hyoshi: the run was killed; ending its {left}\n"));
@@ -88,7 +88,7 @@ pub(in crate::cli) fn watch() -> Result<Held, Failure> {
             drop(end_group(program.number, true));
         }
     }
-    Ok(Held::Yes)
+    Ok(VerbOutcome::Success)
 }
 
 /// Whether a group is still the program's: its ID is the program's process ID, which is not reused while the group has

@@ -18,7 +18,7 @@ use hyoshi_sim::programs::{Period, ProgramResults};
 use super::asked::{differing, find, joining};
 use super::guard::{PATIENCE, ProgramGuard};
 use super::{ProgramsOutcome, played};
-use crate::cli::Failure;
+use crate::cli::CliError;
 use crate::cli::notes::note;
 
 /// How often the broker is asked for the status of programs.
@@ -55,7 +55,7 @@ impl RunningPrograms {
         system: &Arc<System>,
         host: Option<HostId>,
         socket: Option<&Path>,
-    ) -> Result<Option<RunningPrograms>, Failure> {
+    ) -> Result<Option<RunningPrograms>, CliError> {
         let here = |program: &&Program| host.is_none_or(|host| program.host == host);
         let count = system.brokered.programs.iter().filter(here).count();
         if count == 0 {
@@ -63,11 +63,11 @@ impl RunningPrograms {
         }
         // Programs of other hosts are not searched.
         let find = |program| if here(&program) { find(program) } else { Ok(PathBuf::new()) };
-        let found = system.brokered.programs.iter().map(find).collect::<Result<Vec<PathBuf>, Failure>>()?;
+        let found = system.brokered.programs.iter().map(find).collect::<Result<Vec<PathBuf>, CliError>>()?;
         let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let client = BrokerClient::connect(socket.as_deref()).map_err(|error| {
             let programs = if count == 1 { "1 reservation".into() } else { format!("{count} reservations") };
-            Failure::new(format!("cannot start {programs} of the file: {error}")).help(match &error {
+            CliError::new(format!("cannot start {programs} of the file: {error}")).help(match &error {
                 BrokerClientError::NoBroker { .. } => {
                     "start one with `hyoshi broker`, or name its socket with `--socket PATH`".to_owned()
                 }
@@ -77,7 +77,7 @@ impl RunningPrograms {
         let status = client.broker().status().map_err(|error| refused(&error.into()))?;
         let notes = differing(system, &status);
         let joined = join_all(system, host, &client)?;
-        let alone = |error| Failure::new(format!("cannot watch programs: {error}"));
+        let alone = |error| CliError::new(format!("cannot watch programs: {error}"));
         let mut guard = ProgramGuard::start().map_err(alone)?;
         let running = match begin_all(system, &joined, &found, &mut guard) {
             Ok(running) => running,
@@ -118,10 +118,10 @@ fn join_all(
     system: &System,
     host: Option<HostId>,
     client: &BrokerClient,
-) -> Result<Vec<(ProgramId, TaskStub)>, Failure> {
+) -> Result<Vec<(ProgramId, TaskStub)>, CliError> {
     let hosts = (0..system.hosts.len() as u32).map(HostId).filter(|id| host.is_none_or(|host| host == *id));
     let ids = hosts.flat_map(|host| hyoshi_control::file::order(system, host));
-    let joining = ids.map(|id| Ok((id, joining(system.program(id))?))).collect::<Result<Vec<_>, Failure>>()?;
+    let joining = ids.map(|id| Ok((id, joining(system.program(id))?))).collect::<Result<Vec<_>, CliError>>()?;
     let mut joined: Vec<(ProgramId, TaskStub)> = Vec::new();
     for (id, joining) in joining {
         match client.join(&joining) {
@@ -142,7 +142,7 @@ fn begin_all(
     joined: &[(ProgramId, TaskStub)],
     found: &[PathBuf],
     guard: &mut ProgramGuard,
-) -> Result<Vec<StartedProgram>, Failure> {
+) -> Result<Vec<StartedProgram>, CliError> {
     let mut running: Vec<StartedProgram> = Vec::new();
     for (at, (id, task)) in joined.iter().enumerate() {
         match begin(system, *id, &found[id.index()], task, guard) {
@@ -157,8 +157,8 @@ fn begin_all(
     Ok(running)
 }
 
-fn refused(error: &BrokerClientError) -> Failure {
-    Failure::new(error).help(error.remedy())
+fn refused(error: &BrokerClientError) -> CliError {
+    CliError::new(error).help(error.remedy())
 }
 
 fn begin(
@@ -167,7 +167,7 @@ fn begin(
     path: &Path,
     task: &TaskStub,
     guard: &mut ProgramGuard,
-) -> Result<StartedProgram, Failure> {
+) -> Result<StartedProgram, CliError> {
     let program = system.program(id);
     let mut command = Command::new(path);
     command.args(program.words.iter().skip(1)).stdin(Stdio::null());
@@ -175,19 +175,19 @@ fn begin(
     command.stdout(std::io::stderr()).process_group(0);
     let started = command.spawn();
     let mut child = started.map_err(|error| {
-        Failure::new(format!("reservation {}: cannot run {}: {error}", program.name, path.display()))
+        CliError::new(format!("reservation {}: cannot run {}: {error}", program.name, path.display()))
             .help("name an executable file")
     })?;
     if let Err(error) = guard.guard(&child) {
         end_one(&mut child);
-        return Err(Failure::new(format!("cannot watch programs: {error}")));
+        return Err(CliError::new(format!("cannot watch programs: {error}")));
     }
     if let Err(error) = task.add_process(child.id(), 0) {
         let error = BrokerClientError::from(error);
         return Err(match end_one(&mut child) {
-            Some(status) => Failure::new(format!("reservation {}: the program ended at once: {status}", program.name))
+            Some(status) => CliError::new(format!("reservation {}: the program ended at once: {status}", program.name))
                 .help("run the program without the broker to see its messages"),
-            None => Failure::new(format!("reservation {}: {error}", program.name)).help(error.remedy()),
+            None => CliError::new(format!("reservation {}: {error}", program.name)).help(error.remedy()),
         });
     }
     let (task, process) = (task.clone(), Process::open(child.id()).ok());

@@ -8,7 +8,7 @@ use hyoshi_reproduce::broker::{self, BrokerReproduction};
 
 use super::{PaperOutput, print, stopped, watched};
 use crate::cli::output::try_out;
-use crate::cli::{Failure, Format, Held};
+use crate::cli::{CliError, Format, VerbOutcome};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -37,14 +37,14 @@ enum KernelLength {
     Paper,
 }
 
-pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     let report = (!arguments.no_report).then_some(arguments.report.as_path());
     report.map_or(Ok(()), |path| try_out("the page", path, ""))?;
     let figures = watched(format, |watch| {
         let mut figures = broker::run(watch).map_err(stopped)?;
         if !arguments.sim_only {
             let hyoshi = std::env::current_exe()
-                .map_err(|error| Failure::new(format!("cannot find the file of this program: {error}")))?;
+                .map_err(|error| CliError::new(format!("cannot find the file of this program: {error}")))?;
             let length = match arguments.length {
                 KernelLength::Short => Length::Short,
                 KernelLength::Usual => Length::Usual,

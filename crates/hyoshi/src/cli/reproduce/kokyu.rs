@@ -10,7 +10,7 @@ use hyoshi_reproduce::kokyu::{self, Reproduced, Setup};
 use super::{PaperOutput, print, stopped, watched};
 use crate::cli::load::{seed, span};
 use crate::cli::output::try_out;
-use crate::cli::{Failure, Format, Held};
+use crate::cli::{CliError, Format, VerbOutcome};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     no_report: bool,
 }
 
-pub(super) fn kokyu(arguments: &Arguments, format: Format) -> Result<Held, Failure> {
+pub(super) fn kokyu(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     let report = (!arguments.no_report).then_some(arguments.report.as_path());
     report.map_or(Ok(()), |path| try_out("the page", path, ""))?;
     let setup = Setup { region: arguments.region, seed: arguments.seed };
@@ -45,7 +45,7 @@ pub(super) fn kokyu(arguments: &Arguments, format: Format) -> Result<Held, Failu
                 Ok(kernel) => figures.kernel = Some(kernel),
                 Err(KernelError::Stopped) => return Err(stopped(hyoshi_reproduce::Stopped)),
                 Err(error @ KernelError::Start(_)) => {
-                    return Err(Failure::new(error).help("skip the kernel with `--sim-only`"));
+                    return Err(CliError::new(error).help("skip the kernel with `--sim-only`"));
                 }
             },
             Ok(None) => {}

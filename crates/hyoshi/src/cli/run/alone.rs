@@ -9,7 +9,7 @@ use hyoshi_report::ReportNote;
 use hyoshi_runtime::Prepared;
 use hyoshi_trace::TraceEvent;
 
-use crate::cli::Failure;
+use crate::cli::CliError;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HostArguments {}
@@ -30,11 +30,11 @@ impl RunControl {
 pub(super) enum JoinedHost {}
 
 impl HostArguments {
-    pub fn host(&self, _: &System) -> Result<Option<HostId>, Failure> {
+    pub fn host(&self, _: &System) -> Result<Option<HostId>, CliError> {
         Ok(None)
     }
 
-    pub fn control(&self, _: &Arc<System>, _: Interrupt) -> Result<RunControl, Failure> {
+    pub fn control(&self, _: &Arc<System>, _: Interrupt) -> Result<RunControl, CliError> {
         Ok(RunControl {})
     }
 
@@ -45,8 +45,8 @@ impl HostArguments {
         _: &[(ProcessorId, u32)],
         _: &mut Prepared,
         _: Interrupt,
-    ) -> Result<JoinedHost, Failure> {
-        Err(Failure::new("this program runs all hosts in one process")
+    ) -> Result<JoinedHost, CliError> {
+        Err(CliError::new("this program runs all hosts in one process")
             .help("build it with the feature `orb` of the crate hyoshi"))
     }
 }

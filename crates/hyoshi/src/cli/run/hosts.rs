@@ -15,7 +15,7 @@ use hyoshi_runtime::Prepared;
 
 use crate::cli::notes::note;
 use crate::cli::tls::peers;
-use crate::cli::{Failure, streams};
+use crate::cli::{CliError, streams};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HostArguments {
@@ -26,7 +26,7 @@ pub(in crate::cli) struct HostArguments {
     #[arg(long, value_name = "SPAN", default_value = "30s", requires = "host", value_parser = wait)]
     wait: Span,
     /// Where `hyoshi node` reaches this run [default: a socket in the directory of this user's nodes]
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", value_parser = control)]
     control: Option<PathBuf>,
     /// Over TLS, authenticate as this host with this certificate for the host's name (PEM, then its chain to the root)
     #[arg(long, value_name = "FILE", requires_all = ["host", "tls_roots"])]
@@ -49,6 +49,11 @@ fn wait(text: &str) -> Result<Span, String> {
     hyoshi_model::quantity::span(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)))
 }
 
+/// The absolute path of a control socket.
+fn control(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|_| format!("{text:?} is empty; write the path of a socket, such as ./run.sock"))
+}
+
 /// A node that has joined the others.
 pub(super) struct JoinedHost {
     peers: NodePeers,
@@ -59,17 +64,17 @@ pub(super) struct JoinedHost {
 
 impl HostArguments {
     /// The host to run; `None` for all.
-    pub fn host(&self, system: &System) -> Result<Option<HostId>, Failure> {
+    pub fn host(&self, system: &System) -> Result<Option<HostId>, CliError> {
         let Some(name) = &self.host else { return Ok(None) };
         let at = system.hosts.iter().position(|host| host.name == *name);
         let Some(at) = at else {
             let known: Vec<&str> = system.hosts.iter().map(|host| host.name.as_str()).collect();
-            return Err(Failure::new(format!("unknown host `{name}`"))
+            return Err(CliError::new(format!("unknown host `{name}`"))
                 .help(format!("the file has the hosts {}", known.join(", "))));
         };
         let host = HostId(at as u32);
         if !system.processors.iter().any(|processor| processor.host == host) {
-            return Err(Failure::new(format!("host `{name}` has no processor: no operation runs there"))
+            return Err(CliError::new(format!("host `{name}` has no processor: no operation runs there"))
                 .help(format!("write `host = \"{name}\"` in a [processor.X]")));
         }
         Ok(Some(host))
@@ -77,10 +82,16 @@ impl HostArguments {
 
     /// Serves the control object of a run of all hosts. It is not worth the run: only a socket that the caller named
     /// must work.
-    pub fn control(&self, system: &Arc<System>, interrupt: Interrupt) -> Result<RunControl, Failure> {
+    pub fn control(&self, system: &Arc<System>, interrupt: Interrupt) -> Result<RunControl, CliError> {
         let serve = |socket: &Path| WholeSystem::serve(system.clone(), socket, interrupt.clone());
         if let Some(socket) = &self.control {
-            return Ok(RunControl { object: Some(serve(socket).map_err(failed)?), unreachable: None });
+            let object = serve(socket).map_err(|error| match error {
+                NodeError::Orb(_) | NodeError::Endpoint(_) => {
+                    CliError::new(&error).help("another run may use it: name another socket with --control")
+                }
+                error => failed(error),
+            })?;
+            return Ok(RunControl { object: Some(object), unreachable: None });
         }
         let name = file_name(&system.name);
         let Some(socket) = default_socket(&name) else { return Ok(RunControl::default()) };
@@ -110,14 +121,14 @@ impl HostArguments {
         cpus: &[(ProcessorId, u32)],
         node: &mut Prepared,
         interrupt: Interrupt,
-    ) -> Result<JoinedHost, Failure> {
+    ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
         let uses_tls = system.hosts.iter().flat_map(|host| &host.endpoints).any(|one| matches!(one, Endpoint::Tls(_)));
         let tls = match &self.tls_cert {
             Some(cert) if uses_tls => {
                 let (server, client, renewal) = peers(cert, self.tls_key.as_ref(), self.tls_roots.as_ref())?;
                 let hangup = Hangup::on_signal()
-                    .map_err(|error| Failure::new(format_args!("cannot listen for signals: {error}")))?;
+                    .map_err(|error| CliError::new(format_args!("cannot listen for signals: {error}")))?;
                 renewal.start(hangup, |text| streams::err(format_args!("hyoshi run: {text}\n")))?;
                 let readers = match &self.tls_reader[..] {
                     [] => None,
@@ -126,7 +137,7 @@ impl HostArguments {
                 Some(Tls { server, client, operators: self.tls_operator.iter().cloned().collect(), readers })
             }
             Some(_) => {
-                return Err(Failure::new("no endpoint of the file uses TLS")
+                return Err(CliError::new("no endpoint of the file uses TLS")
                     .help("write `endpoints = [\"tls/ADDRESS:PORT\"]`, or leave --tls-cert out"));
             }
             None => None,
@@ -155,9 +166,16 @@ impl HostArguments {
     }
 }
 
-fn failed(error: NodeError) -> Failure {
-    let failure = Failure::new(&error);
-    match error.remedy() {
+fn failed(error: NodeError) -> CliError {
+    let remedy = error.remedy().or_else(|| match &error {
+        NodeError::Socket { path, .. } => {
+            let folder = path.parent().unwrap_or(path).display();
+            Some(format!("make {folder} a directory that you may write to, or name another socket with --control"))
+        }
+        _ => None,
+    });
+    let failure = CliError::new(&error);
+    match remedy {
         Some(remedy) => failure.help(remedy),
         None => failure,
     }
@@ -253,8 +271,7 @@ fn summary(peer: &PeerStanding) -> ReportNote {
         text += &format!(": clock {offset:.3} {side} (error at most {error:.3})");
     }
     text += &format!("; {sent} completions sent, {received} received");
-    let counts =
-        [(unsent, "could not be sent"), (unconfirmed, "were sent but not confirmed"), (rejected, "were rejected")];
+    let counts = [(unsent, "not sent"), (unconfirmed, "sent but not confirmed"), (rejected, "rejected")];
     for (count, what) in counts.into_iter().filter(|(count, _)| **count > 0) {
         text += &format!(", {count} {what}");
     }

@@ -7,7 +7,7 @@ use hyoshi_orb::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, TlsWarni
 use hyoshi_os::trusted::{self, UntrustedPath};
 use hyoshi_os::{Clock, Hangup, MonotonicClock, Spawn};
 
-use crate::cli::{Failure, streams};
+use crate::cli::{CliError, streams};
 
 /// How often a service checks whether a certificate expires soon.
 const DAILY: Span = Span::from_secs(24 * 60 * 60);
@@ -50,11 +50,11 @@ impl TlsSettings {
 
 impl Files {
     /// Reads all of them at the start, and prints warnings.
-    pub(super) fn load(&self, serves: bool) -> Result<TlsSettings, Failure> {
+    pub(super) fn load(&self, serves: bool) -> Result<TlsSettings, CliError> {
         let settings = self.read(serves)?;
         for warning in settings.warnings() {
             if self.strict && is_grave(&warning) {
-                return Err(Failure::new(&warning).help(warning.remedy()));
+                return Err(CliError::new(&warning).help(warning.remedy()));
             }
             streams::err(format_args!("warning: {warning}\nhelp: {}\n", warning.remedy()));
         }
@@ -62,7 +62,7 @@ impl Files {
     }
 
     /// Reads each of them once. A server needs a certificate, a client authorities.
-    fn read(&self, serves: bool) -> Result<TlsSettings, Failure> {
+    fn read(&self, serves: bool) -> Result<TlsSettings, CliError> {
         // Before any of them is read.
         for (flag, path) in [("--tls-cert", &self.cert), ("--tls-key", &self.key), ("--tls-clients", &self.clients)] {
             path.as_ref().map(|path| self.path(flag, path)).transpose()?;
@@ -73,7 +73,7 @@ impl Files {
         Ok(TlsSettings { server, client })
     }
 
-    fn server(&self, own: TlsIdentity) -> Result<TlsServer, Failure> {
+    fn server(&self, own: TlsIdentity) -> Result<TlsServer, CliError> {
         let server = match &self.clients {
             None => TlsServer::new(own),
             Some(file) => {
@@ -85,7 +85,7 @@ impl Files {
         server.map_err(|error| unusable(self.flags(), &error))
     }
 
-    fn client(&self, roots: &Path, own: Option<TlsIdentity>) -> Result<TlsClient, Failure> {
+    fn client(&self, roots: &Path, own: Option<TlsIdentity>) -> Result<TlsClient, CliError> {
         let roots = TlsRoots::from_file(roots).map_err(|error| unusable("--tls-roots", &error))?;
         let mut client = TlsClient::new(&roots);
         if let Some(own) = own {
@@ -97,14 +97,14 @@ impl Files {
         Ok(client)
     }
 
-    pub(super) fn identity(&self) -> Result<Option<TlsIdentity>, Failure> {
+    pub(super) fn identity(&self) -> Result<Option<TlsIdentity>, CliError> {
         let Some(certificate) = &self.cert else { return Ok(None) };
         let certificate = self.path("--tls-cert", certificate)?;
         let key = self.key.as_ref().map(|key| self.path("--tls-key", key)).transpose()?;
         let own = TlsIdentity::from_files(&certificate, key.as_ref().unwrap_or(&certificate));
         own.map(Some).map_err(|error| match &error {
             TlsError::Pem { wanted: "private key", why, .. } if self.key.is_none() && why == "there is none" => {
-                Failure::new(error).help("--tls-key FILE names the file with the private key")
+                CliError::new(error).help("--tls-key FILE names the file with the private key")
             }
             // One of the two files is wrong.
             TlsError::Pem { wanted: "private key", .. } | TlsError::Encrypted { .. } if self.key.is_some() => {
@@ -117,12 +117,12 @@ impl Files {
 
     /// The path of a file, without links if no other user may control its path. If it is missing, the reader reports
     /// it.
-    fn path(&self, flag: &str, path: &Path) -> Result<PathBuf, Failure> {
+    fn path(&self, flag: &str, path: &Path) -> Result<PathBuf, CliError> {
         match self.guarded.then(|| trusted::file(path)) {
             Some(Ok(path)) => Ok(path),
             None | Some(Err(UntrustedPath::System { .. })) => Ok(path.to_owned()),
             Some(Err(mistrust)) => {
-                Err(Failure::new(format_args!("{flag} {}: {mistrust}", path.display())).help(mistrust.remedy()))
+                Err(CliError::new(format_args!("{flag} {}: {mistrust}", path.display())).help(mistrust.remedy()))
             }
         }
     }
@@ -157,7 +157,7 @@ impl CertificateReload {
     /// # Errors
     ///
     /// If no thread can be started.
-    pub fn start(self, hangup: Hangup, report: impl Fn(String) + Send + 'static) -> Result<(), Failure> {
+    pub fn start(self, hangup: Hangup, report: impl Fn(String) + Send + 'static) -> Result<(), CliError> {
         let work = move || {
             let clock = MonotonicClock::start();
             let mut next = clock.now() + DAILY;
@@ -178,7 +178,7 @@ impl CertificateReload {
             }
         };
         let spawned = Spawn::new("renewal").spawn(work);
-        spawned.map(drop).map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))
+        spawned.map(drop).map_err(|error| CliError::new(format_args!("cannot start a thread: {error}")))
     }
 
     /// All files or none.
@@ -210,8 +210,8 @@ impl CertificateReload {
 }
 
 /// The error in the files of these flags, and what they should contain.
-pub(super) fn unusable(flags: &str, error: &TlsError) -> Failure {
-    let failure = Failure::new(error);
+pub(super) fn unusable(flags: &str, error: &TlsError) -> CliError {
+    let failure = CliError::new(error);
     match error {
         TlsError::File { .. } => failure.help(format!("{flags}: name a readable file")),
         TlsError::Encrypted { .. } => {

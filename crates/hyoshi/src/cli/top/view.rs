@@ -36,10 +36,10 @@ pub(super) enum SortKey {
     Importance,
     /// Period, the longest first
     Period,
-    /// Share asked for
-    Asks,
-    /// Share granted
-    Holds,
+    /// Requested share
+    Requested,
+    /// Reserved share
+    Reserved,
     /// Use of a CPU
     #[default]
     Cpu,
@@ -73,14 +73,14 @@ const COLUMNS: [Column; 10] = [
     column("importance").spare(4),
     column("period").spare(3),
     column("deadline").if_any().spare(7),
-    column("asks").spare(2),
-    column("holds"),
+    column("requested").spare(2),
+    column("reserved"),
     column("cpu"),
     column("reports").spare(5),
     column("because").if_any().spare(1),
 ];
 
-const KEYS: &str = "q quit  n name  i importance  p period  a asks  h holds  c cpu  r reports";
+const KEYS: &str = "q quit  n name  i importance  p period  r requested  s reserved  c cpu  t reports";
 
 impl View {
     /// Before the first sample.
@@ -126,10 +126,10 @@ impl View {
             b'n' => SortKey::Name,
             b'i' => SortKey::Importance,
             b'p' => SortKey::Period,
-            b'a' => SortKey::Asks,
-            b'h' => SortKey::Holds,
+            b'r' => SortKey::Requested,
+            b's' => SortKey::Reserved,
             b'c' => SortKey::Cpu,
-            b'r' => SortKey::Reports,
+            b't' => SortKey::Reports,
             _ => return true,
         };
         self.reversed = self.order == order && !self.reversed;
@@ -143,8 +143,8 @@ impl View {
             SortKey::Name => 0,
             SortKey::Importance => u64::from(task.importance),
             SortKey::Period => task.period,
-            SortKey::Asks => millionths(&task.granted.requested),
-            SortKey::Holds => millionths(&task.granted.reserved),
+            SortKey::Requested => millionths(&task.granted.requested),
+            SortKey::Reserved => millionths(&task.granted.reserved),
             SortKey::Cpu => cpu.unwrap_or(0),
             SortKey::Reports => task.reports,
         };
@@ -319,7 +319,7 @@ mod tests {
             assert!(view.key(key));
             view.tasks.iter().map(|using| using.task.name.clone()).collect::<String>()
         };
-        assert_eq!([b'i', b'i', b'n', b'a', b'x', b'h'].map(&mut names), ["cab", "bac", "abc", "bac", "bac", "bac"]);
+        assert_eq!([b'i', b'i', b'n', b'r', b'x', b's'].map(&mut names), ["cab", "bac", "abc", "bac", "bac", "bac"]);
         assert_eq!(names(b'n'), "abc");
         assert_eq!(names(b'n'), "cba");
         assert!(!view.key(b'q') && !view.key(3));

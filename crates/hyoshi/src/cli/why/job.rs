@@ -6,7 +6,7 @@ use hyoshi_report::blamed::name_of;
 use hyoshi_report::names::template;
 use hyoshi_trace::JobEnd;
 
-use super::super::Failure;
+use super::super::CliError;
 
 /// The subject of the question.
 pub(super) enum WhyTarget {
@@ -18,7 +18,7 @@ pub(super) enum WhyTarget {
 
 impl WhyTarget {
     /// `operation#number` or `operation#number.leg`; or the name of an operation or template.
-    pub fn parse(system: &System, text: &str) -> Result<WhyTarget, Failure> {
+    pub fn parse(system: &System, text: &str) -> Result<WhyTarget, CliError> {
         let form = "name a job by its operation and release number, such as `steer#12`, or `route#12.3` for a leg";
         let Some((name, number)) = text.rsplit_once('#') else {
             return Ok(WhyTarget::Of(text.into(), named(system, text)?));
@@ -27,16 +27,16 @@ impl WhyTarget {
         let (number, leg) = number.split_once('.').unwrap_or((number, "0"));
         match (number.parse(), leg.parse()) {
             (Ok(number), Ok(leg)) => Ok(WhyTarget::Job(JobId { operation, number, leg })),
-            _ => Err(Failure::new(format!("`{text}` has no release number")).help(form)),
+            _ => Err(CliError::new(format!("`{text}` has no release number")).help(form)),
         }
     }
 }
 
 /// The error if the recording has no such job. It has jobs of that operation with these least and greatest numbers.
-pub(super) fn unknown(system: &System, asked: JobId, numbers: Option<(u64, u64)>) -> Failure {
+pub(super) fn unknown(system: &System, asked: JobId, numbers: Option<(u64, u64)>) -> CliError {
     let job = name_of(system, asked);
     let name = &system.operation(asked.operation).name;
-    let failure = Failure::new(format!("the recording has no end of job {job}"));
+    let failure = CliError::new(format!("the recording has no end of job {job}"));
     match numbers {
         Some((least, most)) if (least..=most).contains(&asked.number) && asked.leg > 0 => {
             failure.help(format!("it has {name}#{}, but no such leg", asked.number))
@@ -48,16 +48,17 @@ pub(super) fn unknown(system: &System, asked: JobId, numbers: Option<(u64, u64)>
 }
 
 /// The one operation of a name.
-fn operation(system: &System, name: &str, number: &str) -> Result<OperationId, Failure> {
+fn operation(system: &System, name: &str, number: &str) -> Result<OperationId, CliError> {
     let operations = named(system, name)?;
     let [first, .., last] = operations[..] else { return Ok(operations[0]) };
     let (first, last) = (&system.operation(first).name, &system.operation(last).name);
-    let failure = Failure::new(format!("`{name}` is a template: each of its {} operations has jobs", operations.len()));
+    let failure =
+        CliError::new(format!("`{name}` is a template: each of its {} operations has jobs", operations.len()));
     Err(failure.help(format!("they are {first} to {last}: name one, such as `{first}#{number}`")))
 }
 
 /// The operations of a name: its own, or all instances of a template.
-pub(super) fn named(system: &System, name: &str) -> Result<Vec<OperationId>, Failure> {
+pub(super) fn named(system: &System, name: &str) -> Result<Vec<OperationId>, CliError> {
     let called = |is: &dyn Fn(&str) -> bool| -> Vec<OperationId> {
         system.operation_ids().filter(|id| is(&system.operation(*id).name)).collect()
     };
@@ -68,7 +69,7 @@ pub(super) fn named(system: &System, name: &str) -> Result<Vec<OperationId>, Fai
     if !found.is_empty() {
         return Ok(found);
     }
-    let failure = Failure::new(format!("the recording's system has no operation `{name}`"));
+    let failure = CliError::new(format!("the recording's system has no operation `{name}`"));
     let mut names: Vec<&str> = Vec::new();
     for operation in &system.operations {
         // Once each: instances of a template follow each other.

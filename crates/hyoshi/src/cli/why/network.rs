@@ -11,8 +11,8 @@ use hyoshi_replay::blame::Crossing;
 use hyoshi_trace::merge::QUANTUM;
 use hyoshi_trace::{CpuEvent, DispatchDecision, Input, Signal, TraceEvent};
 
-use super::super::Failure;
-use super::super::recorded::{Left, Recorded, cannot_read, reader};
+use super::super::CliError;
+use super::super::recorded::{ReadingEnd, Recorded, cannot_read, reader};
 
 /// The most sendings kept that have not been received; the oldest are dropped.
 const MOST_SENT: usize = 1 << 16;
@@ -43,7 +43,7 @@ struct Network<'a> {
 }
 
 /// Reads the next event of a processor.
-type NextEvent<'a> = Box<dyn FnMut() -> Result<Option<(Instant, TraceEvent)>, Failure> + 'a>;
+type NextEvent<'a> = Box<dyn FnMut() -> Result<Option<(Instant, TraceEvent)>, CliError> + 'a>;
 
 /// The events of a processor that sends to other hosts.
 struct SendingProcessor<'a> {
@@ -58,9 +58,18 @@ struct SendingProcessor<'a> {
 pub(super) fn events(
     recorded: &Recorded,
     mut each: impl FnMut(ProcessorId, Instant, TraceEvent, Option<SignalWay>) -> ControlFlow<()>,
-) -> Result<Left, Failure> {
+) -> Result<ReadingEnd, CliError> {
+    let mut left = events_before_damage(recorded, &mut each)?;
+    left.damaged.take().map_or(Ok(left), Err)
+}
+
+/// As [`events`]; if the recording is damaged, the events before the damage.
+pub(in crate::cli) fn events_before_damage(
+    recorded: &Recorded,
+    mut each: impl FnMut(ProcessorId, Instant, TraceEvent, Option<SignalWay>) -> ControlFlow<()>,
+) -> Result<ReadingEnd, CliError> {
     let (mut network, mut failed) = (Network::of(recorded), None);
-    let left = recorded.events(|processor, at, event| match network.event(processor, at, &event) {
+    let left = recorded.events_before_damage(|processor, at, event| match network.event(processor, at, &event) {
         Ok(way) => each(processor, at, event, way),
         Err(failure) => {
             failed = Some(failure);
@@ -71,7 +80,7 @@ pub(super) fn events(
 }
 
 /// How a signal came to its processor.
-pub(super) enum SignalWay {
+pub(in crate::cli) enum SignalWay {
     /// Within one process.
     Link,
     /// Over a network; `None` if the recording does not contain its sending.
@@ -91,7 +100,12 @@ impl<'a> Network<'a> {
     }
 
     /// The next event of the recording. `Some` for a signal.
-    fn event(&mut self, processor: ProcessorId, at: Instant, event: &TraceEvent) -> Result<Option<SignalWay>, Failure> {
+    fn event(
+        &mut self,
+        processor: ProcessorId,
+        at: Instant,
+        event: &TraceEvent,
+    ) -> Result<Option<SignalWay>, CliError> {
         match event {
             TraceEvent::Cpu(CpuEvent::Clock { host, offset, error }) if *host == self.reference => {
                 if let Some(lead) = self.clocks.get_mut(processor.index()) {
@@ -104,7 +118,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    fn way(&mut self, processor: ProcessorId, at: Instant, signal: &Signal) -> Result<SignalWay, Failure> {
+    fn way(&mut self, processor: ProcessorId, at: Instant, signal: &Signal) -> Result<SignalWay, CliError> {
         let system = &self.recorded.system;
         let from = system.operation(signal.from).on;
         let crosses = system.processor(from).host != system.processor(processor).host;
@@ -133,7 +147,7 @@ impl<'a> Network<'a> {
     }
 
     /// Reads the sendings of a processor up to `wanted`, at most until its receipt.
-    fn read(&mut self, from: ProcessorId, wanted: &Key, received: Instant) -> Result<(), Failure> {
+    fn read(&mut self, from: ProcessorId, wanted: &Key, received: Instant) -> Result<(), CliError> {
         if !self.senders.contains_key(&from) {
             let sender = SendingProcessor::open(self.recorded, from)?;
             self.senders.insert(from, sender);
@@ -168,7 +182,7 @@ impl<'a> Network<'a> {
 }
 
 impl<'a> SendingProcessor<'a> {
-    fn open(recorded: &'a Recorded, processor: ProcessorId) -> Result<SendingProcessor<'a>, Failure> {
+    fn open(recorded: &'a Recorded, processor: ProcessorId) -> Result<SendingProcessor<'a>, CliError> {
         let mut reader = reader(&recorded.path)?.only(processor);
         let path = &recorded.path;
         let events = move || match reader.next() {

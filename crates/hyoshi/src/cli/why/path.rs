@@ -8,8 +8,8 @@ use hyoshi_replay::blame::{Blame, Interest, ResponseBreakdown, ResponsePart};
 use hyoshi_report::blamed::{BlamedPart, together};
 use hyoshi_trace::TraceEvent;
 
-use super::super::Failure;
-use super::super::recorded::{Left, Recorded};
+use super::super::CliError;
+use super::super::recorded::{ReadingEnd, Recorded};
 use super::network::{self, SignalWay};
 
 /// The most legs of one operation that a path follows.
@@ -61,7 +61,7 @@ pub(super) fn accounts(
     recorded: &Recorded,
     wanted: &BTreeSet<JobId>,
     mut each: impl FnMut(ProcessorId, Instant, &TraceEvent),
-) -> Result<(BTreeMap<JobId, ResponseBreakdown>, Left), Failure> {
+) -> Result<(BTreeMap<JobId, ResponseBreakdown>, ReadingEnd), CliError> {
     let system = &recorded.system;
     let exact = recorded.header.verb == "sim";
     let concerned: BTreeSet<ProcessorId> = wanted.iter().map(|job| system.operation(job.operation).on).collect();
@@ -92,7 +92,7 @@ pub(super) fn follow(
     jobs: &[ResponseBreakdown],
     mut known: BTreeMap<JobId, ResponseBreakdown>,
     mut asked: BTreeSet<JobId>,
-) -> Result<Vec<Path>, Failure> {
+) -> Result<Vec<Path>, CliError> {
     let mut paths: Vec<Path> = Vec::new();
     for _ in 0..LONGEST_PATH {
         let mut missing = BTreeSet::new();

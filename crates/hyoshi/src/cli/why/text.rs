@@ -5,11 +5,11 @@ use std::fmt::Write;
 use hyoshi_model::{Deadline, Instant, JobId, Span, System};
 use hyoshi_replay::blame::{BreakdownBasis, Crossing, ResponseBreakdown, ResponsePart, Stretch};
 use hyoshi_report::blamed::{GROUPS, because, chief, name_of, together, words_of};
-use hyoshi_report::figures::{share, time};
+use hyoshi_report::figures::{count as digits, jobs as counted_jobs, share, time};
 use hyoshi_report::lateness::LatenessSummary;
 use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome};
 
-use super::super::recorded::Left;
+use super::super::recorded::ReadingEnd;
 use super::path::{Earlier, Path, is_earlier};
 use super::{JobAnswer, MissList};
 
@@ -17,7 +17,7 @@ use super::{JobAnswer, MissList};
 const BAR: usize = 72;
 
 /// The most steps and parts that are printed.
-const MOST_TOLD: usize = 24;
+const MOST_PRINTED: usize = 24;
 
 /// Why one job ended as it did.
 pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, String>) -> String {
@@ -36,13 +36,13 @@ pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, Strin
     parts(&mut text, system, account, &answer.left.names);
     if account.timeline.len() > 1 {
         let _ = writeln!(text, "\nstep by step, from its {}", counted(system, end));
-        for stretch in account.timeline.iter().take(MOST_TOLD) {
+        for stretch in account.timeline.iter().take(MOST_PRINTED) {
             let at = format!("+{}", time(stretch.from.since(account.from)));
             let span = time(stretch.to.since(stretch.from));
             let words = words_of(system, account, stretch.kind, &answer.left.names);
             let _ = writeln!(text, "{at:>12}{span:>10}  {words}");
         }
-        more(&mut text, account.timeline.len().saturating_sub(MOST_TOLD));
+        more(&mut text, account.timeline.len().saturating_sub(MOST_PRINTED));
     }
     if answer.path.hops.len() > 1 {
         text.push_str("\nthe path to it\n");
@@ -82,14 +82,15 @@ pub(super) fn list(system: &System, list: &MissList<'_>) -> String {
             _ => {
                 _ = writeln!(
                     text,
-                    "the recording was cut off; all {jobs} recorded jobs{of}{until} made their deadlines"
+                    "the recording was cut off; all {} recorded jobs{of}{until} made their deadlines",
+                    digits(*jobs)
                 )
             }
         }
     } else if *count == 0 {
         _ = match jobs {
             0 => writeln!(text, "no job{of} ended"),
-            _ => writeln!(text, "all {jobs} jobs{of} made their deadlines"),
+            _ => writeln!(text, "all {}{of} made their deadlines", counted_jobs(*jobs)),
         };
     } else {
         let order = if worst.iter().any(|path| last(path).is_some_and(|job| job.end.critical)) {
@@ -97,7 +98,12 @@ pub(super) fn list(system: &System, list: &MissList<'_>) -> String {
         } else {
             ""
         };
-        let _ = writeln!(text, "{count} of {jobs} jobs{of} did not make their deadlines, {order}worst first:\n");
+        let _ = writeln!(
+            text,
+            "{} of {}{of} did not make their deadlines, {order}worst first:\n",
+            digits(*count),
+            counted_jobs(*jobs)
+        );
         let jobs = || worst.iter().filter_map(|path| Some((path, last(path)?)));
         let width = |wide: fn(&System, &ResponseBreakdown) -> String| {
             jobs().map(|(_, job)| wide(system, job).chars().count()).max().unwrap_or(0)
@@ -159,7 +165,7 @@ fn together_lost(text: &mut String, lost: &LatenessSummary) {
         }
     }
     if !lost.culprits.is_empty() {
-        text.push_str("\nwho was in their way\n");
+        text.push_str("\nwhich jobs delayed them\n");
     }
     for culprit in &lost.culprits {
         let name = |group: &str| GROUPS.iter().find(|(known, _)| *known == group).map_or("", |(_, name)| name);
@@ -175,16 +181,20 @@ fn together_lost(text: &mut String, lost: &LatenessSummary) {
 
 fn more(text: &mut String, more: usize) {
     if more > 0 {
-        let _ = writeln!(text, "{:>12}and {more} more", "");
+        let _ = writeln!(text, "{:>12}and {} more", "", digits(more as u64));
     }
 }
 
-fn left(text: &mut String, left: &Left) {
+fn left(text: &mut String, left: &ReadingEnd) {
     if left.lost > 0 {
-        let _ = writeln!(text, "degraded: {} events were lost while recording; their time is unexplained", left.lost);
+        let _ = writeln!(
+            text,
+            "degraded: {} events were lost while recording; their time is unexplained",
+            digits(left.lost)
+        );
     }
     if let Some(part) = &left.part {
-        let _ = writeln!(text, "the recording is a part: {part}");
+        let _ = writeln!(text, "the recording is partial: {part}");
     }
     if let Some(torn) = &left.torn {
         let _ = writeln!(text, "degraded: {torn}");
@@ -289,11 +299,11 @@ fn sign(kind: ResponsePart) -> char {
 fn parts(text: &mut String, system: &System, account: &ResponseBreakdown, names: &[String]) {
     let whole = account.response().as_nanos().max(1) as f64;
     let together = together(system, account);
-    for part in together.iter().take(MOST_TOLD) {
+    for part in together.iter().take(MOST_PRINTED) {
         let share = format!("{:.1} %", part.span.as_nanos() as f64 / whole * 100.0);
         let _ = writeln!(text, "{:>12}{share:>10}  {}", time(part.span), part.words(system, names));
     }
-    more(text, together.len().saturating_sub(MOST_TOLD));
+    more(text, together.len().saturating_sub(MOST_PRINTED));
 }
 
 fn path(text: &mut String, system: &System, hops: &[ResponseBreakdown], names: &[String]) {

@@ -1,6 +1,6 @@
 //! The content of a report. The terminal, JSON and HTML all derive from an [`ReportInput`], and therefore agree.
 
-use hyoshi_model::{Span, System};
+use hyoshi_model::{HostId, Span, System};
 use hyoshi_replay::Figures;
 use hyoshi_replay::timeline::TimelineWindow;
 use hyoshi_sched::{Plan, Report};
@@ -22,6 +22,8 @@ pub struct ReportInput<'a> {
     pub source: &'a str,
     /// The system, with whatever the command line changed in it.
     pub system: &'a System,
+    /// The only host that ran or was recorded; `None` for all. Operations of other hosts are not listed.
+    pub host: Option<HostId>,
     /// How its processors ordered their work.
     pub plan: &'a Plan,
     /// The observed figures.

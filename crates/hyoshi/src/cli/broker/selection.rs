@@ -10,7 +10,7 @@ use hyoshi_orb::{Orb, OrbBuilder};
 use hyoshi_wire::ior::ObjectUrl;
 
 use super::{At, Ended};
-use crate::cli::Failure;
+use crate::cli::CliError;
 use crate::cli::tls::TlsPapers;
 
 /// Most brokers of one command, each with a thread of its own.
@@ -18,7 +18,7 @@ const MOST: usize = 64;
 
 /// See the module.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Whom {
+pub(in crate::cli) struct BrokerSelection {
     /// Use the broker at this address: ssliop://HOST:PORT, unix:/PATH, a reference, or a name in the hosts file; several with commas
     #[arg(long, value_name = "ADDRESS", global = true)]
     broker: Vec<String>,
@@ -41,7 +41,7 @@ pub(in crate::cli) struct BrokerAddress {
 }
 
 /// The brokers of a verb.
-pub(in crate::cli) enum Asked {
+pub(in crate::cli) enum SelectedBrokers {
     /// The broker of this machine, or of this user.
     Here,
     /// One.
@@ -50,7 +50,7 @@ pub(in crate::cli) enum Asked {
     Several(Vec<BrokerAddress>),
 }
 
-impl Whom {
+impl BrokerSelection {
     /// A flag for calls that is set.
     pub fn given(&self) -> Option<&'static str> {
         let all = [("--broker", !self.broker.is_empty()), ("--hosts", self.hosts.is_some())];
@@ -58,11 +58,11 @@ impl Whom {
     }
 
     /// The broker at `at` unless others are named.
-    pub fn asked(&self, at: &At) -> Result<Asked, Failure> {
+    pub fn asked(&self, at: &At) -> Result<SelectedBrokers, CliError> {
         let asked = self.named()?;
         match (&at.socket, &asked) {
-            (Some(_), Asked::One(_) | Asked::Several(_)) => {
-                Err(Failure::new("--socket and --broker name different brokers")
+            (Some(_), SelectedBrokers::One(_) | SelectedBrokers::Several(_)) => {
+                Err(CliError::new("--socket and --broker name different brokers")
                     .help("use only one of them; --broker also accepts unix:/PATH"))
             }
             _ => Ok(asked),
@@ -72,15 +72,15 @@ impl Whom {
     /// For a verb that uses one broker.
     pub fn one(&self, at: &At) -> Result<BrokerClient, Ended> {
         match self.asked(at)? {
-            Asked::Here => Ok(BrokerClient::connect(at.socket.as_deref())?),
-            Asked::One(broker) => Ok(self.connect(self.orb()?, &broker)?),
-            Asked::Several(_) => {
-                Err(Failure::new("this verb accepts one broker").help("select one with --broker NAME").into())
+            SelectedBrokers::Here => Ok(BrokerClient::connect(at.socket.as_deref())?),
+            SelectedBrokers::One(broker) => Ok(self.connect(self.orb()?, &broker)?),
+            SelectedBrokers::Several(_) => {
+                Err(CliError::new("this verb accepts one broker").help("select one with --broker NAME").into())
             }
         }
     }
 
-    fn named(&self) -> Result<Asked, Failure> {
+    fn named(&self) -> Result<SelectedBrokers, CliError> {
         let known = self.hosts.as_deref().map(read).transpose()?;
         // Commas of a corbaloc separate addresses of one object.
         let split = |given: &String| match given.parse::<ObjectUrl>() {
@@ -89,23 +89,23 @@ impl Whom {
         };
         let given: Vec<String> = self.broker.iter().flat_map(split).collect();
         let mut some = match (&known, given.is_empty()) {
-            (None, true) if self.broker.is_empty() => return Ok(Asked::Here),
-            (None, true) => return Err(Failure::new("--broker is empty").help("--broker ssliop://HOST:PORT")),
+            (None, true) if self.broker.is_empty() => return Ok(SelectedBrokers::Here),
+            (None, true) => return Err(CliError::new("--broker is empty").help("--broker ssliop://HOST:PORT")),
             (Some(known), true) => known.clone(),
             (known, false) => given.iter().map(|given| find(given, known.as_deref())).collect::<Result<Vec<_>, _>>()?,
         };
         if some.len() > MOST {
-            return Err(Failure::new(format_args!("too many brokers: {}", some.len()))
+            return Err(CliError::new(format_args!("too many brokers: {}", some.len()))
                 .help(format_args!("use at most {MOST}, with --broker NAME,NAME")));
         }
         match some.len() {
-            1 if !given.is_empty() => Ok(Asked::One(some.remove(0))),
-            _ => Ok(Asked::Several(some)),
+            1 if !given.is_empty() => Ok(SelectedBrokers::One(some.remove(0))),
+            _ => Ok(SelectedBrokers::Several(some)),
         }
     }
 
     /// The ORB for one of them.
-    pub fn orb(&self) -> Result<OrbBuilder, Failure> {
+    pub fn orb(&self) -> Result<OrbBuilder, CliError> {
         self.tls.client(Orb::builder())
     }
 
@@ -115,26 +115,26 @@ impl Whom {
     }
 }
 
-fn find(given: &str, known: Option<&[BrokerAddress]>) -> Result<BrokerAddress, Failure> {
+fn find(given: &str, known: Option<&[BrokerAddress]>) -> Result<BrokerAddress, CliError> {
     if let Some(found) = known.and_then(|known| known.iter().find(|broker| broker.name == given)) {
         return Ok(found.clone());
     }
     if let (Some(known), false) = (known, given.contains(':')) {
         let names: Vec<_> = known.iter().map(|broker| broker.name.as_str()).collect();
-        return Err(Failure::new(format_args!("--hosts does not contain `{given}`"))
+        return Err(CliError::new(format_args!("--hosts does not contain `{given}`"))
             .help(format_args!("use one of {}", names.join(", "))));
     }
     let name = given.rsplit_once("//").map_or(given, |(_, place)| place);
     Ok(BrokerAddress { name: name.to_owned(), address: given.to_owned() })
 }
 
-fn read(path: &Path) -> Result<Vec<BrokerAddress>, Failure> {
+fn read(path: &Path) -> Result<Vec<BrokerAddress>, CliError> {
     let text = fs::read_to_string(path).map_err(|error| {
-        Failure::new(format_args!("cannot read {}: {error}", path.display()))
+        CliError::new(format_args!("cannot read {}: {error}", path.display()))
             .help("use a file with one line for each broker: NAME ADDRESS")
     })?;
     parse(&text).map_err(|(line, what)| {
-        Failure::new(format_args!("{}:{line}: {what}", path.display()))
+        CliError::new(format_args!("{}:{line}: {what}", path.display()))
             .help("write NAME ADDRESS, such as `yard ssliop://yard.plant:2811`; # starts a comment")
     })
 }
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn hosts_are_read_or_refused_with_their_line() {
         let two = parse("# the plant\nyard ssliop://yard:2811 # east\n\nmill  unix:/run/mill.sock\n").unwrap();
-        let told: Vec<_> = two.iter().map(|broker| (broker.name.as_str(), broker.address.as_str())).collect();
-        assert_eq!(told, [("yard", "ssliop://yard:2811"), ("mill", "unix:/run/mill.sock")]);
+        let found: Vec<_> = two.iter().map(|broker| (broker.name.as_str(), broker.address.as_str())).collect();
+        assert_eq!(found, [("yard", "ssliop://yard:2811"), ("mill", "unix:/run/mill.sock")]);
         assert_eq!(parse("a unix:/a\na unix:/b").unwrap_err(), (2, "duplicate name `a`".to_owned()));
         assert_eq!(parse("\na").unwrap_err(), (2, "`a` needs one address".to_owned()));
         assert_eq!(parse("# none").unwrap_err().0, 1);
