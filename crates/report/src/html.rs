@@ -14,7 +14,7 @@ mod timeline;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::input::{NoteLevel, ReportInput};
+use crate::input::{NoteLevel, ReportInput, ReportNote};
 use hyoshi_model::printable_lines;
 
 use crate::figures::{count, nanos, percent, printable, share, signed};
@@ -102,7 +102,7 @@ fn heading(summary: &Summary) -> Markup {
         div class={ "verdict " @if verdict.holds { "holds" } @else { "fails" } } role="status" { (verdict.sentence) span class="proved" { (coded(&summary.analysis.words(verdict.holds))) } }
         @if !summary.notes.is_empty() {
             ul class="notes" {
-                @for note in &summary.notes {
+                @for note in ReportNote::sorted(&summary.notes) {
                     li class=(match note.level { NoteLevel::Info => "info", NoteLevel::Degraded => "degraded", NoteLevel::Refused => "refused", NoteLevel::Failed => "failed" }) {
                         b { (note.topic) } (coded(&note.text))
                         @if let Some(remedy) = &note.remedy { span class="remedy" { " — " (coded(remedy)) } }

@@ -1,5 +1,7 @@
 //! The content of a report. The terminal, JSON and HTML all derive from an [`ReportInput`], and therefore agree.
 
+use std::cmp::Reverse;
+
 use hyoshi_model::{HostId, Span, System};
 use hyoshi_replay::Figures;
 use hyoshi_replay::timeline::TimelineWindow;
@@ -72,6 +74,16 @@ pub struct ReportNote {
     pub text: String,
     /// The remedy.
     pub remedy: Option<String>,
+}
+
+impl ReportNote {
+    /// Notes, the most important first. What the machine does for every run is last: a verdict can refer to another one.
+    pub(crate) fn sorted(notes: &[ReportNote]) -> Vec<&ReportNote> {
+        let mut sorted: Vec<&ReportNote> = notes.iter().collect();
+        let is_usual = |topic: &str| ["costs", "idle states", "switches"].contains(&topic);
+        sorted.sort_by_key(|note| (Reverse(note.level), is_usual(&note.topic)));
+        sorted
+    }
 }
 
 /// The topic of releases in a recording that are later than declared: a proof assumes that there are none.

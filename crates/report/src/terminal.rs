@@ -4,7 +4,6 @@ pub mod grid;
 mod programs;
 mod time;
 
-use std::cmp::Reverse;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
@@ -194,11 +193,7 @@ fn wrapped(line: &str, width: usize) -> String {
 
 /// Notes, the most important first. If they are not all shown, the last line has the number of the others.
 pub(crate) fn notes(notes: &[ReportNote], look: TerminalStyle, detail: Detail) -> String {
-    let mut sorted: Vec<&ReportNote> = notes.iter().collect();
-    // What the machine does for every run is last: a verdict can refer to one of the others.
-    let is_usual = |topic: &str| ["costs", "idle states", "switches"].contains(&topic);
-    sorted.sort_by_key(|note| (Reverse(note.level), is_usual(&note.topic)));
-    let all: Vec<Vec<String>> = sorted.iter().map(|note| lines_of(note, look)).collect();
+    let all: Vec<Vec<String>> = ReportNote::sorted(notes).into_iter().map(|note| lines_of(note, look)).collect();
     let lines: usize = all.iter().map(Vec::len).sum();
     if detail == Detail::Verbose || lines <= MOST_NOTE_LINES {
         return all.concat().concat();
