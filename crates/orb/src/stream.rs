@@ -29,7 +29,7 @@ pub(crate) struct MaybeTlsStream {
 
 /// TLS after the handshake.
 struct Secure {
-    /// Never held while anybody waits for the peer.
+    /// Never held during a wait for the peer.
     session: PiMutex<Session>,
     /// Microseconds; [`FOREVER`] for none.
     read_timeout: AtomicU64,
@@ -168,7 +168,7 @@ impl From<SocketStream> for MaybeTlsStream {
 
 #[cfg(test)]
 impl MaybeTlsStream {
-    /// Connected to a listener that nobody accepts from.
+    /// Connected to a listener that does not accept.
     pub(crate) fn connected() -> MaybeTlsStream {
         let listener = hyoshi_os::Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         SocketStream::connect(listener.address(), Duration::from_secs(5)).unwrap().into()

@@ -98,7 +98,8 @@ mod tests {
         assert_eq!(cpus, [1, 0]);
         for (asked, occupied) in [(Some(2), vec![2]), (None, vec![0, 1, 2])] {
             let occupied = occupied.into_iter().map(by).collect();
-            let error = choose_cpus(&system(&[asked]), &[0, 1, 2], &occupied).unwrap_err().to_string();
+            let error = choose_cpus(&system(&[asked]), &[0, 1, 2], &occupied).unwrap_err();
+            let error = format!("{error}; {}", error.remedy());
             assert!(
                 error.contains("CPU 2") && error.contains("process 77") && error.contains("--share-cpu"),
                 "{error}"

@@ -134,6 +134,6 @@ fn what_hosts_can_only_share_within_one_process_is_an_error() {
     let node = Node::for_host(system.clone(), plan(&system), HostId(1));
     let error = node.prepare().map(Prepared::abandon).unwrap_err();
     assert!(matches!(&error, StartError::NeedsOneProcess { operation, .. } if operation == "recognise"));
-    assert!(error.to_string().contains("run without --host"), "{error}");
+    assert!(error.remedy().contains("run without --host"), "{error}");
     Node::new(system.clone(), plan(&system)).prepare().unwrap().abandon();
 }

@@ -167,7 +167,7 @@ fn a_body_that_never_returns_ends_the_run_by_name_and_is_left_behind() {
         let ran = run_with(text, |node, _| node.body("runaway", move |_| while !until.load(Ordering::Relaxed) {}));
         assert!(started.elapsed().as_secs() < 15, "the run ends long before its time");
         assert!(matches!(&ran.finished.ended_by, EndedBy::Runaway { operation, .. } if operation == "runaway"));
-        assert!(ran.finished.ended_by.to_string().contains("\"runaway\" ran away"));
+        assert!(ran.finished.ended_by.to_string().contains("`runaway` ran away"));
         let busy = |note: &RunNote| matches!(note, RunNote::NotReturned { operation, consumed } if operation == "runaway" && *consumed >= Span::from_secs(1));
         assert!(ran.finished.notes.iter().any(busy), "{:?}", ran.finished.notes);
         enough.store(true, Ordering::Relaxed);

@@ -196,7 +196,7 @@ impl Explanation {
             Reason::Cut(limit) | Reason::NothingLeft(limit) | Reason::BelowLeast(limit, _) => Some(match limit {
                 Limit::Group(..) => "raise the group's share: `hyoshi broker policy set`",
                 Limit::Cap(_) => "raise the cap: `hyoshi broker policy set`",
-                Limit::Account(..) => "end another task of this user",
+                Limit::Account(..) => "raise that share in /etc/hyoshi/broker.toml, as root",
             }),
             _ => None,
         }

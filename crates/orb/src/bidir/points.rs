@@ -205,7 +205,7 @@ mod tests {
         }
 
         #[test]
-        fn names_that_are_made_up_are_nobodys(incarnation: u64, claimed in "[a-z.]{0,20}") {
+        fn invented_names_belong_to_no_orb(incarnation: u64, claimed in "[a-z.]{0,20}") {
             let IorEndpoint::Tcp { host, .. } = way_back(incarnation) else { panic!() };
             prop_assert!(is_way_back(&host));
             prop_assert!(host.ends_with(".invalid"));

@@ -131,7 +131,7 @@ pub fn incoming(script: &[u8]) {
             }
             1 => {
                 incoming.pause();
-                assert_eq!(incoming.deadline(reader.now, PACE), None, "nobody is late with what is not read");
+                assert_eq!(incoming.deadline(reader.now, PACE), None, "the timer stops while reading is paused");
             }
             _ => {}
         }
@@ -257,7 +257,7 @@ mod tests {
         }
 
         #[test]
-        fn messages_go_whole_once_and_in_order_whoever_gives_up(script in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn messages_are_sent_whole_once_and_in_order_if_senders_give_up(script in proptest::collection::vec(any::<u8>(), 0..300)) {
             outgoing(&script);
         }
     }

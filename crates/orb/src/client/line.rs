@@ -160,17 +160,17 @@ impl Line {
     pub(crate) fn cancel(&mut self, id: u32, version: Version) -> bool {
         let mut to = Encoder::new(ByteOrder::NATIVE);
         to.speak(version, Default::default());
-        let told = cancel_request(id, &mut to).is_ok()
+        let sent = cancel_request(id, &mut to).is_ok()
             && self.stream.write(to.bytes(), May::Never).is_ok_and(|sent| sent == to.len());
         self.late.push(id);
-        told && self.late.len() < 8
+        sent && self.late.len() < 8
     }
 
     /// Receives late replies, without waiting. False if the connection is over.
     pub(super) fn drain(&mut self, buffer: &mut [u8]) -> bool {
-        type Nobody = fn(Reply<'_>) -> Result<(), CallFailure>;
+        type Unused = fn(Reply<'_>) -> Result<(), CallFailure>;
         let Line { stream, incoming, read_timeout, late, .. } = self;
-        let (wanted, wait, until, chars) = (None::<(u32, Nobody)>, May::Never, None, CharSet::Latin1);
+        let (wanted, wait, until, chars) = (None::<(u32, Unused)>, May::Never, None, CharSet::Latin1);
         let mut replies = Replies { stream, late, wanted, wait, until, read_timeout, chars };
         let end = receive(&mut replies, incoming, buffer, &mut ReadBudget::unbounded());
         matches!(end, Ok(TurnEnd::Idle))
@@ -239,8 +239,8 @@ pub(super) fn reply<'a>(received: &Received<'a>, chars: CharSet) -> Result<Reply
     }
 }
 
-/// What is left of the time, if it is bounded: in whole milliseconds, up, so that calls with the same timeout need not
-/// tell the kernel anew. It counts in ticks of 1 ms at best.
+/// What is left of the time, if it is bounded: in whole milliseconds, up, so that calls with the same timeout need no
+/// system call to set it. The kernel counts in ticks of 1 ms at best.
 #[inline]
 fn left(until: Option<Instant>) -> Result<Option<Duration>, CallFailure> {
     match until {

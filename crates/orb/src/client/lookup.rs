@@ -104,7 +104,7 @@ mod tests {
     static ANSWER: Promise<()> = Promise::new();
 
     #[test]
-    fn a_name_server_that_is_silent_keeps_nobody_beyond_the_deadline_and_one_thread_at_most() {
+    fn a_silent_name_server_delays_no_caller_beyond_the_deadline_and_keeps_one_thread() {
         let lookups = Lookups::by(|_| {
             ASKED.fetch_add(1, Ordering::Relaxed);
             ANSWER.wait(None);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_knows_are_told_apart_from_hosts_that_are_silent() {
+    fn unknown_names_and_silent_hosts_give_different_errors() {
         let lookups = Lookups::by(|_| Err(io::ErrorKind::NotFound.into()));
         let until = Instant::now() + Duration::from_secs(60);
         assert_eq!(lookups.find("nowhere.invalid", 1, until), Err(CallFailure::HostUnknown));

@@ -161,7 +161,7 @@ impl Peer {
         self.back.all().iter().for_each(|mux| mux.flush());
     }
 
-    /// The same without waiting for anybody. True if some is left.
+    /// The same without waiting. True if some is left.
     pub(super) fn try_flush(&self) -> bool {
         let back = self.back.all();
         back.iter().cloned().chain(self.open_muxes()).fold(false, |left, mux| mux.try_flush() | left)

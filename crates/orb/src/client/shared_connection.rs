@@ -4,7 +4,7 @@
 //! ```text
 //!           get                  connected
 //!   None ───────► Connecting ───────────────► Open
-//!    ▲                │ refused                │ it ended, or nobody used it
+//!    ▲                │ refused                │ it ended, or was unused     
 //!    └────────────────┴────────────────────────┘        end, from each: Ended
 //! ```
 

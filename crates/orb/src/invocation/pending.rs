@@ -38,6 +38,9 @@ struct SentCall {
     /// The arguments as they were sent: for another place, should it be sent on.
     body: Vec<u8>,
     timeouts: Timeouts,
+    /// The end of the round trip.
+    end: Option<Instant>,
+    /// The same, or the end of the wait for a reply.
     until: Option<Instant>,
     route: Route,
     mux: Arc<Mux>,
@@ -109,7 +112,7 @@ impl<R, E: Raises> Pending<R, E> {
         };
         let until = invoke::sooner(end, timeouts.reply);
         let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
-        let sent = SentCall { object, operation, body, timeouts, until, route, mux, id, reply };
+        let sent = SentCall { object, operation, body, timeouts, end, until, route, mux, id, reply };
         Ok(Ok(Pending(PendingState::Sent(Box::new(sent), results))))
     }
 
@@ -169,14 +172,17 @@ impl SentCall {
             Ok(ReplyContent::Outcome) => outcome.take(),
             Ok(ReplyContent::Raise(exception)) => Err(exception.at(self.route.peer.name(false)).into()),
             Ok(ReplyContent::Forward(_) | ReplyContent::NeedsKey) | Err(CallFailure::Closed) => {
-                // From here on it is a call like any other.
+                // From here on it is a call like any other, with the rest of the time.
+                let left = self.end.map(|end| end.saturating_duration_since(Instant::now()).as_nanos());
+                let left = left.map(|left| Span::from_nanos(u64::try_from(left).unwrap_or(u64::MAX).max(1)));
+                let timeouts = Timeouts { round_trip: left, ..self.timeouts };
                 let body = |to: &mut Encoder| {
                     to.raw(&self.body);
                     Ok(())
                 };
                 let (operation, response) = (self.operation, Response::Target);
                 let request = Invocation { operation, response, put_off: false, arguments: &body };
-                invoke::invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
+                invoke::invoke(&orb, &self.object, &timeouts, &request, &mut |reply| outcome.accept(reply))?;
                 outcome.take()
             }
             Err(failure) => {

@@ -9,7 +9,7 @@ use hyoshi_os::MissingResource;
 
 use super::Lane;
 use super::connection::Connection;
-use super::connections::Source;
+use super::source::ClientSource;
 use crate::failure::CallFailure;
 use crate::stream::MaybeTlsStream;
 
@@ -67,7 +67,7 @@ impl Lane {
             // Its owner handles arriving data only: the housekeeping thread closes silent connections.
             self.wake_housekeeping();
         }
-        let source = Source::of(&link);
+        let source = ClientSource::of(&link);
         loop {
             match self.table.add(self.this.clone(), link, now, Some(source)) {
                 Ok(connection) => {

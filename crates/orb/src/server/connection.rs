@@ -10,9 +10,9 @@ use hyoshi_os::{Credentials, PiMutex, Poller};
 use hyoshi_wire::giop::close_connection;
 
 use super::Lane;
-use super::connections::Source;
 use super::duplex::Duplex;
 use super::fair::Pipelining;
+use super::source::ClientSource;
 use crate::channel::{Incoming, Tally};
 use crate::current::Served;
 use crate::socket::Socket;
@@ -39,7 +39,7 @@ pub(crate) struct Connection {
     pub(super) socket: Arc<Socket>,
     pub(super) number: u64,
     /// Where its client is; none if this ORB opened it.
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<ClientSource>,
     stage: AtomicU64,
     /// Requests that run.
     running: AtomicU32,
@@ -93,7 +93,7 @@ impl Connection {
         link: MaybeTlsStream,
         number: u64,
         now: u64,
-        source: Option<Source>,
+        source: Option<ClientSource>,
         sums: &Sums,
     ) -> Self {
         Connection {
@@ -133,7 +133,7 @@ impl Connection {
         drop(std::mem::take(&mut *self.seats.lock()));
     }
 
-    /// From Armed to Owned: the calling thread reads it from now on, or closes it while nobody can read a request from
+    /// From Armed to Owned: the calling thread reads it from now on, or closes it while no other thread can read a request from
     /// it. Returns the epoch; none if another thread has it.
     pub(super) fn own(&self) -> Option<u64> {
         let armed = self.stage.load(Ordering::Acquire);

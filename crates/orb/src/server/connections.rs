@@ -7,7 +7,7 @@ use hyoshi_os::PiMutex;
 
 use super::Lane;
 use super::connection::{Connection, Sums};
-use super::handshakes::ClientNetwork;
+use super::source::ClientSource;
 use crate::stream::MaybeTlsStream;
 
 /// Connections by number. Used when epoll reports one, and when one is opened or closed; not for each request.
@@ -22,21 +22,7 @@ pub(super) struct Connections {
 struct ConnectionTable {
     next: u64,
     all: BTreeMap<u64, Arc<Connection>>,
-    accepted: BTreeMap<Source, Accepted>,
-}
-
-/// Where a client is: a program can choose neither its user nor, over TCP, many of its addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
-    Network(ClientNetwork),
-    User(u32),
-}
-
-impl Source {
-    pub(super) fn of(link: &MaybeTlsStream) -> Source {
-        let user = || Source::User(link.credentials().map_or(u32::MAX, |client| client.uid));
-        link.addresses().0.map_or_else(user, |address| Source::Network(ClientNetwork::of(address.ip())))
-    }
+    accepted: BTreeMap<ClientSource, Accepted>,
 }
 
 /// The connections of a source; numbers rise.
@@ -65,7 +51,7 @@ impl Connections {
         lane: Weak<Lane>,
         link: MaybeTlsStream,
         now: u64,
-        source: Option<Source>,
+        source: Option<ClientSource>,
     ) -> Result<Arc<Connection>, MaybeTlsStream> {
         let mut inner = self.inner.lock();
         if inner.all.len() >= self.most {
@@ -86,13 +72,13 @@ impl Connections {
     }
 
     /// A connection that gives its place to a new one of this source: one that has not sent a message since `before`,
-    /// else one of the source with the most, if that has more than this one; else a silent one of this source.
-    pub(super) fn worst(&self, source: Source, before: u64) -> Option<Arc<Connection>> {
+    /// else one of the source with the most, if it still has as many as this one then; else a silent one of this source.
+    pub(super) fn worst(&self, source: ClientSource, before: u64) -> Option<Arc<Connection>> {
         let inner = &mut *self.inner.lock();
         let own = inner.accepted.get(&source).map_or(0, |own| own.all.len());
         let silent = inner.silent(before);
         silent
-            .or_else(|| inner.of_the_most(own))
+            .or_else(|| inner.of_the_most(own + 1))
             .or_else(|| inner.accepted.get_mut(&source)?.silent(&inner.all, u64::MAX))
     }
 
@@ -189,21 +175,22 @@ mod tests {
 
     use hyoshi_wire::Version;
 
+    use super::super::handshakes::ClientNetwork;
     use super::*;
 
-    const ROOT: Source = Source::User(0);
+    const ROOT: ClientSource = ClientSource::User(0);
 
-    fn network(address: &str) -> Source {
-        Source::Network(ClientNetwork::of(address.parse::<IpAddr>().unwrap()))
+    fn network(address: &str) -> ClientSource {
+        ClientSource::Network(ClientNetwork::of(address.parse::<IpAddr>().unwrap()))
     }
 
     impl Connections {
-        fn accept(&self, now: u64, source: Source) -> Result<Arc<Connection>, MaybeTlsStream> {
+        fn accept(&self, now: u64, source: ClientSource) -> Result<Arc<Connection>, MaybeTlsStream> {
             self.add(Weak::new(), MaybeTlsStream::connected(), now, Some(source))
         }
 
         /// Accepts one that sends a message.
-        fn hear(&self, now: u64, source: Source) -> Result<Arc<Connection>, MaybeTlsStream> {
+        fn hear(&self, now: u64, source: ClientSource) -> Result<Arc<Connection>, MaybeTlsStream> {
             let connection = self.accept(now, source)?;
             connection.socket.terms.hear(Version::V1_2);
             Ok(connection)

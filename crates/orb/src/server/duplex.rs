@@ -235,7 +235,7 @@ mod tests {
                 behind
             });
             assert!(stopped);
-            assert!(flush.join().unwrap(), "nobody would read the connection again");
+            assert!(flush.join().unwrap(), "the connection would not be read again");
         }
     }
 }

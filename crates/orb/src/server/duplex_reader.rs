@@ -28,6 +28,7 @@ use hyoshi_wire::{ByteOrder, Encoder, Limits, SystemKind, Version};
 use super::accept::PATIENCE;
 use super::connection::Connection;
 use super::duplex::{Duplex, Queued};
+use super::fair::Round;
 use super::order::Handed;
 use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
@@ -240,7 +241,7 @@ impl Lane {
         }
     }
 
-    /// Runs the requests that the reader has queued. The calling thread owns the connection.
+    /// Runs requests that the reader has queued, for a round. The calling thread owns the connection.
     pub(super) fn run_queued(
         self: &Arc<Self>,
         orb: &Arc<Shared>,
@@ -251,12 +252,18 @@ impl Lane {
     ) {
         self.begin_work(worker.number, connection, epoch);
         let (mut owned, mut goes_on, mut full) = (true, true, false);
-        while owned && goes_on && !self.stopping() {
+        let mut round = Round::default();
+        // At least one, as when it reads a connection itself.
+        let mut is_spent = false;
+        while owned && goes_on && !is_spent && !self.stopping() {
             let (queued, resume) = duplex.next();
             if resume {
                 self.pass_to_reader(connection);
             }
             let Some(queued) = queued else { break };
+            round.begin();
+            worker.left.messages = worker.left.messages.saturating_sub(1);
+            is_spent = round.is_over() || worker.left.is_spent();
             let received = queued.message.received();
             let mut decoded = self.ordered.is_some().then(|| serve::decode(&connection.socket.terms, &received));
             if let Some(Ok(Message::Request(request))) = &mut decoded {

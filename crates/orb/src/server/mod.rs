@@ -18,6 +18,7 @@ mod order;
 mod owned;
 mod reading;
 mod serve;
+mod source;
 mod tick;
 
 use std::collections::VecDeque;

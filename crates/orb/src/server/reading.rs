@@ -208,8 +208,8 @@ impl Receiver for Reading<'_> {
     type Stop = AfterRead;
 
     #[inline]
-    fn read(&mut self, place: &mut [u8], _: bool) -> io::Result<usize> {
-        self.connection.link().read(place, self.wait)
+    fn read(&mut self, place: &mut [u8], more: bool) -> io::Result<usize> {
+        self.connection.link().read(place, if more { May::Never } else { self.wait })
     }
 
     #[inline]

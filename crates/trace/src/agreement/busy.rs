@@ -8,7 +8,7 @@ use crate::event::JobEnd;
 
 /// Why a run differs from its simulation although both are right.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cause {
+pub(super) enum DifferenceCause {
     NearTie { completion: Instant, timed: Instant },
     Lost(Span),
 }
@@ -17,7 +17,7 @@ pub(super) enum Cause {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shift {
     /// A late release, or a cause in the busy group that triggered it, or further back.
-    Carried(Cause),
+    Carried(DifferenceCause),
     /// Overheads added up: each job and signal on the way added at most the tolerance.
     Overheads,
 }
@@ -38,12 +38,12 @@ pub(super) struct BusyGroup {
 
 impl BusyGroup {
     /// Why the run may differ at `at`, by what happened in the group.
-    pub fn cause(&self, at: Instant) -> Option<Cause> {
+    pub fn cause(&self, at: Instant) -> Option<DifferenceCause> {
         let near_tie = || {
             let (completion, timed) = near_tie(&self.near_ties, at, self.tolerance)?;
-            Some(Cause::NearTie { completion, timed })
+            Some(DifferenceCause::NearTie { completion, timed })
         };
-        self.lost.map(Cause::Lost).or_else(near_tie)
+        self.lost.map(DifferenceCause::Lost).or_else(near_tie)
     }
 
     pub fn shifted_until(&self, at: Instant) -> impl Iterator<Item = &(Instant, JobId, Shift)> {
@@ -51,7 +51,7 @@ impl BusyGroup {
     }
 
     /// The first cause that a job carried into the group until `at`, and the job.
-    pub fn carried(&self, at: Instant) -> Option<(Cause, JobId)> {
+    pub fn carried(&self, at: Instant) -> Option<(DifferenceCause, JobId)> {
         self.shifted_until(at.saturating_add(self.tolerance)).find_map(|(_, job, shift)| match shift {
             Shift::Carried(cause) => Some((*cause, *job)),
             Shift::Overheads => None,

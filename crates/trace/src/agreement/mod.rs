@@ -4,7 +4,7 @@
 //! simulation does not have. If one of them falls within the tolerance of something timed (another release, a deadline,
 //! the last instant at which a job can start), both orders are right, and they may differ until the processor is idle:
 //! a near-tie. If something else than the processor's jobs used it (a hypervisor, other threads), the run was
-//! disturbed, and stays behind until it has worked its backlog off. So it was if a release was late. Any other difference is a disagreement.
+//! disturbed, and stays behind until it has worked its backlog off. A late release is a disturbance, too. Any other difference is a disagreement.
 //!
 //! A shifted completion also shifts the jobs that it triggers, on other processors and in later busy periods, and the
 //! jobs behind a release guard. A difference in such a period is explained by the period in which the shift began.
@@ -26,7 +26,9 @@ mod busy;
 use hyoshi_model::{Guard, Instant, JobId, OperationId, Span, System, Trigger};
 
 use crate::event::{JobEnd, JobOutcome};
-use busy::{BusyGroup, Cause, Shift, begin, begin_of, busy_periods, distance, end_of, groups, near_tie, near_ties};
+use busy::{
+    BusyGroup, DifferenceCause, Shift, begin, begin_of, busy_periods, distance, end_of, groups, near_tie, near_ties,
+};
 
 /// The least distance of decision points at which a run and a simulation must agree.
 pub const TOLERANCE: Span = Span::from_micros(200);
@@ -176,37 +178,74 @@ impl<'a> Comparison<'a> {
         }
     }
 
+    /// Why a job became ready at another instant in the run. A cause before it counts if it explains the shift's size: the
+    /// shift is between those of what released the job, give or take the tolerance.
     fn cause_of_shift(&self, job: &JobEnd) -> Option<Shift> {
-        let shift = |job: &JobEnd, of| self.shift(job.job, of).unwrap_or(Span::ZERO);
+        let run = self.of_run.get(&job.job)?;
         let operation = self.system.operation(job.job.operation);
+        let shift = ahead(begin(job), begin(run));
+        let tolerance = i128::from(self.tolerance.as_nanos());
         if operation.trigger == Trigger::Periodic && job.job.leg == 0 {
-            // The release thread did not have its CPU in time. A release that was early has no excuse.
-            let is_late = self.of_run.get(&job.job).is_some_and(|run| begin(run) > begin(job));
-            return is_late.then(|| Shift::Carried(Cause::Lost(shift(job, begin))));
+            // The release thread did not have its CPU in time. A release that was early, or planned for another time,
+            // has no excuse.
+            let late = Shift::Carried(DifferenceCause::Lost(begin(run).since(begin(job))));
+            return (shift > 0 && run.release == job.release).then_some(late);
         }
+        let ended = |trigger: &JobEnd| self.ahead(trigger.job, |end| end.end).unwrap_or(0);
         let triggers = self.triggers(job);
-        let mut late = triggers.iter().filter(|(end, _)| shift(end, |end| end.end) > self.tolerance);
-        let carried = late.find_map(|(end, group)| {
-            let carried = || group.carried(end.end).map(|(cause, _)| cause);
-            group.cause(end.end).or_else(carried).map(Shift::Carried)
+        let guard = self.guarded_by(job);
+        let (mut least, mut most) = (i128::MAX, i128::MIN);
+        for known in triggers.iter().map(|(trigger, _)| ended(trigger)).chain(guard.map(|guard| guard.shift)) {
+            (least, most) = (least.min(known), most.max(known));
+        }
+        // If the processor had no idle point in the run, the guard held the job for a period.
+        most = guard.map_or(most, |guard| most.max(guard.latest));
+        if !(least - tolerance..=most + tolerance).contains(&shift) {
+            return None;
+        }
+        let is_late = |trigger: &&(JobEnd, &BusyGroup)| ended(&trigger.0).abs() > tolerance;
+        let carried = triggers.iter().filter(is_late).find_map(|(trigger, group)| {
+            let carried = || group.carried(trigger.end).map(|(cause, _)| cause);
+            group.cause(trigger.end).or_else(carried).map(Shift::Carried)
         });
-        let guard = || {
-            let number = job.job.number.checked_sub(1)?;
-            let guarded = operation.guard != Guard::Off;
-            let before = JobId { number, ..job.job };
-            self.shifts.get(&before).copied().filter(|shift| guarded && matches!(shift, Shift::Carried(_)))
-        };
         let overheads = || {
-            let adds_little = |after: Span, before: Span| after.saturating_sub(before) <= self.tolerance;
-            let added_up = triggers.iter().any(|(end, _)| {
-                let (begun, ended) = (shift(end, begin), shift(end, |end| end.end));
-                adds_little(shift(job, begin), ended)
-                    && adds_little(ended, begun)
-                    && (begun <= self.tolerance || matches!(self.shifts.get(&end.job), Some(Shift::Overheads)))
+            let added_up = triggers.iter().any(|(trigger, _)| {
+                let (begun, ended) = (self.ahead(trigger.job, begin).unwrap_or(0), ended(trigger));
+                (shift - ended).abs() <= tolerance
+                    && (ended - begun).abs() <= tolerance
+                    && (begun.abs() <= tolerance || matches!(self.shifts.get(&trigger.job), Some(Shift::Overheads)))
             });
             added_up.then_some(Shift::Overheads)
         };
-        carried.or_else(guard).or_else(overheads)
+        carried.or_else(|| guard?.cause.map(Shift::Carried)).or_else(overheads)
+    }
+
+    /// The job of the same operation before, if a release guard keeps them apart.
+    fn guarded_by(&self, job: &JobEnd) -> Option<GuardedBy> {
+        let JobId { operation, number, leg } = job.job;
+        let guard = self.system.operation(operation).guard;
+        let before = JobId { operation, number: number.checked_sub(1)?, leg };
+        if guard == Guard::Off || leg > 0 {
+            return None;
+        }
+        let shift = self.ahead(before, begin)?;
+        let cause = match self.shifts.get(&before) {
+            Some(Shift::Carried(cause)) => Some(*cause),
+            _ => None,
+        };
+        let epoch = usize::from(job.epoch).min(self.system.epochs.len().saturating_sub(1));
+        let period = self.system.setting(epoch, operation).slowest;
+        let latest = match guard {
+            Guard::Idle => ahead(begin(job), begin(self.of_run.get(&before)?).saturating_add(period)),
+            _ => shift,
+        };
+        Some(GuardedBy { shift, latest, cause })
+    }
+
+    /// How much later an instant of a job is in the run than in the simulation, in ns.
+    fn ahead(&self, job: JobId, of: fn(&JobEnd) -> Instant) -> Option<i128> {
+        let ((simulated, _), run) = (self.simulated.get(&job)?, self.of_run.get(&job)?);
+        Some(ahead(of(simulated), of(run)))
     }
 
     /// How far an instant of a job in the run is from that in the simulation.
@@ -263,10 +302,10 @@ impl<'a> Comparison<'a> {
                 let here = group.cause(difference.at).map(|cause| (cause, None));
                 let elsewhere = || group.carried(difference.at).map(|(cause, job)| (cause, Some(job)));
                 match here.or_else(elsewhere).or_else(|| self.near_shift(group, difference.at)) {
-                    Some((Cause::Lost(lost), through)) => {
+                    Some((DifferenceCause::Lost(lost), through)) => {
                         comparison.disturbed.push(Disturbed { lost, through, difference });
                     }
-                    Some((Cause::NearTie { completion, timed }, through)) => {
+                    Some((DifferenceCause::NearTie { completion, timed }, through)) => {
                         comparison.near_ties.push(NearTie { completion, timed, through, difference });
                     }
                     None => comparison.disagreements.push(difference),
@@ -277,7 +316,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// A near-tie of a group whose triggered jobs carry overheads into it.
-    fn near_shift(&self, group: &BusyGroup, at: Instant) -> Option<(Cause, Option<JobId>)> {
+    fn near_shift(&self, group: &BusyGroup, at: Instant) -> Option<(DifferenceCause, Option<JobId>)> {
         let shifted = group.shifted_until(at.saturating_add(self.tolerance));
         let overheads = shifted.filter(|(_, _, shift)| matches!(shift, Shift::Overheads));
         let far = overheads.filter_map(|(ready, job, _)| Some((self.shift(*job, begin)?, *job, *ready)));
@@ -286,8 +325,23 @@ impl<'a> Comparison<'a> {
         let mut ties = near_ties(&group.simulated.concat(), tolerance);
         ties.retain(|(completion, _)| *completion >= ready);
         let (completion, timed) = near_tie(&ties, at, tolerance)?;
-        Some((Cause::NearTie { completion, timed }, Some(job)))
+        Some((DifferenceCause::NearTie { completion, timed }, Some(job)))
     }
+}
+
+/// What a release guard contributes to the shift of a job, in ns.
+#[derive(Clone, Copy)]
+struct GuardedBy {
+    /// The shift of the job before it.
+    shift: i128,
+    /// The greatest shift if the guard opens no earlier than a period after that job.
+    latest: i128,
+    cause: Option<DifferenceCause>,
+}
+
+/// How much later `run` is than `simulated`, in ns.
+fn ahead(simulated: Instant, run: Instant) -> i128 {
+    i128::from(run.as_nanos()) - i128::from(simulated.as_nanos())
 }
 
 /// Where outcomes, or the order of starts, first differ.
