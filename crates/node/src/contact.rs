@@ -196,6 +196,7 @@ fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, ses
     let oneways = stub.as_ref().oneways(SyncScope::None);
     loop {
         let mine = *shared.progress.lock();
+        let completions = peer.sent.load(Ordering::Relaxed);
         let sent = shared.now();
         let answer = stub.exchange(session, &(&mine).into());
         let back = shared.now();
@@ -216,7 +217,7 @@ fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, ses
             let mut known = peer.known.lock();
             let Ok(jumped) = known.measure(trip) else { return (PeerLink::Refused, "impossible times".to_owned()) };
             known.progress = Some(its);
-            known.confirmed = known.confirmed.max(answer.arrived);
+            known.confirm(completions, answer.arrived);
             let ahead = known.ahead(back, Some(&mine));
             if let Some(ahead) = ahead {
                 peer.ahead.store(ahead.offset, Ordering::Relaxed);

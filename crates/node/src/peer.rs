@@ -86,6 +86,9 @@ pub(crate) struct PeerState {
     /// Completions sent in earlier sessions, and those confirmed in the present one.
     pub sent_before: u64,
     pub confirmed: u64,
+    /// Completions of the present session at the last exchange, and those of the one before it that have not arrived.
+    pub at_exchange: u64,
+    pub overdue: u64,
     pub joined: u32,
 }
 
@@ -95,6 +98,8 @@ pub(crate) struct Inbox {
     pub arrivals: Option<IncomingCompletions>,
     /// Of this session.
     pub arrived: u64,
+    /// Connections of this session that strangers do not displace.
+    pub protected: u32,
     /// Twice the file's rate.
     pub allowance: Allowance,
     /// How often it may compare clocks.
@@ -150,6 +155,8 @@ impl OtherHost {
             clock: ClockOffset::new(),
             sent_before: 0,
             confirmed: 0,
+            at_exchange: 0,
+            overdue: 0,
             joined: 0,
         };
         let of = |rate| Allowance::new(rate, BURST);
@@ -196,6 +203,7 @@ impl OtherHost {
         let open = sent.saturating_sub(known.sent_before).saturating_sub(known.confirmed);
         self.unconfirmed.fetch_add(open, Ordering::Relaxed);
         (known.sent_before, known.confirmed) = (sent, 0);
+        (known.at_exchange, known.overdue) = (0, 0);
     }
 }
 
@@ -222,6 +230,14 @@ impl PeerState {
         if self.answered_as != incarnation {
             (self.answered_as, self.clock) = (incarnation, ClockOffset::new());
         }
+    }
+
+    /// `arrived` of the session's completions have arrived at the peer. `sent` were sent before it was asked, of all
+    /// sessions. Those sent before the previous exchange had enough time.
+    pub fn confirm(&mut self, sent: u64, arrived: u64) {
+        self.confirmed = self.confirmed.max(arrived);
+        self.overdue = self.at_exchange.saturating_sub(self.confirmed);
+        self.at_exchange = sent.saturating_sub(self.sent_before);
     }
 
     /// True if the clock has jumped.
@@ -263,5 +279,20 @@ mod tests {
         peer.sent.store(15, Ordering::Relaxed);
         peer.session_over(&mut peer.known.lock());
         assert_eq!(peer.unconfirmed.load(Ordering::Relaxed), 8);
+    }
+
+    #[test]
+    fn completions_that_have_not_arrived_an_exchange_later_are_overdue() {
+        let peer = OtherHost::new(HostId(1), "b".into(), 1, 0);
+        let known = &mut *peer.known.lock();
+        known.sent_before = 100;
+        known.confirm(110, 4);
+        assert_eq!(known.overdue, 0, "they may be on their way");
+        known.confirm(120, 7);
+        assert_eq!(known.overdue, 3);
+        known.confirm(120, 18);
+        assert_eq!(known.overdue, 2);
+        known.confirm(120, 20);
+        assert_eq!(known.overdue, 0, "they were late");
     }
 }

@@ -17,6 +17,9 @@ use crate::strangers::PENALTY;
 /// If a node called within this time, no other node can join as its host.
 pub(crate) const ALIVE: Span = Span::from_secs(2);
 
+/// Connections of a session that strangers do not displace: a peer has two, and opens each again if it fails.
+const PROTECTED: u32 = 6;
+
 /// The reason for losing a host that ended normally.
 pub const ENDED: &str = "it ended";
 
@@ -63,6 +66,19 @@ impl ForPeers {
     }
 }
 
+impl ForPeers {
+    /// The peer of a session. Strangers do not displace its connections.
+    fn peer_of(&self, session: u64) -> Option<&OtherHost> {
+        let peer = self.0.of_session(session)?;
+        let mut inbox = peer.inbox.lock();
+        if inbox.protected < PROTECTED && current::protect_connection() {
+            inbox.protected += 1;
+        }
+        drop(inbox);
+        Some(peer)
+    }
+}
+
 impl wire::Peer for ForPeers {
     fn introduce(&self, who: &wire::Introduction) -> Result<wire::Welcome, IntroduceError> {
         // A welcome peer waits, too: it could introduce itself again and again.
@@ -87,14 +103,14 @@ impl wire::Peer for ForPeers {
             self.0.wakes[at].post();
         }
         let mut inbox = peer.inbox.lock();
-        inbox.arrived = 0;
+        (inbox.arrived, inbox.protected) = (0, 0);
         peer.session.store(session, Ordering::Release);
         Ok(wire::Welcome { who: self.0.introduction(), session })
     }
 
     fn exchange(&self, session: u64, mine: &wire::Progress) -> Result<wire::Answer, ExchangeError> {
         let received = self.0.now();
-        let Some(peer) = self.0.of_session(session) else {
+        let Some(peer) = self.peer_of(session) else {
             return Err(refused(&self.0, Reason::NoSession, "introduce yourself again").into());
         };
         {
@@ -113,7 +129,7 @@ impl wire::Peer for ForPeers {
     }
 
     fn complete(&self, session: u64, what: &wire::Completion, payload: &[u8]) -> Result<(), SystemException> {
-        let Some(peer) = self.0.of_session(session) else {
+        let Some(peer) = self.peer_of(session) else {
             self.0.strangers.refuse(self.0.now());
             return Ok(());
         };
@@ -146,7 +162,7 @@ impl wire::Peer for ForPeers {
     }
 
     fn keep(&self, session: u64) -> Result<(), SystemException> {
-        if self.0.of_session(session).is_none() {
+        if self.peer_of(session).is_none() {
             self.0.strangers.refuse(self.0.now());
         }
         Ok(())
@@ -155,7 +171,7 @@ impl wire::Peer for ForPeers {
     fn leave(&self, session: u64) -> Result<(), SystemException> {
         // A peer leaves once.
         self.0.strangers.delay(self.0.now());
-        if let Some(peer) = self.0.of_session(session) {
+        if let Some(peer) = self.peer_of(session) {
             peer.session.store(0, Ordering::Release);
             {
                 let mut known = peer.known.lock();
@@ -207,7 +223,7 @@ pub(crate) fn standing(peer: &OtherHost, now: u64, own: &NodeProgress) -> wire::
         error: ahead.map_or(0, |ahead| ahead.error),
         sent: count(&peer.sent),
         unsent: count(&peer.unsent),
-        unconfirmed: count(&peer.unconfirmed),
+        unconfirmed: count(&peer.unconfirmed) + known.overdue,
         received: count(&peer.received),
         rejected: count(&peer.rejected),
         joined: known.joined,

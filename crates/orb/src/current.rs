@@ -30,6 +30,9 @@ pub(crate) trait Served: fmt::Debug + Send + Sync {
     /// The process that opened it, if it is a Unix socket.
     fn credentials(&self) -> Option<Credentials>;
 
+    /// Never closes the connection to make room for another one. False if it was so already.
+    fn protect(&self) -> bool;
+
     /// Lets another thread read the connection while a request of this epoch runs, unless too many of its requests run.
     fn let_others_read(self: Arc<Self>, epoch: u64);
 
@@ -67,6 +70,13 @@ pub fn peer_certificate() -> Option<Arc<[u8]>> {
 /// over TCP, and for calls within the process.
 pub fn peer() -> Option<Credentials> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.connection.credentials())
+}
+
+/// A server with too many connections does not close the one whose request this thread serves
+/// ([`ServerLimits::connections`](crate::ServerLimits::connections)). Call it once the client has proved what it is, and
+/// bound the number of such connections. False if it was called before, or there is no connection.
+pub fn protect_connection() -> bool {
+    CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(|serving| serving.connection.protect()))
 }
 
 /// A request or an activator that this thread runs, until it is dropped. Not `Send`.

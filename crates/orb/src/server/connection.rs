@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     pub(super) lane: Weak<Lane>,
     pub(super) socket: Arc<Socket>,
     pub(super) number: u64,
+    /// It never gives its place to another one.
+    protected: AtomicBool,
     /// Where its client is; none if this ORB opened it.
     pub(super) source: Option<ClientSource>,
     stage: AtomicU64,
@@ -100,6 +102,7 @@ impl Connection {
             lane,
             socket: Arc::new(Socket::new(link, sums.waiting.clone())),
             number,
+            protected: AtomicBool::new(false),
             source,
             stage: AtomicU64::new(ARMED),
             running: AtomicU32::new(0),
@@ -298,6 +301,14 @@ impl Served for Connection {
 
     fn credentials(&self) -> Option<Credentials> {
         self.client()
+    }
+
+    fn protect(&self) -> bool {
+        let is_new = !self.protected.load(Ordering::Relaxed) && !self.protected.swap(true, Ordering::Relaxed);
+        if is_new && let Some(lane) = self.lane.upgrade() {
+            lane.table.protect(self);
+        }
+        is_new
     }
 
     fn let_others_read(self: Arc<Self>, epoch: u64) {

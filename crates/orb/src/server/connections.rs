@@ -1,5 +1,6 @@
 //! A lane's connections, and which one is closed if there are too many: one of the source with the most.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
@@ -94,6 +95,13 @@ impl Connections {
         self.inner.lock().all.get(&number).cloned()
     }
 
+    /// This connection never gives its place to another one.
+    pub(super) fn protect(&self, connection: &Connection) {
+        if let Some(source) = connection.source {
+            self.inner.lock().forget(source, connection.number);
+        }
+    }
+
     pub(super) fn remove(&self, number: u64) {
         let gone = self.inner.lock().remove(number);
         // Closed here if no other thread has it: not under the lock.
@@ -123,7 +131,8 @@ impl ConnectionTable {
     /// If a source has more connections than `few`, one of the source with the most: the oldest that never sent a
     /// message, else the newest. So one that was there before a flood stays.
     fn of_the_most(&mut self, few: usize) -> Option<Arc<Connection>> {
-        let most = self.accepted.values_mut().max_by_key(|own| own.all.len())?;
+        // Of equals, the one that was quiet for longest.
+        let most = self.accepted.values_mut().max_by_key(|own| (own.all.len(), Reverse(own.all.last().copied())))?;
         if most.all.len() <= few {
             return None;
         }
@@ -132,15 +141,17 @@ impl ConnectionTable {
 
     fn remove(&mut self, number: u64) -> Option<Arc<Connection>> {
         let gone = self.all.remove(&number)?;
-        if let Some(source) = gone.source
-            && let Some(own) = self.accepted.get_mut(&source)
-        {
+        gone.source.inspect(|source| self.forget(*source, number));
+        Some(gone)
+    }
+
+    fn forget(&mut self, source: ClientSource, number: u64) {
+        if let Some(own) = self.accepted.get_mut(&source) {
             own.all.remove(&number);
             if own.all.is_empty() {
                 self.accepted.remove(&source);
             }
         }
-        Some(gone)
     }
 }
 
@@ -238,6 +249,24 @@ mod tests {
         // One that opens connections again and again never takes those of the others.
         assert!(table.worst(stranger, 0).is_none());
         assert!(table.dispensable(u64::MAX).is_none(), "no source has more than a few");
+    }
+
+    #[test]
+    fn single_connections_of_many_sources_stay_and_so_do_protected_ones() {
+        let table = Connections::new(4);
+        let (peer, late) = (network("10.0.0.1"), network("10.0.0.9"));
+        let known: Vec<_> = (0..2).map(|now| table.hear(now, peer).unwrap()).collect();
+        for address in ["10.0.0.2", "10.0.0.3"] {
+            table.hear(5, network(address)).unwrap();
+        }
+        assert_eq!(table.worst(late, 0).unwrap().number, known[1].number, "a source has two");
+        known.iter().for_each(|connection| table.protect(connection));
+        assert!(table.worst(late, 0).is_none() && table.dispensable(u64::MAX).is_none());
+        // It counts as a connection all the same, and not for its source.
+        assert!(table.hear(9, late).is_err());
+        table.remove(known[0].number);
+        table.hear(9, peer).unwrap();
+        assert!(table.worst(late, 0).is_none());
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! What counts as one client when connections are shared out.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use super::handshakes::ClientNetwork;
 use crate::stream::MaybeTlsStream;
 
-/// Where a client is: a program can choose neither its user nor, over TCP, many of its addresses.
+/// Where a client is. A program cannot choose its user, and over TCP it has few addresses. Of this machine it has 127/8,
+/// which is one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClientSource {
     Network(ClientNetwork),
@@ -13,6 +16,11 @@ pub(super) enum ClientSource {
 impl ClientSource {
     pub(super) fn of(link: &MaybeTlsStream) -> ClientSource {
         let user = || ClientSource::User(link.credentials().map_or(u32::MAX, |client| client.uid));
-        link.addresses().0.map_or_else(user, |address| ClientSource::Network(ClientNetwork::of(address.ip())))
+        let network = |address: SocketAddr| {
+            let own = |address: IpAddr| address.is_loopback() && address.is_ipv4();
+            let address = Some(address.ip().to_canonical()).filter(|address| !own(*address));
+            ClientSource::Network(ClientNetwork::of(address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))))
+        };
+        link.addresses().0.map_or_else(user, network)
     }
 }
