@@ -132,9 +132,10 @@ pub(super) fn near_ties(period: &[JobEnd], tolerance: Span) -> Vec<(Instant, Ins
         let nearest = near.min_by_key(|at| distance(**at, completion))?;
         (distance(*nearest, completion) <= tolerance).then_some((completion, *nearest))
     };
-    // A start also ends what ran before.
-    let ran = period.iter().filter(|end| end.start != Instant::NEVER);
-    let mut ties: Vec<_> = ran.flat_map(|end| [end.start, end.end]).filter_map(close).collect();
+    // A start also ends what ran before. A triggered job is ready some time after a completion.
+    let ran = period.iter().filter(|end| end.start != Instant::NEVER).flat_map(|end| [end.start, end.end]);
+    let triggered = period.iter().filter(|end| end.release > end.origin).map(|end| end.ready);
+    let mut ties: Vec<_> = ran.chain(triggered).filter_map(close).collect();
     ties.sort_unstable();
     ties
 }

@@ -201,7 +201,10 @@ impl<'a> Comparison<'a> {
         // If the processor had no idle point in the run, the guard held the job for a period.
         most = guard.map_or(most, |guard| most.max(guard.latest));
         if !(least - tolerance..=most + tolerance).contains(&shift) {
-            return None;
+            // Or it opened late: the release thread did not have its CPU in time.
+            let opens = guard.map(|guard| guard.opens.max(run.release)).filter(|opens| *opens < begin(run))?;
+            let is_explained = (least - tolerance..=most + tolerance).contains(&ahead(begin(job), opens));
+            return is_explained.then(|| Shift::Carried(DifferenceCause::Lost(begin(run).since(opens))));
         }
         let is_late = |trigger: &&(JobEnd, &BusyGroup)| ended(&trigger.0).abs() > tolerance;
         let carried = triggers.iter().filter(is_late).find_map(|(trigger, group)| {
@@ -235,11 +238,9 @@ impl<'a> Comparison<'a> {
         };
         let epoch = usize::from(job.epoch).min(self.system.epochs.len().saturating_sub(1));
         let period = self.system.setting(epoch, operation).slowest;
-        let latest = match guard {
-            Guard::Idle => ahead(begin(job), begin(self.of_run.get(&before)?).saturating_add(period)),
-            _ => shift,
-        };
-        Some(GuardedBy { shift, latest, cause })
+        let opens = begin(self.of_run.get(&before)?).saturating_add(period);
+        let latest = if guard == Guard::Idle { ahead(begin(job), opens) } else { shift };
+        Some(GuardedBy { shift, latest, opens, cause })
     }
 
     /// How much later an instant of a job is in the run than in the simulation, in ns.
@@ -336,6 +337,8 @@ struct GuardedBy {
     shift: i128,
     /// The greatest shift if the guard opens no earlier than a period after that job.
     latest: i128,
+    /// When it opens in the run at the latest.
+    opens: Instant,
     cause: Option<DifferenceCause>,
 }
 
@@ -533,6 +536,51 @@ mod tests {
     }
 
     #[test]
+    fn a_guard_that_opens_late_is_lost_time() {
+        let system = chains();
+        let held = |number, release, ready, start| JobEnd {
+            job: JobId { operation: OperationId(10), number, leg: 0 },
+            origin: at(0),
+            release: at(release),
+            ..job(10, ready, start, start + 1_000, 5_000_000)
+        };
+        // The period is 1 s: the second job is due at 1.001 s.
+        let simulated = [
+            held(0, 1_000, 1_000, 1_000),
+            held(1, 900_000, 1_001_000, 1_001_000),
+            job(1, 1_001_500, 1_002_000, 1_003_000, 5_000_000),
+        ];
+        let late = |release, ready| {
+            let run = [
+                held(0, 1_000, 1_000, 1_000),
+                held(1, release, ready, 1_002_500),
+                job(1, 1_001_500, 1_001_500, 1_002_500, 5_000_000),
+            ];
+            let main = ProcessorEnds { simulated: &simulated, run: &run };
+            compare(&system, &[main], at(2_000_000), TOLERANCE).remove(0)
+        };
+        let compared = late(900_000, 1_002_000);
+        assert_eq!((compared.disturbed.len(), compared.disagreements.len()), (1, 0), "{compared:?}");
+        assert_eq!(compared.disturbed[0].lost, Span::from_micros(1_000));
+    }
+
+    #[test]
+    fn signals_that_arrive_almost_together_are_a_near_tie() {
+        let triggered =
+            |operation, ready, start| JobEnd { origin: at(0), ..job(operation, ready, start, start + 1_000, 90_000) };
+        let before = job(0, 5_000, 5_000, 7_000, 90_000);
+        let simulated = [before, triggered(2, 6_000, 7_000), triggered(3, 6_010, 8_000)];
+        let run = [before, triggered(3, 6_000, 7_000), triggered(2, 6_020, 8_000)];
+        let renumbered = run.map(|mut end| {
+            end.job.number =
+                simulated.iter().find(|other| other.job.operation == end.job.operation).unwrap().job.number;
+            end
+        });
+        let compared = compared(&simulated, &renumbered);
+        assert_eq!((compared.near_ties.len(), compared.disagreements.len()), (1, 0), "{compared:?}");
+    }
+
+    #[test]
     fn a_guard_carries_a_shift_to_the_next_job() {
         let system = chains();
         let held = |number, ready, start| JobEnd {
@@ -566,15 +614,18 @@ mod tests {
                 let micros = |units: u64| units * 70;
                 let start = release + wait;
                 let mut end = job(number as u32, micros(*release), micros(start), micros(start + run), micros(*deadline));
-                if !by_timer {
-                    (end.release, end.ready) = (end.origin, end.ready + Span::from_nanos(1));
+                match release % 3 {
+                    _ if *by_timer => {}
+                    0 => (end.release, end.ready) = (end.origin, end.ready + Span::from_nanos(1)),
+                    _ => end.origin = Instant::ZERO,
                 }
                 end
             });
             let (all, when): (Vec<JobEnd>, Instant) = (all.collect(), at(when * 70));
             let mut pairs = Vec::new();
             for completed in &all {
-                for completion in [completed.start, completed.end] {
+                let triggered = (completed.release > completed.origin).then_some(completed.ready);
+                for completion in [completed.start, completed.end].into_iter().chain(triggered) {
                     for timed in &all {
                         let by_timer = timed.ready == timed.release || timed.release > timed.origin;
                         let last_start = timed.deadline.saturating_sub(timed.consumed);
