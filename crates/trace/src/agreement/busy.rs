@@ -32,8 +32,10 @@ pub(super) struct BusyGroup {
     pub lost: Option<Span>,
     pub near_ties: Vec<(Instant, Instant)>,
     pub tolerance: Span,
-    /// Triggered jobs that became ready at another instant in the run, by that of the simulation, with the cause.
-    pub shifted: Vec<(Instant, JobId, Shift)>,
+    /// The first job that carried a shift into the group: when it became ready in the simulation, and the cause.
+    pub first_carried: Option<(Instant, JobId, DifferenceCause)>,
+    /// Triggered jobs that overheads shifted, by the instant when they became ready in the simulation.
+    pub by_overheads: Vec<(Instant, JobId)>,
 }
 
 impl BusyGroup {
@@ -46,16 +48,10 @@ impl BusyGroup {
         self.lost.map(DifferenceCause::Lost).or_else(near_tie)
     }
 
-    pub fn shifted_until(&self, at: Instant) -> impl Iterator<Item = &(Instant, JobId, Shift)> {
-        self.shifted.iter().take_while(move |(ready, ..)| *ready <= at)
-    }
-
     /// The first cause that a job carried into the group until `at`, and the job.
     pub fn carried(&self, at: Instant) -> Option<(DifferenceCause, JobId)> {
-        self.shifted_until(at.saturating_add(self.tolerance)).find_map(|(_, job, shift)| match shift {
-            Shift::Carried(cause) => Some((*cause, *job)),
-            Shift::Overheads => None,
-        })
+        let first = self.first_carried.filter(|(ready, ..)| *ready <= at.saturating_add(self.tolerance));
+        first.map(|(_, job, cause)| (cause, job))
     }
 }
 

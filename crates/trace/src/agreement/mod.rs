@@ -173,7 +173,12 @@ impl<'a> Comparison<'a> {
             let Some(shift) = self.cause_of_shift(&job) else { continue };
             self.shifts.insert(job.job, shift);
             if let Some(group) = self.groups.get_mut(processor).and_then(|groups| groups.get_mut(group)) {
-                group.shifted.push((begin(&job), job.job, shift));
+                match shift {
+                    Shift::Carried(cause) => {
+                        group.first_carried.get_or_insert((begin(&job), job.job, cause));
+                    }
+                    Shift::Overheads => group.by_overheads.push((begin(&job), job.job)),
+                }
             }
         }
     }
@@ -318,9 +323,9 @@ impl<'a> Comparison<'a> {
 
     /// A near-tie of a group whose triggered jobs carry overheads into it.
     fn near_shift(&self, group: &BusyGroup, at: Instant) -> Option<(DifferenceCause, Option<JobId>)> {
-        let shifted = group.shifted_until(at.saturating_add(self.tolerance));
-        let overheads = shifted.filter(|(_, _, shift)| matches!(shift, Shift::Overheads));
-        let far = overheads.filter_map(|(ready, job, _)| Some((self.shift(*job, begin)?, *job, *ready)));
+        let until = at.saturating_add(self.tolerance);
+        let overheads = group.by_overheads.iter().take_while(|(ready, _)| *ready <= until);
+        let far = overheads.filter_map(|(ready, job)| Some((self.shift(*job, begin)?, *job, *ready)));
         let (shift, job, ready) = far.max()?;
         let tolerance = self.tolerance + shift;
         let mut ties = near_ties(&group.simulated.concat(), tolerance);
