@@ -85,8 +85,8 @@ pub(super) fn text(system: &System, name: &str, agreement: &RunComparison) -> St
     let (ties, disturbances, differences) = (near_ties.len(), disturbed.len(), disagreements.len());
     let mut text = format!(
         "{name}: {} ({}) agree; near-ties {ties}, disturbed {disturbances}, disagreements {differences}\n",
-        counted(*agreeing as u64, "busy period", "busy periods"),
-        counted(*jobs as u64, "job", "jobs")
+        counted(*agreeing, "busy period", "busy periods"),
+        counted(*jobs, "job", "jobs")
     );
     // Writing to a String cannot fail.
     for tie in near_ties.iter().take(MOST_PRINTED) {

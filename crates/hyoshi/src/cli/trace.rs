@@ -182,8 +182,8 @@ fn replayed(recorded: &Recorded, format: Format) -> Result<VerbOutcome, CliError
         Format::Text => match &divergence {
             None => streams::out(format_args!(
                 "{} inputs fed back, {} decisions identical\n",
-                count(inputs as u64),
-                count(decisions as u64)
+                count(inputs),
+                count(decisions)
             ))?,
             Some(divergence) => {
                 streams::out(TerminalStyle::of_stdout().wrap(&format!("the replay diverges at {divergence}\n")))?
