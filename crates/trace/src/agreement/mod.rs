@@ -184,7 +184,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Why a job became ready at another instant in the run. A cause before it counts if it explains the shift's size: the
-    /// shift is between those of what released the job, give or take the tolerance.
+    /// shift is between those of what released the job, plus or minus the tolerance.
     fn cause_of_shift(&self, job: &JobEnd) -> Option<Shift> {
         let run = self.of_run.get(&job.job)?;
         let operation = self.system.operation(job.job.operation);
