@@ -58,6 +58,7 @@ mod outcome;
 mod promise;
 mod raises;
 mod resolve;
+pub mod rt;
 mod server;
 mod shared;
 mod socket;
