@@ -40,6 +40,7 @@ mod split;
 mod target;
 #[cfg(test)]
 mod tests;
+mod timing;
 
 pub use begun::Begun;
 pub use codeset::{CodeSet, CodeSets, Offer, Transmission};
@@ -56,5 +57,6 @@ pub use reply::{Reply, ReplyHeader, ReplyStatus};
 pub use request::{Request, RequestHeader, Response, cancel_request};
 pub use split::{MessageFragment, split};
 pub use target::{Addressing, Target};
+pub use timing::{KokyuTiming, RequestTiming, SchedulingContext};
 
 pub use crate::tagged::{Tagged as ServiceContext, TaggedList as ServiceContexts};

@@ -1,0 +1,273 @@
+//! Service context 30: the timing of a request (Real-time CORBA 1.2, section 3.5: the scheduler owns its octets).
+//!
+//! Two forms are read; all others are ignored:
+//!
+//! - ours, 52 octets: an encapsulation with the magic `Hy`, a version, then the fields of [`RequestTiming`];
+//! - that of TAO's Kokyu schedulers, 544 octets: an encapsulated any of the struct [`KokyuTiming`].
+
+use alloc::vec::Vec;
+
+use crate::any::Any;
+use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
+use crate::tagged::encapsulation;
+use crate::typecode::{TypeCode, TypeIndex, TypeKind, Typed, Types};
+
+const MAGIC: [u8; 2] = *b"Hy";
+const VERSION: u8 = 1;
+
+/// The time of a job that sends a request, on one clock, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestTiming {
+    /// The clock of the times, by a number that no other clock has. A receiver that does not know it uses their
+    /// differences: the time between sending and arriving is then unknown.
+    pub clock: u64,
+    /// When the request was sent.
+    pub sent: u64,
+    /// The nominal release of the first job of the chain.
+    pub origin: u64,
+    /// When the request must be served; `u64::MAX` for none.
+    pub deadline: u64,
+    /// The longest execution time that the caller expects; 0 if unknown.
+    pub execution: u64,
+    /// Rank among other requests; higher is more important.
+    pub importance: u32,
+    /// Whether the caller is critical.
+    pub critical: bool,
+}
+
+/// The timing of a request as TAO's Kokyu schedulers send it (`Kokyu::Svc_Ctxt_DSRT_QoS`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KokyuTiming {
+    /// The id of the distributable thread: unique in the system.
+    pub guid: Vec<u8>,
+    /// Rank of the most important first scheduler.
+    pub importance: i32,
+    /// Criticality of the maximum urgency first scheduler.
+    pub criticality: i32,
+    /// CORBA priority of the fixed-priority scheduler.
+    pub priority: i16,
+    /// Since 1970 UTC, in units of 100 ns (`TimeBase::TimeT`); 0 for none.
+    pub deadline: u64,
+    /// In units of 100 ns; 0 if unknown.
+    pub execution: u64,
+}
+
+/// A service context 30 in a known form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchedulingContext {
+    /// Ours.
+    Timing(RequestTiming),
+    /// TAO's.
+    Kokyu(KokyuTiming),
+}
+
+impl SchedulingContext {
+    /// Reads one. `None` if its form or version is unknown: such a context belongs to another scheduler.
+    ///
+    /// # Errors
+    ///
+    /// For damaged octets of a known form.
+    #[inline]
+    pub fn read(data: &[u8]) -> Result<Option<SchedulingContext>, DecodeError> {
+        match data {
+            [_, first, second, VERSION, ..] if [*first, *second] == MAGIC => {
+                RequestTiming::read(data).map(|timing| Some(SchedulingContext::Timing(timing)))
+            }
+            // A type code of a struct begins at the fourth octet.
+            [0, _, _, _, 15, 0, 0, 0, ..]
+            | [1, _, _, _, 0, 0, 0, 15, ..]
+            | [0, _, _, _, 0, 0, 0, 15, ..]
+            | [1, _, _, _, 15, 0, 0, 0, ..] => KokyuTiming::read(data).map(|read| read.map(SchedulingContext::Kokyu)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl RequestTiming {
+    /// The length of [`RequestTiming::octets`].
+    pub const LEN: usize = 52;
+
+    /// The data of a service context, in this machine's byte order.
+    pub fn octets(&self) -> [u8; RequestTiming::LEN] {
+        let mut octets = [0; RequestTiming::LEN];
+        octets[..4].copy_from_slice(&[ByteOrder::NATIVE.flag(), MAGIC[0], MAGIC[1], VERSION]);
+        octets[4..8].copy_from_slice(&self.importance.to_ne_bytes());
+        let times = [self.clock, self.sent, self.origin, self.deadline, self.execution];
+        for (place, time) in octets[8..48].chunks_exact_mut(8).zip(times) {
+            place.copy_from_slice(&time.to_ne_bytes());
+        }
+        octets[48] = u8::from(self.critical);
+        octets
+    }
+
+    fn read(data: &[u8]) -> Result<RequestTiming, DecodeError> {
+        let mut from = Decoder::encapsulated(data)?;
+        from.raw(3)?;
+        let importance = u32::decode(&mut from)?;
+        let mut time = || u64::decode(&mut from);
+        let (clock, sent, origin, deadline, execution) = (time()?, time()?, time()?, time()?, time()?);
+        let critical = bool::decode(&mut from)?;
+        Ok(RequestTiming { clock, sent, origin, deadline, execution, importance, critical })
+    }
+}
+
+impl KokyuTiming {
+    const ID: &str = "IDL:omg.org/Kokyu/Svc_Ctxt_DSRT_QoS:1.0";
+
+    /// The data of a service context, as TAO's `Codec` encodes it.
+    ///
+    /// # Errors
+    ///
+    /// If the id exceeds 4 GiB.
+    pub fn data(&self) -> Result<Vec<u8>, EncodeError> {
+        let any = Any::of(self)?;
+        encapsulation(ByteOrder::NATIVE, |to| any.encode(to))
+    }
+
+    /// `None` for an any of another type.
+    fn read(data: &[u8]) -> Result<Option<KokyuTiming>, DecodeError> {
+        let mut from = Decoder::encapsulated(data)?;
+        let code = TypeCode::decode(&mut from)?;
+        if code.id() != KokyuTiming::ID {
+            return Ok(None);
+        }
+        if !code.is_equivalent(&KokyuTiming::type_code()) {
+            return Err(from.error(DecodeErrorKind::Value("another Kokyu::Svc_Ctxt_DSRT_QoS")));
+        }
+        KokyuTiming::decode(&mut from).map(Some)
+    }
+}
+
+impl Encode for KokyuTiming {
+    fn encode(&self, to: &mut Encoder) -> Result<(), EncodeError> {
+        self.guid.encode(to)?;
+        self.importance.encode(to)?;
+        self.criticality.encode(to)?;
+        self.priority.encode(to)?;
+        self.deadline.encode(to)?;
+        self.execution.encode(to)
+    }
+}
+
+impl Decode<'_> for KokyuTiming {
+    const LEAST: usize = 36;
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(KokyuTiming {
+            guid: <&[u8]>::decode(from)?.to_vec(),
+            importance: i32::decode(from)?,
+            criticality: i32::decode(from)?,
+            priority: i16::decode(from)?,
+            deadline: u64::decode(from)?,
+            execution: u64::decode(from)?,
+        })
+    }
+}
+
+impl Typed for KokyuTiming {
+    fn describe(types: &mut Types) -> TypeIndex {
+        types.structure(KokyuTiming::ID, "Svc_Ctxt_DSRT_QoS", |types| {
+            let octet = types.simple(TypeKind::Octet);
+            let guid = types.alias("IDL:omg.org/Kokyu/GuidType:1.0", "GuidType", |types| types.sequence(octet, 0));
+            let long = types.simple(TypeKind::Long);
+            let short = |types: &mut Types| types.simple(TypeKind::Short);
+            let priority = types.alias("IDL:omg.org/RTCORBA/Priority:1.0", "Priority", short);
+            let number = |types: &mut Types| types.simple(TypeKind::ULongLong);
+            let time = TypeCode::build(|types| types.alias("IDL:omg.org/TimeBase/TimeT:1.0", "TimeT", number));
+            [
+                ("guid", guid),
+                ("importance", long),
+                ("criticality", long),
+                ("desired_priority", priority),
+                ("deadline", types.embed(&time)),
+                // TAO writes it twice, without an indirection.
+                ("estimated_initial_execution_time", types.embed(&time)),
+            ]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn timing() -> RequestTiming {
+        RequestTiming {
+            clock: 0x0102_0304_0506_0708,
+            sent: 1_000,
+            origin: 900,
+            deadline: 5_000,
+            execution: 250,
+            importance: 7,
+            critical: true,
+        }
+    }
+
+    /// Big-endian, written by hand.
+    const GOLDEN: [u8; RequestTiming::LEN] = [
+        0, b'H', b'y', 1, 0, 0, 0, 7, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 3, 0xe8, 0, 0, 0, 0, 0, 0, 3, 0x84, 0,
+        0, 0, 0, 0, 0, 0x13, 0x88, 0, 0, 0, 0, 0, 0, 0, 0xfa, 1, 0, 0, 0,
+    ];
+
+    #[test]
+    fn our_form_is_read_in_both_byte_orders() {
+        assert_eq!(SchedulingContext::read(&GOLDEN), Ok(Some(SchedulingContext::Timing(timing()))));
+        let native = timing().octets();
+        assert_eq!(SchedulingContext::read(&native), Ok(Some(SchedulingContext::Timing(timing()))));
+        // With its id and length it stays below 64 octets of a request.
+        const { assert!(RequestTiming::LEN + 8 < 64) };
+    }
+
+    #[test]
+    fn a_context_of_another_scheduler_or_version_is_ignored_and_a_damaged_one_is_an_error() {
+        // TAO's test scheduler: the number of a thread.
+        assert_eq!(SchedulingContext::read(&[0x10, 0x27, 0, 0, 0, 0, 0, 0]), Ok(None));
+        assert_eq!(SchedulingContext::read(&[]), Ok(None));
+        let mut later = GOLDEN;
+        later[3] = 2;
+        assert_eq!(SchedulingContext::read(&later), Ok(None));
+        assert!(SchedulingContext::read(&GOLDEN[..40]).is_err());
+        let mut neither = GOLDEN;
+        neither[48] = 2;
+        assert!(SchedulingContext::read(&neither).is_err());
+    }
+
+    #[test]
+    fn taos_form_has_the_length_that_was_observed_and_is_read_back() {
+        let kokyu = KokyuTiming {
+            guid: vec![1, 2, 3, 4],
+            importance: 5,
+            criticality: 1,
+            priority: 9,
+            deadline: 17_000_000_000_000_000,
+            execution: 20_000,
+        };
+        let data = kokyu.data().unwrap();
+        assert_eq!(SchedulingContext::read(&data), Ok(Some(SchedulingContext::Kokyu(kokyu.clone()))));
+        assert_eq!(data.len(), 544);
+        for end in 8..data.len() {
+            assert!(SchedulingContext::read(&data[..end]).is_err(), "cut after {end} octets");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_are_read_or_refused(data in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = SchedulingContext::read(&data);
+            let ours: Vec<u8> = [&[1, b'H', b'y', 1][..], &data].concat();
+            let _ = SchedulingContext::read(&ours);
+        }
+
+        #[test]
+        fn our_form_survives_the_wire(
+            clock: u64, sent: u64, origin: u64, deadline: u64, execution: u64, importance: u32, critical: bool,
+        ) {
+            let timing = RequestTiming { clock, sent, origin, deadline, execution, importance, critical };
+            prop_assert_eq!(SchedulingContext::read(&timing.octets()), Ok(Some(SchedulingContext::Timing(timing))));
+        }
+    }
+}
